@@ -1,1 +1,8 @@
-//! Under construction.
+//! The DOCA C API in software: a safe engine under a thin C layer ([`capi`]).
+//!
+//! Each module uses only those before it in this list: `error`, `log`; `runtime`; `topology`, `device`; `memory` and `agent`;
+//! `buffer`; `ring`; `progress`; `comch`, `rdma`; `capi`.
+
+pub mod capi;
+pub mod error;
+pub mod log;

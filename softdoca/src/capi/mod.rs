@@ -1,0 +1,198 @@
+//! The C API over the engine: one file per DOCA header.
+//!
+//! A function here checks its pointers, calls the engine and maps the result to a `doca_error_t`. No panic crosses into C,
+//! and nothing else in the crate is `extern "C"`.
+
+#![allow(dead_code, reason = "the helpers are ahead of the files that use them")]
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use crate::error::{Error, Result};
+
+/// Type of C's `doca_error_t`.
+#[allow(non_camel_case_types, reason = "the name is C's")]
+pub type doca_error_t = u32;
+
+/// `DOCA_SUCCESS`.
+pub const DOCA_SUCCESS: doca_error_t = 0;
+
+/// Runs the body of a C function: a panic becomes `DOCA_ERROR_UNEXPECTED`.
+pub(crate) fn guard(body: impl FnOnce() -> Result<()>) -> doca_error_t {
+    guard_with(Error::Unexpected.code(), || match body() {
+        Ok(()) => DOCA_SUCCESS,
+        Err(error) => error.code(),
+    })
+}
+
+/// As [`guard`], for functions that return something else than an error: `fallback` is returned after a panic.
+pub(crate) fn guard_with<T>(fallback: T, body: impl FnOnce() -> T) -> T {
+    // What a panic leaves half done is the engine's to make safe: it holds no lock without handling its poisoning.
+    catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|panic| {
+        let text = panic
+            .downcast_ref::<&str>()
+            .map(|text| (*text).to_owned())
+            .or_else(|| panic.downcast_ref::<String>().cloned())
+            .unwrap_or_else(|| "a panic without a text".to_owned());
+        let _ =
+            Error::Unexpected.because(format_args!("a bug in softdoca, please report it: {text}"));
+        fallback
+    })
+}
+
+/// Ties an opaque C handle type to the engine's type behind it.
+///
+/// # Safety
+/// Every non-null pointer of this C type that softdoca gives out points to a live `Engine`, until the C call that destroys it.
+pub(crate) unsafe trait Handle: Sized {
+    /// What the pointer really points to.
+    type Engine;
+}
+
+fn not_null<T>(pointer: *const T) -> Result<()> {
+    if pointer.is_null() {
+        let name = std::any::type_name::<T>()
+            .rsplit("::")
+            .next()
+            .unwrap_or_default();
+        return Err(
+            Error::InvalidValue.because(format_args!("expected a pointer to {name}, got NULL"))
+        );
+    }
+    Ok(())
+}
+
+/// The engine's object behind a handle; NULL is `InvalidValue`.
+///
+/// # Safety
+/// `handle` is NULL or a live handle, and stays live for `'a`.
+pub(crate) unsafe fn borrow<'a, H: Handle>(handle: *const H) -> Result<&'a H::Engine> {
+    not_null(handle)?;
+    // SAFETY: not null, and by `Handle` and the caller's promise it points to a live engine object.
+    Ok(unsafe { &*handle.cast::<H::Engine>() })
+}
+
+/// A new handle that owns one reference to `object`. Given back with [`reclaim`].
+pub(crate) fn give<H: Handle>(object: Arc<H::Engine>) -> *mut H {
+    Arc::into_raw(object).cast_mut().cast::<H>()
+}
+
+/// One more reference to the object behind a handle that [`give`] made.
+///
+/// # Safety
+/// As [`borrow`]; the handle came from [`give`].
+pub(crate) unsafe fn share<H: Handle>(handle: *const H) -> Result<Arc<H::Engine>> {
+    not_null(handle)?;
+    let pointer = handle.cast::<H::Engine>();
+    // SAFETY: the handle is a pointer from `Arc::into_raw` whose reference is still alive; it gets a second one here.
+    Ok(unsafe {
+        Arc::increment_strong_count(pointer);
+        Arc::from_raw(pointer)
+    })
+}
+
+/// Takes back the reference that [`give`] put into the handle; the handle is dead afterwards.
+///
+/// # Safety
+/// As [`share`], and C does not use the handle again.
+pub(crate) unsafe fn reclaim<H: Handle>(handle: *mut H) -> Result<Arc<H::Engine>> {
+    not_null(handle)?;
+    // SAFETY: from `Arc::into_raw` in `give`, and taken back only once by the caller's promise.
+    Ok(unsafe { Arc::from_raw(handle.cast_const().cast::<H::Engine>()) })
+}
+
+/// Refuses a NULL out-parameter before the call has had any effect.
+pub(crate) fn check_out<T>(out: *mut T) -> Result<()> {
+    not_null(out.cast_const())
+}
+
+/// Writes an out-parameter; NULL is `InvalidValue`.
+///
+/// # Safety
+/// `out` is NULL or valid for writing a `T`.
+pub(crate) unsafe fn put<T>(out: *mut T, value: T) -> Result<()> {
+    not_null(out.cast_const())?;
+    // SAFETY: not null, and writable by the caller's promise.
+    unsafe { out.write(value) };
+    Ok(())
+}
+
+/// Copies a C string into `out`, which has room for `size` bytes with the NUL; a longer text is `TooBig`.
+///
+/// # Safety
+/// `out` is NULL or valid for writing `size` bytes.
+pub(crate) unsafe fn put_text(out: *mut std::ffi::c_char, size: usize, text: &str) -> Result<()> {
+    check_out(out)?;
+    if text.len() >= size {
+        return Err(Error::TooBig.because(format_args!(
+            "{text:?} needs {} bytes, the caller has {size}",
+            text.len() + 1
+        )));
+    }
+    // SAFETY: `out` has room for the text and its NUL, and cannot overlap a Rust string.
+    unsafe {
+        std::ptr::copy_nonoverlapping(text.as_ptr(), out.cast::<u8>(), text.len());
+        out.add(text.len()).write(0);
+    }
+    Ok(())
+}
+
+/// A string argument from C; NULL and bytes that are not UTF-8 are `InvalidValue`.
+///
+/// # Safety
+/// `text` is NULL or a NUL-terminated string that lives for `'a`.
+pub(crate) unsafe fn text<'a>(text: *const std::ffi::c_char) -> Result<&'a str> {
+    not_null(text)?;
+    // SAFETY: not null, terminated and alive by the caller's promise.
+    unsafe { std::ffi::CStr::from_ptr(text) }
+        .to_str()
+        .map_err(|_| Error::InvalidValue.because("expected a UTF-8 string, got other bytes"))
+}
+
+/// Bytes from C. NULL is `InvalidValue` unless `len` is 0.
+///
+/// # Safety
+/// `data` is NULL or valid for reading `len` bytes for `'a`, and nobody writes them meanwhile.
+pub(crate) unsafe fn bytes<'a>(data: *const u8, len: usize) -> Result<&'a [u8]> {
+    if len == 0 {
+        return Ok(&[]);
+    }
+    not_null(data)?;
+    if isize::try_from(len).is_err() {
+        return Err(
+            Error::InvalidValue.because(format_args!("a length of {len} bytes is not possible"))
+        );
+    }
+    // SAFETY: not null, readable and unchanging by the caller's promise, and not longer than an object can be.
+    Ok(unsafe { std::slice::from_raw_parts(data, len) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_becomes_unexpected() {
+        assert_eq!(guard(|| panic!("on purpose")), Error::Unexpected.code());
+        assert_eq!(guard(|| Err(Error::Full)), Error::Full.code());
+        assert_eq!(guard(|| Ok(())), DOCA_SUCCESS);
+    }
+
+    #[test]
+    fn null_and_long_texts_are_refused() {
+        // SAFETY: NULL, or a buffer of the stated size.
+        unsafe {
+            assert_eq!(
+                put::<u32>(std::ptr::null_mut(), 1),
+                Err(Error::InvalidValue)
+            );
+            let mut buffer = [1 as std::ffi::c_char; 4];
+            assert_eq!(put_text(buffer.as_mut_ptr(), 4, "abcd"), Err(Error::TooBig));
+            assert_eq!(put_text(buffer.as_mut_ptr(), 4, "abc"), Ok(()));
+            assert_eq!(text(buffer.as_ptr()), Ok("abc"));
+            assert_eq!(text(std::ptr::null()), Err(Error::InvalidValue));
+            assert_eq!(bytes(std::ptr::null(), 0), Ok(&[][..]));
+            assert_eq!(bytes(std::ptr::null(), 1), Err(Error::InvalidValue));
+        }
+    }
+}
