@@ -1,1 +1,3 @@
+//! Build script of the `wire` crate: compiles the schema in `proto/`.
+
 fn main() {}

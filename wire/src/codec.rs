@@ -1,0 +1,95 @@
+//! The few steps that every generated decoder and encoder is made of: nom's parsers with this crate's errors.
+
+use bytes::Bytes;
+use nom::{Parser, bytes::complete::take};
+
+use crate::DecodeError;
+
+/// nom's own error, whose only news is that the input ended; [`number`] and [`run`] turn it into a [`DecodeError`].
+type Ended<'a> = nom::error::Error<&'a [u8]>;
+
+/// Where in the schema a decoder is, for its errors.
+#[derive(Clone, Copy)]
+pub(crate) struct Place {
+    /// Name of the message.
+    pub(crate) message: &'static str,
+    /// Name of the field.
+    pub(crate) field: &'static str,
+}
+
+/// Reads a number of `width` bytes with nom's parser for it. Returns what follows, and the number.
+pub(crate) fn number<'a, T>(
+    input: &'a [u8],
+    place: Place,
+    width: usize,
+    mut parser: impl Parser<&'a [u8], Output = T, Error = Ended<'a>>,
+) -> Result<(&'a [u8], T), DecodeError> {
+    parser
+        .parse(input)
+        .map_err(|_ended| DecodeError::Truncated {
+            message: place.message,
+            field: place.field,
+            expected: width,
+            came: input.len(),
+        })
+}
+
+/// Reads `length` bytes whose length was already read, unless there may be no more than `limit` of them.
+pub(crate) fn run(
+    input: &[u8],
+    place: Place,
+    length: u32,
+    limit: u32,
+) -> Result<(&[u8], &[u8]), DecodeError> {
+    // Before the input is looked at: what is too long stays too long when the rest of it arrives.
+    in_range(place, u64::from(length), 0, u64::from(limit))?;
+    let mut parser = take::<_, _, Ended<'_>>(length);
+    parser
+        .parse(input)
+        .map_err(|_ended| DecodeError::Truncated {
+            message: place.message,
+            field: place.field,
+            expected: usize::try_from(length).unwrap_or(usize::MAX),
+            came: input.len(),
+        })
+}
+
+/// Refuses a number outside of `min..=max`.
+pub(crate) fn in_range(place: Place, came: u64, min: u64, max: u64) -> Result<(), DecodeError> {
+    if (min..=max).contains(&came) {
+        return Ok(());
+    }
+    Err(DecodeError::OutOfRange {
+        message: place.message,
+        field: place.field,
+        min,
+        max,
+        came,
+    })
+}
+
+/// Refuses bytes after the last field.
+pub(crate) fn end(input: &[u8], message: &'static str) -> Result<(), DecodeError> {
+    if input.is_empty() {
+        return Ok(());
+    }
+    Err(DecodeError::TrailingBytes {
+        message,
+        came: input.len(),
+    })
+}
+
+/// Text of a peer. What is not UTF-8 becomes U+FFFD: an odd error text must not end the session that it explains.
+pub(crate) fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// The part of a frame that a decoder found, sharing the frame's memory.
+pub(crate) fn share(frame: &Bytes, part: &[u8]) -> Bytes {
+    frame.slice_ref(part)
+}
+
+/// The longest beginning of `text` that has at most `limit` bytes and ends between two characters.
+pub(crate) fn cut(text: &str, limit: usize) -> &[u8] {
+    &text.as_bytes()[..text.floor_char_boundary(limit)]
+}
