@@ -1,1 +1,35 @@
-//! Under construction.
+//! The DOCA C API as data: its types, its constants, and one table of its functions.
+//!
+//! Everything that must agree on the ABI comes from here: the extern block of `doca-sys`, the compile-time check
+//! that softdoca's definitions have the declared types ([`check_definitions!`]), and the C headers, which are written
+//! from [`ENUMS`], [`HANDLES`], [`CALLBACKS`] and [`headers`]. A hand-written second declaration of a function
+//! links silently when it is wrong; this crate is there so that none is needed.
+//!
+//! Names are those of C. Enums are integers with constants and not Rust enums, because the other side of an ABI may
+//! send any value.
+//!
+//! This is the API of DOCA 3.3, as far as its storage applications and the Comch and RDMA samples use it.
+
+#![no_std]
+#![forbid(unsafe_code)]
+#![allow(non_camel_case_types, reason = "the names are those of the C API")]
+
+mod callbacks;
+mod constants;
+mod enums;
+mod functions;
+mod handles;
+mod reflect;
+
+pub use callbacks::*;
+pub use constants::*;
+pub use core::ffi::{c_char, c_int, c_void};
+pub use enums::*;
+pub use functions::{INLINE_IN_SDK, headers};
+pub use handles::*;
+pub use reflect::{
+    CallbackDecl, EnumDecl, EnumValue, FunctionDecl, HandleDecl, Header, Parameter, Pointer, Type,
+};
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,127 @@
+//! Types of callback functions. All are nullable, as function pointers are in C.
+
+use crate::*;
+
+macro_rules! callbacks {
+    ($(header $header:literal; $(fn $name:ident($($param:ident: $ty:ty),* $(,)?), $doc:literal;)+)+) => {
+        $($(
+            #[doc = $doc]
+            pub type $name = Option<unsafe extern "C" fn($($param: $ty),*)>;
+        )+)+
+
+        /// All types of callbacks.
+        pub const CALLBACKS: &[CallbackDecl] = &[$($(
+            CallbackDecl {
+                header: $header,
+                name: stringify!($name),
+                doc: $doc,
+                params: &[$(Parameter { name: stringify!($param), ty: Type(stringify!($ty)) }),*],
+            },
+        )+)+];
+    };
+}
+
+callbacks! {
+    header "doca_ctx.h";
+    fn doca_ctx_state_changed_callback_t(
+        user_data: doca_data,
+        ctx: *mut doca_ctx,
+        prev_state: doca_ctx_states,
+        next_state: doca_ctx_states
+    ), "Called at every change of a context's state.";
+
+    header "doca_pe.h";
+    fn doca_task_completion_cb_t(
+        task: *mut doca_task,
+        task_user_data: doca_data,
+        ctx_user_data: doca_data
+    ), "Called when a task completes; the task belongs to the user again.";
+
+    header "doca_comch.h";
+    fn doca_comch_task_send_completion_cb_t(
+        task: *mut doca_comch_task_send,
+        task_user_data: doca_data,
+        ctx_user_data: doca_data
+    ), "Called when a control message was sent, or failed.";
+    fn doca_comch_event_msg_recv_cb_t(
+        event: *mut doca_comch_event_msg_recv,
+        recv_buffer: *mut u8,
+        msg_len: u32,
+        comch_connection: *mut doca_comch_connection
+    ), "Called for each control message; the bytes are valid during the call.";
+    fn doca_comch_event_connection_status_changed_cb_t(
+        event: *mut doca_comch_event_connection_status_changed,
+        comch_connection: *mut doca_comch_connection,
+        change_successful: u8
+    ), "Called when a client came or went.";
+    fn doca_comch_event_consumer_cb_t(
+        event: *mut doca_comch_event_consumer,
+        comch_connection: *mut doca_comch_connection,
+        id: u32
+    ), "Called when a consumer of the peer came or went.";
+
+    header "doca_comch_consumer.h";
+    fn doca_comch_consumer_task_post_recv_completion_cb_t(
+        task: *mut doca_comch_consumer_task_post_recv,
+        task_user_data: doca_data,
+        ctx_user_data: doca_data
+    ), "Called when a message of the fast path arrived, or receiving failed.";
+
+    header "doca_comch_producer.h";
+    fn doca_comch_producer_task_send_completion_cb_t(
+        task: *mut doca_comch_producer_task_send,
+        task_user_data: doca_data,
+        ctx_user_data: doca_data
+    ), "Called when a message of the fast path was sent, or failed.";
+
+    header "doca_rdma.h";
+    fn doca_rdma_connection_request_cb_t(
+        rdma_connection: *mut doca_rdma_connection,
+        ctx_user_data: doca_data
+    ), "Called when a peer asks for a connection.";
+    fn doca_rdma_connection_established_cb_t(
+        rdma_connection: *mut doca_rdma_connection,
+        connection_user_data: doca_data,
+        ctx_user_data: doca_data
+    ), "Called when a connection is established.";
+    fn doca_rdma_connection_failure_cb_t(
+        rdma_connection: *mut doca_rdma_connection,
+        connection_user_data: doca_data,
+        ctx_user_data: doca_data
+    ), "Called when a connection could not be established.";
+    fn doca_rdma_connection_disconnection_cb_t(
+        rdma_connection: *mut doca_rdma_connection,
+        connection_user_data: doca_data,
+        ctx_user_data: doca_data
+    ), "Called when a connection ended.";
+    fn doca_rdma_task_receive_completion_cb_t(
+        task: *mut doca_rdma_task_receive,
+        task_user_data: doca_data,
+        ctx_user_data: doca_data
+    ), "Called when a receive task completes.";
+    fn doca_rdma_task_send_completion_cb_t(
+        task: *mut doca_rdma_task_send,
+        task_user_data: doca_data,
+        ctx_user_data: doca_data
+    ), "Called when a send task completes.";
+    fn doca_rdma_task_send_imm_completion_cb_t(
+        task: *mut doca_rdma_task_send_imm,
+        task_user_data: doca_data,
+        ctx_user_data: doca_data
+    ), "Called when a send-with-immediate task completes.";
+    fn doca_rdma_task_read_completion_cb_t(
+        task: *mut doca_rdma_task_read,
+        task_user_data: doca_data,
+        ctx_user_data: doca_data
+    ), "Called when a read task completes.";
+    fn doca_rdma_task_write_completion_cb_t(
+        task: *mut doca_rdma_task_write,
+        task_user_data: doca_data,
+        ctx_user_data: doca_data
+    ), "Called when a write task completes.";
+    fn doca_rdma_task_write_imm_completion_cb_t(
+        task: *mut doca_rdma_task_write_imm,
+        task_user_data: doca_data,
+        ctx_user_data: doca_data
+    ), "Called when a write-with-immediate task completes.";
+}

@@ -1,0 +1,166 @@
+//! Enums, each an integer type with constants.
+
+use core::ffi::CStr;
+
+use crate::{EnumDecl, EnumValue};
+
+macro_rules! enums {
+    ($(
+        header $header:literal
+        enum $tag:ident as $name:ident, $doc:literal {
+            $($value_name:ident = $value:expr, $value_doc:literal;)+
+        }
+    )+) => {
+        $(
+            #[doc = $doc]
+            pub type $name = u32;
+            $(
+                #[doc = $value_doc]
+                pub const $value_name: $name = $value;
+            )+
+        )+
+
+        /// All enums.
+        pub const ENUMS: &[EnumDecl] = &[$(
+            EnumDecl {
+                header: $header,
+                name: stringify!($name),
+                tag: stringify!($tag),
+                doc: $doc,
+                values: &[$(
+                    EnumValue { name: stringify!($value_name), value: $value, doc: $value_doc },
+                )+],
+            },
+        )+];
+    };
+}
+
+/// Defines the errors once more as C strings, which `doca_error_get_name` and `doca_error_get_descr` must return.
+macro_rules! errors {
+    ($($name:ident = $value:literal, $doc:literal;)+) => {
+        enums! {
+            header "doca_error.h"
+            enum doca_error as doca_error_t, "Result of nearly every function." { $($name = $value, $doc;)+ }
+
+            header "doca_log.h"
+            enum doca_log_level as doca_log_level, "Severities of log messages; larger is chattier." {
+                DOCA_LOG_LEVEL_DISABLE = 10, "Nothing is logged.";
+                DOCA_LOG_LEVEL_CRIT = 20, "The program cannot go on.";
+                DOCA_LOG_LEVEL_ERROR = 30, "An operation failed.";
+                DOCA_LOG_LEVEL_WARNING = 40, "Something is suspicious.";
+                DOCA_LOG_LEVEL_INFO = 50, "What a user wants to know.";
+                DOCA_LOG_LEVEL_DEBUG = 60, "What a developer wants to know.";
+                DOCA_LOG_LEVEL_TRACE = 70, "Every step of the data path.";
+            }
+
+            header "doca_types.h"
+            enum doca_access_flag as doca_access_flag, "Permissions of memory; or them together." {
+                DOCA_ACCESS_FLAG_LOCAL_READ_ONLY = 0, "Local contexts may read.";
+                DOCA_ACCESS_FLAG_LOCAL_READ_WRITE = 1 << 0, "Local contexts may read and write.";
+                DOCA_ACCESS_FLAG_RDMA_READ = 1 << 1, "RDMA peers may read.";
+                DOCA_ACCESS_FLAG_RDMA_WRITE = 1 << 2, "RDMA peers may write.";
+                DOCA_ACCESS_FLAG_RDMA_ATOMIC = 1 << 3, "RDMA peers may use atomic operations.";
+                DOCA_ACCESS_FLAG_PCI_READ_ONLY = 1 << 4, "A peer across PCIe may read.";
+                DOCA_ACCESS_FLAG_PCI_READ_WRITE = 1 << 5, "A peer across PCIe may read and write.";
+                DOCA_ACCESS_FLAG_PCI_RELAXED_ORDERING = 1 << 6, "Accesses across PCIe may be reordered.";
+            }
+
+            header "doca_types.h"
+            enum doca_pci_func_type as doca_pci_func_type, "Kinds of PCI functions." {
+                DOCA_PCI_FUNC_TYPE_PF = 0, "Physical function.";
+                DOCA_PCI_FUNC_TYPE_VF = 1, "Virtual function.";
+                DOCA_PCI_FUNC_TYPE_SF = 2, "Sub-function.";
+            }
+
+            header "doca_dev.h"
+            enum doca_devinfo_rep_filter as doca_devinfo_rep_filter, "Which representors to list." {
+                DOCA_DEVINFO_REP_FILTER_ALL = 0, "All.";
+                DOCA_DEVINFO_REP_FILTER_NET = 1 << 1, "Those of network functions.";
+                DOCA_DEVINFO_REP_FILTER_EMULATED = 1 << 2, "Those of emulated functions.";
+            }
+
+            header "doca_ctx.h"
+            enum doca_ctx_states as doca_ctx_states, "States of a context." {
+                DOCA_CTX_STATE_IDLE = 0, "Not started, or stopped; may be configured and destroyed.";
+                DOCA_CTX_STATE_STARTING = 1, "Becomes running, or idle again, by progress.";
+                DOCA_CTX_STATE_RUNNING = 2, "Tasks can be allocated and submitted.";
+                DOCA_CTX_STATE_STOPPING = 3, "Flushes its tasks; idle when the last one is freed.";
+            }
+
+            header "doca_rdma.h"
+            enum doca_rdma_transport_type as doca_rdma_transport_type, "Transports of RDMA." {
+                DOCA_RDMA_TRANSPORT_TYPE_RC = 0, "Reliable connection: one peer.";
+                DOCA_RDMA_TRANSPORT_TYPE_DC = 1, "Dynamic connection: many peers.";
+            }
+
+            header "doca_rdma.h"
+            enum doca_rdma_opcode as doca_rdma_opcode, "What a receive task received." {
+                DOCA_RDMA_OPCODE_RECV_SEND = 0, "A message.";
+                DOCA_RDMA_OPCODE_RECV_SEND_WITH_IMM = 1, "A message with an immediate value.";
+                DOCA_RDMA_OPCODE_RECV_WRITE_WITH_IMM = 2, "The immediate value of a remote write.";
+            }
+        }
+
+        /// Name of an error code; `None` for a value that the API does not define.
+        ///
+        /// ```
+        /// assert_eq!(doca_abi::error_name(doca_abi::DOCA_ERROR_AGAIN), Some(c"DOCA_ERROR_AGAIN"));
+        /// assert_eq!(doca_abi::error_name(1_000), None);
+        /// ```
+        pub const fn error_name(error: doca_error_t) -> Option<&'static CStr> {
+            match error {
+                $($name => Some(c_string(concat!(stringify!($name), "\0"))),)+
+                _ => None,
+            }
+        }
+
+        /// One line that explains an error code; `None` for a value that the API does not define.
+        pub const fn error_description(error: doca_error_t) -> Option<&'static CStr> {
+            match error {
+                $($name => Some(c_string(concat!($doc, "\0"))),)+
+                _ => None,
+            }
+        }
+    };
+}
+
+const fn c_string(text: &'static str) -> &'static CStr {
+    match CStr::from_bytes_with_nul(text.as_bytes()) {
+        Ok(string) => string,
+        Err(_) => panic!("the macro appends the only zero"),
+    }
+}
+
+errors! {
+    DOCA_SUCCESS = 0, "Success";
+    DOCA_ERROR_UNKNOWN = 1, "An error of unknown cause";
+    DOCA_ERROR_NOT_PERMITTED = 2, "The operation is not permitted";
+    DOCA_ERROR_IN_USE = 3, "The object is still in use";
+    DOCA_ERROR_NOT_SUPPORTED = 4, "The operation is not supported";
+    DOCA_ERROR_AGAIN = 5, "Not possible at the moment, try again";
+    DOCA_ERROR_INVALID_VALUE = 6, "An argument has an invalid value";
+    DOCA_ERROR_NO_MEMORY = 7, "Out of memory or of another limited resource";
+    DOCA_ERROR_INITIALIZATION = 8, "A resource could not be initialized";
+    DOCA_ERROR_TIME_OUT = 9, "The time for the operation ran out";
+    DOCA_ERROR_SHUTDOWN = 10, "A shutdown is in progress or done";
+    DOCA_ERROR_CONNECTION_RESET = 11, "The peer reset the connection";
+    DOCA_ERROR_CONNECTION_ABORTED = 12, "The connection was aborted";
+    DOCA_ERROR_CONNECTION_INPROGRESS = 13, "The connection is being made";
+    DOCA_ERROR_NOT_CONNECTED = 14, "There is no connection";
+    DOCA_ERROR_NO_LOCK = 15, "A lock could not be taken";
+    DOCA_ERROR_NOT_FOUND = 16, "What was asked for was not found";
+    DOCA_ERROR_IO_FAILED = 17, "An input or output operation failed";
+    DOCA_ERROR_BAD_STATE = 18, "The object's state does not allow the operation";
+    DOCA_ERROR_UNSUPPORTED_VERSION = 19, "The version is not supported";
+    DOCA_ERROR_OPERATING_SYSTEM = 20, "A call of the operating system failed";
+    DOCA_ERROR_DRIVER = 21, "A call of the device driver failed";
+    DOCA_ERROR_UNEXPECTED = 22, "Something unexpected happened";
+    DOCA_ERROR_ALREADY_EXIST = 23, "The object exists already";
+    DOCA_ERROR_FULL = 24, "There is no room for more";
+    DOCA_ERROR_EMPTY = 25, "There is nothing to take";
+    DOCA_ERROR_IN_PROGRESS = 26, "The operation goes on and completes later";
+    DOCA_ERROR_TOO_BIG = 27, "The request is larger than the limit";
+    DOCA_ERROR_AUTHENTICATION = 28, "Authentication failed";
+    DOCA_ERROR_BAD_CONFIG = 29, "The configuration is not valid";
+    DOCA_ERROR_SKIPPED = 30, "Nothing was done because it was not needed";
+}

@@ -1,0 +1,147 @@
+//! The table of functions, and what is made of it.
+//!
+//! The table is a set of macros, one per header, that hand their declarations to another macro; see
+//! [`doca_functions!`](crate::doca_functions).
+
+mod comch;
+mod core;
+mod dev;
+mod memory;
+mod progress;
+mod rdma;
+
+use crate::{FunctionDecl, Header, Parameter, Type};
+
+/// Hands every header's function declarations to the macro `$callback`, one call per header.
+///
+/// `$callback` gets `[$arguments] header "doca_x.h";` and then any number of
+/// `#[doc = "…"] fn name(param: type, …) -> type;`, where the `->` part is absent for `void`. The types are names of
+/// this crate, so what the callback expands to needs `use doca_abi::*` in scope.
+///
+/// ```
+/// macro_rules! count {
+///     ([$total:ident] header $header:literal; $($(#[$doc:meta])* fn $name:ident($($p:ident: $t:ty),*) $(-> $r:ty)?;)*) => {
+///         $( $total += 1; let _ = stringify!($name); )*
+///     };
+/// }
+/// let mut total = 0;
+/// doca_abi::doca_functions!(count, total);
+/// assert!(total > 100);
+/// ```
+#[macro_export]
+macro_rules! doca_functions {
+    ($($callback:ident)::+ $(, $($arguments:tt)*)?) => {
+        $crate::doca_error_functions!($($callback)::+ $(, $($arguments)*)?);
+        $crate::doca_version_functions!($($callback)::+ $(, $($arguments)*)?);
+        $crate::doca_log_functions!($($callback)::+ $(, $($arguments)*)?);
+        $crate::doca_dev_functions!($($callback)::+ $(, $($arguments)*)?);
+        $crate::doca_mmap_functions!($($callback)::+ $(, $($arguments)*)?);
+        $crate::doca_buf_functions!($($callback)::+ $(, $($arguments)*)?);
+        $crate::doca_buf_inventory_functions!($($callback)::+ $(, $($arguments)*)?);
+        $crate::doca_ctx_functions!($($callback)::+ $(, $($arguments)*)?);
+        $crate::doca_pe_functions!($($callback)::+ $(, $($arguments)*)?);
+        $crate::doca_comch_functions!($($callback)::+ $(, $($arguments)*)?);
+        $crate::doca_comch_consumer_functions!($($callback)::+ $(, $($arguments)*)?);
+        $crate::doca_comch_producer_functions!($($callback)::+ $(, $($arguments)*)?);
+        $crate::doca_rdma_functions!($($callback)::+ $(, $($arguments)*)?);
+    };
+}
+
+/// Checks at compile time that a module defines every function of the API with exactly the declared type.
+///
+/// `check_definitions!(path)` fails to compile unless `path::name` exists and is an `unsafe extern "C" fn` of that type
+/// for every function. With a header's macro in front only that header is checked:
+/// `check_definitions!(doca_buf_functions, crate::capi::buf)`.
+///
+/// ```
+/// mod capi {
+///     use std::ffi::c_char;
+///     pub unsafe extern "C" fn doca_version() -> *const c_char { c"3.3.0".as_ptr() }
+///     pub unsafe extern "C" fn doca_version_runtime() -> *const c_char { c"3.3.0".as_ptr() }
+/// }
+/// doca_abi::check_definitions!(doca_version_functions, capi);
+/// ```
+///
+/// ```compile_fail
+/// mod capi {
+///     use std::ffi::c_char;
+///     pub unsafe extern "C" fn doca_version() -> *const c_char { c"3.3.0".as_ptr() }
+///     // Wrong: it takes no argument.
+///     pub unsafe extern "C" fn doca_version_runtime(_: u32) -> *const c_char { c"3.3.0".as_ptr() }
+/// }
+/// doca_abi::check_definitions!(doca_version_functions, capi);
+/// ```
+#[macro_export]
+macro_rules! check_definitions {
+    ($table:ident, $definitions:path) => {
+        const _: () = {
+            #[allow(unused_imports)]
+            use $crate::*;
+            use $definitions as definitions;
+            $crate::$table!($crate::__check_definitions);
+        };
+    };
+    ($definitions:path) => {
+        $crate::check_definitions!(doca_functions, $definitions);
+    };
+}
+
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __check_definitions {
+    ([] header $header:literal; $(
+        $(#[$doc:meta])*
+        fn $name:ident($($param:ident: $ty:ty),* $(,)?) $(-> $ret:ty)?;
+    )*) => {
+        $(const _: unsafe extern "C" fn($($ty),*) $(-> $ret)? = definitions::$name;)*
+    };
+}
+
+macro_rules! header {
+    ([] header $header:literal; $(
+        $(#[doc = $doc:literal])*
+        fn $name:ident($($param:ident: $ty:ty),* $(,)?) $(-> $ret:ty)?;
+    )*) => {
+        Header {
+            name: $header,
+            functions: &[$(
+                FunctionDecl {
+                    header: $header,
+                    name: stringify!($name),
+                    doc: concat!($($doc, "\n"),*),
+                    params: &[$(Parameter { name: stringify!($param), ty: Type(stringify!($ty)) }),*],
+                    ret: [$(Some(Type(stringify!($ret))),)? None][0],
+                },
+            )*],
+        }
+    };
+}
+
+/// All headers with their functions, in an order in which C can include them.
+pub const fn headers() -> &'static [Header] {
+    const HEADERS: &[Header] = &[
+        crate::doca_error_functions!(header),
+        crate::doca_version_functions!(header),
+        crate::doca_log_functions!(header),
+        crate::doca_dev_functions!(header),
+        crate::doca_mmap_functions!(header),
+        crate::doca_buf_functions!(header),
+        crate::doca_buf_inventory_functions!(header),
+        crate::doca_ctx_functions!(header),
+        crate::doca_pe_functions!(header),
+        crate::doca_comch_functions!(header),
+        crate::doca_comch_consumer_functions!(header),
+        crate::doca_comch_producer_functions!(header),
+        crate::doca_rdma_functions!(header),
+    ];
+    HEADERS
+}
+
+/// Functions that NVIDIA's headers define inline: its libraries do not have these symbols, softdoca does.
+pub const INLINE_IN_SDK: &[&str] = &[
+    "doca_version",
+    "doca_buf_inventory_buf_get_by_addr",
+    "doca_buf_inventory_buf_get_by_data",
+    "doca_buf_inventory_buf_reuse_by_addr",
+    "doca_buf_inventory_buf_reuse_by_data",
+];

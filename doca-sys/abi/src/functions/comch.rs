@@ -1,0 +1,316 @@
+//! Comch: server, client, consumer and producer. One macro per header; see [`doca_functions!`](crate::doca_functions).
+
+#[doc(hidden)]
+#[macro_export]
+macro_rules! doca_comch_functions {
+    ($($callback:ident)::+ $(, $($arguments:tt)*)?) => {
+        $($callback)::+! {
+            [$($($arguments)*)?]
+            header "doca_comch.h";
+
+            /// Attaches a value to a connection.
+            fn doca_comch_connection_set_user_data(
+                connection: *mut doca_comch_connection,
+                user_data: doca_data
+            ) -> doca_error_t;
+
+            /// The value attached to a connection; zero by default.
+            fn doca_comch_connection_get_user_data(
+                connection: *const doca_comch_connection
+            ) -> doca_data;
+
+            /// The server of a connection, or null on the client's side.
+            fn doca_comch_server_get_server_ctx(
+                connection: *const doca_comch_connection
+            ) -> *mut doca_comch_server;
+
+            /// The client of a connection, or null on the server's side.
+            fn doca_comch_client_get_client_ctx(
+                connection: *const doca_comch_connection
+            ) -> *mut doca_comch_client;
+
+            /// Largest message in bytes that the device can be set to.
+            fn doca_comch_cap_get_max_msg_size(
+                devinfo: *const doca_devinfo,
+                size: *mut u32
+            ) -> doca_error_t;
+
+            /// Creates a server for `name` that clients behind the representor can connect to.
+            fn doca_comch_server_create(
+                dev: *mut doca_dev,
+                repr: *mut doca_dev_rep,
+                name: *const c_char,
+                comch_server: *mut *mut doca_comch_server
+            ) -> doca_error_t;
+
+            /// Destroys an idle server.
+            fn doca_comch_server_destroy(comch_server: *mut doca_comch_server) -> doca_error_t;
+
+            /// Sets the largest message in bytes; before the start.
+            fn doca_comch_server_set_max_msg_size(
+                comch_server: *mut doca_comch_server,
+                size: u32
+            ) -> doca_error_t;
+
+            /// Sets how many received messages may wait; before the start.
+            fn doca_comch_server_set_recv_queue_size(
+                comch_server: *mut doca_comch_server,
+                size: u32
+            ) -> doca_error_t;
+
+            /// The server's context.
+            fn doca_comch_server_as_ctx(comch_server: *mut doca_comch_server) -> *mut doca_ctx;
+
+            /// Creates a client of the server called `name`.
+            fn doca_comch_client_create(
+                dev: *mut doca_dev,
+                name: *const c_char,
+                comch_client: *mut *mut doca_comch_client
+            ) -> doca_error_t;
+
+            /// Destroys an idle client.
+            fn doca_comch_client_destroy(comch_client: *mut doca_comch_client) -> doca_error_t;
+
+            /// Sets the largest message in bytes; before the start.
+            fn doca_comch_client_set_max_msg_size(
+                comch_client: *mut doca_comch_client,
+                size: u32
+            ) -> doca_error_t;
+
+            /// Sets how many received messages may wait; before the start.
+            fn doca_comch_client_set_recv_queue_size(
+                comch_client: *mut doca_comch_client,
+                size: u32
+            ) -> doca_error_t;
+
+            /// The client's context.
+            fn doca_comch_client_as_ctx(comch_client: *mut doca_comch_client) -> *mut doca_ctx;
+
+            /// The connection of a running client.
+            fn doca_comch_client_get_connection(
+                comch_client: *const doca_comch_client,
+                connection: *mut *mut doca_comch_connection
+            ) -> doca_error_t;
+
+            /// Sets callbacks and number of a server's send tasks; before the start.
+            fn doca_comch_server_task_send_set_conf(
+                comch_server: *mut doca_comch_server,
+                completion_cb: doca_comch_task_send_completion_cb_t,
+                error_cb: doca_comch_task_send_completion_cb_t,
+                num_send_tasks: u32
+            ) -> doca_error_t;
+
+            /// Sets callbacks and number of a client's send tasks; before the start.
+            fn doca_comch_client_task_send_set_conf(
+                comch_client: *mut doca_comch_client,
+                completion_cb: doca_comch_task_send_completion_cb_t,
+                error_cb: doca_comch_task_send_completion_cb_t,
+                num_send_tasks: u32
+            ) -> doca_error_t;
+
+            /// Allocates a send task; the message must stay valid until it completes.
+            fn doca_comch_server_task_send_alloc_init(
+                comch_server: *mut doca_comch_server,
+                peer: *mut doca_comch_connection,
+                msg: *const c_void,
+                len: u32,
+                task: *mut *mut doca_comch_task_send
+            ) -> doca_error_t;
+
+            /// Allocates a send task; the message must stay valid until it completes.
+            fn doca_comch_client_task_send_alloc_init(
+                comch_client: *mut doca_comch_client,
+                peer: *mut doca_comch_connection,
+                msg: *const c_void,
+                len: u32,
+                task: *mut *mut doca_comch_task_send
+            ) -> doca_error_t;
+
+            /// The generic task of a send task.
+            fn doca_comch_task_send_as_task(task: *mut doca_comch_task_send) -> *mut doca_task;
+
+            /// Sets the function that is called for each message; before the start.
+            fn doca_comch_server_event_msg_recv_register(
+                comch_server: *mut doca_comch_server,
+                recv_event_cb: doca_comch_event_msg_recv_cb_t
+            ) -> doca_error_t;
+
+            /// Sets the function that is called for each message; before the start.
+            fn doca_comch_client_event_msg_recv_register(
+                comch_client: *mut doca_comch_client,
+                recv_event_cb: doca_comch_event_msg_recv_cb_t
+            ) -> doca_error_t;
+
+            /// Sets the functions that are called when clients come and go; before the start.
+            fn doca_comch_server_event_connection_status_changed_register(
+                comch_server: *mut doca_comch_server,
+                connect_event_cb: doca_comch_event_connection_status_changed_cb_t,
+                disconnect_event_cb: doca_comch_event_connection_status_changed_cb_t
+            ) -> doca_error_t;
+
+            /// Sets the functions that are called when the peer's consumers come and go; before the start.
+            fn doca_comch_server_event_consumer_register(
+                comch_server: *mut doca_comch_server,
+                new_consumer_event_cb: doca_comch_event_consumer_cb_t,
+                expired_consumer_event_cb: doca_comch_event_consumer_cb_t
+            ) -> doca_error_t;
+
+            /// Sets the functions that are called when the peer's consumers come and go; before the start.
+            fn doca_comch_client_event_consumer_register(
+                comch_client: *mut doca_comch_client,
+                new_consumer_event_cb: doca_comch_event_consumer_cb_t,
+                expired_consumer_event_cb: doca_comch_event_consumer_cb_t
+            ) -> doca_error_t;
+        }
+    };
+}
+
+#[doc(hidden)]
+#[macro_export]
+macro_rules! doca_comch_consumer_functions {
+    ($($callback:ident)::+ $(, $($arguments:tt)*)?) => {
+        $($callback)::+! {
+            [$($($arguments)*)?]
+            header "doca_comch_consumer.h";
+
+            /// Creates a consumer on a connection, receiving into bufs of one memory map.
+            fn doca_comch_consumer_create(
+                comch_connection: *mut doca_comch_connection,
+                buf_mmap: *mut doca_mmap,
+                consumer: *mut *mut doca_comch_consumer
+            ) -> doca_error_t;
+
+            /// Destroys an idle consumer.
+            fn doca_comch_consumer_destroy(consumer: *mut doca_comch_consumer) -> doca_error_t;
+
+            /// The id by which producers of the peer name this consumer.
+            fn doca_comch_consumer_get_id(
+                consumer: *const doca_comch_consumer,
+                id: *mut u32
+            ) -> doca_error_t;
+
+            /// The consumer's context.
+            fn doca_comch_consumer_as_ctx(consumer: *mut doca_comch_consumer) -> *mut doca_ctx;
+
+            /// Sets callbacks and number of receive tasks; before the start.
+            fn doca_comch_consumer_task_post_recv_set_conf(
+                consumer: *mut doca_comch_consumer,
+                completion_cb: doca_comch_consumer_task_post_recv_completion_cb_t,
+                error_cb: doca_comch_consumer_task_post_recv_completion_cb_t,
+                num_post_recv_tasks: u32
+            ) -> doca_error_t;
+
+            /// Allocates a task that receives one message into a buf.
+            fn doca_comch_consumer_task_post_recv_alloc_init(
+                consumer: *mut doca_comch_consumer,
+                buf: *mut doca_buf,
+                task: *mut *mut doca_comch_consumer_task_post_recv
+            ) -> doca_error_t;
+
+            /// The buf that the task receives into.
+            fn doca_comch_consumer_task_post_recv_get_buf(
+                task: *const doca_comch_consumer_task_post_recv
+            ) -> *mut doca_buf;
+
+            /// Gives the task another buf.
+            fn doca_comch_consumer_task_post_recv_set_buf(
+                task: *mut doca_comch_consumer_task_post_recv,
+                buf: *mut doca_buf
+            );
+
+            /// Id of the producer that sent the received message.
+            fn doca_comch_consumer_task_post_recv_get_producer_id(
+                task: *const doca_comch_consumer_task_post_recv
+            ) -> u32;
+
+            /// Immediate data of the received message, valid during the completion callback.
+            fn doca_comch_consumer_task_post_recv_get_imm_data(
+                task: *const doca_comch_consumer_task_post_recv
+            ) -> *const u8;
+
+            /// Length in bytes of the immediate data; 0 when there was none.
+            fn doca_comch_consumer_task_post_recv_get_imm_data_len(
+                task: *const doca_comch_consumer_task_post_recv
+            ) -> u32;
+
+            /// The generic task of a receive task.
+            fn doca_comch_consumer_task_post_recv_as_task(
+                task: *mut doca_comch_consumer_task_post_recv
+            ) -> *mut doca_task;
+        }
+    };
+}
+
+#[doc(hidden)]
+#[macro_export]
+macro_rules! doca_comch_producer_functions {
+    ($($callback:ident)::+ $(, $($arguments:tt)*)?) => {
+        $($callback)::+! {
+            [$($($arguments)*)?]
+            header "doca_comch_producer.h";
+
+            /// Creates a producer on a connection.
+            fn doca_comch_producer_create(
+                comch_connection: *mut doca_comch_connection,
+                producer: *mut *mut doca_comch_producer
+            ) -> doca_error_t;
+
+            /// Destroys an idle producer.
+            fn doca_comch_producer_destroy(producer: *mut doca_comch_producer) -> doca_error_t;
+
+            /// The id by which consumers of the peer name this producer.
+            fn doca_comch_producer_get_id(
+                producer: *const doca_comch_producer,
+                id: *mut u32
+            ) -> doca_error_t;
+
+            /// The producer's context.
+            fn doca_comch_producer_as_ctx(producer: *mut doca_comch_producer) -> *mut doca_ctx;
+
+            /// Sets callbacks and number of send tasks; before the start.
+            fn doca_comch_producer_task_send_set_conf(
+                producer: *mut doca_comch_producer,
+                completion_cb: doca_comch_producer_task_send_completion_cb_t,
+                error_cb: doca_comch_producer_task_send_completion_cb_t,
+                num_send_tasks: u32
+            ) -> doca_error_t;
+
+            /// Allocates a task that sends a buf's data and immediate data to one consumer.
+            fn doca_comch_producer_task_send_alloc_init(
+                producer: *mut doca_comch_producer,
+                buf: *const doca_buf,
+                imm_data: *mut u8,
+                imm_data_len: u32,
+                consumer_id: u32,
+                task: *mut *mut doca_comch_producer_task_send
+            ) -> doca_error_t;
+
+            /// The buf that the task sends.
+            fn doca_comch_producer_task_send_get_buf(
+                task: *const doca_comch_producer_task_send
+            ) -> *const doca_buf;
+
+            /// Gives the task another buf.
+            fn doca_comch_producer_task_send_set_buf(
+                task: *mut doca_comch_producer_task_send,
+                buf: *const doca_buf
+            );
+
+            /// Id of the consumer that the task sends to.
+            fn doca_comch_producer_task_send_get_consumer_id(
+                task: *const doca_comch_producer_task_send
+            ) -> u32;
+
+            /// Gives the task another consumer to send to.
+            fn doca_comch_producer_task_send_set_consumer_id(
+                task: *mut doca_comch_producer_task_send,
+                consumer_id: u32
+            );
+
+            /// The generic task of a send task.
+            fn doca_comch_producer_task_send_as_task(
+                task: *mut doca_comch_producer_task_send
+            ) -> *mut doca_task;
+        }
+    };
+}

@@ -1,0 +1,120 @@
+//! Devices and representors. One macro per header; see [`doca_functions!`](crate::doca_functions).
+
+#[doc(hidden)]
+#[macro_export]
+macro_rules! doca_dev_functions {
+    ($($callback:ident)::+ $(, $($arguments:tt)*)?) => {
+        $($callback)::+! {
+            [$($($arguments)*)?]
+            header "doca_dev.h";
+
+            /// Lists the local devices; release with [`doca_devinfo_destroy_list`]. The list has a null after its last element.
+            fn doca_devinfo_create_list(
+                dev_list: *mut *mut *mut doca_devinfo,
+                nb_devs: *mut u32
+            ) -> doca_error_t;
+
+            /// Releases a list of devices; devices opened from it stay open.
+            fn doca_devinfo_destroy_list(dev_list: *mut *mut doca_devinfo) -> doca_error_t;
+
+            /// Lists the representors of a device that a [`doca_devinfo_rep_filter`] lets through.
+            fn doca_devinfo_rep_create_list(
+                dev: *mut doca_dev,
+                filter: c_int,
+                dev_list_rep: *mut *mut *mut doca_devinfo_rep,
+                nb_devs_rep: *mut u32
+            ) -> doca_error_t;
+
+            /// Releases a list of representors; representors opened from it stay open.
+            fn doca_devinfo_rep_destroy_list(
+                dev_list_rep: *mut *mut doca_devinfo_rep
+            ) -> doca_error_t;
+
+            /// Opens a device; each open needs one close.
+            fn doca_dev_open(
+                devinfo: *mut doca_devinfo,
+                dev: *mut *mut doca_dev
+            ) -> doca_error_t;
+
+            /// Closes a device; `DOCA_ERROR_IN_USE` while an object made from it exists.
+            fn doca_dev_close(dev: *mut doca_dev) -> doca_error_t;
+
+            /// Opens a representor; each open needs one close.
+            fn doca_dev_rep_open(
+                devinfo: *mut doca_devinfo_rep,
+                dev_rep: *mut *mut doca_dev_rep
+            ) -> doca_error_t;
+
+            /// Closes a representor.
+            fn doca_dev_rep_close(dev: *mut doca_dev_rep) -> doca_error_t;
+
+            /// The information object of an open device; it lives as long as the device is open.
+            fn doca_dev_as_devinfo(dev: *const doca_dev) -> *mut doca_devinfo;
+
+            /// Writes the PCI address, `DOCA_DEVINFO_PCI_ADDR_SIZE` bytes with the terminating zero.
+            fn doca_devinfo_get_pci_addr_str(
+                devinfo: *const doca_devinfo,
+                pci_addr_str: *mut c_char
+            ) -> doca_error_t;
+
+            /// Compares the PCI address with `"0000:03:00.0"` or `"03:00.0"`; `is_equal` becomes 1 or 0.
+            fn doca_devinfo_is_equal_pci_addr(
+                devinfo: *const doca_devinfo,
+                pci_addr_str: *const c_char,
+                is_equal: *mut u8
+            ) -> doca_error_t;
+
+            /// Writes the network interface's name; `size` must be `DOCA_DEVINFO_IFACE_NAME_SIZE` at least.
+            fn doca_devinfo_get_iface_name(
+                devinfo: *const doca_devinfo,
+                iface_name: *mut c_char,
+                size: u32
+            ) -> doca_error_t;
+
+            /// Writes the InfiniBand device's name; `size` must be `DOCA_DEVINFO_IBDEV_NAME_SIZE` at least.
+            fn doca_devinfo_get_ibdev_name(
+                devinfo: *const doca_devinfo,
+                ibdev_name: *mut c_char,
+                size: u32
+            ) -> doca_error_t;
+
+            /// Tells whether the device is a physical, virtual or sub-function.
+            fn doca_devinfo_get_pci_func_type(
+                devinfo: *const doca_devinfo,
+                pci_func_type: *mut doca_pci_func_type
+            ) -> doca_error_t;
+
+            /// Index of a sub-function; an error for other kinds of functions.
+            fn doca_devinfo_get_sf_index(
+                devinfo: *const doca_devinfo,
+                sf_index: *mut u32
+            ) -> doca_error_t;
+
+            /// Whether the device can list network representors (1) or not (0).
+            fn doca_devinfo_rep_cap_is_filter_net_supported(
+                devinfo: *const doca_devinfo,
+                filter_net_supported: *mut u8
+            ) -> doca_error_t;
+
+            /// Writes the representor's vendor unique id; `size` must be `DOCA_DEVINFO_REP_VUID_SIZE` at least.
+            fn doca_devinfo_rep_get_vuid(
+                devinfo_rep: *const doca_devinfo_rep,
+                rep_vuid: *mut c_char,
+                size: u32
+            ) -> doca_error_t;
+
+            /// Writes the PCI address of the represented function, `DOCA_DEVINFO_REP_PCI_ADDR_SIZE` bytes with the zero.
+            fn doca_devinfo_rep_get_pci_addr_str(
+                devinfo_rep: *const doca_devinfo_rep,
+                pci_addr_str: *mut c_char
+            ) -> doca_error_t;
+
+            /// Compares the represented function's PCI address with a string, with or without domain.
+            fn doca_devinfo_rep_is_equal_pci_addr(
+                devinfo_rep: *const doca_devinfo_rep,
+                pci_addr_str: *const c_char,
+                is_equal: *mut u8
+            ) -> doca_error_t;
+        }
+    };
+}

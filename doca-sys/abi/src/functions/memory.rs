@@ -1,0 +1,201 @@
+//! Memory maps, bufs and their inventory. One macro per header; see [`doca_functions!`](crate::doca_functions).
+
+#[doc(hidden)]
+#[macro_export]
+macro_rules! doca_mmap_functions {
+    ($($callback:ident)::+ $(, $($arguments:tt)*)?) => {
+        $($callback)::+! {
+            [$($($arguments)*)?]
+            header "doca_mmap.h";
+
+            /// Creates a memory map: unstarted, without range or device, permission local read-write.
+            fn doca_mmap_create(mmap: *mut *mut doca_mmap) -> doca_error_t;
+
+            /// Makes a memory map of another process's memory from its export descriptor; usable without a start.
+            fn doca_mmap_create_from_export(
+                user_data: *const doca_data,
+                export_desc: *const c_void,
+                export_desc_len: usize,
+                dev: *mut doca_dev,
+                mmap: *mut *mut doca_mmap
+            ) -> doca_error_t;
+
+            /// Destroys a memory map; `DOCA_ERROR_IN_USE` while bufs of it exist.
+            fn doca_mmap_destroy(mmap: *mut doca_mmap) -> doca_error_t;
+
+            /// Registers the range with the devices; range, devices and permissions are fixed from here on.
+            fn doca_mmap_start(mmap: *mut doca_mmap) -> doca_error_t;
+
+            /// Withdraws the registration, and with it every export.
+            fn doca_mmap_stop(mmap: *mut doca_mmap) -> doca_error_t;
+
+            /// Adds a device to an unstarted memory map.
+            fn doca_mmap_add_dev(mmap: *mut doca_mmap, dev: *mut doca_dev) -> doca_error_t;
+
+            /// Sets the range, which the caller keeps valid until the map is stopped.
+            fn doca_mmap_set_memrange(
+                mmap: *mut doca_mmap,
+                addr: *mut c_void,
+                len: usize
+            ) -> doca_error_t;
+
+            /// First address and length in bytes; for an imported map the addresses are those of the exporter.
+            fn doca_mmap_get_memrange(
+                mmap: *const doca_mmap,
+                addr: *mut *mut c_void,
+                len: *mut usize
+            ) -> doca_error_t;
+
+            /// Sets the permissions, [`doca_access_flag`] values or-ed together.
+            fn doca_mmap_set_permissions(
+                mmap: *mut doca_mmap,
+                access_mask: u32
+            ) -> doca_error_t;
+
+            /// Makes this object usable by several threads at once.
+            fn doca_mmap_enable_thread_safety(mmap: *mut doca_mmap) -> doca_error_t;
+
+            /// Export descriptor for a peer across PCIe; owned by the map, valid until it is stopped.
+            fn doca_mmap_export_pci(
+                mmap: *mut doca_mmap,
+                dev: *const doca_dev,
+                export_desc: *mut *const c_void,
+                export_desc_len: *mut usize
+            ) -> doca_error_t;
+
+            /// Export descriptor for RDMA peers; owned by the map, valid until it is stopped.
+            fn doca_mmap_export_rdma(
+                mmap: *mut doca_mmap,
+                dev: *const doca_dev,
+                export_desc: *mut *const c_void,
+                export_desc_len: *mut usize
+            ) -> doca_error_t;
+        }
+    };
+}
+
+#[doc(hidden)]
+#[macro_export]
+macro_rules! doca_buf_functions {
+    ($($callback:ident)::+ $(, $($arguments:tt)*)?) => {
+        $($callback)::+! {
+            [$($($arguments)*)?]
+            header "doca_buf.h";
+
+            /// Drops one reference and writes the old count; the last one returns the buf to its inventory.
+            fn doca_buf_dec_refcount(buf: *mut doca_buf, refcount: *mut u16) -> doca_error_t;
+
+            /// Length in bytes of the area that the buf covers.
+            fn doca_buf_get_len(buf: *const doca_buf, len: *mut usize) -> doca_error_t;
+
+            /// First address of the area that the buf covers.
+            fn doca_buf_get_head(buf: *const doca_buf, head: *mut *mut c_void) -> doca_error_t;
+
+            /// Length in bytes of the data section.
+            fn doca_buf_get_data_len(
+                buf: *const doca_buf,
+                data_len: *mut usize
+            ) -> doca_error_t;
+
+            /// First address of the data section.
+            fn doca_buf_get_data(buf: *const doca_buf, data: *mut *mut c_void) -> doca_error_t;
+
+            /// Moves the data section; it must lie inside the area of the buf.
+            fn doca_buf_set_data(
+                buf: *mut doca_buf,
+                data: *mut c_void,
+                data_len: usize
+            ) -> doca_error_t;
+
+            /// Makes the data section empty at its present start.
+            fn doca_buf_reset_data_len(buf: *mut doca_buf) -> doca_error_t;
+
+            /// The buf that follows in the list, or null.
+            fn doca_buf_get_next_in_list(
+                buf: *mut doca_buf,
+                next_buf: *mut *mut doca_buf
+            ) -> doca_error_t;
+
+            /// Appends `list2` to `list1`; both must be heads of lists.
+            fn doca_buf_chain_list(list1: *mut doca_buf, list2: *mut doca_buf) -> doca_error_t;
+        }
+    };
+}
+
+#[doc(hidden)]
+#[macro_export]
+macro_rules! doca_buf_inventory_functions {
+    ($($callback:ident)::+ $(, $($arguments:tt)*)?) => {
+        $($callback)::+! {
+            [$($($arguments)*)?]
+            header "doca_buf_inventory.h";
+
+            /// Creates a pool of `num_elements` bufs.
+            fn doca_buf_inventory_create(
+                num_elements: usize,
+                inventory: *mut *mut doca_buf_inventory
+            ) -> doca_error_t;
+
+            /// Destroys a stopped pool.
+            fn doca_buf_inventory_destroy(inventory: *mut doca_buf_inventory) -> doca_error_t;
+
+            /// Starts the pool; bufs can be taken from here on.
+            fn doca_buf_inventory_start(inventory: *mut doca_buf_inventory) -> doca_error_t;
+
+            /// Stops the pool.
+            fn doca_buf_inventory_stop(inventory: *mut doca_buf_inventory) -> doca_error_t;
+
+            /// Takes a buf over `len` bytes at `addr` whose data section is `data_len` bytes at `data`.
+            fn doca_buf_inventory_buf_get_by_args(
+                inventory: *mut doca_buf_inventory,
+                mmap: *mut doca_mmap,
+                addr: *mut c_void,
+                len: usize,
+                data: *mut c_void,
+                data_len: usize,
+                buf: *mut *mut doca_buf
+            ) -> doca_error_t;
+
+            /// Takes a buf over `len` bytes at `addr` without data. Inline in the headers of NVIDIA's SDK.
+            fn doca_buf_inventory_buf_get_by_addr(
+                inventory: *mut doca_buf_inventory,
+                mmap: *mut doca_mmap,
+                addr: *mut c_void,
+                len: usize,
+                buf: *mut *mut doca_buf
+            ) -> doca_error_t;
+
+            /// Takes a buf whose area and data section are `data_len` bytes at `data`. Inline in the headers of NVIDIA's SDK.
+            fn doca_buf_inventory_buf_get_by_data(
+                inventory: *mut doca_buf_inventory,
+                mmap: *mut doca_mmap,
+                data: *mut c_void,
+                data_len: usize,
+                buf: *mut *mut doca_buf
+            ) -> doca_error_t;
+
+            /// Aims a buf at another area and data section of the same memory map; links to other bufs stay.
+            fn doca_buf_inventory_buf_reuse_by_args(
+                buf: *mut doca_buf,
+                addr: *mut c_void,
+                len: usize,
+                data: *mut c_void,
+                data_len: usize
+            ) -> doca_error_t;
+
+            /// Aims a buf at `len` bytes at `addr`, without data. Inline in the headers of NVIDIA's SDK.
+            fn doca_buf_inventory_buf_reuse_by_addr(
+                buf: *mut doca_buf,
+                addr: *mut c_void,
+                len: usize
+            ) -> doca_error_t;
+
+            /// Aims a buf's area and data section at `data_len` bytes at `data`. Inline in the headers of NVIDIA's SDK.
+            fn doca_buf_inventory_buf_reuse_by_data(
+                buf: *mut doca_buf,
+                data: *mut c_void,
+                data_len: usize
+            ) -> doca_error_t;
+        }
+    };
+}

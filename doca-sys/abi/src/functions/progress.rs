@@ -1,0 +1,104 @@
+//! Progress engine, contexts and tasks. One macro per header; see [`doca_functions!`](crate::doca_functions).
+
+#[doc(hidden)]
+#[macro_export]
+macro_rules! doca_ctx_functions {
+    ($($callback:ident)::+ $(, $($arguments:tt)*)?) => {
+        $($callback)::+! {
+            [$($($arguments)*)?]
+            header "doca_ctx.h";
+
+            /// Starts a context; `DOCA_ERROR_IN_PROGRESS` when it becomes running only by later progress.
+            fn doca_ctx_start(ctx: *mut doca_ctx) -> doca_error_t;
+
+            /// Stops a context; `DOCA_ERROR_IN_PROGRESS` while tasks or peers have to be dealt with by progress.
+            fn doca_ctx_stop(ctx: *mut doca_ctx) -> doca_error_t;
+
+            /// Number of tasks that were submitted and have not completed.
+            fn doca_ctx_get_num_inflight_tasks(
+                ctx: *const doca_ctx,
+                num_inflight_tasks: *mut usize
+            ) -> doca_error_t;
+
+            /// Sets the value that callbacks get as `ctx_user_data`; before the start.
+            fn doca_ctx_set_user_data(ctx: *mut doca_ctx, user_data: doca_data) -> doca_error_t;
+
+            /// The value set by [`doca_ctx_set_user_data`].
+            fn doca_ctx_get_user_data(
+                ctx: *const doca_ctx,
+                user_data: *mut doca_data
+            ) -> doca_error_t;
+
+            /// Sets the function that is called at every change of state; before the start.
+            fn doca_ctx_set_state_changed_cb(
+                ctx: *mut doca_ctx,
+                cb: doca_ctx_state_changed_callback_t
+            ) -> doca_error_t;
+
+            /// Present state, a [`doca_ctx_states`] value.
+            fn doca_ctx_get_state(
+                ctx: *const doca_ctx,
+                state: *mut doca_ctx_states
+            ) -> doca_error_t;
+        }
+    };
+}
+
+#[doc(hidden)]
+#[macro_export]
+macro_rules! doca_pe_functions {
+    ($($callback:ident)::+ $(, $($arguments:tt)*)?) => {
+        $($callback)::+! {
+            [$($($arguments)*)?]
+            header "doca_pe.h";
+
+            /// Creates a progress engine.
+            fn doca_pe_create(pe: *mut *mut doca_pe) -> doca_error_t;
+
+            /// Destroys a progress engine; its contexts must have been destroyed.
+            fn doca_pe_destroy(pe: *mut doca_pe) -> doca_error_t;
+
+            /// Does outstanding work and calls callbacks; 1 when there was some, 0 when not.
+            fn doca_pe_progress(pe: *mut doca_pe) -> u8;
+
+            /// A descriptor for `poll` or `epoll` that becomes readable after a requested notification.
+            fn doca_pe_get_notification_handle(
+                pe: *const doca_pe,
+                handle: *mut doca_notification_handle_t
+            ) -> doca_error_t;
+
+            /// Acknowledges a notification; before the next call of [`doca_pe_progress`].
+            fn doca_pe_clear_notification(
+                pe: *mut doca_pe,
+                handle: doca_notification_handle_t
+            ) -> doca_error_t;
+
+            /// Asks for one notification at the next completion or event.
+            fn doca_pe_request_notification(pe: *mut doca_pe) -> doca_error_t;
+
+            /// Connects a context to the engine that progresses it; before the start, once.
+            fn doca_pe_connect_ctx(pe: *mut doca_pe, ctx: *mut doca_ctx) -> doca_error_t;
+
+            /// Submits a task; the task belongs to the library until its callback is called.
+            fn doca_task_submit(task: *mut doca_task) -> doca_error_t;
+
+            /// Submits a task after checks that [`doca_task_submit`] leaves out.
+            fn doca_task_try_submit(task: *mut doca_task) -> doca_error_t;
+
+            /// Returns a task that is not in flight to its context.
+            fn doca_task_free(task: *mut doca_task);
+
+            /// Result of the last completion.
+            fn doca_task_get_status(task: *const doca_task) -> doca_error_t;
+
+            /// Sets the value that the completion callback gets as `task_user_data`.
+            fn doca_task_set_user_data(task: *mut doca_task, user_data: doca_data);
+
+            /// The value set by [`doca_task_set_user_data`].
+            fn doca_task_get_user_data(task: *const doca_task) -> doca_data;
+
+            /// The context that the task was allocated from.
+            fn doca_task_get_ctx(task: *const doca_task) -> *mut doca_ctx;
+        }
+    };
+}

@@ -1,0 +1,112 @@
+//! Opaque objects, and the few plain data types.
+
+use core::ffi::c_void;
+use core::marker::{PhantomData, PhantomPinned};
+
+use crate::{DOCA_GID_BYTE_LENGTH, HandleDecl};
+
+macro_rules! handles {
+    ($(header $header:literal { $($name:ident, $doc:literal;)+ })+) => {
+        $($(
+            #[doc = $doc]
+            ///
+            /// Opaque: seen only by pointer.
+            #[repr(C)]
+            pub struct $name {
+                _opaque: [u8; 0],
+                // Neither Send nor Sync nor Unpin: nothing is known about what is behind the pointer.
+                _marker: PhantomData<(*mut u8, PhantomPinned)>,
+            }
+        )+)+
+
+        /// All opaque types.
+        pub const HANDLES: &[HandleDecl] = &[$($(
+            HandleDecl { header: $header, name: stringify!($name), doc: $doc },
+        )+)+];
+    };
+}
+
+handles! {
+    header "doca_log.h" {
+        doca_log_backend, "A destination of log messages.";
+    }
+
+    header "doca_dev.h" {
+        doca_devinfo, "What is known of a device without opening it.";
+        doca_devinfo_rep, "What is known of a representor without opening it.";
+        doca_dev, "An open device.";
+        doca_dev_rep, "An open representor: the DPU's view of a function that it shows to the host.";
+    }
+
+    header "doca_mmap.h" {
+        doca_mmap, "A memory map: a range of memory, devices that may use it, and what they may do.";
+    }
+
+    header "doca_buf.h" {
+        doca_buf, "A descriptor of an area in a memory map and of the data in it.";
+    }
+
+    header "doca_buf_inventory.h" {
+        doca_buf_inventory, "A pool of bufs.";
+    }
+
+    header "doca_ctx.h" {
+        doca_ctx, "What Comch, RDMA and the other libraries have in common: states and tasks.";
+    }
+
+    header "doca_pe.h" {
+        doca_pe, "A progress engine: what drives contexts and calls callbacks, in one thread.";
+        doca_task, "A unit of work of a context.";
+    }
+
+    header "doca_comch.h" {
+        doca_comch_connection, "A connection of a client and a server.";
+        doca_comch_server, "A Comch server, on the DPU.";
+        doca_comch_client, "A Comch client, on the host.";
+        doca_comch_task_send, "A task that sends a control message.";
+        doca_comch_event_msg_recv, "The event of a received message.";
+        doca_comch_event_connection_status_changed, "The event of a client that came or went.";
+        doca_comch_event_consumer, "The event of a remote consumer that came or went.";
+    }
+
+    header "doca_comch_consumer.h" {
+        doca_comch_consumer, "The receiving end of a connection's fast path.";
+        doca_comch_consumer_task_post_recv, "A task that receives one message of the fast path.";
+    }
+
+    header "doca_comch_producer.h" {
+        doca_comch_producer, "The sending end of a connection's fast path.";
+        doca_comch_producer_task_send, "A task that sends one message of the fast path.";
+    }
+
+    header "doca_rdma.h" {
+        doca_rdma, "An RDMA instance.";
+        doca_rdma_connection, "A connection of two RDMA instances.";
+        doca_rdma_task_receive, "A task that receives a message.";
+        doca_rdma_task_send, "A task that sends a message.";
+        doca_rdma_task_send_imm, "A task that sends a message with an immediate value.";
+        doca_rdma_task_read, "A task that reads remote memory.";
+        doca_rdma_task_write, "A task that writes remote memory.";
+        doca_rdma_task_write_imm, "A task that writes remote memory and sends an immediate value.";
+    }
+}
+
+/// A value that the library keeps for its user and hands back.
+///
+/// Eight bytes on every platform of the API, so either member can hold what the user needs to find his object again.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub union doca_data {
+    /// As a pointer.
+    pub ptr: *mut c_void,
+    /// As an integer.
+    pub u64: u64,
+}
+
+/// A global identifier of an RDMA port.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct doca_rdma_gid {
+    /// Bytes in network order.
+    pub raw: [u8; DOCA_GID_BYTE_LENGTH],
+}
