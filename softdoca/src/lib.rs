@@ -6,3 +6,5 @@
 pub mod capi;
 pub mod error;
 pub mod log;
+mod progress;
+mod ring;

@@ -5,6 +5,9 @@
 
 #![allow(dead_code, reason = "the helpers are ahead of the files that use them")]
 
+mod doca_ctx;
+mod doca_pe;
+
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 

@@ -1,0 +1,137 @@
+//! `doca_ctx.h`: contexts.
+
+use std::rc::Rc;
+
+use doca_abi::{doca_ctx, doca_ctx_state_changed_callback_t, doca_ctx_states, doca_data};
+
+use super::{Handle, borrow, check_out, doca_error_t, guard, not_null, put};
+use crate::error::Result;
+use crate::progress::Ctx;
+
+// SAFETY: contexts are given out as pointers from `Rc::into_raw(Rc<Ctx>)`.
+unsafe impl Handle for doca_ctx {
+    type Engine = Ctx;
+}
+
+/// A new handle, of `doca_ctx` or of any kind of context, that owns one reference.
+pub(super) fn give_ctx<H: Handle<Engine = Ctx>>(ctx: Rc<Ctx>) -> *mut H {
+    Rc::into_raw(ctx).cast_mut().cast::<H>()
+}
+
+/// One more reference to the context behind a handle.
+///
+/// # Safety
+/// `handle` is NULL or a live handle from [`give_ctx`].
+pub(super) unsafe fn share_ctx<H: Handle<Engine = Ctx>>(handle: *const H) -> Result<Rc<Ctx>> {
+    not_null(handle)?;
+    let pointer = handle.cast::<Ctx>();
+    // SAFETY: the handle owns a reference, so the count is not zero; one thread at a time uses a context.
+    Ok(unsafe {
+        Rc::increment_strong_count(pointer);
+        Rc::from_raw(pointer)
+    })
+}
+
+/// Destroys a context of any kind: takes it from its engine and drops the handle's reference.
+///
+/// # Safety
+/// As [`share_ctx`]; on success the handle is dead.
+pub(super) unsafe fn destroy_ctx<H: Handle<Engine = Ctx>>(handle: *mut H) -> Result<()> {
+    // SAFETY: the caller's promise.
+    let ctx = unsafe { share_ctx(handle) }?;
+    ctx.disconnect()?;
+    // SAFETY: gives back the reference that `give_ctx` put into the handle; `ctx` is a second one.
+    drop(unsafe { Rc::from_raw(handle.cast_const().cast::<Ctx>()) });
+    Ok(())
+}
+
+/// Starts the context: `DOCA_SUCCESS`, or `DOCA_ERROR_IN_PROGRESS` when it will be running later.
+///
+/// # Safety
+/// `ctx` is NULL or a live context, used by no other thread meanwhile.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_ctx_start(ctx: *mut doca_ctx) -> doca_error_t {
+    // SAFETY: the caller's promise. The reference of its own keeps the context through its callback.
+    guard(|| unsafe { share_ctx(ctx) }?.start())
+}
+
+/// Stops the context: `DOCA_SUCCESS` when it is idle, `DOCA_ERROR_IN_PROGRESS` while it is stopping.
+///
+/// # Safety
+/// As [`doca_ctx_start`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_ctx_stop(ctx: *mut doca_ctx) -> doca_error_t {
+    // SAFETY: as in `doca_ctx_start`.
+    guard(|| unsafe { share_ctx(ctx) }?.stop())
+}
+
+/// Number of tasks that are submitted and have not completed.
+///
+/// # Safety
+/// As [`doca_ctx_start`]; `num_inflight_tasks` is NULL or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_ctx_get_num_inflight_tasks(
+    ctx: *const doca_ctx,
+    num_inflight_tasks: *mut usize,
+) -> doca_error_t {
+    // SAFETY: the caller's promise.
+    guard(|| unsafe { put(num_inflight_tasks, borrow(ctx)?.tasks_in_flight()) })
+}
+
+/// Sets the data that every callback of the context gets.
+///
+/// # Safety
+/// As [`doca_ctx_start`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_ctx_set_user_data(
+    ctx: *mut doca_ctx,
+    user_data: doca_data,
+) -> doca_error_t {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        unsafe { borrow(ctx) }?.set_user_data(user_data);
+        Ok(())
+    })
+}
+
+/// The data that [`doca_ctx_set_user_data`] set; zero before.
+///
+/// # Safety
+/// As [`doca_ctx_start`]; `user_data` is NULL or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_ctx_get_user_data(
+    ctx: *const doca_ctx,
+    user_data: *mut doca_data,
+) -> doca_error_t {
+    // SAFETY: the caller's promise.
+    guard(|| unsafe { put(user_data, borrow(ctx)?.user_data()) })
+}
+
+/// Sets the callback for changes of state; only while the context is idle.
+///
+/// # Safety
+/// As [`doca_ctx_start`]; the callback is NULL or a function of that type.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_ctx_set_state_changed_cb(
+    ctx: *mut doca_ctx,
+    cb: doca_ctx_state_changed_callback_t,
+) -> doca_error_t {
+    // SAFETY: the caller's promise.
+    guard(|| unsafe { borrow(ctx) }?.set_state_changed(cb))
+}
+
+/// The state of the context.
+///
+/// # Safety
+/// As [`doca_ctx_start`]; `state` is NULL or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_ctx_get_state(
+    ctx: *const doca_ctx,
+    state: *mut doca_ctx_states,
+) -> doca_error_t {
+    guard(|| {
+        check_out(state)?;
+        // SAFETY: the caller's promise.
+        unsafe { put(state, borrow(ctx)?.state() as doca_ctx_states) }
+    })
+}

@@ -1,0 +1,240 @@
+//! `doca_pe.h`: progress engines and what all tasks have in common.
+
+use std::os::fd::AsRawFd;
+use std::ptr::NonNull;
+use std::rc::Rc;
+
+use doca_abi::{doca_ctx, doca_data, doca_notification_handle_t, doca_pe, doca_task};
+
+use super::doca_ctx::share_ctx;
+use super::{Handle, borrow, check_out, doca_error_t, guard, guard_with, not_null, put};
+use crate::error::{Error, Result};
+use crate::progress::{Pe, Task, yield_before_retry};
+
+// SAFETY: engines are given out as pointers from `Rc::into_raw(Rc<Pe>)`.
+unsafe impl Handle for doca_pe {
+    type Engine = Pe;
+}
+
+// SAFETY: tasks are given out as pointers to their header.
+unsafe impl Handle for doca_task {
+    type Engine = Task;
+}
+
+/// One more reference to the engine behind a handle.
+///
+/// # Safety
+/// `pe` is NULL or a live engine.
+unsafe fn share_pe(pe: *const doca_pe) -> Result<Rc<Pe>> {
+    not_null(pe)?;
+    let pointer = pe.cast::<Pe>();
+    // SAFETY: the handle owns a reference, so the count is not zero; one thread at a time uses an engine.
+    Ok(unsafe {
+        Rc::increment_strong_count(pointer);
+        Rc::from_raw(pointer)
+    })
+}
+
+/// Creates a progress engine.
+///
+/// # Safety
+/// `pe` is NULL or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_pe_create(pe: *mut *mut doca_pe) -> doca_error_t {
+    guard(|| {
+        check_out(pe)?;
+        // SAFETY: the caller's promise.
+        unsafe { put(pe, Rc::into_raw(Pe::new()?).cast_mut().cast()) }
+    })
+}
+
+/// Destroys an engine; `DOCA_ERROR_IN_USE` while contexts are connected to it.
+///
+/// # Safety
+/// `pe` is NULL or a live engine; on success it is dead.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_pe_destroy(pe: *mut doca_pe) -> doca_error_t {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        unsafe { borrow(pe) }?.check_unused()?;
+        // SAFETY: gives back the reference of `doca_pe_create`.
+        drop(unsafe { Rc::from_raw(pe.cast_const().cast::<Pe>()) });
+        Ok(())
+    })
+}
+
+/// Delivers what has happened. 1 when anything did, 0 when not; then it may have slept up to 20 ms.
+///
+/// # Safety
+/// `pe` is NULL or a live engine, used by no other thread meanwhile.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_pe_progress(pe: *mut doca_pe) -> u8 {
+    // SAFETY: the caller's promise. The reference of its own keeps the engine through its callbacks.
+    guard_with(0, || {
+        unsafe { share_pe(pe) }.is_ok_and(|pe| pe.progress()).into()
+    })
+}
+
+/// The descriptor that becomes readable when an armed engine has something to do.
+///
+/// # Safety
+/// `pe` is NULL or a live engine; `handle` is NULL or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_pe_get_notification_handle(
+    pe: *const doca_pe,
+    handle: *mut doca_notification_handle_t,
+) -> doca_error_t {
+    // SAFETY: the caller's promise.
+    guard(|| unsafe { put(handle, borrow(pe)?.notification_fd().as_raw_fd()) })
+}
+
+/// Arms the engine: its descriptor becomes readable at the next event. An event that is there already is delivered
+/// now, and `DOCA_ERROR_AGAIN` answered: progress, and arm again.
+///
+/// # Safety
+/// As [`doca_pe_progress`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_pe_request_notification(pe: *mut doca_pe) -> doca_error_t {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        let pe = unsafe { share_pe(pe) }?;
+        if !pe.arm() {
+            // Something was delivered while arming. The program waits on the descriptor now: make it readable, so that
+            // it comes back and looks at what its callbacks did.
+            pe.wake().ring();
+        }
+        Ok(())
+    })
+}
+
+/// Takes back the request after the descriptor became readable.
+///
+/// # Safety
+/// As [`doca_pe_progress`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_pe_clear_notification(
+    pe: *mut doca_pe,
+    _handle: doca_notification_handle_t,
+) -> doca_error_t {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        let pe = unsafe { share_pe(pe) }?;
+        pe.wake().drain();
+        pe.wake_up();
+        Ok(())
+    })
+}
+
+/// Tasks in flight in all contexts of the engine.
+///
+/// # Safety
+/// As [`doca_pe_progress`]; `num_inflight_tasks` is NULL or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_pe_get_num_inflight_tasks(
+    pe: *const doca_pe,
+    num_inflight_tasks: *mut usize,
+) -> doca_error_t {
+    // SAFETY: the caller's promise.
+    guard(|| unsafe { put(num_inflight_tasks, borrow(pe)?.tasks_in_flight()) })
+}
+
+/// Puts an idle context under the engine.
+///
+/// # Safety
+/// Both are NULL or live, and used by no other thread meanwhile.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_pe_connect_ctx(pe: *mut doca_pe, ctx: *mut doca_ctx) -> doca_error_t {
+    // SAFETY: the caller's promise.
+    guard(|| unsafe { share_pe(pe)?.connect(&share_ctx(ctx)?) })
+}
+
+/// Submits a task. `DOCA_ERROR_AGAIN`: not now; try again.
+///
+/// # Safety
+/// `task` is NULL or a live task; its context is used by no other thread meanwhile.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_task_submit(task: *mut doca_task) -> doca_error_t {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        let submitted = unsafe { borrow(task) }?.submit();
+        if submitted == Err(Error::Again) {
+            yield_before_retry();
+        }
+        submitted
+    })
+}
+
+/// As [`doca_task_submit`]: here every submission is a try.
+///
+/// # Safety
+/// As [`doca_task_submit`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_task_try_submit(task: *mut doca_task) -> doca_error_t {
+    // SAFETY: the caller's promise.
+    unsafe { doca_task_submit(task) }
+}
+
+/// Frees a task that is not in flight.
+///
+/// # Safety
+/// As [`doca_task_submit`]; the task is dead afterwards.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_task_free(task: *mut doca_task) {
+    let _ = guard(|| {
+        let task = NonNull::new(task.cast::<Task>()).ok_or(Error::InvalidValue)?;
+        // SAFETY: the caller's promise.
+        unsafe { Task::free(task) }
+    });
+}
+
+/// Result of the task's last run.
+///
+/// # Safety
+/// As [`doca_task_submit`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_task_get_status(task: *const doca_task) -> doca_error_t {
+    guard_with(Error::Unexpected.code(), || {
+        // SAFETY: the caller's promise.
+        unsafe { borrow(task) }.map_or_else(Error::code, Task::status)
+    })
+}
+
+/// Sets the data that the task's callbacks get.
+///
+/// # Safety
+/// As [`doca_task_submit`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_task_set_user_data(task: *mut doca_task, user_data: doca_data) {
+    let _ = guard(|| {
+        // SAFETY: the caller's promise.
+        unsafe { borrow(task) }?.set_user_data(user_data);
+        Ok(())
+    });
+}
+
+/// The data that the task's callbacks get; zero for NULL.
+///
+/// # Safety
+/// As [`doca_task_submit`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_task_get_user_data(task: *const doca_task) -> doca_data {
+    let none = doca_data { u64: 0 };
+    // SAFETY: the caller's promise.
+    guard_with(none, || {
+        unsafe { borrow(task) }.map_or(none, Task::user_data)
+    })
+}
+
+/// The context of the task; NULL for NULL.
+///
+/// # Safety
+/// As [`doca_task_submit`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_task_get_ctx(task: *const doca_task) -> *mut doca_ctx {
+    guard_with(std::ptr::null_mut(), || {
+        // SAFETY: the caller's promise.
+        unsafe { borrow(task) }.map_or(std::ptr::null_mut(), |task| {
+            std::ptr::from_ref(task.ctx()).cast_mut().cast()
+        })
+    })
+}

@@ -1,0 +1,172 @@
+//! What a thread does when its progress engines have nothing to do.
+//!
+//! It spins a moment (a peer on another core answers within a microsecond), then yields (the peer may need this core),
+//! then sleeps on all engines that it progresses, with a bound that grows up to [`LONGEST_SLEEP`]. The bound is why a
+//! lost ring delays, and never hangs, anybody.
+//!
+//! A thread may progress several engines in turn. Each is armed in its own call; the thread sleeps in the call that
+//! arms the last one. An engine that the thread has stopped to progress drops out of the list.
+
+use std::cell::RefCell;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec};
+
+/// Empty calls per engine that are spent spinning.
+const SPINS: u32 = 24;
+/// Empty calls per engine after which the thread sleeps; those after the spins yield.
+const YIELDS: u32 = 400;
+const SHORTEST_SLEEP: Duration = Duration::from_micros(50);
+const LONGEST_SLEEP: Duration = Duration::from_millis(20);
+/// Engines that were not progressed within this many empty calls of the thread are not waited for.
+const STALE_CALLS: u32 = 64;
+/// A thread with more engines than this does not sleep; nobody has that many.
+const MOST_ENGINES: usize = 32;
+
+/// The part of an engine that sleeping needs. It may outlive the engine.
+#[derive(Debug)]
+pub(super) struct Sleeper {
+    epoll: Arc<OwnedFd>,
+    armed: AtomicBool,
+}
+
+impl Sleeper {
+    pub(super) fn new(epoll: Arc<OwnedFd>) -> Self {
+        Self {
+            epoll,
+            armed: AtomicBool::new(false),
+        }
+    }
+
+    pub(super) fn is_armed(&self) -> bool {
+        self.armed.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn set_armed(&self, armed: bool) {
+        self.armed.store(armed, Ordering::Relaxed);
+    }
+}
+
+struct Entry {
+    sleeper: Arc<Sleeper>,
+    /// Value of `Idle::calls` when the thread last progressed this engine in vain.
+    seen: u32,
+}
+
+struct Idle {
+    engines: Vec<Entry>,
+    /// Empty calls since the last one that found something.
+    empty: u32,
+    /// All empty calls, wrapping.
+    calls: u32,
+    sleep: Duration,
+}
+
+thread_local! {
+    static IDLE: RefCell<Idle> =
+        const { RefCell::new(Idle { engines: Vec::new(), empty: 0, calls: 0, sleep: SHORTEST_SLEEP }) };
+}
+
+/// A call found something to do.
+pub(super) fn found_work() {
+    IDLE.with_borrow_mut(|idle| {
+        idle.empty = 0;
+        idle.sleep = SHORTEST_SLEEP;
+    });
+}
+
+enum Step {
+    Spin,
+    Yield,
+    Arm,
+}
+
+/// A call found nothing: spins, yields, or arms the engine with `arm` and sleeps. True when arming found something.
+pub(super) fn found_nothing(sleeper: &Arc<Sleeper>, arm: impl FnOnce() -> bool) -> bool {
+    match IDLE.with_borrow_mut(|idle| idle.next_step(sleeper)) {
+        Step::Spin => {
+            std::hint::spin_loop();
+            false
+        }
+        Step::Yield => {
+            std::thread::yield_now();
+            false
+        }
+        Step::Arm => {
+            // Callbacks may run in here and progress other engines: nothing is borrowed.
+            if !arm() {
+                found_work();
+                return true;
+            }
+            sleep_if_all_armed();
+            false
+        }
+    }
+}
+
+/// To be called when a submission has to be tried again: programs do so in a loop, inside a callback, and the peer that
+/// would make room may need this core.
+pub(crate) fn yield_before_retry() {
+    std::thread::yield_now();
+}
+
+impl Idle {
+    fn next_step(&mut self, sleeper: &Arc<Sleeper>) -> Step {
+        self.calls = self.calls.wrapping_add(1);
+        self.empty = self.empty.saturating_add(1);
+        let (calls, mut known) = (self.calls, false);
+        for entry in &mut self.engines {
+            if Arc::ptr_eq(&entry.sleeper, sleeper) {
+                entry.seen = calls;
+                known = true;
+            }
+        }
+        if !known {
+            self.engines.push(Entry {
+                sleeper: Arc::clone(sleeper),
+                seen: calls,
+            });
+        }
+        let rounds = self.empty / self.engines.len() as u32;
+        if rounds < SPINS {
+            Step::Spin
+        } else if rounds < YIELDS || self.engines.len() > MOST_ENGINES {
+            Step::Yield
+        } else {
+            self.engines
+                .retain(|entry| calls.wrapping_sub(entry.seen) <= STALE_CALLS);
+            Step::Arm
+        }
+    }
+}
+
+fn sleep_if_all_armed() {
+    let Some((sleepers, duration)) = IDLE.with_borrow_mut(|idle| {
+        if !idle.engines.iter().all(|entry| entry.sleeper.is_armed()) {
+            return None;
+        }
+        let duration = idle.sleep;
+        idle.sleep = (idle.sleep * 2).min(LONGEST_SLEEP);
+        let sleepers: Vec<Arc<Sleeper>> = idle
+            .engines
+            .iter()
+            .map(|entry| Arc::clone(&entry.sleeper))
+            .collect();
+        Some((sleepers, duration))
+    }) else {
+        return;
+    };
+    let mut fds: Vec<PollFd<'_>> = sleepers
+        .iter()
+        .map(|sleeper| PollFd::new(&*sleeper.epoll, PollFlags::IN))
+        .collect();
+    let timeout = Timespec {
+        tv_sec: 0,
+        tv_nsec: i64::from(duration.subsec_nanos()),
+    };
+    // Whether something rang, the time passed or a signal came: the next call looks.
+    let _ = rustix::event::poll(&mut fds, Some(&timeout));
+}

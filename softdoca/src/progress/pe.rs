@@ -1,0 +1,288 @@
+//! Progress engines.
+
+use std::cell::{Cell, RefCell};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::rc::Rc;
+use std::sync::Arc;
+
+use rustix::event::epoll;
+
+use super::ctx::{Ctx, CtxState};
+use super::idle::{self, Sleeper};
+use crate::error::{Error, Result};
+use crate::ring::{Deferral, EventFd};
+
+/// Events of one context delivered in a row, so that no context starves another.
+const BATCH: usize = 64;
+/// Descriptors that nobody waits for (they only hang up when a peer dies) are looked at once in so many calls.
+const LIVENESS_INTERVAL: u32 = 256;
+/// Descriptors that carry messages are looked at whenever nothing else happened, and once in so many calls that found
+/// something.
+const MESSAGE_INTERVAL: u32 = 32;
+/// The engine's own eventfd; contexts are numbered from 1.
+const OWN_EVENT: u64 = 0;
+
+/// How often a watched descriptor is to be looked at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Urgency {
+    /// It carries messages.
+    Message,
+    /// It tells only that a peer died.
+    Liveness,
+}
+
+/// A progress engine. A `struct doca_pe *` points to one.
+pub(crate) struct Pe {
+    contexts: RefCell<Vec<Rc<Ctx>>>,
+    /// Holds [`Self::wake`] and all watched descriptors; readable when the engine has something to do while armed.
+    epoll: Arc<OwnedFd>,
+    wake: Arc<EventFd>,
+    sleeper: Arc<Sleeper>,
+    watched_messages: Cell<u32>,
+    watched_liveness: Cell<u32>,
+    calls: Cell<u32>,
+}
+
+impl Pe {
+    pub(crate) fn new() -> Result<Rc<Self>> {
+        let epoll = Arc::new(epoll::create(epoll::CreateFlags::CLOEXEC)?);
+        let wake = Arc::new(EventFd::new()?);
+        epoll::add(
+            &*epoll,
+            &*wake,
+            epoll::EventData::new_u64(OWN_EVENT),
+            epoll::EventFlags::IN,
+        )?;
+        Ok(Rc::new(Self {
+            contexts: RefCell::default(),
+            sleeper: Arc::new(Sleeper::new(Arc::clone(&epoll))),
+            epoll,
+            wake,
+            watched_messages: Cell::new(0),
+            watched_liveness: Cell::new(0),
+            calls: Cell::new(0),
+        }))
+    }
+
+    /// The eventfd that wakes whoever sleeps on this engine; given to peers.
+    pub(crate) fn wake(&self) -> &Arc<EventFd> {
+        &self.wake
+    }
+
+    /// Puts a context under this engine. Only an idle context that has no engine.
+    pub(crate) fn connect(self: &Rc<Self>, ctx: &Rc<Ctx>) -> Result<()> {
+        ctx.expect_idle("a context is connected to an engine")?;
+        if ctx.pe().is_ok() {
+            return Err(
+                Error::BadState.because("the context is connected to a progress engine already")
+            );
+        }
+        ctx.set_pe(Some(Rc::clone(self)));
+        self.contexts.borrow_mut().push(Rc::clone(ctx));
+        Ok(())
+    }
+
+    pub(super) fn forget(&self, id: u32) {
+        // The list's reference may be the last one: it must not be dropped while the list is borrowed.
+        let removed = {
+            let mut contexts = self.contexts.borrow_mut();
+            contexts
+                .iter()
+                .position(|ctx| ctx.id() == id)
+                .map(|at| contexts.remove(at))
+        };
+        drop(removed);
+    }
+
+    /// Checks that the engine can be destroyed: it has no contexts.
+    pub(crate) fn check_unused(&self) -> Result<()> {
+        match self.contexts.borrow().len() {
+            0 => Ok(()),
+            n => Err(Error::InUse.because(format_args!(
+                "{n} contexts are connected to the progress engine"
+            ))),
+        }
+    }
+
+    /// Tasks in flight in all contexts.
+    pub(crate) fn tasks_in_flight(&self) -> usize {
+        self.contexts
+            .borrow()
+            .iter()
+            .map(|ctx| ctx.tasks_in_flight())
+            .sum()
+    }
+
+    /// Calls [`super::Driver::on_ready`] with `token` on context `ctx` whenever `fd` can be read or hangs up.
+    pub(crate) fn watch(
+        &self,
+        fd: BorrowedFd<'_>,
+        ctx: &Ctx,
+        token: u32,
+        urgency: Urgency,
+    ) -> Result<()> {
+        let data = epoll::EventData::new_u64(u64::from(ctx.id()) << 32 | u64::from(token));
+        epoll::add(
+            &*self.epoll,
+            fd,
+            data,
+            epoll::EventFlags::IN | epoll::EventFlags::RDHUP,
+        )?;
+        self.count(urgency).set(self.count(urgency).get() + 1);
+        Ok(())
+    }
+
+    /// Ends [`watch`](Self::watch), before the descriptor is closed.
+    pub(crate) fn unwatch(&self, fd: BorrowedFd<'_>, urgency: Urgency) {
+        if epoll::delete(&*self.epoll, fd).is_ok() {
+            self.count(urgency).set(self.count(urgency).get() - 1);
+        }
+    }
+
+    fn count(&self, urgency: Urgency) -> &Cell<u32> {
+        match urgency {
+            Urgency::Message => &self.watched_messages,
+            Urgency::Liveness => &self.watched_liveness,
+        }
+    }
+
+    /// Delivers what has happened; sleeps a little when this thread has found nothing for a while.
+    ///
+    /// True when a callback ran or a context changed its state.
+    pub(crate) fn progress(self: &Rc<Self>) -> bool {
+        self.wake_up();
+        if self.round() {
+            idle::found_work();
+            return true;
+        }
+        idle::found_nothing(&self.sleeper, || self.arm())
+    }
+
+    /// One pass over all contexts and, if it is time, over the watched descriptors.
+    fn round(&self) -> bool {
+        let _bells = Deferral::begin();
+        let mut found = self.drain_all();
+        if self.descriptors_are_due(found) && self.poll_descriptors() {
+            found |= self.drain_all();
+        }
+        found
+    }
+
+    fn descriptors_are_due(&self, found: bool) -> bool {
+        let calls = self.calls.get().wrapping_add(1);
+        self.calls.set(calls);
+        if self.watched_messages.get() > 0 {
+            !found || calls.is_multiple_of(MESSAGE_INTERVAL)
+        } else {
+            self.watched_liveness.get() > 0 && calls.is_multiple_of(LIVENESS_INTERVAL)
+        }
+    }
+
+    fn drain_all(&self) -> bool {
+        let mut found = false;
+        let mut index = 0;
+        // Looked up anew each time: a callback may connect and destroy contexts.
+        while let Some(ctx) = self.context_at(index) {
+            found |= drain(&ctx);
+            index += 1;
+        }
+        found
+    }
+
+    fn context_at(&self, index: usize) -> Option<Rc<Ctx>> {
+        self.contexts.borrow().get(index).cloned()
+    }
+
+    /// Asks the kernel which descriptors have something, and tells their contexts. True when there were any.
+    fn poll_descriptors(&self) -> bool {
+        let mut events = [const { MaybeUninit::<epoll::Event>::uninit() }; 16];
+        let none = rustix::event::Timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        };
+        // An error (a signal, at most) is a look that found nothing.
+        let Ok((events, _)) = epoll::wait(&*self.epoll, &mut events, Some(&none)) else {
+            return false;
+        };
+        let mut found = false;
+        for event in events {
+            let data = event.data.u64();
+            if data == OWN_EVENT {
+                self.wake.drain();
+                continue;
+            }
+            let id = (data >> 32) as u32;
+            let ctx = self
+                .contexts
+                .borrow()
+                .iter()
+                .find(|ctx| ctx.id() == id)
+                .cloned();
+            if let Some(ctx) = ctx {
+                ctx.driver().on_ready(&ctx, data as u32);
+                found = true;
+            }
+        }
+        found
+    }
+
+    /// Asks all peers to ring. False when there is something to do after all; then the engine is not armed.
+    pub(crate) fn arm(&self) -> bool {
+        self.sleeper.set_armed(true);
+        let mut index = 0;
+        while let Some(ctx) = self.context_at(index) {
+            if ctx.state() != CtxState::Idle {
+                ctx.driver().arm();
+            }
+            index += 1;
+        }
+        let found = {
+            let _bells = Deferral::begin();
+            let ready = self.poll_descriptors();
+            self.drain_all() | ready
+        };
+        if found {
+            self.wake_up();
+        }
+        !found
+    }
+
+    /// Takes back [`arm`](Self::arm), if it was armed.
+    pub(crate) fn wake_up(&self) {
+        if !self.sleeper.is_armed() {
+            return;
+        }
+        self.sleeper.set_armed(false);
+        self.wake.drain();
+        let mut index = 0;
+        while let Some(ctx) = self.context_at(index) {
+            ctx.driver().disarm();
+            index += 1;
+        }
+    }
+
+    /// The descriptor that can be read when an armed engine has something to do, for `epoll` of the program's own.
+    pub(crate) fn notification_fd(&self) -> BorrowedFd<'_> {
+        self.epoll.as_fd()
+    }
+}
+
+/// Delivers up to a batch of one context's events.
+fn drain(ctx: &Rc<Ctx>) -> bool {
+    if ctx.state() == CtxState::Idle {
+        return false;
+    }
+    let mut found = false;
+    for _ in 0..BATCH {
+        let Some(event) = ctx.driver().next_event(ctx) else {
+            break;
+        };
+        found = true;
+        ctx.dispatch(event);
+        if ctx.state() == CtxState::Idle {
+            return true;
+        }
+    }
+    found | ctx.try_finish_stop()
+}

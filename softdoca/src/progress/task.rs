@@ -1,0 +1,247 @@
+//! Tasks: one header for all kinds, and pools that hand them out.
+
+use std::any::TypeId;
+use std::cell::Cell;
+use std::ptr::NonNull;
+use std::rc::Rc;
+
+use doca_abi::{doca_data, doca_task};
+
+use super::ctx::{Ctx, CtxState};
+use crate::error::{Error, Result};
+
+/// A completion callback: the task (a pointer to its kind, which starts with the header), the task's and the
+/// context's user data. All kinds of tasks have callbacks of this shape.
+pub(crate) type TaskCallback = unsafe extern "C" fn(*mut doca_task, doca_data, doca_data);
+
+/// The head of every task; a `struct doca_task *` points to one.
+#[repr(C)]
+pub(crate) struct Task {
+    /// The context that the task was allocated from. It outlives the task: destroying a context that has tasks is
+    /// refused.
+    ctx: NonNull<Ctx>,
+    body: TypeId,
+    in_flight: Cell<bool>,
+    status: Cell<u32>,
+    user_data: Cell<doca_data>,
+    on_success: TaskCallback,
+    on_error: TaskCallback,
+    release: unsafe fn(NonNull<Task>),
+}
+
+/// A task of one kind.
+#[repr(C)]
+pub(crate) struct TaskOf<B> {
+    task: Task,
+    pub(crate) body: B,
+    /// Gives the place in the pool back.
+    _place: Place,
+}
+
+impl Task {
+    pub(crate) fn ctx(&self) -> &Ctx {
+        // SAFETY: the context outlives its tasks (see the field).
+        unsafe { self.ctx.as_ref() }
+    }
+
+    pub(crate) fn user_data(&self) -> doca_data {
+        self.user_data.get()
+    }
+
+    pub(crate) fn set_user_data(&self, data: doca_data) {
+        self.user_data.set(data);
+    }
+
+    /// Result of the last run as a `doca_error_t`.
+    pub(crate) fn status(&self) -> u32 {
+        self.status.get()
+    }
+
+    pub(crate) fn in_flight(&self) -> bool {
+        self.in_flight.get()
+    }
+
+    /// The task as its own kind, if `B` is the kind's body.
+    pub(crate) fn downcast<B: 'static>(&self) -> Option<&TaskOf<B>> {
+        if self.body == TypeId::of::<B>() {
+            // SAFETY: the header was made as the first field of a `TaskOf<B>` (repr(C)) by `TaskPool::allocate`.
+            Some(unsafe { &*std::ptr::from_ref(self).cast::<TaskOf<B>>() })
+        } else {
+            None
+        }
+    }
+
+    /// Hands the task to its context's driver.
+    ///
+    /// Answers `BadState` when the context is not running or the task is in flight already.
+    pub(crate) fn submit(&self) -> Result<()> {
+        let ctx = self.ctx();
+        if ctx.state() != CtxState::Running || self.in_flight.get() {
+            return Err(Error::BadState);
+        }
+        // Marked first: a driver may complete the task into its queue before it returns.
+        self.in_flight.set(true);
+        let submitted = ctx.driver().submit(ctx, self);
+        if submitted.is_ok() {
+            ctx.task_submitted();
+        } else {
+            self.in_flight.set(false);
+        }
+        submitted
+    }
+
+    /// Ends the run and calls the program.
+    ///
+    /// The task belongs to the program again when its callback starts: the callback may resubmit or free it.
+    pub(super) fn complete(&self, result: Result<()>) {
+        let ctx = self.ctx();
+        self.in_flight.set(false);
+        self.status.set(result.map_or_else(Error::code, |()| 0));
+        ctx.task_finished();
+        let callback = if result.is_ok() {
+            self.on_success
+        } else {
+            self.on_error
+        };
+        // SAFETY: the callback was given for this kind of task with this shape; `self` is a live task of that kind and
+        // is not touched after the call.
+        unsafe {
+            callback(
+                std::ptr::from_ref(self).cast_mut().cast(),
+                self.user_data.get(),
+                ctx.user_data(),
+            )
+        };
+    }
+
+    /// Frees the task. A task in flight is refused: hardware would write through it later.
+    ///
+    /// # Safety
+    ///
+    /// `task` must come from [`TaskPool::allocate`] and must not be used afterwards.
+    pub(crate) unsafe fn free(task: NonNull<Task>) -> Result<()> {
+        // SAFETY: the caller vouches for the pointer.
+        let header = unsafe { task.as_ref() };
+        if header.in_flight.get() {
+            return Err(
+                Error::InUse.because("a task in flight cannot be freed; stop its context first")
+            );
+        }
+        let ctx = header.ctx;
+        // SAFETY: `release` is the function for the very type that was allocated.
+        unsafe { (header.release)(task) };
+        // SAFETY: the context outlives its tasks.
+        unsafe { ctx.as_ref() }.task_freed();
+        Ok(())
+    }
+}
+
+impl<B> TaskOf<B> {
+    pub(crate) fn task(&self) -> &Task {
+        &self.task
+    }
+}
+
+/// Counts the tasks that a pool has given out.
+struct Place(Rc<Cell<u32>>);
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.set(self.0.get() - 1);
+    }
+}
+
+#[derive(Clone, Copy)]
+struct PoolConf {
+    on_success: TaskCallback,
+    on_error: TaskCallback,
+    limit: u32,
+}
+
+/// The tasks of one kind that a context may have, with their callbacks.
+#[derive(Default)]
+pub(crate) struct TaskPool {
+    conf: Cell<Option<PoolConf>>,
+    used: Rc<Cell<u32>>,
+}
+
+impl TaskPool {
+    /// Sets callbacks and size. Only before the context is started.
+    pub(crate) fn configure(
+        &self,
+        ctx: &Ctx,
+        on_success: Option<TaskCallback>,
+        on_error: Option<TaskCallback>,
+        limit: u32,
+    ) -> Result<()> {
+        ctx.expect_idle("task pools are configured")?;
+        let (Some(on_success), Some(on_error)) = (on_success, on_error) else {
+            return Err(Error::InvalidValue.because("expected two completion callbacks, got NULL"));
+        };
+        if limit == 0 {
+            return Err(Error::InvalidValue.because("expected at least 1 task in the pool, got 0"));
+        }
+        self.conf.set(Some(PoolConf {
+            on_success,
+            on_error,
+            limit,
+        }));
+        Ok(())
+    }
+
+    /// Number of tasks that the pool was configured for; 0 when it was not.
+    pub(crate) fn limit(&self) -> u32 {
+        self.conf.get().map_or(0, |conf| conf.limit)
+    }
+
+    /// Takes a task out of the pool. It goes back with [`Task::free`].
+    pub(crate) fn allocate<B: 'static>(
+        &self,
+        ctx: &Ctx,
+        body: B,
+        user_data: doca_data,
+    ) -> Result<NonNull<TaskOf<B>>> {
+        if !matches!(ctx.state(), CtxState::Starting | CtxState::Running) {
+            return Err(Error::BadState.because(format_args!(
+                "expected a started context to allocate a task from, its state is {:?}",
+                ctx.state()
+            )));
+        }
+        let conf = self.conf.get().ok_or_else(|| {
+            Error::BadState.because("no pool was configured for tasks of this kind")
+        })?;
+        if self.used.get() >= conf.limit {
+            return Err(Error::NoMemory.because(format_args!(
+                "all {} tasks of the pool are allocated",
+                conf.limit
+            )));
+        }
+        self.used.set(self.used.get() + 1);
+        let task = Box::new(TaskOf {
+            task: Task {
+                ctx: NonNull::from(ctx),
+                body: TypeId::of::<B>(),
+                in_flight: Cell::new(false),
+                status: Cell::new(0),
+                user_data: Cell::new(user_data),
+                on_success: conf.on_success,
+                on_error: conf.on_error,
+                release: release::<B>,
+            },
+            body,
+            _place: Place(Rc::clone(&self.used)),
+        });
+        ctx.task_allocated();
+        Ok(NonNull::from(Box::leak(task)))
+    }
+}
+
+/// Drops a task as the type it was made as.
+///
+/// # Safety
+///
+/// `task` is the header of a live, leaked `Box<TaskOf<B>>`.
+unsafe fn release<B>(task: NonNull<Task>) {
+    // SAFETY: see above; the header is the first field of a repr(C) struct.
+    drop(unsafe { Box::from_raw(task.as_ptr().cast::<TaskOf<B>>()) });
+}

@@ -1,0 +1,240 @@
+//! An engine with a driver that answers what it is told to.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::ptr::NonNull;
+use std::rc::Rc;
+
+use doca_abi::{doca_ctx, doca_data, doca_task};
+
+use super::{Ctx, CtxState, Driver, Event, Pe, Started, Task, TaskOf, TaskPool};
+use crate::error::{Error, Result};
+
+#[derive(Default)]
+struct Echo {
+    pool: TaskPool,
+    events: RefCell<VecDeque<Event>>,
+    slow_start: Cell<bool>,
+}
+
+impl Driver for Echo {
+    fn start(&self, _: &Ctx) -> Result<Started> {
+        if self.slow_start.get() {
+            self.events.borrow_mut().push_back(Event::Started);
+            return Ok(Started::InProgress);
+        }
+        Ok(Started::Running)
+    }
+
+    fn submit(&self, _: &Ctx, task: &Task) -> Result<()> {
+        let body = &task
+            .downcast::<Body>()
+            .expect("the kind of task that the pool makes")
+            .body;
+        self.events
+            .borrow_mut()
+            .push_back(Event::Task(NonNull::from(task), body.result));
+        Ok(())
+    }
+
+    fn next_event(&self, _: &Ctx) -> Option<Event> {
+        self.events.borrow_mut().pop_front()
+    }
+
+    fn flush(&self, _: &Ctx) {
+        for event in self.events.borrow_mut().iter_mut() {
+            if let Event::Task(_, result) = event {
+                *result = Err(Error::ConnectionAborted);
+            }
+        }
+    }
+
+    fn finish_stop(&self, _: &Ctx) -> bool {
+        true
+    }
+}
+
+struct Body {
+    result: Result<()>,
+}
+
+#[derive(Default)]
+struct Seen {
+    completions: RefCell<Vec<(u64, u32)>>,
+    states: RefCell<Vec<(u32, u32)>>,
+    free_when_done: Cell<bool>,
+    resubmissions: Cell<u32>,
+}
+
+unsafe extern "C" fn completed(task: *mut doca_task, task_data: doca_data, ctx_data: doca_data) {
+    // SAFETY: the test's context data points to a live `Seen`, the task is live.
+    unsafe {
+        let seen = &*ctx_data.ptr.cast::<Seen>();
+        let task = NonNull::new(task.cast::<Task>()).expect("a task");
+        seen.completions
+            .borrow_mut()
+            .push((task_data.u64, task.as_ref().status()));
+        if seen.resubmissions.get() > 0 {
+            seen.resubmissions.set(seen.resubmissions.get() - 1);
+            task.as_ref().submit().expect("resubmission");
+        } else if seen.free_when_done.get() {
+            Task::free(task).expect("free");
+        }
+    }
+}
+
+unsafe extern "C" fn state_changed(data: doca_data, _: *mut doca_ctx, from: u32, to: u32) {
+    // SAFETY: the test's context data points to a live `Seen`.
+    unsafe { &*data.ptr.cast::<Seen>() }
+        .states
+        .borrow_mut()
+        .push((from, to));
+}
+
+struct Fixture {
+    pe: Rc<Pe>,
+    ctx: Rc<Ctx>,
+    seen: Box<Seen>,
+}
+
+fn fixture(slow_start: bool) -> Fixture {
+    let seen = Box::<Seen>::default();
+    let pe = Pe::new().expect("an engine");
+    let ctx = Ctx::new(Echo::default());
+    let echo = ctx.driver_as::<Echo>().expect("an echo");
+    echo.slow_start.set(slow_start);
+    echo.pool
+        .configure(&ctx, Some(completed), Some(completed), 2)
+        .expect("a pool");
+    ctx.set_user_data(doca_data {
+        ptr: std::ptr::from_ref(&*seen).cast_mut().cast(),
+    });
+    ctx.set_state_changed(Some(state_changed)).expect("idle");
+    pe.connect(&ctx).expect("a fresh context");
+    Fixture { pe, ctx, seen }
+}
+
+impl Fixture {
+    fn task(&self, result: Result<()>, data: u64) -> Result<NonNull<Task>> {
+        let echo = self.ctx.driver_as::<Echo>()?;
+        let task: NonNull<TaskOf<Body>> =
+            echo.pool
+                .allocate(&self.ctx, Body { result }, doca_data { u64: data })?;
+        // SAFETY: just allocated.
+        Ok(NonNull::from(unsafe { task.as_ref() }.task()))
+    }
+}
+
+#[test]
+fn tasks_complete_with_their_status_and_may_be_resubmitted() {
+    let f = fixture(false);
+    assert_eq!(f.ctx.start(), Ok(()));
+    let good = f.task(Ok(()), 7).expect("a task");
+    let bad = f.task(Err(Error::IoFailed), 8).expect("a task");
+    assert_eq!(
+        f.task(Ok(()), 9).err(),
+        Some(Error::NoMemory),
+        "the pool holds two"
+    );
+    f.seen.resubmissions.set(1);
+    // SAFETY: live tasks.
+    unsafe {
+        good.as_ref().submit().expect("submit");
+        assert_eq!(
+            good.as_ref().submit(),
+            Err(Error::BadState),
+            "a task is in flight once"
+        );
+        assert_eq!(Task::free(good), Err(Error::InUse));
+        bad.as_ref().submit().expect("submit");
+    }
+    assert_eq!(f.ctx.tasks_in_flight(), 2);
+    while f.ctx.tasks_in_flight() > 0 {
+        f.pe.progress();
+    }
+    let io_failed = Error::IoFailed.code();
+    assert_eq!(
+        *f.seen.completions.borrow(),
+        [(7, 0), (8, io_failed), (7, 0)]
+    );
+    // SAFETY: live tasks, not in flight.
+    unsafe {
+        Task::free(good).expect("free");
+        Task::free(bad).expect("free");
+    }
+    assert_eq!(f.ctx.stop(), Ok(()), "no task is allocated any more");
+    assert_eq!(*f.seen.states.borrow(), [(0, 2), (2, 0)]);
+}
+
+#[test]
+fn a_context_with_tasks_stops_when_the_last_one_is_freed() {
+    let f = fixture(true);
+    assert_eq!(f.ctx.start(), Err(Error::InProgress));
+    assert_eq!(f.ctx.state(), CtxState::Starting);
+    assert!(f.pe.progress());
+    assert_eq!(f.ctx.state(), CtxState::Running);
+    let task = f.task(Ok(()), 1).expect("a task");
+    // SAFETY: a live task.
+    unsafe { task.as_ref() }.submit().expect("submit");
+    assert_eq!(f.ctx.stop(), Err(Error::InProgress));
+    assert_eq!(f.ctx.state(), CtxState::Stopping);
+    assert_eq!(
+        f.ctx.disconnect(),
+        Err(Error::BadState),
+        "not while it stops"
+    );
+    f.seen.free_when_done.set(true);
+    while f.ctx.state() != CtxState::Idle {
+        f.pe.progress();
+    }
+    assert_eq!(
+        *f.seen.completions.borrow(),
+        [(1, Error::ConnectionAborted.code())]
+    );
+    assert_eq!(*f.seen.states.borrow(), [(0, 1), (1, 2), (2, 3), (3, 0)]);
+    assert_eq!(f.pe.check_unused(), Err(Error::InUse));
+    assert_eq!(f.ctx.disconnect(), Ok(()));
+    assert_eq!(f.pe.check_unused(), Ok(()));
+}
+
+#[test]
+fn an_idle_thread_sleeps_and_a_ring_wakes_it() {
+    let f = fixture(false);
+    f.ctx.start().expect("start");
+    let wake = std::sync::Arc::clone(f.pe.wake());
+    let started = std::time::Instant::now();
+    let mut calls = 0u64;
+    while started.elapsed() < std::time::Duration::from_millis(200) {
+        f.pe.progress();
+        calls += 1;
+    }
+    assert!(
+        calls < 5_000,
+        "an idle thread polled {calls} times in 200 ms: it does not sleep"
+    );
+    // The sleeps have grown to 20 ms: a ring must end one at once, every time.
+    let (mut woken, mut longest) = (0, std::time::Duration::ZERO);
+    let ringer = std::thread::spawn(move || {
+        for _ in 0..20 {
+            std::thread::sleep(std::time::Duration::from_millis(5));
+            wake.ring();
+        }
+    });
+    let started = std::time::Instant::now();
+    while !ringer.is_finished() {
+        let before = std::time::Instant::now();
+        f.pe.progress();
+        longest = longest.max(before.elapsed());
+        woken += 1;
+    }
+    ringer.join().expect("the ringer");
+    assert!(
+        woken >= 10,
+        "20 rings in {:?} woke the thread {woken} times",
+        started.elapsed()
+    );
+    assert!(
+        longest < std::time::Duration::from_millis(200),
+        "slept {longest:?}"
+    );
+}

@@ -1,0 +1,143 @@
+//! Waking an end that sleeps.
+//!
+//! An end that is about to sleep sets its word in the ring, looks at the ring once more, and waits on its eventfd.
+//! The other end looks at the word after it has published something. Both sides have a full fence between their
+//! write and their look, so at least one of them sees the other's write.
+//!
+//! Inside `doca_pe_progress` the looks are deferred to its end and share one fence.
+
+use std::cell::RefCell;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering, fence};
+
+use rustix::event::EventfdFlags;
+
+use super::mapping::Mapping;
+use crate::error::{Error, Result};
+
+/// An eventfd that wakes one progress engine.
+#[derive(Debug)]
+pub(crate) struct EventFd(OwnedFd);
+
+impl EventFd {
+    pub(crate) fn new() -> Result<Self> {
+        rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+            .map(Self)
+            .map_err(|_| Error::OperatingSystem)
+    }
+
+    /// Takes an eventfd that a peer sent. Whatever it is, ringing it is only a non-blocking write of 8 bytes.
+    pub(crate) fn from_peer(fd: OwnedFd) -> Result<Self> {
+        let flags = rustix::fs::fcntl_getfl(&fd).map_err(|_| Error::InvalidValue)?;
+        rustix::fs::fcntl_setfl(&fd, flags | rustix::fs::OFlags::NONBLOCK)
+            .map_err(|_| Error::InvalidValue)?;
+        Ok(Self(fd))
+    }
+
+    pub(crate) fn ring(&self) {
+        // A full counter (EAGAIN) means that it rings already; a dead peer needs no waking.
+        let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
+    }
+
+    pub(crate) fn drain(&self) {
+        let mut count = [0u8; 8];
+        // EAGAIN: nobody rang.
+        let _ = rustix::io::read(&self.0, &mut count);
+    }
+}
+
+impl AsFd for EventFd {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+/// Wakes the other end of one ring if it sleeps.
+#[derive(Debug)]
+pub(crate) struct Bell {
+    mapping: Arc<Mapping>,
+    /// Offset of the word in which the other end says that it sleeps.
+    sleeps_at: usize,
+    wake: EventFd,
+    queued: AtomicBool,
+}
+
+impl Bell {
+    pub(super) fn new(mapping: Arc<Mapping>, sleeps_at: usize, wake: EventFd) -> Arc<Self> {
+        Arc::new(Self {
+            mapping,
+            sleeps_at,
+            wake,
+            queued: AtomicBool::new(false),
+        })
+    }
+
+    /// Wakes the other end if it sleeps: now, or at the end of the progress call that this thread is in.
+    pub(super) fn ring_if_asleep(self: &Arc<Self>) {
+        let deferred = DEFERRED.with_borrow_mut(|deferred| {
+            if deferred.depth == 0 {
+                return false;
+            }
+            if !self.queued.swap(true, Ordering::Relaxed) {
+                deferred.bells.push(Arc::clone(self));
+            }
+            true
+        });
+        if !deferred {
+            fence(Ordering::SeqCst);
+            self.look();
+        }
+    }
+
+    /// Rings without looking: for the rare events that the other end must not sleep through, such as closing.
+    pub(super) fn ring_now(&self) {
+        self.wake.ring();
+    }
+
+    /// To be called after a sequentially consistent fence that follows the publication.
+    fn look(&self) {
+        let sleeps = self.mapping.word(self.sleeps_at);
+        if sleeps.load(Ordering::Relaxed) != 0 && sleeps.swap(0, Ordering::Relaxed) != 0 {
+            self.wake.ring();
+        }
+    }
+}
+
+#[derive(Default)]
+struct Deferred {
+    depth: u32,
+    bells: Vec<Arc<Bell>>,
+}
+
+thread_local! {
+    static DEFERRED: RefCell<Deferred> = RefCell::default();
+}
+
+/// While it lives, this thread's bells wait; dropping it rings those that are needed.
+pub(crate) struct Deferral(());
+
+impl Deferral {
+    pub(crate) fn begin() -> Self {
+        DEFERRED.with_borrow_mut(|deferred| deferred.depth += 1);
+        Self(())
+    }
+}
+
+impl Drop for Deferral {
+    fn drop(&mut self) {
+        DEFERRED.with_borrow_mut(|deferred| {
+            deferred.depth -= 1;
+            if deferred.bells.is_empty() {
+                return;
+            }
+            for bell in &deferred.bells {
+                bell.queued.store(false, Ordering::Relaxed);
+            }
+            fence(Ordering::SeqCst);
+            for bell in deferred.bells.drain(..) {
+                bell.look();
+            }
+        });
+    }
+}

@@ -1,0 +1,166 @@
+//! The shared memory of a ring: the only place with raw pointers into it.
+
+use std::ffi::c_void;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rustix::fs::{MemfdFlags, SealFlags};
+use rustix::mm::{MapFlags, ProtFlags};
+
+use super::Corrupt;
+use super::layout::{Geometry, MAGIC, MAGIC_AT, UNITS_AT};
+use crate::error::{Error, Result};
+
+/// A mapped ring. Shared between the threads of a process behind an `Arc`; all words are atomics.
+#[derive(Debug)]
+pub(super) struct Mapping {
+    base: NonNull<u8>,
+    geometry: Geometry,
+    memfd: OwnedFd,
+}
+
+// SAFETY: the mapping is plain shared memory for as long as the value lives; words are accessed as atomics and payload
+// bytes only with raw copies, each unit by the one end that owns it at that time.
+unsafe impl Send for Mapping {}
+// SAFETY: as above; no method gives out a reference to payload bytes.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// Creates a sealed, zeroed ring.
+    pub(super) fn create(geometry: Geometry) -> Result<Self> {
+        let memfd = rustix::fs::memfd_create(
+            "softdoca-ring",
+            MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING,
+        )
+        .map_err(|_| Error::NoMemory)?;
+        rustix::fs::ftruncate(&memfd, geometry.mapping_len() as u64)
+            .map_err(|_| Error::NoMemory)?;
+        rustix::fs::fcntl_add_seals(
+            &memfd,
+            SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL,
+        )
+        .map_err(|_| Error::OperatingSystem)?;
+        let mapping = Self::map(memfd, geometry)?;
+        mapping
+            .word(UNITS_AT)
+            .store(geometry.units(), Ordering::Relaxed);
+        mapping.word(MAGIC_AT).store(MAGIC, Ordering::Release);
+        Ok(mapping)
+    }
+
+    /// Maps a ring that another process created, after checking that it is one and cannot shrink.
+    pub(super) fn open(memfd: OwnedFd) -> Result<Self> {
+        let seals = rustix::fs::fcntl_get_seals(&memfd).map_err(|_| Error::InvalidValue)?;
+        if !seals.contains(SealFlags::SHRINK | SealFlags::GROW) {
+            return Err(Error::InvalidValue);
+        }
+        let mut header = [0u8; 16];
+        let read = rustix::io::pread(&memfd, &mut header, 0).map_err(|_| Error::InvalidValue)?;
+        let (magic, units) = header.split_at(8);
+        let word = |bytes: &[u8]| bytes.try_into().map(u64::from_ne_bytes).unwrap_or(0);
+        if read != header.len() || word(magic) != MAGIC {
+            return Err(Error::NotSupported);
+        }
+        let geometry =
+            Geometry::from_units(word(units)).map_err(|_: Corrupt| Error::InvalidValue)?;
+        let size = rustix::fs::fstat(&memfd)
+            .map_err(|_| Error::InvalidValue)?
+            .st_size;
+        if size != geometry.mapping_len() as i64 {
+            return Err(Error::InvalidValue);
+        }
+        Self::map(memfd, geometry)
+    }
+
+    fn map(memfd: OwnedFd, geometry: Geometry) -> Result<Self> {
+        // SAFETY: a fresh mapping at an address of the kernel's choice; it aliases no Rust object.
+        let base = unsafe {
+            rustix::mm::mmap(
+                std::ptr::null_mut(),
+                geometry.mapping_len(),
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::SHARED,
+                &memfd,
+                0,
+            )
+        }
+        .map_err(|_| Error::NoMemory)?;
+        let base = NonNull::new(base.cast::<u8>()).ok_or(Error::NoMemory)?;
+        Ok(Self {
+            base,
+            geometry,
+            memfd,
+        })
+    }
+
+    pub(super) fn geometry(&self) -> Geometry {
+        self.geometry
+    }
+
+    /// The file descriptor to hand to the producer's process.
+    pub(super) fn memfd(&self) -> BorrowedFd<'_> {
+        self.memfd.as_fd()
+    }
+
+    /// The shared word at byte offset `at`, one of the offsets of [`super::layout`].
+    pub(super) fn word(&self, at: usize) -> &AtomicU64 {
+        debug_assert!(at.is_multiple_of(8) && at + 8 <= self.geometry.mapping_len());
+        // SAFETY: `at` is an offset of the layout, 8-byte aligned and inside the mapping, which lives as long as self;
+        // every access of any process to this word is atomic.
+        unsafe { AtomicU64::from_ptr(self.base.as_ptr().add(at).cast::<u64>()) }
+    }
+
+    /// Copies `len` private bytes at `src` into the payload area, from byte `offset` on, around the end.
+    ///
+    /// # Safety
+    ///
+    /// `src` must be readable for `len` bytes, and the units written must belong to the caller's end.
+    pub(super) unsafe fn copy_in(&self, offset: usize, src: *const u8, len: usize) {
+        self.split(offset, len, |at, done, part| {
+            // SAFETY: `at..at + part` lies in the mapping (see `split`), `src` is readable for `len >= done + part`.
+            unsafe {
+                std::ptr::copy_nonoverlapping(src.add(done), self.base.as_ptr().add(at), part)
+            }
+        });
+    }
+
+    /// Copies `len` payload bytes from byte `offset` on, around the end, to private memory at `dst`.
+    ///
+    /// # Safety
+    ///
+    /// `dst` must be writable for `len` bytes.
+    pub(super) unsafe fn copy_out(&self, offset: usize, dst: *mut u8, len: usize) {
+        self.split(offset, len, |at, done, part| {
+            // SAFETY: `at..at + part` lies in the mapping (see `split`), `dst` is writable for `len >= done + part`.
+            unsafe {
+                std::ptr::copy_nonoverlapping(self.base.as_ptr().add(at), dst.add(done), part)
+            }
+        });
+    }
+
+    /// Calls `copy(offset in mapping, bytes done, bytes of this part)` for the one or two runs of a wrapping range.
+    fn split(&self, offset: usize, len: usize, mut copy: impl FnMut(usize, usize, usize)) {
+        let size = self.geometry.payload_len();
+        assert!(len <= size, "a fragment is at most a quarter of the ring");
+        let offset = offset & (size - 1);
+        let first = len.min(size - offset);
+        copy(self.geometry.payload_at() + offset, 0, first);
+        if first < len {
+            copy(self.geometry.payload_at(), first, len - first);
+        }
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: base and length are those of the mapping made in `map`; nobody holds a pointer into it any more.
+        // A failure would leave the mapping in place, which harms nobody.
+        let _ = unsafe {
+            rustix::mm::munmap(
+                self.base.as_ptr().cast::<c_void>(),
+                self.geometry.mapping_len(),
+            )
+        };
+    }
+}

@@ -1,0 +1,40 @@
+//! Single-producer, single-consumer message rings in shared memory.
+//!
+//! One ring carries messages of up to a few megabytes from one process to another without a system call while both
+//! sides are awake. The consumer creates the ring (a sealed memfd, so that nobody can shrink it under a reader) and
+//! hands it to the producer with an eventfd that wakes the consumer.
+//!
+//! * [`layout`] says where everything lives in the shared memory and what a descriptor word holds.
+//! * [`mapping`] owns the shared memory and is the only place with raw pointers into it.
+//! * [`producer`] and [`consumer`] are the two ends.
+//! * [`bell`] wakes an end that sleeps, and is silent towards one that is awake.
+//!
+//! # Trust
+//!
+//! The other end is another process and may write anything at any time. Words are atomics, payloads are copied with
+//! raw copies, every index is masked into the ring, and a descriptor that cannot be right is reported as
+//! [`Corrupt`] instead of being followed.
+
+mod bell;
+mod consumer;
+mod layout;
+mod mapping;
+mod producer;
+
+pub(crate) use bell::{Bell, Deferral, EventFd};
+pub(crate) use consumer::{Message, RingConsumer};
+pub(crate) use layout::{Geometry, MAX_IMMEDIATE};
+pub(crate) use producer::RingProducer;
+
+/// The peer wrote something into the ring that no correct peer writes; the connection must end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "the shared ring holds {found}, expected {expected}: the peer is faulty or of another version"
+)]
+pub(crate) struct Corrupt {
+    pub expected: &'static str,
+    pub found: u64,
+}
+
+#[cfg(test)]
+mod tests;
