@@ -6,5 +6,6 @@
 pub mod capi;
 pub mod error;
 pub mod log;
+pub mod runtime;
 mod progress;
 mod ring;

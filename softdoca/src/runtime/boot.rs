@@ -1,0 +1,91 @@
+//! Identity of the running kernel.
+
+use std::fmt;
+use std::sync::OnceLock;
+
+use crate::error::{Error, Result};
+
+/// The kernel's boot id: two processes can share memory only when theirs are equal.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct BootId([u8; BootId::SIZE]);
+
+impl BootId {
+    /// Encoded size in bytes.
+    pub const SIZE: usize = 16;
+
+    const PATH: &'static str = "/proc/sys/kernel/random/boot_id";
+
+    /// The boot id of this machine.
+    ///
+    /// # Errors
+    /// [`Error::OperatingSystem`] when `/proc` does not tell it.
+    pub fn current() -> Result<BootId> {
+        static CURRENT: OnceLock<BootId> = OnceLock::new();
+        if let Some(id) = CURRENT.get() {
+            return Ok(*id);
+        }
+        let text = std::fs::read_to_string(BootId::PATH).map_err(|error| {
+            Error::OperatingSystem.because(format_args!(
+                "cannot read {}: {error}; is /proc mounted?",
+                BootId::PATH
+            ))
+        })?;
+        let id = BootId::parse(text.trim()).ok_or_else(|| {
+            Error::OperatingSystem.because(format_args!(
+                "{} holds {text:?}, expected a UUID",
+                BootId::PATH
+            ))
+        })?;
+        Ok(*CURRENT.get_or_init(|| id))
+    }
+
+    fn parse(text: &str) -> Option<BootId> {
+        let digits: Vec<u8> = text
+            .chars()
+            .filter(|c| *c != '-')
+            .map(|c| c.to_digit(16).and_then(|digit| u8::try_from(digit).ok()))
+            .collect::<Option<_>>()?;
+        let bytes: Vec<u8> = digits
+            .chunks_exact(2)
+            .map(|pair| pair[0] << 4 | pair[1])
+            .collect();
+        (digits.len() == 2 * BootId::SIZE).then(|| bytes.try_into().ok().map(BootId))?
+    }
+
+    /// The boot id with these bytes.
+    pub const fn from_bytes(bytes: [u8; BootId::SIZE]) -> BootId {
+        BootId(bytes)
+    }
+
+    /// The bytes, for embedding in a descriptor.
+    pub const fn to_bytes(self) -> [u8; BootId::SIZE] {
+        self.0
+    }
+}
+
+impl fmt::Debug for BootId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parses_uuids_only() {
+        let id = BootId::parse("00112233-4455-6677-8899-aabbccddeeff").unwrap();
+        assert_eq!(id.to_bytes()[..3], [0x00, 0x11, 0x22]);
+        assert_eq!(id.to_bytes()[15], 0xff);
+        assert_eq!(BootId::parse(""), None);
+        assert_eq!(BootId::parse("00112233-4455-6677-8899-aabbccddeef"), None);
+        assert_eq!(BootId::parse("00112233-4455-6677-8899-aabbccddeeffa"), None);
+        assert_eq!(BootId::parse("g0112233-4455-6677-8899-aabbccddeeff"), None);
+    }
+
+    #[test]
+    fn is_stable() {
+        assert_eq!(BootId::current(), BootId::current());
+    }
+}

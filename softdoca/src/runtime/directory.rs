@@ -1,0 +1,230 @@
+//! The private directory where the sockets of all softdoca processes of one user live.
+
+use std::fmt;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags};
+use rustix::io::Errno;
+
+use super::socket::Socket;
+use crate::error::{Error, Result};
+use crate::log;
+
+/// An open runtime directory. Cheap to clone.
+#[derive(Clone)]
+pub struct RuntimeDir {
+    fd: Arc<OwnedFd>,
+    path: Arc<Path>,
+}
+
+/// Held while the set of sockets in the directory is examined and changed.
+pub(super) struct DirectoryLock {
+    // The lock belongs to this open file, and goes with it.
+    _file: OwnedFd,
+}
+
+impl RuntimeDir {
+    /// Environment variable that names the directory.
+    pub const VARIABLE: &'static str = "SOFTDOCA_RUNTIME_DIR";
+
+    /// How long to wait for another process that holds the directory's lock, which takes it for microseconds.
+    const LOCK_PATIENCE: Duration = Duration::from_secs(5);
+
+    /// The directory of this process: `SOFTDOCA_RUNTIME_DIR`, else `$XDG_RUNTIME_DIR/softdoca`, else `/tmp/softdoca-<uid>`;
+    /// created when missing. Opened once; later changes of the environment have no effect.
+    ///
+    /// # Errors
+    /// As [`RuntimeDir::open`].
+    pub fn get() -> Result<RuntimeDir> {
+        static CURRENT: Mutex<Option<RuntimeDir>> = Mutex::new(None);
+        let mut current = CURRENT.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(directory) = &*current {
+            return Ok(directory.clone());
+        }
+        let directory = RuntimeDir::open(&RuntimeDir::default_path())?;
+        *current = Some(directory.clone());
+        Ok(directory)
+    }
+
+    fn default_path() -> PathBuf {
+        let variable = |name| {
+            std::env::var_os(name)
+                .filter(|value| !value.is_empty())
+                .map(PathBuf::from)
+        };
+        variable(RuntimeDir::VARIABLE)
+            .or_else(|| variable("XDG_RUNTIME_DIR").map(|path| path.join("softdoca")))
+            .unwrap_or_else(|| {
+                format!("/tmp/softdoca-{}", rustix::process::geteuid().as_raw()).into()
+            })
+    }
+
+    /// Opens `path`, creating it (and missing parents) with mode 0700.
+    ///
+    /// # Errors
+    /// [`Error::NotPermitted`] when it belongs to another user or is open to others: whoever can enter it can reach the
+    /// memory that is exported through it. Otherwise what the operating system says.
+    pub fn open(path: &Path) -> Result<RuntimeDir> {
+        if let Some(parent) = path.parent() {
+            std::fs::create_dir_all(parent).map_err(|error| {
+                Error::OperatingSystem
+                    .because(format_args!("cannot create {}: {error}", parent.display()))
+            })?;
+        }
+        let described = |errno: Errno, what: &str| {
+            Error::from(errno).because(format_args!(
+                "cannot {what} the runtime directory {}: {errno}; set {} to a private directory",
+                path.display(),
+                RuntimeDir::VARIABLE
+            ))
+        };
+        match rustix::fs::mkdir(path, Mode::RWXU) {
+            Ok(()) | Err(Errno::EXIST) => {}
+            Err(errno) => return Err(described(errno, "create")),
+        }
+        let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::RDONLY;
+        let fd = rustix::fs::open(path, flags, Mode::empty())
+            .map_err(|errno| described(errno, "open"))?;
+        let stat = rustix::fs::fstat(&fd).map_err(|errno| described(errno, "examine"))?;
+        let user = rustix::process::geteuid().as_raw();
+        if stat.st_uid != user {
+            return Err(Error::NotPermitted.because(format_args!(
+                "the runtime directory {} belongs to user {}, expected {user}; set {} to a directory of your own",
+                path.display(),
+                stat.st_uid,
+                RuntimeDir::VARIABLE
+            )));
+        }
+        if stat.st_mode & 0o077 != 0 {
+            return Err(Error::NotPermitted.because(format_args!(
+                "the runtime directory {} has mode {:03o}, expected 700; run chmod 700 on it, or set {} to another",
+                path.display(),
+                stat.st_mode & 0o777,
+                RuntimeDir::VARIABLE
+            )));
+        }
+        Ok(RuntimeDir {
+            fd: Arc::new(fd),
+            path: path.into(),
+        })
+    }
+
+    /// Where the directory is, for messages.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub(super) fn shared_fd(&self) -> Arc<OwnedFd> {
+        Arc::clone(&self.fd)
+    }
+
+    /// A path to `name` that is short enough for a socket address (108 bytes) wherever the directory is.
+    pub(super) fn short_path(&self, name: &str) -> String {
+        use std::os::fd::AsRawFd;
+        format!("/proc/self/fd/{}/{name}", self.fd.as_raw_fd())
+    }
+
+    /// Keeps other processes from examining or changing the set of sockets.
+    pub(super) fn lock(&self) -> Result<DirectoryLock> {
+        // A file of its own for each lock: flock knows open files, not threads.
+        let flags = OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::RDONLY;
+        let file = rustix::fs::openat(&*self.fd, ".", flags, Mode::empty())?;
+        let begin = Instant::now();
+        loop {
+            match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => return Ok(DirectoryLock { _file: file }),
+                Err(Errno::WOULDBLOCK) if begin.elapsed() < RuntimeDir::LOCK_PATIENCE => {
+                    std::thread::sleep(Duration::from_micros(200));
+                }
+                Err(Errno::WOULDBLOCK) => {
+                    return Err(Error::TimeOut.because(format_args!(
+                        "another process has held the lock of {} for {:?}; is it stopped?",
+                        self.path.display(),
+                        RuntimeDir::LOCK_PATIENCE
+                    )));
+                }
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+    }
+
+    /// Removes the sockets whose owners died without doing so.
+    pub(super) fn reap(&self, _lock: &DirectoryLock) -> Result<()> {
+        for entry in rustix::fs::Dir::read_from(&*self.fd)? {
+            let entry = entry?;
+            let Ok(name) = entry.file_name().to_str() else {
+                continue;
+            };
+            if name.ends_with(".sock") && self.is_dead(name) {
+                log::info!(
+                    "removing {}/{name}, which a process left behind",
+                    self.path.display()
+                );
+                self.unlink(name);
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether nobody listens on this socket any more. Sockets are bound and listened on under the lock, so a refused
+    /// connection cannot be one that is about to be listened on.
+    pub(super) fn is_dead(&self, name: &str) -> bool {
+        matches!(Socket::connect_raw(self, name), Err(Errno::CONNREFUSED))
+    }
+
+    pub(super) fn unlink(&self, name: &str) {
+        // Gone already is as good.
+        let _ = rustix::fs::unlinkat(&*self.fd, name, AtFlags::empty());
+    }
+}
+
+impl AsFd for RuntimeDir {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+impl fmt::Debug for RuntimeDir {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("RuntimeDir").field(&self.path).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn is_created_private() {
+        let parent = tempfile::tempdir().unwrap();
+        let path = parent.path().join("a/b");
+        let directory = RuntimeDir::open(&path).unwrap();
+        assert_eq!(
+            std::fs::metadata(&path).unwrap().permissions().mode() & 0o777,
+            0o700
+        );
+        assert_eq!(directory.path(), path);
+        RuntimeDir::open(&path).unwrap();
+    }
+
+    #[test]
+    fn is_refused_when_open_to_others_or_no_directory() {
+        let parent = tempfile::tempdir().unwrap();
+        let path = parent.path().join("open");
+        std::fs::create_dir(&path).unwrap();
+        std::fs::set_permissions(&path, PermissionsExt::from_mode(0o750)).unwrap();
+        assert_eq!(RuntimeDir::open(&path).unwrap_err(), Error::NotPermitted);
+        let link = parent.path().join("link");
+        std::fs::set_permissions(&path, PermissionsExt::from_mode(0o700)).unwrap();
+        std::os::unix::fs::symlink(&path, &link).unwrap();
+        assert!(RuntimeDir::open(&link).is_err());
+        let file = parent.path().join("file");
+        std::fs::write(&file, "").unwrap();
+        assert!(RuntimeDir::open(&file).is_err());
+    }
+}

@@ -1,0 +1,263 @@
+//! Connected Unix sockets that keep message boundaries, carry file descriptors and know their peer.
+
+use std::io::{IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
+    SendAncillaryBuffer, SendAncillaryMessage, SendFlags, Shutdown, SocketAddrUnix, SocketFlags,
+    SocketType,
+};
+
+use super::directory::RuntimeDir;
+use crate::error::{Error, Result};
+
+/// Longest message in bytes.
+pub const MAX_MESSAGE: usize = 64 * 1024;
+
+/// Most file descriptors in one message.
+pub const MAX_FDS: usize = 16;
+
+/// One end of a connection (`SOCK_SEQPACKET`, non-blocking, closed on exec).
+#[derive(Debug)]
+pub struct Socket {
+    fd: OwnedFd,
+}
+
+impl Socket {
+    /// Connects to the socket `name` of the runtime directory; the listener must be of the same user.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`] when nobody listens there (never did, or died), [`Error::Again`] when the listener's queue is full,
+    /// [`Error::Authentication`] when it belongs to another user.
+    pub fn connect(directory: &RuntimeDir, name: &str) -> Result<Socket> {
+        match Socket::connect_raw(directory, name) {
+            Ok(fd) => Socket::from_connected(fd),
+            Err(Errno::NOENT | Errno::CONNREFUSED) => Err(Error::NotFound),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
+    pub(super) fn connect_raw(directory: &RuntimeDir, name: &str) -> rustix::io::Result<OwnedFd> {
+        let fd = Socket::new_raw()?;
+        rustix::net::connect(&fd, &SocketAddrUnix::new(directory.short_path(name))?)?;
+        Ok(fd)
+    }
+
+    pub(super) fn new_raw() -> rustix::io::Result<OwnedFd> {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
+    }
+
+    /// Takes over a connected descriptor after asking the kernel who is at the other end.
+    pub(super) fn from_connected(fd: OwnedFd) -> Result<Socket> {
+        let peer = rustix::net::sockopt::socket_peercred(&fd)?;
+        let user = rustix::process::geteuid();
+        if peer.uid != user {
+            return Err(Error::Authentication.because(format_args!(
+                "the peer of a softdoca socket is user {}, expected {}",
+                peer.uid.as_raw(),
+                user.as_raw()
+            )));
+        }
+        Ok(Socket { fd })
+    }
+
+    /// Two connected ends.
+    ///
+    /// # Errors
+    /// What the operating system says.
+    pub fn pair() -> Result<(Socket, Socket)> {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let (a, b) =
+            rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
+        Ok((Socket { fd: a }, Socket { fd: b }))
+    }
+
+    /// Sends one message with copies of `fds`. Never blocks.
+    ///
+    /// # Errors
+    /// [`Error::Again`] when the peer has not read enough, [`Error::ConnectionReset`] when it has gone,
+    /// [`Error::TooBig`] over [`MAX_MESSAGE`] bytes or [`MAX_FDS`], [`Error::InvalidValue`] for an empty message, which
+    /// could not be told from the end of the connection.
+    pub fn send(&self, message: &[u8], fds: &[BorrowedFd<'_>]) -> Result<()> {
+        if message.is_empty() {
+            return Err(Error::InvalidValue);
+        }
+        if message.len() > MAX_MESSAGE || fds.len() > MAX_FDS {
+            return Err(Error::TooBig);
+        }
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        if !fds.is_empty() && !control.push(SendAncillaryMessage::ScmRights(fds)) {
+            return Err(Error::TooBig);
+        }
+        loop {
+            match rustix::net::sendmsg(
+                &self.fd,
+                &[IoSlice::new(message)],
+                &mut control,
+                SendFlags::NOSIGNAL,
+            ) {
+                Ok(_) => return Ok(()),
+                Err(Errno::INTR) => {}
+                Err(Errno::MSGSIZE) => return Err(Error::TooBig),
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+    }
+
+    /// Receives one message into `buffer` and appends its descriptors to `fds`. `None`: the peer has closed the connection.
+    /// Never blocks.
+    ///
+    /// # Errors
+    /// [`Error::Again`] when there is none, [`Error::TooBig`] when it does not fit into `buffer` (the message is lost),
+    /// [`Error::ConnectionReset`] when the peer died with unread messages.
+    pub fn receive(&self, buffer: &mut [u8], fds: &mut Vec<OwnedFd>) -> Result<Option<usize>> {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
+        let mut control = RecvAncillaryBuffer::new(&mut space);
+        let message = loop {
+            let flags = RecvFlags::CMSG_CLOEXEC;
+            match rustix::net::recvmsg(
+                &self.fd,
+                &mut [IoSliceMut::new(buffer)],
+                &mut control,
+                flags,
+            ) {
+                Ok(message) => break message,
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(errno.into()),
+            }
+        };
+        for part in control.drain() {
+            if let RecvAncillaryMessage::ScmRights(rights) = part {
+                fds.extend(rights);
+            }
+        }
+        if message
+            .flags
+            .intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC)
+        {
+            return Err(Error::TooBig);
+        }
+        Ok((message.bytes != 0).then_some(message.bytes))
+    }
+
+    /// Waits until [`Socket::receive`] would not say `Again`.
+    ///
+    /// # Errors
+    /// [`Error::TimeOut`] when nothing came in time.
+    pub fn wait_readable(&self, timeout: Duration) -> Result<()> {
+        self.wait(PollFlags::IN, timeout)
+    }
+
+    /// Waits until [`Socket::send`] would not say `Again`.
+    ///
+    /// # Errors
+    /// [`Error::TimeOut`] when the peer read nothing in time.
+    pub fn wait_writable(&self, timeout: Duration) -> Result<()> {
+        self.wait(PollFlags::OUT, timeout)
+    }
+
+    fn wait(&self, what: PollFlags, timeout: Duration) -> Result<()> {
+        let deadline = std::time::Instant::now() + timeout;
+        loop {
+            let left = deadline.saturating_duration_since(std::time::Instant::now());
+            let left = Timespec::try_from(left).map_err(|_| Error::InvalidValue)?;
+            match rustix::event::poll(&mut [PollFd::new(&self.fd, what)], Some(&left)) {
+                Ok(0) => return Err(Error::TimeOut),
+                Ok(_) => return Ok(()),
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+    }
+
+    /// Whether the peer has closed its end or died. Messages that it sent before may still be waiting.
+    pub fn is_closed(&self) -> bool {
+        let mut fds = [PollFd::new(&self.fd, PollFlags::RDHUP)];
+        let now = Timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        };
+        match rustix::event::poll(&mut fds, Some(&now)) {
+            Ok(0) | Err(Errno::INTR) => false,
+            Ok(_) => fds[0]
+                .revents()
+                .intersects(PollFlags::HUP | PollFlags::RDHUP | PollFlags::ERR),
+            Err(_) => true,
+        }
+    }
+
+    /// Ends the connection for both sides; the descriptor stays valid.
+    pub fn shut_down(&self) {
+        // Not connected any more is what was asked for.
+        let _ = rustix::net::shutdown(&self.fd, Shutdown::Both);
+    }
+
+    /// Process id of the peer at the time it connected or listened. For messages: it may have been reused since.
+    ///
+    /// # Errors
+    /// What the operating system says.
+    pub fn peer_pid(&self) -> Result<i32> {
+        Ok(rustix::net::sockopt::socket_peercred(&self.fd)?
+            .pid
+            .as_raw_nonzero()
+            .get())
+    }
+}
+
+impl AsFd for Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_keep_their_bounds_and_descriptors() {
+        let (a, b) = Socket::pair().unwrap();
+        let file = tempfile::tempfile().unwrap();
+        a.send(b"one", &[file.as_fd(), file.as_fd()]).unwrap();
+        a.send(&vec![7; MAX_MESSAGE], &[]).unwrap();
+        let (mut buffer, mut fds) = (vec![0; MAX_MESSAGE], Vec::new());
+        assert_eq!(b.receive(&mut buffer, &mut fds), Ok(Some(3)));
+        assert_eq!((&buffer[..3], fds.len()), (&b"one"[..], 2));
+        assert_eq!(b.receive(&mut buffer, &mut fds), Ok(Some(MAX_MESSAGE)));
+        assert_eq!(fds.len(), 2);
+        assert_eq!(b.receive(&mut buffer, &mut fds), Err(Error::Again));
+        assert!(!b.is_closed());
+        drop(a);
+        assert!(b.is_closed());
+        assert_eq!(b.receive(&mut buffer, &mut fds), Ok(None));
+        assert_eq!(b.send(b"x", &[]), Err(Error::ConnectionReset));
+    }
+
+    #[test]
+    fn limits() {
+        let (a, b) = Socket::pair().unwrap();
+        assert_eq!(a.send(&[], &[]), Err(Error::InvalidValue));
+        assert_eq!(a.send(&vec![0; MAX_MESSAGE + 1], &[]), Err(Error::TooBig));
+        assert_eq!(a.send(b"x", &[b.as_fd(); MAX_FDS + 1]), Err(Error::TooBig));
+        a.send(b"long", &[b.as_fd(); MAX_FDS]).unwrap();
+        let mut fds = Vec::new();
+        assert_eq!(b.receive(&mut [0; 2], &mut fds), Err(Error::TooBig));
+        assert_eq!(
+            a.wait_readable(Duration::from_millis(5)),
+            Err(Error::TimeOut)
+        );
+        while a.send(&[0; 1000], &[]).is_ok() {}
+        assert_eq!(a.send(b"x", &[]), Err(Error::Again));
+        assert_eq!(
+            a.wait_writable(Duration::from_millis(5)),
+            Err(Error::TimeOut)
+        );
+    }
+}
