@@ -3,6 +3,7 @@
 //! Each module uses only those before it in this list: `error`, `log`; `runtime`; `topology`, `device`; `memory` and `agent`;
 //! `buffer`; `ring`; `progress`; `comch`, `rdma`; `capi`.
 
+pub mod agent;
 pub mod capi;
 pub mod error;
 pub mod log;

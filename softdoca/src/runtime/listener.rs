@@ -179,6 +179,7 @@ mod tests {
             named_socket("c", &["ab", "c"]),
             named_socket("c", &["ab", "c"])
         );
+        let parent = tempfile::tempdir().unwrap();
         let directory = RuntimeDir::open(&parent.path().join("run")).unwrap();
         assert_eq!(
             Listener::bind(&directory, "../x.sock").unwrap_err(),

@@ -2,7 +2,7 @@
 
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -147,6 +147,100 @@ impl Socket {
         Ok((message.bytes != 0).then_some(message.bytes))
     }
 
+    /// Sends one message: `header`, and after it the `len` bytes at `memory`, which the kernel reads without a copy in between.
+    ///
+    /// Memory that is not mapped is [`Error::InvalidValue`], no crash; the bytes may change while they are read.
+    ///
+    /// # Errors
+    /// As [`Socket::send`].
+    pub fn send_memory(&self, header: &[u8], memory: *const u8, len: usize) -> Result<()> {
+        if header.is_empty()
+            || header
+                .len()
+                .checked_add(len)
+                .is_none_or(|sum| sum > MAX_MESSAGE)
+        {
+            return Err(Error::TooBig);
+        }
+        let mut parts = [
+            libc::iovec {
+                iov_base: header.as_ptr().cast_mut().cast(),
+                iov_len: header.len(),
+            },
+            libc::iovec {
+                iov_base: memory.cast_mut().cast(),
+                iov_len: len,
+            },
+        ];
+        let message = message_of(&mut parts);
+        loop {
+            // SAFETY: the kernel only reads the parts, and checks each address; `header` is alive.
+            let sent = unsafe { libc::sendmsg(self.fd.as_raw_fd(), &message, libc::MSG_NOSIGNAL) };
+            match (sent, last_errno()) {
+                (0.., _) => return Ok(()),
+                (_, Errno::INTR) => {}
+                (_, Errno::FAULT) => return Err(Error::InvalidValue),
+                (_, errno) => return Err(errno.into()),
+            }
+        }
+    }
+
+    /// Receives one message: the first bytes into `header`, the rest into the `len` bytes at `memory`. Returns the length of the
+    /// whole message, `None` at the end of the connection. Descriptors in the message are dropped.
+    ///
+    /// # Errors
+    /// As [`Socket::receive`]; memory that is not mapped is [`Error::InvalidValue`] and loses the message.
+    ///
+    /// # Safety
+    /// The `len` bytes at `memory` are the caller's to write, or not mapped at all.
+    pub unsafe fn receive_memory(
+        &self,
+        header: &mut [u8],
+        memory: *mut u8,
+        len: usize,
+    ) -> Result<Option<usize>> {
+        let mut parts = [
+            libc::iovec {
+                iov_base: header.as_mut_ptr().cast(),
+                iov_len: header.len(),
+            },
+            libc::iovec {
+                iov_base: memory.cast(),
+                iov_len: len,
+            },
+        ];
+        let mut message = message_of(&mut parts);
+        loop {
+            // SAFETY: the kernel writes to `header`, which is borrowed mutably, and to memory that the caller vouches for.
+            let received = unsafe { libc::recvmsg(self.fd.as_raw_fd(), &mut message, 0) };
+            match (usize::try_from(received), last_errno()) {
+                (Ok(_), _) if message.msg_flags & libc::MSG_TRUNC != 0 => {
+                    return Err(Error::TooBig);
+                }
+                (Ok(received), _) => return Ok((received != 0).then_some(received)),
+                (_, Errno::INTR) => {}
+                (_, Errno::FAULT) => return Err(Error::InvalidValue),
+                (_, errno) => return Err(errno.into()),
+            }
+        }
+    }
+
+    /// Copies the beginning of the next message into `header` and leaves the message where it is. Returns how many bytes came,
+    /// `None` at the end of the connection.
+    ///
+    /// # Errors
+    /// [`Error::Again`] when there is no message.
+    pub fn peek(&self, header: &mut [u8]) -> Result<Option<usize>> {
+        loop {
+            match rustix::net::recv(&self.fd, &mut *header, RecvFlags::PEEK) {
+                Ok((0, _)) => return Ok(None),
+                Ok((len, _)) => return Ok(Some(len)),
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+    }
+
     /// Waits until [`Socket::receive`] would not say `Again`.
     ///
     /// # Errors
@@ -211,6 +305,18 @@ impl Socket {
     }
 }
 
+fn message_of(parts: &mut [libc::iovec; 2]) -> libc::msghdr {
+    // SAFETY: all-zero is a valid message header: no address, no parts, no control data.
+    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+    message.msg_iov = parts.as_mut_ptr();
+    message.msg_iovlen = parts.len() as _;
+    message
+}
+
+fn last_errno() -> Errno {
+    Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO)
+}
+
 impl AsFd for Socket {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
@@ -238,6 +344,37 @@ mod tests {
         assert!(b.is_closed());
         assert_eq!(b.receive(&mut buffer, &mut fds), Ok(None));
         assert_eq!(b.send(b"x", &[]), Err(Error::ConnectionReset));
+    }
+
+    #[test]
+    fn memory_goes_without_a_copy_and_without_a_crash() {
+        let (a, b) = Socket::pair().unwrap();
+        let (source, mut target, mut header) = ([1_u8, 2, 3, 4], [0_u8; 4], [0_u8; 2]);
+        a.send_memory(b"hd", source.as_ptr(), 4).unwrap();
+        let mut peeked = [0; 2];
+        assert_eq!(b.peek(&mut peeked), Ok(Some(2)));
+        // SAFETY: `target` is ours; the page at 8 is never mapped.
+        unsafe {
+            assert_eq!(
+                b.receive_memory(&mut header, target.as_mut_ptr(), 4),
+                Ok(Some(6))
+            );
+            a.send(b"hdxx", &[]).unwrap();
+            let nowhere = std::ptr::without_provenance_mut(8);
+            assert_eq!(
+                b.receive_memory(&mut header, nowhere, 4),
+                Err(Error::InvalidValue)
+            );
+        }
+        assert_eq!((&peeked, &header, target), (b"hd", b"hd", source));
+        assert_eq!(
+            a.send_memory(b"hd", std::ptr::without_provenance(8), 4),
+            Err(Error::InvalidValue)
+        );
+        assert_eq!(
+            a.send_memory(b"hd", source.as_ptr(), usize::MAX),
+            Err(Error::TooBig)
+        );
     }
 
     #[test]

@@ -1,0 +1,92 @@
+//! Where a process can be asked.
+
+use std::sync::OnceLock;
+
+use crate::error::{Error, Result};
+use crate::runtime::{BootId, Key};
+
+/// Names the agent of one process of this machine; embedded in export descriptors and RDMA connection details.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct AgentAddress {
+    boot: BootId,
+    key: Key,
+}
+
+impl AgentAddress {
+    /// Encoded size in bytes: boot id, key.
+    pub const SIZE: usize = BootId::SIZE + Key::SIZE;
+
+    /// The address of this process; the same for its whole life. The agent answers there while something is exported or published.
+    ///
+    /// # Errors
+    /// When the kernel gives no boot id or random number.
+    pub fn local() -> Result<AgentAddress> {
+        static LOCAL: OnceLock<AgentAddress> = OnceLock::new();
+        if let Some(address) = LOCAL.get() {
+            return Ok(*address);
+        }
+        let address = AgentAddress {
+            boot: BootId::current()?,
+            key: Key::random()?,
+        };
+        Ok(*LOCAL.get_or_init(|| address))
+    }
+
+    /// The bytes to embed.
+    pub fn encode(&self) -> [u8; AgentAddress::SIZE] {
+        let mut bytes = [0; AgentAddress::SIZE];
+        bytes[..BootId::SIZE].copy_from_slice(&self.boot.to_bytes());
+        bytes[BootId::SIZE..].copy_from_slice(&self.key.to_bytes());
+        bytes
+    }
+
+    /// Reads an embedded address. Every value is an address; whether it is of this machine is asked by [`AgentAddress::check`].
+    pub fn decode(bytes: &[u8; AgentAddress::SIZE]) -> AgentAddress {
+        let (mut boot, mut key) = ([0; BootId::SIZE], [0; Key::SIZE]);
+        boot.copy_from_slice(&bytes[..BootId::SIZE]);
+        key.copy_from_slice(&bytes[BootId::SIZE..]);
+        AgentAddress {
+            boot: BootId::from_bytes(boot),
+            key: Key::from_bytes(key),
+        }
+    }
+
+    /// Refuses an address of another machine, or of this one before it was restarted.
+    ///
+    /// # Errors
+    /// [`Error::NotSupported`].
+    pub fn check(&self) -> Result<()> {
+        let here = BootId::current()?;
+        if self.boot != here {
+            return Err(Error::NotSupported.because(format_args!(
+                "the descriptor was made on another machine or before a restart (boot id {:?}, here {here:?}); softdoca \
+                 connects processes of one machine",
+                self.boot
+            )));
+        }
+        Ok(())
+    }
+
+    pub(super) fn socket_name(&self) -> String {
+        format!("a-{}.sock", self.key)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn encodes_and_checks() {
+        let local = AgentAddress::local().unwrap();
+        assert_eq!(AgentAddress::local(), Ok(local));
+        let mut bytes = local.encode();
+        assert_eq!(AgentAddress::decode(&bytes), local);
+        assert_eq!(local.check(), Ok(()));
+        bytes[3] ^= 1;
+        assert_eq!(
+            AgentAddress::decode(&bytes).check(),
+            Err(Error::NotSupported)
+        );
+    }
+}

@@ -1,0 +1,325 @@
+//! Asking the agent of another process.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use super::address::AgentAddress;
+use super::protocol::{MAX_PAYLOAD, Operation, ReplyHeader, RequestHeader, SegmentEntry};
+use crate::error::{Error, Result};
+use crate::runtime::{Key, MAX_MESSAGE, RuntimeDir, Socket};
+
+/// How long a living agent may take: it never waits for its program, but the machine may be busy.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// An open connection to an agent. The peer's death or withdrawal shows as its end.
+#[derive(Debug)]
+pub struct AgentConnection {
+    socket: Socket,
+}
+
+impl AgentConnection {
+    fn open(address: &AgentAddress) -> Result<AgentConnection> {
+        address.check()?;
+        let (directory, name) = (RuntimeDir::get()?, address.socket_name());
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            match Socket::connect(&directory, &name) {
+                Ok(socket) => return Ok(AgentConnection { socket }),
+                // Its queue of connections is full.
+                Err(Error::Again) if Instant::now() < deadline => {
+                    std::thread::sleep(Duration::from_millis(1))
+                }
+                Err(Error::Again) => return Err(Error::TimeOut),
+                Err(Error::NotFound) => {
+                    return Err(Error::NotFound.because(format_args!(
+                        "no process answers for this descriptor in {}: it has ended or withdrawn it, or it runs with another {}",
+                        directory.path().display(),
+                        RuntimeDir::VARIABLE
+                    )));
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Whether the peer has gone, or has withdrawn what this connection was made for.
+    pub fn is_closed(&self) -> bool {
+        self.socket.is_closed()
+    }
+
+    fn send(&self, header: &RequestHeader, payload: &[u8], fds: &[BorrowedFd<'_>]) -> Result<()> {
+        let mut message = header.encode().to_vec();
+        message.extend_from_slice(payload);
+        self.patiently(Socket::wait_writable, |socket| socket.send(&message, fds))
+    }
+
+    /// The value and the payload of the reply.
+    fn receive(&self, fds: &mut Vec<OwnedFd>) -> Result<(u64, Vec<u8>)> {
+        let mut buffer = vec![0; MAX_MESSAGE];
+        let len = self
+            .patiently(Socket::wait_readable, |socket| {
+                socket.receive(&mut buffer, fds)
+            })?
+            .ok_or(Error::ConnectionReset)?;
+        let header = ReplyHeader::decode(&buffer[..len])?;
+        header.result?;
+        buffer.truncate(len);
+        buffer.drain(..ReplyHeader::SIZE);
+        Ok((header.value, buffer))
+    }
+
+    fn patiently<T>(
+        &self,
+        wait: impl Fn(&Socket, Duration) -> Result<()>,
+        mut action: impl FnMut(&Socket) -> Result<T>,
+    ) -> Result<T> {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            match action(&self.socket) {
+                Err(Error::Again) => wait(
+                    &self.socket,
+                    deadline.saturating_duration_since(Instant::now()),
+                )?,
+                other => return other,
+            }
+        }
+    }
+}
+
+impl AsFd for AgentConnection {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+/// Calls the service `key` of another process (or this one, from any thread but the agent's own) and waits for its answer.
+///
+/// # Errors
+/// [`Error::NotFound`] when the process or the service has gone, [`Error::NotSupported`] for another machine's address,
+/// [`Error::TimeOut`], and whatever the service answers.
+pub fn request(
+    address: &AgentAddress,
+    key: Key,
+    payload: &[u8],
+    fds: &[BorrowedFd<'_>],
+) -> Result<(AgentConnection, Vec<u8>, Vec<OwnedFd>)> {
+    if payload.len() > MAX_PAYLOAD {
+        return Err(Error::TooBig);
+    }
+    let connection = AgentConnection::open(address)?;
+    let header = RequestHeader {
+        operation: Operation::Call,
+        key,
+        addr: 0,
+        len: payload.len() as u64,
+        operands: [0; 2],
+    };
+    connection.send(&header, payload, fds)?;
+    let mut received = Vec::new();
+    let (_, answer) = connection.receive(&mut received)?;
+    Ok((connection, answer, received))
+}
+
+/// A segment of an export, as its exporter describes it. Not checked yet.
+#[derive(Debug)]
+pub struct RemoteSegment {
+    /// First address in the exporter.
+    pub addr: u64,
+    /// Length in bytes.
+    pub len: u64,
+    /// How to reach it.
+    pub backing: RemoteBacking,
+}
+
+/// How a remote segment is reached.
+#[derive(Debug)]
+pub enum RemoteBacking {
+    /// By mapping this memfd from `offset`.
+    Shared {
+        /// As received.
+        memfd: OwnedFd,
+        /// In bytes.
+        offset: u64,
+    },
+    /// Through [`RemoteRegion`].
+    Private,
+}
+
+/// Memory of another process that only its agent reaches.
+#[derive(Debug)]
+pub struct RemoteRegion {
+    key: Key,
+    connection: Mutex<AgentConnection>,
+}
+
+impl RemoteRegion {
+    /// More segments than a sane process makes of one range.
+    const MAX_SEGMENTS: u64 = 65_536;
+
+    /// Asks for the segments of the export `key`.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`] when the process has gone or has withdrawn the export.
+    pub fn open(address: &AgentAddress, key: Key) -> Result<(RemoteRegion, Vec<RemoteSegment>)> {
+        let connection = AgentConnection::open(address)?;
+        let mut segments = Vec::new();
+        loop {
+            let from = segments.len() as u64;
+            let header = RequestHeader {
+                operation: Operation::Describe,
+                key,
+                addr: from,
+                len: 0,
+                operands: [0; 2],
+            };
+            connection.send(&header, &[], &[])?;
+            let mut fds = Vec::new();
+            let (count, payload) = connection.receive(&mut fds)?;
+            if count > RemoteRegion::MAX_SEGMENTS {
+                return Err(Error::TooBig);
+            }
+            for entry in payload.chunks(SegmentEntry::SIZE) {
+                segments.push(segment(SegmentEntry::decode(entry)?, &fds)?);
+            }
+            if segments.len() as u64 >= count || payload.is_empty() {
+                return Ok((
+                    RemoteRegion {
+                        key,
+                        connection: Mutex::new(connection),
+                    },
+                    segments,
+                ));
+            }
+        }
+    }
+
+    /// Copies `len` bytes at the exporter's address `addr` to `to`.
+    ///
+    /// # Errors
+    /// [`Error::NotPermitted`], [`Error::InvalidValue`] outside the export, [`Error::ConnectionReset`] when the exporter has
+    /// died, [`Error::NotFound`] when it has withdrawn the export.
+    ///
+    /// # Safety
+    /// The `len` bytes at `to` are the caller's to write.
+    pub unsafe fn read(&self, addr: u64, to: *mut u8, len: usize) -> Result<()> {
+        let connection = self.lock();
+        for (offset, chunk) in chunks(len) {
+            let header = self.header(
+                Operation::Read,
+                addr.wrapping_add(offset as u64),
+                chunk as u64,
+                [0; 2],
+            );
+            connection.send(&header, &[], &[])?;
+            let mut head = [0; ReplyHeader::SIZE];
+            // SAFETY: `offset + chunk` is at most `len`, and the caller vouches for `len` bytes.
+            let received = connection.patiently(Socket::wait_readable, |socket| unsafe {
+                socket.receive_memory(&mut head, to.add(offset), chunk)
+            })?;
+            let received = received.ok_or(Error::ConnectionReset)?;
+            ReplyHeader::decode(&head[..received.min(ReplyHeader::SIZE)])?.result?;
+            if received != ReplyHeader::SIZE + chunk {
+                connection.socket.shut_down();
+                return Err(Error::Unexpected);
+            }
+        }
+        Ok(())
+    }
+
+    /// Copies `len` bytes from `from` to the exporter's address `addr`.
+    ///
+    /// # Errors
+    /// As [`RemoteRegion::read`].
+    pub fn write(&self, addr: u64, from: *const u8, len: usize) -> Result<()> {
+        let connection = self.lock();
+        for (offset, chunk) in chunks(len) {
+            let header = self
+                .header(
+                    Operation::Write,
+                    addr.wrapping_add(offset as u64),
+                    chunk as u64,
+                    [0; 2],
+                )
+                .encode();
+            connection.patiently(Socket::wait_writable, |socket| {
+                socket.send_memory(&header, from.wrapping_add(offset), chunk)
+            })?;
+            connection.receive(&mut Vec::new())?;
+        }
+        Ok(())
+    }
+
+    /// Adds `value` to the u64 at `addr`; answers the old value.
+    ///
+    /// # Errors
+    /// As [`RemoteRegion::read`]; [`Error::InvalidValue`] for an address that is no multiple of 8.
+    pub fn fetch_add(&self, addr: u64, value: u64) -> Result<u64> {
+        self.atomic(Operation::FetchAdd, addr, [value, 0])
+    }
+
+    /// Replaces the u64 at `addr` by `new` if it is `expected`; answers the old value.
+    ///
+    /// # Errors
+    /// As [`RemoteRegion::fetch_add`].
+    pub fn compare_swap(&self, addr: u64, expected: u64, new: u64) -> Result<u64> {
+        self.atomic(Operation::CompareSwap, addr, [expected, new])
+    }
+
+    fn atomic(&self, operation: Operation, addr: u64, operands: [u64; 2]) -> Result<u64> {
+        let connection = self.lock();
+        connection.send(&self.header(operation, addr, 8, operands), &[], &[])?;
+        connection.receive(&mut Vec::new()).map(|(value, _)| value)
+    }
+
+    fn header(
+        &self,
+        operation: Operation,
+        addr: u64,
+        len: u64,
+        operands: [u64; 2],
+    ) -> RequestHeader {
+        RequestHeader {
+            operation,
+            key: self.key,
+            addr,
+            len,
+            operands,
+        }
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, AgentConnection> {
+        self.connection
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn segment(entry: SegmentEntry, fds: &[OwnedFd]) -> Result<RemoteSegment> {
+    let backing = match entry.memfd {
+        None => RemoteBacking::Private,
+        Some(index) => {
+            let memfd = fds
+                .get(index as usize)
+                .ok_or(Error::InvalidValue)?
+                .try_clone();
+            let memfd = memfd.map_err(|_| Error::OperatingSystem)?;
+            RemoteBacking::Shared {
+                memfd,
+                offset: entry.offset,
+            }
+        }
+    };
+    Ok(RemoteSegment {
+        addr: entry.addr,
+        len: entry.len,
+        backing,
+    })
+}
+
+/// Offsets and lengths that cut `len` bytes into messages.
+fn chunks(len: usize) -> impl Iterator<Item = (usize, usize)> {
+    (0..len)
+        .step_by(MAX_PAYLOAD)
+        .map(move |offset| (offset, MAX_PAYLOAD.min(len - offset)))
+}

@@ -1,0 +1,19 @@
+//! The agent: one thread of an exporting process that serves its peers whatever the program is doing.
+//!
+//! It hands out the shared memory behind exports, copies what cannot be shared, performs atomics there, and passes calls (RDMA
+//! connects) to whoever published a service. It runs while there is anything to serve, on one socket in the runtime
+//! directory, and leaves nothing behind.
+
+mod address;
+mod client;
+mod export;
+mod protocol;
+mod registry;
+mod server;
+
+pub use address::AgentAddress;
+pub use client::{AgentConnection, RemoteBacking, RemoteRegion, RemoteSegment, request};
+pub use export::{Backing, Export, Rights, Segment};
+pub use protocol::MAX_PAYLOAD;
+pub use registry::{ExportGuard, PublishGuard, export, publish};
+pub use server::{ConnectionId, Handler, OnClose, Reply, Request};

@@ -1,0 +1,242 @@
+//! What goes over an agent's socket: one request message, one reply message. Both ends are on one machine, but may be of different
+//! builds: the version says so. Integers are little endian.
+
+use crate::error::{Error, Result};
+use crate::runtime::{Key, MAX_MESSAGE};
+
+/// Changes with every change of this file.
+const VERSION: u16 = 1;
+const REQUEST_MAGIC: u32 = u32::from_le_bytes(*b"SDrq");
+const REPLY_MAGIC: u32 = u32::from_le_bytes(*b"SDrp");
+
+/// Longest payload of one request or reply in bytes.
+pub const MAX_PAYLOAD: usize = MAX_MESSAGE - 64;
+
+/// What is asked. `key` names an export or a service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u16)]
+pub(super) enum Operation {
+    /// Segments of an export from index `addr` on; shared ones with their memfds.
+    Describe = 1,
+    /// `len` bytes at `addr`.
+    Read = 2,
+    /// The payload goes to `addr`.
+    Write = 3,
+    /// Adds `operands[0]` to the u64 at `addr`; answers the old value.
+    FetchAdd = 4,
+    /// Replaces the u64 at `addr` by `operands[1]` if it equals `operands[0]`; answers the old value.
+    CompareSwap = 5,
+    /// The payload goes to the service.
+    Call = 6,
+}
+
+impl Operation {
+    fn from_value(value: u16) -> Option<Operation> {
+        use Operation::{Call, CompareSwap, Describe, FetchAdd, Read, Write};
+        [Describe, Read, Write, FetchAdd, CompareSwap, Call]
+            .into_iter()
+            .find(|operation| *operation as u16 == value)
+    }
+}
+
+/// Fixed part of a request; the payload follows in the same message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct RequestHeader {
+    pub operation: Operation,
+    pub key: Key,
+    pub addr: u64,
+    pub len: u64,
+    pub operands: [u64; 2],
+}
+
+impl RequestHeader {
+    pub const SIZE: usize = 56;
+
+    pub fn encode(&self) -> [u8; RequestHeader::SIZE] {
+        let mut bytes = [0; RequestHeader::SIZE];
+        bytes[0..4].copy_from_slice(&REQUEST_MAGIC.to_le_bytes());
+        bytes[4..6].copy_from_slice(&VERSION.to_le_bytes());
+        bytes[6..8].copy_from_slice(&(self.operation as u16).to_le_bytes());
+        bytes[8..24].copy_from_slice(&self.key.to_bytes());
+        bytes[24..32].copy_from_slice(&self.addr.to_le_bytes());
+        bytes[32..40].copy_from_slice(&self.len.to_le_bytes());
+        bytes[40..48].copy_from_slice(&self.operands[0].to_le_bytes());
+        bytes[48..56].copy_from_slice(&self.operands[1].to_le_bytes());
+        bytes
+    }
+
+    pub fn decode(bytes: &[u8]) -> Result<RequestHeader> {
+        let mut fields = Fields(bytes);
+        if u32::from_le_bytes(fields.take()?) != REQUEST_MAGIC {
+            return Err(Error::InvalidValue);
+        }
+        if u16::from_le_bytes(fields.take()?) != VERSION {
+            return Err(Error::UnsupportedVersion);
+        }
+        let operation =
+            Operation::from_value(u16::from_le_bytes(fields.take()?)).ok_or(Error::InvalidValue)?;
+        Ok(RequestHeader {
+            operation,
+            key: Key::from_bytes(fields.take()?),
+            addr: u64::from_le_bytes(fields.take()?),
+            len: u64::from_le_bytes(fields.take()?),
+            operands: [
+                u64::from_le_bytes(fields.take()?),
+                u64::from_le_bytes(fields.take()?),
+            ],
+        })
+    }
+}
+
+/// Fixed part of a reply; the payload follows in the same message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct ReplyHeader {
+    pub result: Result<()>,
+    /// The old value of an atomic, or the number of segments of a described export.
+    pub value: u64,
+}
+
+impl ReplyHeader {
+    pub const SIZE: usize = 16;
+
+    pub fn encode(&self) -> [u8; ReplyHeader::SIZE] {
+        let mut bytes = [0; ReplyHeader::SIZE];
+        bytes[0..4].copy_from_slice(&REPLY_MAGIC.to_le_bytes());
+        bytes[4..8].copy_from_slice(&self.result.map_or_else(Error::code, |()| 0).to_le_bytes());
+        bytes[8..16].copy_from_slice(&self.value.to_le_bytes());
+        bytes
+    }
+
+    pub fn decode(bytes: &[u8]) -> Result<ReplyHeader> {
+        let mut fields = Fields(bytes);
+        if u32::from_le_bytes(fields.take()?) != REPLY_MAGIC {
+            return Err(Error::InvalidValue);
+        }
+        let result = match u32::from_le_bytes(fields.take()?) {
+            0 => Ok(()),
+            code => Err(Error::from_code(code).unwrap_or(Error::Unknown)),
+        };
+        Ok(ReplyHeader {
+            result,
+            value: u64::from_le_bytes(fields.take()?),
+        })
+    }
+}
+
+/// One segment in the payload of a `Describe` reply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct SegmentEntry {
+    pub addr: u64,
+    pub len: u64,
+    /// Offset in the memfd; 0 for a private segment.
+    pub offset: u64,
+    /// Which of the message's descriptors; `None` for a private segment.
+    pub memfd: Option<u32>,
+}
+
+impl SegmentEntry {
+    pub const SIZE: usize = 32;
+    /// Segments in one message, each with a descriptor of its own.
+    pub const PER_MESSAGE: usize = crate::runtime::MAX_FDS;
+    const PRIVATE: u32 = u32::MAX;
+
+    pub fn encode(&self) -> [u8; SegmentEntry::SIZE] {
+        let mut bytes = [0; SegmentEntry::SIZE];
+        bytes[0..8].copy_from_slice(&self.addr.to_le_bytes());
+        bytes[8..16].copy_from_slice(&self.len.to_le_bytes());
+        bytes[16..24].copy_from_slice(&self.offset.to_le_bytes());
+        bytes[24..28].copy_from_slice(&self.memfd.unwrap_or(SegmentEntry::PRIVATE).to_le_bytes());
+        bytes
+    }
+
+    pub fn decode(bytes: &[u8]) -> Result<SegmentEntry> {
+        let mut fields = Fields(bytes);
+        let (addr, len, offset) = (fields.take()?, fields.take()?, fields.take()?);
+        let memfd = u32::from_le_bytes(fields.take()?);
+        Ok(SegmentEntry {
+            addr: u64::from_le_bytes(addr),
+            len: u64::from_le_bytes(len),
+            offset: u64::from_le_bytes(offset),
+            memfd: (memfd != SegmentEntry::PRIVATE).then_some(memfd),
+        })
+    }
+}
+
+/// Takes fixed-size fields off the front of a message.
+struct Fields<'a>(&'a [u8]);
+
+impl Fields<'_> {
+    fn take<const N: usize>(&mut self) -> Result<[u8; N]> {
+        let (field, rest) = self.0.split_first_chunk::<N>().ok_or(Error::InvalidValue)?;
+        self.0 = rest;
+        Ok(*field)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn requests_round_trip_and_are_checked() {
+        let header = RequestHeader {
+            operation: Operation::CompareSwap,
+            key: Key::from_bytes([9; 16]),
+            addr: u64::MAX,
+            len: 8,
+            operands: [1, 2],
+        };
+        let mut bytes = header.encode();
+        assert_eq!(RequestHeader::decode(&bytes), Ok(header));
+        assert_eq!(
+            RequestHeader::decode(&bytes[..55]),
+            Err(Error::InvalidValue)
+        );
+        bytes[4] += 1;
+        assert_eq!(
+            RequestHeader::decode(&bytes),
+            Err(Error::UnsupportedVersion)
+        );
+        bytes[4] -= 1;
+        bytes[6] = 99;
+        assert_eq!(RequestHeader::decode(&bytes), Err(Error::InvalidValue));
+    }
+
+    #[test]
+    fn replies_and_segments_round_trip() {
+        for result in [Ok(()), Err(Error::NotFound)] {
+            let header = ReplyHeader { result, value: 3 };
+            assert_eq!(ReplyHeader::decode(&header.encode()), Ok(header));
+        }
+        for memfd in [None, Some(2)] {
+            let entry = SegmentEntry {
+                addr: 1,
+                len: 2,
+                offset: 3,
+                memfd,
+            };
+            assert_eq!(SegmentEntry::decode(&entry.encode()), Ok(entry));
+        }
+        let mut unknown = ReplyHeader {
+            result: Ok(()),
+            value: 0,
+        }
+        .encode();
+        unknown[4] = 200;
+        assert_eq!(
+            ReplyHeader::decode(&unknown).unwrap().result,
+            Err(Error::Unknown)
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn garbage_does_not_panic(bytes in proptest::collection::vec(any::<u8>(), 0..80)) {
+            let _ = RequestHeader::decode(&bytes);
+            let _ = ReplyHeader::decode(&bytes);
+            let _ = SegmentEntry::decode(&bytes);
+        }
+    }
+}
