@@ -5,7 +5,7 @@ use nom::{Parser, bytes::complete::take};
 
 use crate::DecodeError;
 
-/// nom's own error, whose only news is that the input ended; [`number`] and [`run`] turn it into a [`DecodeError`].
+/// nom's own error, whose only news is that the input ended; what it means is said by the functions here.
 type Ended<'a> = nom::error::Error<&'a [u8]>;
 
 /// Where in the schema a decoder is, for its errors.
@@ -26,35 +26,36 @@ pub(crate) fn number<'a, T>(
 ) -> Result<(&'a [u8], T), DecodeError> {
     parser
         .parse(input)
-        .map_err(|_ended| DecodeError::Truncated {
-            message: place.message,
-            field: place.field,
-            expected: width,
-            came: input.len(),
-        })
+        .map_err(|_ended| truncated(place, width, input))
 }
 
-/// Reads `length` bytes whose length was already read, unless there may be no more than `limit` of them.
+/// Reads `length` bytes, unless that is over `limit`. Returns what follows, and the bytes.
 pub(crate) fn run(
     input: &[u8],
     place: Place,
-    length: u32,
-    limit: u32,
+    length: u64,
+    limit: u64,
 ) -> Result<(&[u8], &[u8]), DecodeError> {
-    // Before the input is looked at: what is too long stays too long when the rest of it arrives.
-    in_range(place, u64::from(length), 0, u64::from(limit))?;
+    // Before the input is looked at: what is too long is refused for that, however much of it came.
+    in_range(place, length, 0, limit)?;
+    let length = usize::try_from(length).unwrap_or(usize::MAX);
     let mut parser = take::<_, _, Ended<'_>>(length);
     parser
         .parse(input)
-        .map_err(|_ended| DecodeError::Truncated {
-            message: place.message,
-            field: place.field,
-            expected: usize::try_from(length).unwrap_or(usize::MAX),
-            came: input.len(),
-        })
+        .map_err(|_ended| truncated(place, length, input))
+}
+
+fn truncated(place: Place, expected: usize, input: &[u8]) -> DecodeError {
+    DecodeError::Truncated {
+        message: place.message,
+        field: place.field,
+        expected,
+        came: input.len(),
+    }
 }
 
 /// Refuses a number outside of `min..=max`.
+#[inline]
 pub(crate) fn in_range(place: Place, came: u64, min: u64, max: u64) -> Result<(), DecodeError> {
     if (min..=max).contains(&came) {
         return Ok(());
@@ -68,6 +69,30 @@ pub(crate) fn in_range(place: Place, came: u64, min: u64, max: u64) -> Result<()
     })
 }
 
+/// Refuses a number that is not the one that the field always has.
+pub(crate) fn constant(place: Place, came: u64, expected: u64) -> Result<(), DecodeError> {
+    if came == expected {
+        return Ok(());
+    }
+    Err(DecodeError::WrongConstant {
+        message: place.message,
+        field: place.field,
+        expected,
+        came,
+    })
+}
+
+/// The refusal of a number that an enumeration does not have.
+#[cold]
+pub(crate) fn unknown(place: Place, expected: &'static str, came: u64) -> DecodeError {
+    DecodeError::UnknownValue {
+        message: place.message,
+        field: place.field,
+        expected,
+        came,
+    }
+}
+
 /// Refuses bytes after the last field.
 pub(crate) fn end(input: &[u8], message: &'static str) -> Result<(), DecodeError> {
     if input.is_empty() {
@@ -79,12 +104,29 @@ pub(crate) fn end(input: &[u8], message: &'static str) -> Result<(), DecodeError
     })
 }
 
+/// Refuses a message that does not have its one size.
+#[inline]
+pub(crate) fn exact_size(
+    bytes: &[u8],
+    message: &'static str,
+    expected: usize,
+) -> Result<(), DecodeError> {
+    if bytes.len() == expected {
+        return Ok(());
+    }
+    Err(DecodeError::WrongSize {
+        message,
+        expected,
+        came: bytes.len(),
+    })
+}
+
 /// Text of a peer. What is not UTF-8 becomes U+FFFD: an odd error text must not end the session that it explains.
 pub(crate) fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// The part of a frame that a decoder found, sharing the frame's memory.
+/// A part of a frame, sharing the frame's memory.
 pub(crate) fn share(frame: &Bytes, part: &[u8]) -> Bytes {
     frame.slice_ref(part)
 }

@@ -4,7 +4,8 @@ use thiserror::Error;
 
 /// Why bytes were refused: what the layout expects, and what came.
 ///
-/// `message` and `field` are the names that the schema (and [`crate::layout::TABLE`]) uses.
+/// `message` is the name that [`TABLE`](crate::layout::TABLE) has for it, or `frame` while the type of a control
+/// message is not known yet; `field` is the name in the schema. Widths, sizes and lengths are in bytes.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum DecodeError {
@@ -75,5 +76,13 @@ pub enum DecodeError {
         message: &'static str,
         /// Bytes after its last field.
         came: usize,
+    },
+    /// A recorded message lacks a part without which it is none.
+    #[error("{message}.{field}: expected one, the recording has none")]
+    Missing {
+        /// Message that was being read.
+        message: &'static str,
+        /// Field that is missing.
+        field: &'static str,
     },
 }

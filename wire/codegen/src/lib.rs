@@ -1,1 +1,57 @@
-//! Under construction.
+//! Generates the `wire` crate from the schema in `proto/`.
+//!
+//! The schema says where every field of a message lies, with the options of `options/layout.proto`. This library
+//! compiles it ([`source`]), reads it into a [`model`] ([`read`]), refuses layouts that contradict themselves
+//! ([`geometry`]), and writes ([`emit`]) types, encoders, decoders, views, and the table of offsets. Every refusal
+//! names the file, the message and the field: see [`SchemaError`].
+//!
+//! ```no_run
+//! wire_codegen::generate("proto".as_ref(), &["control.proto"], "out".as_ref())?;
+//! # Ok::<(), wire_codegen::Error>(())
+//! ```
+#![forbid(unsafe_code)]
+
+mod emit;
+mod error;
+mod geometry;
+mod locate;
+pub mod model;
+mod options;
+mod read;
+mod source;
+
+use std::path::Path;
+
+pub use error::{Error, Problem, SchemaError};
+pub use model::Schema;
+
+/// Reads and checks the schema of `files`, which are paths relative to `proto_dir`.
+///
+/// # Errors
+///
+/// The files do not compile, or their layout is refused.
+pub fn check(proto_dir: &Path, files: &[&str]) -> Result<Schema, Error> {
+    checked(&source::compile(proto_dir, files)?, files)
+}
+
+/// Checks the schema of `files` and writes what the `wire` crate includes into `out_dir`: one file per module,
+/// `layout_table.rs`, `recording.rs`, and prost's file per package.
+///
+/// # Errors
+///
+/// The files do not compile, their layout is refused, or a file cannot be written.
+pub fn generate(proto_dir: &Path, files: &[&str], out_dir: &Path) -> Result<(), Error> {
+    let pool = source::compile(proto_dir, files)?;
+    let schema = checked(&pool, files)?;
+    for (name, text) in emit::files(&schema)? {
+        let path = out_dir.join(name);
+        std::fs::write(&path, text).map_err(|source| Error::Write { path, source })?;
+    }
+    emit::prost_types(&pool, &schema, out_dir)
+}
+
+fn checked(pool: &prost_reflect::DescriptorPool, files: &[&str]) -> Result<Schema, Error> {
+    let schema = read::schema(pool, files)?;
+    geometry::check(&schema)?;
+    Ok(schema)
+}

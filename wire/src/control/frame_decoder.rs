@@ -1,17 +1,18 @@
 //! Frames out of a stream of bytes.
 
-use bytes::{Buf, BytesMut};
+use bytes::BytesMut;
 
-use super::{Message, frame};
+use super::Message;
 use crate::DecodeError;
 
 /// Collects what a channel delivers, in pieces of any size, and returns the messages in it.
 ///
-/// A frame whose announced length is out of bounds is refused as soon as its length is there, so a peer cannot make
-/// this grow: after each round of [`next`](Self::next) until `None`, less than [`frame::MAX_SIZE`] bytes stay here.
+/// Call [`next`](Self::next) until it returns `None` after each [`push`](Self::push): then less than
+/// [`Message::MAX_FRAME_SIZE`] bytes stay here, whatever a peer sends, since a frame whose length is out of bounds is
+/// refused as soon as the length is there.
 ///
-/// An error is final: the beginning of the next frame is unknown after it. The same error comes again from every later
-/// call, and what is pushed after it is dropped.
+/// An error is final, as nobody knows where the next frame begins: the same error comes from every later call, and
+/// what is pushed is dropped.
 #[derive(Debug, Default)]
 pub struct FrameDecoder {
     buffer: BytesMut,
@@ -36,7 +37,7 @@ impl FrameDecoder {
     ///
     /// # Errors
     ///
-    /// The frame is not one of the protocol; see [`DecodeError`]. The channel is of no further use.
+    /// The frame is not one of the protocol. Nothing more can be read from the channel.
     #[expect(
         clippy::should_implement_trait,
         reason = "an iterator is over when it returns None; this one goes on after the next push"
@@ -45,31 +46,27 @@ impl FrameDecoder {
         if let Some(failure) = &self.failure {
             return Err(failure.clone());
         }
-        self.decode_next().inspect_err(|failure| {
+        let result = self.decode_next();
+        if let Err(failure) = &result {
             self.failure = Some(failure.clone());
             self.buffer = BytesMut::new();
-        })
+        }
+        result
     }
 
-    /// Bytes of an unfinished frame. Not zero when a channel closes: the peer was cut off.
+    /// Bytes of a frame that is not complete. Not zero when a channel closes: it was cut off.
     #[must_use]
     pub fn buffered(&self) -> usize {
         self.buffer.len()
     }
 
     fn decode_next(&mut self) -> Result<Option<Message>, DecodeError> {
-        let Some(size) = frame::size(&self.buffer)? else {
-            return Ok(None);
-        };
-        if self.buffer.len() < size {
-            return Ok(None);
+        match Message::frame_size(&self.buffer)? {
+            Some(size) if size <= self.buffer.len() => {
+                let frame = self.buffer.split_to(size).freeze();
+                Message::decode_frame(&frame).map(Some)
+            }
+            _ => Ok(None),
         }
-        // Own allocation per frame only if a blob keeps a part of it.
-        let frame = self.buffer.split_to(size).freeze();
-        if !self.buffer.has_remaining() {
-            // The blobs of a message may keep the old buffer alive; start a small one instead of growing it.
-            self.buffer = BytesMut::new();
-        }
-        frame::decode(&frame).map(Some)
     }
 }

@@ -1,17 +1,18 @@
-//! Control messages: what the roles tell each other over TCP and over Comch.
+//! Control messages: what the roles tell each other, over TCP and over Comch alike.
 //!
-//! A frame is a header of 16 bytes and a payload; its layout is in [`crate::layout::TABLE`]. Frames are written with
+//! A frame is a header and a payload; [`crate::layout::TABLE`] has the layout of each. Frames are written with
 //! [`Message::encode`] and read with [`FrameDecoder`], which takes them in pieces or several at once.
 //!
 //! Decoding promises: no panic, no read past the input, no allocation that the input does not justify (blobs share
-//! the frame's memory). Unknown message types and enum values, lengths over the stated limits, and bytes after the
-//! last field are refused.
+//! the frame's memory). Unknown types and values, lengths over their limits, and bytes after the last field are
+//! refused. A text that is not UTF-8 is not: the bytes at fault become U+FFFD, since the only text is the explanation
+//! of an error, which must not be lost for an odd byte in it.
 
 mod frame_decoder;
-mod generated;
 
 pub use frame_decoder::FrameDecoder;
-pub use generated::*;
+
+include!(concat!(env!("OUT_DIR"), "/control.rs"));
 
 impl Message {
     /// The answer to this request: its message id and correlation id with another payload.
@@ -24,7 +25,7 @@ impl Message {
         }
     }
 
-    /// The bytes of this message's frame. See [`Message::encode`].
+    /// The bytes of this message's frame; see [`encode`](Self::encode).
     #[must_use]
     pub fn encode_to_vec(&self) -> Vec<u8> {
         let mut frame = bytes::BytesMut::new();

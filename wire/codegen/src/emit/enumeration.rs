@@ -1,0 +1,112 @@
+//! Enumerations: those of the schema, and the one of a frame's types.
+
+use proc_macro2::{Ident, TokenStream};
+use quote::quote;
+
+use super::names::{camel, docs, expected_of, ident, number, snake};
+use crate::model::{Enum, Module};
+
+/// What is generated for an enumeration.
+pub(super) struct Code<'a> {
+    /// Name of the type.
+    pub(super) name: Ident,
+    /// Documentation of the type.
+    pub(super) docs: String,
+    /// Name in the schema, number and documentation of each value.
+    pub(super) values: Vec<(&'a str, u32, String)>,
+    /// What errors list as the accepted values.
+    pub(super) expected: String,
+    /// Message and field that errors of the public conversion name.
+    pub(super) place: (String, String),
+}
+
+/// An enumeration of the schema.
+pub(super) fn code(module: &Module, item: &Enum) -> TokenStream {
+    Code {
+        name: ident(&item.name),
+        docs: item.docs.clone(),
+        values: item
+            .values
+            .iter()
+            .map(|value| (value.name.as_str(), value.number, value.docs.clone()))
+            .collect(),
+        expected: expected_of(item),
+        place: (module.name.clone(), snake(&item.name)),
+    }
+    .tokens()
+}
+
+impl Code<'_> {
+    pub(super) fn tokens(&self) -> TokenStream {
+        let Self { name, expected, .. } = self;
+        let type_docs = docs(&self.docs);
+        let (message, field) = &self.place;
+        let count = number(self.values.len() as u64);
+        let variants: Vec<_> = self.values.iter().map(|(name, ..)| camel(name)).collect();
+        let names: Vec<_> = self.values.iter().map(|(name, ..)| name).collect();
+        let numbers: Vec<_> = self
+            .values
+            .iter()
+            .map(|(_, value, _)| number(*value))
+            .collect();
+        let value_docs = self
+            .values
+            .iter()
+            .map(|(_, number, text)| docs(&format!("{text}\n\nNumber {number} on the wire.")));
+        quote! {
+            #type_docs
+            #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+            #[derive(::serde::Serialize, ::serde::Deserialize)]
+            #[repr(u32)]
+            pub enum #name {
+                #(#value_docs #[serde(rename = #names)] #variants = #numbers,)*
+            }
+
+            impl #name {
+                /// Every value, in the order of the schema.
+                pub const ALL: [Self; #count] = [#(Self::#variants),*];
+
+                /// The name in the schema.
+                #[must_use]
+                pub const fn name(self) -> &'static str {
+                    match self {
+                        #(Self::#variants => #names,)*
+                    }
+                }
+
+                /// The number on the wire.
+                #[inline]
+                #[must_use]
+                pub const fn number(self) -> u32 {
+                    self as u32
+                }
+
+                #[inline]
+                pub(crate) fn decode(
+                    number: u64,
+                    place: crate::codec::Place,
+                ) -> Result<Self, crate::DecodeError> {
+                    match number {
+                        #(#numbers => Ok(Self::#variants),)*
+                        came => Err(crate::codec::unknown(place, #expected, came)),
+                    }
+                }
+            }
+
+            impl ::std::fmt::Display for #name {
+                fn fmt(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
+                    f.pad(self.name())
+                }
+            }
+
+            impl TryFrom<u32> for #name {
+                type Error = crate::DecodeError;
+
+                fn try_from(number: u32) -> Result<Self, crate::DecodeError> {
+                    let place = crate::codec::Place { message: #message, field: #field };
+                    Self::decode(u64::from(number), place)
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,217 @@
+//! Types, decoding and encoding of one field; every form is made of these.
+
+use proc_macro2::{Ident, TokenStream};
+use quote::{format_ident, quote};
+
+use super::names::{field_docs, held, hexadecimal, ident, number, shouty};
+use crate::{
+    model::{ByteOrder, Field, Kind, Message, Prefixed, Span},
+    read::largest_number,
+};
+
+/// The unsigned type of so many bytes.
+pub(super) fn unsigned(width: u32) -> Ident {
+    format_ident!("u{}", width * 8)
+}
+
+/// An expression of `width` bytes as a `u64`.
+pub(super) fn as_u64(expression: TokenStream, width: u32) -> TokenStream {
+    match width {
+        8 => expression,
+        _ => quote!(u64::from(#expression)),
+    }
+}
+
+/// The type of a field in a structure of values.
+pub(super) fn rust_type(field: &Field) -> TokenStream {
+    match &field.kind {
+        Kind::Number { width, .. } => {
+            let unsigned = unsigned(*width);
+            quote!(#unsigned)
+        }
+        Kind::Enumeration { name, .. } => {
+            let name = ident(name);
+            quote!(#name)
+        }
+        Kind::Text(_) => quote!(::std::string::String),
+        Kind::Blob(_) => quote!(::bytes::Bytes),
+    }
+}
+
+/// Declarations of the fields that a structure of values holds.
+pub(super) fn declarations(message: &Message) -> TokenStream {
+    let fields = held(message).map(|field| {
+        let docs = field_docs(field);
+        let name = ident(&field.name);
+        let rust_type = rust_type(field);
+        let hex =
+            matches!(field.kind, Kind::Blob(_)).then(|| quote!(#[serde(with = "crate::hex")]));
+        quote! {
+            #docs
+            #hex
+            pub #name: #rust_type
+        }
+    });
+    quote!(#(#fields,)*)
+}
+
+/// nom's parser of a number.
+pub(super) fn parser(width: u32, order: ByteOrder) -> TokenStream {
+    let name = match order {
+        ByteOrder::Big => format_ident!("be_u{}", width * 8),
+        ByteOrder::Little => format_ident!("le_u{}", width * 8),
+    };
+    quote!(::nom::number::complete::#name)
+}
+
+/// bytes' method that appends a number.
+pub(super) fn putter(width: u32, order: ByteOrder) -> Ident {
+    match order {
+        ByteOrder::Little if width > 1 => format_ident!("put_u{}_le", width * 8),
+        _ => format_ident!("put_u{}", width * 8),
+    }
+}
+
+/// Something at a place of its own: a field, or bytes that belong to none.
+pub(super) enum Item<'a> {
+    Field(&'a Field),
+    Reserved(Span),
+}
+
+/// Fields and reserved bytes, in the order of their offsets.
+pub(super) fn items(message: &Message) -> Vec<Item<'_>> {
+    let mut items: Vec<_> = message
+        .fields
+        .iter()
+        .map(Item::Field)
+        .chain(message.reserved.iter().copied().map(Item::Reserved))
+        .collect();
+    items.sort_by_key(|item| match item {
+        Item::Field(field) => field.offset,
+        Item::Reserved(span) => span.offset,
+    });
+    items
+}
+
+/// Statements that read an item from `rest` into a variable of the field's name, and move `rest` behind it.
+///
+/// `place` is a function from a field's name to a `codec::Place`; `frame` is the `Bytes` that blobs share.
+pub(super) fn decode(item: &Item<'_>) -> TokenStream {
+    let field = match item {
+        Item::Field(field) => field,
+        Item::Reserved(span) => {
+            let width = number(span.width);
+            return quote! {
+                let (rest, _reserved) = crate::codec::run(rest, place("reserved"), #width, #width)?;
+            };
+        }
+    };
+    let (name, text) = (ident(&field.name), &field.name);
+    let width = number(field.fixed_width());
+    let parser = parser(field.fixed_width(), field.byte_order);
+    let read = |variable: &Ident| quote!(let (rest, #variable) = crate::codec::number(rest, place(#text), #width, #parser)?;);
+    match &field.kind {
+        Kind::Number {
+            constant: Some(constant),
+            ..
+        } => {
+            let read = read(&format_ident!("constant"));
+            let came = as_u64(quote!(constant), field.fixed_width());
+            let constant = hexadecimal(*constant);
+            quote! {
+                #read
+                crate::codec::constant(place(#text), #came, #constant)?;
+            }
+        }
+        Kind::Number {
+            width, min, max, ..
+        } => {
+            let read = read(&name);
+            let check = (min.is_some() || max.is_some()).then(|| {
+                let min = number(min.unwrap_or(0));
+                let max = number(max.unwrap_or(largest_number(*width)));
+                let came = as_u64(quote!(#name), *width);
+                quote!(crate::codec::in_range(place(#text), #came, #min, #max)?;)
+            });
+            quote!(#read #check)
+        }
+        Kind::Enumeration {
+            name: enumeration, ..
+        } => {
+            let read = read(&name);
+            let enumeration = ident(enumeration);
+            quote! {
+                #read
+                let #name = #enumeration::decode(u64::from(#name), place(#text))?;
+            }
+        }
+        Kind::Text(limit) => {
+            let read = read_run(&read, &name, text, *limit);
+            quote! {
+                #read
+                let #name = crate::codec::text(#name);
+            }
+        }
+        Kind::Blob(limit) => {
+            let read = read_run(&read, &name, text, *limit);
+            quote! {
+                #read
+                let #name = crate::codec::share(frame, #name);
+            }
+        }
+    }
+}
+
+fn read_run(
+    read: &dyn Fn(&Ident) -> TokenStream,
+    name: &Ident,
+    text: &str,
+    limit: Prefixed,
+) -> TokenStream {
+    let read = read(&format_ident!("length"));
+    let max = number(limit.max);
+    let length = as_u64(quote!(length), limit.prefix);
+    quote! {
+        #read
+        let (rest, #name) = crate::codec::run(rest, place(#text), #length, #max)?;
+    }
+}
+
+/// Statements that append an item of `self` to `out`.
+pub(super) fn encode(item: &Item<'_>) -> TokenStream {
+    let field = match item {
+        Item::Field(field) => field,
+        Item::Reserved(span) => {
+            let width = number(span.width);
+            return quote!(out.put_bytes(0, #width););
+        }
+    };
+    let name = ident(&field.name);
+    let width = field.fixed_width();
+    let put = putter(width, field.byte_order);
+    let unsigned = unsigned(width);
+    match &field.kind {
+        Kind::Number {
+            constant: Some(_), ..
+        } => {
+            let constant = shouty(&field.name);
+            quote!(out.#put(Self::#constant);)
+        }
+        Kind::Number { .. } => quote!(out.#put(self.#name);),
+        Kind::Enumeration { .. } if width == 4 => quote!(out.#put(self.#name.number());),
+        // The schema's reader made sure that every value fits.
+        Kind::Enumeration { .. } => quote!(out.#put(self.#name.number() as #unsigned);),
+        Kind::Text(limit) => {
+            let max = number(limit.max);
+            quote! {
+                let text = crate::codec::cut(&self.#name, #max);
+                out.#put(#unsigned::try_from(text.len()).unwrap_or(#unsigned::MAX));
+                out.put_slice(text);
+            }
+        }
+        Kind::Blob(_) => quote! {
+            out.#put(#unsigned::try_from(self.#name.len()).unwrap_or(#unsigned::MAX));
+            out.put_slice(&self.#name);
+        },
+    }
+}

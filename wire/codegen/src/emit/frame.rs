@@ -1,0 +1,267 @@
+//! Frames: the message, its payloads, its types, and the functions that the frame decoder is built on.
+
+use proc_macro2::TokenStream;
+use quote::{format_ident, quote};
+
+use super::{
+    enumeration,
+    field::{Item, declarations, decode, encode, items, parser, putter, unsigned},
+    names::{camel, docs, expected, held, ident, number},
+};
+use crate::model::{Frame, Message, Module, Span, Variant};
+
+pub(super) fn code(module: &Module, message: &Message, frame: &Frame) -> TokenStream {
+    let types = types(module, message, frame);
+    let payload = payload(message, frame);
+    let structure = structure(message, frame);
+    let functions = functions(message, frame);
+    quote!(#structure #payload #types #functions)
+}
+
+fn type_name(message: &Message) -> proc_macro2::Ident {
+    format_ident!("{}Type", message.name)
+}
+
+fn types(module: &Module, message: &Message, frame: &Frame) -> TokenStream {
+    let payload = camel(&frame.payload_name);
+    let describe = |variant: &Variant| {
+        let name = camel(&variant.name);
+        format!("The type of [`{payload}::{name}`].")
+    };
+    enumeration::Code {
+        name: type_name(message),
+        docs: "The type of a message, as its frame states it.".to_owned(),
+        values: frame
+            .variants
+            .iter()
+            .map(|variant| (variant.name.as_str(), variant.number, describe(variant)))
+            .collect(),
+        expected: expected(
+            frame
+                .variants
+                .iter()
+                .map(|variant| (variant.number, variant.name.as_str())),
+        ),
+        place: (
+            module.name.clone(),
+            super::names::snake(&type_name(message).to_string()),
+        ),
+    }
+    .tokens()
+}
+
+fn payload(message: &Message, frame: &Frame) -> TokenStream {
+    let name = camel(&frame.payload_name);
+    let type_name = type_name(message);
+    let payload_docs = docs(&frame.payload_docs);
+    let variants = frame.variants.iter().map(|variant| {
+        let docs = docs(&variant.docs);
+        let (schema_name, name) = (&variant.name, camel(&variant.name));
+        let content = variant
+            .payload
+            .as_deref()
+            .map(ident)
+            .map(|content| quote!((#content)));
+        quote!(#docs #[serde(rename = #schema_name)] #name #content)
+    });
+    let type_arms = frame.variants.iter().map(|variant| {
+        let name = camel(&variant.name);
+        let pattern = variant.payload.is_some().then(|| quote!((_)));
+        quote!(Self::#name #pattern => #type_name::#name)
+    });
+    let decode_arms = frame.variants.iter().map(|variant| {
+        let name = camel(&variant.name);
+        match variant.payload.as_deref().map(ident) {
+            None => quote!(#type_name::#name => (rest, Self::#name)),
+            Some(content) => quote! {
+                #type_name::#name => {
+                    let (rest, content) = #content::decode(message_type.name(), frame, rest)?;
+                    (rest, Self::#name(content))
+                }
+            },
+        }
+    });
+    let with_content = frame
+        .variants
+        .iter()
+        .filter(|variant| variant.payload.is_some())
+        .map(|variant| {
+            let name = camel(&variant.name);
+            quote!(Self::#name(content) => content.encode(out))
+        });
+    let empty: Vec<_> = frame
+        .variants
+        .iter()
+        .filter(|variant| variant.payload.is_none())
+        .map(|variant| camel(&variant.name))
+        .collect();
+    let without_content = (!empty.is_empty()).then(|| quote!(#(Self::#empty)|* => {}));
+    quote! {
+        #payload_docs
+        #[derive(Debug, Clone, PartialEq, Eq, ::serde::Serialize, ::serde::Deserialize)]
+        pub enum #name {
+            #(#variants,)*
+        }
+
+        impl #name {
+            /// The type that the frame states.
+            #[must_use]
+            pub const fn message_type(&self) -> #type_name {
+                match self {
+                    #(#type_arms,)*
+                }
+            }
+
+            /// Reads the payload of `frame` that begins with `rest`, up to the end of the frame.
+            fn decode(
+                message_type: #type_name,
+                frame: &::bytes::Bytes,
+                rest: &[u8],
+            ) -> Result<Self, crate::DecodeError> {
+                let (rest, payload) = match message_type {
+                    #(#decode_arms,)*
+                };
+                crate::codec::end(rest, message_type.name())?;
+                Ok(payload)
+            }
+
+            fn encode(&self, out: &mut ::bytes::BytesMut) {
+                match self {
+                    #(#with_content,)*
+                    #without_content
+                }
+            }
+        }
+    }
+}
+
+fn structure(message: &Message, frame: &Frame) -> TokenStream {
+    let name = ident(&message.name);
+    let message_docs = docs(&message.docs);
+    let declarations = declarations(message);
+    let payload_docs = docs(&frame.payload_docs);
+    let payload_field = ident(&frame.payload_name);
+    let payload_type = camel(&frame.payload_name);
+    quote! {
+        #message_docs
+        #[derive(Debug, Clone, PartialEq, Eq, ::serde::Serialize, ::serde::Deserialize)]
+        pub struct #name {
+            #declarations
+            #payload_docs
+            pub #payload_field: #payload_type,
+        }
+    }
+}
+
+/// The header in the order of its offsets: its own fields, and the two that follow from the payload.
+enum Header<'a> {
+    Item(Item<'a>),
+    Length,
+    Type,
+}
+
+fn header<'a>(message: &'a Message, frame: &Frame) -> Vec<Header<'a>> {
+    let offset = |part: &Header<'_>| match part {
+        Header::Item(Item::Field(field)) => field.offset,
+        Header::Item(Item::Reserved(span)) => span.offset,
+        Header::Length => frame.length.offset,
+        Header::Type => frame.discriminant.offset,
+    };
+    let mut header: Vec<_> = items(message).into_iter().map(Header::Item).collect();
+    header.extend([Header::Length, Header::Type]);
+    header.sort_by_key(offset);
+    header
+}
+
+fn functions(message: &Message, frame: &Frame) -> TokenStream {
+    let name = ident(&message.name);
+    let type_name = type_name(message);
+    let payload = camel(&frame.payload_name);
+    let payload_field = ident(&frame.payload_name);
+    let wire_name = &message.wire_name;
+    let read = |span: Span, field: &str, variable: &str| {
+        let (width, parser) = (number(span.width), parser(span.width, frame.byte_order));
+        let variable = ident(variable);
+        quote!(let (rest, #variable) = crate::codec::number(rest, place(#field), #width, #parser)?;)
+    };
+    let write = |span: Span, value: TokenStream| {
+        let put = putter(span.width, frame.byte_order);
+        quote!(out.#put(#value);)
+    };
+    let header = header(message, frame);
+    let decodes = header.iter().map(|part| match part {
+        Header::Item(item) => decode(item),
+        Header::Length => read(frame.length, "length", "_length"),
+        Header::Type => read(frame.discriminant, "type", "number"),
+    });
+    let type_unsigned = unsigned(frame.discriminant.width);
+    let encodes = header.iter().map(|part| match part {
+        Header::Item(item) => encode(item),
+        Header::Length => write(frame.length, quote!(0)),
+        Header::Type if frame.discriminant.width == 4 => write(
+            frame.discriminant,
+            quote!(self.#payload_field.message_type().number()),
+        ),
+        Header::Type => write(
+            frame.discriminant,
+            quote!(self.#payload_field.message_type().number() as #type_unsigned),
+        ),
+    });
+    let held = held(message).map(|field| ident(&field.name));
+    let length_end = frame.length.offset + frame.length.width;
+    let header_rest = message.size.unwrap_or(0) - length_end;
+    let (min, max) = (number(header_rest), number(frame.max_size - length_end));
+    let (length_end, length_width) = (number(length_end), number(frame.length.width));
+    let length_parser = parser(frame.length.width, frame.byte_order);
+    let length_unsigned = unsigned(frame.length.width);
+    let length_bytes = match frame.byte_order {
+        crate::model::ByteOrder::Big => ident("to_be_bytes"),
+        crate::model::ByteOrder::Little => ident("to_le_bytes"),
+    };
+    let header_size = number(message.size.unwrap_or(0));
+    let max_size = number(frame.max_size);
+    quote! {
+        impl #name {
+            /// Bytes of a frame's header.
+            pub const HEADER_SIZE: usize = #header_size;
+
+            /// Bytes of the largest frame that is accepted.
+            pub const MAX_FRAME_SIZE: usize = #max_size;
+
+            /// Appends the frame of this message.
+            ///
+            /// A text over its limit is cut between two characters. A blob over its limit is written as it is, for
+            /// the peer to refuse: a part of it would be useless.
+            pub fn encode(&self, out: &mut ::bytes::BytesMut) {
+                use ::bytes::BufMut as _;
+                let begin = out.len();
+                #(#encodes)*
+                self.#payload_field.encode(out);
+                // Now that the payload is there, its length is known.
+                let rest = begin + #length_end;
+                let length = #length_unsigned::try_from(out.len() - rest).unwrap_or(#length_unsigned::MAX);
+                out[rest - #length_width..rest].copy_from_slice(&length.#length_bytes());
+            }
+
+            /// Size of the frame that `input` begins with, in bytes; `None` while its length is not all there.
+            pub(crate) fn frame_size(input: &[u8]) -> Result<Option<usize>, crate::DecodeError> {
+                let place = crate::codec::Place { message: #wire_name, field: "length" };
+                let Ok((_, length)) = crate::codec::number(input, place, #length_width, #length_parser) else {
+                    return Ok(None);
+                };
+                crate::codec::in_range(place, u64::from(length), #min, #max)?;
+                Ok(Some(#length_end + length as usize))
+            }
+
+            /// Reads one whole frame; blobs share its memory.
+            pub(crate) fn decode_frame(frame: &::bytes::Bytes) -> Result<Self, crate::DecodeError> {
+                let place = |field| crate::codec::Place { message: #wire_name, field };
+                let rest: &[u8] = frame;
+                #(#decodes)*
+                let message_type = #type_name::decode(u64::from(number), place("type"))?;
+                let #payload_field = #payload::decode(message_type, frame, rest)?;
+                Ok(Self { #(#held,)* #payload_field })
+            }
+        }
+    }
+}

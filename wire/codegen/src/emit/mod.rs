@@ -1,0 +1,101 @@
+//! From the model to Rust: token streams, formatted, one file per module and two for all.
+//!
+//! The generated code refers to its surroundings by path: `crate::codec` for the steps of decoders and encoders,
+//! `crate::DecodeError`, `crate::hex` for blobs in JSON, `crate::layout` for the types of the table.
+
+mod enumeration;
+mod field;
+mod frame;
+mod names;
+mod payload;
+mod record;
+mod recording;
+mod table;
+mod view;
+
+use std::path::Path;
+
+use proc_macro2::TokenStream;
+use prost_reflect::{DescriptorPool, prost_types::FileDescriptorSet};
+use quote::quote;
+
+use crate::{
+    Error,
+    model::{Form, Module, Schema},
+};
+
+/// File names and contents.
+pub(crate) fn files(schema: &Schema) -> Result<Vec<(String, String)>, Error> {
+    let mut files = Vec::new();
+    for module in &schema.modules {
+        files.push((
+            format!("{}.rs", module.name),
+            text(&module.name, code(module))?,
+        ));
+    }
+    for (name, tokens) in [
+        ("layout_table", table::code(schema)),
+        ("recording", recording::code(schema)),
+    ] {
+        files.push((format!("{name}.rs"), text(name, tokens)?));
+    }
+    Ok(files)
+}
+
+/// prost's types of the same messages, which are what recordings are made of.
+pub(crate) fn prost_types(
+    pool: &DescriptorPool,
+    schema: &Schema,
+    out_dir: &Path,
+) -> Result<(), Error> {
+    // With what they import, for prost looks into it; but not the options, which nobody records.
+    let wanted = |package: &str| {
+        schema
+            .modules
+            .iter()
+            .any(|module| module.package == package)
+    };
+    let imported = |name: &str| {
+        schema.modules.iter().any(|module| {
+            pool.get_file_by_name(&module.file)
+                .is_some_and(|file| file.dependencies().any(|import| import.name() == name))
+        })
+    };
+    let file = pool
+        .file_descriptor_protos()
+        .filter(|file| {
+            wanted(file.package()) || (imported(file.name()) && file.extension.is_empty())
+        })
+        .cloned()
+        .collect();
+    prost_build::Config::new()
+        .bytes(["."])
+        .out_dir(out_dir)
+        .compile_fds(FileDescriptorSet { file })
+        .map_err(Error::Prost)
+}
+
+fn code(module: &Module) -> TokenStream {
+    let enums = module
+        .enums
+        .iter()
+        .map(|item| enumeration::code(module, item));
+    let messages = module.messages.iter().map(|message| match &message.form {
+        Form::Frame(frame) => frame::code(module, message, frame),
+        Form::Payload => payload::code(module, message),
+        Form::View => view::code(module, message),
+        Form::Record { .. } => record::code(module, message),
+    });
+    quote! {
+        #(#enums)*
+        #(#messages)*
+    }
+}
+
+fn text(module: &str, tokens: TokenStream) -> Result<String, Error> {
+    let file = syn::parse2(tokens).map_err(|error| Error::Unparsable {
+        module: module.to_owned(),
+        reason: error.to_string(),
+    })?;
+    Ok(prettyplease::unparse(&file))
+}

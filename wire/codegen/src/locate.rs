@@ -1,0 +1,127 @@
+//! Which message and field a compiler error is about.
+//!
+//! protox says at which byte of a file it stopped. The option that it could not resolve belongs to a field, and a
+//! person looks for that field, so the file is parsed once more to find what encloses the byte.
+
+use std::path::Path;
+
+use miette::Diagnostic;
+use prost_reflect::prost_types::FileDescriptorProto;
+
+use crate::{Error, Problem, SchemaError};
+
+/// Numbers of the descriptors' own fields, of which the paths to a source location consist.
+mod path {
+    pub(super) const FILE_MESSAGE: i32 = 4;
+    pub(super) const FILE_ENUM: i32 = 5;
+    pub(super) const FILE_OPTIONS: i32 = 8;
+    pub(super) const MESSAGE_FIELD: i32 = 2;
+    pub(super) const ENUM_VALUE: i32 = 2;
+}
+
+/// An error that names file, message and field as far as they can be found.
+pub(crate) fn explain(error: &protox::Error, proto_dir: &Path) -> Error {
+    let reason = reasons(error);
+    let Some(file) = error.file() else {
+        return Error::Compile(reason);
+    };
+    let found = std::fs::read_to_string(proto_dir.join(file))
+        .ok()
+        .and_then(|text| {
+            let offset = error.labels()?.next()?.offset();
+            let parsed = protox_parse::parse(file, &text).ok()?;
+            enclosing(&parsed, line_and_column(&text, offset)?)
+        });
+    let Some((message, field)) = found else {
+        return Error::Compile(format!("{file}: {reason}"));
+    };
+    Error::Schema(SchemaError {
+        file: file.to_owned(),
+        message,
+        field,
+        problem: Problem::BadOption(reason),
+    })
+}
+
+/// What happened, and why: the reason for a bad option is an error of its own.
+fn reasons(error: &protox::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.diagnostic_source();
+    while let Some(inner) = cause {
+        text.push_str(": ");
+        text.push_str(&inner.to_string());
+        cause = inner.diagnostic_source();
+    }
+    text
+}
+
+/// Line and column, from zero, in bytes, as descriptors count them.
+fn line_and_column(text: &str, offset: usize) -> Option<(i32, i32)> {
+    let before = text.get(..offset)?;
+    let line = before.matches('\n').count();
+    let column = before.len() - before.rfind('\n').map_or(0, |end| end + 1);
+    Some((i32::try_from(line).ok()?, i32::try_from(column).ok()?))
+}
+
+/// Message and field, or enumeration and value, whose declaration contains a place.
+fn enclosing(
+    file: &FileDescriptorProto,
+    place: (i32, i32),
+) -> Option<(Option<String>, Option<String>)> {
+    let innermost = file
+        .source_code_info
+        .as_ref()?
+        .location
+        .iter()
+        .filter(|location| contains(&location.span, place))
+        .filter(|location| {
+            matches!(
+                location.path.first(),
+                Some(&path::FILE_MESSAGE | &path::FILE_ENUM | &path::FILE_OPTIONS)
+            )
+        })
+        .max_by_key(|location| location.path.len())?;
+    let index = |at: usize| {
+        innermost
+            .path
+            .get(at)
+            .and_then(|&index| usize::try_from(index).ok())
+    };
+    match *innermost.path.first()? {
+        path::FILE_MESSAGE => {
+            let message = file.message_type.get(index(1)?)?;
+            let field = (innermost.path.get(2) == Some(&path::MESSAGE_FIELD))
+                .then(|| {
+                    message
+                        .field
+                        .get(index(3)?)
+                        .map(|field| field.name().to_owned())
+                })
+                .flatten();
+            Some((Some(message.name().to_owned()), field))
+        }
+        path::FILE_ENUM => {
+            let enumeration = file.enum_type.get(index(1)?)?;
+            let value = (innermost.path.get(2) == Some(&path::ENUM_VALUE))
+                .then(|| {
+                    enumeration
+                        .value
+                        .get(index(3)?)
+                        .map(|value| value.name().to_owned())
+                })
+                .flatten();
+            Some((Some(enumeration.name().to_owned()), value))
+        }
+        _ => Some((None, None)),
+    }
+}
+
+/// Whether a span of a descriptor (begin line, begin column, end line if another, end column) contains a place.
+fn contains(span: &[i32], place: (i32, i32)) -> bool {
+    let (begin, end) = match *span {
+        [line, from, to] => ((line, from), (line, to)),
+        [line, from, end_line, to] => ((line, from), (end_line, to)),
+        _ => return false,
+    };
+    begin <= place && place < end
+}

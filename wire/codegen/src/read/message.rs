@@ -1,0 +1,269 @@
+//! Options of one message.
+
+use heck::ToSnakeCase;
+use prost_reflect::{FieldDescriptor, Kind as ProtoKind, MessageDescriptor, OneofDescriptor};
+
+use super::{Context, Place, field};
+use crate::{
+    Problem, SchemaError,
+    model::{Form, Frame, Message, Product, Span, Variant},
+    options::Options,
+};
+
+/// Numbers of the options file's `Form`.
+mod form_number {
+    pub(super) const FRAME: Option<i32> = Some(1);
+    pub(super) const PAYLOAD: Option<i32> = Some(2);
+    pub(super) const VIEW: Option<i32> = Some(3);
+    pub(super) const RECORD: Option<i32> = Some(4);
+}
+
+/// The type of a payload without bytes.
+const EMPTY: &str = "google.protobuf.Empty";
+
+/// Reads a message with its fields.
+pub(super) fn read(
+    context: &Context,
+    descriptor: &MessageDescriptor,
+) -> Result<Message, SchemaError> {
+    let place = context.place.message(descriptor.name());
+    let fail = |problem| place.error(problem);
+    let docs = context.docs(&place, descriptor.path())?;
+    if descriptor.child_messages().len() + descriptor.child_enums().len() > 0 {
+        return Err(fail(Problem::Unsupported(
+            "nested declarations have no layout: declare them in the file",
+        )));
+    }
+    let mut options = Options::of(&descriptor.options(), "message")
+        .map_err(fail)?
+        .ok_or_else(|| {
+            fail(Problem::Missing {
+                option: "(layout.message)",
+                what: "what the message is on the wire",
+            })
+        })?;
+
+    let form = options.choice("form");
+    let wire_name = options.text("name");
+    let size = options.number32("size");
+    let at_end = options.flag("at_end");
+    let reserved = spans(&mut options).map_err(fail)?;
+    let product = product(&mut options).map_err(fail)?;
+    let frame = options.group("frame").map_err(fail)?;
+    options.finish().map_err(fail)?;
+
+    let inapplicable = |option, to: &str| {
+        fail(Problem::DoesNotApply {
+            option,
+            to: to.to_owned(),
+        })
+    };
+    if at_end && form != form_number::RECORD {
+        return Err(inapplicable("at_end", "anything but a record"));
+    }
+    if product.is_some() && form != form_number::RECORD {
+        return Err(inapplicable("product", "anything but a record"));
+    }
+    if frame.is_some() && form != form_number::FRAME {
+        return Err(inapplicable("frame", "anything but a frame"));
+    }
+    let oneofs: Vec<_> = descriptor
+        .oneofs()
+        .filter(|oneof| !oneof.is_synthetic())
+        .collect();
+    let form = match form {
+        form_number::FRAME => Form::Frame(read_frame(context, &place, frame, &oneofs)?),
+        form_number::PAYLOAD => Form::Payload,
+        form_number::VIEW => Form::View,
+        form_number::RECORD => Form::Record { at_end },
+        _ => {
+            return Err(fail(Problem::Missing {
+                option: "form",
+                what: "what the message is on the wire",
+            }));
+        }
+    };
+    if size.is_none() && form != Form::Payload {
+        return Err(fail(Problem::Missing {
+            option: "size",
+            what: "the bytes of its fixed part",
+        }));
+    }
+    if !matches!(form, Form::Frame(_)) && !oneofs.is_empty() {
+        return Err(fail(Problem::Unsupported(
+            "only a frame has a `oneof`, of its payloads",
+        )));
+    }
+    let fields: Vec<_> = descriptor
+        .fields()
+        .filter(|field| {
+            field
+                .containing_oneof()
+                .is_none_or(|oneof| oneof.is_synthetic())
+        })
+        .map(|descriptor| field::read(context, &place.field(descriptor.name()), &descriptor))
+        .collect::<Result<_, _>>()?;
+    if let Some(product) = &product {
+        for factor in &product.factors {
+            if !fields.iter().any(|field| field.name == *factor) {
+                return Err(fail(Problem::NotFound {
+                    what: "a field of this message as a factor",
+                    came: factor.clone(),
+                }));
+            }
+        }
+    }
+    Ok(Message {
+        wire_name: wire_name.unwrap_or_else(|| descriptor.name().to_snake_case()),
+        name: descriptor.name().to_owned(),
+        docs,
+        form,
+        size,
+        reserved,
+        fields,
+        product,
+    })
+}
+
+fn read_frame(
+    context: &Context,
+    place: &Place,
+    options: Option<Options>,
+    oneofs: &[OneofDescriptor],
+) -> Result<Frame, SchemaError> {
+    let fail = |problem| place.error(problem);
+    let missing = |option, what| fail(Problem::Missing { option, what });
+    let mut options = options.ok_or_else(|| missing("frame", "where its length and type lie"))?;
+    let length = number_span(&mut options, "length")
+        .map_err(|problem| place.field("length").error(problem))?;
+    let discriminant =
+        number_span(&mut options, "type").map_err(|problem| place.field("type").error(problem))?;
+    let max_size = options
+        .number32("max_size")
+        .ok_or_else(|| missing("max_size", "the largest frame that is accepted"))?;
+    options.finish().map_err(fail)?;
+    let byte_order = context.byte_order.ok_or_else(|| {
+        missing(
+            "byte_order",
+            "that of the frame's length and type, for the file",
+        )
+    })?;
+    let [oneof] = oneofs else {
+        return Err(fail(Problem::Unsupported(
+            "a frame has exactly one `oneof`, of its payloads",
+        )));
+    };
+    let variants = oneof
+        .fields()
+        .map(|field| variant(context, &place.field(field.name()), &field))
+        .collect::<Result<_, _>>()?;
+    Ok(Frame {
+        length,
+        discriminant,
+        byte_order,
+        max_size,
+        payload_name: oneof.name().to_owned(),
+        payload_docs: context.docs(&place.field(oneof.name()), oneof.path())?,
+        variants,
+    })
+}
+
+fn variant(
+    context: &Context,
+    place: &Place,
+    descriptor: &FieldDescriptor,
+) -> Result<Variant, SchemaError> {
+    let fail = |problem| place.error(problem);
+    let number_missing = Problem::Missing {
+        option: "message_type",
+        what: "the number of its type",
+    };
+    let mut options = Options::of(&descriptor.options(), "field")
+        .map_err(fail)?
+        .ok_or_else(|| fail(number_missing.clone()))?;
+    let number = options
+        .number32("message_type")
+        .ok_or_else(|| fail(number_missing))?;
+    for option in [
+        "offset",
+        "width",
+        "byte_order",
+        "length_prefix",
+        "max_length",
+        "constant",
+        "min",
+        "max",
+    ] {
+        options
+            .refuse(option, "a payload, which lies after the frame's header")
+            .map_err(fail)?;
+    }
+    options.finish().map_err(fail)?;
+    let ProtoKind::Message(payload) = descriptor.kind() else {
+        return Err(fail(Problem::Unsupported(
+            "a payload is a message, or google.protobuf.Empty",
+        )));
+    };
+    let payload = if payload.full_name() == EMPTY {
+        None
+    } else if payload.package_name() == context.package {
+        Some(payload.name().to_owned())
+    } else {
+        return Err(fail(Problem::Unsupported(
+            "a payload is a message of the frame's package",
+        )));
+    };
+    Ok(Variant {
+        name: descriptor.name().to_owned(),
+        number,
+        docs: context.docs(place, descriptor.path())?,
+        payload,
+    })
+}
+
+fn number_span(options: &mut Options, name: &'static str) -> Result<Span, Problem> {
+    let mut group = options.group(name)?.ok_or(Problem::Missing {
+        option: name,
+        what: "where it lies, as offset and width",
+    })?;
+    let offset = group.number32("offset").unwrap_or(0);
+    let width = field::checked_width(group.number("width").unwrap_or(0), 4)?;
+    group.finish()?;
+    Ok(Span { offset, width })
+}
+
+fn spans(options: &mut Options) -> Result<Vec<Span>, Problem> {
+    options
+        .groups("reserved")?
+        .into_iter()
+        .map(|mut group| {
+            let span = Span {
+                offset: group.number32("offset").unwrap_or(0),
+                width: group.number32("width").unwrap_or(0),
+            };
+            group.finish()?;
+            Ok(span)
+        })
+        .collect()
+}
+
+fn product(options: &mut Options) -> Result<Option<Product>, Problem> {
+    let Some(mut group) = options.group("product")? else {
+        return Ok(None);
+    };
+    let missing = |option, what| Problem::Missing { option, what };
+    let product = Product {
+        name: group
+            .text("name")
+            .ok_or(missing("product.name", "what the product is"))?,
+        factors: group.texts("factors"),
+        max: group
+            .number("max")
+            .ok_or(missing("product.max", "the largest that is accepted"))?,
+    };
+    group.finish()?;
+    if product.factors.is_empty() {
+        return Err(missing("product.factors", "the fields that are multiplied"));
+    }
+    Ok(Some(product))
+}
