@@ -5,8 +5,10 @@
 
 pub mod agent;
 pub mod capi;
+pub mod device;
 pub mod error;
 pub mod log;
 pub mod runtime;
+pub mod topology;
 mod progress;
 mod ring;
