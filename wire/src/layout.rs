@@ -11,10 +11,10 @@ pub struct Message {
     pub meaning: &'static str,
     /// Number of its type, if it is a control frame.
     pub message_type: Option<u32>,
-    /// Bytes it has; `None` if that depends on a text or a blob in it.
-    pub size: Option<u32>,
-    /// Bytes it has at most; for a control frame, what a decoder accepts as a length for any type.
-    pub max_size: Option<u32>,
+    /// Bytes it has, without the content of a text or a blob in it.
+    pub size: u32,
+    /// Bytes it has with the longest content that is accepted.
+    pub max_size: u32,
     /// Whether it ends what it is part of: its offsets count from `size` bytes before that end.
     pub at_end: bool,
     /// Its fields and the bytes that belong to none, in the order of their offsets, without gaps.

@@ -101,11 +101,11 @@ pub enum Problem {
     /// A construct that layouts do not cover.
     #[error("{0}")]
     Unsupported(&'static str),
-    /// A number of bytes that no number on the wire has.
-    #[error("expected a width of 1, 2, 4 or 8 bytes and at most {max}, {came} came")]
+    /// A number of bytes that the field's number cannot have.
+    #[error("expected a width of {expected} bytes, {came} came")]
     Width {
-        /// Bytes that the protobuf type holds.
-        max: u32,
+        /// Bytes that it can have.
+        expected: &'static str,
         /// Bytes that were stated.
         came: u64,
     },

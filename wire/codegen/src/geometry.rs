@@ -238,11 +238,6 @@ impl Place<'_> {
                 what: "a message of the form FORM_PAYLOAD",
                 came: name.to_owned(),
             })?;
-        let widths = payload
-            .fields
-            .iter()
-            .map(|field| u64::from(field.fixed_width()) + u64::from(field.variable_width()));
-        let reserved = payload.reserved.iter().map(|span| u64::from(span.width));
-        Ok(widths.chain(reserved).sum())
+        Ok(u64::from(payload.fixed_width()) + u64::from(payload.variable_width()))
     }
 }

@@ -67,6 +67,27 @@ pub struct Message {
     pub product: Option<Product>,
 }
 
+impl Message {
+    /// Bytes that it always has, reserved ones included.
+    #[must_use]
+    pub fn fixed_width(&self) -> u32 {
+        let fields = self.fields.iter().map(Field::fixed_width);
+        let mut width: u32 = fields
+            .chain(self.reserved.iter().map(|span| span.width))
+            .sum();
+        if let Form::Frame(frame) = &self.form {
+            width += frame.length.width + frame.discriminant.width;
+        }
+        width
+    }
+
+    /// Bytes that it can have beside them.
+    #[must_use]
+    pub fn variable_width(&self) -> u32 {
+        self.fields.iter().map(Field::variable_width).sum()
+    }
+}
+
 /// What a message is on the wire.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Form {

@@ -85,7 +85,7 @@ pub(super) fn expected<'a>(values: impl Iterator<Item = (u32, &'a str)>) -> Stri
         None => "nothing".to_owned(),
         Some((last, [])) => last.clone(),
         Some((last, [first, .., _])) if values.len() > 4 => {
-            format!("one of {} types from {first} to {last}", values.len())
+            format!("one of {} values from {first} to {last}", values.len())
         }
         Some((last, others)) => format!("{} or {last}", others.join(", ")),
     }

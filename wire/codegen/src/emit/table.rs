@@ -59,76 +59,69 @@ fn frames(module: &Module, message: &Message, frame: &Frame) -> Vec<TokenStream>
             .payload
             .as_ref()
             .and_then(|name| module.messages.iter().find(|message| message.name == *name));
-        let mut size = Some(header_size);
+        let (mut size, mut variable) = (header_size, 0);
         if let Some(payload) = payload {
             rows.extend(self::rows(module, payload, header_size));
-            size = fixed_size(payload).map(|size| size + header_size);
+            size += payload.fixed_width();
+            variable = payload.variable_width();
         }
-        let max = frame.max_size;
-        entry(
-            module,
-            &variant.name,
-            &variant.docs,
-            Some(variant.number),
+        Entry {
+            name: &variant.name,
+            docs: &variant.docs,
+            message_type: Some(variant.number),
             size,
-            Some(max),
-            false,
-            &rows,
-        )
+            max_size: size + variable,
+            at_end: false,
+            rows,
+        }
+        .tokens(module)
     };
     frame.variants.iter().map(describe).collect()
 }
 
 fn fixed(module: &Module, message: &Message, at_end: bool) -> TokenStream {
-    let rows = rows(module, message, 0);
-    entry(
-        module,
-        &message.wire_name,
-        &message.docs,
-        None,
-        message.size,
-        None,
+    Entry {
+        name: &message.wire_name,
+        docs: &message.docs,
+        message_type: None,
+        size: message.fixed_width(),
+        max_size: message.fixed_width(),
         at_end,
-        &rows,
-    )
+        rows: rows(module, message, 0),
+    }
+    .tokens(module)
 }
 
-fn fixed_size(message: &Message) -> Option<u32> {
-    let fields = message
-        .fields
-        .iter()
-        .map(|field| (!field.is_variable()).then(|| field.fixed_width()));
-    let reserved = message.reserved.iter().map(|span| Some(span.width));
-    fields.chain(reserved).sum()
-}
-
-#[expect(clippy::too_many_arguments, reason = "the columns of one row")]
-fn entry(
-    module: &Module,
-    name: &str,
-    docs: &str,
+/// One message of the table.
+struct Entry<'a> {
+    name: &'a str,
+    docs: &'a str,
     message_type: Option<u32>,
-    size: Option<u32>,
-    max_size: Option<u32>,
+    size: u32,
+    max_size: u32,
     at_end: bool,
-    rows: &[Row],
-) -> TokenStream {
-    let module = &module.name;
-    let meaning = meaning(docs);
-    let message_type = option(message_type);
-    let max_size = option(max_size.or(size));
-    let size = option(size);
-    let rows = rows.iter().map(|row| &row.tokens);
-    quote! {
-        Message {
-            module: #module,
-            name: #name,
-            meaning: #meaning,
-            message_type: #message_type,
-            size: #size,
-            max_size: #max_size,
-            at_end: #at_end,
-            fields: &[#(#rows),*],
+    rows: Vec<Row>,
+}
+
+impl Entry<'_> {
+    fn tokens(&self, module: &Module) -> TokenStream {
+        let (name, at_end) = (self.name, self.at_end);
+        let module = &module.name;
+        let meaning = meaning(self.docs);
+        let message_type = option(self.message_type);
+        let (size, max_size) = (number(self.size), number(self.max_size));
+        let rows = self.rows.iter().map(|row| &row.tokens);
+        quote! {
+            Message {
+                module: #module,
+                name: #name,
+                meaning: #meaning,
+                message_type: #message_type,
+                size: #size,
+                max_size: #max_size,
+                at_end: #at_end,
+                fields: &[#(#rows),*],
+            }
         }
     }
 }

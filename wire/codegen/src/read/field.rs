@@ -60,8 +60,8 @@ fn read_undocumented(
 
 fn kind(options: &mut Options, descriptor: &FieldDescriptor) -> Result<Kind, Problem> {
     match descriptor.kind() {
-        ProtoKind::Uint32 | ProtoKind::Fixed32 => number(options, 4),
-        ProtoKind::Uint64 | ProtoKind::Fixed64 => number(options, 8),
+        ProtoKind::Uint32 | ProtoKind::Fixed32 => number(options, Widths::UpTo4),
+        ProtoKind::Uint64 | ProtoKind::Fixed64 => number(options, Widths::Just8),
         ProtoKind::Enum(enumeration) => {
             for option in ["constant", "min", "max"] {
                 options.refuse(option, "an enumeration")?;
@@ -71,7 +71,7 @@ fn kind(options: &mut Options, descriptor: &FieldDescriptor) -> Result<Kind, Pro
                     "an enumeration of another file".to_owned(),
                 ));
             }
-            let width = width(options, 4, "an enumeration")?;
+            let width = width(options, Widths::UpTo4, "an enumeration")?;
             let largest = enumeration.values().map(|value| value.number()).max();
             let largest = u64::try_from(largest.unwrap_or(0)).unwrap_or(0);
             if largest > largest_number(width) {
@@ -92,8 +92,8 @@ fn kind(options: &mut Options, descriptor: &FieldDescriptor) -> Result<Kind, Pro
     }
 }
 
-fn number(options: &mut Options, widest: u32) -> Result<Kind, Problem> {
-    let width = width(options, widest, "a number")?;
+fn number(options: &mut Options, widths: Widths) -> Result<Kind, Problem> {
+    let width = width(options, widths, "a number")?;
     let mut bounded = |option| match options.number(option) {
         Some(came) if came > largest_number(width) => Err(Problem::TooLarge {
             option,
@@ -131,7 +131,7 @@ fn prefixed(options: &mut Options, what: &str) -> Result<Prefixed, Problem> {
         option: "length_prefix",
         what: "the bytes of the length before it",
     })?;
-    let prefix = checked_width(prefix, 8)?;
+    let prefix = checked_width(prefix, Widths::UpTo8)?;
     let max = options.number32("max_length").ok_or(Problem::Missing {
         option: "max_length",
         what: "the longest that is accepted",
@@ -146,7 +146,7 @@ fn prefixed(options: &mut Options, what: &str) -> Result<Prefixed, Problem> {
     Ok(Prefixed { prefix, max })
 }
 
-fn width(options: &mut Options, widest: u32, what: &str) -> Result<u32, Problem> {
+fn width(options: &mut Options, widths: Widths, what: &str) -> Result<u32, Problem> {
     for option in ["length_prefix", "max_length"] {
         options.refuse(option, what)?;
     }
@@ -154,15 +154,32 @@ fn width(options: &mut Options, widest: u32, what: &str) -> Result<u32, Problem>
         option: "width",
         what: "the bytes of the number",
     })?;
-    checked_width(came, widest)
+    checked_width(came, widths)
+}
+
+/// The widths that a number can have.
+#[derive(Clone, Copy)]
+pub(super) enum Widths {
+    /// A 32-bit number, or fewer bits of one.
+    UpTo4,
+    /// A 64-bit number. Fewer bits of one are a 32-bit number in the schema too.
+    Just8,
+    /// A length.
+    UpTo8,
 }
 
 /// Refuses what is not the width of a number.
-pub(super) fn checked_width(came: u64, max: u32) -> Result<u32, Problem> {
-    match u32::try_from(came) {
-        Ok(width @ (1 | 2 | 4 | 8)) if width <= max => Ok(width),
-        _ => Err(Problem::Width { max, came }),
-    }
+pub(super) fn checked_width(came: u64, widths: Widths) -> Result<u32, Problem> {
+    let (accepted, expected): (&[u32], _) = match widths {
+        Widths::UpTo4 => (&[1, 2, 4], "1, 2 or 4"),
+        Widths::Just8 => (&[8], "8"),
+        Widths::UpTo8 => (&[1, 2, 4, 8], "1, 2, 4 or 8"),
+    };
+    accepted
+        .iter()
+        .copied()
+        .find(|&width| u64::from(width) == came)
+        .ok_or(Problem::Width { expected, came })
 }
 
 /// Largest number in so many bytes.

@@ -227,7 +227,7 @@ fn number_span(options: &mut Options, name: &'static str) -> Result<Span, Proble
         what: "where it lies, as offset and width",
     })?;
     let offset = group.number32("offset").unwrap_or(0);
-    let width = field::checked_width(group.number("width").unwrap_or(0), 4)?;
+    let width = field::checked_width(group.number("width").unwrap_or(0), field::Widths::UpTo4)?;
     group.finish()?;
     Ok(Span { offset, width })
 }
