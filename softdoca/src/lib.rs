@@ -8,6 +8,7 @@ pub mod capi;
 pub mod device;
 pub mod error;
 pub mod log;
+pub mod memory;
 pub mod runtime;
 pub mod topology;
 mod progress;

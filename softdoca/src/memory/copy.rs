@@ -1,0 +1,223 @@
+//! Moving bytes between memory maps and private memory. Ranges are checked here; permissions of a peer's access are the caller's.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::imported::Piece;
+use super::mmap::Mmap;
+use crate::error::{Error, Result};
+
+/// Copies `len` bytes between (or within) maps. Addresses of an imported map are its exporter's.
+///
+/// # Errors
+/// [`Error::InvalidValue`] outside a range, [`Error::BadState`] when a map is not started, [`Error::NotPermitted`] when `dst` is not
+/// writable; when bytes go through an exporter's agent, its errors, of which a dead exporter is [`Error::ConnectionReset`].
+#[inline]
+pub fn copy(dst: &Mmap, dst_addr: u64, src: &Mmap, src_addr: u64, len: usize) -> Result<()> {
+    if let (Some(to), Some(from), true) = (
+        dst.local_ptr(dst_addr, len as u64),
+        src.local_ptr(src_addr, len as u64),
+        dst.is_writable(),
+    ) {
+        // SAFETY: both pointers are good for `len` bytes, `to` for writing. They may overlap. Others may access the memory at the
+        // same time, as with a NIC: what is copied then is unspecified bytes, of which no value is invalid.
+        unsafe { std::ptr::copy(from, to, len) };
+        return Ok(());
+    }
+    dst.check_write(dst_addr, len)?;
+    src.check(src_addr, len)?;
+    let mut done = 0;
+    while done < len {
+        done += copy_piece(
+            dst,
+            dst_addr + done as u64,
+            src,
+            src_addr + done as u64,
+            len - done,
+        )?;
+    }
+    Ok(())
+}
+
+/// Bytes of a bounce buffer, for copies between two maps that are both not mapped here.
+const BOUNCE: usize = 64 * 1024;
+
+/// Copies the first of `len` bytes that are reached in one way on both sides; says how many. Both ranges have been checked.
+fn copy_piece(dst: &Mmap, dst_addr: u64, src: &Mmap, src_addr: u64, len: usize) -> Result<usize> {
+    let (to, to_len) = dst.piece(dst_addr, len)?;
+    let (from, from_len) = src.piece(src_addr, len)?;
+    let len = to_len.min(from_len);
+    match (to, from) {
+        // SAFETY: as in `copy`.
+        (Piece::Mapped(to), Piece::Mapped(from)) => unsafe { std::ptr::copy(from, to, len) },
+        (Piece::Mapped(to), Piece::Remote) => {
+            // SAFETY: `to` is good for writing `len` bytes.
+            unsafe { src.region()?.read(src_addr, to, len) }?;
+        }
+        (Piece::Remote, Piece::Mapped(from)) => dst.region()?.write(dst_addr, from, len)?,
+        (Piece::Remote, Piece::Remote) => {
+            let mut bounce = vec![0; len.min(BOUNCE)];
+            // SAFETY: the buffer has that many bytes.
+            unsafe {
+                src.region()?
+                    .read(src_addr, bounce.as_mut_ptr(), bounce.len())
+            }?;
+            dst.region()?
+                .write(dst_addr, bounce.as_ptr(), bounce.len())?;
+            return Ok(bounce.len());
+        }
+    }
+    Ok(len)
+}
+
+impl Mmap {
+    /// Copies `len` bytes at `addr` to private memory.
+    ///
+    /// # Errors
+    /// As [`copy`].
+    ///
+    /// # Safety
+    /// The `len` bytes at `to` are the caller's to write.
+    #[inline]
+    pub unsafe fn read_into(&self, addr: u64, to: *mut u8, len: usize) -> Result<()> {
+        if let Some(from) = self.local_ptr(addr, len as u64) {
+            // SAFETY: `from` is good for `len` bytes, `to` by the caller's promise.
+            unsafe { std::ptr::copy(from, to, len) };
+            return Ok(());
+        }
+        self.check(addr, len)?;
+        let mut done = 0;
+        while done < len {
+            let position = addr + done as u64;
+            let (from, piece) = self.piece(position, len - done)?;
+            // SAFETY: `to` is good for `len` bytes, of which this writes those from `done` on.
+            unsafe {
+                match from {
+                    Piece::Mapped(from) => std::ptr::copy(from, to.add(done), piece),
+                    Piece::Remote => self.region()?.read(position, to.add(done), piece)?,
+                }
+            }
+            done += piece;
+        }
+        Ok(())
+    }
+
+    /// Copies `len` bytes of private memory to `addr`.
+    ///
+    /// # Errors
+    /// As [`copy`].
+    ///
+    /// # Safety
+    /// The `len` bytes at `from` can be read.
+    #[inline]
+    pub unsafe fn write_from(&self, addr: u64, from: *const u8, len: usize) -> Result<()> {
+        if let (Some(to), true) = (self.local_ptr(addr, len as u64), self.is_writable()) {
+            // SAFETY: `to` is good for writing `len` bytes, `from` for reading them by the caller's promise.
+            unsafe { std::ptr::copy(from, to, len) };
+            return Ok(());
+        }
+        self.check_write(addr, len)?;
+        let mut done = 0;
+        while done < len {
+            let position = addr + done as u64;
+            let (to, piece) = self.piece(position, len - done)?;
+            match to {
+                // SAFETY: as above, from `done` on.
+                Piece::Mapped(to) => unsafe { std::ptr::copy(from.add(done), to, piece) },
+                Piece::Remote => self
+                    .region()?
+                    .write(position, from.wrapping_add(done), piece)?,
+            }
+            done += piece;
+        }
+        Ok(())
+    }
+
+    /// Adds `value` to the u64 (of this machine's byte order) at `addr`; answers the old value.
+    ///
+    /// # Errors
+    /// As [`copy`]; [`Error::InvalidValue`] for an address that is no multiple of 8. Whether the peer permits atomics is the caller's
+    /// to check; its agent checks as well.
+    pub fn fetch_add(&self, addr: u64, value: u64) -> Result<u64> {
+        match self.atomic_word(addr)? {
+            Some(word) => Ok(word.fetch_add(value, Ordering::SeqCst)),
+            None => self.region()?.fetch_add(addr, value),
+        }
+    }
+
+    /// Replaces the u64 at `addr` by `new` if it is `expected`; answers the old value.
+    ///
+    /// # Errors
+    /// As [`Mmap::fetch_add`].
+    pub fn compare_swap(&self, addr: u64, expected: u64, new: u64) -> Result<u64> {
+        match self.atomic_word(addr)? {
+            Some(word) => {
+                match word.compare_exchange(expected, new, Ordering::SeqCst, Ordering::SeqCst) {
+                    Ok(old) | Err(old) => Ok(old),
+                }
+            }
+            None => self.region()?.compare_swap(addr, expected, new),
+        }
+    }
+
+    /// The word, if it is mapped here.
+    fn atomic_word(&self, addr: u64) -> Result<Option<&AtomicU64>> {
+        const SIZE: usize = size_of::<u64>();
+        self.check(addr, SIZE)?;
+        let allowed = match self.imported() {
+            Some(imported) => imported.rights.atomic,
+            None => self.is_writable(),
+        };
+        if !allowed {
+            return Err(Error::NotPermitted);
+        }
+        if !addr.is_multiple_of(SIZE as u64) {
+            return Err(Error::InvalidValue);
+        }
+        // SAFETY: in range, writable, aligned (mappings keep the offset in the page), and alive as long as the map; all sides
+        // use atomics on a word that several use.
+        Ok(self
+            .local_ptr(addr, SIZE as u64)
+            .map(|pointer| unsafe { AtomicU64::from_ptr(pointer.cast()) }))
+    }
+
+    fn check(&self, addr: u64, len: usize) -> Result<()> {
+        if !self.is_usable() {
+            return Err(Error::BadState);
+        }
+        if self.contains(addr, len as u64) {
+            Ok(())
+        } else {
+            Err(Error::InvalidValue)
+        }
+    }
+
+    fn check_write(&self, addr: u64, len: usize) -> Result<()> {
+        self.check(addr, len)?;
+        if self.is_writable() {
+            Ok(())
+        } else {
+            Err(Error::NotPermitted)
+        }
+    }
+
+    /// How the bytes from `addr` on are reached. The range has been checked.
+    fn piece(&self, addr: u64, len: usize) -> Result<(Piece, usize)> {
+        match self.imported() {
+            None => Ok((
+                Piece::Mapped(std::ptr::with_exposed_provenance_mut(addr as usize)),
+                len,
+            )),
+            // At most `len`, so it fits.
+            Some(imported) => imported
+                .piece(addr, len as u64)
+                .map(|(piece, len)| (piece, len as usize))
+                .ok_or(Error::InvalidValue),
+        }
+    }
+
+    fn region(&self) -> Result<&crate::agent::RemoteRegion> {
+        self.imported()
+            .map(super::imported::Imported::region)
+            .ok_or(Error::Unexpected)
+    }
+}

@@ -1,0 +1,233 @@
+//! Export descriptors: what one process gives another so that it can reach a memory map.
+//!
+//! Little endian, [`Descriptor::SIZE`] bytes: magic (8 bytes), version (u16), kind (u8), 0 (u8), permissions (u32), address (u64), length
+//! (u64), agent (boot id and key, 32 bytes), key of the export (16), key for exporting it onwards (16, zero for none).
+
+use crate::agent::AgentAddress;
+use crate::error::{Error, Result};
+use crate::runtime::Key;
+
+use super::permissions::Permissions;
+
+/// What an export is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum ExportKind {
+    /// A device across PCIe: `doca_mmap_export_pci`.
+    Pci = 1,
+    /// RDMA peers: `doca_mmap_export_rdma`.
+    Rdma = 2,
+}
+
+impl ExportKind {
+    /// The permissions of which an export of this kind needs at least one.
+    pub const fn permissions(self) -> Permissions {
+        match self {
+            ExportKind::Pci => Permissions::PCI,
+            ExportKind::Rdma => Permissions::RDMA,
+        }
+    }
+}
+
+/// The content of an export descriptor.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Descriptor {
+    pub kind: ExportKind,
+    pub permissions: Permissions,
+    /// In the exporting process.
+    pub addr: u64,
+    /// In bytes, not 0; `addr + len` does not overflow.
+    pub len: u64,
+    pub agent: AgentAddress,
+    pub key: Key,
+    /// Set on an export for PCI of memory that RDMA peers may use, too: the importer may export it again for RDMA.
+    pub onward: Option<Key>,
+}
+
+const MAGIC: [u8; 8] = *b"SOFTDOCA";
+const VERSION: u16 = 1;
+const NO_KEY: [u8; Key::SIZE] = [0; Key::SIZE];
+
+impl Descriptor {
+    pub const SIZE: usize = 96;
+
+    pub fn encode(&self) -> [u8; Descriptor::SIZE] {
+        let mut bytes = [0; Descriptor::SIZE];
+        bytes[0..8].copy_from_slice(&MAGIC);
+        bytes[8..10].copy_from_slice(&VERSION.to_le_bytes());
+        bytes[10] = self.kind as u8;
+        bytes[12..16].copy_from_slice(&self.permissions.bits().to_le_bytes());
+        bytes[16..24].copy_from_slice(&self.addr.to_le_bytes());
+        bytes[24..32].copy_from_slice(&self.len.to_le_bytes());
+        bytes[32..64].copy_from_slice(&self.agent.encode());
+        bytes[64..80].copy_from_slice(&self.key.to_bytes());
+        bytes[80..96].copy_from_slice(&self.onward.map_or(NO_KEY, Key::to_bytes));
+        bytes
+    }
+
+    /// Reads and checks a descriptor that came from anywhere.
+    pub fn decode(bytes: &[u8]) -> Result<Descriptor> {
+        let invalid = |reason: std::fmt::Arguments<'_>| {
+            Error::InvalidValue.because(format_args!(
+                "this is no export descriptor of softdoca: {reason}"
+            ))
+        };
+        let mut rest = bytes;
+        let mut field = Fields { rest: &mut rest };
+        if field.take::<8>().is_none_or(|magic| magic != MAGIC) {
+            return Err(invalid(format_args!(
+                "it does not begin with {:?}",
+                MAGIC.escape_ascii().to_string()
+            )));
+        }
+        let version = field.take().map(u16::from_le_bytes);
+        if version != Some(VERSION) {
+            return Err(Error::UnsupportedVersion.because(format_args!(
+                "the export descriptor has version {version:?}, expected {VERSION}; use one softdoca in all processes"
+            )));
+        }
+        if bytes.len() != Descriptor::SIZE {
+            return Err(invalid(format_args!(
+                "it has {} bytes, expected {}",
+                bytes.len(),
+                Descriptor::SIZE
+            )));
+        }
+        let checked = || -> Option<Descriptor> {
+            let kind = match field.take()? {
+                [1, 0] => ExportKind::Pci,
+                [2, 0] => ExportKind::Rdma,
+                _ => return None,
+            };
+            let permissions = Permissions::from_bits(u32::from_le_bytes(field.take()?))?;
+            let addr = u64::from_le_bytes(field.take()?);
+            let len = u64::from_le_bytes(field.take()?);
+            let agent = AgentAddress::decode(&field.take()?);
+            let key = Key::from_bytes(field.take()?);
+            let onward = field.take()?;
+            let onward = (onward != NO_KEY).then(|| Key::from_bytes(onward));
+            let sane = permissions.intersects(kind.permissions())
+                && !permissions.contains(Permissions::PCI)
+                && len != 0
+                && addr
+                    .checked_add(len)
+                    .is_some_and(|end| usize::try_from(end).is_ok())
+                && (onward.is_none()
+                    || kind == ExportKind::Pci && permissions.intersects(Permissions::RDMA));
+            sane.then_some(Descriptor {
+                kind,
+                permissions,
+                addr,
+                len,
+                agent,
+                key,
+                onward,
+            })
+        };
+        let mut checked = checked;
+        checked().ok_or_else(|| invalid(format_args!("kind, permissions or range make no sense")))
+    }
+}
+
+/// Takes fixed-size fields off the front.
+struct Fields<'a, 'b> {
+    rest: &'a mut &'b [u8],
+}
+
+impl Fields<'_, '_> {
+    fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let (field, rest) = self.rest.split_first_chunk::<N>()?;
+        *self.rest = rest;
+        Some(*field)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn example() -> Descriptor {
+        Descriptor {
+            kind: ExportKind::Pci,
+            permissions: Permissions::PCI_READ_WRITE | Permissions::RDMA_READ,
+            addr: 0x7f00_0000_0010,
+            len: 4096,
+            agent: AgentAddress::local().unwrap(),
+            key: Key::random().unwrap(),
+            onward: Some(Key::random().unwrap()),
+        }
+    }
+
+    #[test]
+    fn round_trips() {
+        let descriptor = example();
+        assert_eq!(
+            Descriptor::decode(&descriptor.encode()),
+            Ok(descriptor.clone())
+        );
+        let rdma = Descriptor {
+            kind: ExportKind::Rdma,
+            onward: None,
+            ..descriptor
+        };
+        assert_eq!(Descriptor::decode(&rdma.encode()), Ok(rdma));
+        // Programs have buffers of that size for it.
+        const { assert!(Descriptor::SIZE <= 512) };
+    }
+
+    #[test]
+    fn every_field_is_checked() {
+        let good = example().encode();
+        let changed = |index: usize, values: &[u8]| {
+            let mut bytes = good;
+            bytes[index..index + values.len()].copy_from_slice(values);
+            Descriptor::decode(&bytes).map(|_| ())
+        };
+        assert_eq!(changed(0, b"s"), Err(Error::InvalidValue));
+        assert_eq!(changed(8, &[2]), Err(Error::UnsupportedVersion));
+        assert_eq!(changed(10, &[3]), Err(Error::InvalidValue), "kind");
+        assert_eq!(changed(11, &[1]), Err(Error::InvalidValue), "reserved");
+        assert_eq!(
+            changed(12, &[1, 0, 0, 0]),
+            Err(Error::InvalidValue),
+            "nothing that PCI may do"
+        );
+        assert_eq!(
+            changed(12, &[0x30, 0, 0, 0]),
+            Err(Error::InvalidValue),
+            "read-only and read-write"
+        );
+        assert_eq!(
+            changed(12, &[0x20, 1, 0, 0]),
+            Err(Error::InvalidValue),
+            "unknown permission"
+        );
+        assert_eq!(changed(24, &[0; 8]), Err(Error::InvalidValue), "no length");
+        assert_eq!(
+            changed(24, &[0xff; 8]),
+            Err(Error::InvalidValue),
+            "overflow"
+        );
+        assert_eq!(
+            changed(12, &[0x20, 0, 0, 0]),
+            Err(Error::InvalidValue),
+            "onward without RDMA"
+        );
+        assert_eq!(Descriptor::decode(&good[..95]), Err(Error::InvalidValue));
+        assert_eq!(Descriptor::decode(&[]), Err(Error::InvalidValue));
+        let long: Vec<u8> = good.iter().copied().chain([0]).collect();
+        assert_eq!(Descriptor::decode(&long), Err(Error::InvalidValue));
+    }
+
+    proptest! {
+        #[test]
+        fn garbage_does_not_panic(tail in proptest::collection::vec(any::<u8>(), 0..120), len in 0..130_usize) {
+            let mut bytes = example().encode()[..10].to_vec();
+            bytes.extend(tail);
+            bytes.truncate(len);
+            let _ = Descriptor::decode(&bytes);
+        }
+    }
+}

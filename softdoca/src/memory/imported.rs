@@ -1,0 +1,180 @@
+//! Memory of another process.
+
+use rustix::fs::SealFlags;
+use rustix::mm::{MapFlags, ProtFlags};
+
+use super::descriptor::{Descriptor, ExportKind};
+use crate::agent::{RemoteBacking, RemoteRegion, RemoteSegment, Rights};
+use crate::error::{Error, Result};
+
+/// An imported range: what is mapped here, and the way to the rest.
+#[derive(Debug)]
+pub(super) struct Imported {
+    pub descriptor: Descriptor,
+    pub rights: Rights,
+    /// Ascending, gapless, the whole range.
+    segments: Box<[Segment]>,
+    region: RemoteRegion,
+}
+
+#[derive(Debug)]
+struct Segment {
+    /// Addresses in the exporter.
+    start: u64,
+    end: u64,
+    mapping: Option<Mapping>,
+}
+
+/// Pages of another process, mapped here.
+#[derive(Debug)]
+struct Mapping {
+    base: *mut u8,
+    len: usize,
+    /// Where the segment begins: memfds are mapped in whole pages.
+    skip: usize,
+}
+
+// SAFETY: the mapping is used only through raw copies and atomics, from any thread, as other processes do.
+unsafe impl Send for Mapping {}
+// SAFETY: as above.
+unsafe impl Sync for Mapping {}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: made by `map`, and pointers into it are not kept beyond the `Imported` that owns it.
+        // It cannot fail for a range that mmap returned.
+        let _ = unsafe { rustix::mm::munmap(self.base.cast(), self.len) };
+    }
+}
+
+/// A run of bytes that is reached in one way.
+pub(super) enum Piece {
+    /// Directly.
+    Mapped(*mut u8),
+    /// Through the exporter's agent.
+    Remote,
+}
+
+impl Imported {
+    /// Asks the exporter for the memory and maps what can be mapped.
+    pub fn new(bytes: &[u8]) -> Result<Imported> {
+        let descriptor = Descriptor::decode(bytes)?;
+        let rights = match descriptor.kind {
+            ExportKind::Pci => descriptor.permissions.pci_rights(),
+            ExportKind::Rdma => descriptor.permissions.rdma_rights(),
+        };
+        let (region, segments) = RemoteRegion::open(&descriptor.agent, descriptor.key)?;
+        let mut position = descriptor.addr;
+        let segments = segments.into_iter().map(|segment| {
+            if segment.addr != position || segment.len == 0 {
+                return Err(mismatch());
+            }
+            position = position.checked_add(segment.len).ok_or_else(mismatch)?;
+            let (start, end) = (segment.addr, position);
+            Ok(Segment {
+                start,
+                end,
+                mapping: map(segment, rights)?,
+            })
+        });
+        let segments = segments.collect::<Result<_>>()?;
+        if position != descriptor.addr + descriptor.len {
+            return Err(mismatch());
+        }
+        Ok(Imported {
+            descriptor,
+            rights,
+            segments,
+            region,
+        })
+    }
+
+    /// The `len` bytes at the exporter's `addr`, if they are mapped here in one run. The range has been checked.
+    #[inline]
+    pub fn pointer(&self, addr: u64, len: u64) -> Option<*mut u8> {
+        let segment = self.segment(addr)?;
+        if addr + len > segment.end {
+            return None;
+        }
+        segment
+            .mapping
+            .as_ref()
+            .map(|mapping| mapping.pointer(addr - segment.start))
+    }
+
+    /// How the bytes from `addr` on are reached, and how many of them, at most `len`.
+    pub fn piece(&self, addr: u64, len: u64) -> Option<(Piece, u64)> {
+        let segment = self.segment(addr)?;
+        let piece = match &segment.mapping {
+            Some(mapping) => Piece::Mapped(mapping.pointer(addr - segment.start)),
+            None => Piece::Remote,
+        };
+        Some((piece, len.min(segment.end - addr)))
+    }
+
+    #[inline]
+    fn segment(&self, addr: u64) -> Option<&Segment> {
+        let index = self.segments.partition_point(|segment| segment.end <= addr);
+        self.segments
+            .get(index)
+            .filter(|segment| segment.start <= addr)
+    }
+
+    /// The way to what is not mapped.
+    pub fn region(&self) -> &RemoteRegion {
+        &self.region
+    }
+}
+
+impl Mapping {
+    #[inline]
+    fn pointer(&self, offset: u64) -> *mut u8 {
+        // Inside the mapping, whose size fits: computed without `unsafe`, used only by copies that check the length.
+        self.base.wrapping_add(self.skip + offset as usize)
+    }
+}
+
+fn mismatch() -> Error {
+    Error::Unexpected.because("the exporter describes another range than its descriptor")
+}
+
+fn map(segment: RemoteSegment, rights: Rights) -> Result<Option<Mapping>> {
+    let RemoteBacking::Shared { memfd, offset } = segment.backing else {
+        return Ok(None);
+    };
+    let page = rustix::param::page_size() as u64;
+    let size = u64::try_from(rustix::fs::fstat(&memfd)?.st_size).map_err(|_| mismatch())?;
+    // A memfd that can shrink would let the exporter crash this process.
+    let sealed =
+        rustix::fs::fcntl_get_seals(&memfd).is_ok_and(|seals| seals.contains(SealFlags::SHRINK));
+    if !sealed || offset.checked_add(segment.len).is_none_or(|end| end > size) {
+        return Err(mismatch());
+    }
+    let skip = offset % page;
+    let len = usize::try_from(segment.len + skip).map_err(|_| Error::TooBig)?;
+    let mut protection = ProtFlags::READ;
+    if rights.write || rights.atomic {
+        protection |= ProtFlags::WRITE;
+    }
+    // SAFETY: a new mapping at an address of the kernel's choice.
+    let base = unsafe {
+        rustix::mm::mmap(
+            std::ptr::null_mut(),
+            len,
+            protection,
+            MapFlags::SHARED,
+            &memfd,
+            offset - skip,
+        )
+    };
+    let base = base.map_err(|errno| {
+        Error::from(errno).because(format_args!(
+            "cannot map {len} bytes of another process: {errno}"
+        ))
+    })?;
+    Ok(Some(Mapping {
+        base: base.cast(),
+        len,
+        skip: skip as usize,
+    }))
+}

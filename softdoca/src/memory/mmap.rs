@@ -1,0 +1,530 @@
+//! The memory map object.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use rustix::fs::{Mode, OFlags};
+
+use super::descriptor::{Descriptor, ExportKind};
+use super::imported::Imported;
+use super::permissions::Permissions;
+use super::sharing;
+use crate::agent::{self, AgentAddress, Backing, Export, ExportGuard, Rights, Segment};
+use crate::device::Device;
+use crate::error::{Error, Result};
+use crate::runtime::Key;
+
+/// A range of memory that devices may use: of this process, or imported from another one. Shared as `Arc<Mmap>`.
+///
+/// What the data path reads (range, permissions, whether it is started) is in atomics of its own, so that it takes no lock.
+#[derive(Debug)]
+pub struct Mmap {
+    addr: AtomicU64,
+    len: AtomicU64,
+    permissions: AtomicU32,
+    /// Started, or imported: usable.
+    usable: AtomicBool,
+    /// Whether local devices may write, and the pages can be written.
+    writable: AtomicBool,
+    thread_safe: AtomicBool,
+    exported: AtomicBool,
+    /// Bufs that point into it.
+    bufs: AtomicU32,
+    user_data: AtomicU64,
+    imported: Option<Imported>,
+    setup: Mutex<Setup>,
+}
+
+/// What changes only while nobody transfers data.
+#[derive(Debug, Default)]
+struct Setup {
+    devices: Vec<Arc<Device>>,
+    /// Of a started map of this process.
+    segments: Vec<Segment>,
+    pci: Option<Exported>,
+    rdma: Option<Exported>,
+}
+
+#[derive(Debug)]
+struct Exported {
+    descriptor: Arc<[u8]>,
+    /// Absent for an imported map: the original exporter serves it.
+    _guard: Option<ExportGuard>,
+}
+
+impl Mmap {
+    /// Most devices of one map.
+    pub const MAX_DEVICES: usize = 64;
+
+    /// A map without a range, with the default permission.
+    pub fn new() -> Mmap {
+        Mmap {
+            addr: AtomicU64::new(0),
+            len: AtomicU64::new(0),
+            permissions: AtomicU32::new(Permissions::default().bits()),
+            usable: AtomicBool::new(false),
+            writable: AtomicBool::new(false),
+            thread_safe: AtomicBool::new(false),
+            exported: AtomicBool::new(false),
+            bufs: AtomicU32::new(0),
+            user_data: AtomicU64::new(0),
+            imported: None,
+            setup: Mutex::default(),
+        }
+    }
+
+    /// A map of another process's memory, from its export descriptor; usable at once. It has the exporter's addresses and permissions.
+    ///
+    /// # Errors
+    /// [`Error::InvalidValue`] for bytes that are no descriptor, [`Error::UnsupportedVersion`], [`Error::NotSupported`] for
+    /// another machine's, [`Error::NotFound`] when the exporter has ended or withdrawn it.
+    pub fn import(descriptor: &[u8], device: &Arc<Device>) -> Result<Mmap> {
+        let imported = Imported::new(descriptor)?;
+        let mut mmap = Mmap::new();
+        mmap.addr = AtomicU64::new(imported.descriptor.addr);
+        mmap.len = AtomicU64::new(imported.descriptor.len);
+        mmap.permissions = AtomicU32::new(imported.descriptor.permissions.bits());
+        mmap.usable = AtomicBool::new(true);
+        mmap.writable = AtomicBool::new(imported.rights.write);
+        mmap.setup().devices.push(Arc::clone(device));
+        mmap.imported = Some(imported);
+        Ok(mmap)
+    }
+
+    fn setup(&self) -> MutexGuard<'_, Setup> {
+        // Every change is complete before the next call that can panic.
+        self.setup.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn check_unstarted(&self, what: &str) -> Result<()> {
+        if self.imported.is_some() {
+            return Err(Error::NotPermitted
+                .because(format_args!("{what} of an imported mmap cannot be changed")));
+        }
+        if self.is_usable() {
+            return Err(Error::BadState.because(format_args!(
+                "{what} cannot be changed after doca_mmap_start"
+            )));
+        }
+        Ok(())
+    }
+
+    /// Sets the range, once.
+    ///
+    /// # Errors
+    /// [`Error::InvalidValue`] for an empty range or one that wraps around, [`Error::BadState`] when started,
+    /// [`Error::NotPermitted`] the second time.
+    pub fn set_memrange(&self, addr: u64, len: u64) -> Result<()> {
+        self.check_unstarted("the range")?;
+        let _setup = self.setup();
+        if addr == 0
+            || len == 0
+            || addr
+                .checked_add(len)
+                .is_none_or(|end| usize::try_from(end).is_err())
+        {
+            return Err(Error::InvalidValue
+                .because(format_args!("{len} bytes at {addr:#x} are no memory range")));
+        }
+        if self.len.load(Ordering::Relaxed) != 0 {
+            return Err(
+                Error::NotPermitted.because("the memory range of an mmap can be set only once")
+            );
+        }
+        self.addr.store(addr, Ordering::Relaxed);
+        self.len.store(len, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// First address and length; the exporter's for an imported map.
+    ///
+    /// # Errors
+    /// [`Error::BadState`] when it was never set.
+    pub fn memrange(&self) -> Result<(u64, u64)> {
+        let (addr, len) = self.range();
+        if len == 0 {
+            Err(Error::BadState)
+        } else {
+            Ok((addr, len))
+        }
+    }
+
+    /// Sets what devices and peers may do.
+    ///
+    /// # Errors
+    /// [`Error::BadState`] when started.
+    pub fn set_permissions(&self, permissions: Permissions) -> Result<()> {
+        self.check_unstarted("the permissions")?;
+        self.permissions
+            .store(permissions.bits(), Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// What devices and peers may do; the exporter's setting for an imported map.
+    #[inline]
+    pub fn permissions(&self) -> Permissions {
+        Permissions::from_bits_retain(self.permissions.load(Ordering::Relaxed))
+    }
+
+    /// Adds a device.
+    ///
+    /// # Errors
+    /// [`Error::AlreadyExist`], [`Error::NoMemory`] over [`Mmap::MAX_DEVICES`], [`Error::NotPermitted`] once started, exported or
+    /// imported.
+    pub fn add_device(&self, device: &Arc<Device>) -> Result<()> {
+        if self.is_usable() || self.is_exported() {
+            return Err(Error::NotPermitted.because(
+                "a device cannot be added to an mmap that is started, was exported, or is imported",
+            ));
+        }
+        let mut setup = self.setup();
+        if setup.devices.iter().any(|known| Arc::ptr_eq(known, device)) {
+            return Err(Error::AlreadyExist);
+        }
+        if setup.devices.len() >= Mmap::MAX_DEVICES {
+            return Err(Error::NoMemory.because(format_args!(
+                "an mmap has at most {} devices",
+                Mmap::MAX_DEVICES
+            )));
+        }
+        setup.devices.push(Arc::clone(device));
+        Ok(())
+    }
+
+    /// Whether the device was added.
+    pub fn has_device(&self, device: &Arc<Device>) -> bool {
+        self.setup()
+            .devices
+            .iter()
+            .any(|known| Arc::ptr_eq(known, device))
+    }
+
+    /// Lets several threads use the map while bufs of it exist: they are no longer counted. The engine needs no more than that.
+    ///
+    /// # Errors
+    /// [`Error::NotPermitted`] once started, or with bufs.
+    pub fn enable_thread_safety(&self) -> Result<()> {
+        if self.imported.is_none() && self.is_usable() || self.buf_count() != 0 {
+            return Err(Error::NotPermitted
+                .because("thread safety is enabled before the mmap is started and has bufs"));
+        }
+        self.thread_safe.store(true, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Makes the range usable; with remote permissions, shares it in place.
+    ///
+    /// # Errors
+    /// [`Error::InvalidValue`] without a range or for one that is not mapped, [`Error::BadState`] when started already,
+    /// [`Error::NotPermitted`] for an imported map, [`Error::NoMemory`].
+    pub fn start(&self) -> Result<()> {
+        if self.imported.is_some() {
+            return Err(Error::NotPermitted.because("an imported mmap needs no start"));
+        }
+        let mut setup = self.setup();
+        if self.is_usable() {
+            return Err(Error::BadState.because("the mmap is started already"));
+        }
+        let (addr, len) = self.range();
+        if len == 0 {
+            return Err(
+                Error::InvalidValue.because("doca_mmap_set_memrange comes before doca_mmap_start")
+            );
+        }
+        let permissions = self.permissions();
+        let layout = sharing::lay_out(addr, len, permissions.remote())?;
+        if !layout.writable
+            && (Permissions::RDMA_WRITE | Permissions::RDMA_ATOMIC | Permissions::PCI_READ_WRITE)
+                .intersects(permissions)
+        {
+            return Err(Error::InvalidValue.because(format_args!(
+                "peers may write to {len} bytes at {addr:#x} by the permissions {permissions:?}, but the memory is read-only"
+            )));
+        }
+        setup.segments = layout.segments;
+        self.writable.store(
+            layout.writable && permissions.local_write(),
+            Ordering::Relaxed,
+        );
+        // Published last: the data path reads the rest after it.
+        self.usable.store(true, Ordering::Release);
+        Ok(())
+    }
+
+    /// Makes the range unusable and withdraws its exports. Does nothing to an imported or unstarted map.
+    ///
+    /// # Errors
+    /// [`Error::NotPermitted`] while bufs of it exist, unless thread safety is enabled.
+    pub fn stop(&self) -> Result<()> {
+        self.check_no_bufs()?;
+        self.withdraw();
+        Ok(())
+    }
+
+    /// Whether it may be destroyed.
+    ///
+    /// # Errors
+    /// As [`Mmap::stop`].
+    pub fn check_no_bufs(&self) -> Result<()> {
+        match self.buf_count() {
+            0 => Ok(()),
+            count => {
+                Err(Error::NotPermitted
+                    .because(format_args!("{count} bufs still point into the mmap")))
+            }
+        }
+    }
+
+    /// Stops without asking for bufs.
+    pub(crate) fn withdraw(&self) {
+        let mut setup = self.setup();
+        let exports = (setup.pci.take(), setup.rdma.take());
+        setup.segments.clear();
+        drop(setup);
+        drop(exports);
+        if self.imported.is_none() {
+            self.usable.store(false, Ordering::Release);
+        }
+    }
+
+    /// The export descriptor for one kind of peer, valid (and kept by the map) until the map is stopped.
+    ///
+    /// An imported map can be exported once more: from PCIe to RDMA, when its exporter permits RDMA. Whoever imports it then reaches
+    /// the original exporter directly.
+    ///
+    /// # Errors
+    /// [`Error::NotPermitted`] when it is not started, or its permissions say nothing of that kind; [`Error::NotFound`] when `device` was not added.
+    pub fn export(&self, kind: ExportKind, device: &Arc<Device>) -> Result<Arc<[u8]>> {
+        let mut setup = self.setup();
+        if !self.is_usable() {
+            return Err(Error::NotPermitted.because("an mmap is exported after doca_mmap_start"));
+        }
+        if !setup.devices.iter().any(|known| Arc::ptr_eq(known, device)) {
+            return Err(Error::NotFound.because(format_args!(
+                "device {} was not added to the mmap; call doca_mmap_add_dev before doca_mmap_start",
+                device.model().pci
+            )));
+        }
+        if !self.permissions().intersects(kind.permissions()) {
+            return Err(Error::NotPermitted.because(format_args!(
+                "an export for {kind:?} needs one of the permissions {:?}, the mmap has {:?}",
+                kind.permissions(),
+                self.permissions()
+            )));
+        }
+        let exported = match kind {
+            ExportKind::Pci => self.pci_export(&mut setup)?,
+            ExportKind::Rdma => self.rdma_export(&mut setup)?.0,
+        };
+        self.exported.store(true, Ordering::Relaxed);
+        Ok(exported)
+    }
+
+    fn pci_export(&self, setup: &mut Setup) -> Result<Arc<[u8]>> {
+        if let Some(exported) = &setup.pci {
+            return Ok(Arc::clone(&exported.descriptor));
+        }
+        if self.imported.is_some() {
+            return Err(Error::NotPermitted.because("an imported mmap cannot be exported for PCI"));
+        }
+        let onward = match self.permissions().intersects(Permissions::RDMA) {
+            true => Some(self.rdma_export(setup)?.1),
+            false => None,
+        };
+        let (exported, _) = self.offer(
+            setup,
+            ExportKind::Pci,
+            self.permissions().pci_rights(),
+            onward,
+        )?;
+        Ok(Arc::clone(&setup.pci.insert(exported).descriptor))
+    }
+
+    fn rdma_export(&self, setup: &mut Setup) -> Result<(Arc<[u8]>, Key)> {
+        if let Some(exported) = &setup.rdma {
+            let descriptor = Arc::clone(&exported.descriptor);
+            let key = Descriptor::decode(&descriptor)?.key;
+            return Ok((descriptor, key));
+        }
+        let (exported, key) = match &self.imported {
+            None => self.offer(
+                setup,
+                ExportKind::Rdma,
+                self.permissions().rdma_rights(),
+                None,
+            )?,
+            Some(imported) => {
+                let key = imported.descriptor.onward.ok_or_else(|| {
+                    Error::NotPermitted.because(
+                        "only an mmap that was imported over PCI can be exported again, for RDMA",
+                    )
+                })?;
+                let mut descriptor = imported.descriptor.clone();
+                (descriptor.kind, descriptor.key, descriptor.onward) =
+                    (ExportKind::Rdma, key, None);
+                (
+                    Exported {
+                        descriptor: descriptor.encode().into(),
+                        _guard: None,
+                    },
+                    key,
+                )
+            }
+        };
+        Ok((Arc::clone(&setup.rdma.insert(exported).descriptor), key))
+    }
+
+    /// Registers the range with the agent under a new key.
+    fn offer(
+        &self,
+        setup: &Setup,
+        kind: ExportKind,
+        rights: Rights,
+        onward: Option<Key>,
+    ) -> Result<(Exported, Key)> {
+        let key = Key::random()?;
+        let mut segments = setup.segments.clone();
+        if !rights.write && !rights.atomic {
+            make_read_only(&mut segments)?;
+        }
+        let guard = agent::export(key, Export { rights, segments })?;
+        let (addr, len) = self.range();
+        let (permissions, agent) = (self.permissions(), AgentAddress::local()?);
+        let descriptor = Descriptor {
+            kind,
+            permissions,
+            addr,
+            len,
+            agent,
+            key,
+            onward,
+        };
+        Ok((
+            Exported {
+                descriptor: descriptor.encode().into(),
+                _guard: Some(guard),
+            },
+            key,
+        ))
+    }
+
+    /// Whether an export was ever made of it.
+    pub fn is_exported(&self) -> bool {
+        self.exported.load(Ordering::Relaxed)
+    }
+
+    /// Whether the memory is another process's.
+    #[inline]
+    pub fn is_imported(&self) -> bool {
+        self.imported.is_some()
+    }
+
+    /// What the import was exported for; `None` for memory of this process.
+    #[inline]
+    pub fn import_kind(&self) -> Option<ExportKind> {
+        self.imported
+            .as_ref()
+            .map(|imported| imported.descriptor.kind)
+    }
+
+    /// Whether data can be moved: started and not stopped, or imported.
+    #[inline]
+    pub fn is_usable(&self) -> bool {
+        self.usable.load(Ordering::Acquire)
+    }
+
+    /// Whether a local device may write: the permissions (for an import, those of its kind of access) and the pages allow it.
+    #[inline]
+    pub fn is_writable(&self) -> bool {
+        self.writable.load(Ordering::Relaxed)
+    }
+
+    #[inline]
+    fn range(&self) -> (u64, u64) {
+        (
+            self.addr.load(Ordering::Relaxed),
+            self.len.load(Ordering::Relaxed),
+        )
+    }
+
+    /// Whether all of the `len` bytes at `addr` belong to the range. Never wraps around.
+    #[inline]
+    pub fn contains(&self, addr: u64, len: u64) -> bool {
+        let (start, size) = self.range();
+        addr.checked_sub(start)
+            .is_some_and(|offset| offset <= size && len <= size - offset)
+    }
+
+    /// The `len` bytes at `addr` (the exporter's address, if imported) as a pointer that this process can use; `None` when they are
+    /// outside the range or not mapped here in one run, and when the map is not usable. [`copy`](super::copy()) and the methods below
+    /// reach them then.
+    ///
+    /// Other processes may write there: no reference may be made of it, and memory that is not [`Mmap::is_writable`] may not be written.
+    /// The pointer is good while the map lives and, for memory of this process, is not stopped.
+    #[inline]
+    pub fn local_ptr(&self, addr: u64, len: u64) -> Option<*mut u8> {
+        if !self.is_usable() || !self.contains(addr, len) {
+            return None;
+        }
+        match &self.imported {
+            // Given as a pointer by the program, and at most as wide.
+            None => Some(std::ptr::with_exposed_provenance_mut(addr as usize)),
+            Some(imported) => imported.pointer(addr, len),
+        }
+    }
+
+    pub(super) fn imported(&self) -> Option<&Imported> {
+        self.imported.as_ref()
+    }
+
+    /// The program's own value, 0 until set.
+    pub fn user_data(&self) -> u64 {
+        self.user_data.load(Ordering::Relaxed)
+    }
+
+    /// Sets the program's own value.
+    pub fn set_user_data(&self, value: u64) {
+        self.user_data.store(value, Ordering::Relaxed);
+    }
+
+    /// How many bufs point into it; 0 when thread safety is enabled.
+    pub fn buf_count(&self) -> u32 {
+        if self.thread_safe.load(Ordering::Relaxed) {
+            0
+        } else {
+            self.bufs.load(Ordering::Relaxed)
+        }
+    }
+
+    #[inline]
+    pub(crate) fn count_buf(&self) {
+        self.bufs.fetch_add(1, Ordering::Relaxed);
+    }
+
+    #[inline]
+    pub(crate) fn uncount_buf(&self) {
+        self.bufs.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Default for Mmap {
+    fn default() -> Mmap {
+        Mmap::new()
+    }
+}
+
+/// Replaces the memfds by descriptors that cannot be mapped for writing.
+fn make_read_only(segments: &mut [Segment]) -> Result<()> {
+    use std::os::fd::AsRawFd;
+    for segment in segments {
+        if let Backing::Shared { memfd, .. } = &mut segment.backing {
+            let path = format!("/proc/self/fd/{}", memfd.as_raw_fd());
+            *memfd = Arc::new(rustix::fs::open(
+                path,
+                OFlags::RDONLY | OFlags::CLOEXEC,
+                Mode::empty(),
+            )?);
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,20 @@
+//! Memory maps: ranges of memory that devices, and through exports other processes, may use.
+//!
+//! A range of a started map with remote permissions is shared in place: its whole private pages become pages of a memfd that importers
+//! map as well, and the rest is reached through the [`agent`](crate::agent). The addresses of an imported map are those
+//! of its exporter, everywhere in this API.
+//!
+//! Other processes write to this memory at any time, so nothing here makes a Rust reference to it: bytes are moved by raw copies.
+
+mod copy;
+mod descriptor;
+mod imported;
+mod maps;
+mod mmap;
+mod permissions;
+mod sharing;
+
+pub use copy::copy;
+pub use descriptor::ExportKind;
+pub use mmap::Mmap;
+pub use permissions::Permissions;

@@ -1,0 +1,419 @@
+//! Makes memory that a program got from malloc visible to other processes, at the same addresses.
+//!
+//! Whole pages of private anonymous memory are copied to a memfd that is then mapped over them. It happens when a map starts, because
+//! later other threads may be writing: their words would be lost. It is never undone: programs free the range before they
+//! stop the map, and by then the pages may be somebody else's.
+
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rustix::fs::{MemfdFlags, SealFlags};
+use rustix::mm::{MapFlags, ProtFlags};
+
+use super::maps::{self, Area};
+use crate::agent::{Backing, Segment};
+use crate::error::{Error, Result};
+use crate::log;
+
+/// How a range of this process is reached from others.
+#[derive(Debug)]
+pub(super) struct Layout {
+    /// Ascending, gapless, the whole range.
+    pub segments: Vec<Segment>,
+    /// Whether every page can be written.
+    pub writable: bool,
+}
+
+/// A memfd that [`convert`] made.
+struct Shared {
+    device: (u32, u32),
+    inode: u64,
+    memfd: Arc<OwnedFd>,
+}
+
+/// The memfds whose pages may still be mapped here. Held while pages are converted: two maps may start over one range.
+static SHARED: Mutex<Vec<Shared>> = Mutex::new(Vec::new());
+
+/// Examines the `len` bytes at `addr`; with `share`, converts what can be shared and is not yet.
+pub(super) fn lay_out(addr: u64, len: u64, share: bool) -> Result<Layout> {
+    let end = addr.checked_add(len).ok_or(Error::InvalidValue)?;
+    let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
+    let text = maps::read()?;
+    let areas = maps::parse(&text)?;
+    forget_unmapped(&mut shared, &areas);
+    let mut layout = Layout {
+        segments: Vec::new(),
+        writable: true,
+    };
+    let mut position = addr;
+    for area in areas
+        .iter()
+        .filter(|area| area.end > addr && area.start < end)
+    {
+        if area.start > position || !area.readable {
+            break;
+        }
+        layout.writable &= area.writable;
+        let area_end = area.end.min(end);
+        if let Some(known) = shared.iter().find(|known| is_of(area, known)) {
+            let backing = Backing::Shared {
+                memfd: Arc::clone(&known.memfd),
+                offset: area.offset + (position - area.start),
+            };
+            layout.push(position, area_end, backing);
+        } else if share && area.is_private_memory() {
+            share_pages(&mut layout, &mut shared, position, area_end)?;
+        } else {
+            layout.push(position, area_end, Backing::Private);
+        }
+        position = area_end;
+    }
+    if position < end {
+        return Err(Error::InvalidValue.because(format_args!(
+            "the range {addr:#x}..{end:#x} is not readable memory from {position:#x} on"
+        )));
+    }
+    Ok(layout)
+}
+
+impl Layout {
+    /// Appends a segment, unless it continues the last one.
+    fn push(&mut self, start: u64, end: u64, backing: Backing) {
+        if start == end {
+            return;
+        }
+        let len = end - start;
+        if let Some(last) = self.segments.last_mut() {
+            let continues = match (&last.backing, &backing) {
+                (Backing::Private, Backing::Private) => true,
+                (
+                    Backing::Shared {
+                        memfd: a,
+                        offset: from,
+                    },
+                    Backing::Shared {
+                        memfd: b,
+                        offset: to,
+                    },
+                ) => Arc::ptr_eq(a, b) && from + last.len == *to,
+                _ => false,
+            };
+            if continues {
+                last.len += len;
+                return;
+            }
+        }
+        self.segments.push(Segment {
+            addr: start,
+            len,
+            backing,
+        });
+    }
+}
+
+fn is_of(area: &Area<'_>, shared: &Shared) -> bool {
+    area.shared && area.inode == shared.inode && area.device == shared.device
+}
+
+/// Drops the memfds that the program has unmapped by freeing the memory, and that no export needs.
+fn forget_unmapped(shared: &mut Vec<Shared>, areas: &[Area<'_>]) {
+    shared.retain(|known| {
+        Arc::strong_count(&known.memfd) > 1 || areas.iter().any(|area| is_of(area, known))
+    });
+}
+
+/// Shares the whole pages of `start..end`, private memory of one area; the beginning and end that are no whole pages stay private: their
+/// pages hold somebody else's data, too.
+fn share_pages(layout: &mut Layout, shared: &mut Vec<Shared>, start: u64, end: u64) -> Result<()> {
+    let page = rustix::param::page_size() as u64;
+    let first = start.next_multiple_of(page).min(end);
+    let last = (end - end % page).max(first);
+    if first == last {
+        layout.push(start, end, Backing::Private);
+        return Ok(());
+    }
+    let converted = convert(first, last - first)?;
+    layout.push(start, first, Backing::Private);
+    layout.push(
+        first,
+        last,
+        Backing::Shared {
+            memfd: Arc::clone(&converted.memfd),
+            offset: 0,
+        },
+    );
+    layout.push(last, end, Backing::Private);
+    shared.push(converted);
+    Ok(())
+}
+
+/// Replaces whole pages of readable, writable, private, anonymous memory by pages of a memfd with the same content.
+fn convert(addr: u64, len: u64) -> Result<Shared> {
+    let failed = |what: &str, errno: rustix::io::Errno| {
+        let error = match errno {
+            rustix::io::Errno::NOSPC => Error::NoMemory,
+            errno => errno.into(),
+        };
+        error.because(format_args!(
+            "cannot share {len} bytes at {addr:#x} with other processes: {what}: {errno}"
+        ))
+    };
+    let memfd =
+        rustix::fs::memfd_create("softdoca", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)
+            .map_err(|errno| failed("memfd_create", errno))?;
+    rustix::fs::ftruncate(&memfd, len).map_err(|errno| failed("ftruncate", errno))?;
+    copy_pages(&memfd, addr, len).map_err(|errno| failed("copy", errno))?;
+    // A peer that could shrink it would make this program crash, and the other way round.
+    let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
+    rustix::fs::fcntl_add_seals(&memfd, seals).map_err(|errno| failed("sealing", errno))?;
+    let stat = rustix::fs::fstat(&memfd).map_err(|errno| failed("fstat", errno))?;
+    let (start, size) = (
+        to_pointer(addr),
+        usize::try_from(len).map_err(|_| Error::InvalidValue)?,
+    );
+    let (protection, flags) = (
+        ProtFlags::READ | ProtFlags::WRITE,
+        MapFlags::SHARED | MapFlags::FIXED,
+    );
+    // SAFETY: replaces pages of plain private memory by pages with the same content and protection, so every pointer to them stays
+    // good; the program does not write to a range while it starts a map of it.
+    unsafe { rustix::mm::mmap(start.cast(), size, protection, flags, &memfd, 0) }
+        .map_err(|errno| failed("mmap", errno))?;
+    log::debug!("shared {len} bytes at {addr:#x}");
+    Ok(Shared {
+        device: (
+            rustix::fs::major(stat.st_dev),
+            rustix::fs::minor(stat.st_dev),
+        ),
+        inode: stat.st_ino,
+        memfd: Arc::new(memfd),
+    })
+}
+
+/// Copies the pages that have ever been touched; the others are zero in a new memfd, and reading them would allocate them.
+fn copy_pages(memfd: &OwnedFd, addr: u64, len: u64) -> rustix::io::Result<()> {
+    let page = rustix::param::page_size() as u64;
+    let pagemap = std::fs::File::open("/proc/self/pagemap").ok();
+    let mut position = 0;
+    while position < len {
+        let pages = ((len - position) / page).min(BATCH);
+        let touched = pagemap
+            .as_ref()
+            .and_then(|file| touched(file, addr + position, pages));
+        let touched = touched.unwrap_or_else(|| vec![true; pages as usize]);
+        for run in touched.chunk_by(|a, b| a == b) {
+            let bytes = run.len() as u64 * page;
+            if run[0] {
+                copy_run(memfd, addr + position, position, bytes)?;
+            }
+            position += bytes;
+        }
+    }
+    Ok(())
+}
+
+/// Pages examined at a time.
+const BATCH: u64 = 16_384;
+
+/// Which pages have memory or swap behind them; `None` when the kernel does not tell.
+fn touched(pagemap: &std::fs::File, addr: u64, pages: u64) -> Option<Vec<bool>> {
+    use std::os::unix::fs::FileExt;
+    const ENTRY: u64 = 8;
+    const PRESENT_OR_SWAPPED: u64 = 0b11 << 62;
+    let mut bytes = vec![0; usize::try_from(pages * ENTRY).ok()?];
+    pagemap
+        .read_exact_at(&mut bytes, addr / rustix::param::page_size() as u64 * ENTRY)
+        .ok()?;
+    let entries = bytes.as_chunks::<{ ENTRY as usize }>().0;
+    Some(
+        entries
+            .iter()
+            .map(|entry| u64::from_ne_bytes(*entry) & PRESENT_OR_SWAPPED != 0)
+            .collect(),
+    )
+}
+
+fn copy_run(memfd: &OwnedFd, addr: u64, mut offset: u64, len: u64) -> rustix::io::Result<()> {
+    let (mut source, end) = (addr, addr + len);
+    while source < end {
+        let size = usize::try_from(end - source).map_err(|_| rustix::io::Errno::INVAL)?;
+        let at = libc::off_t::try_from(offset).map_err(|_| rustix::io::Errno::INVAL)?;
+        // SAFETY: the kernel reads the memory, checking each page; no Rust reference to what others may write is made.
+        let written = unsafe {
+            libc::pwrite(
+                memfd.as_raw_fd(),
+                to_pointer(source).cast_const().cast(),
+                size,
+                at,
+            )
+        };
+        match u64::try_from(written) {
+            Ok(0) => return Err(rustix::io::Errno::NOSPC),
+            Ok(written) => {
+                source += written;
+                offset += written;
+            }
+            Err(_) => match rustix::io::Errno::from_io_error(&std::io::Error::last_os_error()) {
+                Some(rustix::io::Errno::INTR) => {}
+                errno => return Err(errno.unwrap_or(rustix::io::Errno::IO)),
+            },
+        }
+    }
+    Ok(())
+}
+
+fn to_pointer(addr: u64) -> *mut u8 {
+    // Addresses are at most as wide as pointers: they came from one.
+    std::ptr::with_exposed_provenance_mut(addr as usize)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Anonymous pages of our own.
+    struct Pages {
+        start: *mut u8,
+        len: usize,
+    }
+
+    impl Pages {
+        fn new(count: usize) -> Pages {
+            let len = count * rustix::param::page_size();
+            let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
+            // SAFETY: a new mapping, anywhere.
+            let start =
+                unsafe { rustix::mm::mmap_anonymous(std::ptr::null_mut(), len, protection, flags) }
+                    .unwrap();
+            start.expose_provenance();
+            Pages {
+                start: start.cast(),
+                len,
+            }
+        }
+
+        fn addr(&self) -> u64 {
+            self.start.addr() as u64
+        }
+
+        fn fill(&self) {
+            // SAFETY: inside our mapping.
+            (0..self.len).for_each(|index| unsafe {
+                self.start.add(index).write_volatile(index as u8 ^ 0x5a)
+            });
+        }
+
+        fn check(&self) {
+            for index in 0..self.len {
+                // SAFETY: inside our mapping.
+                let byte = unsafe { self.start.add(index).read_volatile() };
+                assert_eq!(byte, index as u8 ^ 0x5a);
+            }
+        }
+    }
+
+    impl Drop for Pages {
+        fn drop(&mut self) {
+            // SAFETY: our mapping, no longer used.
+            unsafe { rustix::mm::munmap(self.start.cast(), self.len) }.unwrap();
+        }
+    }
+
+    fn kinds(layout: &Layout) -> Vec<(bool, u64)> {
+        let shared = |segment: &Segment| matches!(segment.backing, Backing::Shared { .. });
+        layout
+            .segments
+            .iter()
+            .map(|segment| (shared(segment), segment.len))
+            .collect()
+    }
+
+    #[test]
+    fn whole_pages_are_shared_and_keep_their_content() {
+        let (pages, page) = (Pages::new(4), rustix::param::page_size() as u64);
+        pages.fill();
+        let layout = lay_out(pages.addr() + 16, 3 * page, true).unwrap();
+        assert_eq!(
+            kinds(&layout),
+            [(false, page - 16), (true, 2 * page), (false, 16)]
+        );
+        assert!(layout.writable);
+        pages.check();
+    }
+
+    #[test]
+    fn shared_pages_are_recognised_again_and_forgotten_when_unmapped() {
+        let (pages, page) = (Pages::new(3), rustix::param::page_size() as u64);
+        let first = lay_out(pages.addr() + page, page, true).unwrap();
+        let Backing::Shared { memfd, .. } = &first.segments[0].backing else {
+            panic!("{first:?}")
+        };
+        let memfd = Arc::downgrade(memfd);
+        let again = lay_out(pages.addr() + page + 100, 200, true).unwrap();
+        let Backing::Shared {
+            memfd: same,
+            offset,
+        } = &again.segments[0].backing
+        else {
+            panic!("{again:?}")
+        };
+        assert!(std::ptr::eq(Arc::as_ptr(same), memfd.as_ptr()));
+        assert_eq!(*offset, 100);
+        let all = lay_out(pages.addr(), 3 * page, true).unwrap();
+        assert_eq!(kinds(&all), [(true, page), (true, page), (true, page)]);
+        drop((first, again, all, pages));
+        let other = Pages::new(1);
+        lay_out(other.addr(), page, true).unwrap();
+        assert!(memfd.upgrade().is_none());
+    }
+
+    #[test]
+    fn untouched_pages_stay_unallocated() {
+        let (pages, page) = (Pages::new(1000), rustix::param::page_size());
+        // SAFETY: inside our mapping.
+        unsafe { pages.start.add(500 * page).write(7) };
+        let layout = lay_out(pages.addr(), pages.len as u64, true).unwrap();
+        let Backing::Shared { memfd, .. } = &layout.segments[0].backing else {
+            panic!("{layout:?}")
+        };
+        let blocks = rustix::fs::fstat(memfd).unwrap().st_blocks as usize * 512;
+        assert!(
+            blocks < 100 * page,
+            "{blocks} bytes are allocated for one touched page"
+        );
+        // SAFETY: inside our mapping.
+        assert_eq!(unsafe { pages.start.add(500 * page).read() }, 7);
+    }
+
+    #[test]
+    fn what_is_no_private_memory_is_left_alone() {
+        static CONSTANT: [u8; 9000] = [7; 9000];
+        let layout = lay_out((&raw const CONSTANT).addr() as u64, 9000, true).unwrap();
+        assert_eq!(kinds(&layout), [(false, 9000)]);
+        assert!(!layout.writable);
+    }
+
+    #[test]
+    fn unmapped_ranges_are_refused() {
+        let pages = Pages::new(2);
+        assert_eq!(lay_out(0x1000, 16, false).unwrap_err(), Error::InvalidValue);
+        assert_eq!(
+            lay_out(u64::MAX, 16, false).unwrap_err(),
+            Error::InvalidValue
+        );
+        let page = rustix::param::page_size();
+        // SAFETY: our mapping; nothing refers to it.
+        unsafe {
+            rustix::mm::mprotect(
+                pages.start.add(page).cast(),
+                page,
+                rustix::mm::MprotectFlags::empty(),
+            )
+        }
+        .unwrap();
+        assert_eq!(
+            lay_out(pages.addr(), page as u64 + 1, true).unwrap_err(),
+            Error::InvalidValue
+        );
+    }
+}
