@@ -1,1 +1,69 @@
-//! Under construction.
+//! Safe Rust over the DOCA C API: devices, memory maps, progress engines, Comch and RDMA.
+//!
+//! The same code runs over NVIDIA's SDK on a BlueField and over softdoca on any Linux machine; `doca-sys` chooses.
+//!
+//! # Completions are values
+//!
+//! The C API reports everything through callbacks. Here the callbacks only put what they got into a queue, and
+//! [`Pe::poll`] takes it out: worker code is a loop over [`Event`]s.
+//!
+//! ```no_run
+//! use doca::{Access, BufInventory, ComchClient, Device, Event, MemoryRegion, Mmap, Pe};
+//!
+//! # fn main() -> doca::Result<()> {
+//! let device = Device::open("0000:3b:00.0")?;
+//! let pe = Pe::new()?;
+//! let client = ComchClient::start(&pe, &device, "storage")?;
+//! loop {
+//!     match pe.poll() {
+//!         Some(Event::Comch(doca::ComchEvent::Connected(_))) => client.send(b"hello")?,
+//!         Some(Event::Comch(doca::ComchEvent::Message { bytes, .. })) => {
+//!             println!("the server says {bytes:?}");
+//!             break;
+//!         }
+//!         Some(_) | None => {}
+//!     }
+//! }
+//! client.stop()
+//! # }
+//! ```
+//!
+//! # Who owns what
+//!
+//! * A handle keeps what it was made from alive: a [`Buf`] its [`BufInventory`] and [`Mmap`], an `Mmap` its [`Device`] and
+//!   [`MemoryRegion`], a context ([`ComchServer`], [`ComchClient`], [`Consumer`], [`Producer`], [`Rdma`]) its [`Pe`].
+//! * [`Device`], [`Representor`], [`Mmap`], [`MemoryRegion`] and [`Connection`] are shared between threads. All else
+//!   belongs to the thread that made it.
+//! * A [`Task`] is allocated once and submitted again and again. It keeps its bufs; its context owns the C object.
+//!   When the context has been stopped, [`Task::submit`] answers [`ErrorCode::BAD_STATE`].
+//! * A context is stopped by `stop()`, which reports errors, or by dropping it, which logs them.
+//!
+//! No I/O allocates memory: queues and task cells are made when contexts start and tasks are allocated.
+//!
+//! # Memory that others write
+//!
+//! A [`MemoryRegion`] may be read and written by devices and other processes at any time, so no reference to its bytes
+//! is ever made: they are copied in and out.
+
+mod buf;
+mod comch;
+mod context;
+mod device;
+mod error;
+mod log;
+mod memory;
+mod pe;
+mod rdma;
+
+pub use buf::{Buf, BufInventory};
+pub use comch::{
+    ComchClient, ComchClientBuilder, ComchEvent, ComchServer, ComchServerBuilder, Connection,
+    Consumer, Producer,
+};
+pub use context::{ContextId, CtxState, Task};
+pub use device::{Device, Representor};
+pub use error::{Error, ErrorCode, Result};
+pub use log::set_sdk_log_level;
+pub use memory::{Access, MemoryRegion, Mmap};
+pub use pe::{Completion, Event, Pe, PeStats};
+pub use rdma::{Rdma, RdmaBuilder, RdmaConnection};

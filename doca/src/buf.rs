@@ -1,0 +1,340 @@
+//! Bufs: which bytes of a memory map a task works on.
+
+use std::cell::Cell;
+use std::ptr::{self, NonNull};
+use std::rc::Rc;
+
+use doca_sys as sys;
+
+use crate::device::non_null;
+use crate::error::call;
+use crate::{Error, ErrorCode, MemoryRegion, Mmap, Result};
+
+/// A pool of bufs of one thread.
+///
+/// ```no_run
+/// use doca::{Access, BufInventory, Device, MemoryRegion, Mmap};
+///
+/// # fn main() -> doca::Result<()> {
+/// let device = Device::open("mlx5_0")?;
+/// let mmap = Mmap::register(&device, MemoryRegion::new(4096)?, Access::LOCAL_READ_WRITE)?;
+/// let inventory = BufInventory::new(16)?;
+///
+/// let request = inventory.buf(&mmap, 0, 64)?;
+/// request.write_data(b"read block 7")?;
+/// assert_eq!(request.data_len()?, 12);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct BufInventory {
+    inner: Rc<InventoryInner>,
+}
+
+#[derive(Debug)]
+struct InventoryInner {
+    inventory: NonNull<sys::doca_buf_inventory>,
+}
+
+impl Drop for InventoryInner {
+    fn drop(&mut self) {
+        let inventory = self.inventory.as_ptr();
+        // SAFETY: every buf of the inventory holds a clone of the `Rc`, so all have been returned.
+        let result = unsafe {
+            call!(doca_buf_inventory_stop(inventory))
+                .and_then(|()| call!(doca_buf_inventory_destroy(inventory)))
+        };
+        if let Err(error) = result {
+            tracing::warn!(%error, "a buf inventory stays");
+        }
+    }
+}
+
+impl BufInventory {
+    /// Makes a pool of `count` bufs.
+    ///
+    /// # Errors
+    ///
+    /// Whatever `doca_buf_inventory_create` returns.
+    pub fn new(count: usize) -> Result<Self> {
+        let mut inventory = ptr::null_mut();
+        // SAFETY: the result has a place.
+        unsafe { call!(doca_buf_inventory_create(count, &mut inventory)) }?;
+        let inventory = non_null("doca_buf_inventory_create", inventory)?;
+        // SAFETY: just created.
+        if let Err(error) = unsafe { call!(doca_buf_inventory_start(inventory.as_ptr())) } {
+            // SAFETY: not started and known to nobody.
+            let _ = unsafe { sys::doca_buf_inventory_destroy(inventory.as_ptr()) };
+            return Err(error);
+        }
+        Ok(Self {
+            inner: Rc::new(InventoryInner { inventory }),
+        })
+    }
+
+    /// A buf over `len` bytes at `offset` of `mmap`, without data: a destination.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorCode::INVALID_VALUE`] when the range is not inside the map, [`ErrorCode::NO_MEMORY`] when the pool is empty.
+    pub fn buf(&self, mmap: &Mmap, offset: u64, len: usize) -> Result<Buf> {
+        self.take("doca_buf_inventory_buf_get_by_addr", mmap, offset, len, 0)
+    }
+
+    /// A buf over `len` bytes at `offset` of `mmap`, all of them data: a source.
+    ///
+    /// # Errors
+    ///
+    /// As for [`buf`](Self::buf).
+    pub fn buf_with_data(&self, mmap: &Mmap, offset: u64, len: usize) -> Result<Buf> {
+        self.take("doca_buf_inventory_buf_get_by_data", mmap, offset, len, len)
+    }
+
+    fn take(
+        &self,
+        operation: &'static str,
+        mmap: &Mmap,
+        offset: u64,
+        len: usize,
+        data_len: usize,
+    ) -> Result<Buf> {
+        let address = mmap.address(operation, offset, len)?;
+        let mut buf = ptr::null_mut();
+        // SAFETY: inventory and map are live, the range is inside the map, the result has a place.
+        let code = unsafe {
+            sys::doca_buf_inventory_buf_get_by_args(
+                self.inner.inventory.as_ptr(),
+                mmap.as_ptr(),
+                address,
+                len,
+                address,
+                data_len,
+                &mut buf,
+            )
+        };
+        crate::error::check(operation, code)?;
+        let inner = BufInner {
+            buf: non_null(operation, buf)?,
+            area: Cell::new((offset, len)),
+            in_flight: Cell::new(0),
+            mmap: mmap.clone(),
+            _inventory: Rc::clone(&self.inner),
+        };
+        Ok(Buf {
+            inner: Rc::new(inner),
+        })
+    }
+}
+
+/// A buf: an area of a memory map and the data in it, which is empty, a part, or all of it. Clones share it.
+///
+/// A task that writes (receive, read) appends to the data; a task that reads (send, write) takes the data. While a task
+/// with the buf is in flight the buf cannot be changed: the functions answer [`ErrorCode::IN_USE`].
+///
+/// Offsets are relative to the map, not to the buf, and are checked against the map before anything is done with them,
+/// so they may come from a peer.
+#[derive(Clone, Debug)]
+pub struct Buf {
+    inner: Rc<BufInner>,
+}
+
+#[derive(Debug)]
+struct BufInner {
+    buf: NonNull<sys::doca_buf>,
+    /// Offset in the map and length of the area.
+    area: Cell<(u64, usize)>,
+    /// Number of submitted tasks whose completion has not been taken from the progress engine.
+    in_flight: Cell<u32>,
+    // Dropped after the buf was returned.
+    mmap: Mmap,
+    _inventory: Rc<InventoryInner>,
+}
+
+impl Drop for BufInner {
+    fn drop(&mut self) {
+        let mut refcount = 0;
+        // SAFETY: taken from the inventory by `take`; the tasks with it hold clones, so none is left.
+        let result = unsafe { call!(doca_buf_dec_refcount(self.buf.as_ptr(), &mut refcount)) };
+        if let Err(error) = result {
+            tracing::warn!(%error, "a buf was not returned to its inventory");
+        }
+    }
+}
+
+impl Buf {
+    /// Aims the buf at `len` bytes at `offset` of its map, without data: a destination.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorCode::INVALID_VALUE`] when the range is not inside the map, [`ErrorCode::IN_USE`] in flight. The buf stays as it was.
+    pub fn set_range(&self, offset: u64, len: usize) -> Result<()> {
+        let address = self.new_area("doca_buf_inventory_buf_reuse_by_addr", offset, len)?;
+        // SAFETY: the buf is live and not in flight, the range is inside its map.
+        unsafe {
+            call!(doca_buf_inventory_buf_reuse_by_addr(
+                self.as_ptr(),
+                address,
+                len
+            ))
+        }?;
+        self.inner.area.set((offset, len));
+        Ok(())
+    }
+
+    /// Aims the buf at `len` bytes at `offset` of its map, all of them data: a source.
+    ///
+    /// # Errors
+    ///
+    /// As for [`set_range`](Self::set_range).
+    pub fn set_data(&self, offset: u64, len: usize) -> Result<()> {
+        let address = self.new_area("doca_buf_inventory_buf_reuse_by_data", offset, len)?;
+        // SAFETY: the buf is live and not in flight, the range is inside its map.
+        unsafe {
+            call!(doca_buf_inventory_buf_reuse_by_data(
+                self.as_ptr(),
+                address,
+                len
+            ))
+        }?;
+        self.inner.area.set((offset, len));
+        Ok(())
+    }
+
+    /// Drops the data: the next task that writes starts at the beginning of the area again.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorCode::IN_USE`] in flight.
+    pub fn reset_data(&self) -> Result<()> {
+        let (offset, len) = self.inner.area.get();
+        self.check_idle("doca_buf_set_data")?;
+        let address = self.inner.mmap.address("doca_buf_set_data", offset, len)?;
+        // `doca_buf_reset_data_len` would leave the start of the data where it is.
+        // SAFETY: the buf is live and not in flight, and `address` is the start of its area.
+        unsafe { call!(doca_buf_set_data(self.as_ptr(), address, 0)) }
+    }
+
+    /// Length of the data in bytes.
+    ///
+    /// # Errors
+    ///
+    /// Whatever `doca_buf_get_data_len` returns; nothing, for a live buf.
+    pub fn data_len(&self) -> Result<usize> {
+        let mut len = 0;
+        // SAFETY: the buf is live, the result has a place.
+        unsafe { call!(doca_buf_get_data_len(self.as_ptr(), &mut len)) }?;
+        Ok(len)
+    }
+
+    /// Length of the area in bytes.
+    pub fn capacity(&self) -> usize {
+        self.inner.area.get().1
+    }
+
+    /// The map that the buf aims into.
+    pub fn mmap(&self) -> &Mmap {
+        &self.inner.mmap
+    }
+
+    /// Copies the first bytes of the data into `into` and returns how many: the shorter of both lengths.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorCode::NOT_SUPPORTED`] for a buf of an imported map, whose memory is elsewhere.
+    pub fn read_data(&self, into: &mut [u8]) -> Result<usize> {
+        const OPERATION: &str = "doca_buf_get_data";
+        let region = self.region(OPERATION)?;
+        let mut address = ptr::null_mut();
+        // SAFETY: the buf is live, the result has a place.
+        unsafe { call!(doca_buf_get_data(self.as_ptr(), &mut address)) }?;
+        let len = self.data_len()?.min(into.len());
+        let offset = self.inner.mmap.offset_of(address, len).ok_or_else(|| {
+            Error::with_detail(
+                OPERATION,
+                ErrorCode::UNEXPECTED,
+                "the data of the buf is not inside its memory map",
+            )
+        })?;
+        region.read(offset, &mut into[..len])?;
+        Ok(len)
+    }
+
+    /// Copies `bytes` to the start of the area and makes them the data.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorCode::TOO_BIG`] when they are more than [`capacity`](Self::capacity), [`ErrorCode::NOT_SUPPORTED`] for a buf of an
+    /// imported map, [`ErrorCode::IN_USE`] in flight.
+    pub fn write_data(&self, bytes: &[u8]) -> Result<()> {
+        const OPERATION: &str = "doca_buf_set_data";
+        self.check_idle(OPERATION)?;
+        let region = self.region(OPERATION)?;
+        let (offset, capacity) = self.inner.area.get();
+        if bytes.len() > capacity {
+            let detail = format!(
+                "{} bytes do not fit into a buf of {capacity} bytes",
+                bytes.len()
+            );
+            return Err(Error::with_detail(OPERATION, ErrorCode::TOO_BIG, detail));
+        }
+        let address = self.inner.mmap.address(OPERATION, offset, bytes.len())?;
+        let start = self
+            .inner
+            .mmap
+            .offset_of(address, bytes.len())
+            .unwrap_or_default();
+        region.write(start, bytes)?;
+        // SAFETY: the buf is live and not in flight, and the bytes lie in its area.
+        unsafe { call!(doca_buf_set_data(self.as_ptr(), address, bytes.len())) }
+    }
+
+    fn region(&self, operation: &'static str) -> Result<&MemoryRegion> {
+        match self.inner.mmap.region() {
+            Some(region) => Ok(region),
+            None => Err(Error::with_detail(
+                operation,
+                ErrorCode::NOT_SUPPORTED,
+                "the memory of an imported map is in another process",
+            )),
+        }
+    }
+
+    fn new_area(
+        &self,
+        operation: &'static str,
+        offset: u64,
+        len: usize,
+    ) -> Result<*mut std::ffi::c_void> {
+        self.check_idle(operation)?;
+        self.inner.mmap.address(operation, offset, len)
+    }
+
+    fn check_idle(&self, operation: &'static str) -> Result<()> {
+        match self.inner.in_flight.get() {
+            0 => Ok(()),
+            _ => Err(Error::with_detail(
+                operation,
+                ErrorCode::IN_USE,
+                "a task with this buf is in flight",
+            )),
+        }
+    }
+
+    pub(crate) fn as_ptr(&self) -> *mut sys::doca_buf {
+        self.inner.buf.as_ptr()
+    }
+
+    /// A task with the buf was submitted.
+    pub(crate) fn borrow_for_task(&self) {
+        self.inner
+            .in_flight
+            .set(self.inner.in_flight.get().saturating_add(1));
+    }
+
+    /// The task is the user's again.
+    pub(crate) fn return_from_task(&self) {
+        self.inner
+            .in_flight
+            .set(self.inner.in_flight.get().saturating_sub(1));
+    }
+}

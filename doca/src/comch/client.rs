@@ -1,0 +1,179 @@
+use std::ptr;
+
+use doca_sys as sys;
+
+use super::builder::Settings;
+use super::endpoint::{self, Endpoint, Side};
+use super::{ComchClientBuilder, Connection, send};
+use crate::context::{Context, ContextId, CtxState, Object};
+use crate::device::{c_string, non_null};
+use crate::error::call;
+use crate::{Device, Error, ErrorCode, Pe, Result};
+
+/// A Comch client on the host, connected to a server on the DPU.
+///
+/// ```no_run
+/// use doca::{ComchClient, ComchEvent, Device, Event, Pe};
+///
+/// # fn main() -> doca::Result<()> {
+/// let pe = Pe::new()?;
+/// let client = ComchClient::start(&pe, &Device::open("3b:00.0")?, "echo")?;
+/// loop {
+///     match pe.poll() {
+///         Some(Event::Comch(ComchEvent::Connected(_))) => client.send(b"ping")?,
+///         Some(Event::Comch(ComchEvent::Message { bytes, .. })) => break assert_eq!(bytes, b"ping"),
+///         _ => {}
+///     }
+/// }
+/// client.stop()
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct ComchClient {
+    context: Context<sys::doca_comch_client>,
+}
+
+// SAFETY: both functions are those of this type.
+unsafe impl Object for sys::doca_comch_client {
+    type Events = Endpoint;
+    const DESTROY: &'static str = "doca_comch_client_destroy";
+
+    unsafe fn as_ctx(object: *mut Self) -> *mut sys::doca_ctx {
+        // SAFETY: the caller's promise.
+        unsafe { sys::doca_comch_client_as_ctx(object) }
+    }
+
+    unsafe fn destroy(object: *mut Self) -> sys::doca_error_t {
+        // SAFETY: the caller's promise.
+        unsafe { sys::doca_comch_client_destroy(object) }
+    }
+}
+
+// SAFETY: the function is that of this type.
+unsafe impl Side for sys::doca_comch_client {
+    unsafe fn of_connection(connection: *const sys::doca_comch_connection) -> *mut Self {
+        // SAFETY: the caller's promise.
+        unsafe { sys::doca_comch_client_get_client_ctx(connection) }
+    }
+}
+
+impl ComchClient {
+    /// Starts a client of the server called `name` with default settings.
+    ///
+    /// It is connected when [`ComchEvent::Connected`](crate::ComchEvent::Connected) comes; when it cannot connect, its state goes
+    /// back to [`CtxState::Idle`].
+    ///
+    /// # Errors
+    ///
+    /// Whatever `doca_ctx_start` and the functions before it return.
+    pub fn start(pe: &Pe, device: &Device, name: &str) -> Result<Self> {
+        Self::builder(device, name).start(pe)
+    }
+
+    /// Settings to start a client with.
+    pub fn builder(device: &Device, name: &str) -> ComchClientBuilder {
+        ComchClientBuilder::new(device, name)
+    }
+
+    pub(super) fn create(pe: &Pe, device: Device, settings: &Settings) -> Result<Self> {
+        let name = c_string("doca_comch_client_create", &settings.name)?;
+        let mut client = ptr::null_mut();
+        // SAFETY: the device is open, the name is terminated, the result has a place.
+        unsafe {
+            call!(doca_comch_client_create(
+                device.as_ptr(),
+                name.as_ptr(),
+                &mut client
+            ))
+        }?;
+        let object = non_null("doca_comch_client_create", client)?;
+        // SAFETY: just created, known to nobody else.
+        let context = unsafe { Context::new(object, pe, Endpoint::client(object), 0, device) }?;
+        // SAFETY: the client is live and not started; the callbacks have the declared types and are for this side.
+        unsafe {
+            call!(doca_comch_client_task_send_set_conf(
+                client,
+                Some(send::sent),
+                Some(send::failed),
+                settings.send_tasks
+            ))?;
+            call!(doca_comch_client_event_msg_recv_register(
+                client,
+                Some(endpoint::message_received::<sys::doca_comch_client>)
+            ))?;
+            call!(doca_comch_client_event_consumer_register(
+                client,
+                Some(endpoint::consumer_added::<sys::doca_comch_client>),
+                Some(endpoint::consumer_expired::<sys::doca_comch_client>)
+            ))?;
+            if let Some(size) = settings.max_message_size {
+                call!(doca_comch_client_set_max_msg_size(client, size))?;
+            }
+            if let Some(size) = settings.receive_queue_size {
+                call!(doca_comch_client_set_recv_queue_size(client, size))?;
+            }
+        }
+        context.start()?;
+        Ok(Self { context })
+    }
+
+    /// The connection, from [`ComchEvent::Connected`](crate::ComchEvent::Connected) to [`ComchEvent::Disconnected`](crate::ComchEvent::Disconnected).
+    pub fn connection(&self) -> Option<Connection> {
+        self.context.events().first()
+    }
+
+    /// Sends a control message to the server. When it cannot be delivered later, [`ComchEvent::SendFailed`](crate::ComchEvent::SendFailed) comes.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorCode::NOT_CONNECTED`] when there is no connection, [`ErrorCode::INVALID_VALUE`] for a message that is too long,
+    /// [`ErrorCode::NO_MEMORY`] or [`ErrorCode::AGAIN`] when too many messages are on their way.
+    pub fn send(&self, message: &[u8]) -> Result<()> {
+        const OPERATION: &str = "doca_comch_client_task_send_alloc_init";
+        let connection = self.connection().ok_or_else(|| {
+            Error::with_detail(
+                OPERATION,
+                ErrorCode::NOT_CONNECTED,
+                "the client is not connected",
+            )
+        })?;
+        send::send(
+            OPERATION,
+            self.context.queue(),
+            &connection,
+            message,
+            |raw, bytes, len, task| {
+                // SAFETY: client and connection are live and belong together, the bytes are valid until the task completes.
+                unsafe {
+                    call!(doca_comch_client_task_send_alloc_init(
+                        self.context.object(),
+                        raw,
+                        bytes,
+                        len,
+                        task
+                    ))
+                }
+            },
+        )
+    }
+
+    /// Names the client in [`Event::State`](crate::Event::State) and [`Connection::context`].
+    pub fn id(&self) -> ContextId {
+        self.context.id()
+    }
+
+    /// State of the client.
+    pub fn state(&self) -> CtxState {
+        self.context.state()
+    }
+
+    /// Delivers the messages that were sent, disconnects and destroys the client.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorCode::IN_USE`] while consumers or producers on its connection exist, in any thread; [`ErrorCode::TIME_OUT`] when it does not
+    /// become idle. The client stays in memory then, out of reach.
+    pub fn stop(self) -> Result<()> {
+        self.context.close()
+    }
+}

@@ -1,0 +1,163 @@
+use std::ptr;
+
+use doca_sys as sys;
+
+use super::Connection;
+use crate::context::{Context, ContextId, CtxState, Object, Task, completion_callbacks};
+use crate::device::non_null;
+use crate::error::call;
+use crate::{Buf, Mmap, Pe, Result};
+
+/// The receiving end of a connection's fast path.
+///
+/// The peer learns its id by [`ComchEvent::ConsumerAdded`](crate::ComchEvent::ConsumerAdded) and sends to it with a
+/// [`Producer`](crate::Producer). It may be started by another thread than the one with the server or client, on a progress engine of its own.
+///
+/// ```no_run
+/// use std::time::Duration;
+///
+/// use doca::{BufInventory, Connection, Consumer, CtxState, Event, Mmap, Pe};
+///
+/// fn receive(connection: &Connection, messages: &Mmap) -> doca::Result<()> {
+///     let pe = Pe::new()?;
+///     let inventory = BufInventory::new(1)?;
+///     let buf = inventory.buf(messages, 0, 64)?;
+///     let consumer = Consumer::start(&pe, connection, messages, 1)?;
+///     pe.progress_until(Duration::from_secs(5), || consumer.state() == CtxState::Running);
+///     let task = consumer.post_recv_task(&buf, 0)?;
+///     loop {
+///         buf.reset_data()?;
+///         task.submit().expect("nothing but this loop submits it");
+///         let completion = loop {
+///             if let Some(Event::Task(completion)) = pe.poll() {
+///                 break completion;
+///             }
+///         };
+///         if completion.result.is_err() {
+///             break;
+///         }
+///         let mut message = [0; 64];
+///         let len = buf.read_data(&mut message)?;
+///         println!("{:?}", &message[..len]);
+///     }
+///     consumer.stop()
+/// }
+/// ```
+#[derive(Debug)]
+pub struct Consumer {
+    context: Context<sys::doca_comch_consumer>,
+}
+
+// SAFETY: both functions are those of this type.
+unsafe impl Object for sys::doca_comch_consumer {
+    type Events = ();
+    const DESTROY: &'static str = "doca_comch_consumer_destroy";
+
+    unsafe fn as_ctx(object: *mut Self) -> *mut sys::doca_ctx {
+        // SAFETY: the caller's promise.
+        unsafe { sys::doca_comch_consumer_as_ctx(object) }
+    }
+
+    unsafe fn destroy(object: *mut Self) -> sys::doca_error_t {
+        // SAFETY: the caller's promise.
+        unsafe { sys::doca_comch_consumer_destroy(object) }
+    }
+}
+
+impl Consumer {
+    /// Starts a consumer that receives into bufs of `mmap`, with at most `max_tasks` tasks.
+    ///
+    /// It becomes [`CtxState::Running`] by progress; tasks can be made from then on.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorCode::NOT_CONNECTED`](crate::ErrorCode::NOT_CONNECTED) when the peer is gone; whatever `doca_ctx_start` and the functions before it return.
+    pub fn start(pe: &Pe, connection: &Connection, mmap: &Mmap, max_tasks: u32) -> Result<Self> {
+        let (consumer, user) = connection.enter("doca_comch_consumer_create", |connection| {
+            let mut consumer = ptr::null_mut();
+            // SAFETY: connection and map are live, the result has a place.
+            unsafe {
+                call!(doca_comch_consumer_create(
+                    connection,
+                    mmap.as_ptr(),
+                    &mut consumer
+                ))
+            }?;
+            Ok(consumer)
+        })?;
+        let object = non_null("doca_comch_consumer_create", consumer)?;
+        // SAFETY: just created, known to nobody else.
+        let context =
+            unsafe { Context::new(object, pe, (), max_tasks as usize, (user, mmap.clone())) }?;
+        let (completed, failed) = completion_callbacks();
+        // SAFETY: the consumer is live and not started.
+        unsafe {
+            call!(doca_comch_consumer_task_post_recv_set_conf(
+                consumer, completed, failed, max_tasks
+            ))
+        }?;
+        context.start()?;
+        Ok(Self { context })
+    }
+
+    /// Makes a task that receives one message to the tail of the data of `buf`. The sender sees the buffer when the task is submitted.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorCode::BAD_STATE`](crate::ErrorCode::BAD_STATE) when the consumer is not running,
+    /// [`ErrorCode::NO_MEMORY`](crate::ErrorCode::NO_MEMORY) when it has `max_tasks` tasks.
+    pub fn post_recv_task(&self, buf: &Buf, token: u64) -> Result<Task> {
+        let mut task = ptr::null_mut();
+        // SAFETY: consumer and buf are live, the result has a place. The buf is kept by the task's cell.
+        unsafe {
+            call!(doca_comch_consumer_task_post_recv_alloc_init(
+                self.context.object(),
+                buf.as_ptr(),
+                &mut task
+            ))?;
+            let task = sys::doca_comch_consumer_task_post_recv_as_task(task);
+            self.context.adopt(
+                "doca_comch_consumer_task_post_recv_alloc_init",
+                task,
+                [Some(buf), None],
+                token,
+            )
+        }
+    }
+
+    /// The id by which the peer's producers name this consumer; known when it is running.
+    ///
+    /// # Errors
+    ///
+    /// Whatever `doca_comch_consumer_get_id` returns.
+    pub fn consumer_id(&self) -> Result<u32> {
+        let mut id = 0;
+        // SAFETY: the consumer is live, the result has a place.
+        unsafe { call!(doca_comch_consumer_get_id(self.context.object(), &mut id)) }?;
+        Ok(id)
+    }
+
+    /// Names the consumer in [`Event::State`](crate::Event::State).
+    pub fn id(&self) -> ContextId {
+        self.context.id()
+    }
+
+    /// State of the consumer.
+    pub fn state(&self) -> CtxState {
+        self.context.state()
+    }
+
+    /// Number of tasks in flight.
+    pub fn in_flight(&self) -> usize {
+        self.context.in_flight()
+    }
+
+    /// Flushes the tasks in flight, whose failed completions come from [`Pe::poll`](crate::Pe::poll), and destroys the consumer.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorCode::TIME_OUT`](crate::ErrorCode::TIME_OUT) when it does not become idle. The consumer stays in memory then, out of reach.
+    pub fn stop(self) -> Result<()> {
+        self.context.close()
+    }
+}

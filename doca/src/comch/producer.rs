@@ -1,0 +1,130 @@
+use std::ptr;
+
+use doca_sys as sys;
+
+use super::Connection;
+use crate::context::{Context, ContextId, CtxState, Object, Task, completion_callbacks};
+use crate::device::non_null;
+use crate::error::call;
+use crate::{Buf, Pe, Result};
+
+/// The sending end of a connection's fast path.
+///
+/// ```no_run
+/// use doca::{Buf, Connection, ErrorCode, Event, Pe, Producer};
+///
+/// fn send(pe: &Pe, connection: &Connection, consumer_id: u32, message: &Buf) -> doca::Result<()> {
+///     let producer = Producer::start(pe, connection, 1)?;
+///     let task = producer.send_task(message, consumer_id, 7)?;
+///     while task.submit() == Err(ErrorCode::AGAIN) {
+///         // The consumer has no buffer posted.
+///         pe.poll();
+///     }
+///     while task.is_in_flight() {
+///         if let Some(Event::Task(completion)) = pe.poll() {
+///             println!("sent: {:?}", completion.result);
+///         }
+///     }
+///     drop(task);
+///     producer.stop()
+/// }
+/// ```
+#[derive(Debug)]
+pub struct Producer {
+    context: Context<sys::doca_comch_producer>,
+}
+
+// SAFETY: both functions are those of this type.
+unsafe impl Object for sys::doca_comch_producer {
+    type Events = ();
+    const DESTROY: &'static str = "doca_comch_producer_destroy";
+
+    unsafe fn as_ctx(object: *mut Self) -> *mut sys::doca_ctx {
+        // SAFETY: the caller's promise.
+        unsafe { sys::doca_comch_producer_as_ctx(object) }
+    }
+
+    unsafe fn destroy(object: *mut Self) -> sys::doca_error_t {
+        // SAFETY: the caller's promise.
+        unsafe { sys::doca_comch_producer_destroy(object) }
+    }
+}
+
+impl Producer {
+    /// Starts a producer with at most `max_tasks` tasks.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorCode::NOT_CONNECTED`](crate::ErrorCode::NOT_CONNECTED) when the peer is gone; whatever `doca_ctx_start` and the functions before it return.
+    pub fn start(pe: &Pe, connection: &Connection, max_tasks: u32) -> Result<Self> {
+        let (producer, user) = connection.enter("doca_comch_producer_create", |connection| {
+            let mut producer = ptr::null_mut();
+            // SAFETY: the connection is live, the result has a place.
+            unsafe { call!(doca_comch_producer_create(connection, &mut producer)) }?;
+            Ok(producer)
+        })?;
+        let object = non_null("doca_comch_producer_create", producer)?;
+        // SAFETY: just created, known to nobody else.
+        let context = unsafe { Context::new(object, pe, (), max_tasks as usize, user) }?;
+        let (completed, failed) = completion_callbacks();
+        // SAFETY: the producer is live and not started.
+        unsafe {
+            call!(doca_comch_producer_task_send_set_conf(
+                producer, completed, failed, max_tasks
+            ))
+        }?;
+        context.start()?;
+        Ok(Self { context })
+    }
+
+    /// Makes a task that sends the data of `buf` to the peer's consumer `consumer_id`. Submitting it answers
+    /// [`ErrorCode::AGAIN`](crate::ErrorCode::AGAIN) while the consumer has no buffer posted.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorCode::BAD_STATE`](crate::ErrorCode::BAD_STATE) when the producer is not running,
+    /// [`ErrorCode::NO_MEMORY`](crate::ErrorCode::NO_MEMORY) when it has `max_tasks` tasks.
+    pub fn send_task(&self, buf: &Buf, consumer_id: u32, token: u64) -> Result<Task> {
+        const OPERATION: &str = "doca_comch_producer_task_send_alloc_init";
+        let mut task = ptr::null_mut();
+        // SAFETY: producer and buf are live, there is no immediate data, the result has a place. The buf is kept by the
+        // task's cell.
+        unsafe {
+            call!(doca_comch_producer_task_send_alloc_init(
+                self.context.object(),
+                buf.as_ptr(),
+                ptr::null_mut(),
+                0,
+                consumer_id,
+                &mut task
+            ))?;
+            let task = sys::doca_comch_producer_task_send_as_task(task);
+            self.context
+                .adopt(OPERATION, task, [Some(buf), None], token)
+        }
+    }
+
+    /// Names the producer in [`Event::State`](crate::Event::State).
+    pub fn id(&self) -> ContextId {
+        self.context.id()
+    }
+
+    /// State of the producer.
+    pub fn state(&self) -> CtxState {
+        self.context.state()
+    }
+
+    /// Number of tasks in flight.
+    pub fn in_flight(&self) -> usize {
+        self.context.in_flight()
+    }
+
+    /// Flushes the tasks in flight, whose completions come from [`Pe::poll`](crate::Pe::poll), and destroys the producer.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorCode::TIME_OUT`](crate::ErrorCode::TIME_OUT) when it does not become idle. The producer stays in memory then, out of reach.
+    pub fn stop(self) -> Result<()> {
+        self.context.close()
+    }
+}

@@ -1,0 +1,301 @@
+//! Contexts: what Comch, RDMA and later libraries have in common.
+
+mod state;
+mod task;
+
+use std::any::Any;
+use std::cell::Cell;
+use std::ffi::c_void;
+use std::mem;
+use std::ptr::{self, NonNull};
+use std::rc::Rc;
+use std::time::Duration;
+
+use doca_sys as sys;
+
+pub use state::{ContextId, CtxState};
+pub use task::Task;
+pub(crate) use task::{TaskCell, TaskTable, completion_callbacks};
+
+use crate::error::call;
+use crate::pe::{Entry, EventQueue, Pe, PeInner};
+use crate::{Buf, Error, ErrorCode, Result};
+
+/// How long a context may take to become idle before its handle gives up. Peers get this time for the control messages
+/// that are on the way to them.
+const STOP_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Room in the queue for a context's changes of state.
+const STATE_EVENTS: usize = 4;
+
+/// A kind of C object that is a context.
+///
+/// # Safety
+///
+/// `as_ctx` returns the context of a live object, and `destroy` is the function that destroys an idle one.
+pub(crate) unsafe trait Object: 'static {
+    /// What the callbacks of this kind need beside the queue.
+    type Events: Events;
+    /// Name of the C function behind `destroy`.
+    const DESTROY: &'static str;
+    /// The context of the object.
+    unsafe fn as_ctx(object: *mut Self) -> *mut sys::doca_ctx;
+    /// Destroys the object.
+    unsafe fn destroy(object: *mut Self) -> sys::doca_error_t;
+}
+
+/// What a kind of context does in its life, besides queueing what happens.
+pub(crate) trait Events: 'static {
+    /// The state changed; called from inside a C callback.
+    fn state_changed(&self, _context: ContextId, _queue: &EventQueue, _next: CtxState) {}
+    /// Whether the object may be stopped; refuses while others depend on it.
+    fn may_stop(&self, _queue: &EventQueue) -> std::result::Result<(), ErrorCode> {
+        Ok(())
+    }
+    /// The object is about to be destroyed.
+    fn closing(&self, _queue: &EventQueue) {}
+}
+
+impl Events for () {}
+
+/// What the callbacks of a context find through its user data.
+pub(crate) struct Shared<E> {
+    pub(crate) id: ContextId,
+    pub(crate) queue: Rc<EventQueue>,
+    pub(crate) events: E,
+}
+
+/// A C object that is a context, from its creation to its destruction.
+pub(crate) struct Context<T: Object> {
+    object: NonNull<T>,
+    pe: Rc<PeInner>,
+    shared: Rc<Shared<T::Events>>,
+    tasks: Rc<TaskTable>,
+    /// What the object uses: kept until it is destroyed, or forever when it cannot be.
+    keep: Cell<Option<Box<dyn Any>>>,
+    closed: Cell<bool>,
+}
+
+impl<T: Object> Context<T> {
+    /// Takes over an object that was just created, connects it with `pe`, and makes room for the completions of
+    /// `max_tasks` tasks. `keep` is what the object uses.
+    ///
+    /// # Safety
+    ///
+    /// `object` is idle, not connected, and nobody else's.
+    pub(crate) unsafe fn new(
+        object: NonNull<T>,
+        pe: &Pe,
+        events: T::Events,
+        max_tasks: usize,
+        keep: impl Any,
+    ) -> Result<Self> {
+        let pe = Rc::clone(pe.inner());
+        pe.queue().reserve(max_tasks.saturating_add(STATE_EVENTS));
+        let shared = Rc::new(Shared {
+            id: ContextId::next(),
+            queue: Rc::clone(pe.queue()),
+            events,
+        });
+        let context = Self {
+            object,
+            pe,
+            shared,
+            tasks: TaskTable::with_capacity(max_tasks),
+            keep: Cell::new(Some(Box::new(keep))),
+            closed: Cell::new(false),
+        };
+        let user_data = sys::doca_data {
+            ptr: Rc::as_ptr(&context.shared).cast_mut().cast(),
+        };
+        // SAFETY: the object is live and idle. The user data stays valid as long as the object lives: the handle holds an `Rc`,
+        // and leaks it when the object cannot be destroyed.
+        unsafe {
+            call!(doca_pe_connect_ctx(context.pe.as_ptr(), context.as_ctx()))?;
+            call!(doca_ctx_set_user_data(context.as_ctx(), user_data))?;
+            call!(doca_ctx_set_state_changed_cb(
+                context.as_ctx(),
+                Some(state_changed::<T::Events>)
+            ))?;
+        }
+        Ok(context)
+    }
+
+    pub(crate) fn start(&self) -> Result<()> {
+        // SAFETY: the object is live.
+        match unsafe { call!(doca_ctx_start(self.as_ctx())) } {
+            Err(error) if error.code == ErrorCode::IN_PROGRESS => Ok(()),
+            result => result,
+        }
+    }
+
+    pub(crate) fn object(&self) -> *mut T {
+        self.object.as_ptr()
+    }
+
+    pub(crate) fn id(&self) -> ContextId {
+        self.shared.id
+    }
+
+    pub(crate) fn events(&self) -> &T::Events {
+        &self.shared.events
+    }
+
+    pub(crate) fn queue(&self) -> &Rc<EventQueue> {
+        &self.shared.queue
+    }
+
+    /// Makes a task of what a C function allocated.
+    ///
+    /// # Safety
+    ///
+    /// As for [`TaskTable::adopt`], with this context.
+    pub(crate) unsafe fn adopt(
+        &self,
+        operation: &'static str,
+        task: *mut sys::doca_task,
+        bufs: [Option<&Buf>; 2],
+        token: u64,
+    ) -> Result<Task> {
+        // SAFETY: the caller's promise.
+        unsafe { self.tasks.adopt(operation, task, self.queue(), bufs, token) }
+    }
+
+    pub(crate) fn state(&self) -> CtxState {
+        let mut state = sys::DOCA_CTX_STATE_IDLE;
+        // SAFETY: the object is live, the result has a place. It fails only for null.
+        let _ = unsafe { sys::doca_ctx_get_state(self.as_ctx(), &mut state) };
+        CtxState::from_raw(state)
+    }
+
+    /// Number of tasks in flight.
+    pub(crate) fn in_flight(&self) -> usize {
+        let mut count = 0;
+        // SAFETY: the object is live, the result has a place. It fails only for null.
+        let _ = unsafe { sys::doca_ctx_get_num_inflight_tasks(self.as_ctx(), &mut count) };
+        count
+    }
+
+    fn as_ctx(&self) -> *mut sys::doca_ctx {
+        // SAFETY: the object is live until `close` has destroyed it, and not used after it.
+        unsafe { T::as_ctx(self.object()) }
+    }
+
+    /// Stops and destroys the object. When that fails, all that it may use is leaked rather than freed under it.
+    pub(crate) fn close(&self) -> Result<()> {
+        if self.closed.replace(true) {
+            return Ok(());
+        }
+        let result = self.stop_and_destroy();
+        if result.is_err() {
+            mem::forget(Rc::clone(&self.pe));
+            mem::forget(Rc::clone(&self.shared));
+            mem::forget(Rc::clone(&self.tasks));
+            mem::forget(self.keep.take());
+        }
+        result
+    }
+
+    fn stop_and_destroy(&self) -> Result<()> {
+        self.events().may_stop(self.queue()).map_err(|code| {
+            Error::with_detail(
+                "doca_ctx_stop",
+                code,
+                "consumers or producers of its connections still exist; stop them first",
+            )
+        })?;
+        // A context becomes idle only when no task is allocated.
+        self.tasks.free_idle();
+        if self.state() != CtxState::Idle {
+            // SAFETY: the object is live, and no borrow is held that a callback could need.
+            match unsafe { call!(doca_ctx_stop(self.as_ctx())) } {
+                // Bad state: it is stopping already, as after the loss of its peer.
+                Err(error)
+                    if !matches!(error.code, ErrorCode::IN_PROGRESS | ErrorCode::BAD_STATE) =>
+                {
+                    return Err(error);
+                }
+                _ => {}
+            }
+        }
+        let idle = self.pe.progress_until(STOP_TIMEOUT, || {
+            self.tasks.free_idle();
+            self.state() == CtxState::Idle
+        });
+        if !idle {
+            let (state, in_flight) = (self.state(), self.in_flight());
+            let detail =
+                format!("still {state:?} after {STOP_TIMEOUT:?}, {in_flight} tasks in flight");
+            return Err(Error::with_detail(
+                "doca_ctx_stop",
+                ErrorCode::TIME_OUT,
+                detail,
+            ));
+        }
+        self.tasks.free_idle();
+        self.events().closing(self.queue());
+        // SAFETY: the object is idle, its tasks are freed, and nobody uses it after this.
+        crate::error::check(T::DESTROY, unsafe { T::destroy(self.object()) })
+    }
+}
+
+impl<T: Object> Drop for Context<T> {
+    fn drop(&mut self) {
+        if let Err(error) = self.close() {
+            tracing::error!(%error, context = ?self.id(), "a context could not be stopped; it and what it uses stay");
+        }
+    }
+}
+
+impl<T: Object> std::fmt::Debug for Context<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Context")
+            .field("id", &self.id())
+            .field("state", &self.state())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Called by DOCA at every change of state.
+unsafe extern "C" fn state_changed<E: Events>(
+    user_data: sys::doca_data,
+    _ctx: *mut sys::doca_ctx,
+    previous: sys::doca_ctx_states,
+    next: sys::doca_ctx_states,
+) {
+    // SAFETY: `Context::new` set this member.
+    let Some(shared) = (unsafe { shared::<E>(user_data) }) else {
+        return;
+    };
+    let (previous, next) = (CtxState::from_raw(previous), CtxState::from_raw(next));
+    shared.queue.push(Entry::State {
+        context: shared.id,
+        previous,
+        next,
+    });
+    shared.events.state_changed(shared.id, &shared.queue, next);
+}
+
+/// What a context's user data points to.
+///
+/// # Safety
+///
+/// The user data is that of a live context whose object has these `Events`.
+pub(crate) unsafe fn shared<'a, E>(user_data: sys::doca_data) -> Option<&'a Shared<E>> {
+    // SAFETY: `Context::new` set the pointer to the `Shared` that lives as long as the object; it is never borrowed mutably.
+    unsafe { user_data.ptr.cast::<Shared<E>>().as_ref() }
+}
+
+/// The user data of a context, null when there is none.
+///
+/// # Safety
+///
+/// `ctx` is null or a live context.
+pub(crate) unsafe fn user_data(ctx: *mut sys::doca_ctx) -> sys::doca_data {
+    let mut data = sys::doca_data {
+        ptr: ptr::null_mut::<c_void>(),
+    };
+    // SAFETY: the caller's promise; a failure leaves null.
+    let _ = unsafe { sys::doca_ctx_get_user_data(ctx, &mut data) };
+    data
+}

@@ -1,0 +1,359 @@
+//! Devices and representors.
+
+use std::ffi::{CStr, CString, c_char};
+use std::ptr::{self, NonNull};
+use std::sync::Arc;
+
+use doca_sys as sys;
+
+use crate::error::call;
+use crate::{Error, ErrorCode, Result};
+
+/// An open device. Clones share it; the last one closes it.
+///
+/// ```no_run
+/// use doca::Device;
+///
+/// # fn main() -> doca::Result<()> {
+/// let by_address = Device::open("0000:03:00.0")?;
+/// let without_domain = Device::open("03:00.0")?;
+/// let by_ibdev = Device::open("mlx5_0")?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Device {
+    inner: Arc<DeviceInner>,
+}
+
+#[derive(Debug)]
+struct DeviceInner {
+    dev: NonNull<sys::doca_dev>,
+}
+
+// SAFETY: DOCA lets several threads use one `doca_dev`; this crate only passes it to functions that create other objects
+// or list what is there. It is closed once, by the thread that drops the last clone.
+unsafe impl Send for DeviceInner {}
+// SAFETY: see above.
+unsafe impl Sync for DeviceInner {}
+
+impl Drop for DeviceInner {
+    fn drop(&mut self) {
+        // SAFETY: open since `Device::open`, and everything made from it holds a clone, so nothing is left.
+        if let Err(error) = unsafe { call!(doca_dev_close(self.dev.as_ptr())) } {
+            tracing::warn!(%error, "a device stays open");
+        }
+    }
+}
+
+impl Device {
+    /// Opens the device with this PCI address (`03:00.0` or `0000:03:00.0`), InfiniBand name or network interface name.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorCode::NOT_FOUND`] with the devices that exist; whatever `doca_dev_open` returns.
+    pub fn open(identifier: &str) -> Result<Self> {
+        let wanted = c_string("doca_devinfo_is_equal_pci_addr", identifier)?;
+        let list = DeviceList::new()?;
+        let info = list
+            .items()
+            .find(|&info| device_matches(info, &wanted))
+            .ok_or_else(|| {
+                let there: Vec<String> = list.items().map(describe_device).collect();
+                not_found("doca_dev_open", "device", identifier, &there)
+            })?;
+        let mut dev = ptr::null_mut();
+        // SAFETY: `info` belongs to the list, which lives until the end of this function.
+        unsafe { call!(doca_dev_open(info, &mut dev)) }?;
+        let dev = non_null("doca_dev_open", dev)?;
+        Ok(Self {
+            inner: Arc::new(DeviceInner { dev }),
+        })
+    }
+
+    /// Opens the representor of the network function with this PCI address, as the host sees it.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorCode::NOT_SUPPORTED`] when the device has no network representors (a host's device has none),
+    /// [`ErrorCode::NOT_FOUND`] with the representors that exist.
+    pub fn open_representor(&self, pci_address: &str) -> Result<Representor> {
+        let wanted = c_string("doca_devinfo_rep_is_equal_pci_addr", pci_address)?;
+        let mut supported = 0;
+        // SAFETY: the device is open, and with it its information.
+        unsafe {
+            let info = sys::doca_dev_as_devinfo(self.as_ptr());
+            call!(doca_devinfo_rep_cap_is_filter_net_supported(
+                info,
+                &mut supported
+            ))?;
+        }
+        if supported == 0 {
+            return Err(Error::with_detail(
+                "doca_devinfo_rep_create_list",
+                ErrorCode::NOT_SUPPORTED,
+                "the device has no network representors; name a device of the DPU",
+            ));
+        }
+        let list = RepresentorList::new(self)?;
+        let info = list
+            .items()
+            .find(|&info| representor_matches(info, &wanted))
+            .ok_or_else(|| {
+                let there: Vec<String> = list.items().map(describe_representor).collect();
+                not_found("doca_dev_rep_open", "representor", pci_address, &there)
+            })?;
+        let mut rep = ptr::null_mut();
+        // SAFETY: `info` belongs to the list, which lives until the end of this function.
+        unsafe { call!(doca_dev_rep_open(info, &mut rep)) }?;
+        let rep = non_null("doca_dev_rep_open", rep)?;
+        Ok(Representor {
+            inner: Arc::new(RepresentorInner {
+                rep,
+                _device: self.clone(),
+            }),
+        })
+    }
+
+    pub(crate) fn as_ptr(&self) -> *mut sys::doca_dev {
+        self.inner.dev.as_ptr()
+    }
+}
+
+/// An open representor: what the DPU knows a function of the host by. Clones share it; the last one closes it.
+///
+/// ```no_run
+/// # fn main() -> doca::Result<()> {
+/// let representor = doca::Device::open("03:00.0")?.open_representor("3b:00.0")?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Representor {
+    inner: Arc<RepresentorInner>,
+}
+
+#[derive(Debug)]
+struct RepresentorInner {
+    rep: NonNull<sys::doca_dev_rep>,
+    _device: Device,
+}
+
+// SAFETY: as for `DeviceInner`.
+unsafe impl Send for RepresentorInner {}
+// SAFETY: as for `DeviceInner`.
+unsafe impl Sync for RepresentorInner {}
+
+impl Drop for RepresentorInner {
+    fn drop(&mut self) {
+        // SAFETY: open since `open_representor`; the servers made with it hold clones, so none is left.
+        if let Err(error) = unsafe { call!(doca_dev_rep_close(self.rep.as_ptr())) } {
+            tracing::warn!(%error, "a representor stays open");
+        }
+    }
+}
+
+impl Representor {
+    pub(crate) fn as_ptr(&self) -> *mut sys::doca_dev_rep {
+        self.inner.rep.as_ptr()
+    }
+}
+
+/// The devices of this machine, released on drop.
+struct DeviceList {
+    list: *mut *mut sys::doca_devinfo,
+    len: u32,
+}
+
+impl DeviceList {
+    fn new() -> Result<Self> {
+        let (mut list, mut len) = (ptr::null_mut(), 0);
+        // SAFETY: both results have a valid place.
+        unsafe { call!(doca_devinfo_create_list(&mut list, &mut len)) }?;
+        Ok(Self { list, len })
+    }
+
+    fn items(&self) -> impl Iterator<Item = *mut sys::doca_devinfo> {
+        // SAFETY: the list has `len` elements and lives as long as `self`.
+        (0..self.len as usize).map(|index| unsafe { *self.list.add(index) })
+    }
+}
+
+impl Drop for DeviceList {
+    fn drop(&mut self) {
+        // SAFETY: created by `new`, released once; no element is used after it.
+        let _ = unsafe { sys::doca_devinfo_destroy_list(self.list) };
+    }
+}
+
+/// The network representors of a device, released on drop.
+struct RepresentorList {
+    list: *mut *mut sys::doca_devinfo_rep,
+    len: u32,
+}
+
+impl RepresentorList {
+    fn new(device: &Device) -> Result<Self> {
+        let (mut list, mut len) = (ptr::null_mut(), 0);
+        // The parameter is an int in C.
+        let filter = sys::DOCA_DEVINFO_REP_FILTER_NET as sys::c_int;
+        // SAFETY: the device is open, and both results have a valid place.
+        unsafe {
+            call!(doca_devinfo_rep_create_list(
+                device.as_ptr(),
+                filter,
+                &mut list,
+                &mut len
+            ))
+        }?;
+        Ok(Self { list, len })
+    }
+
+    fn items(&self) -> impl Iterator<Item = *mut sys::doca_devinfo_rep> {
+        // SAFETY: the list has `len` elements and lives as long as `self`.
+        (0..self.len as usize).map(|index| unsafe { *self.list.add(index) })
+    }
+}
+
+impl Drop for RepresentorList {
+    fn drop(&mut self) {
+        // SAFETY: created by `new`, released once; no element is used after it.
+        let _ = unsafe { sys::doca_devinfo_rep_destroy_list(self.list) };
+    }
+}
+
+fn device_matches(info: *mut sys::doca_devinfo, wanted: &CStr) -> bool {
+    let mut equal = 0;
+    // An identifier that is no PCI address is an error here, and may still be a name.
+    // SAFETY: `info` is an element of a live list, the string is terminated.
+    let code = unsafe { sys::doca_devinfo_is_equal_pci_addr(info, wanted.as_ptr(), &mut equal) };
+    if code == sys::DOCA_SUCCESS && equal != 0 {
+        return true;
+    }
+    [ibdev_name(info), iface_name(info)]
+        .into_iter()
+        .flatten()
+        .any(|name| name.as_bytes() == wanted.to_bytes())
+}
+
+fn representor_matches(info: *mut sys::doca_devinfo_rep, wanted: &CStr) -> bool {
+    let mut equal = 0;
+    // SAFETY: `info` is an element of a live list, the string is terminated.
+    let code =
+        unsafe { sys::doca_devinfo_rep_is_equal_pci_addr(info, wanted.as_ptr(), &mut equal) };
+    code == sys::DOCA_SUCCESS && equal != 0
+}
+
+fn ibdev_name(info: *mut sys::doca_devinfo) -> Option<String> {
+    read_text::<{ sys::DOCA_DEVINFO_IBDEV_NAME_SIZE }>(|text, size| {
+        // SAFETY: `info` is an element of a live list, `text` has room for `size` bytes.
+        unsafe { sys::doca_devinfo_get_ibdev_name(info, text, size) }
+    })
+}
+
+fn iface_name(info: *mut sys::doca_devinfo) -> Option<String> {
+    read_text::<{ sys::DOCA_DEVINFO_IFACE_NAME_SIZE }>(|text, size| {
+        // SAFETY: `info` is an element of a live list, `text` has room for `size` bytes.
+        unsafe { sys::doca_devinfo_get_iface_name(info, text, size) }
+    })
+}
+
+fn describe_device(info: *mut sys::doca_devinfo) -> String {
+    let address = read_text::<{ sys::DOCA_DEVINFO_PCI_ADDR_SIZE }>(|text, _| {
+        // SAFETY: `info` is an element of a live list, `text` has the room that the function asks for.
+        unsafe { sys::doca_devinfo_get_pci_addr_str(info, text) }
+    });
+    let names = [address, ibdev_name(info), iface_name(info)];
+    names.into_iter().flatten().collect::<Vec<_>>().join(" = ")
+}
+
+fn describe_representor(info: *mut sys::doca_devinfo_rep) -> String {
+    read_text::<{ sys::DOCA_DEVINFO_REP_PCI_ADDR_SIZE }>(|text, _| {
+        // SAFETY: `info` is an element of a live list, `text` has the room that the function asks for.
+        unsafe { sys::doca_devinfo_rep_get_pci_addr_str(info, text) }
+    })
+    .unwrap_or_default()
+}
+
+/// The text that `fill` writes into a buffer of `N` bytes; `None` when it fails or writes nothing.
+fn read_text<const N: usize>(
+    fill: impl FnOnce(*mut c_char, u32) -> sys::doca_error_t,
+) -> Option<String> {
+    let mut bytes = [0u8; N];
+    let size = u32::try_from(N).ok()?;
+    if fill(bytes.as_mut_ptr().cast(), size) != sys::DOCA_SUCCESS {
+        return None;
+    }
+    let text = CStr::from_bytes_until_nul(&bytes)
+        .ok()?
+        .to_string_lossy()
+        .into_owned();
+    (!text.is_empty()).then_some(text)
+}
+
+fn not_found(operation: &'static str, kind: &str, wanted: &str, there: &[String]) -> Error {
+    let detail = match there {
+        [] => format!("no {kind} {wanted:?}; there is no {kind} at all"),
+        _ => format!("no {kind} {wanted:?}; there are: {}", there.join(", ")),
+    };
+    Error::with_detail(operation, ErrorCode::NOT_FOUND, detail)
+}
+
+pub(crate) fn c_string(operation: &'static str, text: &str) -> Result<CString> {
+    CString::new(text).map_err(|_| {
+        Error::with_detail(
+            operation,
+            ErrorCode::INVALID_VALUE,
+            format!("{text:?} contains a zero character"),
+        )
+    })
+}
+
+/// An object that a successful C function returned.
+pub(crate) fn non_null<T>(operation: &'static str, pointer: *mut T) -> Result<NonNull<T>> {
+    NonNull::new(pointer).ok_or_else(|| {
+        Error::with_detail(
+            operation,
+            ErrorCode::UNEXPECTED,
+            "success was reported without an object",
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_ends_at_the_first_zero_and_an_unterminated_one_is_refused() {
+        let fill = |source: &'static [u8]| {
+            move |text: *mut c_char, size: u32| {
+                assert!(source.len() <= size as usize);
+                // SAFETY: the buffer has `size` bytes, checked above.
+                unsafe { ptr::copy_nonoverlapping(source.as_ptr().cast(), text, source.len()) };
+                sys::DOCA_SUCCESS
+            }
+        };
+        assert_eq!(read_text::<8>(fill(b"ab\0cd")), Some("ab".to_owned()));
+        assert_eq!(read_text::<4>(fill(b"abcd")), None);
+        assert_eq!(read_text::<4>(fill(b"")), None);
+        assert_eq!(read_text::<4>(|_, _| sys::DOCA_ERROR_NOT_FOUND), None);
+    }
+
+    #[test]
+    fn what_is_missing_and_what_is_there_are_named() {
+        let error = not_found(
+            "doca_dev_open",
+            "device",
+            "mlx5_9",
+            &["0000:03:00.0 = mlx5_0".to_owned()],
+        );
+        assert!(
+            error
+                .to_string()
+                .contains("no device \"mlx5_9\"; there are: 0000:03:00.0 = mlx5_0"),
+            "{error}"
+        );
+        assert!(c_string("f", "a\0b").is_err());
+    }
+}

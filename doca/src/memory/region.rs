@@ -1,0 +1,205 @@
+use std::ffi::c_void;
+use std::ptr::{self, NonNull};
+use std::sync::Arc;
+
+use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
+
+use crate::{Error, ErrorCode, Result};
+
+/// Memory for devices and peers: page-aligned, zeroed, at a fixed address until it is dropped.
+///
+/// Devices and other processes may read and write it at any time once it is registered ([`Mmap::register`](crate::Mmap::register)), so
+/// there are no references to its bytes: they are copied in and out, and what a copy sees of a simultaneous write is
+/// any mixture of old and new bytes.
+///
+/// ```
+/// use doca::MemoryRegion;
+///
+/// let region = MemoryRegion::new(8192)?;
+/// region.write(4096, b"hello")?;
+/// let mut bytes = [0; 6];
+/// region.read(4096, &mut bytes)?;
+/// assert_eq!(&bytes, b"hello\0");
+/// assert!(region.write(8190, b"too long").is_err());
+/// # doca::Result::Ok(())
+/// ```
+#[derive(Debug)]
+pub struct MemoryRegion {
+    start: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: the region is plain memory that is only accessed by copies through raw pointers; no thread holds a reference
+// to it, and it is unmapped by the last owner.
+unsafe impl Send for MemoryRegion {}
+// SAFETY: see above. Two threads that copy into overlapping ranges at once get a mixture of their bytes, as they would
+// when the other writer is a device: that is what the type is for, and no value with an invalid bit pattern can come of bytes.
+unsafe impl Sync for MemoryRegion {}
+
+impl MemoryRegion {
+    /// Allocates `len` bytes of zeroed memory.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorCode::INVALID_VALUE`] for a length of 0, [`ErrorCode::NO_MEMORY`] when the system has no room.
+    pub fn new(len: usize) -> Result<Arc<Self>> {
+        if len == 0 {
+            return Err(Error::with_detail(
+                "mmap",
+                ErrorCode::INVALID_VALUE,
+                "a memory region has at least one byte",
+            ));
+        }
+        // SAFETY: a new anonymous mapping, wherever the kernel finds room, touches nothing that exists.
+        let start = unsafe {
+            mmap_anonymous(
+                ptr::null_mut(),
+                len,
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::PRIVATE,
+            )
+        }
+        .map_err(|error| {
+            Error::with_detail(
+                "mmap",
+                ErrorCode::NO_MEMORY,
+                format!("{len} bytes: {error}"),
+            )
+        })?;
+        let start =
+            NonNull::new(start.cast()).ok_or_else(|| Error::new("mmap", ErrorCode::NO_MEMORY))?;
+        Ok(Arc::new(Self { start, len }))
+    }
+
+    /// Length in bytes.
+    #[expect(clippy::len_without_is_empty, reason = "a region is never empty")]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// First address. Reading and writing through it is up to the caller, and so is leaving room for other writers.
+    pub fn as_ptr(&self) -> *mut u8 {
+        self.start.as_ptr()
+    }
+
+    /// Copies bytes at `offset` into `into`.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorCode::INVALID_VALUE`] when the range is not inside the region; nothing is copied.
+    pub fn read(&self, offset: usize, into: &mut [u8]) -> Result<()> {
+        let from = self.range(offset, into.len())?;
+        // SAFETY: `range` checked that the bytes lie inside the mapping; `into` is exclusively ours and elsewhere, as
+        // nobody has a reference into the mapping.
+        unsafe { ptr::copy_nonoverlapping(from, into.as_mut_ptr(), into.len()) };
+        Ok(())
+    }
+
+    /// Copies `bytes` to `offset`.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorCode::INVALID_VALUE`] when the range is not inside the region; nothing is copied.
+    pub fn write(&self, offset: usize, bytes: &[u8]) -> Result<()> {
+        let to = self.range(offset, bytes.len())?;
+        // SAFETY: as in `read`, with the roles exchanged.
+        unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) };
+        Ok(())
+    }
+
+    /// Sets `len` bytes at `offset` to `value`.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorCode::INVALID_VALUE`] when the range is not inside the region; nothing is written.
+    pub fn fill(&self, offset: usize, len: usize, value: u8) -> Result<()> {
+        let to = self.range(offset, len)?;
+        // SAFETY: `range` checked that the bytes lie inside the mapping.
+        unsafe { ptr::write_bytes(to, value, len) };
+        Ok(())
+    }
+
+    /// Copies `len` bytes from `source_offset` of `source` to `offset` of this region. The ranges may overlap.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorCode::INVALID_VALUE`] when a range is not inside its region; nothing is copied.
+    pub fn copy_from(
+        &self,
+        offset: usize,
+        source: &Self,
+        source_offset: usize,
+        len: usize,
+    ) -> Result<()> {
+        let from = source.range(source_offset, len)?;
+        let to = self.range(offset, len)?;
+        // SAFETY: both ranges were checked; `copy` allows them to overlap.
+        unsafe { ptr::copy(from, to, len) };
+        Ok(())
+    }
+
+    fn range(&self, offset: usize, len: usize) -> Result<*mut u8> {
+        match offset.checked_add(len) {
+            // SAFETY: `offset` is at most the length of the mapping.
+            Some(end) if end <= self.len => Ok(unsafe { self.start.as_ptr().add(offset) }),
+            _ => Err(Error::with_detail(
+                "MemoryRegion",
+                ErrorCode::INVALID_VALUE,
+                format!(
+                    "{len} bytes at offset {offset} are not inside a region of {} bytes",
+                    self.len
+                ),
+            )),
+        }
+    }
+}
+
+impl Drop for MemoryRegion {
+    fn drop(&mut self) {
+        // SAFETY: the mapping was made by `new` with this length; the owners that could use it are gone.
+        if let Err(error) = unsafe { munmap(self.start.as_ptr().cast::<c_void>(), self.len) } {
+            tracing::warn!(%error, len = self.len, "a memory region stays mapped");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_region_is_zeroed_and_page_aligned() {
+        let region = MemoryRegion::new(5000).unwrap();
+        assert_eq!(region.as_ptr() as usize % 4096, 0);
+        let mut bytes = vec![1; 5000];
+        region.read(0, &mut bytes).unwrap();
+        assert!(bytes.iter().all(|&byte| byte == 0));
+    }
+
+    #[test]
+    fn every_access_outside_is_refused() {
+        let region = MemoryRegion::new(16).unwrap();
+        assert!(region.read(16, &mut []).is_ok());
+        assert!(region.read(17, &mut []).is_err());
+        assert!(region.read(8, &mut [0; 9]).is_err());
+        assert!(region.write(usize::MAX, &[1]).is_err());
+        assert!(region.fill(1, usize::MAX, 0).is_err());
+        assert!(region.copy_from(9, &region, 0, 8).is_err());
+        assert!(region.copy_from(0, &region, 9, 8).is_err());
+        assert_eq!(
+            MemoryRegion::new(0).unwrap_err().code,
+            ErrorCode::INVALID_VALUE
+        );
+    }
+
+    #[test]
+    fn fill_and_overlapping_copy() {
+        let region = MemoryRegion::new(8).unwrap();
+        region.fill(0, 4, 7).unwrap();
+        region.write(0, &[1, 2]).unwrap();
+        region.copy_from(1, &region, 0, 4).unwrap();
+        let mut bytes = [0; 8];
+        region.read(0, &mut bytes).unwrap();
+        assert_eq!(bytes, [1, 1, 2, 7, 7, 0, 0, 0]);
+    }
+}

@@ -1,0 +1,28 @@
+use crate::{ComchEvent, ContextId, CtxState, ErrorCode};
+
+/// What [`Pe::poll`](crate::Pe::poll) found.
+#[derive(Debug)]
+pub enum Event {
+    /// A task is done; it can be submitted again.
+    Task(Completion),
+    /// A context changed its state. Events of contexts that were stopped since are still delivered.
+    State {
+        /// The context, to compare with its handle's `id()`.
+        context: ContextId,
+        /// State before.
+        previous: CtxState,
+        /// State after.
+        next: CtxState,
+    },
+    /// Something happened on a Comch control path.
+    Comch(ComchEvent),
+}
+
+/// The end of a task.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Completion {
+    /// The token that the task was made with.
+    pub token: u64,
+    /// How it went. When the context was stopped meanwhile, the code that DOCA flushes tasks with.
+    pub result: Result<(), ErrorCode>,
+}

@@ -1,0 +1,164 @@
+//! Progress engines: what turns callbacks into values.
+
+mod event;
+mod queue;
+
+use std::cell::Cell;
+use std::ptr::{self, NonNull};
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use doca_sys as sys;
+
+pub use event::{Completion, Event};
+pub(crate) use queue::{Entry, EventQueue};
+
+use crate::Result;
+use crate::device::non_null;
+use crate::error::call;
+
+/// A progress engine of one thread: contexts are started on it, and [`poll`](Self::poll) tells what happened.
+///
+/// ```no_run
+/// # fn work(pe: &doca::Pe, running: impl Fn() -> bool) -> doca::Result<()> {
+/// use doca::Event;
+///
+/// while running() {
+///     match pe.poll() {
+///         Some(Event::Task(completion)) => match completion.result {
+///             Ok(()) => println!("transaction {} is done", completion.token),
+///             Err(code) => println!("transaction {} failed: {code}", completion.token),
+///         },
+///         Some(event) => println!("{event:?}"),
+///         None => {}
+///     }
+/// }
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct Pe {
+    inner: Rc<PeInner>,
+}
+
+/// How often [`Pe::poll`] found work.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct PeStats {
+    /// Calls of `doca_pe_progress` that did something.
+    pub hits: u64,
+    /// Calls of `doca_pe_progress` that found nothing to do.
+    pub misses: u64,
+}
+
+/// What contexts share of a progress engine.
+#[derive(Debug)]
+pub(crate) struct PeInner {
+    pe: NonNull<sys::doca_pe>,
+    queue: Rc<EventQueue>,
+    hits: Cell<u64>,
+    misses: Cell<u64>,
+}
+
+impl Pe {
+    /// Makes a progress engine.
+    ///
+    /// # Errors
+    ///
+    /// Whatever `doca_pe_create` returns.
+    pub fn new() -> Result<Self> {
+        let mut pe = ptr::null_mut();
+        // SAFETY: the result has a place.
+        unsafe { call!(doca_pe_create(&mut pe)) }?;
+        let pe = non_null("doca_pe_create", pe)?;
+        let inner = PeInner {
+            pe,
+            queue: Rc::default(),
+            hits: Cell::new(0),
+            misses: Cell::new(0),
+        };
+        Ok(Self {
+            inner: Rc::new(inner),
+        })
+    }
+
+    /// The next event; makes progress only when none is waiting. `None`: nothing happened.
+    ///
+    /// It may wait a little when there is nothing to do, so it can be called in a loop without burning a core that the peer needs.
+    /// It does not allocate, except for [`Event::Comch`].
+    pub fn poll(&self) -> Option<Event> {
+        if self.inner.queue.is_empty() {
+            self.inner.progress();
+        }
+        self.inner.queue.pop()
+    }
+
+    /// Makes progress until `done` or for at most `timeout`, and returns whether it was done. Events stay for [`poll`](Self::poll).
+    ///
+    /// ```no_run
+    /// # fn example(pe: &doca::Pe, consumer: &doca::Consumer) {
+    /// use std::time::Duration;
+    ///
+    /// let running = pe.progress_until(Duration::from_secs(5), || consumer.state() == doca::CtxState::Running);
+    /// assert!(running, "the consumer did not start within 5 s");
+    /// # }
+    /// ```
+    pub fn progress_until(&self, timeout: Duration, done: impl FnMut() -> bool) -> bool {
+        self.inner.progress_until(timeout, done)
+    }
+
+    /// How often progress found work so far.
+    pub fn stats(&self) -> PeStats {
+        PeStats {
+            hits: self.inner.hits.get(),
+            misses: self.inner.misses.get(),
+        }
+    }
+
+    pub(crate) fn inner(&self) -> &Rc<PeInner> {
+        &self.inner
+    }
+}
+
+impl PeInner {
+    pub(crate) fn as_ptr(&self) -> *mut sys::doca_pe {
+        self.pe.as_ptr()
+    }
+
+    pub(crate) fn queue(&self) -> &Rc<EventQueue> {
+        &self.queue
+    }
+
+    /// One `doca_pe_progress`. Callbacks only queue, so nothing of the user's runs in here.
+    pub(crate) fn progress(&self) {
+        // SAFETY: the engine is live and belongs to this thread, as the type is not `Send`; no borrow is held.
+        let worked = unsafe { sys::doca_pe_progress(self.as_ptr()) };
+        let counter = if worked == 0 {
+            &self.misses
+        } else {
+            &self.hits
+        };
+        counter.set(counter.get().wrapping_add(1));
+    }
+
+    pub(crate) fn progress_until(&self, timeout: Duration, mut done: impl FnMut() -> bool) -> bool {
+        let start = Instant::now();
+        while !done() {
+            if start.elapsed() >= timeout {
+                return false;
+            }
+            self.progress();
+        }
+        true
+    }
+}
+
+impl Drop for PeInner {
+    fn drop(&mut self) {
+        // Waiting completions hold task cells, and these the queue: a circle that would never be freed.
+        self.queue.clear();
+        // SAFETY: every context of the engine holds a clone of the `Rc` until it is destroyed, so none is left.
+        if let Err(error) = unsafe { call!(doca_pe_destroy(self.as_ptr())) } {
+            tracing::warn!(%error, "a progress engine stays");
+        }
+    }
+}
