@@ -1,0 +1,316 @@
+//! Drives the session over the real channel and the workers, and says how it went.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use doca::{Device, ErrorCode};
+use role_common::Failure;
+use role_common::application::Environment;
+use role_common::control::{ChannelEvent, ComchClientChannel, ControlChannel as _, Waiter};
+use role_common::flags::OutputFormat;
+use wire::control::StorageDetails;
+
+use crate::cli::Flags;
+use crate::crew::{self, Crew};
+use crate::data_path::Contexts;
+use crate::progress::Progress;
+use crate::session::{Action, Input, Session, SessionConfig};
+use crate::statistics::{FailureReport, Report};
+use crate::storage::{self, Storage};
+
+/// Time between two looks at contexts that are about to run.
+const CREATION_POLL: Duration = Duration::from_millis(1);
+
+/// How much longer than an I/O the data path may take to come to rest.
+const HALT_MARGIN: Duration = Duration::from_secs(1);
+
+/// Runs the test that the flags describe.
+///
+/// # Errors
+/// The test failed, or did not come about. What a run measured or found is printed before that.
+pub fn run(flags: Flags, environment: Environment) -> Result<(), Failure> {
+    flags.check()?;
+    let seed = match flags.seed {
+        Some(seed) => seed,
+        None => getrandom::u64().map_err(|error| {
+            Failure::new(
+                ErrorCode::OPERATING_SYSTEM,
+                format!("no random seed: {error}; give --seed"),
+            )
+        })?,
+    };
+    let plain = storage::load_content(&flags)?;
+    let reported_seed = storage::reported_seed(&flags, plain.as_ref(), seed);
+    if let Some(seed) = reported_seed {
+        tracing::info!("the validation pattern has seed {seed}");
+    }
+    let mut app = App::new(flags, environment, plain, seed)?;
+    app.drive();
+    app.conclude(reported_seed)
+}
+
+struct App {
+    // Dropped in this order: workers before the memory and the connection that they use.
+    crew: Crew,
+    storage: Option<Storage>,
+    channel: ComchClientChannel,
+    channel_open: bool,
+    device: Device,
+    session: Session,
+    waiter: Waiter,
+    progress: Option<Progress>,
+    plain: Option<Arc<[u8]>>,
+    seed: u64,
+    interrupted: bool,
+    flags: Flags,
+    environment: Environment,
+}
+
+impl App {
+    fn new(
+        flags: Flags,
+        environment: Environment,
+        plain: Option<Arc<[u8]>>,
+        seed: u64,
+    ) -> Result<Self, Failure> {
+        let device = Device::open(&flags.device).map_err(|error| {
+            Failure::from(error).context(format_args!("--device {}", flags.device))
+        })?;
+        let channel = ComchClientChannel::connect(
+            &device,
+            &flags.command_channel_name,
+            flags.control_timeout,
+        )?;
+        let config = SessionConfig {
+            workers: flags.cpu.len() as u32,
+            control_timeout: flags.control_timeout,
+            halt_timeout: flags.io_timeout + HALT_MARGIN,
+        };
+        Ok(Self {
+            crew: Crew::new(
+                flags.cpu.clone(),
+                environment.shutdown.waker().clone(),
+                flags.control_timeout,
+            ),
+            storage: None,
+            channel,
+            channel_open: true,
+            device,
+            session: Session::new(config, Instant::now()),
+            waiter: Waiter::new(environment.shutdown.clone()),
+            progress: None,
+            plain,
+            seed,
+            interrupted: false,
+            flags,
+            environment,
+        })
+    }
+
+    /// Drives the session to its end.
+    fn drive(&mut self) {
+        loop {
+            while let Some(action) = self.session.poll_action() {
+                if action == Action::Finish {
+                    self.progress = None;
+                    return;
+                }
+                if let Err(failure) = self.perform(action) {
+                    self.input(Input::Failed(failure));
+                }
+            }
+            if self.collect() {
+                self.waiter.active();
+            } else {
+                self.wait();
+            }
+            let now = Instant::now();
+            self.session.handle_timeout(now);
+            if let Some(progress) = &mut self.progress {
+                progress.refresh(now);
+            }
+        }
+    }
+
+    fn input(&mut self, input: Input) {
+        self.session.handle(Instant::now(), input);
+    }
+
+    fn perform(&mut self, action: Action) -> Result<(), Failure> {
+        match action {
+            Action::Send(message) => {
+                tracing::info!("{}", message.payload.message_type());
+                self.channel.send(&message)?;
+            }
+            Action::OpenStorage(details) => self.open(&details)?,
+            Action::CreateWorkers => self.create_workers()?,
+            Action::PrepareWorkers(consumers) => {
+                self.crew.prepare(&consumers)?;
+                self.input(Input::WorkersPrepared);
+            }
+            Action::StartDataPath => {
+                let total =
+                    u64::from(self.flags.run_limit_operation_count) * self.flags.cpu.len() as u64;
+                self.progress = Some(Progress::new(
+                    self.flags.progress,
+                    total,
+                    self.crew.counters(),
+                ));
+                self.crew.start()?;
+            }
+            Action::HaltDataPath { drain } => self.crew.halt(drain),
+            Action::DestroyWorkers => {
+                self.progress = None;
+                self.crew.destroy();
+                self.input(Input::WorkersDestroyed);
+            }
+            Action::Finish => {}
+        }
+        Ok(())
+    }
+
+    fn open(&mut self, details: &StorageDetails) -> Result<(), Failure> {
+        tracing::info!(
+            "the storage has {} bytes in blocks of {} bytes",
+            details.total_size,
+            details.block_size
+        );
+        let storage = Storage::open(
+            &self.device,
+            details,
+            &self.flags,
+            self.plain.take(),
+            self.seed,
+        )?;
+        let init = storage.init(&self.device)?;
+        self.storage = Some(storage);
+        self.input(Input::Opened(init));
+        Ok(())
+    }
+
+    fn create_workers(&mut self) -> Result<(), Failure> {
+        let (Some(storage), Some(connection)) = (&self.storage, self.channel.connection()) else {
+            return Err(Failure::new(
+                ErrorCode::BAD_STATE,
+                "workers without a storage or a connection",
+            ));
+        };
+        let contexts = Contexts {
+            device: self.device.clone(),
+            connection,
+        };
+        self.crew.create(contexts, storage.tasks(&self.flags))
+    }
+
+    /// Hands what has happened to the session; whether anything has.
+    fn collect(&mut self) -> bool {
+        let mut happened = false;
+        if self.environment.shutdown.is_requested() && !self.interrupted {
+            self.interrupted = true;
+            happened = true;
+            tracing::warn!("interrupted: stopping the storage");
+            self.input(Input::Interrupted);
+        }
+        while let Some(input) = self.channel_input() {
+            happened = true;
+            self.input(input);
+        }
+        match self.crew.poll() {
+            Ok(None) => {}
+            Ok(Some(event)) => {
+                happened = true;
+                self.input(match event {
+                    crew::Event::Ready => Input::WorkersReady,
+                    crew::Event::Finished => Input::WorkersFinished,
+                });
+            }
+            Err(failure) => {
+                happened = true;
+                self.input(Input::Failed(failure));
+            }
+        }
+        happened
+    }
+
+    fn channel_input(&mut self) -> Option<Input> {
+        if !self.channel_open {
+            return None;
+        }
+        match self.channel.poll() {
+            Ok(event) => Some(match event? {
+                ChannelEvent::Connected => Input::Connected,
+                ChannelEvent::Message(message) => Input::Message(message),
+                ChannelEvent::ConsumerAdded(id) => Input::ConsumerAdded(id),
+                ChannelEvent::ConsumerExpired(id) => Input::ConsumerExpired(id),
+                ChannelEvent::Closed => {
+                    self.channel_open = false;
+                    Input::Disconnected
+                }
+            }),
+            Err(failure) => {
+                // Of no further use, which is more than a failure.
+                self.channel_open = false;
+                self.input(Input::Failed(failure));
+                Some(Input::Disconnected)
+            }
+        }
+    }
+
+    fn wait(&mut self) {
+        let now = Instant::now();
+        let creation = self.crew.is_polled().then_some(now + CREATION_POLL);
+        let progress = self
+            .progress
+            .as_ref()
+            .and_then(|progress| progress.deadline(now));
+        let deadline = [self.session.deadline(), creation, progress]
+            .into_iter()
+            .flatten()
+            .min();
+        self.waiter.wait(&[&self.channel], deadline);
+    }
+
+    /// Prints how it went.
+    fn conclude(self, seed: Option<u64>) -> Result<(), Failure> {
+        let strategy = self.flags.execution_strategy;
+        let console = self.environment.console;
+        let session = self.session.result();
+        let measured = self
+            .crew
+            .measurements()
+            .map(|(start, workers)| Report::new(strategy, seed, start, workers));
+        let verdict = self
+            .crew
+            .failure()
+            .filter(|failure| failure.is_verdict() || session.is_ok());
+        let Some(failure) = verdict else {
+            return match (session, measured) {
+                (Ok(()), Some(report)) => {
+                    console.report(&report);
+                    Ok(())
+                }
+                (Ok(()), None) => Err(Failure::unexpected("the run ended without a result")),
+                (Err(error), measured) => {
+                    // What was measured before the session went wrong is not thrown away.
+                    match (console.format(), measured) {
+                        (OutputFormat::Text, Some(report)) => console.report(&report),
+                        (OutputFormat::Text, None) => {}
+                        (OutputFormat::Json, _) => console.report(&FailureReport::new(
+                            strategy,
+                            seed,
+                            error.to_string(),
+                            None,
+                        )),
+                    }
+                    Err(error.into())
+                }
+            };
+        };
+        let report = FailureReport::new(strategy, seed, failure.to_string(), failure.mismatch());
+        eprint!("{report}");
+        if console.format() == OutputFormat::Json {
+            console.report(&report);
+        }
+        Err(failure.clone().into())
+    }
+}

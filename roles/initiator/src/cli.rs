@@ -1,0 +1,413 @@
+//! The flags: those of the reference under their names, and the initiator's own.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Parser, ValueEnum};
+use role_common::Failure;
+use role_common::flags::{self, GeneralFlags, OutputFlags, OutputFormat, RoleFlags};
+use serde::Serialize;
+
+/// Name of the program, of the reference's too.
+pub const NAME: &str = "doca_storage_initiator_comch";
+
+const EXAMPLE: &str = "Example:
+  doca_storage_initiator_comch -d 3b:00.0 --cpu 0 --execution-strategy read_throughput_test --run-limit-operation-count 1000000";
+
+/// Reads and writes blocks of a storage through its service, measures that, and validates what comes back.
+#[derive(Clone, Debug, Parser)]
+#[command(about = "Read, write, measure and validate a storage through its service", after_help = EXAMPLE)]
+pub struct Flags {
+    /// DOCA's general flags.
+    #[command(flatten)]
+    pub general: GeneralFlags,
+
+    /// Device identifier: PCI address, IB device name or interface name
+    #[arg(short = 'd', long, value_name = "DEVICE")]
+    pub device: String,
+
+    /// CPU core that a worker thread runs on; give it once for each worker
+    #[arg(long, value_name = "CPU", required = true, value_parser = flags::cpu)]
+    pub cpu: Vec<u32>,
+
+    /// File containing the plain data that is represented by the storage; a validity test compares with it, and
+    /// read_write_data_validity_test writes it instead of its own pattern
+    #[arg(long, value_name = "FILE")]
+    pub storage_plain_content: Option<PathBuf>,
+
+    /// Define what to run
+    #[arg(long, value_enum, value_name = "STRATEGY")]
+    pub execution_strategy: Strategy,
+
+    /// Run N operations (per thread) then stop
+    #[arg(long, value_name = "N", default_value = "1000000", value_parser = flags::nonzero_u32)]
+    pub run_limit_operation_count: u32,
+
+    /// Number of concurrent IO transactions (per thread) to use
+    #[arg(long, value_name = "N", default_value = "64", value_parser = transaction_count)]
+    pub transaction_count: u32,
+
+    /// Name of the channel used by the doca_comch_client
+    #[arg(long, value_name = "NAME", default_value = "doca_storage_comch")]
+    pub command_channel_name: String,
+
+    /// Time (in seconds) to wait while performing control operations
+    #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = flags::seconds)]
+    pub control_timeout: Duration,
+
+    /// Size in bytes of the local region; 0 for the size of the storage
+    #[arg(long, value_name = "BYTES", default_value = "0", value_parser = region_size)]
+    pub local_io_region_size: u64,
+
+    /// Use multiple blocks per IO request
+    #[arg(long, value_name = "N", default_value = "1", value_parser = blocks_per_io)]
+    pub blocks_per_io: u16,
+
+    /// Time (in seconds) to wait for the answer to one IO request
+    #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = flags::seconds)]
+    pub io_timeout: Duration,
+
+    /// Seed of the pattern that read_write_data_validity_test writes; random by default, so that a storage
+    /// which ignores writes is caught even when an earlier run left its pattern there
+    #[arg(long, value_name = "N")]
+    pub seed: Option<u64>,
+
+    /// Show a progress line on standard error: auto shows it on a terminal
+    #[arg(long, value_enum, value_name = "WHEN", default_value = "auto")]
+    pub progress: ProgressMode,
+
+    /// Format of what is printed at the end.
+    #[command(flatten)]
+    pub output: OutputFlags,
+}
+
+/// What to run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
+#[value(rename_all = "snake_case")]
+#[serde(rename_all = "snake_case")]
+pub enum Strategy {
+    /// Read, and look at the results only
+    ReadThroughputTest,
+    /// Write, and look at the results only
+    WriteThroughputTest,
+    /// Write each block, read it back, compare
+    ReadWriteDataValidityTest,
+    /// Read, and compare with the plain content
+    ReadOnlyDataValidityTest,
+}
+
+impl Strategy {
+    /// Whether a transaction writes (before it reads).
+    #[must_use]
+    pub const fn writes(self) -> bool {
+        matches!(
+            self,
+            Self::WriteThroughputTest | Self::ReadWriteDataValidityTest
+        )
+    }
+
+    /// Whether a transaction reads.
+    #[must_use]
+    pub const fn reads(self) -> bool {
+        !matches!(self, Self::WriteThroughputTest)
+    }
+
+    /// Whether what was read is compared with what is expected.
+    #[must_use]
+    pub const fn validates(self) -> bool {
+        matches!(
+            self,
+            Self::ReadWriteDataValidityTest | Self::ReadOnlyDataValidityTest
+        )
+    }
+}
+
+/// When to show the progress line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum ProgressMode {
+    /// When standard error is a terminal
+    Auto,
+    /// In any case
+    Always,
+    /// Not at all
+    Never,
+}
+
+impl Flags {
+    /// Checks what no flag says alone.
+    ///
+    /// # Errors
+    /// A flag that the chosen strategy needs is missing.
+    pub fn check(&self) -> Result<(), Failure> {
+        if self.execution_strategy == Strategy::ReadOnlyDataValidityTest
+            && self.storage_plain_content.is_none()
+        {
+            return Err(Failure::invalid(
+                "--execution-strategy read_only_data_validity_test needs --storage-plain-content FILE to compare with",
+            ));
+        }
+        Ok(())
+    }
+}
+
+impl RoleFlags for Flags {
+    fn general(&self) -> &GeneralFlags {
+        &self.general
+    }
+
+    fn output(&self) -> OutputFormat {
+        self.output.output
+    }
+}
+
+/// Each transaction takes two receive tasks and a send task, and twice as many at the service.
+const MAX_TRANSACTIONS: u32 = 1 << 16;
+
+fn transaction_count(text: &str) -> Result<u32, String> {
+    in_range(text, 1, u64::from(MAX_TRANSACTIONS)).map(|count| count as u32)
+}
+
+fn blocks_per_io(text: &str) -> Result<u16, String> {
+    in_range(text, 1, u64::from(u16::MAX)).map(|count| count as u16)
+}
+
+fn region_size(text: &str) -> Result<u64, String> {
+    in_range(text, 0, i64::MAX as u64)
+}
+
+fn in_range(text: &str, min: u64, max: u64) -> Result<u64, String> {
+    match text.parse() {
+        Ok(number) if (min..=max).contains(&number) => Ok(number),
+        _ => Err(format!("expected a number, {min} to {max}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::OsString;
+
+    use role_common::flags::FlagsError;
+
+    use super::*;
+
+    fn parse(args: &[&str]) -> Result<Flags, FlagsError> {
+        flags::read(
+            NAME,
+            std::iter::once(NAME)
+                .chain(args.iter().copied())
+                .map(OsString::from),
+        )
+    }
+
+    /// A CPU that this process may use, as the flag takes it.
+    fn cpu() -> String {
+        (0..4096)
+            .map(|index: u32| index.to_string())
+            .find(|index| flags::cpu(index).is_ok())
+            .expect("a CPU")
+    }
+
+    fn with(more: &[&str]) -> Result<Flags, FlagsError> {
+        let cpu = cpu();
+        let mut args = vec![
+            "-d",
+            "3b:00.0",
+            "--cpu",
+            &cpu,
+            "--execution-strategy",
+            "read_throughput_test",
+        ];
+        args.extend(more);
+        parse(&args)
+    }
+
+    fn usage_error(result: Result<Flags, FlagsError>) -> String {
+        match result {
+            Err(FlagsError::Usage(text)) => text,
+            other => panic!("expected a usage error, got {other:?}"),
+        }
+    }
+
+    #[test]
+    fn defaults_are_those_of_the_reference() {
+        let flags = with(&[]).expect("complete");
+        assert_eq!(flags.device, "3b:00.0");
+        assert_eq!(flags.execution_strategy, Strategy::ReadThroughputTest);
+        assert_eq!(flags.run_limit_operation_count, 1_000_000);
+        assert_eq!(flags.transaction_count, 64);
+        assert_eq!(flags.command_channel_name, "doca_storage_comch");
+        assert_eq!(flags.control_timeout, Duration::from_secs(5));
+        assert_eq!(flags.local_io_region_size, 0);
+        assert_eq!(flags.blocks_per_io, 1);
+        assert_eq!(flags.io_timeout, Duration::from_secs(5));
+        assert_eq!(
+            (flags.seed, flags.progress, flags.output()),
+            (None, ProgressMode::Auto, OutputFormat::Text)
+        );
+        assert!(flags.check().is_ok());
+    }
+
+    #[test]
+    fn every_flag_is_read() {
+        let cpu = cpu();
+        let flags = with(&[
+            "--cpu",
+            &cpu,
+            "--storage-plain-content",
+            "file",
+            "--run-limit-operation-count",
+            "7",
+            "--transaction-count",
+            "8",
+            "--command-channel-name",
+            "channel",
+            "--control-timeout",
+            "9",
+            "--local-io-region-size",
+            "8589934592",
+            "--blocks-per-io",
+            "4",
+            "--io-timeout",
+            "2",
+            "--seed",
+            "18446744073709551615",
+            "--progress",
+            "never",
+            "--output",
+            "json",
+        ])
+        .expect("all known");
+        assert_eq!(flags.cpu.len(), 2);
+        assert_eq!(flags.storage_plain_content, Some("file".into()));
+        assert_eq!(
+            (flags.run_limit_operation_count, flags.transaction_count),
+            (7, 8)
+        );
+        assert_eq!(flags.command_channel_name, "channel");
+        assert_eq!(
+            (flags.control_timeout.as_secs(), flags.io_timeout.as_secs()),
+            (9, 2)
+        );
+        assert_eq!(
+            (flags.local_io_region_size, flags.blocks_per_io),
+            (8 << 30, 4)
+        );
+        assert_eq!(
+            (flags.seed, flags.progress, flags.output()),
+            (Some(u64::MAX), ProgressMode::Never, OutputFormat::Json)
+        );
+    }
+
+    #[test]
+    fn the_four_strategies_have_the_names_of_the_reference() {
+        let strategies = [
+            (
+                "read_throughput_test",
+                Strategy::ReadThroughputTest,
+                (true, false, false),
+            ),
+            (
+                "write_throughput_test",
+                Strategy::WriteThroughputTest,
+                (false, true, false),
+            ),
+            (
+                "read_write_data_validity_test",
+                Strategy::ReadWriteDataValidityTest,
+                (true, true, true),
+            ),
+            (
+                "read_only_data_validity_test",
+                Strategy::ReadOnlyDataValidityTest,
+                (true, false, true),
+            ),
+        ];
+        for (name, strategy, does) in strategies {
+            let cpu = cpu();
+            let flags =
+                parse(&["-d", "x", "--cpu", &cpu, "--execution-strategy", name]).expect(name);
+            assert_eq!(flags.execution_strategy, strategy);
+            assert_eq!(
+                (strategy.reads(), strategy.writes(), strategy.validates()),
+                does,
+                "{name}"
+            );
+            assert_eq!(serde_json::to_value(strategy).expect("serializable"), name);
+        }
+    }
+
+    #[test]
+    fn wrong_values_name_their_flag_and_what_it_accepts() {
+        let wrong = [
+            ("--run-limit-operation-count", "0", "1 to 4294967295"),
+            ("--transaction-count", "0", "1 to 65536"),
+            ("--transaction-count", "65537", "1 to 65536"),
+            ("--blocks-per-io", "0", "1 to 65535"),
+            ("--blocks-per-io", "65536", "1 to 65535"),
+            ("--local-io-region-size", "-1", "0 to"),
+            ("--control-timeout", "0", "seconds"),
+            ("--io-timeout", "x", "seconds"),
+            ("--progress", "sometimes", "auto"),
+            ("--output", "xml", "json"),
+        ];
+        for (flag, value, accepts) in wrong {
+            let text = usage_error(with(&[flag, value]));
+            assert!(
+                text.contains(flag) && text.contains(accepts),
+                "{flag} {value}: {text}"
+            );
+        }
+        let cpu = cpu();
+        let text = usage_error(parse(&[
+            "-d",
+            "x",
+            "--cpu",
+            &cpu,
+            "--execution-strategy",
+            "read",
+        ]));
+        assert!(
+            text.contains("--execution-strategy") && text.contains("read_only_data_validity_test"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn mandatory_flags_are_named() {
+        for (missing, args) in [
+            (
+                "--device",
+                vec!["--cpu", "0", "--execution-strategy", "read_throughput_test"],
+            ),
+            (
+                "--cpu",
+                vec!["-d", "x", "--execution-strategy", "read_throughput_test"],
+            ),
+            ("--execution-strategy", vec!["-d", "x", "--cpu", "0"]),
+        ] {
+            let text = usage_error(parse(&args));
+            assert!(text.contains(missing), "{missing}: {text}");
+        }
+    }
+
+    #[test]
+    fn read_only_validation_needs_content() {
+        let cpu = cpu();
+        let args = [
+            "-d",
+            "x",
+            "--cpu",
+            &cpu,
+            "--execution-strategy",
+            "read_only_data_validity_test",
+        ];
+        let error = parse(&args)
+            .expect("syntactically complete")
+            .check()
+            .expect_err("no content");
+        assert!(error.message.contains("--storage-plain-content"), "{error}");
+        let mut args = args.to_vec();
+        args.extend(["--storage-plain-content", "file"]);
+        assert!(parse(&args).expect("complete").check().is_ok());
+    }
+}

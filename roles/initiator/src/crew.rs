@@ -1,0 +1,211 @@
+//! The workers of a session, seen from the main thread.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use role_common::Failure;
+use role_common::shutdown::Waker;
+use role_common::worker::Worker;
+
+use crate::data_path::{self, Command, Contexts, Task};
+use crate::progress::Counter;
+use crate::statistics::WorkerStatistics;
+
+/// What a look at the workers found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// The contexts of all workers run.
+    Ready,
+    /// The data paths of all workers have come to rest.
+    Finished,
+}
+
+/// All workers of a session.
+#[derive(Debug)]
+pub struct Crew {
+    /// One for each `--cpu`, until all workers are created.
+    cpus: Vec<u32>,
+    waker: Waker,
+    /// How long a worker may take for a command.
+    within: Duration,
+    workers: Vec<Worker<data_path::Worker>>,
+    counters: Vec<Arc<Counter>>,
+    creation: Option<Creation>,
+    started: Option<Instant>,
+    finished: bool,
+    statistics: Vec<WorkerStatistics>,
+    failure: Option<data_path::Failure>,
+}
+
+/// What the workers are still to be created from.
+#[derive(Debug)]
+struct Creation {
+    contexts: Contexts,
+    /// The last one is the next.
+    tasks: Vec<Task>,
+}
+
+impl Crew {
+    /// No workers yet; there will be one for each of `cpus`.
+    #[must_use]
+    pub fn new(cpus: Vec<u32>, waker: Waker, within: Duration) -> Self {
+        let counters = cpus.iter().map(|_| Arc::default()).collect();
+        Self {
+            cpus,
+            waker,
+            within,
+            workers: Vec::new(),
+            counters,
+            creation: None,
+            started: None,
+            finished: false,
+            statistics: Vec::new(),
+            failure: None,
+        }
+    }
+
+    /// What the workers publish of their progress.
+    #[must_use]
+    pub fn counters(&self) -> Vec<Arc<Counter>> {
+        self.counters.clone()
+    }
+
+    /// Begins to create the workers. [`Crew::poll`] goes on with it.
+    ///
+    /// # Errors
+    /// The first worker could not be created.
+    pub fn create(&mut self, contexts: Contexts, mut tasks: Vec<Task>) -> Result<(), Failure> {
+        tasks.reverse();
+        let mut creation = Creation { contexts, tasks };
+        self.create_next(&mut creation)?;
+        self.creation = Some(creation);
+        Ok(())
+    }
+
+    /// One after the other, each when the contexts of the one before run: the service takes our consumers in the order in which
+    /// they appear, the first for its first worker.
+    fn create_next(&mut self, creation: &mut Creation) -> Result<bool, Failure> {
+        let Some(task) = creation.tasks.pop() else {
+            return Ok(false);
+        };
+        let index = self.workers.len();
+        let (contexts, counter) = (creation.contexts.clone(), Arc::clone(&self.counters[index]));
+        let create = move || data_path::Worker::new(&contexts, task, counter);
+        self.workers.push(Worker::spawn(
+            index as u32,
+            self.cpus[index],
+            self.waker.clone(),
+            self.within,
+            create,
+        )?);
+        Ok(true)
+    }
+
+    /// Has the workers make their tasks, each for the consumer of the service with its index.
+    ///
+    /// # Errors
+    /// A worker could not.
+    pub fn prepare(&mut self, consumers: &[u32]) -> Result<(), Failure> {
+        for (worker, &consumer) in self.workers.iter_mut().zip(consumers) {
+            worker.execute(Command::Prepare { consumer }, self.within)?;
+        }
+        Ok(())
+    }
+
+    /// Starts all data paths.
+    ///
+    /// # Errors
+    /// A worker is gone. Those that were started before it run.
+    pub fn start(&mut self) -> Result<(), Failure> {
+        self.started = Some(Instant::now());
+        self.workers.iter_mut().try_for_each(Worker::start)
+    }
+
+    /// Makes all data paths come to rest; with what is in flight, or at once when nobody answers any more.
+    pub fn halt(&self, drain: bool) {
+        if !drain {
+            self.counters.iter().for_each(|counter| counter.abandon());
+        }
+        self.workers.iter().for_each(Worker::request_stop);
+    }
+
+    /// Ends all workers, with their contexts.
+    pub fn destroy(&mut self) {
+        self.creation = None;
+        self.workers.clear();
+    }
+
+    /// Whether [`Crew::poll`] has to be called again soon, because nobody wakes the main thread for what it looks at.
+    #[must_use]
+    pub const fn is_polled(&self) -> bool {
+        self.creation.is_some()
+    }
+
+    /// Looks after the workers.
+    ///
+    /// # Errors
+    /// A worker could not be created, or is gone. What it did is lost; the others go on.
+    pub fn poll(&mut self) -> Result<Option<Event>, Failure> {
+        if let Some(creation) = self.creation.take() {
+            return self.poll_creation(creation);
+        }
+        if self.started.is_none() || self.finished {
+            return Ok(None);
+        }
+        for index in 0..self.workers.len() {
+            if !self.workers[index].is_running() {
+                continue;
+            }
+            if let Some(outcome) = self.workers[index].poll()? {
+                self.finished_one(outcome);
+            }
+        }
+        if self.workers.iter().any(Worker::is_running) {
+            return Ok(None);
+        }
+        self.finished = true;
+        Ok(Some(Event::Finished))
+    }
+
+    fn poll_creation(&mut self, mut creation: Creation) -> Result<Option<Event>, Failure> {
+        let Some(newest) = self.workers.last_mut() else {
+            return Ok(None);
+        };
+        if newest.execute(Command::Ready, self.within)? && !self.create_next(&mut creation)? {
+            return Ok(Some(Event::Ready));
+        }
+        self.creation = Some(creation);
+        Ok(None)
+    }
+
+    fn finished_one(&mut self, outcome: data_path::Outcome) {
+        self.statistics.push(outcome.statistics);
+        let Some(failure) = outcome.failure else {
+            return;
+        };
+        // One worker's failure is the end for all; what they report then is its consequence.
+        self.halt(true);
+        match &self.failure {
+            Some(known) if known.is_verdict() || !failure.is_verdict() => {
+                tracing::debug!("a further failure: {failure}")
+            }
+            _ => self.failure = Some(failure),
+        }
+    }
+
+    /// Why the run failed, if it did.
+    #[must_use]
+    pub const fn failure(&self) -> Option<&data_path::Failure> {
+        self.failure.as_ref()
+    }
+
+    /// When the run began and what the workers measured, if all of them did all they had to.
+    #[must_use]
+    pub fn measurements(&self) -> Option<(Instant, &[WorkerStatistics])> {
+        let complete =
+            self.finished && self.failure.is_none() && self.statistics.len() == self.cpus.len();
+        self.started
+            .filter(|_| complete)
+            .map(|start| (start, self.statistics.as_slice()))
+    }
+}

@@ -1,0 +1,331 @@
+//! What the storage should hold, and the comparison of memory with it.
+
+use std::sync::Arc;
+
+use doca::MemoryRegion;
+
+use super::failure::Mismatch;
+use crate::pattern::{Pattern, Polarity};
+
+/// Bytes that are produced, copied and compared at a time: three pieces of this size stay in the first-level cache.
+const PIECE: usize = 4096;
+
+/// Where expected bytes come from.
+#[derive(Clone, Debug)]
+pub enum Content {
+    /// The validation pattern.
+    Pattern(Pattern),
+    /// The bytes of the whole storage.
+    Plain(Arc<[u8]>),
+}
+
+impl Content {
+    /// The bytes that block `block`, beginning at `storage_offset`, holds from its byte `offset` on; in `piece`, or as they are.
+    fn piece<'a>(&'a self, place: Place, offset: usize, piece: &'a mut [u8]) -> &'a [u8] {
+        match self {
+            Self::Pattern(pattern) => {
+                pattern.fill(place.pass, place.block, offset, Polarity::Plain, piece);
+                piece
+            }
+            Self::Plain(bytes) => {
+                let begin = place.storage_offset as usize + offset;
+                &bytes[begin..begin + piece.len()]
+            }
+        }
+    }
+
+    /// Fills `piece` with the complement of what [`Content::piece`] gives.
+    fn complement(&self, place: Place, offset: usize, piece: &mut [u8]) {
+        match self {
+            Self::Pattern(pattern) => {
+                pattern.fill(place.pass, place.block, offset, Polarity::Inverted, piece)
+            }
+            Self::Plain(bytes) => {
+                let begin = place.storage_offset as usize + offset;
+                let expected = &bytes[begin..begin + piece.len()];
+                for (out, byte) in piece.iter_mut().zip(expected) {
+                    *out = !byte;
+                }
+            }
+        }
+    }
+}
+
+/// A block of the storage.
+#[derive(Clone, Copy)]
+struct Place {
+    block: u64,
+    storage_offset: u64,
+    pass: u32,
+}
+
+/// One I/O's worth of blocks, in local memory and in the storage.
+#[derive(Clone, Copy, Debug)]
+pub struct Extent {
+    /// Offset in the local region, bytes.
+    pub local_offset: u64,
+    /// Offset in the storage, bytes: the beginning of a block.
+    pub storage_offset: u64,
+    /// Bytes: whole blocks.
+    pub size: u32,
+    /// How often this run has written these blocks, this time included; 0 where it only reads.
+    pub pass: u32,
+}
+
+/// Puts expected content into local memory, and compares local memory with it.
+///
+/// Local memory is shared with the storage, which may write at any time. So it is copied, a piece at a time, and the copy is looked at.
+#[derive(Debug)]
+pub struct Validator {
+    content: Content,
+    region: Arc<MemoryRegion>,
+    block_size: u32,
+    expected: Box<[u8; PIECE]>,
+    actual: Box<[u8; PIECE]>,
+}
+
+impl Validator {
+    /// A validator of `content` in blocks of `block_size` bytes, at work in `region`.
+    #[must_use]
+    pub fn new(content: Content, region: Arc<MemoryRegion>, block_size: u32) -> Self {
+        Self {
+            content,
+            region,
+            block_size,
+            expected: Box::new([0; PIECE]),
+            actual: Box::new([0; PIECE]),
+        }
+    }
+
+    /// Whether passes are told apart, and so have to be counted.
+    #[must_use]
+    pub const fn counts_passes(&self) -> bool {
+        matches!(self.content, Content::Pattern(_))
+    }
+
+    /// Fills the local memory of `extent` with what is to be written.
+    ///
+    /// # Errors
+    /// The extent is not inside of the region.
+    pub fn fill(&mut self, extent: Extent) -> Result<(), doca::Error> {
+        for (place, offset, length) in pieces(extent, self.block_size) {
+            let bytes = self
+                .content
+                .piece(place, offset, &mut self.expected[..length]);
+            self.region.write(local(extent, place, offset), bytes)?;
+        }
+        Ok(())
+    }
+
+    /// Fills the local memory of `extent` with bytes of which none is the expected one: what a read leaves out is seen.
+    ///
+    /// # Errors
+    /// The extent is not inside of the region.
+    pub fn poison(&mut self, extent: Extent) -> Result<(), doca::Error> {
+        for (place, offset, length) in pieces(extent, self.block_size) {
+            let piece = &mut self.actual[..length];
+            self.content.complement(place, offset, piece);
+            self.region.write(local(extent, place, offset), piece)?;
+        }
+        Ok(())
+    }
+
+    /// Compares the local memory of `extent` with what is expected; the first difference, if there is one.
+    ///
+    /// # Errors
+    /// The extent is not inside of the region.
+    pub fn verify(&mut self, extent: Extent) -> Result<Option<Mismatch>, doca::Error> {
+        for (place, offset, length) in pieces(extent, self.block_size) {
+            let actual = &mut self.actual[..length];
+            self.region.read(local(extent, place, offset), actual)?;
+            let expected = self
+                .content
+                .piece(place, offset, &mut self.expected[..length]);
+            if expected == actual {
+                continue;
+            }
+            let differs = expected
+                .iter()
+                .zip(actual.iter())
+                .position(|(expected, actual)| expected != actual);
+            let at = differs.expect("unequal slices of one length differ somewhere");
+            return Ok(Some(Mismatch {
+                block: place.block,
+                offset: (offset + at) as u64,
+                storage_offset: place.storage_offset + (offset + at) as u64,
+                expected: expected[at],
+                actual: actual[at],
+                pass: (place.pass != 0).then_some(place.pass),
+            }));
+        }
+        Ok(None)
+    }
+}
+
+/// The pieces of the blocks of an extent: block, offset in the block, length.
+fn pieces(extent: Extent, block_size: u32) -> impl Iterator<Item = (Place, usize, usize)> {
+    let blocks = extent.size / block_size;
+    let first = extent.storage_offset / u64::from(block_size);
+    (0..blocks).flat_map(move |index| {
+        let place = Place {
+            block: first + u64::from(index),
+            storage_offset: extent.storage_offset + u64::from(index) * u64::from(block_size),
+            pass: extent.pass,
+        };
+        let block_size = block_size as usize;
+        (0..block_size)
+            .step_by(PIECE)
+            .map(move |offset| (place, offset, PIECE.min(block_size - offset)))
+    })
+}
+
+/// Offset in the local region of a byte of a block.
+fn local(extent: Extent, place: Place, offset: usize) -> usize {
+    (extent.local_offset + (place.storage_offset - extent.storage_offset)) as usize + offset
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BLOCK_SIZES: [u32; 6] = [512, 513, 1000, 4096, 4100, 10_000];
+
+    fn validator(content: Content, block_size: u32, blocks: usize) -> Validator {
+        let region = MemoryRegion::new(block_size as usize * blocks).expect("memory");
+        Validator::new(content, region, block_size)
+    }
+
+    fn extent(block_size: u32, local: u64, first: u64, blocks: u32, pass: u32) -> Extent {
+        let size = u64::from(block_size);
+        Extent {
+            local_offset: local * size,
+            storage_offset: first * size,
+            size: blocks * block_size,
+            pass,
+        }
+    }
+
+    fn pattern() -> Content {
+        Content::Pattern(Pattern::new(77))
+    }
+
+    #[test]
+    fn what_was_filled_verifies() {
+        for size in BLOCK_SIZES {
+            let mut validator = validator(pattern(), size, 8);
+            let place = extent(size, 3, 100, 4, 1);
+            validator.fill(place).expect("inside");
+            assert_eq!(
+                validator.verify(place).expect("inside"),
+                None,
+                "block size {size}"
+            );
+        }
+    }
+
+    #[test]
+    fn every_flipped_byte_is_found_where_it_is() {
+        for size in BLOCK_SIZES {
+            let mut validator = validator(pattern(), size, 4);
+            let place = extent(size, 0, 50, 4, 2);
+            validator.fill(place).expect("inside");
+            let total = u64::from(size) * 4;
+            let spots = [
+                0,
+                1,
+                7,
+                u64::from(size) - 1,
+                u64::from(size),
+                u64::from(size) * 3 + 5,
+                total - 1,
+            ];
+            for spot in spots {
+                let mut byte = [0];
+                validator
+                    .region
+                    .read(spot as usize, &mut byte)
+                    .expect("inside");
+                validator
+                    .region
+                    .write(spot as usize, &[byte[0] ^ 0x10])
+                    .expect("inside");
+                let found = validator
+                    .verify(place)
+                    .expect("inside")
+                    .expect("a mismatch");
+                let expected = Mismatch {
+                    block: 50 + spot / u64::from(size),
+                    offset: spot % u64::from(size),
+                    storage_offset: 50 * u64::from(size) + spot,
+                    expected: byte[0],
+                    actual: byte[0] ^ 0x10,
+                    pass: Some(2),
+                };
+                assert_eq!(found, expected, "block size {size}");
+                validator
+                    .region
+                    .write(spot as usize, &byte)
+                    .expect("inside");
+            }
+        }
+    }
+
+    #[test]
+    fn poison_has_no_expected_byte() {
+        let plain: Arc<[u8]> = (0..40_000u32).map(|at| (at / 3) as u8).collect();
+        for content in [pattern(), Content::Plain(plain)] {
+            for size in [512, 1000, 4100] {
+                let mut validator = validator(content.clone(), size, 2);
+                let place = extent(size, 0, 6, 2, 1);
+                validator.fill(place).expect("inside");
+                let mut expected = vec![0; size as usize * 2];
+                validator.region.read(0, &mut expected).expect("inside");
+                validator.poison(place).expect("inside");
+                let mut poison = vec![0; size as usize * 2];
+                validator.region.read(0, &mut poison).expect("inside");
+                assert!(
+                    poison
+                        .iter()
+                        .zip(&expected)
+                        .all(|(poison, expected)| poison != expected)
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn the_previous_pass_and_other_blocks_are_found() {
+        let mut validator = validator(pattern(), 4096, 2);
+        validator.fill(extent(4096, 0, 5, 1, 1)).expect("inside");
+        let replayed = validator
+            .verify(extent(4096, 0, 5, 1, 2))
+            .expect("inside")
+            .expect("a replayed pass");
+        assert_eq!((replayed.block, replayed.pass), (5, Some(2)));
+        let swapped = validator
+            .verify(extent(4096, 0, 6, 1, 1))
+            .expect("inside")
+            .expect("a swapped block");
+        assert_eq!(swapped.block, 6);
+    }
+
+    #[test]
+    fn plain_content_is_compared_at_its_place_in_the_storage() {
+        let plain: Arc<[u8]> = (0..4096u32).map(|at| (at % 251) as u8).collect();
+        let mut validator = validator(Content::Plain(plain.clone()), 512, 2);
+        let place = extent(512, 1, 3, 1, 0);
+        validator
+            .region
+            .write(512, &plain[3 * 512..4 * 512])
+            .expect("inside");
+        assert_eq!(validator.verify(place).expect("inside"), None);
+        let elsewhere = validator
+            .verify(extent(512, 1, 4, 1, 0))
+            .expect("inside")
+            .expect("another block");
+        assert_eq!(
+            (elsewhere.block, elsewhere.pass, elsewhere.expected),
+            (4, None, plain[4 * 512])
+        );
+    }
+}

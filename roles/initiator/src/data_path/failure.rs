@@ -1,0 +1,162 @@
+//! Why a data path failed.
+
+use std::fmt;
+use std::time::Duration;
+
+use doca::ErrorCode;
+use serde::Serialize;
+use thiserror::Error;
+
+/// The first byte of a block that is not as expected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Mismatch {
+    /// Number of the block in the storage.
+    pub block: u64,
+    /// Offset of the byte in the block.
+    pub offset: u64,
+    /// Offset of the byte in the storage.
+    pub storage_offset: u64,
+    /// The byte that should be there.
+    pub expected: u8,
+    /// The byte that is there.
+    pub actual: u8,
+    /// How often this run had written the block, where it writes.
+    pub pass: Option<u32>,
+}
+
+impl fmt::Display for Mismatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            block,
+            offset,
+            storage_offset,
+            expected,
+            actual,
+            pass,
+        } = self;
+        write!(
+            f,
+            "block {block}, byte offset {offset}: expected 0x{expected:02x}, actual 0x{actual:02x} (storage offset {storage_offset}"
+        )?;
+        if let Some(pass) = pass {
+            write!(f, ", pass {pass}")?;
+        }
+        f.write_str(")")
+    }
+}
+
+/// Whether an I/O reads or writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    /// From the storage.
+    Read,
+    /// To the storage.
+    Write,
+}
+
+impl fmt::Display for Direction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Read => "read",
+            Self::Write => "write",
+        })
+    }
+}
+
+/// An I/O, as messages name it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Io {
+    /// Whether it reads or writes.
+    pub direction: Direction,
+    /// Where it begins in the storage, bytes.
+    pub storage_offset: u64,
+    /// Its size, bytes.
+    pub size: u32,
+}
+
+impl fmt::Display for Io {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} of {} bytes at storage offset {}",
+            self.direction, self.size, self.storage_offset
+        )
+    }
+}
+
+/// Why a data path failed.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+pub enum Failure {
+    /// A block does not hold what it should.
+    #[error("the data read from the storage is not as expected: {0}")]
+    Mismatch(Mismatch),
+    /// The storage reported that an I/O failed.
+    #[error("{io} failed: {} ({})", ErrorCode(*.code).name(), .code)]
+    Io {
+        /// The I/O.
+        io: Io,
+        /// `doca_error_t` in its result.
+        code: u32,
+    },
+    /// An I/O was not answered in time.
+    #[error("{io} was not answered within --io-timeout {} s", .after.as_secs_f64())]
+    Timeout {
+        /// The I/O.
+        io: Io,
+        /// The timeout.
+        after: Duration,
+    },
+    /// An answer that no I/O asked for.
+    #[error("the service sent an answer that fits no request: {0}")]
+    Answer(String),
+    /// A DOCA call failed.
+    #[error("{doing}: {} ({})", .code.name(), .code.description())]
+    Doca {
+        /// What was being done.
+        doing: &'static str,
+        /// The error.
+        code: ErrorCode,
+    },
+    /// The run was halted before all operations were done.
+    #[error("halted after {completed} of {expected} operations")]
+    Halted {
+        /// Operations done.
+        completed: u64,
+        /// Operations to do.
+        expected: u64,
+    },
+}
+
+impl Failure {
+    /// Whether this is a statement about the storage, rather than about the machinery or the consequence of something else.
+    #[must_use]
+    pub const fn is_verdict(&self) -> bool {
+        matches!(
+            self,
+            Self::Mismatch(_) | Self::Io { .. } | Self::Timeout { .. } | Self::Answer(_)
+        )
+    }
+
+    /// The first byte that was not as expected, where that is the failure.
+    #[must_use]
+    pub const fn mismatch(&self) -> Option<Mismatch> {
+        match self {
+            Self::Mismatch(mismatch) => Some(*mismatch),
+            _ => None,
+        }
+    }
+}
+
+impl From<Failure> for role_common::Failure {
+    fn from(failure: Failure) -> Self {
+        let code = match &failure {
+            Failure::Io { code, .. } => ErrorCode(*code),
+            Failure::Doca { code, .. } => *code,
+            Failure::Timeout { .. } => ErrorCode::TIME_OUT,
+            Failure::Mismatch(_) => ErrorCode::IO_FAILED,
+            Failure::Answer(_) => ErrorCode::UNEXPECTED,
+            Failure::Halted { .. } => ErrorCode::CONNECTION_ABORTED,
+        };
+        Self::new(code, failure.to_string())
+    }
+}

@@ -1,0 +1,21 @@
+//! What one worker thread does: sends requests, takes answers, keeps all its transactions in flight.
+//!
+//! * [`Failure`], [`Mismatch`]: why a run failed
+//! * [`Content`], [`Validator`]: what blocks hold, and the comparison of memory with it
+//! * [`Transactions`]: the state of the transactions, without contexts
+//! * [`Worker`]: the contexts, and the loop over their completions
+//!
+//! Per I/O there is no allocation, no lock, no log and no system call of this crate's; the clock is read once.
+
+mod content;
+mod failure;
+mod transactions;
+mod worker;
+
+#[cfg(test)]
+mod tests;
+
+pub use content::{Content, Extent, Validator};
+pub use failure::{Direction, Failure, Io, Mismatch};
+pub use transactions::{Task, Transactions};
+pub use worker::{Command, Contexts, Outcome, Worker};

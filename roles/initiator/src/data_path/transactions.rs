@@ -1,0 +1,412 @@
+//! The transactions of one worker: what each asks for next, and what its answers mean. No contexts, no tasks, no I/O.
+//!
+//! A transaction is one read, one write, or a write followed by a read of the same blocks. It has two things to wait for per I/O,
+//! which come in any order: the send of the request (only then may its message be used again) and the answer.
+
+use std::time::{Duration, Instant};
+
+use doca::ErrorCode;
+use wire::io_message::{IoMessage, IoMessageType, Repr};
+
+use super::content::{Extent, Validator};
+use super::failure::{Direction, Failure, Io};
+use crate::address::Pool;
+use crate::cli::Strategy;
+use crate::layout::Share;
+use crate::statistics::Latencies;
+
+/// What the transactions of a worker are to do.
+#[derive(Debug)]
+pub struct Task {
+    /// Their part of storage and local region.
+    pub share: Share,
+    /// Bytes of an I/O, but for the last one of the share.
+    pub io_size: u32,
+    /// Reads, writes, or both; with validation or without.
+    pub strategy: Strategy,
+    /// What validates, where the strategy does.
+    pub validator: Option<Validator>,
+    /// Transactions to complete.
+    pub operations: u32,
+    /// How long an I/O may take.
+    pub io_timeout: Duration,
+}
+
+/// One transaction slot.
+#[derive(Debug)]
+struct Slot {
+    /// `None` while nothing is in flight.
+    direction: Option<Direction>,
+    sent: bool,
+    answered: bool,
+    storage_place: u32,
+    local_place: u32,
+    extent: Extent,
+    /// Begin of the transaction.
+    begin: Instant,
+    /// Begin of the I/O that is in flight.
+    issued: Instant,
+}
+
+impl Slot {
+    fn io(&self, direction: Direction) -> Io {
+        Io {
+            direction,
+            storage_offset: self.extent.storage_offset,
+            size: self.extent.size,
+        }
+    }
+}
+
+/// The transactions of one worker.
+#[derive(Debug)]
+pub struct Transactions {
+    task: Task,
+    slots: Box<[Slot]>,
+    storage_places: Pool,
+    local_places: Pool,
+    /// How often each storage place was visited, where that is written into the blocks.
+    passes: Box<[u32]>,
+    started: u32,
+    completed: u32,
+    in_flight: u32,
+    halted: bool,
+    bytes: u64,
+    latencies: Latencies,
+    end: Instant,
+}
+
+impl Transactions {
+    /// Transactions that have not begun. All their memory is allocated here.
+    #[must_use]
+    pub fn new(task: Task) -> Self {
+        let now = Instant::now();
+        let share = task.share;
+        let slot = |_| Slot {
+            direction: None,
+            sent: false,
+            answered: false,
+            storage_place: 0,
+            local_place: 0,
+            extent: Extent {
+                local_offset: 0,
+                storage_offset: 0,
+                size: 0,
+                pass: 0,
+            },
+            begin: now,
+            issued: now,
+        };
+        let counts_passes = task.strategy.writes()
+            && task
+                .validator
+                .as_ref()
+                .is_some_and(Validator::counts_passes);
+        Self {
+            slots: (0..share.transactions).map(slot).collect(),
+            storage_places: Pool::new(share.ios),
+            local_places: Pool::new(share.local_slots),
+            passes: if counts_passes {
+                vec![0; share.ios as usize].into()
+            } else {
+                Box::default()
+            },
+            started: 0,
+            completed: 0,
+            in_flight: 0,
+            halted: false,
+            bytes: 0,
+            latencies: Latencies::new(),
+            end: now,
+            task,
+        }
+    }
+
+    /// Number of transactions that may be in flight.
+    #[must_use]
+    pub fn count(&self) -> u32 {
+        self.task.share.transactions
+    }
+
+    /// Number of transactions that completed.
+    #[must_use]
+    pub const fn completed(&self) -> u32 {
+        self.completed
+    }
+
+    /// Number of transactions to complete.
+    #[must_use]
+    pub const fn operations(&self) -> u32 {
+        self.task.operations
+    }
+
+    /// Whether nothing is in flight and nothing more will be.
+    #[must_use]
+    pub const fn at_rest(&self) -> bool {
+        self.in_flight == 0 && (self.halted || self.completed == self.task.operations)
+    }
+
+    /// Lets what is in flight end, and begins nothing more.
+    pub fn halt(&mut self) {
+        self.halted = true;
+    }
+
+    /// Bytes of the completed transactions, their latencies, and when the last one completed.
+    #[must_use]
+    pub fn into_measurements(self) -> (u64, Latencies, Instant) {
+        (self.bytes, self.latencies, self.end)
+    }
+
+    /// Begins a transaction in the idle slot `index`: the first request, or `None` when there is nothing left to do.
+    ///
+    /// # Errors
+    /// Local memory could not be filled.
+    #[inline]
+    pub fn begin(&mut self, index: u32, now: Instant) -> Result<Option<Repr>, Failure> {
+        if self.halted || self.started == self.task.operations {
+            return Ok(None);
+        }
+        // There are no more slots than places of either kind.
+        let (Some(storage_place), Some(local_place)) =
+            (self.storage_places.take(), self.local_places.take())
+        else {
+            return Err(Failure::Doca {
+                doing: "taking a free block",
+                code: ErrorCode::BAD_STATE,
+            });
+        };
+        self.started += 1;
+        self.in_flight += 1;
+        let extent = self.extent(storage_place, local_place);
+        let slot = &mut self.slots[index as usize];
+        debug_assert!(slot.direction.is_none(), "slot {index} is in flight");
+        (
+            slot.storage_place,
+            slot.local_place,
+            slot.extent,
+            slot.begin,
+        ) = (storage_place, local_place, extent, now);
+        if self.task.strategy.writes() {
+            if let Some(validator) = &mut self.task.validator {
+                validator.fill(extent).map_err(local_memory)?;
+            }
+            Ok(Some(self.issue(index, Direction::Write, now)))
+        } else {
+            self.issue_read(index, now).map(Some)
+        }
+    }
+
+    fn extent(&mut self, storage_place: u32, local_place: u32) -> Extent {
+        let Share {
+            storage_offset,
+            storage_size,
+            local_offset,
+            ..
+        } = self.task.share;
+        let io_size = u64::from(self.task.io_size);
+        let begin = u64::from(storage_place) * io_size;
+        let pass = self
+            .passes
+            .get_mut(storage_place as usize)
+            .map_or(0, |pass| {
+                *pass = pass.wrapping_add(1);
+                *pass
+            });
+        Extent {
+            local_offset: local_offset + u64::from(local_place) * io_size,
+            storage_offset: storage_offset + begin,
+            size: io_size.min(storage_size - begin) as u32,
+            pass,
+        }
+    }
+
+    fn issue_read(&mut self, index: u32, now: Instant) -> Result<Repr, Failure> {
+        if let Some(validator) = &mut self.task.validator {
+            validator
+                .poison(self.slots[index as usize].extent)
+                .map_err(local_memory)?;
+        }
+        Ok(self.issue(index, Direction::Read, now))
+    }
+
+    fn issue(&mut self, index: u32, direction: Direction, now: Instant) -> Repr {
+        let slot = &mut self.slots[index as usize];
+        slot.direction = Some(direction);
+        slot.sent = false;
+        slot.answered = false;
+        slot.issued = now;
+        Repr {
+            message_type: match direction {
+                Direction::Read => IoMessageType::Read,
+                Direction::Write => IoMessageType::Write,
+            },
+            user_data: u64::from(index),
+            result: 0,
+            size: slot.extent.size,
+            requester_offset: slot.extent.local_offset,
+            storage_offset: slot.extent.storage_offset,
+        }
+    }
+
+    /// Takes note that the request of slot `index` was sent; the next request of that slot, if there is one.
+    ///
+    /// # Errors
+    /// Validation failed, or local memory could not be used.
+    #[inline]
+    pub fn sent(&mut self, index: u32) -> Result<Option<Repr>, Failure> {
+        let slot = &mut self.slots[index as usize];
+        slot.sent = true;
+        if slot.answered {
+            self.advance(index)
+        } else {
+            Ok(None)
+        }
+    }
+
+    /// Takes an answer: the slot that it belongs to, and the next request of that slot, if there is one.
+    ///
+    /// # Errors
+    /// The answer says that the I/O failed, or fits no I/O in flight; or as [`Transactions::sent`].
+    #[inline]
+    pub fn answered(&mut self, bytes: &[u8]) -> Result<(u32, Option<Repr>), Failure> {
+        let answer = IoMessage::new_checked(bytes)
+            .and_then(|message| Repr::parse(&message))
+            .map_err(|error| Failure::Answer(error.to_string()))?;
+        let index = self.accept(&answer)?;
+        let slot = &mut self.slots[index as usize];
+        slot.answered = true;
+        let next = if slot.sent {
+            self.advance(index)?
+        } else {
+            None
+        };
+        Ok((index, next))
+    }
+
+    /// Checks an answer against the I/O that it names.
+    fn accept(&mut self, answer: &Repr) -> Result<u32, Failure> {
+        let refuse = |what: String| Err(Failure::Answer(what));
+        if answer.message_type != IoMessageType::Result {
+            return refuse(format!(
+                "its type is {:?}; expected a result",
+                answer.message_type
+            ));
+        }
+        let count = self.count();
+        let Some((index, slot)) = usize::try_from(answer.user_data)
+            .ok()
+            .and_then(|index| Some((index, self.slots.get(index)?)))
+        else {
+            return refuse(format!(
+                "its user data is {}; expected a transaction, 0 to {}",
+                answer.user_data,
+                count - 1
+            ));
+        };
+        let Some(direction) = slot.direction.filter(|_| !slot.answered) else {
+            return refuse(format!(
+                "transaction {index} has no request that waits for an answer (answered twice?)"
+            ));
+        };
+        let came = (answer.storage_offset, answer.requester_offset, answer.size);
+        let asked = (
+            slot.extent.storage_offset,
+            slot.extent.local_offset,
+            slot.extent.size,
+        );
+        if came != asked {
+            return refuse(format!(
+                "transaction {index}: storage offset, requester offset and size are {came:?}; expected those of the request, {asked:?}"
+            ));
+        }
+        if answer.result != ErrorCode::SUCCESS.0 {
+            let failure = Failure::Io {
+                io: slot.io(direction),
+                code: answer.result,
+            };
+            // It is over nevertheless: nobody has to wait for it.
+            self.abandon(index);
+            return Err(failure);
+        }
+        Ok(index as u32)
+    }
+
+    /// Goes on after an I/O that is both sent and answered.
+    #[inline]
+    fn advance(&mut self, index: u32) -> Result<Option<Repr>, Failure> {
+        let slot = &self.slots[index as usize];
+        let (direction, extent) = (slot.direction, slot.extent);
+        if direction == Some(Direction::Write) && self.task.strategy.reads() {
+            if self.halted {
+                self.abandon(index as usize);
+                return Ok(None);
+            }
+            return self.issue_read(index, Instant::now()).map(Some);
+        }
+        if self.task.strategy.validates() {
+            let validator = self.task.validator.as_mut();
+            if let Some(mismatch) = validator
+                .map_or(Ok(None), |validator| validator.verify(extent))
+                .map_err(local_memory)?
+            {
+                self.abandon(index as usize);
+                return Err(Failure::Mismatch(mismatch));
+            }
+        }
+        let now = Instant::now();
+        self.complete(index, now);
+        self.begin(index, now)
+    }
+
+    fn complete(&mut self, index: u32, now: Instant) {
+        let slot = &mut self.slots[index as usize];
+        slot.direction = None;
+        self.storage_places.give(slot.storage_place);
+        self.local_places.give(slot.local_place);
+        self.latencies
+            .record(now.saturating_duration_since(slot.begin));
+        self.bytes += u64::from(slot.extent.size);
+        self.completed += 1;
+        self.in_flight -= 1;
+        self.end = now;
+    }
+
+    /// Ends a transaction that does not count. Its places stay taken: the run is over.
+    fn abandon(&mut self, index: usize) {
+        self.slots[index].direction = None;
+        self.in_flight -= 1;
+        self.halted = true;
+    }
+
+    /// The I/O that has been in flight for longer than the timeout, if there is one. Looks at every slot.
+    #[must_use]
+    pub fn overdue(&self, now: Instant) -> Option<Failure> {
+        let after = self.task.io_timeout;
+        let slot = self.slots.iter().find(|slot| {
+            slot.direction.is_some() && now.saturating_duration_since(slot.issued) >= after
+        })?;
+        slot.direction.map(|direction| Failure::Timeout {
+            io: slot.io(direction),
+            after,
+        })
+    }
+
+    /// Gives up on what is overdue, so that the others can come to rest.
+    pub fn abandon_overdue(&mut self, now: Instant) {
+        for index in 0..self.slots.len() {
+            let slot = &self.slots[index];
+            if slot.direction.is_some()
+                && now.saturating_duration_since(slot.issued) >= self.task.io_timeout
+            {
+                self.abandon(index);
+            }
+        }
+    }
+}
+
+fn local_memory(error: doca::Error) -> Failure {
+    Failure::Doca {
+        doing: "using the local region",
+        code: error.code,
+    }
+}

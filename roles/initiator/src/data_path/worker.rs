@@ -1,0 +1,360 @@
+//! The contexts of one worker, and the loop over their completions.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use doca::{
+    Access, Buf, BufInventory, Connection, Consumer, CtxState, Device, ErrorCode, Event,
+    MemoryRegion, Mmap, Pe, Producer,
+};
+use role_common::submit::DeferredTasks;
+use role_common::worker::{DataPath, RunFlag};
+use wire::io_message::{self, Repr};
+
+use super::failure::Failure;
+use super::transactions::{Task, Transactions};
+use crate::progress::Counter;
+use crate::statistics::WorkerStatistics;
+
+/// Tokens of send tasks: this bit and the index of the transaction. Tokens of receive tasks are their index.
+const SEND: u64 = 1 << 32;
+
+/// Turns of the loop between two looks at the clock: few where nothing happened, because the progress engine may have slept.
+const IDLE_TURNS: u32 = 16;
+const BUSY_TURNS: u32 = 1024;
+
+/// Bounds of the time between two checks for I/Os that are overdue.
+const CHECK_INTERVAL: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(50));
+
+/// What the contexts of a worker are made of.
+#[derive(Clone, Debug)]
+pub struct Contexts {
+    /// The device that the I/O messages are registered with.
+    pub device: Device,
+    /// The connection to the service.
+    pub connection: Connection,
+}
+
+/// What a worker does before and after its run.
+#[derive(Clone, Copy, Debug)]
+pub enum Command {
+    /// Progresses the contexts; the reply says whether all of them run.
+    Ready,
+    /// Makes the tasks, with the consumer of the service that they send to.
+    Prepare {
+        /// Its id.
+        consumer: u32,
+    },
+}
+
+/// How a run went.
+#[derive(Debug)]
+pub struct Outcome {
+    /// What was measured, until the failure if there was one.
+    pub statistics: WorkerStatistics,
+    /// The first failure.
+    pub failure: Option<Failure>,
+}
+
+/// A buf with the task that sends or receives it.
+#[derive(Debug)]
+struct Message {
+    task: doca::Task,
+    buf: Buf,
+}
+
+/// One worker's data path.
+#[derive(Debug)]
+pub struct Worker {
+    // Dropped in this order: what stops first comes first, and the progress engine that stopping needs comes last.
+    receives: Vec<Message>,
+    sends: Vec<Message>,
+    consumer: Consumer,
+    producer: Producer,
+    inventory: BufInventory,
+    mmap: Mmap,
+    pe: Pe,
+    /// Taken by the run.
+    transactions: Option<Transactions>,
+    count: u32,
+    counter: Arc<Counter>,
+    check_interval: Duration,
+}
+
+impl Worker {
+    /// Creates and starts the contexts. They run once [`Command::Ready`] says so.
+    ///
+    /// # Errors
+    /// A DOCA call failed.
+    pub fn new(
+        contexts: &Contexts,
+        task: Task,
+        counter: Arc<Counter>,
+    ) -> Result<Self, role_common::Failure> {
+        let count = task.share.transactions;
+        let (least, most) = CHECK_INTERVAL;
+        let check_interval = (task.io_timeout / 20).clamp(least, most);
+        // Two receives for each transaction, as the reference has it, and one send.
+        let messages = count as usize * 3;
+        let region = MemoryRegion::new(messages * io_message::SIZE)?;
+        let mmap = Mmap::register(
+            &contexts.device,
+            region,
+            Access::LOCAL_READ_WRITE | Access::PCI_READ_WRITE,
+        )?;
+        let inventory = BufInventory::new(messages)?;
+        let pe = Pe::new()?;
+        let producer = Producer::start(&pe, &contexts.connection, count)?;
+        let consumer = Consumer::start(&pe, &contexts.connection, &mmap, count * 2)?;
+        Ok(Self {
+            receives: Vec::with_capacity(count as usize * 2),
+            sends: Vec::with_capacity(count as usize),
+            consumer,
+            producer,
+            inventory,
+            mmap,
+            pe,
+            transactions: Some(Transactions::new(task)),
+            count,
+            counter,
+            check_interval,
+        })
+    }
+
+    fn ready(&mut self) -> bool {
+        while self.pe.poll().is_some() {}
+        self.consumer.state() == CtxState::Running && self.producer.state() == CtxState::Running
+    }
+
+    fn prepare(&mut self, consumer: u32) -> Result<(), role_common::Failure> {
+        let size = io_message::SIZE;
+        let receives = u64::from(self.count) * 2;
+        for index in 0..receives {
+            let buf = self.inventory.buf(&self.mmap, index * size as u64, size)?;
+            let task = self.consumer.post_recv_task(&buf, index)?;
+            self.receives.push(Message { task, buf });
+        }
+        for index in 0..u64::from(self.count) {
+            let buf =
+                self.inventory
+                    .buf_with_data(&self.mmap, (receives + index) * size as u64, size)?;
+            let task = self.producer.send_task(&buf, consumer, SEND | index)?;
+            self.sends.push(Message { task, buf });
+        }
+        Ok(())
+    }
+}
+
+impl DataPath for Worker {
+    type Command = Command;
+    type Reply = bool;
+    type Report = Outcome;
+
+    fn execute(&mut self, command: Command) -> Result<bool, role_common::Failure> {
+        match command {
+            Command::Ready => Ok(self.ready()),
+            Command::Prepare { consumer } => self.prepare(consumer).map(|()| true),
+        }
+    }
+
+    fn run(&mut self, run: &RunFlag) -> Result<Outcome, role_common::Failure> {
+        let Some(transactions) = self.transactions.take() else {
+            return Err(role_common::Failure::new(
+                ErrorCode::BAD_STATE,
+                "the transactions of this worker have run already",
+            ));
+        };
+        let before = self.pe.stats();
+        let mut running = Run {
+            worker: self,
+            deferred: DeferredTasks::with_capacity(transactions.count() as usize),
+            transactions,
+            failure: None,
+            broken: false,
+        };
+        running.run(run);
+        let Run {
+            transactions,
+            failure,
+            ..
+        } = running;
+        self.counter.publish(transactions.completed());
+        let failure = failure.or_else(|| {
+            let (completed, expected) = (transactions.completed(), transactions.operations());
+            (completed < expected).then(|| Failure::Halted {
+                completed: completed.into(),
+                expected: expected.into(),
+            })
+        });
+        let operation_count = u64::from(transactions.completed());
+        let (bytes, latencies, end) = transactions.into_measurements();
+        let after = self.pe.stats();
+        let statistics = WorkerStatistics {
+            operation_count,
+            bytes,
+            pe_hit_count: after.hits - before.hits,
+            pe_miss_count: after.misses - before.misses,
+            latencies,
+            end,
+        };
+        Ok(Outcome {
+            statistics,
+            failure,
+        })
+    }
+}
+
+/// A run in progress.
+struct Run<'a> {
+    worker: &'a Worker,
+    transactions: Transactions,
+    /// Requests that the service has no room for yet.
+    deferred: DeferredTasks,
+    failure: Option<Failure>,
+    /// Whether the contexts are of no further use, so that nothing in flight can end.
+    broken: bool,
+}
+
+impl Run<'_> {
+    fn run(&mut self, run: &RunFlag) {
+        self.begin();
+        let mut next_check = Instant::now() + self.worker.check_interval;
+        let (mut idle, mut busy) = (0, 0);
+        while !self.transactions.at_rest() && !self.broken {
+            if !self.deferred.is_empty() {
+                self.retry();
+            }
+            match self.worker.pe.poll() {
+                Some(event) => {
+                    self.handle(event);
+                    busy += 1;
+                }
+                None => idle += 1,
+            }
+            if idle < IDLE_TURNS && busy < BUSY_TURNS {
+                continue;
+            }
+            (idle, busy) = (0, 0);
+            let now = Instant::now();
+            if now >= next_check {
+                next_check = now + self.worker.check_interval;
+                self.check(run, now);
+            }
+        }
+    }
+
+    fn begin(&mut self) {
+        for message in &self.worker.receives {
+            if let Err(code) = message.task.submit() {
+                return self.broke("posting a receive task", code);
+            }
+        }
+        let now = Instant::now();
+        for index in 0..self.transactions.count() {
+            match self.transactions.begin(index, now) {
+                Ok(Some(request)) => self.send(index, request),
+                Ok(None) => return,
+                Err(failure) => return self.fail(failure),
+            }
+        }
+    }
+
+    /// What does not have to be done for every completion.
+    #[cold]
+    fn check(&mut self, run: &RunFlag, now: Instant) {
+        self.worker.counter.publish(self.transactions.completed());
+        if !run.is_set() {
+            self.transactions.halt();
+            self.broken = self.worker.counter.is_abandoned();
+        }
+        if let Some(failure) = self.transactions.overdue(now) {
+            self.fail(failure);
+            self.transactions.abandon_overdue(now);
+        }
+    }
+
+    #[inline]
+    fn handle(&mut self, event: Event) {
+        match event {
+            Event::Task(completion) if completion.token & SEND != 0 => match completion.result {
+                Ok(()) => {
+                    let index = (completion.token & !SEND) as u32;
+                    match self.transactions.sent(index) {
+                        Ok(Some(request)) => self.send(index, request),
+                        Ok(None) => {}
+                        Err(failure) => self.fail(failure),
+                    }
+                }
+                Err(code) => self.broke("sending a request", code),
+            },
+            Event::Task(completion) => match completion.result {
+                Ok(()) => self.received(completion.token as usize),
+                Err(code) => self.broke("receiving an answer", code),
+            },
+            Event::State {
+                next: CtxState::Stopping | CtxState::Idle,
+                ..
+            } => {
+                self.broke(
+                    "keeping consumer and producer running",
+                    ErrorCode::CONNECTION_RESET,
+                );
+            }
+            Event::State { .. } | Event::Comch(_) => {}
+        }
+    }
+
+    fn received(&mut self, index: usize) {
+        let message = &self.worker.receives[index];
+        // Copied before it is looked at, so that the receive task can be posted again at once.
+        let mut bytes = [0; io_message::SIZE];
+        let length = match message.buf.read_data(&mut bytes) {
+            Ok(length) => length,
+            Err(error) => return self.broke("reading an answer", error.code),
+        };
+        if let Err(error) = message.buf.reset_data() {
+            return self.broke("reusing the buffer of an answer", error.code);
+        }
+        if let Err(code) = message.task.submit() {
+            return self.broke("posting a receive task again", code);
+        }
+        match self.transactions.answered(&bytes[..length]) {
+            Ok((index, Some(request))) => self.send(index, request),
+            Ok((_, None)) => {}
+            Err(failure) => self.fail(failure),
+        }
+    }
+
+    #[inline]
+    fn send(&mut self, index: u32, request: Repr) {
+        let message = &self.worker.sends[index as usize];
+        if let Err(error) = message.buf.write_data(&request.to_bytes()) {
+            return self.broke("writing a request", error.code);
+        }
+        if let Err(code) = self.deferred.submit(u64::from(index), &message.task) {
+            self.broke("submitting a request", code);
+        }
+    }
+
+    /// Tries again. Between two attempts the progress engine gets its turn.
+    #[cold]
+    fn retry(&mut self) {
+        let sends = &self.worker.sends;
+        if let Err((_, code)) = self.deferred.retry(|index| &sends[index as usize].task) {
+            self.broke("submitting a request", code);
+        }
+    }
+
+    /// Keeps the first failure, and lets the run come to rest.
+    #[cold]
+    fn fail(&mut self, failure: Failure) {
+        self.transactions.halt();
+        self.failure.get_or_insert(failure);
+    }
+
+    #[cold]
+    fn broke(&mut self, doing: &'static str, code: ErrorCode) {
+        self.broken = true;
+        self.fail(Failure::Doca { doing, code });
+    }
+}

@@ -1,0 +1,187 @@
+//! What a run shows of itself while it runs.
+
+use std::io::IsTerminal as _;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+use crate::cli::ProgressMode;
+
+/// Time between two looks at the counters of the workers.
+pub const REFRESH: Duration = Duration::from_millis(100);
+
+/// Time between two lines where lines cannot be overwritten.
+const LINE_INTERVAL: Duration = Duration::from_secs(1);
+
+/// What a worker and the main thread tell each other during a run. On cache lines of its own: the worker must not wait for the
+/// line when the main thread has looked at it, or at another worker's.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub struct Counter {
+    completed: AtomicU32,
+    abandoned: AtomicBool,
+}
+
+impl Counter {
+    /// Publishes the number of completed operations; called rarely.
+    pub fn publish(&self, completed: u32) {
+        self.completed.store(completed, Ordering::Relaxed);
+    }
+
+    /// The last number that was published.
+    #[must_use]
+    pub fn completed(&self) -> u32 {
+        self.completed.load(Ordering::Relaxed)
+    }
+
+    /// Says that nobody answers any more: a run that is halted does not wait for what is in flight.
+    pub fn abandon(&self) {
+        self.abandoned.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether [`Counter::abandon`] was called.
+    #[must_use]
+    pub fn is_abandoned(&self) -> bool {
+        self.abandoned.load(Ordering::Relaxed)
+    }
+}
+
+/// The progress line.
+#[derive(Debug)]
+pub struct Progress {
+    counters: Vec<Arc<Counter>>,
+    total: u64,
+    display: Display,
+}
+
+#[derive(Debug)]
+enum Display {
+    None,
+    Bar(ProgressBar),
+    Lines { begin: Instant, next: Instant },
+}
+
+impl Progress {
+    /// Progress towards `total` operations of all workers. Drawn on standard error: over itself on a terminal, otherwise, where asked for
+    /// always, as a line each second.
+    #[must_use]
+    pub fn new(mode: ProgressMode, total: u64, counters: Vec<Arc<Counter>>) -> Self {
+        let display = match (mode, std::io::stderr().is_terminal()) {
+            (ProgressMode::Never, _) | (ProgressMode::Auto, false) => Display::None,
+            (ProgressMode::Always | ProgressMode::Auto, true) => Display::Bar(bar(total)),
+            (ProgressMode::Always, false) => {
+                let begin = Instant::now();
+                Display::Lines {
+                    begin,
+                    next: begin + LINE_INTERVAL,
+                }
+            }
+        };
+        Self {
+            counters,
+            total,
+            display,
+        }
+    }
+
+    /// When to call [`Progress::refresh`] again; `None` when nothing is shown.
+    #[must_use]
+    pub fn deadline(&self, now: Instant) -> Option<Instant> {
+        match self.display {
+            Display::None => None,
+            Display::Bar(_) => Some(now + REFRESH),
+            Display::Lines { next, .. } => Some(next),
+        }
+    }
+
+    /// Shows where the run is.
+    pub fn refresh(&mut self, now: Instant) {
+        let completed = self.completed();
+        match &mut self.display {
+            Display::None => {}
+            Display::Bar(bar) => bar.set_position(completed),
+            Display::Lines { begin, next } => {
+                if now >= *next {
+                    *next = now + LINE_INTERVAL;
+                    eprintln!(
+                        "{}",
+                        line(completed, self.total, now.saturating_duration_since(*begin))
+                    );
+                }
+            }
+        }
+    }
+
+    fn completed(&self) -> u64 {
+        self.counters
+            .iter()
+            .map(|counter| u64::from(counter.completed()))
+            .sum()
+    }
+}
+
+impl Drop for Progress {
+    /// The line makes room for the statistics.
+    fn drop(&mut self) {
+        if let Display::Bar(bar) = &self.display {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+fn bar(total: u64) -> ProgressBar {
+    let style = ProgressStyle::with_template(
+        "{wide_bar} {human_pos}/{human_len} operations, {per_sec}, {eta} left",
+    )
+    .expect("a constant template");
+    ProgressBar::with_draw_target(Some(total), ProgressDrawTarget::stderr()).with_style(style)
+}
+
+fn line(completed: u64, total: u64, elapsed: Duration) -> String {
+    let percent = completed as f64 * 100.0 / total.max(1) as f64;
+    let rate = completed as f64 / elapsed.as_secs_f64().max(f64::EPSILON);
+    format!("{completed} of {total} operations ({percent:.0} %), {rate:.0} per second")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_says_how_far_and_how_fast() {
+        assert_eq!(
+            line(250, 1000, Duration::from_secs(2)),
+            "250 of 1000 operations (25 %), 125 per second"
+        );
+        assert_eq!(
+            line(0, 0, Duration::ZERO),
+            "0 of 0 operations (0 %), 0 per second"
+        );
+    }
+
+    #[test]
+    fn workers_are_summed() {
+        let counters = vec![Arc::new(Counter::default()), Arc::new(Counter::default())];
+        counters[0].publish(3);
+        counters[1].publish(4);
+        assert_eq!(
+            Progress::new(ProgressMode::Never, 10, counters).completed(),
+            7
+        );
+    }
+
+    #[test]
+    fn nothing_is_scheduled_where_nothing_is_shown() {
+        assert_eq!(
+            Progress::new(ProgressMode::Never, 10, Vec::new()).deadline(Instant::now()),
+            None
+        );
+    }
+
+    #[test]
+    fn counters_do_not_share_cache_lines() {
+        assert_eq!(align_of::<Counter>(), 128);
+    }
+}

@@ -1,0 +1,542 @@
+//! The control session with the service, without I/O: inputs in, actions out.
+//!
+//! Whoever drives it hands over what happened ([`Session::handle`]), does what it asks for ([`Session::poll_action`]), and
+//! calls [`Session::handle_timeout`] once [`Session::deadline`] has passed. Time is an argument, so that every transition can be tested.
+//!
+//! ```text
+//! Connecting -> Querying -> Opening -> Initialising -> Gathering -> Preparing -> Starting -> Running
+//!                                                                                              |
+//!            Finished <- Expiring <- ShuttingDown <- Destroying <- Stopping <- Halting <-------+
+//! ```
+//!
+//! Every way out is bounded. An interruption takes the legal way to the end (a C++ service answers a message out of order with
+//! an error and then waits for the one after it, forever): once storage is initialised it is started and stopped at once.
+//! A peer that does not answer is not asked again.
+
+mod error;
+mod peers;
+#[cfg(test)]
+mod tests;
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use role_common::Failure;
+use wire::control::{InitStorage, Message, MessageType, Payload, StorageDetails};
+
+pub use error::SessionError;
+use peers::Peers;
+
+/// What a session needs to know from the beginning.
+#[derive(Clone, Copy, Debug)]
+pub struct SessionConfig {
+    /// Number of workers, and of consumers that the service must offer.
+    pub workers: u32,
+    /// How long each step that depends on the service, or on the local contexts, may take.
+    pub control_timeout: Duration,
+    /// How long the data path may take to come to rest after it was told to halt.
+    pub halt_timeout: Duration,
+}
+
+/// What happened.
+#[derive(Debug)]
+pub enum Input {
+    /// The control channel to the service is established.
+    Connected,
+    /// The control channel is gone.
+    Disconnected,
+    /// A control message arrived.
+    Message(Message),
+    /// The service has a consumer with this id.
+    ConsumerAdded(u32),
+    /// The service's consumer with this id is gone.
+    ConsumerExpired(u32),
+    /// [`Action::OpenStorage`] is done.
+    Opened(InitStorage),
+    /// [`Action::CreateWorkers`] is done: all local contexts run.
+    WorkersReady,
+    /// [`Action::PrepareWorkers`] is done.
+    WorkersPrepared,
+    /// The data path has come to rest: all operations done, halted, or failed. How it went is the driver's to report.
+    WorkersFinished,
+    /// [`Action::DestroyWorkers`] is done.
+    WorkersDestroyed,
+    /// Something failed on this side, or on the control channel.
+    Failed(Failure),
+    /// The user asked the program to end.
+    Interrupted,
+}
+
+/// What is to be done.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Send a message to the service.
+    Send(Message),
+    /// Allocate and export memory for this storage; answer with [`Input::Opened`].
+    OpenStorage(StorageDetails),
+    /// Create the workers with their contexts; answer with [`Input::WorkersReady`].
+    CreateWorkers,
+    /// Prepare the tasks of each worker for the consumer with the same index; answer with [`Input::WorkersPrepared`].
+    PrepareWorkers(Vec<u32>),
+    /// Start the data path; [`Input::WorkersFinished`] follows some time.
+    StartDataPath,
+    /// Make the data path come to rest; [`Input::WorkersFinished`] must follow.
+    HaltDataPath {
+        /// Whether operations in flight may still be answered, and are waited for.
+        drain: bool,
+    },
+    /// Destroy the workers' contexts; answer with [`Input::WorkersDestroyed`].
+    DestroyWorkers,
+    /// Nothing more to do; [`Session::result`] is final.
+    Finish,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Connecting,
+    Querying,
+    Opening,
+    Initialising,
+    Gathering,
+    Preparing,
+    Starting,
+    Running,
+    Halting,
+    Stopping,
+    /// Whether shutdown follows, or the session just ends.
+    Destroying {
+        shutdown: bool,
+    },
+    ShuttingDown,
+    Expiring,
+    Finished,
+}
+
+impl State {
+    /// What is waited for in this state, as timeouts and disconnections report it.
+    const fn waits_for(self) -> &'static str {
+        match self {
+            Self::Connecting => "the connection to the service",
+            Self::Querying => "query_storage_response",
+            Self::Opening => "local memory",
+            Self::Initialising => "init_storage_response",
+            Self::Gathering => "the service's consumers and the local contexts",
+            Self::Preparing => "the workers to prepare their tasks",
+            Self::Starting => "start_storage_response",
+            Self::Running => "the operations to complete",
+            Self::Halting => "the operations in flight",
+            Self::Stopping => "stop_storage_response",
+            Self::Destroying { .. } => "the local contexts to stop",
+            Self::ShuttingDown => "shutdown_response",
+            Self::Expiring => "the service's consumers to expire",
+            Self::Finished => "nothing",
+        }
+    }
+}
+
+/// The request that has no answer yet.
+#[derive(Clone, Copy, Debug)]
+struct Outstanding {
+    message_id: u32,
+    correlation_id: u32,
+    request: MessageType,
+}
+
+/// The state machine. See the [module](self).
+#[derive(Debug)]
+pub struct Session {
+    config: SessionConfig,
+    state: State,
+    deadline: Option<Instant>,
+    actions: VecDeque<Action>,
+    outstanding: Option<Outstanding>,
+    next_message_id: u32,
+    next_correlation_id: u32,
+    peers: Peers,
+    workers_exist: bool,
+    workers_ready: bool,
+    connected: bool,
+    interrupted: bool,
+    error: Option<SessionError>,
+}
+
+impl Session {
+    /// A session that waits for its connection from `now` on.
+    #[must_use]
+    pub fn new(config: SessionConfig, now: Instant) -> Self {
+        Self {
+            config,
+            state: State::Connecting,
+            deadline: Some(now + config.control_timeout),
+            actions: VecDeque::new(),
+            outstanding: None,
+            next_message_id: 0,
+            next_correlation_id: 0,
+            peers: Peers::default(),
+            workers_exist: false,
+            workers_ready: false,
+            connected: false,
+            interrupted: false,
+            error: None,
+        }
+    }
+
+    /// The next thing to do; `None` when there is none until something happens.
+    pub fn poll_action(&mut self) -> Option<Action> {
+        self.actions.pop_front()
+    }
+
+    /// When [`Session::handle_timeout`] must be called, if nothing happens before.
+    #[must_use]
+    pub const fn deadline(&self) -> Option<Instant> {
+        self.deadline
+    }
+
+    /// What is being waited for, for logs.
+    #[must_use]
+    pub const fn waits_for(&self) -> &'static str {
+        self.state.waits_for()
+    }
+
+    /// How the session went, once [`Action::Finish`] was seen: the first error, if there was any.
+    ///
+    /// # Errors
+    /// [`SessionError`], the first that occurred.
+    pub fn result(&self) -> Result<(), SessionError> {
+        self.error.clone().map_or(Ok(()), Err)
+    }
+
+    /// Takes note of something that happened at `now`.
+    pub fn handle(&mut self, now: Instant, input: Input) {
+        if self.state == State::Finished {
+            return;
+        }
+        match input {
+            Input::Connected => {
+                self.connected = true;
+                if self.state == State::Connecting {
+                    self.request(now, State::Querying, Payload::QueryStorageRequest);
+                }
+            }
+            Input::Disconnected => self.disconnected(now),
+            Input::Message(message) => self.message(now, message),
+            Input::ConsumerAdded(id) => self.consumer_added(now, id),
+            Input::ConsumerExpired(id) => self.consumer_expired(now, id),
+            Input::Opened(init) => {
+                if self.state == State::Opening {
+                    self.request(now, State::Initialising, Payload::InitStorageRequest(init));
+                }
+            }
+            Input::WorkersReady => {
+                self.workers_ready = true;
+                self.gathered(now);
+            }
+            Input::WorkersPrepared => {
+                if self.state == State::Preparing {
+                    self.request(now, State::Starting, Payload::StartStorageRequest);
+                }
+            }
+            Input::WorkersFinished => self.workers_finished(now),
+            Input::WorkersDestroyed => self.workers_destroyed(now),
+            Input::Failed(failure) => self.fail(now, SessionError::Local(failure)),
+            Input::Interrupted => self.interrupt(now),
+        }
+    }
+
+    /// Takes note that [`Session::deadline`] has passed. Harmless when it has not.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        if self.deadline.is_none_or(|deadline| now < deadline) {
+            return;
+        }
+        let after = match self.state {
+            State::Halting => self.config.halt_timeout,
+            _ => self.config.control_timeout,
+        };
+        self.note(SessionError::Timeout {
+            waiting_for: self.state.waits_for(),
+            after,
+        });
+        self.outstanding = None;
+        match self.state {
+            // A peer that does not answer is not asked again; contexts that do not stop are left to the end of the process.
+            State::Destroying { shutdown: false } | State::ShuttingDown | State::Expiring => {
+                self.finish()
+            }
+            _ => self.destroy(now, false),
+        }
+    }
+
+    fn message(&mut self, now: Instant, message: Message) {
+        let came = message.payload.message_type();
+        let Some(expected) = self.outstanding else {
+            let error = match message.payload {
+                Payload::ErrorResponse(error) => SessionError::Unsolicited {
+                    code: error.error_code,
+                    text: error.message,
+                },
+                _ => SessionError::Unexpected {
+                    came,
+                    id: message.message_id,
+                    expected: "no message".into(),
+                },
+            };
+            return self.fail(now, error);
+        };
+        if message.message_id < expected.message_id {
+            // The late answer to a request that was given up.
+            tracing::warn!(%came, id = message.message_id, "ignoring the late answer to an earlier request");
+            return;
+        }
+        if message.message_id != expected.message_id
+            || message.correlation_id != expected.correlation_id
+        {
+            let error = SessionError::Unexpected {
+                came,
+                id: message.message_id,
+                expected: format!(
+                    "{} with message id {} and correlation id {}",
+                    self.state.waits_for(),
+                    expected.message_id,
+                    expected.correlation_id
+                ),
+            };
+            return self.fail(now, error);
+        }
+        self.outstanding = None;
+        match (self.state, message.payload) {
+            (State::Querying, Payload::QueryStorageResponse(details)) => {
+                if self.interrupted {
+                    return self.finish();
+                }
+                self.enter(now, State::Opening);
+                self.actions.push_back(Action::OpenStorage(details));
+            }
+            (State::Initialising, Payload::InitStorageResponse) => {
+                self.workers_exist = true;
+                self.enter(now, State::Gathering);
+                self.actions.push_back(Action::CreateWorkers);
+            }
+            (State::Starting, Payload::StartStorageResponse) => self.started(now),
+            (State::Stopping, Payload::StopStorageResponse) => self.destroy(now, true),
+            (State::ShuttingDown, Payload::ShutdownResponse) => {
+                self.enter(now, State::Expiring);
+                self.expired();
+            }
+            (_, Payload::ErrorResponse(error)) => self.fail(
+                now,
+                SessionError::Refused {
+                    request: expected.request,
+                    id: expected.message_id,
+                    code: error.error_code,
+                    text: error.message,
+                },
+            ),
+            (_, other) => self.fail(
+                now,
+                SessionError::Unexpected {
+                    came: other.message_type(),
+                    id: expected.message_id,
+                    expected: self.state.waits_for().into(),
+                },
+            ),
+        }
+    }
+
+    fn consumer_added(&mut self, now: Instant, id: u32) {
+        if !self.peers.add(id) {
+            tracing::warn!(
+                id,
+                "ignoring a consumer of the service that was announced before"
+            );
+        } else if self.peers.len() > self.config.workers as usize {
+            self.fail(
+                now,
+                SessionError::TooManyConsumers {
+                    expected: self.config.workers,
+                },
+            );
+        } else {
+            self.gathered(now);
+        }
+    }
+
+    fn consumer_expired(&mut self, now: Instant, id: u32) {
+        if !self.peers.remove(id) {
+            tracing::warn!(
+                id,
+                "ignoring the expiry of a consumer that was never announced"
+            );
+            return;
+        }
+        match self.state {
+            State::Preparing | State::Starting | State::Running => {
+                self.fail(now, SessionError::ConsumerLost { id })
+            }
+            _ => self.expired(),
+        }
+    }
+
+    fn gathered(&mut self, now: Instant) {
+        if self.state == State::Gathering
+            && self.workers_ready
+            && self.peers.len() == self.config.workers as usize
+        {
+            self.enter(now, State::Preparing);
+            self.actions
+                .push_back(Action::PrepareWorkers(self.peers.ids().to_vec()));
+        }
+    }
+
+    fn started(&mut self, now: Instant) {
+        if self.interrupted {
+            self.request(now, State::Stopping, Payload::StopStorageRequest);
+        } else {
+            self.state = State::Running;
+            self.deadline = None;
+            self.actions.push_back(Action::StartDataPath);
+        }
+    }
+
+    fn workers_finished(&mut self, now: Instant) {
+        if !matches!(self.state, State::Running | State::Halting) {
+            return;
+        }
+        if self.connected {
+            self.request(now, State::Stopping, Payload::StopStorageRequest);
+        } else {
+            self.destroy(now, false);
+        }
+    }
+
+    fn workers_destroyed(&mut self, now: Instant) {
+        self.workers_exist = false;
+        match self.state {
+            State::Destroying { shutdown: true } if self.connected => {
+                self.request(now, State::ShuttingDown, Payload::ShutdownRequest);
+            }
+            State::Destroying { .. } => self.finish(),
+            _ => {}
+        }
+    }
+
+    fn expired(&mut self) {
+        if self.state == State::Expiring && self.peers.is_empty() {
+            self.finish();
+        }
+    }
+
+    fn disconnected(&mut self, now: Instant) {
+        self.connected = false;
+        self.outstanding = None;
+        match self.state {
+            // The service answered all there was to answer; its consumers went with it.
+            State::Expiring => self.finish(),
+            state => {
+                self.note(SessionError::Disconnected {
+                    waiting_for: state.waits_for(),
+                });
+                self.wind_down(now);
+            }
+        }
+    }
+
+    fn interrupt(&mut self, now: Instant) {
+        self.note(SessionError::Interrupted);
+        self.interrupted = true;
+        match self.state {
+            State::Connecting | State::Opening => self.finish(),
+            State::Running => self.halt(now),
+            // Each of these has a deadline and leads on to the end.
+            _ => {}
+        }
+    }
+
+    fn fail(&mut self, now: Instant, error: SessionError) {
+        self.note(error);
+        self.wind_down(now);
+    }
+
+    /// Goes to the end from wherever the session is, by the shortest way that leaves the service in order.
+    fn wind_down(&mut self, now: Instant) {
+        match self.state {
+            State::Connecting | State::Querying | State::Opening | State::Initialising => {
+                self.finish()
+            }
+            State::Gathering | State::Preparing => self.destroy(now, false),
+            State::Starting if self.connected => {
+                // A service that refused to start waits for stop next.
+                self.outstanding = None;
+                self.request(now, State::Stopping, Payload::StopStorageRequest);
+            }
+            State::Starting => self.destroy(now, false),
+            State::Running => self.halt(now),
+            State::Stopping => {
+                self.outstanding = None;
+                self.destroy(now, self.connected);
+            }
+            // These end by themselves.
+            State::Halting | State::Destroying { .. } => {}
+            State::ShuttingDown | State::Expiring => self.finish(),
+            State::Finished => {}
+        }
+    }
+
+    fn halt(&mut self, now: Instant) {
+        self.state = State::Halting;
+        self.deadline = Some(now + self.config.halt_timeout);
+        self.actions.push_back(Action::HaltDataPath {
+            drain: self.connected,
+        });
+    }
+
+    fn destroy(&mut self, now: Instant, shutdown: bool) {
+        if matches!(self.state, State::Destroying { .. }) {
+            // Already asked for; it did not come to its end in time.
+            return self.finish();
+        }
+        if self.workers_exist {
+            self.enter(now, State::Destroying { shutdown });
+            self.actions.push_back(Action::DestroyWorkers);
+        } else {
+            self.finish();
+        }
+    }
+
+    fn request(&mut self, now: Instant, state: State, payload: Payload) {
+        let message = Message {
+            message_id: self.next_message_id,
+            correlation_id: self.next_correlation_id,
+            payload,
+        };
+        self.next_message_id += 1;
+        self.next_correlation_id += 1;
+        self.outstanding = Some(Outstanding {
+            message_id: message.message_id,
+            correlation_id: message.correlation_id,
+            request: message.payload.message_type(),
+        });
+        self.enter(now, state);
+        self.actions.push_back(Action::Send(message));
+    }
+
+    fn enter(&mut self, now: Instant, state: State) {
+        tracing::debug!(from = ?self.state, to = ?state, "session");
+        self.state = state;
+        self.deadline = Some(now + self.config.control_timeout);
+    }
+
+    fn finish(&mut self) {
+        self.state = State::Finished;
+        self.deadline = None;
+        self.outstanding = None;
+        self.actions.push_back(Action::Finish);
+    }
+
+    /// Keeps the first error: the later ones are mostly its consequences.
+    fn note(&mut self, error: SessionError) {
+        match &self.error {
+            None => self.error = Some(error),
+            Some(first) => tracing::debug!(%first, %error, "a further error"),
+        }
+    }
+}
