@@ -35,7 +35,7 @@ pub fn check(proto_dir: &Path, files: &[&str]) -> Result<Schema, Error> {
 }
 
 /// Checks the schema of `files` and writes what the `wire` crate includes into `out_dir`: one file per module,
-/// `layout_table.rs`, `recording.rs`, and prost's file per package.
+/// `layout_table.rs`, `recording.rs`, and under `prost/` prost's file per package.
 ///
 /// # Errors
 ///

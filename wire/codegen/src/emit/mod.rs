@@ -24,6 +24,9 @@ use crate::{
     model::{Form, Module, Schema},
 };
 
+/// Directory of prost's files, whose names are packages: one may be the name of a module.
+pub(crate) const PROST_DIR: &str = "prost";
+
 /// File names and contents.
 pub(crate) fn files(schema: &Schema) -> Result<Vec<(String, String)>, Error> {
     let mut files = Vec::new();
@@ -68,6 +71,11 @@ pub(crate) fn prost_types(
         })
         .cloned()
         .collect();
+    let out_dir = out_dir.join(PROST_DIR);
+    std::fs::create_dir_all(&out_dir).map_err(|source| Error::Write {
+        path: out_dir.clone(),
+        source,
+    })?;
     prost_build::Config::new()
         .bytes(["."])
         .out_dir(out_dir)

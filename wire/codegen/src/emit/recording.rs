@@ -13,7 +13,7 @@ pub(super) fn code(schema: &Schema) -> TokenStream {
             "The messages of [`crate::{}`] as prost's types.",
             module.name
         ));
-        let file = format!("/{}.rs", module.package);
+        let file = format!("/{}/{}.rs", super::PROST_DIR, module.package);
         quote! {
             #docs
             pub mod #name {
