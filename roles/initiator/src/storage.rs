@@ -10,14 +10,8 @@ use wire::control::{InitStorage, StorageDetails};
 
 use crate::cli::{Flags, Strategy};
 use crate::data_path::{Content, Extent, Task, Validator};
-use crate::layout::{Layout, LayoutError, Request};
+use crate::layout::{Layout, Request};
 use crate::pattern::Pattern;
-
-impl From<LayoutError> for Failure {
-    fn from(error: LayoutError) -> Self {
-        Self::invalid(error.to_string())
-    }
-}
 
 /// Reads the content that the strategy compares with, if it does and a file is named.
 ///

@@ -14,18 +14,21 @@
 //! A peer that does not answer is not asked again.
 
 mod error;
+mod exchange;
 mod peers;
+mod state;
 #[cfg(test)]
 mod tests;
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use role_common::Failure;
-use wire::control::{InitStorage, Message, MessageType, Payload, StorageDetails};
+use wire::control::{Message, MessageType, Payload};
 
 pub use error::SessionError;
+pub use exchange::{Action, Input};
 use peers::Peers;
+use state::State;
 
 /// What a session needs to know from the beginning.
 #[derive(Clone, Copy, Debug)]
@@ -36,102 +39,6 @@ pub struct SessionConfig {
     pub control_timeout: Duration,
     /// How long the data path may take to come to rest after it was told to halt.
     pub halt_timeout: Duration,
-}
-
-/// What happened.
-#[derive(Debug)]
-pub enum Input {
-    /// The control channel to the service is established.
-    Connected,
-    /// The control channel is gone.
-    Disconnected,
-    /// A control message arrived.
-    Message(Message),
-    /// The service has a consumer with this id.
-    ConsumerAdded(u32),
-    /// The service's consumer with this id is gone.
-    ConsumerExpired(u32),
-    /// [`Action::OpenStorage`] is done.
-    Opened(InitStorage),
-    /// [`Action::CreateWorkers`] is done: all local contexts run.
-    WorkersReady,
-    /// [`Action::PrepareWorkers`] is done.
-    WorkersPrepared,
-    /// The data path has come to rest: all operations done, halted, or failed. How it went is the driver's to report.
-    WorkersFinished,
-    /// [`Action::DestroyWorkers`] is done.
-    WorkersDestroyed,
-    /// Something failed on this side, or on the control channel.
-    Failed(Failure),
-    /// The user asked the program to end.
-    Interrupted,
-}
-
-/// What is to be done.
-#[derive(Debug, PartialEq, Eq)]
-pub enum Action {
-    /// Send a message to the service.
-    Send(Message),
-    /// Allocate and export memory for this storage; answer with [`Input::Opened`].
-    OpenStorage(StorageDetails),
-    /// Create the workers with their contexts; answer with [`Input::WorkersReady`].
-    CreateWorkers,
-    /// Prepare the tasks of each worker for the consumer with the same index; answer with [`Input::WorkersPrepared`].
-    PrepareWorkers(Vec<u32>),
-    /// Start the data path; [`Input::WorkersFinished`] follows some time.
-    StartDataPath,
-    /// Make the data path come to rest; [`Input::WorkersFinished`] must follow.
-    HaltDataPath {
-        /// Whether operations in flight may still be answered, and are waited for.
-        drain: bool,
-    },
-    /// Destroy the workers' contexts; answer with [`Input::WorkersDestroyed`].
-    DestroyWorkers,
-    /// Nothing more to do; [`Session::result`] is final.
-    Finish,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
-    Connecting,
-    Querying,
-    Opening,
-    Initialising,
-    Gathering,
-    Preparing,
-    Starting,
-    Running,
-    Halting,
-    Stopping,
-    /// Whether shutdown follows, or the session just ends.
-    Destroying {
-        shutdown: bool,
-    },
-    ShuttingDown,
-    Expiring,
-    Finished,
-}
-
-impl State {
-    /// What is waited for in this state, as timeouts and disconnections report it.
-    const fn waits_for(self) -> &'static str {
-        match self {
-            Self::Connecting => "the connection to the service",
-            Self::Querying => "query_storage_response",
-            Self::Opening => "local memory",
-            Self::Initialising => "init_storage_response",
-            Self::Gathering => "the service's consumers and the local contexts",
-            Self::Preparing => "the workers to prepare their tasks",
-            Self::Starting => "start_storage_response",
-            Self::Running => "the operations to complete",
-            Self::Halting => "the operations in flight",
-            Self::Stopping => "stop_storage_response",
-            Self::Destroying { .. } => "the local contexts to stop",
-            Self::ShuttingDown => "shutdown_response",
-            Self::Expiring => "the service's consumers to expire",
-            Self::Finished => "nothing",
-        }
-    }
 }
 
 /// The request that has no answer yet.

@@ -1,0 +1,202 @@
+use super::*;
+
+const REQUEST: Request = Request {
+    workers: 1,
+    blocks_per_io: 1,
+    local_region_size: 0,
+    transactions: 64,
+    operations: 1_000_000,
+};
+
+fn storage(blocks: u64, block_size: u32) -> StorageDetails {
+    StorageDetails {
+        total_size: blocks * u64::from(block_size),
+        block_size,
+    }
+}
+
+#[test]
+fn one_worker_takes_all() {
+    let layout = Layout::new(&storage(100, 4096), REQUEST).expect("fits");
+    assert_eq!(layout.io_size, 4096);
+    assert_eq!(layout.region_size, 409_600);
+    assert_eq!(
+        layout.shares,
+        [Share {
+            storage_offset: 0,
+            storage_size: 409_600,
+            ios: 100,
+            local_offset: 0,
+            local_slots: 100,
+            transactions: 64
+        }]
+    );
+}
+
+#[test]
+fn remainders_go_to_the_first_workers() {
+    let layout = Layout::new(
+        &storage(11, 512),
+        Request {
+            workers: 3,
+            local_region_size: 512 * 8,
+            ..REQUEST
+        },
+    )
+    .expect("fits");
+    let ios: Vec<_> = layout
+        .shares
+        .iter()
+        .map(|share| (share.storage_offset / 512, share.ios))
+        .collect();
+    let slots: Vec<_> = layout
+        .shares
+        .iter()
+        .map(|share| (share.local_offset / 512, share.local_slots))
+        .collect();
+    assert_eq!(ios, [(0, 4), (4, 4), (8, 3)]);
+    assert_eq!(slots, [(0, 3), (3, 3), (6, 2)]);
+    assert_eq!(
+        layout
+            .shares
+            .iter()
+            .map(|share| share.transactions)
+            .collect::<Vec<_>>(),
+        [3, 3, 2]
+    );
+}
+
+#[test]
+fn shares_cover_the_storage_without_overlap() {
+    for workers in 1..=5 {
+        for blocks in [5u64, 6, 7, 64, 101] {
+            for blocks_per_io in [1u16, 2, 3, 4] {
+                let Ok(layout) = Layout::new(
+                    &storage(blocks, 512),
+                    Request {
+                        workers,
+                        blocks_per_io,
+                        ..REQUEST
+                    },
+                ) else {
+                    assert!(blocks.div_ceil(u64::from(blocks_per_io)) < u64::from(workers));
+                    continue;
+                };
+                let mut next = 0;
+                for share in &layout.shares {
+                    assert_eq!(share.storage_offset, next);
+                    assert!(share.transactions >= 1);
+                    next += share.storage_size;
+                }
+                assert_eq!(
+                    next, layout.capacity,
+                    "{workers} workers, {blocks} blocks, {blocks_per_io} per I/O"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn the_last_io_may_be_short() {
+    let layout = Layout::new(
+        &storage(10, 4096),
+        Request {
+            blocks_per_io: 4,
+            ..REQUEST
+        },
+    )
+    .expect("fits");
+    assert_eq!(layout.shares[0].ios, 3);
+    assert_eq!(layout.shares[0].storage_size, 40_960);
+    assert_eq!(layout.region_size, 3 * 16_384);
+}
+
+#[test]
+fn few_operations_need_few_transactions() {
+    let layout = Layout::new(
+        &storage(100, 4096),
+        Request {
+            operations: 3,
+            ..REQUEST
+        },
+    )
+    .expect("fits");
+    assert_eq!((layout.transactions, layout.shares[0].transactions), (3, 3));
+}
+
+#[test]
+fn impossible_geometries_are_refused() {
+    for (total_size, block_size) in [(0, 512), (512, 0), (1000, 512), (511, 512)] {
+        assert_eq!(
+            Layout::new(
+                &StorageDetails {
+                    total_size,
+                    block_size
+                },
+                REQUEST
+            ),
+            Err(LayoutError::Geometry {
+                total_size,
+                block_size
+            })
+        );
+    }
+    assert!(matches!(
+        Layout::new(
+            &storage(4, 1 << 30),
+            Request {
+                blocks_per_io: 4,
+                ..REQUEST
+            }
+        ),
+        Err(LayoutError::IoSize {
+            blocks_per_io: 4,
+            ..
+        })
+    ));
+    assert!(matches!(
+        Layout::new(&storage(1 << 33, 512), REQUEST),
+        Err(LayoutError::TooManyIos { .. })
+    ));
+}
+
+#[test]
+fn every_worker_needs_a_share() {
+    let error = Layout::new(
+        &storage(2, 512),
+        Request {
+            workers: 3,
+            ..REQUEST
+        },
+    )
+    .expect_err("too small");
+    assert!(error.to_string().contains("--cpu"), "{error}");
+    let error = Layout::new(
+        &storage(8, 512),
+        Request {
+            workers: 2,
+            local_region_size: 1000,
+            ..REQUEST
+        },
+    )
+    .expect_err("too small");
+    assert!(
+        error.to_string().contains("--local-io-region-size 1000")
+            && error.to_string().contains("1024"),
+        "{error}"
+    );
+}
+
+#[test]
+fn content_must_have_the_size_of_the_storage() {
+    let layout = Layout::new(&storage(8, 512), REQUEST).expect("fits");
+    assert_eq!(layout.check_content(4096), Ok(()));
+    assert_eq!(
+        layout.check_content(4095),
+        Err(LayoutError::ContentSize {
+            content: 4095,
+            capacity: 4096
+        })
+    );
+}

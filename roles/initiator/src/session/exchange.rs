@@ -1,0 +1,57 @@
+//! What goes into a session and what comes out of it.
+
+use role_common::Failure;
+use wire::control::{InitStorage, Message, StorageDetails};
+
+/// What happened.
+#[derive(Debug)]
+pub enum Input {
+    /// The control channel to the service is established.
+    Connected,
+    /// The control channel is gone.
+    Disconnected,
+    /// A control message arrived.
+    Message(Message),
+    /// The service has a consumer with this id.
+    ConsumerAdded(u32),
+    /// The service's consumer with this id is gone.
+    ConsumerExpired(u32),
+    /// [`Action::OpenStorage`] is done.
+    Opened(InitStorage),
+    /// [`Action::CreateWorkers`] is done: all local contexts run.
+    WorkersReady,
+    /// [`Action::PrepareWorkers`] is done.
+    WorkersPrepared,
+    /// The data path has come to rest: all operations done, halted, or failed. How it went is the driver's to report.
+    WorkersFinished,
+    /// [`Action::DestroyWorkers`] is done.
+    WorkersDestroyed,
+    /// Something failed on this side, or on the control channel.
+    Failed(Failure),
+    /// The user asked the program to end.
+    Interrupted,
+}
+
+/// What is to be done.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Send a message to the service.
+    Send(Message),
+    /// Allocate and export memory for this storage; answer with [`Input::Opened`].
+    OpenStorage(StorageDetails),
+    /// Create the workers with their contexts; answer with [`Input::WorkersReady`].
+    CreateWorkers,
+    /// Prepare the tasks of each worker for the consumer with the same index; answer with [`Input::WorkersPrepared`].
+    PrepareWorkers(Vec<u32>),
+    /// Start the data path; [`Input::WorkersFinished`] follows some time.
+    StartDataPath,
+    /// Make the data path come to rest; [`Input::WorkersFinished`] must follow.
+    HaltDataPath {
+        /// Whether operations in flight may still be answered, and are waited for.
+        drain: bool,
+    },
+    /// Destroy the workers' contexts; answer with [`Input::WorkersDestroyed`].
+    DestroyWorkers,
+    /// Nothing more to do; [`Session::result`](super::Session::result) is final.
+    Finish,
+}

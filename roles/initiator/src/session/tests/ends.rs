@@ -1,0 +1,226 @@
+//! The ways out: timeouts, interruptions, lost peers, local failures.
+
+use super::*;
+
+#[test]
+fn every_step_is_bounded() {
+    // (script, what follows the timeout; None for the end)
+    let steps: [(Script, Option<Action>); 10] = [
+        (Script::new(1), None),
+        (Script::to_querying(1), None),
+        (Script::to_opening(1), None),
+        (Script::to_initialising(1), None),
+        (Script::to_gathering(1), Some(Action::DestroyWorkers)),
+        (Script::to_preparing(1), Some(Action::DestroyWorkers)),
+        (Script::to_starting(1), Some(Action::DestroyWorkers)),
+        (Script::to_stopping(1), Some(Action::DestroyWorkers)),
+        (Script::to_destroying(1), None),
+        (Script::to_shutting_down(1), None),
+    ];
+    for (mut script, next) in steps {
+        let waiting_for = script.session.waits_for();
+        let before = script.now;
+        script.session.handle_timeout(before);
+        assert_eq!(script.actions(), [], "too early: {waiting_for}");
+        script.time_out();
+        assert_eq!(script.now - before, TIMEOUT);
+        match next {
+            Some(action) => {
+                script.expect(&[action]);
+                script.time_out().expect(&[Action::Finish]);
+            }
+            None => {
+                script.expect(&[Action::Finish]);
+            }
+        }
+        assert_eq!(
+            script.error(),
+            SessionError::Timeout {
+                waiting_for,
+                after: TIMEOUT
+            }
+        );
+    }
+}
+
+#[test]
+fn an_interruption_before_init_just_ends() {
+    for mut script in [Script::new(1), Script::to_opening(1)] {
+        script.input(Input::Interrupted).expect(&[Action::Finish]);
+        assert_eq!(script.error(), SessionError::Interrupted);
+    }
+    let mut script = Script::to_querying(1);
+    script.input(Input::Interrupted).expect(&[]);
+    script
+        .answer(0, Payload::QueryStorageResponse(details()))
+        .expect(&[Action::Finish]);
+    assert_eq!(script.error(), SessionError::Interrupted);
+}
+
+#[test]
+fn an_interruption_after_init_leads_the_service_to_its_end_without_io() {
+    let mut script = Script::to_initialising(1);
+    script.input(Input::Interrupted).expect(&[]);
+    script
+        .answer(1, Payload::InitStorageResponse)
+        .expect(&[Action::CreateWorkers]);
+    script
+        .input(Input::ConsumerAdded(1))
+        .input(Input::WorkersReady)
+        .expect(&[Action::PrepareWorkers(vec![1])]);
+    script
+        .input(Input::WorkersPrepared)
+        .expect_request(MessageType::StartStorageRequest, 2);
+    script
+        .answer(2, Payload::StartStorageResponse)
+        .expect_request(MessageType::StopStorageRequest, 3);
+    script.input(Input::ConsumerExpired(1));
+    script
+        .answer(3, Payload::StopStorageResponse)
+        .expect(&[Action::DestroyWorkers]);
+    script
+        .input(Input::WorkersDestroyed)
+        .expect_request(MessageType::ShutdownRequest, 4);
+    script
+        .answer(4, Payload::ShutdownResponse)
+        .expect(&[Action::Finish]);
+    assert_eq!(script.error(), SessionError::Interrupted);
+}
+
+#[test]
+fn an_interrupted_run_is_halted_and_stopped() {
+    let mut script = Script::to_running(1);
+    script
+        .input(Input::Interrupted)
+        .expect(&[Action::HaltDataPath { drain: true }]);
+    script
+        .input(Input::WorkersFinished)
+        .expect_request(MessageType::StopStorageRequest, 3);
+    assert_eq!(script.error(), SessionError::Interrupted);
+
+    let mut stuck = Script::to_running(1);
+    let before = stuck.now;
+    stuck
+        .input(Input::Interrupted)
+        .expect(&[Action::HaltDataPath { drain: true }]);
+    stuck.time_out().expect(&[Action::DestroyWorkers]);
+    assert_eq!(stuck.now - before, HALT);
+}
+
+#[test]
+fn a_service_that_goes_away_ends_everything() {
+    let mut script = Script::to_running(1);
+    script
+        .input(Input::Disconnected)
+        .expect(&[Action::HaltDataPath { drain: false }]);
+    script
+        .input(Input::WorkersFinished)
+        .expect(&[Action::DestroyWorkers]);
+    script
+        .input(Input::WorkersDestroyed)
+        .expect(&[Action::Finish]);
+    assert_eq!(
+        script.error(),
+        SessionError::Disconnected {
+            waiting_for: "the operations to complete"
+        }
+    );
+
+    for mut script in [
+        Script::to_gathering(1),
+        Script::to_preparing(1),
+        Script::to_starting(1),
+        Script::to_stopping(1),
+    ] {
+        script
+            .input(Input::Disconnected)
+            .expect(&[Action::DestroyWorkers]);
+        script
+            .input(Input::WorkersDestroyed)
+            .expect(&[Action::Finish]);
+    }
+    for mut script in [
+        Script::to_querying(1),
+        Script::to_initialising(1),
+        Script::to_shutting_down(1),
+    ] {
+        script.input(Input::Disconnected).expect(&[Action::Finish]);
+        assert!(matches!(script.error(), SessionError::Disconnected { .. }));
+    }
+    let mut script = Script::to_destroying(1);
+    script.input(Input::Disconnected).expect(&[]);
+    script
+        .input(Input::WorkersDestroyed)
+        .expect(&[Action::Finish]);
+}
+
+#[test]
+fn a_consumer_lost_in_the_run_is_an_error_and_after_it_is_not() {
+    let mut script = Script::to_running(1);
+    script
+        .input(Input::ConsumerExpired(10))
+        .expect(&[Action::HaltDataPath { drain: true }]);
+    assert_eq!(script.error(), SessionError::ConsumerLost { id: 10 });
+
+    let mut script = Script::to_stopping(1);
+    script
+        .input(Input::ConsumerExpired(10))
+        .input(Input::ConsumerExpired(99))
+        .expect(&[]);
+    assert_eq!(script.session.result(), Ok(()));
+}
+
+#[test]
+fn more_consumers_than_workers_are_refused() {
+    let mut script = Script::to_gathering(1);
+    script
+        .input(Input::ConsumerAdded(1))
+        .input(Input::ConsumerAdded(2))
+        .expect(&[Action::DestroyWorkers]);
+    assert_eq!(
+        script.error(),
+        SessionError::TooManyConsumers { expected: 1 }
+    );
+}
+
+#[test]
+fn a_local_failure_is_reported_and_winds_down() {
+    let mut script = Script::to_opening(1);
+    let failure = Failure::invalid("--local-io-region-size");
+    script
+        .input(Input::Failed(failure.clone()))
+        .expect(&[Action::Finish]);
+    assert_eq!(Failure::from(script.error()), failure);
+
+    let mut script = Script::to_gathering(1);
+    script
+        .input(Input::Failed(failure.clone()))
+        .expect(&[Action::DestroyWorkers]);
+    script
+        .input(Input::WorkersDestroyed)
+        .expect(&[Action::Finish]);
+    assert_eq!(script.error(), SessionError::Local(failure));
+}
+
+#[test]
+fn failures_carry_the_code_of_the_service() {
+    let mut script = Script::to_querying(1);
+    script.refuse(0);
+    assert_eq!(
+        Failure::from(script.error()).code,
+        doca::ErrorCode::INVALID_VALUE
+    );
+}
+
+#[test]
+fn nothing_moves_after_the_end() {
+    let mut script = Script::to_querying(1);
+    script.refuse(0).expect(&[Action::Finish]);
+    let error = script.error();
+    script
+        .input(Input::Interrupted)
+        .input(Input::Connected)
+        .input(Input::WorkersReady)
+        .expect(&[]);
+    assert_eq!(script.error(), error);
+}

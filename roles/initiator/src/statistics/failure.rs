@@ -1,0 +1,60 @@
+//! What is printed for a run that failed.
+
+use std::fmt;
+
+use serde::Serialize;
+
+use super::RULE;
+use crate::cli::{NAME, Strategy};
+use crate::data_path::Mismatch;
+
+/// A run that failed: the block that the reference prints, with the reason.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct FailureReport {
+    /// Name of the program.
+    pub application: &'static str,
+    /// "failed", to tell it from a [`Report`].
+    pub result: &'static str,
+    /// What was run.
+    pub execution_strategy: Strategy,
+    /// Why it failed.
+    pub error: String,
+    /// The first byte that was not as expected, where that is why.
+    pub mismatch: Option<Mismatch>,
+    /// Seed of the validation pattern, where one was written.
+    pub seed: Option<u64>,
+}
+
+impl FailureReport {
+    /// The report of a failure.
+    #[must_use]
+    pub const fn new(
+        strategy: Strategy,
+        seed: Option<u64>,
+        error: String,
+        mismatch: Option<Mismatch>,
+    ) -> Self {
+        Self {
+            application: NAME,
+            result: "failed",
+            execution_strategy: strategy,
+            error,
+            mismatch,
+            seed,
+        }
+    }
+}
+
+impl fmt::Display for FailureReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{RULE}\n| Test failed!!")?;
+        match &self.mismatch {
+            Some(mismatch) => writeln!(f, "| First mismatch: {mismatch}")?,
+            None => writeln!(f, "| {}", self.error)?,
+        }
+        if let Some(seed) = self.seed {
+            writeln!(f, "| Seed: {seed}")?;
+        }
+        writeln!(f, "{RULE}")
+    }
+}

@@ -1,0 +1,97 @@
+//! Latencies and their percentiles.
+
+use std::time::Duration;
+
+use hdrhistogram::Histogram;
+use serde::Serialize;
+
+/// Longest latency that is told apart from longer ones. Far more than any `--io-timeout` in use.
+const LONGEST: Duration = Duration::from_secs(3600);
+
+/// Latencies of transactions, from the begin of the first I/O to the end of the validation.
+#[derive(Clone, Debug)]
+pub struct Latencies {
+    /// Nanoseconds, with three significant digits.
+    histogram: Histogram<u64>,
+    sum: u64,
+    min: u64,
+    max: u64,
+}
+
+impl Latencies {
+    /// No latencies. All memory that recording takes is allocated here.
+    #[must_use]
+    pub fn new() -> Self {
+        let histogram = Histogram::new_with_bounds(1, LONGEST.as_nanos() as u64, 3)
+            .expect("1 <= LONGEST / 2, and at most 5 digits");
+        Self {
+            histogram,
+            sum: 0,
+            min: u64::MAX,
+            max: 0,
+        }
+    }
+
+    /// Takes note of one transaction.
+    #[inline]
+    pub fn record(&mut self, latency: Duration) {
+        let nanos = u64::try_from(latency.as_nanos()).unwrap_or(u64::MAX);
+        self.histogram.saturating_record(nanos);
+        self.sum = self.sum.saturating_add(nanos);
+        self.min = self.min.min(nanos);
+        self.max = self.max.max(nanos);
+    }
+
+    pub(super) fn merge(&mut self, other: &Self) {
+        self.histogram
+            .add(&other.histogram)
+            .expect("all histograms have the same bounds");
+        self.sum = self.sum.saturating_add(other.sum);
+        self.min = self.min.min(other.min);
+        self.max = self.max.max(other.max);
+    }
+
+    pub(super) fn summary(&self) -> LatencySummary {
+        let count = self.histogram.len();
+        if count == 0 {
+            return LatencySummary::default();
+        }
+        let percentile =
+            |percent| micros(self.histogram.value_at_percentile(percent).min(self.max));
+        LatencySummary {
+            min: self.min / 1000,
+            max: self.max / 1000,
+            mean: self.sum / count / 1000,
+            p50: percentile(50.0),
+            p99: percentile(99.0),
+            p99_9: percentile(99.9),
+        }
+    }
+}
+
+impl Default for Latencies {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+fn micros(nanos: u64) -> f64 {
+    nanos as f64 / 1000.0
+}
+
+/// Latencies in microseconds. Minimum, maximum and mean are whole, as the reference prints them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct LatencySummary {
+    /// Shortest.
+    pub min: u64,
+    /// Longest.
+    pub max: u64,
+    /// Arithmetic mean.
+    pub mean: u64,
+    /// Half of the transactions took at most this.
+    pub p50: f64,
+    /// 99 % of the transactions took at most this.
+    pub p99: f64,
+    /// 99.9 % of the transactions took at most this.
+    pub p99_9: f64,
+}

@@ -1,0 +1,141 @@
+use std::time::Duration;
+
+use super::*;
+use crate::data_path::{Failure, Mismatch};
+
+fn worker(
+    start: Instant,
+    seconds: u64,
+    latencies: impl IntoIterator<Item = u64>,
+) -> WorkerStatistics {
+    let mut recorded = Latencies::new();
+    let mut operation_count = 0;
+    for micros in latencies {
+        recorded.record(Duration::from_micros(micros));
+        operation_count += 1;
+    }
+    WorkerStatistics {
+        operation_count,
+        bytes: operation_count * (1 << 20),
+        pe_hit_count: 1,
+        pe_miss_count: 3,
+        latencies: recorded,
+        end: start + Duration::from_secs(seconds),
+    }
+}
+
+#[test]
+fn the_block_has_the_keys_and_the_format_of_the_reference() {
+    let start = Instant::now();
+    let report = Report::new(
+        Strategy::ReadThroughputTest,
+        None,
+        start,
+        &[worker(start, 2, [10, 20, 31])],
+    );
+    let expected = "\
++================================================+
+| Stats
++================================================+
+| Duration (seconds): 2.000000
+| Operation count: 3
+| Data rate: 0.001 GiB/s
+| IO rate: 0.000 MIOP/s
+| PE hit rate: 25.000% (1:3)
+| Latency:
+| \tMin: 10us
+| \tMax: 31us
+| \tMean: 20us
+| \tp50: 20.0us
+| \tp99: 31.0us
+| \tp99.9: 31.0us
++================================================+
+";
+    assert_eq!(report.to_string(), expected);
+}
+
+#[test]
+fn workers_are_summed_and_the_slowest_ends_the_run() {
+    let start = Instant::now();
+    let workers = [worker(start, 1, 1..=990), worker(start, 4, [100_000; 10])];
+    let report = Report::new(Strategy::WriteThroughputTest, Some(5), start, &workers);
+    assert_eq!((report.operation_count, report.bytes), (1000, 1000 << 20));
+    assert!((report.duration_seconds - 4.0).abs() < 1e-9);
+    assert!((report.data_rate_gib_per_second - 1000.0 / 1024.0 / 4.0).abs() < 1e-9);
+    assert!((report.io_rate_miops - 0.000_25).abs() < 1e-9);
+    assert_eq!((report.pe_hit_count, report.pe_miss_count), (2, 6));
+    let latency = report.latency_us;
+    assert_eq!((latency.min, latency.max), (1, 100_000));
+    assert!((latency.p50 / 500.0 - 1.0).abs() < 0.002, "{latency:?}");
+    assert!((latency.p99 / 990.0 - 1.0).abs() < 0.002, "{latency:?}");
+    assert!(
+        (latency.p99_9 / 100_000.0 - 1.0).abs() < 0.002,
+        "{latency:?}"
+    );
+}
+
+#[test]
+fn json_says_the_same() {
+    let start = Instant::now();
+    let report = Report::new(
+        Strategy::ReadOnlyDataValidityTest,
+        None,
+        start,
+        &[worker(start, 2, [10, 20, 31])],
+    );
+    let json = serde_json::to_value(&report).expect("serializable");
+    assert_eq!(json["result"], "passed");
+    assert_eq!(json["execution_strategy"], "read_only_data_validity_test");
+    assert_eq!(json["operation_count"], 3);
+    assert_eq!(json["duration_seconds"], 2.0);
+    assert_eq!(json["latency_us"]["mean"], 20);
+    assert!(json["latency_us"]["p99_9"].is_f64());
+}
+
+#[test]
+fn nothing_measured_is_no_division_by_zero() {
+    let report = Report::new(Strategy::ReadThroughputTest, None, Instant::now(), &[]);
+    assert_eq!(
+        (
+            report.io_rate_miops,
+            report.pe_hit_rate_percent,
+            report.latency_us.mean
+        ),
+        (0.0, 0.0, 0)
+    );
+    assert!(serde_json::to_string(&report).is_ok_and(|json| !json.contains("null,\"latency")));
+}
+
+#[test]
+fn a_failure_says_where() {
+    let mismatch = Mismatch {
+        block: 17,
+        offset: 3,
+        storage_offset: 17 * 512 + 3,
+        expected: 0xAB,
+        actual: 0x01,
+        pass: Some(2),
+    };
+    let report = FailureReport::new(
+        Strategy::ReadWriteDataValidityTest,
+        Some(9),
+        Failure::Mismatch(mismatch).to_string(),
+        Some(mismatch),
+    );
+    let text = report.to_string();
+    for part in [
+        "| Test failed!!",
+        "block 17",
+        "offset 3",
+        "0xab",
+        "0x01",
+        "Seed: 9",
+    ] {
+        assert!(text.contains(part), "{part} is missing in {text}");
+    }
+    let json = serde_json::to_value(&report).expect("serializable");
+    assert_eq!(
+        (&json["result"], &json["mismatch"]["block"]),
+        (&"failed".into(), &17.into())
+    );
+}
