@@ -1,1 +1,20 @@
-//! Under construction.
+//! What all storage roles share: control channels, worker threads, flags, statistics.
+//!
+//! A role is [`application::run`] with its flags and a body. The body connects its control channels
+//! ([`control`]), has its [`worker`] threads do the data path, and sleeps in [`control::Waiter`]
+//! until a message, a worker or a signal ([`shutdown`]) needs it.
+#![forbid(unsafe_code)]
+
+pub mod application;
+pub mod console;
+pub mod control;
+mod failure;
+pub mod flags;
+mod logging;
+pub mod session;
+pub mod shutdown;
+pub mod statistics;
+pub mod submit;
+pub mod worker;
+
+pub use failure::Failure;

@@ -1,0 +1,133 @@
+//! Messages over one connected TCP stream.
+
+use std::io::{ErrorKind, Read as _, Write as _};
+use std::net::TcpStream;
+use std::os::fd::AsFd as _;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, poll};
+use wire::control::{FrameDecoder, Message};
+
+use super::{ChannelEvent, Interest};
+use crate::failure::Failure;
+
+#[derive(Debug)]
+pub(super) struct MessageStream {
+    stream: TcpStream,
+    peer: String,
+    decoder: FrameDecoder,
+    unsent: Vec<u8>,
+    /// The peer no longer takes what is sent.
+    write_closed: bool,
+    /// The peer sends no more.
+    read_closed: bool,
+}
+
+impl MessageStream {
+    pub(super) fn new(stream: TcpStream, peer: String) -> std::io::Result<Self> {
+        stream.set_nonblocking(true)?;
+        stream.set_nodelay(true)?;
+        Ok(Self {
+            stream,
+            peer,
+            decoder: FrameDecoder::new(),
+            unsent: Vec::new(),
+            write_closed: false,
+            read_closed: false,
+        })
+    }
+
+    pub(super) fn peer(&self) -> &str {
+        &self.peer
+    }
+
+    pub(super) fn send(&mut self, message: &Message) {
+        tracing::debug!(
+            peer = self.peer,
+            id = message.message_id,
+            "send {}",
+            message.payload.message_type()
+        );
+        self.unsent.extend_from_slice(&message.encode_to_vec());
+        self.write();
+    }
+
+    fn write(&mut self) {
+        while !self.unsent.is_empty() && !self.write_closed {
+            match self.stream.write(&self.unsent) {
+                Ok(count) => drop(self.unsent.drain(..count)),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return,
+                Err(error) => {
+                    tracing::debug!(peer = self.peer, "write: {error}");
+                    self.write_closed = true;
+                }
+            }
+        }
+    }
+
+    pub(super) fn poll(&mut self) -> Result<Option<ChannelEvent>, Failure> {
+        self.write();
+        loop {
+            let message = self.decoder.next().map_err(|error| {
+                Failure::from(error).context(format_args!("message from {}", self.peer))
+            })?;
+            if let Some(message) = message {
+                tracing::debug!(
+                    peer = self.peer,
+                    id = message.message_id,
+                    "received {}",
+                    message.payload.message_type()
+                );
+                return Ok(Some(ChannelEvent::Message(message)));
+            }
+            if self.read_closed {
+                return Ok(Some(ChannelEvent::Closed));
+            }
+            let mut bytes = [0; 4096];
+            match self.stream.read(&mut bytes) {
+                Ok(0) => {
+                    self.read_closed = true;
+                    if self.decoder.buffered() != 0 {
+                        tracing::warn!(
+                            peer = self.peer,
+                            "the connection was closed in the middle of a message"
+                        );
+                    }
+                }
+                Ok(count) => self.decoder.push(&bytes[..count]),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(None),
+                Err(error) => {
+                    tracing::debug!(peer = self.peer, "read: {error}");
+                    self.read_closed = true;
+                }
+            }
+        }
+    }
+
+    pub(super) fn interest<'a>(&'a self, interest: &mut Interest<'a>) {
+        if !self.read_closed {
+            interest.readable(self.stream.as_fd());
+        }
+        if !self.unsent.is_empty() && !self.write_closed {
+            interest.writable(self.stream.as_fd());
+        }
+    }
+
+    pub(super) fn flush(&mut self, within: Duration) {
+        let deadline = Instant::now() + within;
+        self.write();
+        while !self.unsent.is_empty() && !self.write_closed && Instant::now() < deadline {
+            let timeout = rustix::event::Timespec {
+                tv_sec: 0,
+                tv_nsec: 10_000_000,
+            };
+            let _ = poll(
+                &mut [PollFd::new(&self.stream, PollFlags::OUT)],
+                Some(&timeout),
+            );
+            self.write();
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! The error of all roles: a DOCA code, because the protocol carries one, and a text.
+
+use std::fmt;
+
+use doca::ErrorCode;
+use wire::control::{ErrorResponse, Message, Payload};
+
+/// Why something failed: the text for people and the `doca_error_t` for the peer.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{message} ({})", .code.name())]
+pub struct Failure {
+    /// The nearest DOCA error.
+    pub code: ErrorCode,
+    /// What was expected, what came, what to do.
+    pub message: String,
+}
+
+impl Failure {
+    /// A failure with a code and a text.
+    pub fn new(code: ErrorCode, message: impl Into<String>) -> Self {
+        Self {
+            code,
+            message: message.into(),
+        }
+    }
+
+    /// Bad input: `INVALID_VALUE`.
+    pub fn invalid(message: impl Into<String>) -> Self {
+        Self::new(ErrorCode::INVALID_VALUE, message)
+    }
+
+    /// Something that the protocol does not allow now: `UNEXPECTED`.
+    pub fn unexpected(message: impl Into<String>) -> Self {
+        Self::new(ErrorCode::UNEXPECTED, message)
+    }
+
+    /// The user ended the program while it was `doing` something.
+    pub fn aborted(doing: impl fmt::Display) -> Self {
+        Self::new(
+            ErrorCode::CONNECTION_ABORTED,
+            format!("aborted by a signal while {doing}"),
+        )
+    }
+
+    /// Nothing came in time: `TIME_OUT`.
+    pub fn timed_out(waiting_for: impl fmt::Display, after: std::time::Duration) -> Self {
+        Self::new(
+            ErrorCode::TIME_OUT,
+            format!("timed out after {after:?} while waiting for {waiting_for}"),
+        )
+    }
+
+    /// The same failure, with what was being done before its text.
+    #[must_use]
+    pub fn context(mut self, doing: impl fmt::Display) -> Self {
+        self.message = format!("{doing}: {}", self.message);
+        self
+    }
+
+    /// The failure as an answer to `request`.
+    #[must_use]
+    pub fn response_to(&self, request: &Message) -> Message {
+        request.response(Payload::ErrorResponse(ErrorResponse {
+            error_code: self.code.0,
+            message: self.message.clone(),
+        }))
+    }
+}
+
+impl From<doca::Error> for Failure {
+    fn from(error: doca::Error) -> Self {
+        let message = match &error.detail {
+            Some(detail) => format!("{}: {detail}", error.operation),
+            None => format!("{}: {}", error.operation, error.code.description()),
+        };
+        Self::new(error.code, message)
+    }
+}
+
+impl From<ErrorResponse> for Failure {
+    fn from(response: ErrorResponse) -> Self {
+        // A peer that reports success as an error is not trusted with the code.
+        let code = match ErrorCode(response.error_code) {
+            ErrorCode::SUCCESS => ErrorCode::UNEXPECTED,
+            code => code,
+        };
+        Self::new(code, response.message)
+    }
+}
+
+impl From<wire::DecodeError> for Failure {
+    fn from(error: wire::DecodeError) -> Self {
+        Self::invalid(error.to_string())
+    }
+}

@@ -1,0 +1,227 @@
+//! The JSON file of flags, in DOCA's layout.
+//!
+//! ```text
+//! {
+//!     // comments like this one are allowed
+//!     "doca_general_flags": { "log-level": 60 },
+//!     "doca_program_flags": { "device": "03:00.0", "cpu": [0, 1] }
+//! }
+//! ```
+//!
+//! Keys are long flag names. The file is translated to arguments, so that a value goes through the
+//! same checks as one from the command line, which wins where both give one.
+
+use std::any::TypeId;
+use std::ffi::OsString;
+use std::path::Path;
+use std::time::Duration;
+
+use clap::parser::ValueSource;
+use clap::{Arg, ArgAction, ArgMatches, Command};
+use serde_json::{Map, Value};
+
+use super::{GENERAL_HEADING, LogLevel};
+
+const GENERAL_OBJECT: &str = "doca_general_flags";
+const PROGRAM_OBJECT: &str = "doca_program_flags";
+
+/// Flags that make no sense inside of a file.
+const COMMAND_LINE_ONLY: [&str; 3] = ["help", "version", "json"];
+
+/// A file of flags is small; anything larger is the wrong file.
+const MAX_FILE: u64 = 1 << 20;
+
+/// The arguments that `path` stands for, without those that `command_line` gives itself.
+pub(super) fn arguments(
+    path: &Path,
+    command: &Command,
+    command_line: &ArgMatches,
+) -> Result<Vec<OsString>, String> {
+    let size = std::fs::metadata(path)
+        .map_err(|error| error.to_string())?
+        .len();
+    if size > MAX_FILE {
+        return Err(format!(
+            "{size} bytes are too many for a file of flags, the limit is {MAX_FILE}"
+        ));
+    }
+    let text = std::fs::read_to_string(path).map_err(|error| error.to_string())?;
+    let root: Value = serde_json::from_str(&without_comments(&text))
+        .map_err(|error| format!("not JSON: {error}"))?;
+    let Value::Object(root) = root else {
+        return Err(format!(
+            "expected an object with \"{GENERAL_OBJECT}\" and \"{PROGRAM_OBJECT}\", found {}",
+            kind(&root)
+        ));
+    };
+
+    let mut arguments = Vec::new();
+    for (name, value) in &root {
+        let general = match name.as_str() {
+            GENERAL_OBJECT => true,
+            PROGRAM_OBJECT => false,
+            _ => {
+                return Err(format!(
+                    "unknown key \"{name}\", expected \"{GENERAL_OBJECT}\" or \"{PROGRAM_OBJECT}\""
+                ));
+            }
+        };
+        let Value::Object(flags) = value else {
+            return Err(format!(
+                "\"{name}\": expected an object of flags, found {}",
+                kind(value)
+            ));
+        };
+        section(
+            name,
+            flags,
+            &accepted(command, general),
+            command_line,
+            &mut arguments,
+        )?;
+    }
+    Ok(arguments)
+}
+
+fn accepted(command: &Command, general: bool) -> Vec<&Arg> {
+    command
+        .get_arguments()
+        .filter(|arg| (arg.get_help_heading() == Some(GENERAL_HEADING)) == general)
+        .filter(|arg| {
+            arg.get_long()
+                .is_some_and(|long| !COMMAND_LINE_ONLY.contains(&long))
+        })
+        .collect()
+}
+
+fn section(
+    object: &str,
+    flags: &Map<String, Value>,
+    accepted: &[&Arg],
+    command_line: &ArgMatches,
+    arguments: &mut Vec<OsString>,
+) -> Result<(), String> {
+    for (key, value) in flags {
+        let Some(arg) = accepted.iter().find(|arg| arg.get_long() == Some(key)) else {
+            let names: Vec<&str> = accepted.iter().filter_map(|arg| arg.get_long()).collect();
+            return Err(format!(
+                "\"{object}\": unknown key \"{key}\", accepted are: {}",
+                names.join(", ")
+            ));
+        };
+        let texts =
+            texts(arg, value).map_err(|message| format!("\"{object}\": --{key}: {message}"))?;
+        if command_line.value_source(arg.get_id().as_str()) != Some(ValueSource::CommandLine) {
+            arguments.extend(texts.into_iter().map(OsString::from));
+        }
+    }
+    Ok(())
+}
+
+/// The arguments for one key: one per array element for a flag that may be repeated.
+fn texts(arg: &Arg, value: &Value) -> Result<Vec<String>, String> {
+    let long = arg.get_long().unwrap_or_default();
+    match (arg.get_action(), value) {
+        (ArgAction::SetTrue, Value::Bool(true)) => Ok(vec![format!("--{long}")]),
+        (ArgAction::SetTrue, Value::Bool(false)) => Ok(Vec::new()),
+        (ArgAction::SetTrue, other) => {
+            Err(format!("expected true or false, found {}", kind(other)))
+        }
+        (ArgAction::Append, Value::Array(elements)) => elements
+            .iter()
+            .map(|element| Ok(format!("--{long}={}", scalar(arg, element)?)))
+            .collect(),
+        (ArgAction::Append, other) => Ok(vec![format!("--{long}={}", scalar(arg, other)?)]),
+        (_, Value::Array(_)) => Err(format!("expected one {}, found an array", expected(arg))),
+        (_, other) => Ok(vec![format!("--{long}={}", scalar(arg, other)?)]),
+    }
+}
+
+fn scalar(arg: &Arg, value: &Value) -> Result<String, String> {
+    match value {
+        Value::Number(number) if is_number(arg) => Ok(number.to_string()),
+        Value::String(text) if !is_number(arg) => Ok(text.clone()),
+        other => Err(format!(
+            "expected a {}, found {}",
+            expected(arg),
+            kind(other)
+        )),
+    }
+}
+
+fn expected(arg: &Arg) -> &'static str {
+    if is_number(arg) { "number" } else { "string" }
+}
+
+/// The JSON type of a flag follows from the Rust type that its values are parsed into.
+fn is_number(arg: &Arg) -> bool {
+    let numbers = [
+        TypeId::of::<u8>(),
+        TypeId::of::<u16>(),
+        TypeId::of::<u32>(),
+        TypeId::of::<u64>(),
+        TypeId::of::<usize>(),
+        TypeId::of::<i32>(),
+        TypeId::of::<i64>(),
+        TypeId::of::<Duration>(),
+        TypeId::of::<LogLevel>(),
+    ];
+    numbers
+        .iter()
+        .any(|number| arg.get_value_parser().type_id() == *number)
+}
+
+fn kind(value: &Value) -> String {
+    match value {
+        Value::Null => "null".to_owned(),
+        Value::Bool(value) => value.to_string(),
+        Value::Number(number) => format!("the number {number}"),
+        Value::String(text) => format!("the string {text:?}"),
+        Value::Array(_) => "an array".to_owned(),
+        Value::Object(_) => "an object".to_owned(),
+    }
+}
+
+/// Blanks out `//` comments. Lines and columns stay, for the messages of the JSON parser.
+fn without_comments(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut characters = text.chars().peekable();
+    let (mut in_string, mut in_comment) = (false, false);
+    while let Some(character) = characters.next() {
+        match character {
+            '\n' => in_comment = false,
+            _ if in_comment => {
+                out.push(' ');
+                continue;
+            }
+            '\\' if in_string => {
+                out.push(character);
+                out.extend(characters.next());
+                continue;
+            }
+            '"' => in_string = !in_string,
+            '/' if !in_string && characters.peek() == Some(&'/') => {
+                in_comment = true;
+                out.push(' ');
+                continue;
+            }
+            _ => {}
+        }
+        out.push(character);
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::without_comments;
+
+    #[test]
+    fn comments_go_and_strings_stay() {
+        let text = "{ // one \"x\"\n \"a//b\": \"c\\\"//\" // end\n}";
+        let clean = without_comments(text);
+        assert_eq!(clean.lines().count(), 3);
+        let value: serde_json::Value = serde_json::from_str(&clean).expect("clean JSON");
+        assert_eq!(value["a//b"], "c\"//");
+    }
+}

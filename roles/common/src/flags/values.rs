@@ -1,0 +1,197 @@
+//! Values that flags accept, each checked where it enters.
+
+use std::net::SocketAddrV4;
+use std::time::Duration;
+
+use tracing::level_filters::LevelFilter;
+
+/// A numeric DOCA log level.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LogLevel(u32);
+
+impl LogLevel {
+    /// Reads one of DOCA's seven levels.
+    ///
+    /// # Errors
+    ///
+    /// Anything but 10, 20, ... 70; the text says which levels there are.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        match text.parse() {
+            Ok(level @ (10 | 20 | 30 | 40 | 50 | 60 | 70)) => Ok(Self(level)),
+            _ => Err("expected 10 (disable), 20 (critical), 30 (error), 40 (warning), 50 (info), 60 (debug) or 70 (trace)"
+                .to_owned()),
+        }
+    }
+
+    /// DOCA's number for this level.
+    #[must_use]
+    pub fn number(self) -> u32 {
+        self.0
+    }
+
+    /// The same level for `tracing`. It has nothing above errors, so "critical" logs nothing: the
+    /// failure that ends a program is printed whatever the level.
+    #[must_use]
+    pub fn filter(self) -> LevelFilter {
+        match self.0 {
+            30 => LevelFilter::ERROR,
+            40 => LevelFilter::WARN,
+            50 => LevelFilter::INFO,
+            60 => LevelFilter::DEBUG,
+            70 => LevelFilter::TRACE,
+            _ => LevelFilter::OFF,
+        }
+    }
+}
+
+/// Reads the index of a CPU that this process may run on.
+///
+/// # Errors
+///
+/// Not a number, or a CPU that is not there or excluded by this process's affinity mask (a
+/// container's CPU set, for example).
+pub fn cpu(text: &str) -> Result<u32, String> {
+    let allowed = allowed_cpus()?;
+    match text.parse() {
+        Ok(index) if allowed.contains(&index) => Ok(index),
+        _ => Err(format!(
+            "expected a CPU that this process may use: {}",
+            ranges(&allowed)
+        )),
+    }
+}
+
+fn allowed_cpus() -> Result<Vec<u32>, String> {
+    let set = rustix::thread::sched_getaffinity(None)
+        .map_err(|error| format!("sched_getaffinity: {error}"))?;
+    let last = u32::try_from(rustix::thread::CpuSet::MAX_CPU).unwrap_or(u32::MAX);
+    Ok((0..last)
+        .filter(|&index| set.is_set(index as usize))
+        .collect())
+}
+
+/// `[0, 1, 2, 5]` as `0-2, 5`.
+fn ranges(indices: &[u32]) -> String {
+    let mut runs: Vec<(u32, u32)> = Vec::new();
+    for &index in indices {
+        match runs.last_mut() {
+            Some((_, last)) if *last + 1 == index => *last = index,
+            _ => runs.push((index, index)),
+        }
+    }
+    let texts: Vec<String> = runs
+        .into_iter()
+        .map(|(first, last)| {
+            if first == last {
+                first.to_string()
+            } else {
+                format!("{first}-{last}")
+            }
+        })
+        .collect();
+    texts.join(", ")
+}
+
+/// Reads an IPv4 address and a port, as `172.17.0.1:12345`.
+///
+/// # Errors
+///
+/// Anything else, and port 0, which nobody listens on.
+pub fn socket_address(text: &str) -> Result<SocketAddrV4, String> {
+    match text.parse::<SocketAddrV4>() {
+        Ok(address) if address.port() != 0 => Ok(address),
+        _ => Err(
+            "expected <IPv4 address>:<port>, port 1 to 65535, for example 172.17.0.1:12345"
+                .to_owned(),
+        ),
+    }
+}
+
+/// Reads a whole number of seconds, at least one.
+///
+/// # Errors
+///
+/// Zero, negative numbers, more than a week.
+pub fn seconds(text: &str) -> Result<Duration, String> {
+    const WEEK: u64 = 7 * 24 * 3600;
+    match text.parse() {
+        Ok(seconds @ 1..=WEEK) => Ok(Duration::from_secs(seconds)),
+        _ => Err(format!("expected seconds, 1 to {WEEK}")),
+    }
+}
+
+/// Reads a count that must not be zero.
+///
+/// # Errors
+///
+/// Zero, and what does not fit in 32 bits.
+pub fn nonzero_u32(text: &str) -> Result<u32, String> {
+    match text.parse() {
+        Ok(count @ 1..) => Ok(count),
+        _ => Err(format!("expected a number, 1 to {}", u32::MAX)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_of_cpus_are_shortened() {
+        assert_eq!(ranges(&[0, 1, 2, 5, 7, 8]), "0-2, 5, 7-8");
+        assert_eq!(ranges(&[3]), "3");
+    }
+
+    #[test]
+    fn a_cpu_must_be_usable() {
+        let usable = allowed_cpus().expect("affinity is readable")[0];
+        assert_eq!(cpu(&usable.to_string()), Ok(usable));
+        for wrong in ["1000000", "-1", "", "0x1", "one"] {
+            let message = cpu(wrong).expect_err(wrong);
+            assert!(message.contains(&usable.to_string()), "{message}");
+        }
+    }
+
+    #[test]
+    fn addresses_need_four_numbers_and_a_port() {
+        assert_eq!(socket_address("127.0.0.1:80").map(|a| a.port()), Ok(80));
+        for wrong in [
+            "127.0.0.1",
+            "127.0.0.1:0",
+            "127.0.0.1:65536",
+            "localhost:80",
+            "127.0.0:1",
+            "[::1]:80",
+            "",
+        ] {
+            assert!(socket_address(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn counts_and_seconds_are_not_zero() {
+        assert_eq!(nonzero_u32("4294967295"), Ok(u32::MAX));
+        assert!(nonzero_u32("0").is_err());
+        assert!(nonzero_u32("4294967296").is_err());
+        assert_eq!(seconds("5"), Ok(Duration::from_secs(5)));
+        assert!(seconds("0").is_err());
+        assert!(seconds("1.5").is_err());
+    }
+
+    #[test]
+    fn levels_map_to_tracing() {
+        assert_eq!(
+            LogLevel::parse("50").map(LogLevel::filter),
+            Ok(LevelFilter::INFO)
+        );
+        assert_eq!(
+            LogLevel::parse("10").map(LogLevel::filter),
+            Ok(LevelFilter::OFF)
+        );
+        assert!(
+            LogLevel::parse("55")
+                .expect_err("55")
+                .contains("60 (debug)")
+        );
+    }
+}

@@ -1,0 +1,116 @@
+//! Ctrl-C and SIGTERM: a flag, and a wake-up for the main thread.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use rustix::pipe::{PipeFlags, pipe_with};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+/// A repeated signal within this time is the same wish (a terminal signals a whole process group,
+/// and a supervisor in it passes the signal on); a later one is from a user who waits in vain.
+const IMPATIENCE: Duration = Duration::from_secs(1);
+
+/// Exit code of a program that is made to leave without cleaning up, as shells report SIGINT.
+const EXIT_IMPATIENT: i32 = 130;
+
+/// Wakes the main thread out of [`crate::control::wait`]. Cheap to clone, usable from any thread.
+#[derive(Debug, Clone)]
+pub struct Waker {
+    pipe: Arc<(OwnedFd, OwnedFd)>,
+}
+
+impl Waker {
+    /// A waker with its own pipe.
+    ///
+    /// # Errors
+    ///
+    /// The process or the system has too many open files.
+    pub fn new() -> std::io::Result<Self> {
+        let pipe = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
+        Ok(Self {
+            pipe: Arc::new(pipe),
+        })
+    }
+
+    /// Makes the current or the next wait return. A full pipe is as good as one more byte in it.
+    pub fn wake(&self) {
+        let _ = rustix::io::write(&self.pipe.1, &[1]);
+    }
+
+    /// Forgets all wake-ups so far.
+    pub(crate) fn clear(&self) {
+        let mut bytes = [0; 64];
+        while rustix::io::read(&self.pipe.0, &mut bytes).is_ok_and(|count| count == bytes.len()) {}
+    }
+
+    pub(crate) fn readable(&self) -> BorrowedFd<'_> {
+        self.pipe.0.as_fd()
+    }
+}
+
+/// Whether the program was asked to end, and the waker of its main thread.
+#[derive(Debug, Clone)]
+pub struct Shutdown {
+    requested: Arc<AtomicBool>,
+    waker: Waker,
+}
+
+impl Shutdown {
+    /// A request that only [`request`](Self::request) makes.
+    ///
+    /// # Errors
+    ///
+    /// As [`Waker::new`].
+    pub fn new() -> std::io::Result<Self> {
+        Ok(Self {
+            requested: Arc::default(),
+            waker: Waker::new()?,
+        })
+    }
+
+    /// As [`new`](Self::new), and from now on SIGINT and SIGTERM request the end too. Whoever
+    /// repeats a signal because the program does not end leaves at once, without cleanup.
+    ///
+    /// # Errors
+    ///
+    /// The signal handlers or their thread could not be set up.
+    pub fn on_signals() -> std::io::Result<Self> {
+        let shutdown = Self::new()?;
+        let mut signals = Signals::new([SIGINT, SIGTERM])?;
+        let requested = shutdown.clone();
+        std::thread::Builder::new()
+            .name("signals".to_owned())
+            .spawn(move || {
+                let mut first: Option<Instant> = None;
+                for _ in signals.forever() {
+                    requested.request();
+                    if first.get_or_insert_with(Instant::now).elapsed() > IMPATIENCE {
+                        eprintln!("second signal: leaving without cleanup");
+                        std::process::exit(EXIT_IMPATIENT);
+                    }
+                }
+            })?;
+        Ok(shutdown)
+    }
+
+    /// Asks the program to end.
+    pub fn request(&self) {
+        self.requested.store(true, Ordering::Release);
+        self.waker.wake();
+    }
+
+    /// Whether the program was asked to end.
+    #[must_use]
+    pub fn is_requested(&self) -> bool {
+        self.requested.load(Ordering::Acquire)
+    }
+
+    /// What wakes the main thread; give clones to worker threads.
+    #[must_use]
+    pub fn waker(&self) -> &Waker {
+        &self.waker
+    }
+}

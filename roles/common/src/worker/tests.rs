@@ -1,0 +1,192 @@
+use std::rc::Rc;
+use std::time::Instant;
+
+use super::*;
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A data path with a handle that must not leave its thread, as DOCA's.
+struct Echo {
+    calls: Rc<u32>,
+    dropped: Sender<()>,
+}
+
+enum Command {
+    Double(u32),
+    Fail,
+    Panic,
+    Sleep(Duration),
+    FailRun,
+}
+
+impl DataPath for Echo {
+    type Command = Command;
+    type Reply = u32;
+    type Report = u32;
+
+    fn execute(&mut self, command: Command) -> Result<u32, Failure> {
+        match command {
+            Command::Double(number) => Ok(number * 2),
+            Command::Fail => Err(Failure::invalid("asked to fail")),
+            Command::Panic => panic!("asked to panic"),
+            Command::Sleep(time) => {
+                std::thread::sleep(time);
+                Ok(0)
+            }
+            Command::FailRun => {
+                self.calls = Rc::new(u32::MAX);
+                Ok(0)
+            }
+        }
+    }
+
+    fn run(&mut self, run: &RunFlag) -> Result<u32, Failure> {
+        if *self.calls == u32::MAX {
+            return Err(Failure::invalid("the run failed"));
+        }
+        while run.is_set() {
+            std::thread::yield_now();
+        }
+        self.calls = Rc::new(*self.calls + 1);
+        Ok(*self.calls)
+    }
+}
+
+impl Drop for Echo {
+    fn drop(&mut self) {
+        let _ = self.dropped.send(());
+    }
+}
+
+fn cpu() -> u32 {
+    let cpus = rustix::thread::sched_getaffinity(None).expect("affinity");
+    (0..1024)
+        .find(|&cpu| cpus.is_set(cpu as usize))
+        .expect("a CPU")
+}
+
+fn worker() -> (Worker<Echo>, Receiver<()>, Waker) {
+    let (dropped, was_dropped) = channel();
+    let waker = Waker::new().expect("pipe");
+    let create = move || {
+        Ok(Echo {
+            calls: Rc::new(0),
+            dropped,
+        })
+    };
+    (
+        Worker::spawn(0, cpu(), waker.clone(), PATIENCE, create).expect("spawned"),
+        was_dropped,
+        waker,
+    )
+}
+
+#[test]
+fn commands_then_runs_then_commands() {
+    let (mut worker, dropped, _) = worker();
+    assert_eq!(worker.execute(Command::Double(4), PATIENCE), Ok(8));
+    assert!(
+        worker
+            .execute(Command::Fail, PATIENCE)
+            .expect_err("fails")
+            .message
+            .contains("asked to fail")
+    );
+    for run in 1..=2 {
+        worker.start().expect("started");
+        assert!(
+            worker.execute(Command::Double(1), PATIENCE).is_err(),
+            "it runs"
+        );
+        assert_eq!(worker.poll(), Ok(None));
+        assert_eq!(worker.stop(PATIENCE), Ok(run));
+        assert!(worker.stop(PATIENCE).is_err(), "it runs no more");
+    }
+    assert_eq!(worker.execute(Command::Double(5), PATIENCE), Ok(10));
+    drop(worker);
+    assert_eq!(
+        dropped.try_recv(),
+        Ok(()),
+        "the data path is gone when the worker is"
+    );
+}
+
+#[test]
+fn a_failed_run_is_seen_without_asking_to_stop() {
+    let (mut worker, _, waker) = worker();
+    worker
+        .execute(Command::FailRun, PATIENCE)
+        .expect("prepared");
+    waker.clear();
+    worker.start().expect("started");
+    let deadline = Instant::now() + PATIENCE;
+    let failure = loop {
+        match worker.poll() {
+            Ok(None) => assert!(Instant::now() < deadline, "no outcome"),
+            Ok(Some(report)) => panic!("unexpected report {report}"),
+            Err(failure) => break failure,
+        }
+        std::thread::yield_now();
+    };
+    assert!(
+        failure.message.contains("worker 0") && failure.message.contains("the run failed"),
+        "{failure}"
+    );
+    assert_eq!(
+        worker.execute(Command::Double(1), PATIENCE),
+        Ok(2),
+        "it still takes commands"
+    );
+}
+
+#[test]
+fn a_panic_is_reported_and_wakes() {
+    let (mut worker, dropped, _) = worker();
+    let failure = worker
+        .execute(Command::Panic, PATIENCE)
+        .expect_err("panicked");
+    assert!(failure.message.contains("asked to panic"), "{failure}");
+    assert_eq!(dropped.try_recv(), Ok(()));
+    assert!(worker.start().is_err());
+    assert!(worker.poll().is_err());
+}
+
+#[test]
+fn waiting_is_bounded() {
+    let (mut worker, dropped, _) = worker();
+    let failure = worker
+        .execute(
+            Command::Sleep(Duration::from_millis(200)),
+            Duration::from_millis(1),
+        )
+        .expect_err("too slow");
+    assert_eq!(failure.code, ErrorCode::TIME_OUT);
+    assert!(
+        worker.execute(Command::Double(1), PATIENCE).is_err(),
+        "a late answer is not mistaken for this one's"
+    );
+    drop(worker);
+    assert_eq!(dropped.try_recv(), Ok(()));
+}
+
+#[test]
+fn a_failed_creation_and_a_missing_cpu_are_errors() {
+    let waker = Waker::new().expect("pipe");
+    let create = || -> Result<Echo, Failure> { Err(Failure::invalid("no memory")) };
+    let failure = Worker::spawn(3, cpu(), waker.clone(), PATIENCE, create).expect_err("fails");
+    assert!(
+        failure.message.contains("worker 3") && failure.message.contains("no memory"),
+        "{failure}"
+    );
+    let create = || -> Result<Echo, Failure> { Err(Failure::invalid("never called")) };
+    let failure = Worker::spawn(0, 100_000, waker, PATIENCE, create).expect_err("fails");
+    assert!(failure.message.contains("--cpu 100000"), "{failure}");
+}
+
+#[test]
+fn dropping_a_running_worker_ends_it() {
+    let (mut worker, dropped, _) = worker();
+    worker.start().expect("started");
+    drop(worker);
+    assert_eq!(dropped.try_recv(), Ok(()));
+}
