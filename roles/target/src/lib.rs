@@ -1,1 +1,23 @@
-//! Under construction.
+//! `doca_storage_target_rdma`: a storage target that keeps its blocks in memory.
+//!
+//! It serves one service over TCP (control) and RDMA (data). `session` is the control state
+//! machine, `data_path` what each worker thread does, `content` what the blocks start with, and
+//! `app` drives them.
+#![forbid(unsafe_code)]
+
+mod app;
+mod cli;
+mod content;
+mod data_path;
+pub mod session;
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+/// Name of the program, whatever its file is called.
+pub const NAME: &str = "doca_storage_target_rdma";
+
+/// Runs the program with these arguments, the first of which is ignored.
+pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
+    role_common::application::run(NAME, args, app::run)
+}

@@ -1,2 +1,5 @@
-//! Under construction.
-fn main() {}
+//! The storage target under the reference's name.
+
+fn main() -> std::process::ExitCode {
+    role_target::run(std::env::args_os())
+}

@@ -1,0 +1,219 @@
+//! Drives the session of the target over a real control channel and real workers.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use doca::{Device, ErrorCode, MemoryRegion, Mmap};
+use role_common::Failure;
+use role_common::application::Environment;
+use role_common::control::{ChannelEvent, ControlChannel, TcpServerChannel, Waiter};
+use role_common::statistics::{CoreStatistics, Statistics};
+use role_common::worker::Worker;
+use wire::control::{InitStorage, RdmaConnectionDetails};
+
+use crate::cli::Flags;
+use crate::content::{Content, Geometry};
+use crate::data_path::{Command, Reply, Setup, TargetDataPath, permissions};
+use crate::session::{Action, Job, Outcome, Session};
+
+/// How long a worker may take for a command. Services wait 5 s for an answer, and it should say why.
+const WORKER_PATIENCE: Duration = Duration::from_secs(4);
+
+/// How long the last answer may take to leave.
+const FAREWELL: Duration = Duration::from_secs(1);
+
+pub(crate) fn run(flags: Flags, environment: Environment) -> Result<(), Failure> {
+    let console = environment.console;
+    let mut channel = TcpServerChannel::listen(flags.listen_port)?;
+    let mut app = App::new(flags, environment)?;
+    console.announce(format_args!("listening on port {}", channel.port()?));
+    app.serve(&mut channel)?;
+    channel.flush(FAREWELL);
+    console.report(&Statistics::new(crate::NAME, app.statistics));
+    Ok(())
+}
+
+struct App {
+    session: Session,
+    // Before what they use.
+    workers: Vec<Worker<TargetDataPath>>,
+    storage: Mmap,
+    device: Device,
+    cpus: Vec<u32>,
+    statistics: Vec<CoreStatistics>,
+    environment: Environment,
+}
+
+impl App {
+    fn new(flags: Flags, environment: Environment) -> Result<Self, Failure> {
+        let device = Device::open(&flags.device).map_err(|error| {
+            Failure::from(error).context(format_args!("--device {}", flags.device))
+        })?;
+        let geometry = Geometry {
+            block_size: flags.block_size,
+            block_count: flags.block_count,
+        };
+        let content = Content::open(flags.binary_content.as_deref(), geometry)?;
+        let geometry = content.geometry;
+        let storage = load(content, &device)?;
+        tracing::info!(
+            "{} blocks of {} bytes",
+            geometry.block_count,
+            geometry.block_size
+        );
+        let cpu_count = u32::try_from(flags.cpu.len()).unwrap_or(u32::MAX);
+        Ok(Self {
+            session: Session::new(geometry, cpu_count),
+            workers: Vec::new(),
+            storage,
+            device,
+            cpus: flags.cpu,
+            statistics: Vec::new(),
+            environment,
+        })
+    }
+
+    fn serve(&mut self, channel: &mut TcpServerChannel) -> Result<(), Failure> {
+        let mut waiter = Waiter::new(self.environment.shutdown.clone());
+        loop {
+            match channel.poll()? {
+                Some(ChannelEvent::Message(request)) => {
+                    let answer = match self.session.receive(request) {
+                        Action::Answer(answer) => answer,
+                        Action::Do(job) => {
+                            let outcome = self.perform(job);
+                            self.session.complete(outcome)
+                        }
+                    };
+                    channel.send(&answer)?;
+                    if self.session.is_finished() {
+                        return Ok(());
+                    }
+                }
+                Some(ChannelEvent::Closed) => {
+                    let waiting = self.session.waiting_for();
+                    return Err(Failure::new(
+                        ErrorCode::CONNECTION_RESET,
+                        format!(
+                            "the {} left while it was expected to send {waiting}",
+                            channel.peer()
+                        ),
+                    ));
+                }
+                Some(_) => {}
+                None => waiter.wait(&[channel], None),
+            }
+            self.check_workers()?;
+            if self.environment.shutdown.is_requested() {
+                return Err(Failure::aborted(format_args!(
+                    "waiting for {}",
+                    self.session.waiting_for()
+                )));
+            }
+        }
+    }
+
+    /// A data path ends by itself only when it fails.
+    fn check_workers(&mut self) -> Result<(), Failure> {
+        for worker in self.workers.iter_mut().filter(|worker| worker.is_running()) {
+            worker.poll()?;
+        }
+        Ok(())
+    }
+
+    fn perform(&mut self, job: Job) -> Result<Outcome, Failure> {
+        match job {
+            Job::CreateWorkers(init) => self.create_workers(&init)?,
+            Job::Connect(details) => return self.connect(&details).map(Outcome::Exported),
+            Job::StartWorkers => self.start_workers()?,
+            Job::StopWorkers => self.stop_workers()?,
+            Job::DestroyWorkers => self.workers.clear(),
+        }
+        Ok(Outcome::Done)
+    }
+
+    fn create_workers(&mut self, init: &InitStorage) -> Result<(), Failure> {
+        // What an earlier, failed init left.
+        self.workers.clear();
+        let requester = Mmap::import(&self.device, &init.mmap_export_blob)
+            .map_err(|error| Failure::from(error).context("memory map of the init request"))?;
+        for (index, &core) in (0..init.core_count).zip(&self.cpus) {
+            let setup = Setup {
+                core,
+                device: self.device.clone(),
+                storage: self.storage.clone(),
+                requester: requester.clone(),
+                transaction_count: init.transaction_count,
+            };
+            let waker = self.environment.shutdown.waker().clone();
+            let create = || TargetDataPath::create(setup);
+            self.workers
+                .push(Worker::spawn(index, core, waker, WORKER_PATIENCE, create)?);
+        }
+        tracing::info!(
+            "{} workers with {} transactions each",
+            init.core_count,
+            init.transaction_count
+        );
+        Ok(())
+    }
+
+    fn connect(&mut self, details: &RdmaConnectionDetails) -> Result<Bytes, Failure> {
+        let worker = usize::try_from(details.context_index)
+            .ok()
+            .and_then(|index| self.workers.get_mut(index));
+        let worker = worker.ok_or_else(|| {
+            Failure::invalid(format!("there is no context {}", details.context_index))
+        })?;
+        let command = Command::Connect {
+            role: details.role,
+            details: details.connection_details.to_vec(),
+        };
+        match worker.execute(command, WORKER_PATIENCE)? {
+            Reply::Exported(export) => Ok(Bytes::from(export)),
+            Reply::Prepared => Err(Failure::unexpected(
+                "a worker gave another reply than to the command",
+            )),
+        }
+    }
+
+    fn start_workers(&mut self) -> Result<(), Failure> {
+        for worker in &mut self.workers {
+            // Less than the patience, so that it is the worker that says what it waited for.
+            worker.execute(Command::Prepare(WORKER_PATIENCE / 2), WORKER_PATIENCE)?;
+        }
+        self.workers.iter_mut().try_for_each(Worker::start)
+    }
+
+    fn stop_workers(&mut self) -> Result<(), Failure> {
+        self.workers.iter().for_each(Worker::request_stop);
+        self.statistics.clear();
+        for worker in &mut self.workers {
+            self.statistics.push(worker.stop(WORKER_PATIENCE)?);
+        }
+        Ok(())
+    }
+}
+
+/// The memory of the storage, with its first content.
+fn load(content: Content, device: &Device) -> Result<Mmap, Failure> {
+    let capacity = content.geometry.capacity();
+    let too_large = || {
+        Failure::invalid(format!(
+            "{capacity} bytes of storage do not fit in this machine's memory"
+        ))
+    };
+    let region = MemoryRegion::new(usize::try_from(capacity).map_err(|_| too_large())?).map_err(
+        |error| Failure::from(error).context(format_args!("{capacity} bytes of storage")),
+    )?;
+    let mut written = Ok(());
+    content.copy_to(|offset, piece| {
+        // The offset is below the capacity, which fits.
+        let result = region.write(usize::try_from(offset).unwrap_or(usize::MAX), piece);
+        if written.is_ok() {
+            written = result;
+        }
+    })?;
+    written?;
+    Ok(Mmap::register(device, region, permissions())?)
+}

@@ -1,0 +1,114 @@
+//! The flags of the target.
+
+use std::path::PathBuf;
+
+use clap::Parser;
+use role_common::flags::{GeneralFlags, OutputFlags, OutputFormat, RoleFlags, cpu};
+
+const EXAMPLES: &str = "\
+Examples:
+  128 blocks of 4 KiB, and one worker thread:
+    doca_storage_target_rdma -d 3b:00.0 --listen-port 12345 --cpu 0
+  Blocks from a file, two worker threads, any free port:
+    doca_storage_target_rdma -d 3b:00.0 --listen-port 0 --binary-content blocks.sbc --cpu 0 --cpu 1";
+
+/// A memory-backed storage target for a DOCA storage service
+#[derive(Debug, Clone, Parser)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Flags {
+    #[command(flatten)]
+    pub(crate) general: GeneralFlags,
+
+    /// Device identifier: PCI address, RDMA device or network interface name
+    #[arg(short, long, value_name = "DEVICE")]
+    pub(crate) device: String,
+
+    /// CPU core to which the process affinity can be set; one worker thread each, may be repeated
+    #[arg(long, value_name = "CPU", required = true, value_parser = cpu)]
+    pub(crate) cpu: Vec<u32>,
+
+    /// TCP listen port number; 0 picks a free one and prints it
+    #[arg(long, value_name = "PORT")]
+    pub(crate) listen_port: u16,
+
+    /// Path to a file with the initial content: a .sbc file, or plain content of exactly block
+    /// count * block size bytes
+    #[arg(long, value_name = "FILE")]
+    pub(crate) binary_content: Option<PathBuf>,
+
+    /// Number of available storage blocks. (Ignored when using a .sbc file)
+    #[arg(long, value_name = "COUNT", default_value_t = 128)]
+    pub(crate) block_count: u32,
+
+    /// Block size used by the storage. (Ignored when using a .sbc file)
+    #[arg(long, value_name = "BYTES", default_value_t = 4096)]
+    pub(crate) block_size: u32,
+
+    #[command(flatten)]
+    pub(crate) output: OutputFlags,
+}
+
+impl RoleFlags for Flags {
+    fn general(&self) -> &GeneralFlags {
+        &self.general
+    }
+
+    fn output(&self) -> OutputFormat {
+        self.output.output
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::OsString;
+
+    use role_common::flags::{self, FlagsError};
+
+    use super::*;
+
+    fn parse(args: &str) -> Result<Flags, FlagsError> {
+        flags::read(
+            crate::NAME,
+            std::iter::once("x")
+                .chain(args.split_whitespace())
+                .map(OsString::from),
+        )
+    }
+
+    #[test]
+    fn the_example_of_the_guide_is_accepted() {
+        let flags =
+            parse("-d 3b:00.0 --listen-port 12345 --block-size 4096 --block-count 64 --cpu 0")
+                .expect("flags");
+        assert_eq!(
+            (flags.device.as_str(), flags.listen_port, flags.block_count),
+            ("3b:00.0", 12345, 64)
+        );
+        let flags = parse("--device 3b:00.0 --listen-port 0 --cpu 0 --cpu 0").expect("flags");
+        assert_eq!(
+            (flags.block_count, flags.block_size, flags.cpu.len()),
+            (128, 4096, 2)
+        );
+    }
+
+    #[test]
+    fn mandatory_flags_and_ranges_are_named() {
+        let cases = [
+            ("--listen-port 1 --cpu 0", "--device"),
+            ("-d x --cpu 0", "--listen-port"),
+            ("-d x --listen-port 1", "--cpu"),
+            ("-d x --cpu 0 --listen-port 65536", "65535"),
+            (
+                "-d x --cpu 0 --listen-port 1 --block-size -4096",
+                "4294967295",
+            ),
+            ("-d x --cpu 0 --listen-port 1 --blocks 5", "--blocks"),
+        ];
+        for (args, part) in cases {
+            match parse(args) {
+                Err(FlagsError::Usage(text)) => assert!(text.contains(part), "{args}: {text}"),
+                other => panic!("{args}: {other:?}"),
+            }
+        }
+    }
+}

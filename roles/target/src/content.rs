@@ -1,0 +1,272 @@
+//! What the blocks of the storage start with: a `.sbc` file, a plain file, or zeros.
+
+use std::fs::File;
+use std::io::{self, Read, Seek as _, SeekFrom};
+use std::path::Path;
+
+use doca::ErrorCode;
+use role_common::Failure;
+use wire::sbc;
+
+/// Bytes that are copied from a file at a time.
+const PIECE: usize = 1 << 20;
+
+/// Size and number of the storage's blocks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Geometry {
+    /// Bytes per block, at least 1.
+    pub block_size: u32,
+    /// Number of blocks, at least 1.
+    pub block_count: u32,
+}
+
+impl Geometry {
+    /// Capacity in bytes.
+    #[must_use]
+    pub fn capacity(self) -> u64 {
+        u64::from(self.block_size) * u64::from(self.block_count)
+    }
+}
+
+/// The content that the flags describe, not read yet.
+#[derive(Debug)]
+pub(crate) struct Content {
+    pub(crate) geometry: Geometry,
+    source: Option<Source>,
+}
+
+#[derive(Debug)]
+struct Source {
+    file: File,
+    name: String,
+}
+
+impl Content {
+    /// Finds out what the file is, if there is one, and whether it fits `flags`, the geometry that
+    /// the flags say.
+    pub(crate) fn open(file: Option<&Path>, flags: Geometry) -> Result<Self, Failure> {
+        let Some(path) = file else {
+            return Ok(Self {
+                geometry: not_empty(flags, "--block-size and --block-count")?,
+                source: None,
+            });
+        };
+        let name = format!("--binary-content {}", path.display());
+        let failed = |error: io::Error| io_failure(&name, &error);
+        let mut file = File::open(path).map_err(failed)?;
+        let metadata = file.metadata().map_err(failed)?;
+        if !metadata.is_file() {
+            return Err(Failure::invalid(format!("{name}: expected a regular file")));
+        }
+        let mut start = Vec::with_capacity(sbc::HEADER_SIZE);
+        (&mut file)
+            .take(sbc::HEADER_SIZE as u64)
+            .read_to_end(&mut start)
+            .map_err(failed)?;
+        let (header_size, geometry) = if start.starts_with(&sbc::MAGIC.to_be_bytes()) {
+            let header =
+                sbc::Header::parse(&start).map_err(|error| Failure::from(error).context(&name))?;
+            let geometry = Geometry {
+                block_size: header.block_size,
+                block_count: header.block_count,
+            };
+            (sbc::HEADER_SIZE as u64, not_empty(geometry, &name)?)
+        } else {
+            (0, not_empty(flags, "--block-size and --block-count")?)
+        };
+
+        let came = metadata.len() - header_size.min(metadata.len());
+        let expected = geometry.capacity();
+        let Geometry {
+            block_size,
+            block_count,
+        } = geometry;
+        if came < expected || (came > expected && header_size == 0) {
+            return Err(Failure::invalid(format!(
+                "{name}: expected {expected} bytes of content for {block_count} blocks of {block_size} bytes, found {came}"
+            )));
+        }
+        if came > expected {
+            tracing::warn!(
+                "{name}: {} bytes after the last block are ignored",
+                came - expected
+            );
+        }
+        file.seek(SeekFrom::Start(header_size)).map_err(failed)?;
+        Ok(Self {
+            geometry,
+            source: Some(Source { file, name }),
+        })
+    }
+
+    /// Hands the content to `write`, in pieces with their offsets. Without a file it calls nothing:
+    /// the blocks are zeros.
+    pub(crate) fn copy_to(self, mut write: impl FnMut(u64, &[u8])) -> Result<(), Failure> {
+        let Some(Source { mut file, name }) = self.source else {
+            return Ok(());
+        };
+        let capacity = self.geometry.capacity();
+        let mut piece = vec![0; PIECE.min(usize::try_from(capacity).unwrap_or(PIECE))];
+        let mut offset = 0;
+        while offset < capacity {
+            let length = usize::try_from(capacity - offset)
+                .map_or(piece.len(), |left| left.min(piece.len()));
+            file.read_exact(&mut piece[..length])
+                .map_err(|error| io_failure(&name, &error))?;
+            write(offset, &piece[..length]);
+            offset += length as u64;
+        }
+        Ok(())
+    }
+}
+
+fn not_empty(geometry: Geometry, from: &str) -> Result<Geometry, Failure> {
+    if geometry.capacity() == 0 {
+        let Geometry {
+            block_size,
+            block_count,
+        } = geometry;
+        return Err(Failure::invalid(format!(
+            "{from}: expected at least one block of at least one byte, found {block_count} blocks of {block_size} bytes"
+        )));
+    }
+    Ok(geometry)
+}
+
+fn io_failure(name: &str, error: &io::Error) -> Failure {
+    let code = match error.kind() {
+        io::ErrorKind::NotFound => ErrorCode::NOT_FOUND,
+        io::ErrorKind::PermissionDenied => ErrorCode::NOT_PERMITTED,
+        _ => ErrorCode::IO_FAILED,
+    };
+    Failure::new(code, format!("{name}: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+
+    use super::*;
+
+    const FLAGS: Geometry = Geometry {
+        block_size: 4,
+        block_count: 3,
+    };
+
+    fn open(bytes: &[u8]) -> Result<Content, Failure> {
+        let mut file = tempfile::NamedTempFile::new().expect("temporary file");
+        file.write_all(bytes).expect("written");
+        Content::open(Some(file.path()), FLAGS)
+    }
+
+    fn read(content: Content) -> Vec<u8> {
+        let mut bytes = vec![0; usize::try_from(content.geometry.capacity()).expect("small")];
+        let copied = content.copy_to(|offset, piece| {
+            let offset = usize::try_from(offset).expect("small");
+            bytes[offset..offset + piece.len()].copy_from_slice(piece);
+        });
+        copied.expect("read");
+        bytes
+    }
+
+    fn sbc(block_size: u32, block_count: u32, content: &[u8]) -> Vec<u8> {
+        [
+            &sbc::Header {
+                block_size,
+                block_count,
+            }
+            .emit(),
+            content,
+        ]
+        .concat()
+    }
+
+    #[test]
+    fn without_a_file_the_flags_count_and_blocks_are_zeros() {
+        let content = Content::open(None, FLAGS).expect("content");
+        assert_eq!(content.geometry, FLAGS);
+        assert_eq!(read(content), [0; 12]);
+        let empty = Geometry {
+            block_size: 0,
+            ..FLAGS
+        };
+        assert!(
+            Content::open(None, empty)
+                .expect_err("empty")
+                .message
+                .contains("--block-size")
+        );
+    }
+
+    #[test]
+    fn a_sbc_file_brings_its_geometry() {
+        let content = open(&sbc(2, 2, b"abcd")).expect("content");
+        assert_eq!(
+            content.geometry,
+            Geometry {
+                block_size: 2,
+                block_count: 2
+            }
+        );
+        assert_eq!(read(content), b"abcd");
+        assert_eq!(
+            read(open(&sbc(2, 2, b"abcdefg")).expect("content")),
+            b"abcd",
+            "as the reference, ignore more"
+        );
+    }
+
+    #[test]
+    fn a_plain_file_fits_exactly() {
+        assert_eq!(
+            read(open(b"0123456789ab").expect("content")),
+            b"0123456789ab"
+        );
+        for wrong in [&b""[..], b"0123456789a", b"0123456789abc"] {
+            let failure = open(wrong).expect_err("size");
+            assert!(failure.message.contains("expected 12 bytes"), "{failure}");
+            assert!(
+                failure.message.contains(&format!("found {}", wrong.len())),
+                "{failure}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_large_file_comes_in_pieces() {
+        let bytes: Vec<u8> = (0..3 * PIECE as u32 + 5).map(|n| (n % 251) as u8).collect();
+        let block_count = u32::try_from(bytes.len()).expect("small");
+        assert_eq!(
+            read(open(&sbc(1, block_count, &bytes)).expect("content")),
+            bytes
+        );
+    }
+
+    #[test]
+    fn broken_sbc_files_are_refused() {
+        let cut = &sbc(2, 2, b"abc");
+        assert!(
+            open(cut)
+                .expect_err("cut")
+                .message
+                .contains("expected 4 bytes")
+        );
+        assert!(
+            open(&cut[..10])
+                .expect_err("cut header")
+                .message
+                .contains("sbc")
+        );
+        assert!(open(&sbc(0, 7, b"")).is_err());
+        let huge = open(&sbc(u32::MAX, u32::MAX, b"")).expect_err("over the limit");
+        assert!(huge.message.contains("2147483648"), "{huge}");
+    }
+
+    #[test]
+    fn files_that_are_none_are_named() {
+        let failure = Content::open(Some(Path::new("/no/such/file")), FLAGS).expect_err("missing");
+        assert_eq!(failure.code, ErrorCode::NOT_FOUND);
+        assert!(failure.message.contains("/no/such/file"), "{failure}");
+        assert!(Content::open(Some(Path::new("/")), FLAGS).is_err());
+    }
+}

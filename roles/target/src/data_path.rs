@@ -1,0 +1,366 @@
+//! What one worker thread of the target does.
+//!
+//! A request arrives in a message buffer (RDMA receive), the blocks move between the service's
+//! client and the storage (RDMA write for a read, RDMA read for a write), and the answer leaves from
+//! the same message buffer (RDMA send), which then waits for the next request. The two RDMA contexts
+//! keep answers from queueing behind other transfers.
+
+mod request;
+mod transfers;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use doca::{
+    Access, BufInventory, Completion, CtxState, Device, ErrorCode, Event, MemoryRegion, Mmap, Pe,
+    Rdma, RdmaConnection,
+};
+use role_common::Failure;
+use role_common::statistics::CoreStatistics;
+use role_common::submit::DeferredTasks;
+use role_common::worker::{DataPath, RunFlag};
+use wire::control::RdmaConnectionRole;
+use wire::io_message::{self, Repr};
+
+use request::Direction;
+use transfers::{Kind, Token, Transfers};
+
+/// How long transfers in flight may take to finish after the end of the run was asked for.
+const DRAIN: Duration = Duration::from_secs(1);
+
+pub(crate) fn permissions() -> Access {
+    Access::LOCAL_READ_WRITE | Access::RDMA_READ | Access::RDMA_WRITE
+}
+
+/// What a worker is made from.
+pub(crate) struct Setup {
+    pub(crate) core: u32,
+    pub(crate) device: Device,
+    /// The blocks.
+    pub(crate) storage: Mmap,
+    /// The memory of the service's client.
+    pub(crate) requester: Mmap,
+    pub(crate) transaction_count: u32,
+}
+
+/// What the main thread may ask for.
+pub(crate) enum Command {
+    /// Export a connection and connect it to the other end's export.
+    Connect {
+        role: RdmaConnectionRole,
+        details: Vec<u8>,
+    },
+    /// Wait, at most this long, for the contexts to be ready; then wait for requests.
+    Prepare(Duration),
+}
+
+/// Answer to a [`Command`].
+pub(crate) enum Reply {
+    /// The export of the local end.
+    Exported(Vec<u8>),
+    /// Requests may come.
+    Prepared,
+}
+
+/// One RDMA context with its one connection.
+struct Endpoint {
+    rdma: Rdma,
+    connection: Option<RdmaConnection>,
+}
+
+impl Endpoint {
+    fn connection(&self, role: RdmaConnectionRole) -> Result<&RdmaConnection, Failure> {
+        let missing = || {
+            Failure::new(
+                ErrorCode::NOT_CONNECTED,
+                format!("the {role} connection was not created"),
+            )
+        };
+        self.connection.as_ref().ok_or_else(missing)
+    }
+}
+
+/// The data path of one worker. Fields are in the order in which they must be dropped.
+pub(crate) struct TargetDataPath {
+    transfers: Transfers,
+    control: Endpoint,
+    data: Endpoint,
+    inventory: BufInventory,
+    messages: Mmap,
+    pe: Pe,
+    region: Arc<MemoryRegion>,
+    deferred: DeferredTasks,
+    setup: Setup,
+    /// Requests that were received and whose answers have not been sent.
+    in_flight: usize,
+    operations: u64,
+    refused: u64,
+}
+
+impl TargetDataPath {
+    pub(crate) fn create(setup: Setup) -> Result<Self, Failure> {
+        let count = setup.transaction_count;
+        let slots = count as usize;
+        let region = MemoryRegion::new(slots * io_message::SIZE)?;
+        let messages = Mmap::register(&setup.device, region.clone(), permissions())?;
+        // One buffer for the messages of a transfer, one for either end of its blocks.
+        let inventory = BufInventory::new(slots * 3)?;
+        let pe = Pe::new()?;
+        let builder = || Rdma::builder(&setup.device).permissions(permissions());
+        let control = builder()
+            .receive_tasks(count)
+            .send_tasks(count)
+            .start(&pe)?;
+        let data = builder().read_tasks(count).write_tasks(count).start(&pe)?;
+        Ok(Self {
+            transfers: Transfers::default(),
+            control: Endpoint {
+                rdma: control,
+                connection: None,
+            },
+            data: Endpoint {
+                rdma: data,
+                connection: None,
+            },
+            inventory,
+            messages,
+            pe,
+            region,
+            // At any time, one task of each transfer is under way.
+            deferred: DeferredTasks::with_capacity(slots),
+            setup,
+            in_flight: 0,
+            operations: 0,
+            refused: 0,
+        })
+    }
+
+    fn connect(&mut self, role: RdmaConnectionRole, details: &[u8]) -> Result<Vec<u8>, Failure> {
+        let endpoint = match role {
+            RdmaConnectionRole::IoData => &mut self.data,
+            RdmaConnectionRole::IoControl => &mut self.control,
+        };
+        let (export, connection) = endpoint.rdma.export()?;
+        endpoint
+            .rdma
+            .connect(&connection, details)
+            .map_err(|error| {
+                Failure::from(error).context(format_args!("{role} connection details"))
+            })?;
+        endpoint.connection = Some(connection);
+        Ok(export)
+    }
+
+    fn prepare(&mut self, within: Duration) -> Result<(), Failure> {
+        let contexts = [&self.control.rdma, &self.data.rdma];
+        let ready = || {
+            contexts
+                .iter()
+                .all(|rdma| rdma.state() == CtxState::Running)
+        };
+        if !self.pe.progress_until(within, ready) {
+            return Err(Failure::timed_out("the RDMA contexts to be ready", within));
+        }
+        self.transfers = Transfers::allocate(
+            self.setup.transaction_count,
+            &self.inventory,
+            [&self.messages, &self.setup.storage, &self.setup.requester],
+            (
+                &self.control.rdma,
+                self.control.connection(RdmaConnectionRole::IoControl)?,
+            ),
+            (
+                &self.data.rdma,
+                self.data.connection(RdmaConnectionRole::IoData)?,
+            ),
+        )?;
+        for slot in 0..self.transfers.len() {
+            self.submit(slot, Kind::Receive)
+                .map_err(|code| Failure::new(code, "first receives of requests"))?;
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn submit(&mut self, slot: usize, kind: Kind) -> Result<(), ErrorCode> {
+        self.deferred
+            .submit(Token::new(slot, kind).0, self.transfers[slot].task(kind))
+    }
+
+    #[inline]
+    fn handle(&mut self, event: Event, run: &RunFlag) -> Result<(), Failure> {
+        match event {
+            Event::Task(Completion { token, result }) => {
+                let (slot, kind) = Token(token).parts();
+                match (kind, result) {
+                    (Kind::Receive, Ok(())) => self.request_received(slot),
+                    (Kind::Read | Kind::Write, result) => self.answer(
+                        slot,
+                        result.map_or(ErrorCode::IO_FAILED, |()| ErrorCode::SUCCESS),
+                    ),
+                    (Kind::Send, Ok(())) => self.answer_sent(slot),
+                    // When the run ends, whatever waits for a request is flushed.
+                    (Kind::Receive | Kind::Send, Err(_)) if !run.is_set() => Ok(()),
+                    (Kind::Receive, Err(code)) => {
+                        Err(Failure::new(code, "receiving a request failed"))
+                    }
+                    (Kind::Send, Err(code)) => Err(Failure::new(code, "sending an answer failed")),
+                }
+            }
+            Event::State {
+                next: CtxState::Stopping | CtxState::Idle,
+                ..
+            } if run.is_set() => Err(Failure::new(
+                ErrorCode::CONNECTION_RESET,
+                "an RDMA connection was lost: the service is gone, or its device failed",
+            )),
+            Event::State { .. } | Event::Comch(_) => Ok(()),
+        }
+    }
+
+    #[inline]
+    fn request_received(&mut self, slot: usize) -> Result<(), Failure> {
+        self.in_flight += 1;
+        let length = self.transfers[slot].message.data_len()?;
+        let mut bytes = [0; io_message::SIZE];
+        // The bytes are copied before they are looked at: the peer may change its mind, not ours.
+        let came = length.min(bytes.len());
+        self.region
+            .read(slot * io_message::SIZE, &mut bytes[..came])?;
+
+        let limits = request::Limits {
+            storage: self.setup.storage.len(),
+            requester: self.setup.requester.len(),
+        };
+        let examined = request::examine(&bytes, length, limits);
+        let transfer = &mut self.transfers[slot];
+        transfer.request = examined.repr;
+        let started = match examined.direction {
+            Ok(direction) => transfer.aim(direction).and_then(|()| {
+                let kind = match direction {
+                    Direction::ToRequester => Kind::Write,
+                    Direction::ToStorage => Kind::Read,
+                };
+                self.submit(slot, kind)
+            }),
+            Err(code) => Err(code),
+        };
+        match started {
+            Ok(()) => Ok(()),
+            Err(code) => self.refuse(slot, code),
+        }
+    }
+
+    #[cold]
+    fn refuse(&mut self, slot: usize, code: ErrorCode) -> Result<(), Failure> {
+        // Only the first is logged: a broken client can send millions a second.
+        if self.refused == 0 {
+            let request = &self.transfers[slot].request;
+            tracing::warn!(
+                "refused an I/O with {code:?}, and will not log further ones: {request:?}"
+            );
+        }
+        self.refused += 1;
+        self.answer(slot, code)
+    }
+
+    #[inline]
+    fn answer(&mut self, slot: usize, result: ErrorCode) -> Result<(), Failure> {
+        let bytes = self.transfers[slot].request.answer(result.0).to_bytes();
+        let offset = slot * io_message::SIZE;
+        self.region.write(offset, &bytes)?;
+        self.transfers[slot]
+            .message
+            .set_data(offset as u64, bytes.len())?;
+        self.operations += 1;
+        self.submit(slot, Kind::Send)
+            .map_err(|code| Failure::new(code, "an answer cannot be sent"))
+    }
+
+    #[inline]
+    fn answer_sent(&mut self, slot: usize) -> Result<(), Failure> {
+        self.in_flight -= 1;
+        self.transfers[slot].message.reset_data()?;
+        self.submit(slot, Kind::Receive)
+            .map_err(|code| Failure::new(code, "a receive cannot be posted"))
+    }
+
+    /// Submits what had to wait.
+    #[inline]
+    fn retry(&mut self) -> Result<(), Failure> {
+        if self.deferred.is_empty() {
+            return Ok(());
+        }
+        let transfers = &self.transfers;
+        let task = |token| {
+            let (slot, kind) = Token(token).parts();
+            transfers[slot].task(kind)
+        };
+        match self.deferred.retry(task) {
+            Ok(()) => Ok(()),
+            Err((token, code)) => match Token(token).parts() {
+                (slot, Kind::Read | Kind::Write) => self.answer(slot, code),
+                (_, kind) => Err(Failure::new(
+                    code,
+                    format!("a deferred {kind:?} task cannot be submitted"),
+                )),
+            },
+        }
+    }
+}
+
+impl DataPath for TargetDataPath {
+    type Command = Command;
+    type Reply = Reply;
+    type Report = CoreStatistics;
+
+    fn execute(&mut self, command: Command) -> Result<Reply, Failure> {
+        match command {
+            Command::Connect { role, details } => self.connect(role, &details).map(Reply::Exported),
+            Command::Prepare(within) => self.prepare(within).map(|()| Reply::Prepared),
+        }
+    }
+
+    fn run(&mut self, run: &RunFlag) -> Result<CoreStatistics, Failure> {
+        let before = self.pe.stats();
+        while run.is_set() {
+            if let Some(event) = self.pe.poll() {
+                self.handle(event, run)?;
+            }
+            self.retry()?;
+        }
+        let deadline = Instant::now() + DRAIN;
+        while self.in_flight != 0 && Instant::now() < deadline {
+            if let Some(event) = self.pe.poll() {
+                self.handle(event, run)?;
+            }
+            self.retry()?;
+        }
+        if self.in_flight != 0 {
+            tracing::warn!(
+                "{} I/Os were not finished within {DRAIN:?} after the end",
+                self.in_flight
+            );
+        }
+        if self.refused != 0 {
+            tracing::warn!("{} I/Os were refused", self.refused);
+        }
+        let after = self.pe.stats();
+        Ok(CoreStatistics {
+            core: self.setup.core,
+            operation_count: self.operations,
+            pe_hit_count: after.hits - before.hits,
+            pe_miss_count: after.misses - before.misses,
+        })
+    }
+}
+
+/// A result without an I/O, for transfers that have not seen one yet.
+const NO_REQUEST: Repr = Repr {
+    message_type: io_message::IoMessageType::Result,
+    user_data: 0,
+    result: 0,
+    size: 0,
+    requester_offset: 0,
+    storage_offset: 0,
+};

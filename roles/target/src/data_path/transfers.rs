@@ -1,0 +1,162 @@
+//! Buffers and tasks of the transfers of one worker, allocated before the first request.
+
+use std::ops::{Index, IndexMut};
+
+use doca::{Buf, BufInventory, ErrorCode, Mmap, Rdma, RdmaConnection, Task};
+use role_common::Failure;
+use wire::io_message::{self, Repr};
+
+use super::NO_REQUEST;
+use super::request::Direction;
+
+/// The four tasks of a transfer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// Receive of a request.
+    Receive,
+    /// Send of its answer.
+    Send,
+    /// RDMA read: blocks from the requester to the storage.
+    Read,
+    /// RDMA write: blocks from the storage to the requester.
+    Write,
+}
+
+/// Names a task in its completion: the transfer and the kind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Token(pub(super) u64);
+
+impl Token {
+    #[inline]
+    pub(super) fn new(slot: usize, kind: Kind) -> Self {
+        Self((slot as u64) << 2 | kind as u64)
+    }
+
+    #[inline]
+    pub(super) fn parts(self) -> (usize, Kind) {
+        let kind = match self.0 & 3 {
+            0 => Kind::Receive,
+            1 => Kind::Send,
+            2 => Kind::Read,
+            _ => Kind::Write,
+        };
+        ((self.0 >> 2) as usize, kind)
+    }
+}
+
+/// One request at a time, from its arrival to its answer.
+pub(super) struct Transfer {
+    tasks: [Task; 4],
+    /// Where the request arrives and from where the answer leaves.
+    pub(super) message: Buf,
+    storage: Buf,
+    requester: Buf,
+    /// The request at hand.
+    pub(super) request: Repr,
+}
+
+impl Transfer {
+    #[inline]
+    pub(super) fn task(&self, kind: Kind) -> &Task {
+        &self.tasks[kind as usize]
+    }
+
+    /// Aims the buffers at the blocks of the request, which was found to lie inside the maps.
+    #[inline]
+    pub(super) fn aim(&self, direction: Direction) -> Result<(), ErrorCode> {
+        let size = self.request.size as usize;
+        let (storage_offset, requester_offset) =
+            (self.request.storage_offset, self.request.requester_offset);
+        let aimed = match direction {
+            Direction::ToRequester => self
+                .storage
+                .set_data(storage_offset, size)
+                .and_then(|()| self.requester.set_range(requester_offset, size)),
+            Direction::ToStorage => self
+                .requester
+                .set_data(requester_offset, size)
+                .and_then(|()| self.storage.set_range(storage_offset, size)),
+        };
+        aimed.map_err(|error| error.code)
+    }
+}
+
+/// All transfers of a worker.
+#[derive(Default)]
+pub(super) struct Transfers(Vec<Transfer>);
+
+impl Transfers {
+    /// Allocates `count` transfers. Message `n` lies at `n` times the size of a message.
+    pub(super) fn allocate(
+        count: u32,
+        inventory: &BufInventory,
+        [messages, storage, requester]: [&Mmap; 3],
+        (control, control_connection): (&Rdma, &RdmaConnection),
+        (data, data_connection): (&Rdma, &RdmaConnection),
+    ) -> Result<Self, Failure> {
+        let whole = |mmap: &Mmap| usize::try_from(mmap.len()).unwrap_or(usize::MAX);
+        let transfer = |slot: usize| -> Result<Transfer, Failure> {
+            let token = |kind| Token::new(slot, kind).0;
+            let message =
+                inventory.buf(messages, (slot * io_message::SIZE) as u64, io_message::SIZE)?;
+            let storage = inventory.buf(storage, 0, whole(storage))?;
+            let requester = inventory.buf(requester, 0, whole(requester))?;
+            // In the order of `Kind`.
+            let tasks = [
+                control.receive_task(&message, token(Kind::Receive))?,
+                control.send_task(control_connection, &message, token(Kind::Send))?,
+                data.read_task(data_connection, &requester, &storage, token(Kind::Read))?,
+                data.write_task(data_connection, &storage, &requester, token(Kind::Write))?,
+            ];
+            Ok(Transfer {
+                tasks,
+                message,
+                storage,
+                requester,
+                request: NO_REQUEST,
+            })
+        };
+        let transfers = (0..count as usize).map(transfer).collect::<Result<_, _>>();
+        transfers
+            .map(Self)
+            .map_err(|failure| failure.context(format_args!("{count} transactions")))
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
+    }
+}
+
+impl Index<usize> for Transfers {
+    type Output = Transfer;
+
+    #[inline]
+    fn index(&self, slot: usize) -> &Transfer {
+        &self.0[slot]
+    }
+}
+
+impl IndexMut<usize> for Transfers {
+    #[inline]
+    fn index_mut(&mut self, slot: usize) -> &mut Transfer {
+        &mut self.0[slot]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tokens_name_slot_and_kind() {
+        for slot in [0, 1, 65535] {
+            for (index, kind) in [Kind::Receive, Kind::Send, Kind::Read, Kind::Write]
+                .into_iter()
+                .enumerate()
+            {
+                assert_eq!(kind as usize, index, "the order of the tasks of a transfer");
+                assert_eq!(Token::new(slot, kind).parts(), (slot, kind));
+            }
+        }
+    }
+}

@@ -1,0 +1,275 @@
+use doca::ErrorCode;
+
+use super::*;
+
+const GEOMETRY: Geometry = Geometry {
+    block_size: 512,
+    block_count: 10,
+};
+
+struct Driver {
+    session: Session,
+    next_id: u32,
+}
+
+impl Driver {
+    fn new() -> Self {
+        Self {
+            session: Session::new(GEOMETRY, 2),
+            next_id: 100,
+        }
+    }
+
+    /// Sends a request; jobs succeed.
+    fn request(&mut self, payload: Payload) -> Payload {
+        self.request_with(payload, |job| match job {
+            Job::Connect(details) => Ok(Outcome::Exported(Bytes::from(vec![
+                details.context_index as u8,
+            ]))),
+            _ => Ok(Outcome::Done),
+        })
+    }
+
+    fn request_with(
+        &mut self,
+        payload: Payload,
+        job: impl FnOnce(&Job) -> Result<Outcome, Failure>,
+    ) -> Payload {
+        self.next_id += 1;
+        let request = Message {
+            message_id: self.next_id,
+            correlation_id: 5,
+            payload,
+        };
+        let answer = match self.session.receive(request) {
+            Action::Answer(answer) => answer,
+            Action::Do(work) => {
+                let outcome = job(&work);
+                self.session.complete(outcome)
+            }
+        };
+        assert_eq!(
+            (answer.message_id, answer.correlation_id),
+            (self.next_id, 5),
+            "the request's ids come back"
+        );
+        answer.payload
+    }
+
+    fn error(&mut self, payload: Payload) -> (ErrorCode, String) {
+        match self.request(payload) {
+            Payload::ErrorResponse(error) => (ErrorCode(error.error_code), error.message),
+            other => panic!("expected an error, got {other:?}"),
+        }
+    }
+
+    fn at_connect() -> Self {
+        let mut driver = Self::new();
+        driver.request(Payload::QueryStorageRequest);
+        assert_eq!(driver.request(init(2, 4)), Payload::InitStorageResponse);
+        driver
+    }
+}
+
+fn init(core_count: u32, transaction_count: u32) -> Payload {
+    let mmap_export_blob = Bytes::from_static(b"map");
+    Payload::InitStorageRequest(InitStorage {
+        transaction_count,
+        core_count,
+        mmap_export_blob,
+    })
+}
+
+fn connection(context_index: u32, role: RdmaConnectionRole) -> RdmaConnectionDetails {
+    RdmaConnectionDetails {
+        context_index,
+        role,
+        connection_details: Bytes::from_static(b"far"),
+    }
+}
+
+fn connect(context_index: u32, role: RdmaConnectionRole) -> Payload {
+    Payload::CreateRdmaConnectionRequest(connection(context_index, role))
+}
+
+use RdmaConnectionRole::{IoControl, IoData};
+
+#[test]
+fn a_session_in_order() {
+    let mut driver = Driver::new();
+    let details = StorageDetails {
+        total_size: 5120,
+        block_size: 512,
+    };
+    assert_eq!(
+        driver.request(Payload::QueryStorageRequest),
+        Payload::QueryStorageResponse(details)
+    );
+    assert_eq!(driver.request(init(2, 4)), Payload::InitStorageResponse);
+    // Connections may come in any order.
+    for (index, role) in [(1, IoControl), (0, IoData), (0, IoControl), (1, IoData)] {
+        let Payload::CreateRdmaConnectionResponse(details) = driver.request(connect(index, role))
+        else {
+            panic!("expected a connection");
+        };
+        assert_eq!((details.context_index, details.role), (index, role));
+        assert_eq!(details.connection_details, [index as u8][..]);
+    }
+    assert_eq!(
+        driver.request(Payload::StartStorageRequest),
+        Payload::StartStorageResponse
+    );
+    assert_eq!(
+        driver.request(Payload::StopStorageRequest),
+        Payload::StopStorageResponse
+    );
+    assert!(!driver.session.is_finished());
+    assert_eq!(
+        driver.request(Payload::ShutdownRequest),
+        Payload::ShutdownResponse
+    );
+    assert!(driver.session.is_finished());
+    assert_eq!(
+        driver.error(Payload::ShutdownRequest).0,
+        ErrorCode::UNEXPECTED
+    );
+}
+
+#[test]
+fn what_is_not_due_is_refused_and_changes_nothing() {
+    let any = || {
+        [
+            Payload::QueryStorageRequest,
+            init(1, 1),
+            connect(0, IoData),
+            Payload::StartStorageRequest,
+            Payload::StopStorageRequest,
+            Payload::ShutdownRequest,
+            Payload::StartStorageResponse,
+        ]
+    };
+    let session = [
+        Payload::QueryStorageRequest,
+        init(1, 1),
+        connect(0, IoData),
+        connect(0, IoControl),
+        Payload::StartStorageRequest,
+        Payload::StopStorageRequest,
+        Payload::ShutdownRequest,
+    ];
+    let mut driver = Driver::new();
+    for due in session {
+        for other in any()
+            .into_iter()
+            .filter(|other| other.message_type() != due.message_type())
+        {
+            let came = other.message_type();
+            let (code, message) = driver.error(other);
+            assert_eq!(code, ErrorCode::UNEXPECTED);
+            assert!(
+                message.contains(came.name()) && message.contains(due.message_type().name()),
+                "{message}"
+            );
+        }
+        let answer = driver.request(due);
+        assert!(!matches!(answer, Payload::ErrorResponse(_)), "{answer:?}");
+    }
+}
+
+#[test]
+fn counts_out_of_range_are_refused() {
+    let mut driver = Driver::new();
+    driver.request(Payload::QueryStorageRequest);
+    for (cores, transactions, part) in [
+        (0, 4, "core count: expected 1 to 2"),
+        (3, 4, "3 came"),
+        (u32::MAX, 4, "--cpu"),
+        (1, 0, "transactions per core"),
+        (1, MAX_TRANSACTIONS + 1, "65537 came"),
+    ] {
+        let (code, message) = driver.error(init(cores, transactions));
+        assert_eq!(code, ErrorCode::INVALID_VALUE);
+        assert!(message.contains(part), "{message}");
+    }
+    assert_eq!(
+        driver.request(init(2, MAX_TRANSACTIONS)),
+        Payload::InitStorageResponse
+    );
+}
+
+#[test]
+fn a_refused_memory_map_is_told_and_may_be_sent_again() {
+    let mut driver = Driver::new();
+    driver.request(Payload::QueryStorageRequest);
+    let answer = driver.request_with(init(1, 1), |_| Err(Failure::invalid("not a blob")));
+    let Payload::ErrorResponse(error) = answer else {
+        panic!("{answer:?}")
+    };
+    assert_eq!(
+        (error.error_code, error.message.as_str()),
+        (ErrorCode::INVALID_VALUE.0, "not a blob")
+    );
+    assert_eq!(driver.request(init(1, 1)), Payload::InitStorageResponse);
+}
+
+#[test]
+fn contexts_and_roles_are_checked() {
+    let mut driver = Driver::at_connect();
+    for index in [2, u32::MAX] {
+        let (code, message) = driver.error(connect(index, IoData));
+        assert_eq!(code, ErrorCode::INVALID_VALUE);
+        assert!(message.contains("expected 0 to 1"), "{message}");
+    }
+    driver.request(connect(1, IoData));
+    let (_, message) = driver.error(connect(1, IoData));
+    assert!(
+        message.contains("context 1") && message.contains("io_data"),
+        "{message}"
+    );
+    let answer = driver.request_with(connect(0, IoData), |_| {
+        Err(Failure::invalid("cannot connect"))
+    });
+    assert!(matches!(answer, Payload::ErrorResponse(_)));
+    assert!(
+        matches!(
+            driver.request(connect(0, IoData)),
+            Payload::CreateRdmaConnectionResponse(_)
+        ),
+        "failed before"
+    );
+}
+
+#[test]
+fn a_request_during_a_job_is_refused() {
+    let mut driver = Driver::new();
+    driver.request(Payload::QueryStorageRequest);
+    let request = |payload| Message {
+        message_id: 1,
+        correlation_id: 1,
+        payload,
+    };
+    assert!(matches!(
+        driver.session.receive(request(init(1, 1))),
+        Action::Do(_)
+    ));
+    let Action::Answer(answer) = driver
+        .session
+        .receive(request(Payload::StartStorageRequest))
+    else {
+        panic!("expected an answer");
+    };
+    let Payload::ErrorResponse(error) = answer.payload else {
+        panic!("expected an error")
+    };
+    assert!(
+        error
+            .message
+            .contains("while a init_storage_request is processed"),
+        "{}",
+        error.message
+    );
+    assert_eq!(
+        driver.session.complete(Ok(Outcome::Done)).payload,
+        Payload::InitStorageResponse
+    );
+}
