@@ -5,6 +5,7 @@
 
 pub mod agent;
 pub mod capi;
+mod comch;
 pub mod device;
 pub mod error;
 pub mod log;
