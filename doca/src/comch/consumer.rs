@@ -6,7 +6,7 @@ use super::Connection;
 use crate::context::{Context, ContextId, CtxState, Object, Task, completion_callbacks};
 use crate::device::non_null;
 use crate::error::call;
-use crate::{Buf, Mmap, Pe, Result};
+use crate::{Buf, Error, ErrorCode, Mmap, Pe, Result};
 
 /// The receiving end of a connection's fast path.
 ///
@@ -46,6 +46,7 @@ use crate::{Buf, Mmap, Pe, Result};
 #[derive(Debug)]
 pub struct Consumer {
     context: Context<sys::doca_comch_consumer>,
+    mmap: Mmap,
 }
 
 // SAFETY: both functions are those of this type.
@@ -71,7 +72,7 @@ impl Consumer {
     ///
     /// # Errors
     ///
-    /// [`ErrorCode::NOT_CONNECTED`](crate::ErrorCode::NOT_CONNECTED) when the peer is gone; whatever `doca_ctx_start` and the functions before it return.
+    /// [`ErrorCode::NOT_CONNECTED`] when the peer is gone; whatever `doca_ctx_start` and the functions before it return.
     pub fn start(pe: &Pe, connection: &Connection, mmap: &Mmap, max_tasks: u32) -> Result<Self> {
         let (consumer, user) = connection.enter("doca_comch_consumer_create", |connection| {
             let mut consumer = ptr::null_mut();
@@ -97,16 +98,28 @@ impl Consumer {
             ))
         }?;
         context.start()?;
-        Ok(Self { context })
+        Ok(Self {
+            context,
+            mmap: mmap.clone(),
+        })
     }
 
     /// Makes a task that receives one message to the tail of the data of `buf`. The sender sees the buffer when the task is submitted.
     ///
     /// # Errors
     ///
-    /// [`ErrorCode::BAD_STATE`](crate::ErrorCode::BAD_STATE) when the consumer is not running,
-    /// [`ErrorCode::NO_MEMORY`](crate::ErrorCode::NO_MEMORY) when it has `max_tasks` tasks.
+    /// [`ErrorCode::INVALID_VALUE`] for a buf of another map than the consumer's, [`ErrorCode::BAD_STATE`] when the consumer is not running,
+    /// [`ErrorCode::NO_MEMORY`] when it has `max_tasks` tasks.
     pub fn post_recv_task(&self, buf: &Buf, token: u64) -> Result<Task> {
+        const OPERATION: &str = "doca_comch_consumer_task_post_recv_alloc_init";
+        if !buf.mmap().is_same(&self.mmap) {
+            let detail = "the buf is of another memory map than the consumer was started with";
+            return Err(Error::with_detail(
+                OPERATION,
+                ErrorCode::INVALID_VALUE,
+                detail,
+            ));
+        }
         let mut task = ptr::null_mut();
         // SAFETY: consumer and buf are live, the result has a place. The buf is kept by the task's cell.
         unsafe {
@@ -116,12 +129,8 @@ impl Consumer {
                 &mut task
             ))?;
             let task = sys::doca_comch_consumer_task_post_recv_as_task(task);
-            self.context.adopt(
-                "doca_comch_consumer_task_post_recv_alloc_init",
-                task,
-                [Some(buf), None],
-                token,
-            )
+            self.context
+                .adopt(OPERATION, task, [Some(buf), None], token)
         }
     }
 
@@ -156,7 +165,7 @@ impl Consumer {
     ///
     /// # Errors
     ///
-    /// [`ErrorCode::TIME_OUT`](crate::ErrorCode::TIME_OUT) when it does not become idle. The consumer stays in memory then, out of reach.
+    /// [`ErrorCode::TIME_OUT`] when it does not become idle. The consumer stays in memory then, out of reach.
     pub fn stop(self) -> Result<()> {
         self.context.close()
     }

@@ -216,6 +216,11 @@ impl Mmap {
         self.inner.region.as_ref()
     }
 
+    /// Whether both are clones of one map.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.inner, &other.inner)
+    }
+
     pub(crate) fn as_ptr(&self) -> *mut sys::doca_mmap {
         self.inner.mmap.as_ptr()
     }
