@@ -7,15 +7,15 @@ use doca::{Device, ErrorCode};
 use role_common::Failure;
 use role_common::application::Environment;
 use role_common::control::{ChannelEvent, ComchClientChannel, ControlChannel as _, Waiter};
-use role_common::flags::OutputFormat;
 use wire::control::StorageDetails;
 
 use crate::cli::Flags;
+use crate::conclusion::{Conclusion, Findings};
 use crate::crew::{self, Crew};
 use crate::data_path::Contexts;
 use crate::progress::Progress;
 use crate::session::{Action, Input, Session, SessionConfig};
-use crate::statistics::{FailureReport, Report};
+use crate::statistics::Report;
 use crate::storage::{self, Storage};
 
 /// Time between two looks at contexts that are about to run.
@@ -46,7 +46,7 @@ pub fn run(flags: Flags, environment: Environment) -> Result<(), Failure> {
     }
     let mut app = App::new(flags, environment, plain, seed)?;
     app.drive();
-    app.conclude(reported_seed)
+    app.conclude(reported_seed).print(app.environment.console)
 }
 
 struct App {
@@ -62,6 +62,8 @@ struct App {
     plain: Option<Arc<[u8]>>,
     seed: u64,
     interrupted: bool,
+    /// Whether the session was in order when the run had ended, so that the run's failure is not a consequence.
+    run_came_first: bool,
     flags: Flags,
     environment: Environment,
 }
@@ -102,6 +104,7 @@ impl App {
             plain,
             seed,
             interrupted: false,
+            run_came_first: false,
             flags,
             environment,
         })
@@ -219,10 +222,14 @@ impl App {
             Ok(None) => {}
             Ok(Some(event)) => {
                 happened = true;
-                self.input(match event {
+                let input = match event {
                     crew::Event::Ready => Input::WorkersReady,
-                    crew::Event::Finished => Input::WorkersFinished,
-                });
+                    crew::Event::Finished => {
+                        self.run_came_first = self.session.result().is_ok();
+                        Input::WorkersFinished
+                    }
+                };
+                self.input(input);
             }
             Err(failure) => {
                 happened = true;
@@ -270,47 +277,18 @@ impl App {
         self.waiter.wait(&[&self.channel], deadline);
     }
 
-    /// Prints how it went.
-    fn conclude(self, seed: Option<u64>) -> Result<(), Failure> {
+    fn conclude(&self, seed: Option<u64>) -> Conclusion {
         let strategy = self.flags.execution_strategy;
-        let console = self.environment.console;
-        let session = self.session.result();
-        let measured = self
-            .crew
-            .measurements()
-            .map(|(start, workers)| Report::new(strategy, seed, start, workers));
-        let verdict = self
-            .crew
-            .failure()
-            .filter(|failure| failure.is_verdict() || session.is_ok());
-        let Some(failure) = verdict else {
-            return match (session, measured) {
-                (Ok(()), Some(report)) => {
-                    console.report(&report);
-                    Ok(())
-                }
-                (Ok(()), None) => Err(Failure::unexpected("the run ended without a result")),
-                (Err(error), measured) => {
-                    // What was measured before the session went wrong is not thrown away.
-                    match (console.format(), measured) {
-                        (OutputFormat::Text, Some(report)) => console.report(&report),
-                        (OutputFormat::Text, None) => {}
-                        (OutputFormat::Json, _) => console.report(&FailureReport::new(
-                            strategy,
-                            seed,
-                            error.to_string(),
-                            None,
-                        )),
-                    }
-                    Err(error.into())
-                }
-            };
-        };
-        let report = FailureReport::new(strategy, seed, failure.to_string(), failure.mismatch());
-        eprint!("{report}");
-        if console.format() == OutputFormat::Json {
-            console.report(&report);
+        let measurements = self.crew.measurements();
+        Findings {
+            strategy,
+            seed,
+            session: self.session.result(),
+            failure: self.crew.failure(),
+            run_came_first: self.run_came_first,
+            measured: measurements
+                .map(|(start, workers)| Report::new(strategy, seed, start, workers)),
         }
-        Err(failure.clone().into())
+        .conclude()
     }
 }

@@ -7,12 +7,14 @@
 //! * [`data_path`]: what a worker thread does
 //! * [`statistics`], [`progress`]: what is shown
 //! * [`storage`], [`crew`]: memory and workers of a session
+//! * [`conclusion`]: what a run comes to
 //! * [`app`]: drives the session over the real channel and the workers
 #![forbid(unsafe_code)]
 
 pub mod address;
 pub mod app;
 pub mod cli;
+pub mod conclusion;
 pub mod crew;
 pub mod data_path;
 pub mod layout;

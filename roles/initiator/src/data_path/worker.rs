@@ -265,7 +265,7 @@ impl Run<'_> {
         self.worker.counter.publish(self.transactions.completed());
         if !run.is_set() {
             self.transactions.halt();
-            self.broken = self.worker.counter.is_abandoned();
+            self.broken |= self.worker.counter.is_abandoned();
         }
         if let Some(failure) = self.transactions.overdue(now) {
             self.fail(failure);
@@ -349,12 +349,13 @@ impl Run<'_> {
     #[cold]
     fn fail(&mut self, failure: Failure) {
         self.transactions.halt();
+        // A transaction that could not go on for a local reason never ends.
+        self.broken |= matches!(failure, Failure::Doca { .. });
         self.failure.get_or_insert(failure);
     }
 
     #[cold]
     fn broke(&mut self, doing: &'static str, code: ErrorCode) {
-        self.broken = true;
         self.fail(Failure::Doca { doing, code });
     }
 }

@@ -13,7 +13,7 @@ use crate::data_path::Mismatch;
 pub struct FailureReport {
     /// Name of the program.
     pub application: &'static str,
-    /// "failed", to tell it from a [`Report`].
+    /// "failed", to tell it from a [`Report`](super::Report).
     pub result: &'static str,
     /// What was run.
     pub execution_strategy: Strategy,

@@ -1,0 +1,226 @@
+//! What a run comes to: what is printed, and whether the test passed.
+
+use doca::ErrorCode;
+use role_common::Failure;
+use role_common::console::Console;
+use role_common::flags::OutputFormat;
+
+use crate::cli::Strategy;
+use crate::data_path;
+use crate::session::SessionError;
+use crate::statistics::{FailureReport, Report};
+
+/// Everything that is known at the end.
+#[derive(Debug)]
+pub struct Findings<'a> {
+    /// What was run.
+    pub strategy: Strategy,
+    /// Seed of the validation pattern, where one was written.
+    pub seed: Option<u64>,
+    /// How the session went.
+    pub session: Result<(), SessionError>,
+    /// Why the run failed, if it did.
+    pub failure: Option<&'a data_path::Failure>,
+    /// Whether the session was in order when the run had ended.
+    pub run_came_first: bool,
+    /// What was measured, if the run did all it had to.
+    pub measured: Option<Report>,
+}
+
+/// What a run came to.
+#[derive(Debug)]
+pub enum Conclusion {
+    /// The test passed.
+    Passed(Report),
+    /// The run failed.
+    RunFailed(FailureReport, Failure),
+    /// The session failed; the run, if it came about, may have been measured nevertheless.
+    SessionFailed(FailureReport, Option<Report>, Failure),
+}
+
+impl Findings<'_> {
+    /// Tells causes from consequences.
+    #[must_use]
+    pub fn conclude(self) -> Conclusion {
+        let report =
+            |error: String, mismatch| FailureReport::new(self.strategy, self.seed, error, mismatch);
+        if let Some(failure) = self.failure.filter(|failure| self.is_cause(failure)) {
+            return Conclusion::RunFailed(
+                report(failure.to_string(), failure.mismatch()),
+                failure.clone().into(),
+            );
+        }
+        match (self.session, self.measured) {
+            (Ok(()), Some(measured)) => Conclusion::Passed(measured),
+            (Ok(()), None) => {
+                let failure =
+                    Failure::new(ErrorCode::UNEXPECTED, "the session ended without a run");
+                Conclusion::SessionFailed(report(failure.message.clone(), None), None, failure)
+            }
+            (Err(error), measured) => {
+                Conclusion::SessionFailed(report(error.to_string(), None), measured, error.into())
+            }
+        }
+    }
+
+    /// Whether the run's failure is what the user has to know first.
+    fn is_cause(&self, failure: &data_path::Failure) -> bool {
+        use data_path::Failure as Run;
+        match failure {
+            // Nothing that happens to a session changes data or makes up answers.
+            Run::Mismatch(_) | Run::Io { .. } | Run::Answer(_) => true,
+            // Nobody answers where nobody is.
+            Run::Timeout { .. } => self.run_came_first || self.session.is_ok(),
+            Run::Doca { .. } | Run::Halted { .. } => self.session.is_ok(),
+        }
+    }
+}
+
+impl Conclusion {
+    /// Prints it: the statistics on standard output; failures, as the reference does, on standard error, and for programs as JSON, too.
+    ///
+    /// # Errors
+    /// The test did not pass.
+    pub fn print(self, console: Console) -> Result<(), Failure> {
+        let json = console.format() == OutputFormat::Json;
+        match self {
+            Self::Passed(report) => {
+                console.report(&report);
+                Ok(())
+            }
+            Self::RunFailed(report, failure) => {
+                eprint!("{report}");
+                if json {
+                    console.report(&report);
+                }
+                Err(failure)
+            }
+            Self::SessionFailed(report, measured, failure) => {
+                if json {
+                    console.report(&report);
+                } else if let Some(measured) = measured {
+                    // What was measured before the session went wrong is not thrown away.
+                    console.report(&measured);
+                }
+                Err(failure)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use super::*;
+    use crate::data_path::{Direction, Io, Mismatch};
+
+    const MISMATCH: data_path::Failure = data_path::Failure::Mismatch(Mismatch {
+        block: 1,
+        offset: 2,
+        storage_offset: 514,
+        expected: 3,
+        actual: 4,
+        pass: None,
+    });
+    const TIMEOUT: data_path::Failure = data_path::Failure::Timeout {
+        io: Io {
+            direction: Direction::Read,
+            storage_offset: 0,
+            size: 512,
+        },
+        after: Duration::from_secs(5),
+    };
+    const BROKEN: data_path::Failure = data_path::Failure::Doca {
+        doing: "sending a request",
+        code: ErrorCode::NOT_CONNECTED,
+    };
+    const LOST: SessionError = SessionError::Disconnected {
+        waiting_for: "the operations to complete",
+    };
+
+    fn conclude(
+        session: Result<(), SessionError>,
+        failure: Option<&data_path::Failure>,
+        run_came_first: bool,
+        measured: bool,
+    ) -> Conclusion {
+        let strategy = Strategy::ReadThroughputTest;
+        let measured = measured.then(|| Report::new(strategy, None, Instant::now(), &[]));
+        Findings {
+            strategy,
+            seed: None,
+            session,
+            failure,
+            run_came_first,
+            measured,
+        }
+        .conclude()
+    }
+
+    #[test]
+    fn a_run_and_a_session_in_order_pass() {
+        assert!(matches!(
+            conclude(Ok(()), None, true, true),
+            Conclusion::Passed(_)
+        ));
+    }
+
+    #[test]
+    fn wrong_data_is_reported_whatever_happened_to_the_session() {
+        for session in [Ok(()), Err(LOST), Err(SessionError::Interrupted)] {
+            for first in [true, false] {
+                let conclusion = conclude(session.clone(), Some(&MISMATCH), first, false);
+                let Conclusion::RunFailed(report, _) = conclusion else {
+                    panic!("{conclusion:?}")
+                };
+                assert_eq!(report.mismatch, MISMATCH.mismatch());
+            }
+        }
+    }
+
+    #[test]
+    fn an_unanswered_io_is_reported_unless_the_service_was_gone_before() {
+        assert!(matches!(
+            conclude(Err(LOST), Some(&TIMEOUT), true, false),
+            Conclusion::RunFailed(..)
+        ));
+        let conclusion = conclude(Err(LOST), Some(&TIMEOUT), false, false);
+        let Conclusion::SessionFailed(report, None, failure) = conclusion else {
+            panic!("{conclusion:?}")
+        };
+        assert!(report.error.contains("closed the connection"), "{report:?}");
+        assert_eq!(failure.code, ErrorCode::CONNECTION_ABORTED);
+    }
+
+    #[test]
+    fn broken_contexts_are_reported_where_the_session_knows_no_reason() {
+        assert!(matches!(
+            conclude(Ok(()), Some(&BROKEN), true, false),
+            Conclusion::RunFailed(..)
+        ));
+        assert!(matches!(
+            conclude(Err(LOST), Some(&BROKEN), true, false),
+            Conclusion::SessionFailed(..)
+        ));
+    }
+
+    #[test]
+    fn measurements_survive_a_session_that_ends_badly() {
+        let conclusion = conclude(Err(LOST), None, true, true);
+        assert!(
+            matches!(conclusion, Conclusion::SessionFailed(_, Some(_), _)),
+            "{conclusion:?}"
+        );
+        assert!(conclusion.print(Console::default()).is_err());
+    }
+
+    #[test]
+    fn no_run_is_no_success() {
+        assert!(
+            conclude(Ok(()), None, false, false)
+                .print(Console::default())
+                .is_err()
+        );
+    }
+}
