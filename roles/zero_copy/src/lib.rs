@@ -1,1 +1,23 @@
-//! Under construction.
+//! `doca_storage_comch_to_rdma_zero_copy`: a storage service that forwards.
+//!
+//! It serves one initiator over Comch and uses one storage target over TCP and RDMA. I/O messages
+//! pass through it; the blocks do not, they move between the target and the initiator's memory.
+//! `session` is the control state machine, `data_path` what each worker thread does, and `app`
+//! drives them.
+#![forbid(unsafe_code)]
+
+mod app;
+mod cli;
+mod data_path;
+pub mod session;
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+/// Name of the program, whatever its file is called.
+pub const NAME: &str = "doca_storage_comch_to_rdma_zero_copy";
+
+/// Runs the program with these arguments, the first of which is ignored.
+pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
+    role_common::application::run(NAME, args, app::run)
+}

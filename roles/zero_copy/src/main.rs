@@ -1,2 +1,5 @@
-//! Under construction.
-fn main() {}
+//! The zero copy service under the reference's name.
+
+fn main() -> std::process::ExitCode {
+    role_zero_copy::run(std::env::args_os())
+}

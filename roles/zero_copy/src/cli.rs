@@ -1,0 +1,114 @@
+//! The flags of the zero copy service.
+
+use std::net::SocketAddrV4;
+use std::time::Duration;
+
+use clap::Parser;
+use role_common::flags::{
+    GeneralFlags, OutputFlags, OutputFormat, RoleFlags, cpu, seconds, socket_address,
+};
+
+const EXAMPLES: &str = "\
+Examples:
+  A service for the host function 3b:00.0, with the storage of a target:
+    doca_storage_comch_to_rdma_zero_copy -d 03:00.0 -r 3b:00.0 --storage-server 172.17.0.1:12345 --cpu 0";
+
+/// A storage service that forwards the I/O of an initiator to a storage target
+#[derive(Debug, Clone, Parser)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Flags {
+    #[command(flatten)]
+    pub(crate) general: GeneralFlags,
+
+    /// Device identifier: PCI address, RDMA device or network interface name
+    #[arg(short, long, value_name = "DEVICE")]
+    pub(crate) device: String,
+
+    /// Device host side representor identifier: PCI address
+    #[arg(short, long, value_name = "PCI")]
+    pub(crate) representor: String,
+
+    /// CPU core to which the process affinity can be set; one worker thread each, may be repeated
+    #[arg(long, value_name = "CPU", required = true, value_parser = cpu)]
+    pub(crate) cpu: Vec<u32>,
+
+    /// Storage server addresses in <ip_addr>:<port> format
+    #[arg(long, value_name = "ADDRESS", value_parser = socket_address)]
+    pub(crate) storage_server: SocketAddrV4,
+
+    /// Name of the channel used by the doca_comch_client
+    #[arg(long, value_name = "NAME", default_value = "doca_storage_comch")]
+    pub(crate) command_channel_name: String,
+
+    /// Time (in seconds) to wait while performing control operations
+    #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = seconds)]
+    pub(crate) control_timeout: Duration,
+
+    #[command(flatten)]
+    pub(crate) output: OutputFlags,
+}
+
+impl RoleFlags for Flags {
+    fn general(&self) -> &GeneralFlags {
+        &self.general
+    }
+
+    fn output(&self) -> OutputFormat {
+        self.output.output
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::OsString;
+
+    use role_common::flags::{self, FlagsError};
+
+    use super::*;
+
+    fn parse(args: &str) -> Result<Flags, FlagsError> {
+        flags::read(
+            crate::NAME,
+            std::iter::once("x")
+                .chain(args.split_whitespace())
+                .map(OsString::from),
+        )
+    }
+
+    #[test]
+    fn the_example_of_the_guide_is_accepted() {
+        let flags = parse("-d 03:00.0 -r 3b:00.0 --storage-server 172.17.0.1:12345 --cpu 0")
+            .expect("flags");
+        assert_eq!(
+            (flags.device.as_str(), flags.representor.as_str()),
+            ("03:00.0", "3b:00.0")
+        );
+        assert_eq!(flags.storage_server.port(), 12345);
+        assert_eq!(flags.command_channel_name, "doca_storage_comch");
+        assert_eq!(flags.control_timeout, Duration::from_secs(5));
+    }
+
+    #[test]
+    fn mandatory_flags_and_ranges_are_named() {
+        let cases = [
+            ("-r y --storage-server 1.2.3.4:5 --cpu 0", "--device"),
+            ("-d x --storage-server 1.2.3.4:5 --cpu 0", "--representor"),
+            ("-d x -r y --cpu 0", "--storage-server"),
+            ("-d x -r y --storage-server 1.2.3.4:5", "--cpu"),
+            (
+                "-d x -r y --storage-server target:5 --cpu 0",
+                "<IPv4 address>:<port>",
+            ),
+            (
+                "-d x -r y --storage-server 1.2.3.4:5 --cpu 0 --control-timeout 0",
+                "--control-timeout",
+            ),
+        ];
+        for (args, part) in cases {
+            match parse(args) {
+                Err(FlagsError::Usage(text)) => assert!(text.contains(part), "{args}: {text}"),
+                other => panic!("{args}: {other:?}"),
+            }
+        }
+    }
+}

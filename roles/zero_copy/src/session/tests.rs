@@ -1,0 +1,566 @@
+use role_target::session::{
+    Action as TargetAction, Geometry, Job as TargetJob, Outcome as TargetOutcome,
+};
+use wire::control::{ErrorResponse, StorageDetails};
+
+use super::*;
+
+const TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The session of a service between a test that plays the initiator and the session of a target.
+struct World {
+    now: Instant,
+    service: Session,
+    target: role_target::session::Session,
+    /// Jobs of service and target, in order.
+    jobs: Vec<String>,
+    /// Messages that reached the initiator.
+    answers: Vec<Message>,
+    /// Correlation and message ids that reached the target.
+    forwarded: Vec<(u32, u32)>,
+    end: Option<Result<(), Failure>>,
+    /// Whether the target's answers are held back.
+    target_is_silent: bool,
+    /// Job of the service that is to fail, by the beginning of its name.
+    failing_job: &'static str,
+    next_id: u32,
+}
+
+impl World {
+    fn new(service_cpus: u32, target_cpus: u32) -> Self {
+        Self {
+            now: Instant::now(),
+            service: Session::new(service_cpus, TIMEOUT),
+            target: role_target::session::Session::new(
+                Geometry {
+                    block_size: 512,
+                    block_count: 8,
+                },
+                target_cpus,
+            ),
+            jobs: Vec::new(),
+            answers: Vec::new(),
+            forwarded: Vec::new(),
+            end: None,
+            target_is_silent: false,
+            failing_job: "nothing",
+            next_id: 1000,
+        }
+    }
+
+    fn run(&mut self) {
+        while let Some(action) = self.service.next_action() {
+            assert!(self.end.is_none(), "{action:?} after the end");
+            match action {
+                Action::SendToClient(message) => self.answers.push(message),
+                Action::SendToStorage(message) => self.target_receives(message),
+                Action::Do(job) => {
+                    let name = format!("{job:?}");
+                    let outcome = match job {
+                        _ if name.starts_with(self.failing_job) => {
+                            Err(Failure::invalid("the job failed"))
+                        }
+                        Job::ImportMemory(blob) => Ok(Outcome::Exported(Bytes::from(
+                            [&blob[..], b" for rdma"].concat(),
+                        ))),
+                        Job::Export { .. } => {
+                            Ok(Outcome::Exported(Bytes::from_static(b"service end")))
+                        }
+                        _ => Ok(Outcome::Done),
+                    };
+                    self.jobs.push(name);
+                    self.service.complete(self.now, outcome);
+                }
+                Action::End(result) => self.end = Some(result),
+            }
+        }
+    }
+
+    fn target_receives(&mut self, message: Message) {
+        self.forwarded
+            .push((message.correlation_id, message.message_id));
+        if self.target_is_silent {
+            return;
+        }
+        let answer = match self.target.receive(message) {
+            TargetAction::Answer(answer) => answer,
+            TargetAction::Do(job) => {
+                self.jobs.push(format!("target {job:?}"));
+                let exported = matches!(job, TargetJob::Connect(_));
+                let done = TargetOutcome::Done;
+                self.target.complete(Ok(if exported {
+                    TargetOutcome::Exported(Bytes::from_static(b"target end"))
+                } else {
+                    done
+                }))
+            }
+        };
+        self.service
+            .storage_event(self.now, ChannelEvent::Message(answer));
+    }
+
+    fn client(&mut self, event: ChannelEvent) {
+        self.service.client_event(self.now, event);
+        self.run();
+    }
+
+    fn storage(&mut self, event: ChannelEvent) {
+        self.service.storage_event(self.now, event);
+        self.run();
+    }
+
+    /// Sends a request and returns the answer, if one came at once.
+    fn request(&mut self, payload: Payload) -> Option<Payload> {
+        self.next_id += 1;
+        let request = Message {
+            message_id: self.next_id,
+            correlation_id: 77,
+            payload,
+        };
+        self.client(ChannelEvent::Message(request));
+        self.answer()
+    }
+
+    fn answer(&mut self) -> Option<Payload> {
+        let answer = self.answers.pop()?;
+        assert!(self.answers.is_empty(), "one answer per request");
+        assert_eq!(
+            (answer.message_id, answer.correlation_id),
+            (self.next_id, 77),
+            "the request's ids come back"
+        );
+        Some(answer.payload)
+    }
+
+    fn error(&mut self, payload: Payload) -> ErrorResponse {
+        match self.request(payload) {
+            Some(Payload::ErrorResponse(error)) => error,
+            other => panic!("expected an error, got {other:?}"),
+        }
+    }
+
+    fn ended_with(&self) -> &Failure {
+        self.end
+            .as_ref()
+            .expect("the end")
+            .as_ref()
+            .expect_err("a failure")
+    }
+
+    /// A session whose data path runs, with two workers.
+    fn running() -> Self {
+        let mut world = Self::new(2, 2);
+        world.request(Payload::QueryStorageRequest);
+        world.request(init(2, 64));
+        world.client(ChannelEvent::ConsumerAdded(11));
+        world.client(ChannelEvent::ConsumerAdded(12));
+        assert_eq!(
+            world.request(Payload::StartStorageRequest),
+            Some(Payload::StartStorageResponse)
+        );
+        world.jobs.clear();
+        world
+    }
+}
+
+fn init(core_count: u32, transaction_count: u32) -> Payload {
+    let mmap_export_blob = Bytes::from_static(b"host memory");
+    Payload::InitStorageRequest(InitStorage {
+        transaction_count,
+        core_count,
+        mmap_export_blob,
+    })
+}
+
+#[test]
+fn a_session_from_query_to_shutdown() {
+    let mut world = World::new(2, 2);
+    let details = StorageDetails {
+        total_size: 4096,
+        block_size: 512,
+    };
+    assert_eq!(
+        world.request(Payload::QueryStorageRequest),
+        Some(Payload::QueryStorageResponse(details))
+    );
+
+    assert_eq!(
+        world.request(init(2, 64)),
+        Some(Payload::InitStorageResponse)
+    );
+    let connected = |index: u32, role: &str| {
+        vec![
+            format!("Export {{ index: {index}, role: {role} }}"),
+            format!(
+                "target Connect(RdmaConnectionDetails {{ context_index: {index}, role: {role}, connection_details: b\"service end\" }})"
+            ),
+            format!(
+                "Connect(RdmaConnectionDetails {{ context_index: {index}, role: {role}, connection_details: b\"target end\" }})"
+            ),
+        ]
+    };
+    let mut expected = vec![
+        "ImportMemory(b\"host memory\")".to_owned(),
+        "target CreateWorkers(InitStorage { transaction_count: 128, core_count: 2, mmap_export_blob: b\"host memory for rdma\" })"
+            .to_owned(),
+    ];
+    for index in 0..2 {
+        expected.push(format!(
+            "CreateWorker {{ index: {index}, transaction_count: 128 }}"
+        ));
+        expected.extend(connected(index, "IoData"));
+        expected.extend(connected(index, "IoControl"));
+    }
+    assert_eq!(world.jobs, expected);
+
+    world.jobs.clear();
+    world.client(ChannelEvent::ConsumerAdded(11));
+    assert_eq!(
+        world.request(Payload::StartStorageRequest),
+        None,
+        "one consumer is missing"
+    );
+    world.client(ChannelEvent::ConsumerAdded(12));
+    assert_eq!(world.answer(), Some(Payload::StartStorageResponse));
+    assert_eq!(
+        world.jobs,
+        [
+            "target StartWorkers",
+            "StartWorkers { consumers: [11, 12] }"
+        ]
+    );
+
+    world.jobs.clear();
+    assert_eq!(
+        world.request(Payload::StopStorageRequest),
+        Some(Payload::StopStorageResponse)
+    );
+    assert_eq!(
+        world.jobs,
+        ["target StopWorkers", "StopWorkers"],
+        "stopped before it is answered"
+    );
+
+    world.jobs.clear();
+    world.client(ChannelEvent::ConsumerExpired(11));
+    assert_eq!(
+        world.request(Payload::ShutdownRequest),
+        None,
+        "a consumer of the initiator is left"
+    );
+    assert!(world.jobs.is_empty(), "shutdown is not forwarded before");
+    world.client(ChannelEvent::ConsumerExpired(12));
+    assert_eq!(world.answer(), Some(Payload::ShutdownResponse));
+    assert_eq!(world.jobs, ["target DestroyWorkers", "DestroyWorkers"]);
+    assert_eq!(world.end, Some(Ok(())));
+    assert!(world.target.is_finished());
+
+    assert!(
+        world
+            .forwarded
+            .iter()
+            .all(|&(correlation, _)| correlation == 77),
+        "the client's correlation id"
+    );
+    let mut ids: Vec<u32> = world.forwarded.iter().map(|&(_, id)| id).collect();
+    ids.dedup();
+    assert_eq!(
+        ids.len(),
+        9,
+        "own message ids: query, init, 4 connections, start, stop, shutdown"
+    );
+}
+
+#[test]
+fn requests_that_are_not_due_are_refused_and_change_nothing() {
+    let mut world = World::new(1, 1);
+    let error = world.error(Payload::StartStorageRequest);
+    assert_eq!(error.error_code, ErrorCode::UNEXPECTED.0);
+    assert!(
+        error.message.contains("start_storage_request")
+            && error.message.contains("query_storage_request")
+    );
+    assert!(world.forwarded.is_empty(), "the target does not hear of it");
+    assert!(matches!(
+        world.request(Payload::QueryStorageRequest),
+        Some(Payload::QueryStorageResponse(_))
+    ));
+
+    let connect = RdmaConnectionDetails {
+        context_index: 0,
+        role: RdmaConnectionRole::IoData,
+        connection_details: Bytes::new(),
+    };
+    assert!(
+        world
+            .error(Payload::CreateRdmaConnectionRequest(connect))
+            .message
+            .contains("init_storage_request")
+    );
+}
+
+#[test]
+fn counts_out_of_range_are_refused_here() {
+    let mut world = World::new(1, 8);
+    world.request(Payload::QueryStorageRequest);
+    for (cores, transactions, part) in [
+        (0, 1, "expected 1 to 1, as many --cpu as this service"),
+        (2, 1, "2 came"),
+        (1, 0, "transactions per core"),
+        (1, u32::MAX, "4294967295 came"),
+        (1, MAX_TRANSACTIONS + 1, "32769 came"),
+    ] {
+        let error = world.error(init(cores, transactions));
+        assert_eq!(error.error_code, ErrorCode::INVALID_VALUE.0);
+        assert!(error.message.contains(part), "{}", error.message);
+    }
+    assert_eq!(
+        world.request(init(1, MAX_TRANSACTIONS)),
+        Some(Payload::InitStorageResponse),
+        "the target takes twice"
+    );
+}
+
+#[test]
+fn a_memory_map_that_cannot_be_imported_may_be_replaced() {
+    let mut world = World::new(1, 1);
+    world.request(Payload::QueryStorageRequest);
+    world.failing_job = "ImportMemory";
+    assert_eq!(world.error(init(1, 1)).message, "the job failed");
+    assert_eq!((world.forwarded.len(), &world.end), (1, &None));
+    world.failing_job = "nothing";
+    assert_eq!(
+        world.request(init(1, 1)),
+        Some(Payload::InitStorageResponse)
+    );
+}
+
+#[test]
+fn what_the_target_refuses_is_told_with_its_words_and_ends_the_session() {
+    let mut world = World::new(4, 1);
+    world.request(Payload::QueryStorageRequest);
+    let error = world.error(init(4, 1));
+    assert_eq!(error.error_code, ErrorCode::INVALID_VALUE.0);
+    assert!(
+        error
+            .message
+            .contains("as many --cpu as this target has, 4 came"),
+        "{}",
+        error.message
+    );
+    assert!(world.ended_with().message.contains("storage target"));
+}
+
+#[test]
+fn a_failed_job_is_told_and_ends_the_session() {
+    for job in ["CreateWorker", "Export", "Connect"] {
+        let mut world = World::new(1, 1);
+        world.request(Payload::QueryStorageRequest);
+        world.failing_job = job;
+        assert_eq!(world.error(init(1, 1)).message, "the job failed", "{job}");
+        assert_eq!(world.ended_with().code, ErrorCode::INVALID_VALUE, "{job}");
+    }
+}
+
+#[test]
+fn a_silent_target_is_a_timeout_for_the_initiator_too() {
+    let mut world = World::new(1, 1);
+    assert_eq!(
+        world.service.deadline(),
+        None,
+        "an initiator may take its time"
+    );
+    world.target_is_silent = true;
+    assert_eq!(world.request(Payload::QueryStorageRequest), None);
+    assert_eq!(world.service.deadline(), Some(world.now + TIMEOUT));
+    world.service.timed_out(world.now + TIMEOUT / 2);
+    world.run();
+    assert_eq!(world.end, None);
+    world.service.timed_out(world.now + TIMEOUT);
+    world.run();
+    let Some(Payload::ErrorResponse(error)) = world.answer() else {
+        panic!("expected an error")
+    };
+    assert_eq!(error.error_code, ErrorCode::TIME_OUT.0);
+    assert!(
+        error.message.contains("query_storage_response"),
+        "{}",
+        error.message
+    );
+    assert_eq!(world.ended_with().code, ErrorCode::TIME_OUT);
+}
+
+#[test]
+fn missing_and_lingering_consumers_are_timeouts() {
+    let mut world = World::new(1, 1);
+    world.request(Payload::QueryStorageRequest);
+    world.request(init(1, 1));
+    assert_eq!(world.request(Payload::StartStorageRequest), None);
+    world.service.timed_out(world.now + TIMEOUT);
+    world.run();
+    assert!(
+        world.ended_with().message.contains("1 consumers"),
+        "{:?}",
+        world.end
+    );
+
+    let mut world = World::running();
+    world.request(Payload::StopStorageRequest);
+    assert_eq!(world.request(Payload::ShutdownRequest), None);
+    world.service.timed_out(world.now + TIMEOUT);
+    world.run();
+    assert!(
+        world
+            .ended_with()
+            .message
+            .contains("2 consumers of the initiator to expire"),
+        "{:?}",
+        world.end
+    );
+}
+
+#[test]
+fn a_request_while_another_is_processed_is_refused() {
+    let mut world = World::new(1, 1);
+    world.target_is_silent = true;
+    assert_eq!(world.request(Payload::QueryStorageRequest), None);
+    let error = world.error(Payload::QueryStorageRequest);
+    assert!(
+        error
+            .message
+            .contains("while a query_storage_request is processed"),
+        "{}",
+        error.message
+    );
+    assert_eq!(world.forwarded.len(), 1);
+}
+
+#[test]
+fn peers_that_leave_end_the_session() {
+    let mut world = World::running();
+    world.client(ChannelEvent::Closed);
+    assert!(
+        world.ended_with().message.contains("initiator left"),
+        "{:?}",
+        world.end
+    );
+    assert!(world.answers.is_empty());
+
+    let mut world = World::running();
+    world.storage(ChannelEvent::Closed);
+    assert!(
+        world.ended_with().message.contains("storage target left"),
+        "{:?}",
+        world.end
+    );
+
+    let mut world = World::new(1, 1);
+    world.target_is_silent = true;
+    world.request(Payload::QueryStorageRequest);
+    world.storage(ChannelEvent::Closed);
+    let Some(Payload::ErrorResponse(error)) = world.answer() else {
+        panic!("the initiator is told")
+    };
+    assert_eq!(error.error_code, ErrorCode::CONNECTION_RESET.0);
+
+    // After the end, a peer may leave.
+    let mut world = World::running();
+    world.request(Payload::StopStorageRequest);
+    world.client(ChannelEvent::ConsumerExpired(11));
+    world.client(ChannelEvent::ConsumerExpired(12));
+    world.request(Payload::ShutdownRequest);
+    world.storage(ChannelEvent::Closed);
+    world.client(ChannelEvent::Closed);
+    assert_eq!(world.end, Some(Ok(())));
+}
+
+#[test]
+fn answers_that_nobody_asked_for_end_the_session() {
+    let mut world = World::new(1, 1);
+    let busy = ErrorResponse {
+        error_code: ErrorCode::IN_USE.0,
+        message: "busy with another".to_owned(),
+    };
+    let payload = Payload::ErrorResponse(busy);
+    world.storage(ChannelEvent::Message(Message {
+        message_id: 0,
+        correlation_id: 0,
+        payload,
+    }));
+    assert!(
+        world.ended_with().message.contains("busy with another"),
+        "{:?}",
+        world.end
+    );
+
+    let mut world = World::new(1, 1);
+    let payload = Payload::StopStorageResponse;
+    world.storage(ChannelEvent::Message(Message {
+        message_id: 0,
+        correlation_id: 0,
+        payload,
+    }));
+    assert_eq!(world.ended_with().code, ErrorCode::UNEXPECTED);
+
+    // The right type with another id, and the right id with another type.
+    for (message_id, payload) in [
+        (9, Payload::QueryStorageRequest),
+        (0, Payload::StartStorageResponse),
+    ] {
+        let mut world = World::new(1, 1);
+        world.target_is_silent = true;
+        world.request(Payload::QueryStorageRequest);
+        world.storage(ChannelEvent::Message(Message {
+            message_id,
+            correlation_id: 77,
+            payload,
+        }));
+        assert_eq!(world.ended_with().code, ErrorCode::UNEXPECTED);
+        assert!(matches!(world.answer(), Some(Payload::ErrorResponse(_))));
+    }
+}
+
+#[test]
+fn a_connection_for_another_context_is_refused() {
+    let mut world = World::new(1, 1);
+    world.request(Payload::QueryStorageRequest);
+    // The target's init is answered, its connections are not.
+    world.target_is_silent = true;
+    assert_eq!(world.request(init(1, 1)), None);
+    let (_, message_id) = *world.forwarded.last().expect("init was forwarded");
+    let answer = |message_id, payload| {
+        ChannelEvent::Message(Message {
+            message_id,
+            correlation_id: 77,
+            payload,
+        })
+    };
+    world.storage(answer(message_id, Payload::InitStorageResponse));
+    let details = RdmaConnectionDetails {
+        context_index: 3,
+        role: RdmaConnectionRole::IoData,
+        connection_details: Bytes::new(),
+    };
+    world.storage(answer(
+        message_id + 1,
+        Payload::CreateRdmaConnectionResponse(details),
+    ));
+    assert!(
+        world.ended_with().message.contains("context 3"),
+        "{:?}",
+        world.end
+    );
+}
+
+#[test]
+fn a_failing_worker_or_a_signal_ends_the_session_once() {
+    let mut world = World::running();
+    world.service.fail(Failure::aborted("running"));
+    world.service.fail(Failure::invalid("too late"));
+    world.run();
+    assert!(
+        world.ended_with().message.contains("aborted"),
+        "{:?}",
+        world.end
+    );
+}
