@@ -16,7 +16,7 @@ const IMPATIENCE: Duration = Duration::from_secs(1);
 /// Exit code of a program that is made to leave without cleaning up, as shells report SIGINT.
 const EXIT_IMPATIENT: i32 = 130;
 
-/// Wakes the main thread out of [`crate::control::wait`]. Cheap to clone, usable from any thread.
+/// Wakes the main thread out of [`Waiter::wait`](crate::control::Waiter::wait). Cheap to clone, usable from any thread.
 #[derive(Debug, Clone)]
 pub struct Waker {
     pipe: Arc<(OwnedFd, OwnedFd)>,

@@ -4,132 +4,27 @@
 //! service's own, with the work in between that the service has to do itself. Events go in, each with
 //! the time; actions come out of [`Session::next_action`].
 
+mod action;
 mod connections;
+mod progress;
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
 use doca::ErrorCode;
 use role_common::Failure;
 use role_common::control::ChannelEvent;
 use role_common::session::{MessageIds, expect_response, unexpected};
-use wire::control::{
-    InitStorage, Message, MessageType, Payload, RdmaConnectionDetails, RdmaConnectionRole,
-};
+use wire::control::{InitStorage, Message, MessageType, Payload, RdmaConnectionDetails};
 
 use connections::Connections;
+use progress::{Doing, Phase, Step};
+
+pub use action::{Action, Job, Outcome};
 
 /// Most transactions per core that an initiator may ask for. The service and the target use twice as
 /// many, so that an initiator that is ahead of a completion here still finds a free one.
 pub const MAX_TRANSACTIONS: u32 = 1 << 15;
-
-/// What is to be done next.
-#[derive(Debug, PartialEq, Eq)]
-pub enum Action {
-    /// Send this to the initiator.
-    SendToClient(Message),
-    /// Send this to the target.
-    SendToStorage(Message),
-    /// Do this, and tell [`Session::complete`] how it went.
-    Do(Job),
-    /// The session is over.
-    End(Result<(), Failure>),
-}
-
-/// Something that takes more than the state machine.
-#[derive(Debug, PartialEq, Eq)]
-pub enum Job {
-    /// Import the initiator's memory map, and export it for RDMA: [`Outcome::Exported`].
-    ImportMemory(Bytes),
-    /// Create the next worker.
-    CreateWorker {
-        /// Number of the worker.
-        index: u32,
-        /// Transactions that it needs room for.
-        transaction_count: u32,
-    },
-    /// Export an RDMA connection of a worker: [`Outcome::Exported`].
-    Export {
-        /// Number of the worker.
-        index: u32,
-        /// Which of its connections.
-        role: RdmaConnectionRole,
-    },
-    /// Connect an RDMA connection of a worker to the target's export.
-    Connect(RdmaConnectionDetails),
-    /// Wait for all contexts to be ready, and start the data paths; worker `n` answers to the
-    /// initiator's consumer `n`.
-    StartWorkers {
-        /// Ids of the initiator's consumers.
-        consumers: Vec<u32>,
-    },
-    /// Stop the data paths, and destroy their consumers and producers.
-    StopWorkers,
-    /// Destroy the workers.
-    DestroyWorkers,
-}
-
-/// How a job went.
-#[derive(Debug, PartialEq, Eq)]
-pub enum Outcome {
-    /// Nothing to tell.
-    Done,
-    /// What was exported.
-    Exported(Bytes),
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Phase {
-    Query,
-    Init,
-    Start,
-    Stop,
-    Shutdown,
-}
-
-impl Phase {
-    fn request(self) -> MessageType {
-        match self {
-            Self::Query => MessageType::QueryStorageRequest,
-            Self::Init => MessageType::InitStorageRequest,
-            Self::Start => MessageType::StartStorageRequest,
-            Self::Stop => MessageType::StopStorageRequest,
-            Self::Shutdown => MessageType::ShutdownRequest,
-        }
-    }
-}
-
-/// What the session waits for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Step {
-    /// The initiator's next request.
-    Request,
-    /// The target's answer to the service's request with this id.
-    Storage {
-        message_id: u32,
-        expected: MessageType,
-    },
-    /// As many consumers of the initiator as there are workers.
-    Consumers,
-    /// The end of the initiator's consumers.
-    Expiry,
-    /// The outcome of a job.
-    Job(Doing),
-    /// Nothing more.
-    Ended,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Doing {
-    ImportMemory,
-    CreateWorker,
-    Export,
-    Connect,
-    StartWorkers,
-    StopWorkers,
-    DestroyWorkers,
-}
 
 /// One session between one initiator and one target.
 #[derive(Debug)]

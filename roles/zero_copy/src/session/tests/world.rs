@@ -1,0 +1,168 @@
+//! A session of the service between a test that plays the initiator and the session of a target.
+
+use bytes::Bytes;
+use role_target::session::{
+    Action as TargetAction, Geometry, Job as TargetJob, Outcome as TargetOutcome,
+};
+use wire::control::ErrorResponse;
+
+use super::super::*;
+use super::init;
+
+pub(super) const TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The session of a service between a test that plays the initiator and the session of a target.
+pub(super) struct World {
+    pub(super) now: Instant,
+    pub(super) service: Session,
+    pub(super) target: role_target::session::Session,
+    /// Jobs of service and target, in order.
+    pub(super) jobs: Vec<String>,
+    /// Messages that reached the initiator.
+    pub(super) answers: Vec<Message>,
+    /// Correlation and message ids that reached the target.
+    pub(super) forwarded: Vec<(u32, u32)>,
+    pub(super) end: Option<Result<(), Failure>>,
+    /// Whether the target's answers are held back.
+    pub(super) target_is_silent: bool,
+    /// Job of the service that is to fail, by the beginning of its name.
+    pub(super) failing_job: &'static str,
+    pub(super) next_id: u32,
+}
+
+impl World {
+    pub(super) fn new(service_cpus: u32, target_cpus: u32) -> Self {
+        Self {
+            now: Instant::now(),
+            service: Session::new(service_cpus, TIMEOUT),
+            target: role_target::session::Session::new(
+                Geometry {
+                    block_size: 512,
+                    block_count: 8,
+                },
+                target_cpus,
+            ),
+            jobs: Vec::new(),
+            answers: Vec::new(),
+            forwarded: Vec::new(),
+            end: None,
+            target_is_silent: false,
+            failing_job: "nothing",
+            next_id: 1000,
+        }
+    }
+
+    pub(super) fn run(&mut self) {
+        while let Some(action) = self.service.next_action() {
+            assert!(self.end.is_none(), "{action:?} after the end");
+            match action {
+                Action::SendToClient(message) => self.answers.push(message),
+                Action::SendToStorage(message) => self.target_receives(message),
+                Action::Do(job) => {
+                    let name = format!("{job:?}");
+                    let outcome = match job {
+                        _ if name.starts_with(self.failing_job) => {
+                            Err(Failure::invalid("the job failed"))
+                        }
+                        Job::ImportMemory(blob) => Ok(Outcome::Exported(Bytes::from(
+                            [&blob[..], b" for rdma"].concat(),
+                        ))),
+                        Job::Export { .. } => {
+                            Ok(Outcome::Exported(Bytes::from_static(b"service end")))
+                        }
+                        _ => Ok(Outcome::Done),
+                    };
+                    self.jobs.push(name);
+                    self.service.complete(self.now, outcome);
+                }
+                Action::End(result) => self.end = Some(result),
+            }
+        }
+    }
+
+    pub(super) fn target_receives(&mut self, message: Message) {
+        self.forwarded
+            .push((message.correlation_id, message.message_id));
+        if self.target_is_silent {
+            return;
+        }
+        let answer = match self.target.receive(message) {
+            TargetAction::Answer(answer) => answer,
+            TargetAction::Do(job) => {
+                self.jobs.push(format!("target {job:?}"));
+                let exported = matches!(job, TargetJob::Connect(_));
+                let done = TargetOutcome::Done;
+                self.target.complete(Ok(if exported {
+                    TargetOutcome::Exported(Bytes::from_static(b"target end"))
+                } else {
+                    done
+                }))
+            }
+        };
+        self.service
+            .storage_event(self.now, ChannelEvent::Message(answer));
+    }
+
+    pub(super) fn client(&mut self, event: ChannelEvent) {
+        self.service.client_event(self.now, event);
+        self.run();
+    }
+
+    pub(super) fn storage(&mut self, event: ChannelEvent) {
+        self.service.storage_event(self.now, event);
+        self.run();
+    }
+
+    /// Sends a request and returns the answer, if one came at once.
+    pub(super) fn request(&mut self, payload: Payload) -> Option<Payload> {
+        self.next_id += 1;
+        let request = Message {
+            message_id: self.next_id,
+            correlation_id: 77,
+            payload,
+        };
+        self.client(ChannelEvent::Message(request));
+        self.answer()
+    }
+
+    pub(super) fn answer(&mut self) -> Option<Payload> {
+        let answer = self.answers.pop()?;
+        assert!(self.answers.is_empty(), "one answer per request");
+        assert_eq!(
+            (answer.message_id, answer.correlation_id),
+            (self.next_id, 77),
+            "the request's ids come back"
+        );
+        Some(answer.payload)
+    }
+
+    pub(super) fn error(&mut self, payload: Payload) -> ErrorResponse {
+        match self.request(payload) {
+            Some(Payload::ErrorResponse(error)) => error,
+            other => panic!("expected an error, got {other:?}"),
+        }
+    }
+
+    pub(super) fn ended_with(&self) -> &Failure {
+        self.end
+            .as_ref()
+            .expect("the end")
+            .as_ref()
+            .expect_err("a failure")
+    }
+
+    /// A session whose data path runs, with two workers.
+    pub(super) fn running() -> Self {
+        let mut world = Self::new(2, 2);
+        world.request(Payload::QueryStorageRequest);
+        world.request(init(2, 64));
+        world.client(ChannelEvent::ConsumerAdded(11));
+        world.client(ChannelEvent::ConsumerAdded(12));
+        assert_eq!(
+            world.request(Payload::StartStorageRequest),
+            Some(Payload::StartStorageResponse)
+        );
+        world.jobs.clear();
+        world
+    }
+}
