@@ -4,9 +4,11 @@
 //! `buffer`; `ring`; `progress`; `comch`, `rdma`; `capi`.
 
 pub mod agent;
+pub mod buffer;
 pub mod capi;
 mod comch;
 pub mod device;
+pub mod engines;
 pub mod error;
 pub mod log;
 pub mod memory;

@@ -146,36 +146,46 @@ impl Buf {
         self.data_len.set(self.data_len() + len);
     }
 
-    /// Points the buf to `len` other bytes of its map, without data. Its place in a list stays.
+    /// Points the buf to `len` other bytes of its map, with `data_len` bytes of data at `data`. Its place in a list stays.
     ///
     /// # Errors
-    /// [`Error::InvalidValue`] when they are outside the map; [`Error::BadState`] for a buf that was given back.
+    /// [`Error::InvalidValue`] when they are outside the map, or the data outside of them; [`Error::BadState`] for a buf that was given
+    /// back. Nothing is changed then.
     #[inline]
-    pub fn reuse_by_addr(&self, addr: u64, len: usize) -> Result<()> {
-        self.reuse(addr, len, 0)
-    }
-
-    /// Points the buf to `len` other bytes of its map, which are all data. Its place in a list stays.
-    ///
-    /// # Errors
-    /// As [`Buf::reuse_by_addr`].
-    #[inline]
-    pub fn reuse_by_data(&self, addr: u64, len: usize) -> Result<()> {
-        self.reuse(addr, len, len)
-    }
-
-    #[inline]
-    fn reuse(&self, addr: u64, len: usize, data_len: usize) -> Result<()> {
+    pub fn reuse_by_args(&self, addr: u64, len: usize, data: u64, data_len: usize) -> Result<()> {
         if !self.mmap()?.contains(addr, len as u64) {
             return Err(Error::InvalidValue.because(format_args!(
                 "{len} bytes at {addr:#x} are outside of the buf's mmap"
             )));
         }
+        if !fits(addr, len, data, data_len) {
+            return Err(Error::InvalidValue.because(format_args!(
+                "data of {data_len} bytes at {data:#x} is outside of the buf: {len} bytes at {addr:#x}"
+            )));
+        }
         self.head.set(addr);
         self.len.set(len);
-        self.data.set(addr);
+        self.data.set(data);
         self.data_len.set(data_len);
         Ok(())
+    }
+
+    /// [`Buf::reuse_by_args`] without data.
+    ///
+    /// # Errors
+    /// As [`Buf::reuse_by_args`].
+    #[inline]
+    pub fn reuse_by_addr(&self, addr: u64, len: usize) -> Result<()> {
+        self.reuse_by_args(addr, len, addr, 0)
+    }
+
+    /// [`Buf::reuse_by_args`] with nothing but data.
+    ///
+    /// # Errors
+    /// As [`Buf::reuse_by_args`].
+    #[inline]
+    pub fn reuse_by_data(&self, addr: u64, len: usize) -> Result<()> {
+        self.reuse_by_args(addr, len, addr, len)
     }
 
     /// References to the buf; for a list, to its first.

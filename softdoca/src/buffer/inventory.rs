@@ -1,6 +1,7 @@
 //! The pool that bufs come from.
 
 use std::cell::{Cell, RefCell};
+use std::ptr::NonNull;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -12,8 +13,8 @@ use crate::memory::Mmap;
 #[derive(Debug)]
 pub struct BufInventory {
     free: Rc<FreeList>,
-    /// Never shrunk or moved while the inventory lives.
-    slabs: RefCell<Vec<Box<[Buf]>>>,
+    /// Owned; never shrunk or moved while the inventory lives. No boxes: moving one says that nobody else points into it.
+    slabs: RefCell<Vec<NonNull<[Buf]>>>,
     count: Cell<usize>,
     started: Cell<bool>,
     user_data: Cell<u64>,
@@ -66,10 +67,10 @@ impl BufInventory {
         let mut slab = Vec::new();
         slab.try_reserve_exact(count).map_err(no_memory)?;
         slab.extend((0..count).map(|_| Buf::new(&self.free)));
-        let slab = slab.into_boxed_slice();
+        let slab = Box::leak(slab.into_boxed_slice());
+        self.slabs.borrow_mut().push(NonNull::from(&*slab));
         // Handed out in the order of their addresses.
         slab.iter().rev().for_each(|buf| self.free.push(buf));
-        self.slabs.borrow_mut().push(slab);
         self.count.set(self.count.get() + count);
         Ok(())
     }
@@ -216,8 +217,13 @@ impl BufInventory {
 impl Drop for BufInventory {
     fn drop(&mut self) {
         if self.count() != self.free_count() {
-            // Lists of other inventories may still lead here.
-            std::mem::forget(self.slabs.take());
+            // Bufs of other inventories may still lead here.
+            return;
+        }
+        for slab in self.slabs.take() {
+            // SAFETY: leaked by `add`, and freed once; all its bufs are free, so no list leads to them, and handles are no longer
+            // used by their promise.
+            drop(unsafe { Box::from_raw(slab.as_ptr()) });
         }
     }
 }

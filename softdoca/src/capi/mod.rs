@@ -5,20 +5,22 @@
 
 #![allow(dead_code, reason = "the helpers are ahead of the files that use them")]
 
+mod doca_buf;
+mod doca_buf_inventory;
 mod doca_ctx;
+mod doca_dev;
+mod doca_error;
+mod doca_log;
+mod doca_mmap;
 mod doca_pe;
+mod doca_version;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
+pub use doca_abi::{DOCA_SUCCESS, doca_error_t};
+
 use crate::error::{Error, Result};
-
-/// Type of C's `doca_error_t`.
-#[allow(non_camel_case_types, reason = "the name is C's")]
-pub type doca_error_t = u32;
-
-/// `DOCA_SUCCESS`.
-pub const DOCA_SUCCESS: doca_error_t = 0;
 
 /// Runs the body of a C function: a panic becomes `DOCA_ERROR_UNEXPECTED`.
 pub(crate) fn guard(body: impl FnOnce() -> Result<()>) -> doca_error_t {

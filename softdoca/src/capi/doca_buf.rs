@@ -1,0 +1,157 @@
+//! `doca_buf.h`: bufs.
+
+use std::ffi::c_void;
+
+use doca_abi::doca_buf;
+
+use super::{Handle, borrow, check_out, doca_error_t, guard, put};
+use crate::buffer::Buf;
+
+// SAFETY: bufs are given out as pointers into their inventory, where they stay.
+unsafe impl Handle for doca_buf {
+    type Engine = Buf;
+}
+
+/// The C handle of a buf.
+pub(super) fn handle(buf: &Buf) -> *mut doca_buf {
+    std::ptr::from_ref(buf).cast_mut().cast()
+}
+
+/// An address for C. Addresses came from pointers of this machine's processes.
+fn pointer(addr: u64) -> *mut c_void {
+    std::ptr::with_exposed_provenance_mut(addr as usize)
+}
+
+/// Removes a reference; the last one gives the buf, or list, back to its inventory. `refcount` (may be NULL) becomes how many there were.
+///
+/// # Safety
+/// `buf` is NULL or live; `refcount` is NULL or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_buf_dec_refcount(
+    buf: *mut doca_buf,
+    refcount: *mut u16,
+) -> doca_error_t {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        let before = unsafe { borrow(buf) }?.dec_refcount()?;
+        if !refcount.is_null() {
+            // SAFETY: not NULL, so writable.
+            unsafe { refcount.write(before) };
+        }
+        Ok(())
+    })
+}
+
+/// Tells how many bytes the buf covers.
+///
+/// # Safety
+/// `buf` is NULL or live; `len` is NULL or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_buf_get_len(buf: *const doca_buf, len: *mut usize) -> doca_error_t {
+    // SAFETY: the caller's promise.
+    guard(|| unsafe { put(len, borrow(buf)?.capacity()) })
+}
+
+/// Tells the first address.
+///
+/// # Safety
+/// `buf` is NULL or live; `head` is NULL or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_buf_get_head(
+    buf: *const doca_buf,
+    head: *mut *mut c_void,
+) -> doca_error_t {
+    // SAFETY: the caller's promise.
+    guard(|| unsafe { put(head, pointer(borrow(buf)?.head())) })
+}
+
+/// Tells how many bytes of data the buf has.
+///
+/// # Safety
+/// `buf` is NULL or live; `data_len` is NULL or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_buf_get_data_len(
+    buf: *const doca_buf,
+    data_len: *mut usize,
+) -> doca_error_t {
+    // SAFETY: the caller's promise.
+    guard(|| unsafe { put(data_len, borrow(buf)?.data_len()) })
+}
+
+/// Tells the first address of the data.
+///
+/// # Safety
+/// `buf` is NULL or live; `data` is NULL or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_buf_get_data(
+    buf: *const doca_buf,
+    data: *mut *mut c_void,
+) -> doca_error_t {
+    // SAFETY: the caller's promise.
+    guard(|| unsafe { put(data, pointer(borrow(buf)?.data())) })
+}
+
+/// Moves the data inside the buf; `DOCA_ERROR_INVALID_VALUE` when it would leave it (undefined with DOCA).
+///
+/// # Safety
+/// `buf` is NULL or live.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_buf_set_data(
+    buf: *mut doca_buf,
+    data: *mut c_void,
+    data_len: usize,
+) -> doca_error_t {
+    // SAFETY: the caller's promise.
+    guard(|| unsafe { borrow(buf) }?.set_data(data.addr() as u64, data_len))
+}
+
+/// Makes the data empty; it still begins at the same address.
+///
+/// # Safety
+/// `buf` is NULL or live.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_buf_reset_data_len(buf: *mut doca_buf) -> doca_error_t {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        unsafe { borrow(buf) }?.reset_data_len();
+        Ok(())
+    })
+}
+
+/// Tells the next buf of the list, NULL after the last.
+///
+/// # Safety
+/// `buf` is NULL or live; `next_buf` is NULL or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_buf_get_next_in_list(
+    buf: *mut doca_buf,
+    next_buf: *mut *mut doca_buf,
+) -> doca_error_t {
+    guard(|| {
+        check_out(next_buf)?;
+        // SAFETY: the caller's promise.
+        unsafe {
+            put(
+                next_buf,
+                borrow(buf)?
+                    .next_in_list()
+                    .map_or(std::ptr::null_mut(), handle),
+            )
+        }
+    })
+}
+
+/// Appends one list to another.
+///
+/// # Safety
+/// The handles are NULL or live.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_buf_chain_list(
+    list1: *mut doca_buf,
+    list2: *mut doca_buf,
+) -> doca_error_t {
+    // SAFETY: the caller's promise.
+    guard(|| unsafe { borrow(list1)?.chain(borrow(list2)?) })
+}
+
+doca_abi::check_definitions!(doca_buf_functions, crate::capi::doca_buf);

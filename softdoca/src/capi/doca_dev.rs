@@ -1,0 +1,561 @@
+//! `doca_dev.h`: devices and representors.
+
+use std::ffi::{c_char, c_int};
+use std::sync::Arc;
+
+use doca_abi::{
+    DOCA_DEVINFO_IBDEV_NAME_SIZE, DOCA_DEVINFO_IFACE_NAME_SIZE, DOCA_DEVINFO_PCI_ADDR_SIZE,
+    DOCA_DEVINFO_REP_FILTER_ALL, DOCA_DEVINFO_REP_FILTER_EMULATED, DOCA_DEVINFO_REP_FILTER_NET,
+    DOCA_DEVINFO_REP_PCI_ADDR_SIZE, DOCA_DEVINFO_REP_VUID_SIZE, doca_dev, doca_dev_rep,
+    doca_devinfo, doca_devinfo_rep, doca_pci_func_type,
+};
+
+use super::{
+    Handle, borrow, check_out, doca_error_t, give, guard, guard_with, put, put_text, reclaim,
+    share, text,
+};
+use crate::device::{DevInfo, Device, Representor, RepresentorInfo};
+use crate::error::{Error, Result};
+use crate::topology::RepresentorKind;
+
+// SAFETY: list elements are given out by `give`; `doca_dev_as_devinfo` points into a live device.
+unsafe impl Handle for doca_devinfo {
+    type Engine = DevInfo;
+}
+
+// SAFETY: given out by `give`.
+unsafe impl Handle for doca_dev {
+    type Engine = Device;
+}
+
+// SAFETY: given out by `give`.
+unsafe impl Handle for doca_devinfo_rep {
+    type Engine = RepresentorInfo;
+}
+
+// SAFETY: given out by `give`.
+unsafe impl Handle for doca_dev_rep {
+    type Engine = Representor;
+}
+
+/// Turns objects into an array of handles with a NULL after the last: freeing it needs no length.
+///
+/// # Safety
+/// The out-parameters are NULL or writable.
+unsafe fn put_list<H: Handle>(
+    objects: Vec<Arc<H::Engine>>,
+    list: *mut *mut *mut H,
+    count: *mut u32,
+) -> Result<()> {
+    check_out(list)?;
+    check_out(count)?;
+    let len = u32::try_from(objects.len()).map_err(|_| Error::TooBig)?;
+    let handles: Box<[*mut H]> = objects
+        .into_iter()
+        .map(give::<H>)
+        .chain([std::ptr::null_mut()])
+        .collect();
+    // SAFETY: the caller's promise.
+    unsafe {
+        put(count, len)?;
+        put(list, Box::into_raw(handles).cast())
+    }
+}
+
+/// Frees what [`put_list`] made.
+///
+/// # Safety
+/// `list` is NULL or such an array, not used afterwards.
+unsafe fn destroy_list<H: Handle>(list: *mut *mut H) -> Result<()> {
+    check_out(list)?;
+    let mut len = 0;
+    // SAFETY: the array ends with a NULL, and each handle before owns a reference.
+    unsafe {
+        while !(*list.add(len)).is_null() {
+            drop(reclaim(*list.add(len))?);
+            len += 1;
+        }
+        drop(Box::from_raw(std::ptr::slice_from_raw_parts_mut(
+            list,
+            len + 1,
+        )));
+    }
+    Ok(())
+}
+
+/// Lists the devices.
+///
+/// # Safety
+/// The out-parameters are NULL or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_devinfo_create_list(
+    dev_list: *mut *mut *mut doca_devinfo,
+    nb_devs: *mut u32,
+) -> doca_error_t {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        unsafe { put_list::<doca_devinfo>(DevInfo::list()?, dev_list, nb_devs) }
+    })
+}
+
+/// Frees a list of devices.
+///
+/// # Safety
+/// `dev_list` is NULL or from [`doca_devinfo_create_list`]; it and its elements are dead afterwards.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_devinfo_destroy_list(
+    dev_list: *mut *mut doca_devinfo,
+) -> doca_error_t {
+    // SAFETY: the caller's promise.
+    guard(|| unsafe { destroy_list(dev_list) })
+}
+
+/// Lists the representors of a device.
+///
+/// # Safety
+/// `dev` is NULL or a live device; the out-parameters are NULL or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_devinfo_rep_create_list(
+    dev: *mut doca_dev,
+    filter: c_int,
+    dev_list_rep: *mut *mut *mut doca_devinfo_rep,
+    nb_devs_rep: *mut u32,
+) -> doca_error_t {
+    const BOTH: u32 = DOCA_DEVINFO_REP_FILTER_NET | DOCA_DEVINFO_REP_FILTER_EMULATED;
+    guard(|| {
+        let kind = match u32::try_from(filter) {
+            Ok(DOCA_DEVINFO_REP_FILTER_ALL | BOTH) => None,
+            Ok(DOCA_DEVINFO_REP_FILTER_NET) => Some(RepresentorKind::Net),
+            Ok(DOCA_DEVINFO_REP_FILTER_EMULATED) => Some(RepresentorKind::Emulated),
+            _ => {
+                return Err(Error::InvalidValue.because(format_args!(
+                    "{filter:#x} is no representor filter; expected DOCA_DEVINFO_REP_FILTER_*"
+                )));
+            }
+        };
+        // SAFETY: the caller's promise.
+        unsafe {
+            put_list::<doca_devinfo_rep>(share(dev)?.representors(kind)?, dev_list_rep, nb_devs_rep)
+        }
+    })
+}
+
+/// Frees a list of representors.
+///
+/// # Safety
+/// `dev_list_rep` is NULL or from [`doca_devinfo_rep_create_list`]; it and its elements are dead afterwards.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_devinfo_rep_destroy_list(
+    dev_list_rep: *mut *mut doca_devinfo_rep,
+) -> doca_error_t {
+    // SAFETY: the caller's promise.
+    guard(|| unsafe { destroy_list(dev_list_rep) })
+}
+
+/// Opens a device. The same device gives the same handle; each open needs a close.
+///
+/// # Safety
+/// `devinfo` is NULL or live; `dev` is NULL or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_dev_open(
+    devinfo: *mut doca_devinfo,
+    dev: *mut *mut doca_dev,
+) -> doca_error_t {
+    guard(|| {
+        check_out(dev)?;
+        // SAFETY: the caller's promise.
+        unsafe { put(dev, give(Device::open(borrow(devinfo)?))) }
+    })
+}
+
+/// Closes a device. Objects that were made from it keep it until they are destroyed.
+///
+/// # Safety
+/// `dev` is NULL or live; one open of it is undone.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_dev_close(dev: *mut doca_dev) -> doca_error_t {
+    // SAFETY: the caller's promise.
+    guard(|| unsafe { reclaim(dev) }.map(drop))
+}
+
+/// Opens a representor.
+///
+/// # Safety
+/// `devinfo` is NULL or live; `dev_rep` is NULL or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_dev_rep_open(
+    devinfo: *mut doca_devinfo_rep,
+    dev_rep: *mut *mut doca_dev_rep,
+) -> doca_error_t {
+    guard(|| {
+        check_out(dev_rep)?;
+        // SAFETY: the caller's promise.
+        unsafe { put(dev_rep, give(Representor::open(&share(devinfo)?))) }
+    })
+}
+
+/// Closes a representor.
+///
+/// # Safety
+/// `dev` is NULL or live, and dead afterwards.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_dev_rep_close(dev: *mut doca_dev_rep) -> doca_error_t {
+    // SAFETY: the caller's promise.
+    guard(|| unsafe { reclaim(dev) }.map(drop))
+}
+
+/// What is known of an open device; lives as long as the device is open. NULL for NULL.
+///
+/// # Safety
+/// `dev` is NULL or live.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_dev_as_devinfo(dev: *const doca_dev) -> *mut doca_devinfo {
+    guard_with(std::ptr::null_mut(), || {
+        // SAFETY: the caller's promise.
+        let device = unsafe { borrow(dev) };
+        device.map_or(std::ptr::null_mut(), |device| {
+            Arc::as_ptr(device.info()).cast_mut().cast()
+        })
+    })
+}
+
+/// A text out-parameter whose size DOCA states as a minimum.
+///
+/// # Safety
+/// `out` is NULL or has room for `size` bytes.
+unsafe fn put_name(out: *mut c_char, size: u32, minimum: usize, name: &str) -> Result<()> {
+    let size = size as usize;
+    if size < minimum {
+        return Err(Error::InvalidValue.because(format_args!(
+            "the buffer has {size} bytes, expected at least {minimum}"
+        )));
+    }
+    // SAFETY: the caller's promise.
+    unsafe { put_text(out, size, name) }
+}
+
+/// Writes the PCI address, 13 bytes with the NUL.
+///
+/// # Safety
+/// `devinfo` is NULL or live; `pci_addr_str` is NULL or has room for `DOCA_DEVINFO_PCI_ADDR_SIZE` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_devinfo_get_pci_addr_str(
+    devinfo: *const doca_devinfo,
+    pci_addr_str: *mut c_char,
+) -> doca_error_t {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        unsafe {
+            put_text(
+                pci_addr_str,
+                DOCA_DEVINFO_PCI_ADDR_SIZE,
+                &borrow(devinfo)?.model().pci.to_string(),
+            )
+        }
+    })
+}
+
+/// Compares the PCI address with a text, with or without domain.
+///
+/// # Safety
+/// `devinfo` is NULL or live, `pci_addr_str` NULL or a string, `is_equal` NULL or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_devinfo_is_equal_pci_addr(
+    devinfo: *const doca_devinfo,
+    pci_addr_str: *const c_char,
+    is_equal: *mut u8,
+) -> doca_error_t {
+    // SAFETY: the caller's promise.
+    guard(|| unsafe {
+        put(
+            is_equal,
+            borrow(devinfo)?
+                .has_pci_address(text(pci_addr_str)?)?
+                .into(),
+        )
+    })
+}
+
+/// Writes the name of the network interface.
+///
+/// # Safety
+/// `devinfo` is NULL or live; `iface_name` is NULL or has room for `size` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_devinfo_get_iface_name(
+    devinfo: *const doca_devinfo,
+    iface_name: *mut c_char,
+    size: u32,
+) -> doca_error_t {
+    // SAFETY: the caller's promise.
+    guard(|| unsafe {
+        put_name(
+            iface_name,
+            size,
+            DOCA_DEVINFO_IFACE_NAME_SIZE,
+            &borrow(devinfo)?.model().iface,
+        )
+    })
+}
+
+/// Writes the name of the RDMA device.
+///
+/// # Safety
+/// `devinfo` is NULL or live; `ibdev_name` is NULL or has room for `size` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_devinfo_get_ibdev_name(
+    devinfo: *const doca_devinfo,
+    ibdev_name: *mut c_char,
+    size: u32,
+) -> doca_error_t {
+    // SAFETY: the caller's promise.
+    guard(|| unsafe {
+        put_name(
+            ibdev_name,
+            size,
+            DOCA_DEVINFO_IBDEV_NAME_SIZE,
+            &borrow(devinfo)?.model().ibdev,
+        )
+    })
+}
+
+/// Tells the kind of function.
+///
+/// # Safety
+/// `devinfo` is NULL or live; `pci_func_type` is NULL or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_devinfo_get_pci_func_type(
+    devinfo: *const doca_devinfo,
+    pci_func_type: *mut doca_pci_func_type,
+) -> doca_error_t {
+    // SAFETY: the caller's promise.
+    guard(|| unsafe {
+        put(
+            pci_func_type,
+            borrow(devinfo)?.model().function as doca_pci_func_type,
+        )
+    })
+}
+
+/// Tells the index of a scalable function; `DOCA_ERROR_NOT_SUPPORTED` for others.
+///
+/// # Safety
+/// `devinfo` is NULL or live; `sf_index` is NULL or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_devinfo_get_sf_index(
+    devinfo: *const doca_devinfo,
+    sf_index: *mut u32,
+) -> doca_error_t {
+    // SAFETY: the caller's promise.
+    guard(|| unsafe {
+        put(
+            sf_index,
+            borrow(devinfo)?
+                .model()
+                .sf_index
+                .ok_or(Error::NotSupported)?,
+        )
+    })
+}
+
+/// Tells whether the device lists network representors.
+///
+/// # Safety
+/// `devinfo` is NULL or live; `filter_net_supported` is NULL or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_devinfo_rep_cap_is_filter_net_supported(
+    devinfo: *const doca_devinfo,
+    filter_net_supported: *mut u8,
+) -> doca_error_t {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        let model = unsafe { borrow(devinfo) }?.model();
+        let supported = model
+            .representors
+            .iter()
+            .any(|representor| representor.kind == RepresentorKind::Net);
+        // SAFETY: the caller's promise.
+        unsafe { put(filter_net_supported, supported.into()) }
+    })
+}
+
+/// Writes the vendor unique id of the represented function.
+///
+/// # Safety
+/// `devinfo_rep` is NULL or live; `rep_vuid` is NULL or has room for `size` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_devinfo_rep_get_vuid(
+    devinfo_rep: *const doca_devinfo_rep,
+    rep_vuid: *mut c_char,
+    size: u32,
+) -> doca_error_t {
+    // SAFETY: the caller's promise.
+    guard(|| unsafe {
+        put_name(
+            rep_vuid,
+            size,
+            DOCA_DEVINFO_REP_VUID_SIZE,
+            &borrow(devinfo_rep)?.model().vuid(),
+        )
+    })
+}
+
+/// Writes the PCI address of the represented function, 13 bytes with the NUL.
+///
+/// # Safety
+/// `devinfo_rep` is NULL or live; `pci_addr_str` is NULL or has room for `DOCA_DEVINFO_REP_PCI_ADDR_SIZE` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_devinfo_rep_get_pci_addr_str(
+    devinfo_rep: *const doca_devinfo_rep,
+    pci_addr_str: *mut c_char,
+) -> doca_error_t {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        unsafe {
+            put_text(
+                pci_addr_str,
+                DOCA_DEVINFO_REP_PCI_ADDR_SIZE,
+                &borrow(devinfo_rep)?.model().pci.to_string(),
+            )
+        }
+    })
+}
+
+/// Compares the PCI address of the represented function with a text, with or without domain.
+///
+/// # Safety
+/// `devinfo_rep` is NULL or live, `pci_addr_str` NULL or a string, `is_equal` NULL or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_devinfo_rep_is_equal_pci_addr(
+    devinfo_rep: *const doca_devinfo_rep,
+    pci_addr_str: *const c_char,
+    is_equal: *mut u8,
+) -> doca_error_t {
+    // SAFETY: the caller's promise.
+    guard(|| unsafe {
+        put(
+            is_equal,
+            borrow(devinfo_rep)?
+                .has_pci_address(text(pci_addr_str)?)?
+                .into(),
+        )
+    })
+}
+
+doca_abi::check_definitions!(doca_dev_functions, crate::capi::doca_dev);
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::CStr;
+    use std::ptr::null_mut;
+
+    use super::*;
+
+    #[test]
+    fn a_program_finds_and_opens_its_devices() {
+        let (mut list, mut count) = (null_mut(), 0);
+        let (mut dev, mut same, mut reps, mut rep) =
+            (null_mut(), null_mut(), null_mut(), null_mut());
+        let (mut equal, mut name) = (2, [1 as c_char; 256]);
+        // SAFETY: live handles, out-pointers and buffers of the stated sizes.
+        unsafe {
+            assert_eq!(doca_devinfo_create_list(&mut list, &mut count), 0);
+            assert_eq!(count, 2);
+            let info = *list;
+            assert_eq!(
+                doca_devinfo_is_equal_pci_addr(info, c"03:00.0".as_ptr(), &mut equal),
+                0
+            );
+            assert_eq!(equal, 1);
+            assert_eq!(
+                doca_devinfo_is_equal_pci_addr(info, c"3b:00.0".as_ptr(), &mut equal),
+                0
+            );
+            assert_eq!(equal, 0);
+            assert_eq!(
+                doca_devinfo_is_equal_pci_addr(info, c"mlx5_0".as_ptr(), &mut equal),
+                Error::InvalidValue.code()
+            );
+            assert_eq!(
+                doca_devinfo_get_ibdev_name(info, name.as_mut_ptr(), 63),
+                Error::InvalidValue.code()
+            );
+            assert_eq!(doca_devinfo_get_ibdev_name(info, name.as_mut_ptr(), 64), 0);
+            assert_eq!(CStr::from_ptr(name.as_ptr()), c"mlx5_0");
+            assert_eq!(doca_devinfo_get_iface_name(info, name.as_mut_ptr(), 256), 0);
+            assert_eq!(CStr::from_ptr(name.as_ptr()), c"p0");
+            assert_eq!(doca_devinfo_get_pci_addr_str(info, name.as_mut_ptr()), 0);
+            assert_eq!(CStr::from_ptr(name.as_ptr()), c"0000:03:00.0");
+            let mut value = 9;
+            assert_eq!(doca_devinfo_get_pci_func_type(info, &mut value), 0);
+            assert_eq!(value, doca_abi::DOCA_PCI_FUNC_TYPE_PF);
+            assert_eq!(
+                doca_devinfo_get_sf_index(info, &mut value),
+                Error::NotSupported.code()
+            );
+            assert_eq!(
+                doca_devinfo_rep_cap_is_filter_net_supported(info, &mut equal),
+                0
+            );
+            assert_eq!(equal, 1);
+            assert_eq!(
+                doca_devinfo_rep_cap_is_filter_net_supported(*list.add(1), &mut equal),
+                0
+            );
+            assert_eq!(equal, 0);
+            assert_eq!(doca_dev_open(info, &mut dev), 0);
+            assert_eq!(doca_dev_open(info, &mut same), 0);
+            assert_eq!(dev, same);
+            assert_eq!(doca_dev_close(same), 0);
+            assert_eq!(doca_devinfo_destroy_list(list), 0);
+            assert_eq!(
+                doca_devinfo_get_iface_name(doca_dev_as_devinfo(dev), name.as_mut_ptr(), 256),
+                0
+            );
+            assert!(doca_dev_as_devinfo(null_mut()).is_null());
+            let net = DOCA_DEVINFO_REP_FILTER_NET as c_int;
+            assert_eq!(
+                doca_devinfo_rep_create_list(dev, 1, &mut reps, &mut count),
+                Error::InvalidValue.code()
+            );
+            assert_eq!(
+                doca_devinfo_rep_create_list(dev, net, &mut reps, &mut count),
+                0
+            );
+            assert_eq!(count, 1);
+            assert_eq!(
+                doca_devinfo_rep_is_equal_pci_addr(*reps, c"3b:00.0".as_ptr(), &mut equal),
+                0
+            );
+            assert_eq!(equal, 1);
+            assert_eq!(
+                doca_devinfo_rep_get_pci_addr_str(*reps, name.as_mut_ptr()),
+                0
+            );
+            assert_eq!(CStr::from_ptr(name.as_ptr()), c"0000:3b:00.0");
+            assert_eq!(doca_devinfo_rep_get_vuid(*reps, name.as_mut_ptr(), 128), 0);
+            assert!(CStr::from_ptr(name.as_ptr()).to_bytes().len() > 8);
+            assert_eq!(doca_dev_rep_open(*reps, &mut rep), 0);
+            assert_eq!(doca_devinfo_rep_destroy_list(reps), 0);
+            assert_eq!(doca_dev_rep_close(rep), 0);
+            assert_eq!(doca_dev_close(dev), 0);
+        }
+    }
+
+    #[test]
+    fn null_is_refused() {
+        let invalid = Error::InvalidValue.code();
+        let (mut dev, mut count) = (null_mut(), 0);
+        // SAFETY: NULL is what is tested.
+        unsafe {
+            assert_eq!(doca_devinfo_create_list(null_mut(), &mut count), invalid);
+            assert_eq!(doca_devinfo_destroy_list(null_mut()), invalid);
+            assert_eq!(doca_dev_open(null_mut(), &mut dev), invalid);
+            assert_eq!(doca_dev_close(null_mut()), invalid);
+            assert_eq!(doca_dev_rep_close(null_mut()), invalid);
+            assert_eq!(
+                doca_devinfo_rep_create_list(null_mut(), 0, null_mut(), &mut count),
+                invalid
+            );
+        }
+    }
+}

@@ -1,0 +1,49 @@
+//! `doca_error.h`: names and descriptions of result codes.
+
+use std::ffi::c_char;
+
+use doca_abi::doca_error_t;
+
+use crate::error;
+
+/// Name of a result code; a static string, never NULL.
+///
+/// # Safety
+/// None needed: there is nothing to get wrong.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_error_get_name(error: doca_error_t) -> *const c_char {
+    error::c_name(error).as_ptr()
+}
+
+/// What a result code means; a static string, never NULL.
+///
+/// # Safety
+/// None needed: there is nothing to get wrong.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_error_get_descr(error: doca_error_t) -> *const c_char {
+    error::c_description(error).as_ptr()
+}
+
+doca_abi::check_definitions!(doca_error_functions, crate::capi::doca_error);
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::CStr;
+
+    use super::*;
+
+    #[test]
+    fn texts_are_those_of_the_code() {
+        // SAFETY: static strings.
+        let (name, description, unknown) = unsafe {
+            (
+                CStr::from_ptr(doca_error_get_name(doca_abi::DOCA_ERROR_AGAIN)),
+                CStr::from_ptr(doca_error_get_descr(doca_abi::DOCA_ERROR_AGAIN)),
+                CStr::from_ptr(doca_error_get_name(99)),
+            )
+        };
+        assert_eq!(name, c"DOCA_ERROR_AGAIN");
+        assert!(description.to_bytes().len() > 5);
+        assert_eq!(unknown, c"unrecognized error code");
+    }
+}

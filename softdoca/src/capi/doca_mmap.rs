@@ -1,0 +1,216 @@
+//! `doca_mmap.h`: memory maps.
+
+use std::ffi::c_void;
+use std::sync::Arc;
+
+use doca_abi::{doca_data, doca_dev, doca_mmap};
+
+use super::{Handle, borrow, bytes, check_out, doca_error_t, give, guard, put, reclaim, share};
+use crate::error::Result;
+use crate::memory::{ExportKind, Mmap, Permissions};
+
+// SAFETY: given out by `give`.
+unsafe impl Handle for doca_mmap {
+    type Engine = Mmap;
+}
+
+/// Creates a memory map.
+///
+/// # Safety
+/// `mmap` is NULL or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_mmap_create(mmap: *mut *mut doca_mmap) -> doca_error_t {
+    guard(|| {
+        check_out(mmap)?;
+        // SAFETY: the caller's promise.
+        unsafe { put(mmap, give(Arc::new(Mmap::new()))) }
+    })
+}
+
+/// Creates a memory map of another process's memory.
+///
+/// # Safety
+/// `user_data` is NULL or readable, `export_desc` NULL or readable for `export_desc_len` bytes, `dev` NULL or live, `mmap` NULL or
+/// writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_mmap_create_from_export(
+    user_data: *const doca_data,
+    export_desc: *const c_void,
+    export_desc_len: usize,
+    dev: *mut doca_dev,
+    mmap: *mut *mut doca_mmap,
+) -> doca_error_t {
+    guard(|| {
+        check_out(mmap)?;
+        // SAFETY: the caller's promise.
+        let (descriptor, device) =
+            unsafe { (bytes(export_desc.cast(), export_desc_len)?, share(dev)?) };
+        let imported = Mmap::import(descriptor, &device)?;
+        if !user_data.is_null() {
+            // SAFETY: the caller's promise; both views of the union are plain data.
+            imported.set_user_data(unsafe { (*user_data).u64 });
+        }
+        // SAFETY: the caller's promise.
+        unsafe { put(mmap, give(Arc::new(imported))) }
+    })
+}
+
+/// Destroys a memory map; `DOCA_ERROR_NOT_PERMITTED` while bufs of it exist, unless it is thread safe.
+///
+/// # Safety
+/// `mmap` is NULL or live, and dead after success.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_mmap_destroy(mmap: *mut doca_mmap) -> doca_error_t {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        unsafe { borrow(mmap) }?.check_no_bufs()?;
+        // SAFETY: the caller's promise.
+        let mmap = unsafe { reclaim(mmap) }?;
+        // Bufs of a thread safe map may keep it, but no longer use it.
+        mmap.withdraw();
+        Ok(())
+    })
+}
+
+/// Makes the range usable.
+///
+/// # Safety
+/// `mmap` is NULL or live, and no thread writes to the range meanwhile.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_mmap_start(mmap: *mut doca_mmap) -> doca_error_t {
+    // SAFETY: the caller's promise.
+    guard(|| unsafe { borrow(mmap) }?.start())
+}
+
+/// Makes the range unusable and its exports void.
+///
+/// # Safety
+/// `mmap` is NULL or live.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_mmap_stop(mmap: *mut doca_mmap) -> doca_error_t {
+    // SAFETY: the caller's promise.
+    guard(|| unsafe { borrow(mmap) }?.stop())
+}
+
+/// Adds a device.
+///
+/// # Safety
+/// The handles are NULL or live.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_mmap_add_dev(
+    mmap: *mut doca_mmap,
+    dev: *mut doca_dev,
+) -> doca_error_t {
+    // SAFETY: the caller's promise.
+    guard(|| unsafe { borrow(mmap)?.add_device(&share(dev)?) })
+}
+
+/// Sets the range, once.
+///
+/// # Safety
+/// `mmap` is NULL or live; the range stays valid while the map is started.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_mmap_set_memrange(
+    mmap: *mut doca_mmap,
+    addr: *mut c_void,
+    len: usize,
+) -> doca_error_t {
+    // SAFETY: the caller's promise.
+    guard(|| unsafe { borrow(mmap) }?.set_memrange(addr.expose_provenance() as u64, len as u64))
+}
+
+/// Tells the range; that of the exporter for an imported map.
+///
+/// # Safety
+/// `mmap` is NULL or live; the out-parameters are NULL or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_mmap_get_memrange(
+    mmap: *const doca_mmap,
+    addr: *mut *mut c_void,
+    len: *mut usize,
+) -> doca_error_t {
+    guard(|| {
+        check_out(addr)?;
+        check_out(len)?;
+        // SAFETY: the caller's promise. Addresses and lengths came from pointers and sizes of this machine.
+        unsafe {
+            let (first, size) = borrow(mmap)?.memrange()?;
+            put(addr, std::ptr::with_exposed_provenance_mut(first as usize))?;
+            put(len, size as usize)
+        }
+    })
+}
+
+/// Sets the permissions.
+///
+/// # Safety
+/// `mmap` is NULL or live.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_mmap_set_permissions(
+    mmap: *mut doca_mmap,
+    access_mask: u32,
+) -> doca_error_t {
+    // SAFETY: the caller's promise.
+    guard(|| unsafe { borrow(mmap) }?.set_permissions(Permissions::from_mask(access_mask)?))
+}
+
+/// Lets several threads use the map while bufs of it exist.
+///
+/// # Safety
+/// `mmap` is NULL or live.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_mmap_enable_thread_safety(mmap: *mut doca_mmap) -> doca_error_t {
+    // SAFETY: the caller's promise.
+    guard(|| unsafe { borrow(mmap) }?.enable_thread_safety())
+}
+
+/// # Safety
+/// The handles are NULL or live; the out-parameters are NULL or writable.
+unsafe fn export(
+    kind: ExportKind,
+    mmap: *mut doca_mmap,
+    dev: *const doca_dev,
+    export_desc: *mut *const c_void,
+    export_desc_len: *mut usize,
+) -> Result<()> {
+    check_out(export_desc)?;
+    check_out(export_desc_len)?;
+    // SAFETY: the caller's promise. The map keeps the descriptor until it is stopped, as DOCA says.
+    unsafe {
+        let descriptor = borrow(mmap)?.export(kind, &share(dev)?)?;
+        put(export_desc, descriptor.as_ptr().cast())?;
+        put(export_desc_len, descriptor.len())
+    }
+}
+
+/// Export descriptor for a device across PCIe, valid until the map is stopped.
+///
+/// # Safety
+/// The handles are NULL or live; the out-parameters are NULL or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_mmap_export_pci(
+    mmap: *mut doca_mmap,
+    dev: *const doca_dev,
+    export_desc: *mut *const c_void,
+    export_desc_len: *mut usize,
+) -> doca_error_t {
+    // SAFETY: the caller's promise.
+    guard(|| unsafe { export(ExportKind::Pci, mmap, dev, export_desc, export_desc_len) })
+}
+
+/// Export descriptor for RDMA peers, valid until the map is stopped.
+///
+/// # Safety
+/// The handles are NULL or live; the out-parameters are NULL or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_mmap_export_rdma(
+    mmap: *mut doca_mmap,
+    dev: *const doca_dev,
+    export_desc: *mut *const c_void,
+    export_desc_len: *mut usize,
+) -> doca_error_t {
+    // SAFETY: the caller's promise.
+    guard(|| unsafe { export(ExportKind::Rdma, mmap, dev, export_desc, export_desc_len) })
+}
+
+doca_abi::check_definitions!(doca_mmap_functions, crate::capi::doca_mmap);
