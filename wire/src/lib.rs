@@ -9,6 +9,22 @@
 //!
 //! This crate does no I/O and knows nothing of DOCA. Decoding never panics, never reads past its input, and never
 //! allocates more than the input justifies. serde's form of the types is for JSON that people and tests read.
+//!
+//! ```
+//! use wire::control::{FrameDecoder, Message, Payload, StorageDetails};
+//!
+//! let request = Message { message_id: 1, correlation_id: 7, payload: Payload::QueryStorageRequest };
+//! let details = StorageDetails { total_size: 1 << 30, block_size: 4096 };
+//! let frame = request.response(Payload::QueryStorageResponse(details)).encode_to_vec();
+//!
+//! let mut decoder = FrameDecoder::new();
+//! decoder.push(&frame[..10]);
+//! assert_eq!(decoder.next()?, None);
+//! decoder.push(&frame[10..]);
+//! let response = decoder.next()?.expect("the frame is complete");
+//! assert_eq!(response.correlation_id, 7);
+//! # Ok::<(), wire::DecodeError>(())
+//! ```
 #![forbid(unsafe_code)]
 
 mod codec;
@@ -17,6 +33,8 @@ mod error;
 mod hex;
 pub mod io_message;
 pub mod layout;
+#[cfg(test)]
+mod odd;
 pub mod recording;
 pub mod sbc;
 pub mod stored_block;

@@ -1,12 +1,12 @@
 //! Generates the `wire` crate from the schema in `proto/`.
 //!
 //! The schema says where every field of a message lies, with the options of `options/layout.proto`. This library
-//! compiles it ([`source`]), reads it into a [`model`] ([`read`]), refuses layouts that contradict themselves
-//! ([`geometry`]), and writes ([`emit`]) types, encoders, decoders, views, and the table of offsets. Every refusal
-//! names the file, the message and the field: see [`SchemaError`].
+//! compiles it (`source`), reads it into a [`model`] (`read`), refuses layouts that contradict themselves
+//! (`geometry`), and writes types, encoders, decoders, views, and the table of offsets (`emit`). Every refusal names
+//! the file, the message and the field: see [`SchemaError`].
 //!
 //! ```no_run
-//! wire_codegen::generate("proto".as_ref(), &["control.proto"], "out".as_ref())?;
+//! wire_codegen::generate(&["proto".as_ref()], &["control.proto"], "out".as_ref())?;
 //! # Ok::<(), wire_codegen::Error>(())
 //! ```
 #![forbid(unsafe_code)]
@@ -25,13 +25,13 @@ use std::path::Path;
 pub use error::{Error, Problem, SchemaError};
 pub use model::Schema;
 
-/// Reads and checks the schema of `files`, which are paths relative to `proto_dir`.
+/// Reads and checks the schema of `files`, which are paths relative to one of `proto_dirs`.
 ///
 /// # Errors
 ///
 /// The files do not compile, or their layout is refused.
-pub fn check(proto_dir: &Path, files: &[&str]) -> Result<Schema, Error> {
-    checked(&source::compile(proto_dir, files)?, files)
+pub fn check(proto_dirs: &[&Path], files: &[&str]) -> Result<Schema, Error> {
+    checked(&source::compile(proto_dirs, files)?, files)
 }
 
 /// Checks the schema of `files` and writes what the `wire` crate includes into `out_dir`: one file per module,
@@ -40,8 +40,8 @@ pub fn check(proto_dir: &Path, files: &[&str]) -> Result<Schema, Error> {
 /// # Errors
 ///
 /// The files do not compile, their layout is refused, or a file cannot be written.
-pub fn generate(proto_dir: &Path, files: &[&str], out_dir: &Path) -> Result<(), Error> {
-    let pool = source::compile(proto_dir, files)?;
+pub fn generate(proto_dirs: &[&Path], files: &[&str], out_dir: &Path) -> Result<(), Error> {
+    let pool = source::compile(proto_dirs, files)?;
     let schema = checked(&pool, files)?;
     for (name, text) in emit::files(&schema)? {
         let path = out_dir.join(name);

@@ -20,18 +20,16 @@ mod path {
 }
 
 /// An error that names file, message and field as far as they can be found.
-pub(crate) fn explain(error: &protox::Error, proto_dir: &Path) -> Error {
+pub(crate) fn explain(error: &protox::Error, proto_dirs: &[&Path]) -> Error {
     let reason = reasons(error);
     let Some(file) = error.file() else {
         return Error::Compile(reason);
     };
-    let found = std::fs::read_to_string(proto_dir.join(file))
-        .ok()
-        .and_then(|text| {
-            let offset = error.labels()?.next()?.offset();
-            let parsed = protox_parse::parse(file, &text).ok()?;
-            enclosing(&parsed, line_and_column(&text, offset)?)
-        });
+    let found = read(proto_dirs, file).and_then(|text| {
+        let offset = error.labels()?.next()?.offset();
+        let parsed = protox_parse::parse(file, &text).ok()?;
+        enclosing(&parsed, line_and_column(&text, offset)?)
+    });
     let Some((message, field)) = found else {
         return Error::Compile(format!("{file}: {reason}"));
     };
@@ -41,6 +39,13 @@ pub(crate) fn explain(error: &protox::Error, proto_dir: &Path) -> Error {
         field,
         problem: Problem::BadOption(reason),
     })
+}
+
+fn read(proto_dirs: &[&Path], file: &str) -> Option<String> {
+    let mut texts = proto_dirs
+        .iter()
+        .map(|dir| std::fs::read_to_string(dir.join(file)));
+    texts.find_map(Result::ok)
 }
 
 /// What happened, and why: the reason for a bad option is an error of its own.

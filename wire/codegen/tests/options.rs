@@ -445,6 +445,19 @@ fn options_of_another_form_are_refused() {
 }
 
 #[test]
+fn limits_in_a_view_are_refused() {
+    for option in ["constant", "min", "max"] {
+        let view = message("form: FORM_VIEW size: 4")
+            .replace("width: 4", &format!("width: 4 {option}: 1"));
+        assert_refused(
+            &view,
+            "Thing.one",
+            does_not_apply(option, "a field of a view"),
+        );
+    }
+}
+
+#[test]
 fn product_of_what_is_no_field_is_refused() {
     assert_refused(
         &message("form: FORM_RECORD size: 4 product { name: \"p\" factors: \"two\" max: 1 }"),
@@ -540,7 +553,8 @@ fn missing_file_is_an_error() {
     let error = check_files(&[], OPTIONS).map(|_| ());
     assert!(error.is_ok(), "nothing is wrong with nothing");
     let dir = tempfile::tempdir().expect("a directory");
-    let error = wire_codegen::check(dir.path(), &["absent.proto"]).expect_err("there is no file");
+    let error =
+        wire_codegen::check(&[dir.path()], &["absent.proto"]).expect_err("there is no file");
     assert!(matches!(error, Error::Compile(_)));
     assert!(error.to_string().contains("absent.proto"), "{error}");
 }

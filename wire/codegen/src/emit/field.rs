@@ -55,6 +55,17 @@ pub(super) fn declarations(message: &Message) -> TokenStream {
     quote!(#(#fields,)*)
 }
 
+/// The numbers that fields always have, as associated constants.
+pub(super) fn constants(message: &Message) -> TokenStream {
+    let constants = message.fields.iter().filter_map(|field| {
+        let constant = hexadecimal(field.constant()?);
+        let docs = field_docs(field);
+        let (name, unsigned) = (shouty(&field.name), unsigned(field.fixed_width()));
+        Some(quote!(#docs pub const #name: #unsigned = #constant;))
+    });
+    quote!(#(#constants)*)
+}
+
 /// nom's parser of a number.
 pub(super) fn parser(width: u32, order: ByteOrder) -> TokenStream {
     let name = match order {

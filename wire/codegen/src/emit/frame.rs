@@ -5,7 +5,7 @@ use quote::{format_ident, quote};
 
 use super::{
     enumeration,
-    field::{Item, declarations, decode, encode, items, parser, putter, unsigned},
+    field::{Item, constants, declarations, decode, encode, items, parser, putter, unsigned},
     names::{camel, docs, expected, held, ident, number},
 };
 use crate::model::{Frame, Message, Module, Span, Variant};
@@ -218,6 +218,7 @@ fn functions(message: &Message, frame: &Frame) -> TokenStream {
         crate::model::ByteOrder::Big => ident("to_be_bytes"),
         crate::model::ByteOrder::Little => ident("to_le_bytes"),
     };
+    let constants = constants(message);
     let header_size = number(message.size.unwrap_or(0));
     let max_size = number(frame.max_size);
     quote! {
@@ -227,6 +228,8 @@ fn functions(message: &Message, frame: &Frame) -> TokenStream {
 
             /// Bytes of the largest frame that is accepted.
             pub const MAX_FRAME_SIZE: usize = #max_size;
+
+            #constants
 
             /// Appends the frame of this message.
             ///

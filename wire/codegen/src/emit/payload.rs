@@ -4,7 +4,7 @@ use proc_macro2::TokenStream;
 use quote::quote;
 
 use super::{
-    field::{Item, declarations, decode, encode, items},
+    field::{Item, constants, declarations, decode, encode, items},
     names::{docs, ident},
 };
 use crate::model::{Kind, Message, Module};
@@ -14,6 +14,7 @@ pub(super) fn code(_module: &Module, message: &Message) -> TokenStream {
     let name = ident(&message.name);
     let docs = docs(&message.docs);
     let declarations = declarations(message);
+    let constants = constants(message);
     let items = items(message);
     let decodes = items.iter().map(decode);
     let encodes = items.iter().map(encode);
@@ -30,6 +31,8 @@ pub(super) fn code(_module: &Module, message: &Message) -> TokenStream {
         }
 
         impl #name {
+            #constants
+
             /// Reads the payload of `frame` that begins with `rest`; returns what follows.
             fn decode<'a>(
                 message: &'static str,

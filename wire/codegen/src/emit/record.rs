@@ -4,8 +4,8 @@ use proc_macro2::TokenStream;
 use quote::quote;
 
 use super::{
-    field::{as_u64, declarations, decode, encode, items, unsigned},
-    names::{docs, field_docs, held, hexadecimal, ident, number, shouty},
+    field::{as_u64, constants, declarations, decode, encode, items},
+    names::{docs, held, ident, number, shouty},
 };
 use crate::model::{Field, Form, Message, Module, Product};
 
@@ -15,12 +15,7 @@ pub(super) fn code(_module: &Module, message: &Message) -> TokenStream {
     let wire_name = &message.wire_name;
     let size = number(message.size.unwrap_or(0));
     let declarations = declarations(message);
-    let constants = message.fields.iter().filter_map(|field| {
-        let constant = hexadecimal(field.constant()?);
-        let docs = field_docs(field);
-        let (name, unsigned) = (shouty(&field.name), unsigned(field.fixed_width()));
-        Some(quote!(#docs pub const #name: #unsigned = #constant;))
-    });
+    let constants = constants(message);
     let items = items(message);
     let decodes = items.iter().map(decode);
     let encodes = items.iter().map(encode);
@@ -52,7 +47,7 @@ pub(super) fn code(_module: &Module, message: &Message) -> TokenStream {
             /// Bytes of the record.
             pub const SIZE: usize = #size;
 
-            #(#constants)*
+            #constants
 
             #product
 

@@ -3,7 +3,7 @@
 use proc_macro2::TokenStream;
 use quote::quote;
 
-use super::names::{camel, docs, ident, snake};
+use super::names::{camel, docs, held, ident, shouty, snake};
 use crate::model::{Field, Form, Frame, Kind, Message, Module, Schema};
 
 pub(super) fn code(schema: &Schema) -> TokenStream {
@@ -13,11 +13,11 @@ pub(super) fn code(schema: &Schema) -> TokenStream {
             "The messages of [`crate::{}`] as prost's types.",
             module.name
         ));
-        let file = format!("/{}/{}.rs", super::PROST_DIR, module.package);
+        let file = format!("{}/{}.rs", super::PROST_DIR, module.package);
         quote! {
             #docs
             pub mod #name {
-                include!(concat!(env!("OUT_DIR"), #file));
+                include!(#file);
             }
         }
     });
@@ -39,9 +39,18 @@ pub(super) fn code(schema: &Schema) -> TokenStream {
 }
 
 /// Expression of a field of `value` as prost holds it.
-fn to_prost(field: &Field) -> TokenStream {
+fn to_prost(ours: &TokenStream, field: &Field) -> TokenStream {
     let name = ident(&field.name);
+    let constant = shouty(&field.name);
     match &field.kind {
+        Kind::Number {
+            width: 4 | 8,
+            constant: Some(_),
+            ..
+        } => quote!(#ours::#constant),
+        Kind::Number {
+            constant: Some(_), ..
+        } => quote!(#ours::#constant.into()),
         Kind::Number { width: 4 | 8, .. } => quote!(value.#name),
         Kind::Number { .. } => quote!(value.#name.into()),
         Kind::Enumeration { .. } => quote!(value.#name.number() as i32),
@@ -85,11 +94,10 @@ fn of_values(module: &Module, message: &Message, our_name: &str) -> TokenStream 
         .iter()
         .map(|field| ident(&field.name))
         .collect();
-    let to = message.fields.iter().map(to_prost);
-    let from = message
-        .fields
-        .iter()
-        .map(|field| from_prost(module, message, field));
+    let path = quote!(crate::#module_name::#ours);
+    let to = message.fields.iter().map(|field| to_prost(&path, field));
+    let held_names: Vec<_> = held(message).map(|field| ident(&field.name)).collect();
+    let from = held(message).map(|field| from_prost(module, message, field));
     quote! {
         impl From<&crate::#module_name::#ours> for #module_name::#prosts {
             fn from(value: &crate::#module_name::#ours) -> Self {
@@ -101,7 +109,7 @@ fn of_values(module: &Module, message: &Message, our_name: &str) -> TokenStream 
             type Error = crate::DecodeError;
 
             fn try_from(value: #module_name::#prosts) -> Result<Self, crate::DecodeError> {
-                Ok(Self { #(#names: #from),* })
+                Ok(Self { #(#held_names: #from),* })
             }
         }
     }
@@ -119,11 +127,10 @@ fn of_frame(module: &Module, message: &Message, frame: &Frame) -> TokenStream {
         .iter()
         .map(|field| ident(&field.name))
         .collect();
-    let to = message.fields.iter().map(to_prost);
-    let from = message
-        .fields
-        .iter()
-        .map(|field| from_prost(module, message, field));
+    let path = quote!(crate::#module_name::#name);
+    let to = message.fields.iter().map(|field| to_prost(&path, field));
+    let held_names: Vec<_> = held(message).map(|field| ident(&field.name)).collect();
+    let from = held(message).map(|field| from_prost(module, message, field));
     let to_arms = frame.variants.iter().map(|variant| {
         let name = camel(&variant.name);
         match variant.payload {
@@ -165,7 +172,7 @@ fn of_frame(module: &Module, message: &Message, frame: &Frame) -> TokenStream {
                         });
                     }
                 };
-                Ok(Self { #(#names: #from,)* #payload_field })
+                Ok(Self { #(#held_names: #from,)* #payload_field })
             }
         }
     }

@@ -6,7 +6,7 @@ use prost_reflect::{FieldDescriptor, Kind as ProtoKind, MessageDescriptor, Oneof
 use super::{Context, Place, field};
 use crate::{
     Problem, SchemaError,
-    model::{Form, Frame, Message, Product, Span, Variant},
+    model::{Field, Form, Frame, Kind, Message, Product, Span, Variant},
     options::Options,
 };
 
@@ -103,6 +103,9 @@ pub(super) fn read(
         })
         .map(|descriptor| field::read(context, &place.field(descriptor.name()), &descriptor))
         .collect::<Result<_, _>>()?;
+    if form == Form::View {
+        refuse_limits(&place, &fields)?;
+    }
     if let Some(product) = &product {
         for factor in &product.factors {
             if !fields.iter().any(|field| field.name == *factor) {
@@ -123,6 +126,25 @@ pub(super) fn read(
         fields,
         product,
     })
+}
+
+/// A view reads its fields one by one, long after its bytes were accepted: there is no moment for such checks.
+fn refuse_limits(place: &Place, fields: &[Field]) -> Result<(), SchemaError> {
+    for field in fields {
+        let option = match field.kind {
+            Kind::Number {
+                constant: Some(_), ..
+            } => "constant",
+            Kind::Number { min: Some(_), .. } => "min",
+            Kind::Number { max: Some(_), .. } => "max",
+            _ => continue,
+        };
+        return Err(place.field(&field.name).error(Problem::DoesNotApply {
+            option,
+            to: "a field of a view".to_owned(),
+        }));
+    }
+    Ok(())
 }
 
 fn read_frame(

@@ -41,7 +41,7 @@ pub fn check_files(files: &[(&str, &str)], options: &str) -> Result<Schema, Erro
     let dir = tempfile::tempdir().expect("a directory for the schema");
     write(dir.path(), files, options);
     let names: Vec<_> = files.iter().map(|&(name, _)| name).collect();
-    wire_codegen::check(dir.path(), &names)
+    wire_codegen::check(&[dir.path()], &names)
 }
 
 /// Writes a schema where a test wants it.

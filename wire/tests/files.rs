@@ -1,0 +1,141 @@
+//! Headers in files and blocks against bytes that were written by hand from the documented layout.
+
+mod common;
+
+use common::hex;
+use wire::{DecodeError, sbc, stored_block};
+
+const SBC: &str = "deadf00d1337fade 00001000 00000100";
+const SBC_VALUES: sbc::Header = sbc::Header {
+    block_size: 4096,
+    block_count: 256,
+};
+
+#[test]
+fn sbc_header_is_as_documented() {
+    assert_eq!(SBC_VALUES.emit().as_slice(), hex(SBC));
+    assert_eq!(sbc::Header::parse(&hex(SBC)), Ok(SBC_VALUES));
+    assert_eq!(SBC_VALUES.content_size(), 1 << 20);
+    assert_eq!(
+        (sbc::MAGIC, sbc::HEADER_SIZE, sbc::MAX_CONTENT),
+        (0xDEAD_F00D_1337_FADE, 16, 2 << 30)
+    );
+}
+
+#[test]
+fn sbc_content_after_the_header_is_left_alone() {
+    let mut file = hex(SBC);
+    file.extend([1, 2, 3]);
+    assert_eq!(sbc::Header::parse(&file), Ok(SBC_VALUES));
+}
+
+#[test]
+fn sbc_header_that_is_cut_off_is_refused() {
+    let bytes = hex(SBC);
+    for (size, field, expected, came) in [
+        (0, "magic", 8, 0),
+        (7, "magic", 8, 7),
+        (8, "block_size", 4, 0),
+        (15, "block_count", 4, 3),
+    ] {
+        assert_eq!(
+            sbc::Header::parse(&bytes[..size]),
+            Err(DecodeError::Truncated {
+                message: "sbc_header",
+                field,
+                expected,
+                came,
+            })
+        );
+    }
+}
+
+#[test]
+fn sbc_header_of_another_file_is_refused() {
+    let error =
+        sbc::Header::parse(&hex("cafef00d1337fade 00001000 00000100")).expect_err("not its magic");
+    assert_eq!(
+        error.to_string(),
+        "sbc_header.magic: expected 0xdeadf00d1337fade, 0xcafef00d1337fade came"
+    );
+}
+
+#[test]
+fn sbc_content_has_a_limit() {
+    let largest = sbc::Header {
+        block_size: 1 << 20,
+        block_count: 2048,
+    };
+    assert_eq!(sbc::Header::parse(&largest.emit()), Ok(largest));
+    for (block_size, block_count, came) in [
+        (1 << 20, 2049, 2_148_532_224),
+        (1, (2 << 30) + 1, (2 << 30) + 1),
+        (u32::MAX, u32::MAX, 18_446_744_065_119_617_025),
+    ] {
+        let header = sbc::Header {
+            block_size,
+            block_count,
+        };
+        assert_eq!(
+            sbc::Header::parse(&header.emit()),
+            Err(DecodeError::OutOfRange {
+                message: "sbc_header",
+                field: "content_size",
+                min: 0,
+                max: 2 << 30,
+                came,
+            })
+        );
+    }
+}
+
+#[test]
+fn sbc_blocks_have_a_size() {
+    let header = sbc::Header {
+        block_size: 0,
+        block_count: 1,
+    };
+    let error = sbc::Header::parse(&header.emit()).expect_err("blocks of nothing");
+    assert_eq!(
+        error.to_string(),
+        "sbc_header.block_size: expected 1 to 4294967295, 0 came"
+    );
+    let empty = sbc::Header {
+        block_size: 512,
+        block_count: 0,
+    };
+    assert_eq!(
+        sbc::Header::parse(&empty.emit()),
+        Ok(empty),
+        "no blocks are as good as many"
+    );
+}
+
+#[test]
+fn stored_block_is_as_documented() {
+    let header = stored_block::Header {
+        original_size: 4096,
+        compressed_size: 0x0102_0304,
+    };
+    assert_eq!(header.emit().as_slice(), hex("00001000 01020304"));
+    assert_eq!(
+        stored_block::Header::parse(&hex("00001000 01020304 ff")),
+        Ok(header)
+    );
+
+    // The lengths of LZ4 data blocks are LZ4's, and little endian.
+    let data_block = stored_block::DataBlock {
+        size_and_raw: 0x8000_0102,
+    };
+    assert_eq!(data_block.emit().as_slice(), hex("02010080"));
+    assert_eq!(
+        stored_block::DataBlock::parse(&hex("02010080")),
+        Ok(data_block)
+    );
+
+    let trailer = stored_block::Trailer {
+        checksum: 0x0102_0304,
+    };
+    assert_eq!(trailer.emit().as_slice(), hex("01020304"));
+    assert_eq!(stored_block::Trailer::parse(&hex("01020304")), Ok(trailer));
+}

@@ -1,0 +1,141 @@
+//! Control frames against bytes that were written by hand from the documented layout.
+
+mod common;
+
+use std::collections::BTreeSet;
+
+use bytes::BytesMut;
+use common::{decode, vectors};
+use wire::control::{FrameDecoder, Message, MessageType, Payload, RdmaConnectionRole};
+
+#[test]
+fn every_type_has_a_vector() {
+    let covered: BTreeSet<_> = vectors()
+        .iter()
+        .map(|(message, _)| message.payload.message_type())
+        .collect();
+    assert_eq!(covered, MessageType::ALL.into_iter().collect());
+}
+
+#[test]
+fn messages_are_written_as_documented() {
+    for (message, frame) in vectors() {
+        assert_eq!(message.encode_to_vec(), frame, "{message:?}");
+    }
+}
+
+#[test]
+fn frames_are_read_as_documented() {
+    for (message, frame) in vectors() {
+        assert_eq!(decode(&frame), Ok(vec![message]));
+    }
+}
+
+#[test]
+fn frames_are_appended() {
+    let mut stream = BytesMut::from(&b"before"[..]);
+    let mut expected = b"before".to_vec();
+    for (message, frame) in vectors() {
+        message.encode(&mut stream);
+        expected.extend(frame);
+    }
+    assert_eq!(stream, expected);
+}
+
+#[test]
+fn frames_come_in_two_pieces_split_anywhere() {
+    for (message, frame) in vectors() {
+        for at in 0..frame.len() {
+            let (first, second) = frame.split_at(at);
+            let mut decoder = FrameDecoder::new();
+            decoder.push(first);
+            assert_eq!(decoder.next(), Ok(None), "{message:?} after {at} bytes");
+            assert_eq!(decoder.buffered(), at);
+            decoder.push(second);
+            assert_eq!(
+                decoder.next(),
+                Ok(Some(message.clone())),
+                "{message:?} split at {at}"
+            );
+            assert_eq!(decoder.next(), Ok(None));
+            assert_eq!(decoder.buffered(), 0);
+        }
+    }
+}
+
+#[test]
+fn frames_come_byte_by_byte_and_all_at_once() {
+    let (messages, frames): (Vec<_>, Vec<_>) = vectors().into_iter().unzip();
+    let stream = frames.concat();
+    assert_eq!(decode(&stream).as_ref(), Ok(&messages));
+
+    let mut decoder = FrameDecoder::new();
+    let mut came = Vec::new();
+    for byte in stream {
+        decoder.push(&[byte]);
+        came.extend(decoder.next().expect("sound frames"));
+    }
+    assert_eq!(came, messages);
+}
+
+#[test]
+fn segments_end_in_the_middle_of_later_frames() {
+    let (messages, frames): (Vec<_>, Vec<_>) = vectors().into_iter().unzip();
+    let stream = frames.concat();
+    for size in 1..100 {
+        let mut decoder = FrameDecoder::new();
+        let mut came = Vec::new();
+        for segment in stream.chunks(size) {
+            decoder.push(segment);
+            while let Some(message) = decoder.next().expect("sound frames") {
+                came.push(message);
+            }
+        }
+        assert_eq!(came, messages, "segments of {size} bytes");
+    }
+}
+
+#[test]
+fn types_have_the_names_and_numbers_of_the_protocol() {
+    let expected = [
+        "error_response",
+        "query_storage_request",
+        "query_storage_response",
+        "init_storage_request",
+        "init_storage_response",
+        "create_rdma_connection_request",
+        "create_rdma_connection_response",
+        "start_storage_request",
+        "start_storage_response",
+        "stop_storage_request",
+        "stop_storage_response",
+        "shutdown_request",
+        "shutdown_response",
+    ];
+    let names = MessageType::ALL.map(|message_type| message_type.to_string());
+    assert_eq!(names, expected);
+    for (number, message_type) in (0..).zip(MessageType::ALL) {
+        assert_eq!(message_type.number(), number);
+        assert_eq!(MessageType::try_from(number), Ok(message_type));
+    }
+    assert!(MessageType::try_from(13).is_err());
+    assert_eq!(RdmaConnectionRole::IoControl.to_string(), "io_control");
+    assert_eq!(
+        format!("{:>12}|", RdmaConnectionRole::IoData),
+        "     io_data|"
+    );
+}
+
+#[test]
+fn response_repeats_the_ids_of_its_request() {
+    let request = Message {
+        message_id: 7,
+        correlation_id: 9,
+        payload: Payload::StopStorageRequest,
+    };
+    let expected = Message {
+        payload: Payload::StopStorageResponse,
+        ..request.clone()
+    };
+    assert_eq!(request.response(Payload::StopStorageResponse), expected);
+}
