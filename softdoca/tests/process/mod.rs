@@ -1,0 +1,133 @@
+//! Tests that take several processes, each with a runtime directory of its own.
+//!
+//! A test function runs three times over: as started by the harness, where it starts itself again in a new directory and checks that nothing
+//! is left there; as `main`, which is the test proper; and as whatever peers `main` starts.
+
+#![allow(dead_code, reason = "each test program uses its part")]
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+
+const ROLE: &str = "SOFTDOCA_TEST_ROLE";
+const MAIN: &str = "main";
+
+/// Runs the test function `test` (its name as the harness knows it) in processes of its own.
+pub fn run(test: &str, main: fn(), peers: &[(&str, fn())]) {
+    match std::env::var(ROLE) {
+        Err(_) => in_new_directory(test),
+        Ok(role) if role == MAIN => main(),
+        Ok(role) => {
+            let (_, peer) = peers
+                .iter()
+                .find(|(name, _)| *name == role)
+                .expect("a peer of this test");
+            peer();
+        }
+    }
+}
+
+fn in_new_directory(test: &str) {
+    let parent = tempfile::tempdir().unwrap();
+    let directory = parent.path().join("run");
+    let status = command(test, MAIN)
+        .env("SOFTDOCA_RUNTIME_DIR", &directory)
+        .status()
+        .unwrap();
+    assert!(status.success(), "{test} failed, see above: {status}");
+    let left: Vec<_> = std::fs::read_dir(&directory)
+        .map(Iterator::collect)
+        .unwrap_or_default();
+    assert!(left.is_empty(), "left in the runtime directory: {left:?}");
+}
+
+fn command(test: &str, role: &str) -> Command {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command
+        .args([test, "--exact", "--nocapture", "--test-threads=1"])
+        .env(ROLE, role);
+    command
+}
+
+/// A process that `main` started.
+pub struct Peer {
+    child: Child,
+    stdin: ChildStdin,
+    stdout: BufReader<ChildStdout>,
+}
+
+impl Peer {
+    /// Starts the peer `role` of the test.
+    pub fn start(test: &str, role: &str) -> Peer {
+        let mut child = command(test, role)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let (stdin, stdout) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
+        Peer {
+            child,
+            stdin,
+            stdout: BufReader::new(stdout),
+        }
+    }
+
+    /// Sends a line, which the peer gets with [`hear`].
+    pub fn tell(&mut self, line: &str) {
+        writeln!(self.stdin, "{line}").unwrap();
+    }
+
+    /// The next line that the peer said with [`say`].
+    pub fn answer(&mut self) -> String {
+        loop {
+            let mut line = String::new();
+            assert_ne!(
+                self.stdout.read_line(&mut line).unwrap(),
+                0,
+                "the peer ended without an answer"
+            );
+            if let Some(text) = line.strip_prefix("> ") {
+                return text.trim_end().to_owned();
+            }
+        }
+    }
+
+    /// Kills it without warning.
+    pub fn kill(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    /// Waits for its end, which has to be a success.
+    pub fn finish(mut self) {
+        drop(self.stdin);
+        std::io::copy(&mut self.stdout, &mut std::io::sink()).unwrap();
+        let status = self.child.wait().unwrap();
+        assert!(status.success(), "the peer failed, see above: {status}");
+    }
+}
+
+/// Tells `main` something. In a peer.
+pub fn say(line: &str) {
+    // The harness may have begun a line of its own.
+    println!("\n> {line}");
+}
+
+/// The next line from `main`. In a peer.
+pub fn hear() -> String {
+    let mut line = String::new();
+    std::io::stdin().read_line(&mut line).unwrap();
+    line.trim_end().to_owned()
+}
+
+/// Bytes as text.
+pub fn to_hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Bytes from text.
+pub fn from_hex(text: &str) -> Vec<u8> {
+    let digits = text.as_bytes().chunks(2);
+    digits
+        .map(|pair| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap())
+        .collect()
+}
