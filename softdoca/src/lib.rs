@@ -15,4 +15,5 @@ pub mod memory;
 pub mod runtime;
 pub mod topology;
 mod progress;
+mod rdma;
 mod ring;

@@ -13,6 +13,7 @@ mod doca_error;
 mod doca_log;
 mod doca_mmap;
 mod doca_pe;
+mod doca_rdma;
 mod doca_version;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};

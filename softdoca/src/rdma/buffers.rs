@@ -1,0 +1,172 @@
+//! Lists of bufs as sources and destinations: local memory in pieces, remote memory in one.
+
+use crate::buffer::Buf;
+use crate::error::{Error, Result};
+use crate::memory::{ExportKind, Mmap, Permissions, copy};
+
+/// Bytes that are moved at a time when a local buf is in memory that is not mapped here (another host's, across PCIe).
+const BOUNCE: usize = 4096;
+
+/// Local devices may use the memory, as the guide's table of permissions demands of sources and destinations.
+fn check_local(mmap: &Mmap) -> Result<()> {
+    let usable = Permissions::LOCAL_READ_WRITE | Permissions::PCI;
+    if mmap.permissions().intersects(usable) && mmap.import_kind() != Some(ExportKind::Rdma) {
+        Ok(())
+    } else {
+        Err(Error::NotPermitted)
+    }
+}
+
+/// A peer has given the memory for RDMA, with this permission.
+fn check_remote(mmap: &Mmap, wanted: Permissions) -> Result<()> {
+    if mmap.permissions().contains(wanted) && mmap.import_kind() == Some(ExportKind::Rdma) {
+        Ok(())
+    } else {
+        Err(Error::NotPermitted)
+    }
+}
+
+/// Bytes of data in the list.
+pub(super) fn data_len(list: Option<&Buf>) -> usize {
+    list.map_or(0, Buf::list_data_len)
+}
+
+/// Gives `write` the `len` bytes of the list's data from byte `from` on.
+pub(super) fn with_data(
+    list: Option<&Buf>,
+    from: usize,
+    len: usize,
+    write: &mut dyn FnMut(*const u8, usize),
+) -> Result<()> {
+    let (mut skip, mut left) = (from, len);
+    for segment in list.into_iter().flat_map(Buf::data_segments) {
+        if left == 0 {
+            break;
+        }
+        if skip >= segment.len {
+            skip -= segment.len;
+            continue;
+        }
+        let part = left.min(segment.len - skip);
+        check_local(&segment.mmap)?;
+        give(&segment.mmap, segment.addr + skip as u64, part, write)?;
+        (skip, left) = (0, left - part);
+    }
+    Ok(())
+}
+
+fn give(mmap: &Mmap, addr: u64, len: usize, write: &mut dyn FnMut(*const u8, usize)) -> Result<()> {
+    if let Some(pointer) = mmap.local_ptr(addr, len as u64) {
+        write(pointer, len);
+        return Ok(());
+    }
+    let mut bounce = [0; BOUNCE];
+    for done in (0..len).step_by(BOUNCE) {
+        let part = BOUNCE.min(len - done);
+        // SAFETY: the array has `part` bytes.
+        unsafe { mmap.read_into(addr + done as u64, bounce.as_mut_ptr(), part) }?;
+        write(bounce.as_ptr(), part);
+    }
+    Ok(())
+}
+
+/// Appends `len` bytes to the list's data. `read(from, to, part)` puts those from byte `from` on to `to`, which is writable
+/// for `part` bytes.
+///
+/// # Errors
+/// [`Error::TooBig`] when there is no room for all of them: then nothing is written.
+pub(super) fn fill_tail(
+    list: &Buf,
+    len: usize,
+    mut read: impl FnMut(usize, *mut u8, usize),
+) -> Result<()> {
+    if list.list_tail_len() < len {
+        return Err(Error::TooBig);
+    }
+    let mut done = 0;
+    for segment in list.tail_segments() {
+        if done == len {
+            break;
+        }
+        let part = segment.len.min(len - done);
+        check_local(&segment.mmap)?;
+        take(&segment.mmap, segment.addr, done, part, &mut read)?;
+        done += part;
+    }
+    list.append(done)
+}
+
+fn take(
+    mmap: &Mmap,
+    addr: u64,
+    from: usize,
+    len: usize,
+    read: &mut impl FnMut(usize, *mut u8, usize),
+) -> Result<()> {
+    if !mmap.is_writable() {
+        return Err(Error::NotPermitted);
+    }
+    if let Some(pointer) = mmap.local_ptr(addr, len as u64) {
+        read(from, pointer, len);
+        return Ok(());
+    }
+    let mut bounce = [0; BOUNCE];
+    for done in (0..len).step_by(BOUNCE) {
+        let part = BOUNCE.min(len - done);
+        read(from + done, bounce.as_mut_ptr(), part);
+        // SAFETY: the array has `part` bytes.
+        unsafe { mmap.write_from(addr + done as u64, bounce.as_ptr(), part) }?;
+    }
+    Ok(())
+}
+
+/// Appends the data of a remote buf (only the head of a list counts) to a local list; answers the number of bytes.
+pub(super) fn read_remote(source: &Buf, destination: &Buf) -> Result<usize> {
+    let (remote, len) = (source.mmap()?, source.data_len());
+    check_remote(&remote, Permissions::RDMA_READ)?;
+    if destination.list_tail_len() < len {
+        return Err(Error::TooBig);
+    }
+    let mut done = 0;
+    for segment in destination.tail_segments() {
+        if done == len {
+            break;
+        }
+        let part = segment.len.min(len - done);
+        check_local(&segment.mmap)?;
+        copy(
+            &segment.mmap,
+            segment.addr,
+            &remote,
+            source.data() + done as u64,
+            part,
+        )?;
+        done += part;
+    }
+    destination.append(done)?;
+    Ok(done)
+}
+
+/// Appends the data of a local list to a remote buf (only the head of a list counts); answers the number of bytes.
+pub(super) fn write_remote(source: &Buf, destination: &Buf) -> Result<usize> {
+    let (remote, len) = (destination.mmap()?, source.list_data_len());
+    check_remote(&remote, Permissions::RDMA_WRITE)?;
+    if destination.tail_len() < len {
+        return Err(Error::TooBig);
+    }
+    let to = destination.data() + destination.data_len() as u64;
+    let mut done = 0;
+    for segment in source.data_segments() {
+        check_local(&segment.mmap)?;
+        copy(
+            &remote,
+            to + done as u64,
+            &segment.mmap,
+            segment.addr,
+            segment.len,
+        )?;
+        done += segment.len;
+    }
+    destination.set_data_len(destination.data_len() + done)?;
+    Ok(done)
+}

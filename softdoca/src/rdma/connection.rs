@@ -1,0 +1,221 @@
+//! A connection: two directions, each with its own transport end.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::ptr::NonNull;
+
+use doca_abi::doca_data;
+
+use super::blob::ConnectionDetails;
+use super::receiving::Assembly;
+use super::task::{Stage, Work};
+use super::transport::{Inbox, Outbox, Peer};
+use crate::error::{Error, Result};
+use crate::progress::{Ctx, Task};
+
+/// A task that has ended, on its way to the program.
+pub(super) type Done = (NonNull<Task>, Result<()>);
+
+/// How far a connection has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum State {
+    /// Its details are exported; the peer may send already.
+    Exported,
+    /// Tasks of this side run.
+    Connected,
+    /// It has ended: tasks fail.
+    Ended,
+}
+
+/// A connection of an instance, which owns it. A `struct doca_rdma_connection *` points to one.
+pub(crate) struct Connection {
+    /// Names the connection within its instance.
+    pub(super) id: u32,
+    /// The instance's context, which outlives its connections.
+    ctx: NonNull<Ctx>,
+    user_data: Cell<doca_data>,
+    state: Cell<State>,
+    /// What was exported; the program reads it through a pointer.
+    details: [u8; ConnectionDetails::SIZE],
+    pub(super) parts: RefCell<Parts>,
+}
+
+/// What changes while a connection works.
+pub(super) struct Parts {
+    /// What the peer sends; `None` when the connection has ended.
+    pub(super) inbox: Option<Box<dyn Inbox>>,
+    /// What this side sends; `None` before it has connected and after the end.
+    pub(super) outbox: Option<Box<dyn Outbox>>,
+    /// What the peer's instance lets this side do, `doca_access_flag` values.
+    pub(super) peer_permissions: u32,
+    /// Tasks in the order of their submission, all in flight.
+    pub(super) queue: VecDeque<NonNull<Task>>,
+    /// The message that is arriving.
+    pub(super) assembly: Option<Assembly>,
+    /// The peer has died: what it sent is delivered, and then the connection ends.
+    pub(super) peer_lost: bool,
+    /// A task of this side failed because the peer has gone.
+    failed: bool,
+}
+
+/// What one look at a connection found.
+pub(super) enum News {
+    /// Nothing for the program; tasks of this side may have ended.
+    None,
+    /// A receive task has ended.
+    Received(Done),
+    /// The peer has ended the connection in good order.
+    Closed,
+    /// The peer has died or broken the protocol.
+    Lost,
+}
+
+impl Connection {
+    pub(super) fn new(
+        id: u32,
+        ctx: &Ctx,
+        details: &ConnectionDetails,
+        inbox: Box<dyn Inbox>,
+        queue_size: usize,
+    ) -> Self {
+        Self {
+            id,
+            ctx: NonNull::from(ctx),
+            user_data: Cell::new(doca_data { u64: 0 }),
+            state: Cell::new(State::Exported),
+            details: details.encode(),
+            parts: RefCell::new(Parts {
+                inbox: Some(inbox),
+                outbox: None,
+                peer_permissions: 0,
+                queue: VecDeque::with_capacity(queue_size),
+                assembly: None,
+                peer_lost: false,
+                failed: false,
+            }),
+        }
+    }
+
+    pub(crate) fn ctx(&self) -> &Ctx {
+        // SAFETY: the context owns its driver, which owns its connections; tasks that refer to a connection are freed
+        // before their context is.
+        unsafe { self.ctx.as_ref() }
+    }
+
+    /// What the program carries to its peer.
+    pub(crate) fn details(&self) -> &[u8] {
+        &self.details
+    }
+
+    pub(crate) fn state(&self) -> State {
+        self.state.get()
+    }
+
+    pub(crate) fn user_data(&self) -> doca_data {
+        self.user_data.get()
+    }
+
+    pub(crate) fn set_user_data(&self, data: doca_data) {
+        self.user_data.set(data);
+    }
+
+    pub(super) fn connect(&self, outbox: Box<dyn Outbox>, peer_permissions: u32) {
+        let mut parts = self.parts.borrow_mut();
+        parts.outbox = Some(outbox);
+        parts.peer_permissions = peer_permissions;
+        self.state.set(State::Connected);
+    }
+
+    /// Takes a task of this side; runs it at once when nothing is before it.
+    pub(super) fn submit(&self, task: &Task, work: &Work, done: &mut VecDeque<Done>) {
+        work.stage.set(Stage::Waiting);
+        work.progress.set(0);
+        let mut parts = self.parts.borrow_mut();
+        parts.queue.push_back(NonNull::from(task));
+        if parts.queue.len() == 1 {
+            self.run(&mut parts, done);
+        }
+    }
+
+    /// Runs tasks of this side until one has to wait.
+    fn run(&self, parts: &mut Parts, done: &mut VecDeque<Done>) {
+        while let Some(&head) = parts.queue.front() {
+            // SAFETY: tasks in the queue are in flight, and such are not freed.
+            let task = unsafe { head.as_ref() };
+            let result = match (task.downcast::<Work>(), &mut parts.outbox) {
+                (_, _) if self.state.get() == State::Ended => Err(Error::ConnectionReset),
+                (Some(_), None) => return,
+                (Some(_), Some(outbox)) if outbox.peer() != Peer::Present => {
+                    parts.failed = true;
+                    Err(Error::ConnectionReset)
+                }
+                (Some(work), Some(outbox)) => {
+                    match super::sending::run(&work.body, &mut **outbox, parts.peer_permissions) {
+                        Err(Error::Again) => return,
+                        result => result,
+                    }
+                }
+                (None, _) => Err(Error::Unexpected),
+            };
+            parts.queue.pop_front();
+            done.push_back((head, result));
+        }
+    }
+
+    /// Delivers one message that has arrived, or lets tasks of this side go on.
+    pub(super) fn advance(
+        &self,
+        receives: &mut VecDeque<NonNull<Task>>,
+        done: &mut VecDeque<Done>,
+    ) -> News {
+        if self.state.get() == State::Ended {
+            return News::None;
+        }
+        let mut parts = self.parts.borrow_mut();
+        let parts = &mut *parts;
+        match super::receiving::receive(self, parts, receives) {
+            Ok(Some(received)) => return News::Received(received),
+            Ok(None) => {}
+            Err(_) => return News::Lost,
+        }
+        if !parts.queue.is_empty() {
+            self.run(parts, done);
+        }
+        let can_receive = parts.assembly.is_some() || !receives.is_empty();
+        parts.peer(can_receive)
+    }
+
+    /// Ends the connection: the peer sees it closed, and every task on it fails with `error`. True when any task has
+    /// failed by its end.
+    pub(super) fn end(&self, error: Error, done: &mut VecDeque<Done>) -> bool {
+        self.state.set(State::Ended);
+        let mut parts = self.parts.borrow_mut();
+        let before = done.len();
+        parts.inbox = None;
+        parts.outbox = None;
+        let assembly = parts.assembly.take().map(|assembly| assembly.task);
+        let tasks = assembly.into_iter().chain(parts.queue.drain(..));
+        done.extend(tasks.map(|task| (task, Err(error))));
+        parts.failed || done.len() > before
+    }
+}
+
+impl Parts {
+    /// What is new about the peer, when nothing else is.
+    fn peer(&mut self, can_receive: bool) -> News {
+        let sender = self.inbox.as_mut().map(|inbox| inbox.peer());
+        let receiver = self.outbox.as_ref().map(|outbox| outbox.peer());
+        let news = match (sender, receiver) {
+            (Some(Peer::Closed), _) | (_, Some(Peer::Closed)) => News::Closed,
+            (Some(Peer::Lost), _) | (_, Some(Peer::Lost)) => News::Lost,
+            _ if self.peer_lost => News::Lost,
+            _ => return News::None,
+        };
+        // What it sent before it went is delivered first. Looked at after its going was seen: nothing comes later.
+        match self.inbox.as_mut().map(|inbox| inbox.peek()) {
+            Some(Ok(Some(_))) if can_receive || matches!(news, News::Closed) => News::None,
+            Some(Err(_)) => News::Lost,
+            _ => news,
+        }
+    }
+}

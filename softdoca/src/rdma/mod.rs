@@ -1,0 +1,25 @@
+//! RDMA: instances that send messages to each other, and read and write each other's memory.
+//!
+//! * [`Rdma`] is the driver of an instance's context: its connections, its receive tasks, what has ended.
+//! * [`Connection`] is one peer: what it sends, and the tasks of this side in their order.
+//! * [`task`] holds the bodies of tasks; `sending` and `receiving` run them.
+//! * [`blob`] is what programs carry from one peer to the other.
+//! * [`transport`] moves messages between processes.
+//!
+//! Reads and writes are done by the side that submits them, in the memory that its peer has exported, and need no progress
+//! by the peer.
+
+mod blob;
+mod buffers;
+mod config;
+mod connection;
+mod driver;
+mod receiving;
+mod sending;
+mod task;
+mod transport;
+
+pub(crate) use config::ConnectionCallbacks;
+pub(crate) use connection::Connection;
+pub(crate) use driver::Rdma;
+pub(crate) use task::{Operation, Receive, Received, Work};

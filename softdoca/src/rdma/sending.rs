@@ -1,0 +1,106 @@
+//! Tasks of this side: messages into the peer's ring, copies from and to its memory.
+
+use doca_abi::{DOCA_ACCESS_FLAG_RDMA_READ, DOCA_ACCESS_FLAG_RDMA_WRITE};
+
+use super::buffers;
+use super::receiving::{SEND_IMMEDIATE, WRITE_IMMEDIATE};
+use super::task::{Operation, Stage, Work};
+use super::transport::Outbox;
+use crate::error::{Error, Result};
+
+/// Runs a task as far as it goes. `Again`: it has to wait for the peer; call again.
+pub(super) fn run(work: &Work, outbox: &mut dyn Outbox, peer_permissions: u32) -> Result<()> {
+    match (work.operation, work.immediate) {
+        (Operation::Send, _) => send(work, outbox),
+        (Operation::Read, _) => read(work, peer_permissions),
+        (Operation::Write, None) => write(work, peer_permissions).map(|_| ()),
+        (Operation::Write, Some(value)) => write_immediate(work, value, outbox, peer_permissions),
+    }
+}
+
+fn send(work: &Work, outbox: &mut dyn Outbox) -> Result<()> {
+    if work.stage.get() == Stage::Waiting {
+        if !outbox.has_receive() {
+            return Err(Error::Again);
+        }
+        work.progress.set(0);
+    }
+    let source = work.source.get();
+    let list = source.as_deref();
+    let total = buffers::data_len(list);
+    let immediate = work.immediate.map(u32::to_ne_bytes);
+    loop {
+        let first = work.stage.get() == Stage::Waiting;
+        let immediate = immediate.as_ref().filter(|_| first);
+        let room = outbox.max_fragment() - immediate.map_or(0, |_| SEND_IMMEDIATE);
+        let from = work.progress.get();
+        let len = room.min(total.saturating_sub(from));
+        let more = from + len < total;
+        // SAFETY: `with_data` gives memory of the task's bufs.
+        unsafe {
+            outbox.push(
+                immediate.map(<[u8; SEND_IMMEDIATE]>::as_slice),
+                len,
+                first,
+                more,
+                &mut |write| buffers::with_data(list, from, len, write),
+            )
+        }?;
+        work.progress.set(from + len);
+        work.stage.set(Stage::Sending);
+        if !more {
+            return Ok(());
+        }
+    }
+}
+
+fn read(work: &Work, peer_permissions: u32) -> Result<()> {
+    let Some(source) = work.source.get() else {
+        return Ok(());
+    };
+    let destination = work.destination.get().ok_or(Error::InvalidValue)?;
+    expect(peer_permissions, DOCA_ACCESS_FLAG_RDMA_READ)?;
+    let len = buffers::read_remote(&source, &destination)?;
+    work.progress.set(len);
+    Ok(())
+}
+
+/// Writes, and answers the number of bytes.
+fn write(work: &Work, peer_permissions: u32) -> Result<usize> {
+    let Some(source) = work.source.get() else {
+        return Ok(0);
+    };
+    let destination = work.destination.get().ok_or(Error::InvalidValue)?;
+    expect(peer_permissions, DOCA_ACCESS_FLAG_RDMA_WRITE)?;
+    buffers::write_remote(&source, &destination)
+}
+
+fn write_immediate(
+    work: &Work,
+    value: u32,
+    outbox: &mut dyn Outbox,
+    peer_permissions: u32,
+) -> Result<()> {
+    if work.stage.get() == Stage::Waiting {
+        // As hardware does: nothing is written before the peer can take the immediate.
+        if !outbox.has_receive() {
+            return Err(Error::Again);
+        }
+        work.progress.set(write(work, peer_permissions)?);
+        work.stage.set(Stage::Written);
+    }
+    let written = u32::try_from(work.progress.get()).unwrap_or(u32::MAX);
+    let mut immediate = [0; WRITE_IMMEDIATE];
+    immediate[..4].copy_from_slice(&value.to_ne_bytes());
+    immediate[4..].copy_from_slice(&written.to_ne_bytes());
+    // SAFETY: there is no data.
+    unsafe { outbox.push(Some(&immediate), 0, true, false, &mut |_| Ok(())) }
+}
+
+fn expect(granted: u32, wanted: u32) -> Result<()> {
+    if granted & wanted == wanted {
+        Ok(())
+    } else {
+        Err(Error::NotPermitted)
+    }
+}

@@ -1,0 +1,107 @@
+//! What carries messages between two connected instances.
+//!
+//! Each direction stands alone: the receiving instance makes an [`Inbox`], its peer reaches it with an [`Outbox`]. There is
+//! one transport, [`shared_memory`], for processes of one machine; another one implements the two traits and gets a
+//! number in the connection details.
+//!
+//! Reading and writing remote memory is no part of this: an imported mmap knows how to reach its exporter.
+
+pub(super) mod shared_memory;
+
+use std::os::fd::BorrowedFd;
+
+use crate::error::Result;
+
+/// What is known of the process at the other end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Peer {
+    /// It has not come yet.
+    Expected,
+    /// It is there.
+    Present,
+    /// It has ended the connection in good order. What it sent before is still there to be read.
+    Closed,
+    /// It has died, or stopped following the protocol.
+    Lost,
+}
+
+/// A piece of a message that has arrived.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Fragment {
+    /// Bytes of data.
+    pub len: usize,
+    /// Bytes of immediate data that came with it.
+    pub immediate_len: Option<usize>,
+    /// Another fragment of the same message follows.
+    pub more: bool,
+}
+
+/// Calls its argument for consecutive pieces of memory, each readable for its length.
+pub(super) type Fill<'a> = &'a mut dyn FnMut(&mut dyn FnMut(*const u8, usize)) -> Result<()>;
+
+/// The receiving end of one direction.
+pub(super) trait Inbox {
+    /// Gives the sender `count` more receives.
+    fn post(&mut self, count: u64);
+
+    /// The next fragment, if it has arrived. It stays the current one until [`advance`](Self::advance).
+    fn peek(&mut self) -> Result<Option<Fragment>>;
+
+    /// Copies the immediate data of the current fragment.
+    fn read_immediate(&self, to: &mut [u8]);
+
+    /// Copies `len` bytes of the current fragment's data, from byte `from` on.
+    ///
+    /// # Safety
+    ///
+    /// `dst` is writable for `len` bytes.
+    unsafe fn read(&self, from: usize, dst: *mut u8, len: usize);
+
+    /// Lets the current fragment go.
+    fn advance(&mut self);
+
+    /// The sender. Cheap: called whenever there is nothing else to do.
+    fn peer(&mut self) -> Peer;
+
+    /// This thread will sleep: what arrives from now on wakes its engine.
+    fn arm(&mut self);
+
+    /// This thread is awake.
+    fn disarm(&mut self);
+}
+
+/// The sending end of one direction.
+pub(super) trait Outbox {
+    /// The receiver has posted a receive that no message has taken.
+    fn has_receive(&mut self) -> bool;
+
+    /// Largest number of bytes, immediate data included, that one fragment takes.
+    fn max_fragment(&self) -> usize;
+
+    /// Appends a fragment of `len` bytes. The `first` one of a message takes a receive, which the caller has seen;
+    /// `more` says that others of the same message follow. `Again`: no room now, nothing was written.
+    ///
+    /// # Safety
+    ///
+    /// `fill` only gives memory that is readable for its length.
+    unsafe fn push(
+        &mut self,
+        immediate: Option<&[u8]>,
+        len: usize,
+        first: bool,
+        more: bool,
+        fill: Fill<'_>,
+    ) -> Result<()>;
+
+    /// The receiver. Cheap: called whenever there is nothing else to do.
+    fn peer(&self) -> Peer;
+
+    /// Can be read, or hangs up, when the receiver has died.
+    fn liveness(&self) -> BorrowedFd<'_>;
+
+    /// This thread will sleep: receives and room that come from now on wake its engine.
+    fn arm(&mut self);
+
+    /// This thread is awake.
+    fn disarm(&mut self);
+}
