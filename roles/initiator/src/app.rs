@@ -98,7 +98,7 @@ impl App {
             channel,
             channel_open: true,
             device,
-            session: Session::new(config, Instant::now()),
+            session: Session::new(config),
             waiter: Waiter::new(environment.shutdown.clone()),
             progress: None,
             plain,

@@ -68,13 +68,13 @@ pub struct Session {
 }
 
 impl Session {
-    /// A session that waits for its connection from `now` on.
+    /// A session that waits for its connection. How long is the driver's affair: [`Input::Failed`] ends it.
     #[must_use]
-    pub fn new(config: SessionConfig, now: Instant) -> Self {
+    pub fn new(config: SessionConfig) -> Self {
         Self {
             config,
             state: State::Connecting,
-            deadline: Some(now + config.control_timeout),
+            deadline: None,
             actions: VecDeque::new(),
             outstanding: None,
             next_message_id: 0,

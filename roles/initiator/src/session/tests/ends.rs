@@ -5,8 +5,7 @@ use super::*;
 #[test]
 fn every_step_is_bounded() {
     // (script, what follows the timeout; None for the end)
-    let steps: [(Script, Option<Action>); 10] = [
-        (Script::new(1), None),
+    let steps: [(Script, Option<Action>); 9] = [
         (Script::to_querying(1), None),
         (Script::to_opening(1), None),
         (Script::to_initialising(1), None),
@@ -191,6 +190,12 @@ fn a_local_failure_is_reported_and_winds_down() {
         .input(Input::Failed(failure.clone()))
         .expect(&[Action::Finish]);
     assert_eq!(Failure::from(script.error()), failure);
+
+    let mut script = Script::new(1);
+    script
+        .input(Input::Failed(failure.clone()))
+        .expect(&[Action::Finish]);
+    assert_eq!(script.error(), SessionError::Local(failure.clone()));
 
     let mut script = Script::to_gathering(1);
     script

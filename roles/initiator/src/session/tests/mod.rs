@@ -27,7 +27,7 @@ impl Script {
             halt_timeout: HALT,
         };
         Self {
-            session: Session::new(config, now),
+            session: Session::new(config),
             now,
         }
     }

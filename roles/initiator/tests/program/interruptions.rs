@@ -1,0 +1,79 @@
+//! Ctrl-C at several moments: a bounded end, the service led to its end too, an exit code that is not 0.
+
+use std::time::Duration;
+
+use crate::support::{Initiator, Io, Script, Service};
+use wire::control::MessageType;
+
+#[test]
+fn an_interrupted_run_is_stopped_and_shut_down() {
+    let service = Service::start(Script::default());
+    let initiator = Initiator::start(
+        &service.channel,
+        &["--run-limit-operation-count", "4000000000"],
+    );
+    service.wait_for_ios(1000);
+    initiator.interrupt();
+    let ended = initiator.end().failed_with(&["interrupted"]);
+    assert!(ended.after < Duration::from_secs(20), "{:?}", ended.after);
+    let record = service.record();
+    let kinds: Vec<_> = record
+        .requests
+        .iter()
+        .map(|request| request.payload.message_type())
+        .collect();
+    assert_eq!(
+        kinds[3..],
+        [
+            MessageType::StopStorageRequest,
+            MessageType::ShutdownRequest
+        ]
+    );
+    assert_eq!(record.consumers[4], 0, "consumers are gone before shutdown");
+}
+
+#[test]
+fn an_interrupted_run_whose_service_does_not_answer_ends_too() {
+    let service = Service::start(Script {
+        io: (1000, Io::Ignore),
+        ..Script::default()
+    });
+    let args = [
+        "--run-limit-operation-count",
+        "4000000000",
+        "--io-timeout",
+        "3",
+    ];
+    let initiator = Initiator::start(&service.channel, &args);
+    service.wait_for_ios(1001);
+    initiator.interrupt();
+    let ended = initiator.end().failed_with(&["interrupted"]);
+    assert!(ended.after < Duration::from_secs(20), "{:?}", ended.after);
+    service.record();
+}
+
+#[test]
+fn an_interruption_without_a_service_ends_at_once() {
+    let initiator = Initiator::start("initiator-test-never", &["--control-timeout", "50"]);
+    // Whenever it comes: before the handlers are installed it is the default action, which is bounded too.
+    std::thread::sleep(Duration::from_millis(700));
+    initiator.interrupt();
+    let ended = initiator.end();
+    assert_ne!(ended.code, Some(0));
+    assert!(ended.after < Duration::from_secs(15), "{:?}", ended.after);
+}
+
+#[test]
+fn an_interruption_while_a_request_is_unanswered_ends_with_its_timeout() {
+    let service = Service::start(Script {
+        ignore: Some(MessageType::InitStorageRequest),
+        ..Script::default()
+    });
+    let initiator = Initiator::start(&service.channel, &["--control-timeout", "4"]);
+    std::thread::sleep(Duration::from_millis(1500));
+    initiator.interrupt();
+    let ended = initiator.end();
+    assert_ne!(ended.code, Some(0));
+    assert!(ended.after < Duration::from_secs(20), "{:?}", ended.after);
+    service.record();
+}

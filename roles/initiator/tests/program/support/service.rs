@@ -1,0 +1,421 @@
+//! The scripted service.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use doca::{
+    Access, Buf, BufInventory, Consumer, CtxState, Device, ErrorCode, Event, MemoryRegion, Mmap,
+    Pe, Producer, Task,
+};
+use role_common::control::{ChannelEvent, ComchServerChannel, ControlChannel as _};
+use wire::control::{ErrorResponse, Message, MessageType, Payload, StorageDetails};
+use wire::io_message::{IoMessage, Repr, SIZE};
+
+/// Longest time that a service waits for its initiator.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What the service does with an I/O.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Io {
+    /// Answers it.
+    Answer,
+    /// Answers it with this code, and the others well.
+    Fail(ErrorCode),
+    /// Answers it twice.
+    Twice,
+    /// Answers it with the offset of another one.
+    WrongOffset,
+    /// Does not answer it, nor any later one.
+    Ignore,
+    /// Leaves, with all its contexts.
+    Leave,
+}
+
+/// What the service does.
+#[derive(Clone, Debug)]
+pub struct Script {
+    pub details: StorageDetails,
+    /// What it does with the I/O of this number and, where that is lasting, the later ones.
+    pub io: (u32, Io),
+    /// A request that it refuses.
+    pub refuse: Option<MessageType>,
+    /// A request that it does not answer.
+    pub ignore: Option<MessageType>,
+}
+
+impl Default for Script {
+    fn default() -> Self {
+        let details = StorageDetails {
+            total_size: 64 * 4096,
+            block_size: 4096,
+        };
+        Self {
+            details,
+            io: (0, Io::Answer),
+            refuse: None,
+            ignore: None,
+        }
+    }
+}
+
+/// What the service saw.
+#[derive(Debug, Default)]
+pub struct Record {
+    /// The requests, in order.
+    pub requests: Vec<Message>,
+    /// Number of the initiator's consumers when each request came.
+    pub consumers: Vec<usize>,
+    /// All I/O requests, each with the index of the worker that got it.
+    pub ios: Vec<(usize, Repr)>,
+    /// Whether the initiator was seen to leave.
+    pub left: bool,
+}
+
+/// A service in a thread of its own, for one session.
+pub struct Service {
+    pub channel: String,
+    thread: Option<JoinHandle<Record>>,
+    ios: Arc<AtomicU32>,
+    end: Arc<AtomicBool>,
+    started: Mutex<Receiver<()>>,
+}
+
+impl Service {
+    /// Starts a service under a name that nobody else uses.
+    pub fn start(script: Script) -> Self {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let channel_name = format!(
+            "initiator-test-{}-{}",
+            std::process::id(),
+            NUMBER.fetch_add(1, Ordering::Relaxed)
+        );
+        let (ios, end) = (
+            Arc::new(AtomicU32::new(0)),
+            Arc::new(AtomicBool::new(false)),
+        );
+        let (ready, is_ready) = channel();
+        let (running, started) = channel();
+        let thread = {
+            let (name, ios, end) = (channel_name.clone(), Arc::clone(&ios), Arc::clone(&end));
+            std::thread::spawn(move || serve(&name, script, &ready, running, ios, &end))
+        };
+        is_ready.recv_timeout(PATIENCE).expect("the service starts");
+        Self {
+            channel: channel_name,
+            thread: Some(thread),
+            ios,
+            end,
+            started: Mutex::new(started),
+        }
+    }
+
+    /// Waits until the data path was started and `count` I/Os have come.
+    pub fn wait_for_ios(&self, count: u32) {
+        self.started
+            .lock()
+            .expect("not poisoned")
+            .recv_timeout(PATIENCE)
+            .expect("the data path starts");
+        let begin = Instant::now();
+        while self.ios.load(Ordering::Relaxed) < count {
+            assert!(begin.elapsed() < PATIENCE, "no I/O came");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// Ends the service and hands out what it saw.
+    pub fn record(mut self) -> Record {
+        self.end.store(true, Ordering::Relaxed);
+        self.thread
+            .take()
+            .expect("only taken here")
+            .join()
+            .expect("the service does not panic")
+    }
+}
+
+/// One worker of the service: receives requests and sends answers.
+struct Worker {
+    // Dropped in this order.
+    receives: Vec<(Task, Buf)>,
+    sends: Vec<(Task, Buf)>,
+    free_sends: Vec<usize>,
+    consumer: Consumer,
+    producer: Producer,
+    inventory: BufInventory,
+    mmap: Mmap,
+    pe: Pe,
+    tasks: u32,
+}
+
+const SEND: u64 = 1 << 32;
+
+impl Worker {
+    fn new(device: &Device, connection: &doca::Connection, transactions: u32) -> Self {
+        let tasks = transactions * 2;
+        let region = MemoryRegion::new(tasks as usize * 2 * SIZE).expect("memory");
+        let mmap = Mmap::register(
+            device,
+            region,
+            Access::LOCAL_READ_WRITE | Access::PCI_READ_WRITE,
+        )
+        .expect("a map");
+        let pe = Pe::new().expect("a progress engine");
+        let producer = Producer::start(&pe, connection, tasks).expect("a producer");
+        let consumer = Consumer::start(&pe, connection, &mmap, tasks).expect("a consumer");
+        let inventory = BufInventory::new(tasks as usize * 2).expect("bufs");
+        let (receives, sends, free_sends) = (Vec::new(), Vec::new(), Vec::new());
+        let worker = Self {
+            receives,
+            sends,
+            free_sends,
+            consumer,
+            producer,
+            inventory,
+            mmap,
+            pe,
+            tasks,
+        };
+        let running = worker.pe.progress_until(PATIENCE, || {
+            worker.consumer.state() == CtxState::Running
+                && worker.producer.state() == CtxState::Running
+        });
+        assert!(running, "the contexts of the service run");
+        worker
+    }
+
+    fn prepare(&mut self, consumer: u32) {
+        for index in 0..u64::from(self.tasks) {
+            let buf = self
+                .inventory
+                .buf(&self.mmap, index * SIZE as u64, SIZE)
+                .expect("a buf");
+            let task = self.consumer.post_recv_task(&buf, index).expect("a task");
+            task.submit().expect("posted");
+            self.receives.push((task, buf));
+            let buf = self
+                .inventory
+                .buf(
+                    &self.mmap,
+                    (u64::from(self.tasks) + index) * SIZE as u64,
+                    SIZE,
+                )
+                .expect("a buf");
+            let task = self
+                .producer
+                .send_task(&buf, consumer, SEND | index)
+                .expect("a task");
+            self.sends.push((task, buf));
+            self.free_sends.push(index as usize);
+        }
+    }
+
+    /// A request that came; `None` when there is none.
+    fn poll(&mut self) -> Option<Repr> {
+        loop {
+            let Event::Task(completion) = self.pe.poll()? else {
+                continue;
+            };
+            if completion.token & SEND != 0 {
+                self.free_sends.push((completion.token & !SEND) as usize);
+            } else if completion.result.is_ok() {
+                let (task, buf) = &self.receives[completion.token as usize];
+                let mut bytes = [0; SIZE];
+                assert_eq!(buf.read_data(&mut bytes).expect("data"), SIZE);
+                buf.reset_data().expect("not in flight");
+                task.submit().expect("posted again");
+                return Some(
+                    Repr::parse(&IoMessage::new_unchecked_len(bytes)).expect("a valid request"),
+                );
+            }
+        }
+    }
+
+    fn answer(&mut self, answer: Repr) {
+        let index = self
+            .free_sends
+            .pop()
+            .expect("twice as many sends as transactions");
+        let (task, buf) = &self.sends[index];
+        buf.write_data(&answer.to_bytes()).expect("not in flight");
+        while let Err(code) = task.submit() {
+            assert_eq!(code, ErrorCode::AGAIN);
+            std::thread::yield_now();
+        }
+    }
+}
+
+fn serve(
+    name: &str,
+    script: Script,
+    ready: &Sender<()>,
+    running: Sender<()>,
+    ios: Arc<AtomicU32>,
+    end: &AtomicBool,
+) -> Record {
+    let device = Device::open("03:00.0").expect("the DPU's device");
+    let representor = device
+        .open_representor("3b:00.0")
+        .expect("the host's representor");
+    let channel = ComchServerChannel::start(&device, &representor, name).expect("a server");
+    ready.send(()).expect("the test waits");
+    let mut server = Server {
+        workers: Vec::new(),
+        channel,
+        device,
+        script,
+        consumers: Vec::new(),
+        record: Record::default(),
+        running,
+        ios,
+        is_over: false,
+    };
+    let begin = Instant::now();
+    while !server.is_over && !end.load(Ordering::Relaxed) {
+        assert!(begin.elapsed() < PATIENCE, "the session does not end");
+        let busy = server.control() | server.data();
+        if !busy {
+            std::thread::sleep(Duration::from_micros(200));
+        }
+    }
+    // Everything the initiator still says, up to its leaving.
+    let grace = Instant::now() + Duration::from_secs(5);
+    while !server.record.left && Instant::now() < grace && !matches!(server.script.io.1, Io::Leave)
+    {
+        server.control();
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    server.record
+}
+
+struct Server {
+    // Dropped before the channel.
+    workers: Vec<Worker>,
+    channel: ComchServerChannel,
+    device: Device,
+    script: Script,
+    consumers: Vec<u32>,
+    record: Record,
+    running: Sender<()>,
+    ios: Arc<AtomicU32>,
+    is_over: bool,
+}
+
+impl Server {
+    fn control(&mut self) -> bool {
+        if self.record.left {
+            return false;
+        }
+        match self.channel.poll().expect("a channel in order") {
+            None => return false,
+            Some(ChannelEvent::Connected) => {}
+            Some(ChannelEvent::ConsumerAdded(id)) => self.consumers.push(id),
+            Some(ChannelEvent::ConsumerExpired(id)) => self.consumers.retain(|known| *known != id),
+            Some(ChannelEvent::Message(message)) => self.message(message),
+            Some(ChannelEvent::Closed) => {
+                self.record.left = true;
+                self.is_over = true;
+            }
+        }
+        true
+    }
+
+    fn message(&mut self, message: Message) {
+        self.record.requests.push(message.clone());
+        self.record.consumers.push(self.consumers.len());
+        let kind = message.payload.message_type();
+        if self.script.ignore == Some(kind) {
+            return;
+        }
+        let answer = if self.script.refuse == Some(kind) {
+            Payload::ErrorResponse(ErrorResponse {
+                error_code: ErrorCode::NOT_PERMITTED.0,
+                message: "the script says no".into(),
+            })
+        } else {
+            self.obey(&message.payload)
+        };
+        self.channel.send(&message.response(answer)).expect("sent");
+    }
+
+    fn obey(&mut self, request: &Payload) -> Payload {
+        match request {
+            Payload::QueryStorageRequest => {
+                Payload::QueryStorageResponse(self.script.details.clone())
+            }
+            Payload::InitStorageRequest(init) => {
+                let connection = self.channel.connection().expect("connected");
+                for _ in 0..init.core_count {
+                    self.workers.push(Worker::new(
+                        &self.device,
+                        &connection,
+                        init.transaction_count,
+                    ));
+                }
+                Payload::InitStorageResponse
+            }
+            Payload::StartStorageRequest => {
+                assert_eq!(
+                    self.consumers.len(),
+                    self.workers.len(),
+                    "all contexts of the initiator run before it starts"
+                );
+                for (worker, consumer) in self.workers.iter_mut().zip(&self.consumers) {
+                    worker.prepare(*consumer);
+                }
+                let _ = self.running.send(());
+                Payload::StartStorageResponse
+            }
+            Payload::StopStorageRequest => {
+                self.workers.clear();
+                Payload::StopStorageResponse
+            }
+            Payload::ShutdownRequest => Payload::ShutdownResponse,
+            other => panic!("no initiator sends {}", other.message_type()),
+        }
+    }
+
+    fn data(&mut self) -> bool {
+        let mut busy = false;
+        for index in 0..self.workers.len() {
+            while let Some(request) = self.workers.get_mut(index).and_then(Worker::poll) {
+                busy = true;
+                let number = self.ios.fetch_add(1, Ordering::Relaxed);
+                self.record.ios.push((index, request));
+                self.io(index, number, request);
+                if self.is_over {
+                    return true;
+                }
+            }
+        }
+        busy
+    }
+
+    fn io(&mut self, index: usize, number: u32, request: Repr) {
+        let (at, what) = self.script.io;
+        let worker = &mut self.workers[index];
+        let good = request.answer(ErrorCode::SUCCESS.0);
+        match what {
+            _ if number < at => worker.answer(good),
+            Io::Ignore => {}
+            _ if number > at => worker.answer(good),
+            Io::Answer => worker.answer(good),
+            Io::Fail(code) => worker.answer(request.answer(code.0)),
+            Io::Twice => {
+                worker.answer(good);
+                worker.answer(good);
+            }
+            Io::WrongOffset => worker.answer(Repr {
+                storage_offset: good.storage_offset + 4096,
+                ..good
+            }),
+            Io::Leave => {
+                self.workers.clear();
+                self.is_over = true;
+            }
+        }
+    }
+}
