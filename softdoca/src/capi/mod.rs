@@ -7,6 +7,9 @@
 
 mod doca_buf;
 mod doca_buf_inventory;
+mod doca_comch;
+mod doca_comch_consumer;
+mod doca_comch_producer;
 mod doca_ctx;
 mod doca_dev;
 mod doca_error;

@@ -7,7 +7,7 @@ use std::sync::atomic::{Ordering, fence};
 use super::bell::{Bell, EventFd};
 use super::layout::{
     CONSUMED_AT, CONSUMER_CLOSED_AT, CONSUMER_SLEEPS_AT, Descriptor, MAX_IMMEDIATE, POSTED_AT,
-    PRODUCER_CLOSED_AT, PRODUCER_SLEEPS_AT,
+    PRODUCER_CLOSED_AT, PRODUCER_SLEEPS_AT, UNIT,
 };
 use super::mapping::Mapping;
 use crate::error::{Error, Result};
@@ -118,6 +118,12 @@ impl RingProducer {
         self.started += u64::from(first);
         self.bell.ring_if_asleep();
         Ok(())
+    }
+
+    /// Whether a message of `bytes`, immediate data included, can be pushed without [`Error::Again`], in as many fragments
+    /// as it needs when all but the last are full.
+    pub(crate) fn has_room_for(&mut self, bytes: usize) -> bool {
+        self.has_room((bytes.div_ceil(UNIT) as u64).max(1))
     }
 
     fn has_room(&mut self, units: u64) -> bool {

@@ -1,0 +1,512 @@
+//! `doca_comch.h`: servers, clients, connections and control messages.
+
+use std::ffi::{c_char, c_void};
+use std::ptr::{NonNull, null_mut};
+use std::sync::Arc;
+
+use doca_abi::{
+    doca_comch_client, doca_comch_connection, doca_comch_event_connection_status_changed_cb_t,
+    doca_comch_event_consumer_cb_t, doca_comch_event_msg_recv_cb_t, doca_comch_server,
+    doca_comch_task_send, doca_comch_task_send_completion_cb_t, doca_ctx, doca_data, doca_dev,
+    doca_dev_rep, doca_devinfo, doca_task,
+};
+
+use super::doca_ctx::{destroy_ctx, give_ctx};
+use super::{Handle, borrow, check_out, doca_error_t, guard, guard_with, put, share, text};
+use crate::comch::{Client, Connection, ControlPath, MAX_MESSAGE_SIZE, Server, Side};
+use crate::error::{Error, Result};
+use crate::progress::{Ctx, TaskCallback};
+
+// SAFETY: connections are given out as pointers into the `Arc<Connection>` that their server or client keeps.
+unsafe impl Handle for doca_comch_connection {
+    type Engine = Connection;
+}
+
+// SAFETY: servers are given out by `give_ctx`.
+unsafe impl Handle for doca_comch_server {
+    type Engine = Ctx;
+}
+
+// SAFETY: clients are given out by `give_ctx`.
+unsafe impl Handle for doca_comch_client {
+    type Engine = Ctx;
+}
+
+/// A completion callback of one kind of task, as the engine calls those of all kinds.
+pub(super) fn task_callback<T>(
+    callback: Option<unsafe extern "C" fn(*mut T, doca_data, doca_data)>,
+) -> Option<TaskCallback> {
+    type Of<T> = unsafe extern "C" fn(*mut T, doca_data, doca_data);
+    // SAFETY: the two differ only in what the first pointer is declared to point to, and the engine calls the function
+    // with tasks of the kind whose pool it was given for.
+    callback.map(|callback| unsafe { std::mem::transmute::<Of<T>, TaskCallback>(callback) })
+}
+
+/// The context and its control path, of a server.
+unsafe fn server<'a>(handle: *const doca_comch_server) -> Result<(&'a Ctx, &'a ControlPath)> {
+    // SAFETY: the caller's promise.
+    let ctx = unsafe { borrow(handle) }?;
+    Ok((ctx, ctx.driver_as::<Server>()?.control()))
+}
+
+/// The context and its control path, of a client.
+unsafe fn client<'a>(handle: *const doca_comch_client) -> Result<(&'a Ctx, &'a ControlPath)> {
+    // SAFETY: the caller's promise.
+    let ctx = unsafe { borrow(handle) }?;
+    Ok((ctx, ctx.driver_as::<Client>()?.control()))
+}
+
+/// Attaches a value to a connection.
+///
+/// # Safety
+/// `connection` is NULL or a live connection.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_comch_connection_set_user_data(
+    connection: *mut doca_comch_connection,
+    user_data: doca_data,
+) -> doca_error_t {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        unsafe { borrow(connection) }?.set_user_data(user_data);
+        Ok(())
+    })
+}
+
+/// The value attached to a connection; zero by default and for NULL.
+///
+/// # Safety
+/// `connection` is NULL or a live connection.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_comch_connection_get_user_data(
+    connection: *const doca_comch_connection,
+) -> doca_data {
+    let none = doca_data { u64: 0 };
+    guard_with(none, || {
+        // SAFETY: the caller's promise.
+        unsafe { borrow(connection) }.map_or(none, Connection::user_data)
+    })
+}
+
+/// The server of a connection; NULL on the client's side.
+///
+/// # Safety
+/// `connection` is NULL or a live connection.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_comch_server_get_server_ctx(
+    connection: *const doca_comch_connection,
+) -> *mut doca_comch_server {
+    guard_with(null_mut(), || {
+        // SAFETY: the caller's promise.
+        unsafe { borrow(connection) }.map_or(null_mut(), |connection| {
+            connection.ctx_of(Side::Server).cast()
+        })
+    })
+}
+
+/// The client of a connection; NULL on the server's side.
+///
+/// # Safety
+/// `connection` is NULL or a live connection.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_comch_client_get_client_ctx(
+    connection: *const doca_comch_connection,
+) -> *mut doca_comch_client {
+    guard_with(null_mut(), || {
+        // SAFETY: the caller's promise.
+        unsafe { borrow(connection) }.map_or(null_mut(), |connection| {
+            connection.ctx_of(Side::Client).cast()
+        })
+    })
+}
+
+/// Largest message in bytes that servers and clients can be set to.
+///
+/// # Safety
+/// `devinfo` is NULL or live; `size` is NULL or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_comch_cap_get_max_msg_size(
+    devinfo: *const doca_devinfo,
+    size: *mut u32,
+) -> doca_error_t {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        unsafe {
+            borrow(devinfo)?;
+            put(size, MAX_MESSAGE_SIZE)
+        }
+    })
+}
+
+/// Creates a server called `name` for clients on the represented function.
+///
+/// # Safety
+/// The handles are NULL or live, `name` is NULL or a string, `comch_server` is NULL or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_comch_server_create(
+    dev: *mut doca_dev,
+    repr: *mut doca_dev_rep,
+    name: *const c_char,
+    comch_server: *mut *mut doca_comch_server,
+) -> doca_error_t {
+    guard(|| {
+        check_out(comch_server)?;
+        // SAFETY: the caller's promise.
+        unsafe {
+            let ctx = Server::create(share(dev)?, share(repr)?, text(name)?)?;
+            put(comch_server, give_ctx(ctx))
+        }
+    })
+}
+
+/// Destroys an idle server.
+///
+/// # Safety
+/// `comch_server` is NULL or a live server; on success it is dead.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_comch_server_destroy(
+    comch_server: *mut doca_comch_server,
+) -> doca_error_t {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        unsafe {
+            server(comch_server)?;
+            destroy_ctx(comch_server)
+        }
+    })
+}
+
+/// Sets the largest message in bytes; before the start, and to the same on the clients' side.
+///
+/// # Safety
+/// `comch_server` is NULL or a live server.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_comch_server_set_max_msg_size(
+    comch_server: *mut doca_comch_server,
+    size: u32,
+) -> doca_error_t {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        let (ctx, control) = unsafe { server(comch_server) }?;
+        control.set_max_message(ctx, size)
+    })
+}
+
+/// Sets how many received messages may wait for progress; before the start.
+///
+/// # Safety
+/// `comch_server` is NULL or a live server.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_comch_server_set_recv_queue_size(
+    comch_server: *mut doca_comch_server,
+    size: u32,
+) -> doca_error_t {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        let (ctx, control) = unsafe { server(comch_server) }?;
+        control.set_recv_queue(ctx, size)
+    })
+}
+
+/// The server's context; NULL for NULL.
+///
+/// # Safety
+/// `comch_server` is NULL or a live server.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_comch_server_as_ctx(
+    comch_server: *mut doca_comch_server,
+) -> *mut doca_ctx {
+    comch_server.cast()
+}
+
+/// Creates a client of the server called `name`.
+///
+/// # Safety
+/// `dev` is NULL or a live device, `name` is NULL or a string, `comch_client` is NULL or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_comch_client_create(
+    dev: *mut doca_dev,
+    name: *const c_char,
+    comch_client: *mut *mut doca_comch_client,
+) -> doca_error_t {
+    guard(|| {
+        check_out(comch_client)?;
+        // SAFETY: the caller's promise.
+        unsafe {
+            let ctx = Client::create(share(dev)?, text(name)?)?;
+            put(comch_client, give_ctx(ctx))
+        }
+    })
+}
+
+/// Destroys an idle client.
+///
+/// # Safety
+/// `comch_client` is NULL or a live client; on success it is dead.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_comch_client_destroy(
+    comch_client: *mut doca_comch_client,
+) -> doca_error_t {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        unsafe {
+            client(comch_client)?;
+            destroy_ctx(comch_client)
+        }
+    })
+}
+
+/// Sets the largest message in bytes; before the start, and to the same as the server's.
+///
+/// # Safety
+/// `comch_client` is NULL or a live client.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_comch_client_set_max_msg_size(
+    comch_client: *mut doca_comch_client,
+    size: u32,
+) -> doca_error_t {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        let (ctx, control) = unsafe { client(comch_client) }?;
+        control.set_max_message(ctx, size)
+    })
+}
+
+/// Sets how many received messages may wait for progress; before the start.
+///
+/// # Safety
+/// `comch_client` is NULL or a live client.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_comch_client_set_recv_queue_size(
+    comch_client: *mut doca_comch_client,
+    size: u32,
+) -> doca_error_t {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        let (ctx, control) = unsafe { client(comch_client) }?;
+        control.set_recv_queue(ctx, size)
+    })
+}
+
+/// The client's context; NULL for NULL.
+///
+/// # Safety
+/// `comch_client` is NULL or a live client.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_comch_client_as_ctx(
+    comch_client: *mut doca_comch_client,
+) -> *mut doca_ctx {
+    comch_client.cast()
+}
+
+/// The connection of a running client. It lives as long as the client, and until its next start.
+///
+/// # Safety
+/// `comch_client` is NULL or a live client; `connection` is NULL or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_comch_client_get_connection(
+    comch_client: *const doca_comch_client,
+    connection: *mut *mut doca_comch_connection,
+) -> doca_error_t {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        let ctx = unsafe { borrow(comch_client) }?;
+        let own = ctx.driver_as::<Client>()?.connection()?;
+        // The client keeps a reference of its own: the handle has none.
+        let handle = Arc::as_ptr(&own).cast_mut().cast();
+        // SAFETY: the caller's promise.
+        unsafe { put(connection, handle) }
+    })
+}
+
+/// Sets callbacks and number of a server's send tasks; before the start.
+///
+/// # Safety
+/// `comch_server` is NULL or a live server; the callbacks are NULL or functions of that type.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_comch_server_task_send_set_conf(
+    comch_server: *mut doca_comch_server,
+    completion_cb: doca_comch_task_send_completion_cb_t,
+    error_cb: doca_comch_task_send_completion_cb_t,
+    num_send_tasks: u32,
+) -> doca_error_t {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        let (ctx, control) = unsafe { server(comch_server) }?;
+        let (success, error) = (task_callback(completion_cb), task_callback(error_cb));
+        control.configure_send_tasks(ctx, success, error, num_send_tasks)
+    })
+}
+
+/// Sets callbacks and number of a client's send tasks; before the start.
+///
+/// # Safety
+/// `comch_client` is NULL or a live client; the callbacks are NULL or functions of that type.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_comch_client_task_send_set_conf(
+    comch_client: *mut doca_comch_client,
+    completion_cb: doca_comch_task_send_completion_cb_t,
+    error_cb: doca_comch_task_send_completion_cb_t,
+    num_send_tasks: u32,
+) -> doca_error_t {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        let (ctx, control) = unsafe { client(comch_client) }?;
+        let (success, error) = (task_callback(completion_cb), task_callback(error_cb));
+        control.configure_send_tasks(ctx, success, error, num_send_tasks)
+    })
+}
+
+/// Allocates a task for a connection of this very server or client.
+///
+/// # Safety
+/// `peer` is NULL or a live connection; `task` is NULL or writable.
+unsafe fn allocate(
+    (ctx, control): (&Ctx, &ControlPath),
+    side: Side,
+    peer: *mut doca_comch_connection,
+    (msg, len): (*const c_void, u32),
+    task: *mut *mut doca_comch_task_send,
+) -> Result<()> {
+    check_out(task)?;
+    // SAFETY: the caller's promise.
+    let connection = unsafe { share(peer) }?;
+    if !std::ptr::eq(connection.ctx_of(side), ctx) {
+        return Err(Error::InvalidValue
+            .because("expected a connection of the server or client that the task is of"));
+    }
+    let allocated = control.allocate(ctx, connection, msg, len)?;
+    // SAFETY: the caller's promise.
+    unsafe { put(task, allocated.as_ptr().cast()) }
+}
+
+/// Allocates a task that sends one message to a client.
+///
+/// # Safety
+/// The handles are NULL or live; `msg` is readable for `len` bytes, and not written, while the task is submitted; `task` is
+/// NULL or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_comch_server_task_send_alloc_init(
+    comch_server: *mut doca_comch_server,
+    peer: *mut doca_comch_connection,
+    msg: *const c_void,
+    len: u32,
+    task: *mut *mut doca_comch_task_send,
+) -> doca_error_t {
+    // SAFETY: the caller's promise.
+    guard(|| unsafe { allocate(server(comch_server)?, Side::Server, peer, (msg, len), task) })
+}
+
+/// Allocates a task that sends one message to the server.
+///
+/// # Safety
+/// As [`doca_comch_server_task_send_alloc_init`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_comch_client_task_send_alloc_init(
+    comch_client: *mut doca_comch_client,
+    peer: *mut doca_comch_connection,
+    msg: *const c_void,
+    len: u32,
+    task: *mut *mut doca_comch_task_send,
+) -> doca_error_t {
+    // SAFETY: the caller's promise.
+    guard(|| unsafe { allocate(client(comch_client)?, Side::Client, peer, (msg, len), task) })
+}
+
+/// The generic task of a send task; NULL for NULL.
+///
+/// # Safety
+/// `task` is NULL or a live task.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_comch_task_send_as_task(
+    task: *mut doca_comch_task_send,
+) -> *mut doca_task {
+    NonNull::new(task).map_or(null_mut(), |task| task.as_ptr().cast())
+}
+
+/// Sets the function that is called for each message; before the start.
+///
+/// # Safety
+/// `comch_server` is NULL or a live server; the callback is NULL or a function of that type.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_comch_server_event_msg_recv_register(
+    comch_server: *mut doca_comch_server,
+    recv_event_cb: doca_comch_event_msg_recv_cb_t,
+) -> doca_error_t {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        let (ctx, control) = unsafe { server(comch_server) }?;
+        control.on_message(ctx, recv_event_cb)
+    })
+}
+
+/// Sets the function that is called for each message; before the start.
+///
+/// # Safety
+/// `comch_client` is NULL or a live client; the callback is NULL or a function of that type.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_comch_client_event_msg_recv_register(
+    comch_client: *mut doca_comch_client,
+    recv_event_cb: doca_comch_event_msg_recv_cb_t,
+) -> doca_error_t {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        let (ctx, control) = unsafe { client(comch_client) }?;
+        control.on_message(ctx, recv_event_cb)
+    })
+}
+
+/// Sets the functions that are called when clients come and go; before the start.
+///
+/// # Safety
+/// `comch_server` is NULL or a live server; the callbacks are NULL or functions of that type.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_comch_server_event_connection_status_changed_register(
+    comch_server: *mut doca_comch_server,
+    connect_event_cb: doca_comch_event_connection_status_changed_cb_t,
+    disconnect_event_cb: doca_comch_event_connection_status_changed_cb_t,
+) -> doca_error_t {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        let (ctx, control) = unsafe { server(comch_server) }?;
+        control.on_connections(ctx, connect_event_cb, disconnect_event_cb)
+    })
+}
+
+/// Sets the functions that are called when consumers of clients come and go; before the start.
+///
+/// # Safety
+/// `comch_server` is NULL or a live server; the callbacks are NULL or functions of that type.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_comch_server_event_consumer_register(
+    comch_server: *mut doca_comch_server,
+    new_consumer_event_cb: doca_comch_event_consumer_cb_t,
+    expired_consumer_event_cb: doca_comch_event_consumer_cb_t,
+) -> doca_error_t {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        let (ctx, control) = unsafe { server(comch_server) }?;
+        control.on_consumers(ctx, new_consumer_event_cb, expired_consumer_event_cb)
+    })
+}
+
+/// Sets the functions that are called when consumers of the server come and go; before the start.
+///
+/// # Safety
+/// `comch_client` is NULL or a live client; the callbacks are NULL or functions of that type.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_comch_client_event_consumer_register(
+    comch_client: *mut doca_comch_client,
+    new_consumer_event_cb: doca_comch_event_consumer_cb_t,
+    expired_consumer_event_cb: doca_comch_event_consumer_cb_t,
+) -> doca_error_t {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        let (ctx, control) = unsafe { client(comch_client) }?;
+        control.on_consumers(ctx, new_consumer_event_cb, expired_consumer_event_cb)
+    })
+}
+
+doca_abi::check_definitions!(doca_comch_functions, super::doca_comch);
+
+#[cfg(test)]
+mod tests;

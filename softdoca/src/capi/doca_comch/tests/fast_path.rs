@@ -1,0 +1,480 @@
+//! Consumers and producers of one thread.
+
+use super::super::super::doca_comch_consumer::*;
+use super::super::super::doca_comch_producer::*;
+use super::super::super::doca_pe::*;
+use super::super::*;
+use super::fixture::*;
+
+/// A connected pair with a consumer on the server's side and a producer on the client's, all on the engines of the pair.
+struct FastPath {
+    producer: TestProducer,
+    consumer: TestConsumer,
+    source: Memory,
+    target: Memory,
+    pair: Pair,
+}
+
+impl FastPath {
+    fn new(target: usize, source: usize) -> Self {
+        let pair = Pair::connect();
+        let (target, source) = (Memory::new(target), Memory::new(source));
+        let consumer = TestConsumer::run(pair.server.connection(), &target, &pair.server_engine);
+        let producer = TestProducer::run(pair.client.connection(), &pair.client_engine);
+        let path = Self {
+            producer,
+            consumer,
+            source,
+            target,
+            pair,
+        };
+        path.wait(|path| path.announced() == [path.consumer.id()]);
+        path
+    }
+
+    /// Ids of consumers that the client has been told of.
+    fn announced(&self) -> Vec<u32> {
+        let seen = self.pair.client.context.log.seen.borrow();
+        seen.iter()
+            .filter_map(|seen| match seen {
+                Seen::Added(id) => Some(*id),
+                _ => None,
+            })
+            .collect()
+    }
+
+    #[track_caller]
+    fn wait(&self, done: impl Fn(&Self) -> bool) {
+        progress_until(&self.pair.engines(), || done(self));
+    }
+
+    /// A task that sends the `len` bytes at `offset` of the source.
+    fn task(&self, offset: usize, len: usize, immediate: &[u8], data: u64) -> *mut doca_task {
+        let buf = self.source.data(offset, len);
+        self.producer.task(buf, immediate, self.consumer.id(), data)
+    }
+
+    fn finish(self) {
+        self.producer.finish(&self.pair.engines());
+        self.consumer.finish(&self.pair.engines());
+        drop((self.producer, self.consumer));
+        self.pair.finish();
+    }
+}
+
+#[test]
+fn a_message_is_appended_to_the_posted_buffer() {
+    let mut path = FastPath::new(4096, 4096);
+    path.source.write(100, b"hello");
+    let room = path.target.room(0, 64);
+    buf(room).set_data_len(3).unwrap();
+    path.consumer.post(room, 11);
+    let task = path.task(100, 5, &[], 22);
+    assert_ok(submit(task));
+    path.wait(|path| path.consumer.received() == 1 && path.producer.produced() == 1);
+    assert!(path.producer.context.log.has(&Seen::Produced(22, 0)));
+    let sender = path.producer.id();
+    assert!(
+        path.consumer
+            .context
+            .log
+            .has(&Seen::Received(11, 0, vec![], sender))
+    );
+    assert_eq!(buf(room).data_len(), 8);
+    assert_eq!(path.target.read(0, 9), b"\0\0\0hello\0");
+    path.finish();
+}
+
+#[test]
+fn without_a_posted_buffer_submission_answers_again() {
+    let path = FastPath::new(4096, 4096);
+    let task = path.task(0, 64, &[], 1);
+    for _ in 0..3 {
+        assert_eq!(submit(task), AGAIN);
+    }
+    path.consumer.post(path.target.room(0, 64), 2);
+    assert_ok(submit(task));
+    assert_eq!(submit(task), Error::BadState.code(), "it is in flight");
+    path.wait(|path| path.producer.produced() == 1);
+    assert_eq!(submit(task), AGAIN, "the buffer is taken");
+    path.wait(|path| path.consumer.received() == 1);
+    path.finish();
+}
+
+#[test]
+fn tasks_go_around_many_times() {
+    let mut path = FastPath::new(64 * 8, 64 * 8);
+    let buffers: Vec<_> = (0..8).map(|slot| path.target.room(slot * 64, 64)).collect();
+    let receives: Vec<_> = buffers
+        .iter()
+        .enumerate()
+        .map(|(slot, buf)| path.consumer.post(*buf, slot as u64))
+        .collect();
+    let sends: Vec<_> = (0..8)
+        .map(|slot| path.task(slot * 64, 64, &[], slot as u64))
+        .collect();
+    path.consumer.context.log.take();
+    for round in 0..500u64 {
+        let slot = (round % 8) as usize;
+        path.source.write(slot * 64, &round.to_le_bytes());
+        assert_ok(submit(sends[slot]));
+        path.wait(|path| path.consumer.received() == 1 && path.producer.produced() == 1);
+        assert_eq!(
+            path.consumer.context.log.take()[0],
+            Seen::Received(slot as u64, 0, vec![], path.producer.id())
+        );
+        path.producer.context.log.take();
+        assert_eq!(path.target.read(slot * 64, 8), round.to_le_bytes());
+        buf(buffers[slot]).reset_data_len();
+        assert_ok(submit(receives[slot]));
+    }
+    path.finish();
+}
+
+#[test]
+fn a_megabyte_goes_through_and_more_does_not() {
+    const LARGEST: usize = 1 << 20;
+    let mut path = FastPath::new(LARGEST + 4096, LARGEST + 4096);
+    let bytes: Vec<u8> = (0..LARGEST).map(|at| (at * 7 + at / 251) as u8).collect();
+    path.source.write(8, &bytes);
+    let room = path.target.room(16, LARGEST);
+    path.consumer.post(room, 1);
+    assert_ok(submit(path.task(8, LARGEST, b"imm", 1)));
+    path.wait(|path| path.consumer.received() == 1);
+    assert!(path.consumer.context.log.has(&Seen::Received(
+        1,
+        0,
+        b"imm".to_vec(),
+        path.producer.id()
+    )));
+    assert_eq!(buf(room).data_len(), LARGEST);
+    assert!(path.target.read(16, LARGEST) == bytes);
+    assert_eq!(
+        submit(path.task(8, LARGEST + 1, &[], 1)),
+        Error::InvalidValue.code()
+    );
+    path.finish();
+}
+
+#[test]
+fn a_message_larger_than_the_buffer_fails_the_receiver_only() {
+    const LARGE: usize = 100_000;
+    let mut path = FastPath::new(LARGE, LARGE);
+    path.source.write(0, &[5; LARGE]);
+    for (len, room) in [(65, 64), (LARGE, 64), (LARGE, LARGE - 1)] {
+        let room = path.target.room(0, room);
+        buf(room).set_data_len(1).unwrap();
+        path.consumer.post(room, 1);
+        path.consumer.post(path.target.room(1000, 70), 2);
+        assert_ok(submit(path.task(0, len, &[], 3)));
+        assert_ok(submit(path.task(0, 64, &[], 4)));
+        path.wait(|path| path.consumer.received() == 2 && path.producer.produced() == 2);
+        let sender = path.producer.id();
+        let received: Vec<_> = path.consumer.context.log.take();
+        let received = &received[received.len() - 2..];
+        assert_eq!(
+            received,
+            [
+                Seen::Received(1, Error::TooBig.code(), vec![], sender),
+                Seen::Received(2, 0, vec![], sender)
+            ]
+        );
+        assert_eq!(buf(room).data_len(), 1, "the buffer is as it was");
+        assert!(path.producer.context.log.has(&Seen::Produced(3, 0)));
+        path.producer.context.log.take();
+    }
+    path.finish();
+}
+
+#[test]
+fn immediate_data_and_empty_messages() {
+    let path = FastPath::new(4096, 4096);
+    let mut task = std::ptr::null_mut();
+    let mut long = [1u8; 33];
+    let buf = path.source.data(0, 10);
+    let code = unsafe {
+        doca_comch_producer_task_send_alloc_init(
+            path.producer.handle,
+            buf,
+            long.as_mut_ptr(),
+            33,
+            1,
+            &raw mut task,
+        )
+    };
+    assert_eq!(code, Error::InvalidValue.code());
+    path.consumer.post(path.target.room(0, 64), 1);
+    path.consumer.post(std::ptr::null_mut(), 2);
+    path.consumer.post(std::ptr::null_mut(), 3);
+    path.consumer.post(path.target.room(64, 64), 4);
+    let none = std::ptr::null_mut();
+    let id = path.consumer.id();
+    assert_ok(submit(path.task(0, 10, &[7; 32], 0)));
+    assert_ok(submit(path.producer.task(none, &[8], id, 0)));
+    assert_ok(submit(path.producer.task(none, &[], id, 0)));
+    assert_ok(submit(path.task(0, 10, &[], 0)));
+    path.wait(|path| path.consumer.received() == 4);
+    let sender = path.producer.id();
+    for seen in [
+        Seen::Received(1, 0, vec![7; 32], sender),
+        Seen::Received(2, 0, vec![8], sender),
+        Seen::Received(3, 0, vec![], sender),
+        Seen::Received(4, 0, vec![], sender),
+    ] {
+        assert!(path.consumer.context.log.has(&seen), "{seen:?}");
+    }
+    path.finish();
+}
+
+#[test]
+fn chained_buffers_are_sent_as_one_message() {
+    let mut path = FastPath::new(300_000, 300_000);
+    let bytes: Vec<u8> = (0..300_000usize).map(|at| (at % 253) as u8).collect();
+    path.source.write(0, &bytes);
+    let pieces = [(200_000, 70_000), (0, 1), (5, 0), (100, 130_000)];
+    let list = path.source.data(pieces[0].0, pieces[0].1);
+    for (offset, len) in &pieces[1..] {
+        buf(list)
+            .chain(buf(path.source.data(*offset, *len)))
+            .unwrap();
+    }
+    let room = path.target.room(0, 300_000);
+    path.consumer.post(room, 1);
+    assert_ok(submit(path.producer.task(list, &[], path.consumer.id(), 1)));
+    path.wait(|path| path.consumer.received() == 1);
+    let expected: Vec<u8> = pieces
+        .iter()
+        .flat_map(|(offset, len)| bytes[*offset..offset + len].to_vec())
+        .collect();
+    assert_eq!(buf(room).data_len(), expected.len());
+    assert!(path.target.read(0, expected.len()) == expected);
+    path.finish();
+}
+
+#[test]
+fn buffers_that_a_consumer_cannot_take() {
+    let path = FastPath::new(4096, 4096);
+    let invalid = Error::InvalidValue.code();
+    let foreign = path.consumer.allocate(path.source.room(0, 64), 0);
+    assert_eq!(submit(foreign), invalid, "of another mmap");
+    let list = path.target.room(0, 64);
+    buf(list).chain(buf(path.target.room(64, 64))).unwrap();
+    assert_eq!(submit(path.consumer.allocate(list, 0)), invalid);
+    assert_eq!(
+        submit(path.task(0, 64, &[], 1)),
+        AGAIN,
+        "none of them was posted"
+    );
+    path.finish();
+}
+
+#[test]
+fn stopping_a_consumer_flushes_its_tasks_and_then_it_expires() {
+    let path = FastPath::new(4096, 4096);
+    for slot in 0..5 {
+        path.consumer
+            .post(path.target.room(slot * 64, 64), slot as u64);
+    }
+    assert_ok(submit(path.task(0, 64, &[], 7)));
+    assert_eq!(path.consumer.context.stop(), IN_PROGRESS);
+    let flushed = |slot| Seen::Received(slot, Error::ConnectionAborted.code(), vec![], 0);
+    path.wait(|path| path.consumer.received() == 5);
+    let log = &path.consumer.context.log;
+    assert!(
+        log.has(&Seen::Received(0, 0, vec![], path.producer.id())),
+        "it had arrived"
+    );
+    assert!((1..5).all(|slot| log.has(&flushed(slot))));
+    assert_eq!(
+        path.consumer.context.state(),
+        STOPPING,
+        "until the tasks are freed"
+    );
+    let client = &path.pair.client.context.log;
+    let expired = Seen::Expired(path.consumer.id());
+    assert!(!client.has(&expired));
+    let late = path.task(0, 64, &[], 8);
+    assert_ok(submit(late));
+    path.consumer.free_tasks();
+    path.wait(|path| path.consumer.context.state() == IDLE);
+    path.wait(|_| client.has(&expired));
+    path.wait(|path| path.producer.produced() == 2);
+    let failed = |data| Seen::Produced(data, Error::NotFound.code());
+    assert!(path.producer.context.log.has(&failed(8)));
+    assert_ok(submit(late));
+    path.wait(|path| path.producer.produced() == 3);
+    assert!(path.producer.context.log.count(|seen| *seen == failed(8)) == 2);
+    // The same consumer may start again, with the same id.
+    assert_eq!(path.consumer.context.start(), IN_PROGRESS);
+    path.wait(|path| path.announced().len() == 2);
+    path.consumer.post(path.target.room(0, 64), 9);
+    assert_ok(submit(late));
+    path.wait(|path| {
+        path.consumer
+            .context
+            .log
+            .has(&Seen::Received(9, 0, vec![], path.producer.id()))
+    });
+    path.finish();
+}
+
+#[test]
+fn unknown_consumers_fail_the_task() {
+    let path = FastPath::new(64, 64);
+    for id in [0, 0xffff, 77, u32::MAX] {
+        let task = path
+            .producer
+            .task(path.source.data(0, 64), &[], id, u64::from(id));
+        assert_ok(submit(task));
+        path.wait(|path| {
+            path.producer
+                .context
+                .log
+                .has(&Seen::Produced(u64::from(id), Error::NotFound.code()))
+        });
+    }
+    // A task can be given another consumer.
+    let task = path.producer.task(path.source.data(0, 64), &[], 77, 5);
+    path.consumer.post(path.target.room(0, 64), 6);
+    unsafe { doca_comch_producer_task_send_set_consumer_id(task.cast(), path.consumer.id()) };
+    assert_ok(submit(task));
+    path.wait(|path| path.producer.context.log.has(&Seen::Produced(5, 0)));
+    path.finish();
+}
+
+#[test]
+fn consumers_are_announced_in_order_and_have_ids_of_their_own() {
+    let path = FastPath::new(64, 64);
+    let (connection, engine) = (path.pair.server.connection(), &path.pair.server_engine);
+    let others: Vec<_> = (0..5)
+        .map(|_| TestConsumer::run(connection, &path.target, engine))
+        .collect();
+    let own = TestConsumer::run(
+        path.pair.client.connection(),
+        &path.source,
+        &path.pair.client_engine,
+    );
+    path.wait(|path| path.announced().len() == 6);
+    let mut ids = vec![path.consumer.id()];
+    ids.extend(others.iter().map(TestConsumer::id));
+    assert_eq!(path.announced(), ids);
+    ids.extend([own.id(), path.producer.id()]);
+    let distinct: std::collections::BTreeSet<_> = ids.iter().collect();
+    assert_eq!(distinct.len(), 8);
+    assert!(ids.iter().all(|id| *id != 0 && *id < 0xffff));
+    for consumer in others.iter().chain([&own]) {
+        consumer.finish(&path.pair.engines());
+    }
+    drop((others, own));
+    path.finish();
+}
+
+#[test]
+fn an_expiry_comes_before_what_was_sent_after_it() {
+    let path = FastPath::new(64, 64);
+    let id = path.consumer.id();
+    let server = &path.pair.server;
+    assert_ok(server.send(server.connection(), b"before"));
+    path.consumer.finish(&[&path.pair.server_engine]);
+    assert_ok(server.send(server.connection(), b"after"));
+    path.wait(|path| {
+        path.pair
+            .client
+            .context
+            .log
+            .has(&Seen::Message(b"after".to_vec()))
+    });
+    let seen = path.pair.client.context.log.take();
+    let expected = [
+        Seen::Message(b"before".to_vec()),
+        Seen::Expired(id),
+        Seen::Message(b"after".to_vec()),
+    ];
+    assert_eq!(seen[seen.len() - 3..], expected);
+    path.finish();
+}
+
+#[test]
+fn several_producers_share_a_consumer() {
+    let mut path = FastPath::new(64 * 64, 64);
+    path.source.write(0, &[3; 64]);
+    let other = TestProducer::run(path.pair.client.connection(), &path.pair.client_engine);
+    for slot in 0..9 {
+        path.consumer
+            .post(path.target.room(slot * 64, 64), slot as u64);
+    }
+    let id = path.consumer.id();
+    for round in 0..9 {
+        let producer = if round % 3 == 0 {
+            &path.producer
+        } else {
+            &other
+        };
+        assert_ok(submit(producer.task(path.source.data(0, 64), &[], id, 0)));
+    }
+    path.wait(|path| path.consumer.received() == 9);
+    for slot in 0..9u64 {
+        let sender = if slot % 3 == 0 {
+            &path.producer
+        } else {
+            &other
+        };
+        assert!(
+            path.consumer
+                .context
+                .log
+                .has(&Seen::Received(slot, 0, vec![], sender.id()))
+        );
+        assert_eq!(path.target.read(slot as usize * 64, 64), [3; 64]);
+    }
+    other.finish(&path.pair.engines());
+    drop(other);
+    path.finish();
+}
+
+#[test]
+fn a_consumer_asks_for_writable_memory_and_a_live_connection() {
+    let pair = Pair::connect();
+    let memory = Memory::new(64);
+    let connection = pair.client.connection();
+    let engine = Engine::new();
+    let plain = std::sync::Arc::new(crate::memory::Mmap::new());
+    let mmap = super::super::super::give::<doca_abi::doca_mmap>(plain);
+    let mut consumer = std::ptr::null_mut();
+    let code = unsafe { doca_comch_consumer_create(connection, mmap, &raw mut consumer) };
+    assert_eq!(code, Error::NotPermitted.code());
+    let code = unsafe { doca_comch_consumer_create(std::ptr::null_mut(), mmap, &raw mut consumer) };
+    assert_eq!(code, Error::InvalidValue.code());
+    drop(unsafe { super::super::super::reclaim(mmap) });
+    // The handle stays good for a while after the end.
+    let theirs = pair.server.connection();
+    let running = TestConsumer::run(theirs, &memory, &engine);
+    pair.client.context.stop_fully(&[&pair.client_engine]);
+    progress_until(&[&pair.server_engine, &engine], || {
+        pair.server.context.log.has(&Seen::Disconnected(1)) && running.context.state() == IDLE
+    });
+    let mut producer = std::ptr::null_mut();
+    let code = unsafe { doca_comch_producer_create(theirs, &raw mut producer) };
+    assert_eq!(code, Error::BadState.code());
+    assert_eq!(running.context.start(), Error::NotConnected.code());
+    drop(running);
+    pair.finish();
+}
+
+#[test]
+fn getters_take_null() {
+    let (task, null) = (
+        std::ptr::null_mut(),
+        std::ptr::null_mut::<doca_abi::doca_comch_producer_task_send>(),
+    );
+    unsafe {
+        assert!(doca_comch_consumer_task_post_recv_get_buf(task).is_null());
+        assert!(doca_comch_consumer_task_post_recv_get_imm_data(task).is_null());
+        assert_eq!(doca_comch_consumer_task_post_recv_get_imm_data_len(task), 0);
+        assert_eq!(doca_comch_consumer_task_post_recv_get_producer_id(task), 0);
+        assert!(doca_comch_producer_task_send_get_buf(null).is_null());
+        assert_eq!(doca_comch_producer_task_send_get_consumer_id(null), 0);
+        assert!(doca_comch_producer_task_send_as_task(null).is_null());
+        doca_task_free(std::ptr::null_mut());
+    }
+}

@@ -1,0 +1,240 @@
+//! `doca_comch_consumer.h`: the receiving end of the fast path.
+
+use std::ptr::{null, null_mut};
+
+use doca_abi::{
+    doca_buf, doca_comch_connection, doca_comch_consumer, doca_comch_consumer_task_post_recv,
+    doca_comch_consumer_task_post_recv_completion_cb_t, doca_ctx, doca_mmap, doca_task,
+};
+
+use super::doca_comch::task_callback;
+use super::doca_ctx::{destroy_ctx, give_ctx};
+use super::{Handle, borrow, check_out, doca_error_t, guard, guard_with, put, share};
+use crate::buffer::BufHandle;
+use crate::comch::{Consumer, PostRecv};
+use crate::error::Result;
+use crate::progress::{Ctx, Task};
+
+// SAFETY: consumers are given out by `give_ctx`.
+unsafe impl Handle for doca_comch_consumer {
+    type Engine = Ctx;
+}
+
+// SAFETY: tasks are given out as pointers to their header.
+unsafe impl Handle for doca_comch_consumer_task_post_recv {
+    type Engine = Task;
+}
+
+/// The body of a receive task; `None` for NULL and tasks of other kinds.
+///
+/// # Safety
+/// `task` is NULL or a live task for `'a`.
+unsafe fn body<'a>(task: *const doca_comch_consumer_task_post_recv) -> Option<&'a PostRecv> {
+    // SAFETY: the caller's promise.
+    let task = unsafe { borrow(task) }.ok()?;
+    Some(&task.downcast::<PostRecv>()?.body)
+}
+
+/// A buf argument that may be NULL.
+///
+/// # Safety
+/// `buf` is NULL or a live buf, and stays so while a task that it is given to is submitted.
+pub(super) unsafe fn optional_buf(buf: *const doca_buf) -> Result<Option<BufHandle>> {
+    if buf.is_null() {
+        return Ok(None);
+    }
+    // SAFETY: the caller's promise.
+    Ok(Some(unsafe { BufHandle::new(borrow(buf)?) }))
+}
+
+/// Creates a consumer on a connection, receiving into bufs of one memory map. Any thread may do so.
+///
+/// # Safety
+/// The handles are NULL or live; `consumer` is NULL or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_comch_consumer_create(
+    comch_connection: *mut doca_comch_connection,
+    buf_mmap: *mut doca_mmap,
+    consumer: *mut *mut doca_comch_consumer,
+) -> doca_error_t {
+    guard(|| {
+        check_out(consumer)?;
+        // SAFETY: the caller's promise.
+        unsafe {
+            let ctx = Consumer::create(share(comch_connection)?, share(buf_mmap)?)?;
+            put(consumer, give_ctx(ctx))
+        }
+    })
+}
+
+/// Destroys an idle consumer.
+///
+/// # Safety
+/// `consumer` is NULL or a live consumer; on success it is dead.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_comch_consumer_destroy(
+    consumer: *mut doca_comch_consumer,
+) -> doca_error_t {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        unsafe {
+            borrow(consumer)?.driver_as::<Consumer>()?;
+            destroy_ctx(consumer)
+        }
+    })
+}
+
+/// The id by which producers of the peer name this consumer.
+///
+/// # Safety
+/// `consumer` is NULL or a live consumer; `id` is NULL or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_comch_consumer_get_id(
+    consumer: *const doca_comch_consumer,
+    id: *mut u32,
+) -> doca_error_t {
+    // SAFETY: the caller's promise.
+    guard(|| unsafe { put(id, borrow(consumer)?.driver_as::<Consumer>()?.id()) })
+}
+
+/// The consumer's context; NULL for NULL.
+///
+/// # Safety
+/// `consumer` is NULL or a live consumer.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_comch_consumer_as_ctx(
+    consumer: *mut doca_comch_consumer,
+) -> *mut doca_ctx {
+    consumer.cast()
+}
+
+/// Sets callbacks and number of receive tasks; before the start.
+///
+/// # Safety
+/// `consumer` is NULL or a live consumer; the callbacks are NULL or functions of that type.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_comch_consumer_task_post_recv_set_conf(
+    consumer: *mut doca_comch_consumer,
+    completion_cb: doca_comch_consumer_task_post_recv_completion_cb_t,
+    error_cb: doca_comch_consumer_task_post_recv_completion_cb_t,
+    num_post_recv_tasks: u32,
+) -> doca_error_t {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        let ctx = unsafe { borrow(consumer) }?;
+        let (success, error) = (task_callback(completion_cb), task_callback(error_cb));
+        ctx.driver_as::<Consumer>()?
+            .configure_tasks(ctx, success, error, num_post_recv_tasks)
+    })
+}
+
+/// Allocates a task that receives one message into a buf, after the data that it has. NULL is good for messages of
+/// immediate data only.
+///
+/// # Safety
+/// `consumer` is NULL or live; `buf` is NULL or live, and stays so while the task is submitted; `task` is NULL or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_comch_consumer_task_post_recv_alloc_init(
+    consumer: *mut doca_comch_consumer,
+    buf: *mut doca_buf,
+    task: *mut *mut doca_comch_consumer_task_post_recv,
+) -> doca_error_t {
+    guard(|| {
+        check_out(task)?;
+        // SAFETY: the caller's promise.
+        unsafe {
+            let ctx = borrow(consumer)?;
+            let buf = optional_buf(buf)?;
+            let allocated = ctx.driver_as::<Consumer>()?.allocate(ctx, buf)?;
+            put(task, allocated.as_ptr().cast())
+        }
+    })
+}
+
+/// The buf that the task receives into.
+///
+/// # Safety
+/// `task` is NULL or a live task.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_comch_consumer_task_post_recv_get_buf(
+    task: *const doca_comch_consumer_task_post_recv,
+) -> *mut doca_buf {
+    guard_with(null_mut(), || {
+        // SAFETY: the caller's promise.
+        unsafe { body(task) }
+            .and_then(PostRecv::buf)
+            .map_or(null_mut(), |buf| buf.as_ptr().cast())
+    })
+}
+
+/// Gives the task another buf. Not while it is submitted.
+///
+/// # Safety
+/// `task` is NULL or a live task; `buf` as in [`doca_comch_consumer_task_post_recv_alloc_init`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_comch_consumer_task_post_recv_set_buf(
+    task: *mut doca_comch_consumer_task_post_recv,
+    buf: *mut doca_buf,
+) {
+    guard_with((), || {
+        // SAFETY: the caller's promise.
+        unsafe {
+            if let (Some(body), Ok(buf)) = (body(task), optional_buf(buf)) {
+                body.set_buf(buf);
+            }
+        }
+    });
+}
+
+/// Id of the producer that sent the received message; 0 before there is one.
+///
+/// # Safety
+/// `task` is NULL or a live task.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_comch_consumer_task_post_recv_get_producer_id(
+    task: *const doca_comch_consumer_task_post_recv,
+) -> u32 {
+    // SAFETY: the caller's promise.
+    guard_with(0, || unsafe { body(task) }.map_or(0, PostRecv::producer))
+}
+
+/// Immediate data of the received message, valid until the task is submitted or freed; NULL when there was none.
+///
+/// # Safety
+/// `task` is NULL or a live task.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_comch_consumer_task_post_recv_get_imm_data(
+    task: *const doca_comch_consumer_task_post_recv,
+) -> *const u8 {
+    guard_with(null(), || {
+        // SAFETY: the caller's promise.
+        unsafe { body(task) }.map_or(null(), PostRecv::immediate)
+    })
+}
+
+/// Length in bytes of the immediate data; 0 when there was none.
+///
+/// # Safety
+/// `task` is NULL or a live task.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_comch_consumer_task_post_recv_get_imm_data_len(
+    task: *const doca_comch_consumer_task_post_recv,
+) -> u32 {
+    guard_with(0, || {
+        // SAFETY: the caller's promise.
+        unsafe { body(task) }.map_or(0, PostRecv::immediate_len)
+    })
+}
+
+/// The generic task of a receive task; NULL for NULL.
+///
+/// # Safety
+/// `task` is NULL or a live task.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_comch_consumer_task_post_recv_as_task(
+    task: *mut doca_comch_consumer_task_post_recv,
+) -> *mut doca_task {
+    task.cast()
+}
+
+doca_abi::check_definitions!(doca_comch_consumer_functions, super::doca_comch_consumer);

@@ -1,0 +1,252 @@
+//! The client: connects to a server of the DPU, by name.
+
+use std::cell::RefCell;
+use std::os::fd::{AsFd, OwnedFd};
+use std::rc::Rc;
+use std::sync::Arc;
+
+use super::connection::{Connection, Outbound, Side};
+use super::control::{ControlPath, Notice, Reading};
+use super::handshake::{self, Answer, Arrival};
+use super::limits::check_name;
+use crate::device::Device;
+use crate::error::{Error, Result};
+use crate::progress::{Ctx, CtxState, Driver, Event, Pe, Started, Task, Urgency};
+use crate::runtime::{RuntimeDir, Socket};
+
+/// The socket's token in [`Pe::watch`].
+const SOCKET: u32 = 0;
+
+/// The driver of a client's context.
+pub(crate) struct Client {
+    control: ControlPath,
+    /// Name of the server.
+    name: String,
+    device: Arc<Device>,
+    link: RefCell<Link>,
+}
+
+/// How far the client has come.
+#[derive(Default)]
+enum Link {
+    #[default]
+    None,
+    /// The server's queue was full; to be tried again.
+    Calling,
+    /// Connected, not answered.
+    Waiting { socket: Socket, lifeline: OwnedFd },
+    Open {
+        connection: Arc<Connection>,
+        outbound: Arc<Outbound>,
+    },
+    /// The connection has ended; a program may still hold its handle.
+    Ended(Arc<Connection>),
+}
+
+impl Client {
+    /// A context of a client on `device`, of the server called `name`.
+    pub(crate) fn create(device: Arc<Device>, name: &str) -> Result<Rc<Ctx>> {
+        check_name(name)?;
+        Ok(Ctx::new(Client {
+            control: ControlPath::new(),
+            name: name.to_owned(),
+            device,
+            link: RefCell::default(),
+        }))
+    }
+
+    pub(crate) fn control(&self) -> &ControlPath {
+        &self.control
+    }
+
+    /// The connection, once the server has accepted it.
+    pub(crate) fn connection(&self) -> Result<Arc<Connection>> {
+        match &*self.link.borrow() {
+            Link::Open { connection, .. } => Ok(Arc::clone(connection)),
+            _ => Err(Error::BadState.because(format_args!(
+                "the client is not connected to {:?}; wait until its context is running",
+                self.name
+            ))),
+        }
+    }
+
+    fn open_connection(&self) -> Option<Arc<Connection>> {
+        match &*self.link.borrow() {
+            Link::Open { connection, .. } => Some(Arc::clone(connection)),
+            _ => None,
+        }
+    }
+
+    /// Tries to reach the server. Whatever fails is told as the end of the start.
+    fn call(&self, ctx: &Ctx, pe: &Pe) {
+        let next = match self.try_call(ctx, pe) {
+            Ok(link) => link,
+            Err(Error::Again) => Link::Calling,
+            Err(Error::NotFound) => {
+                let _ = Error::NotFound.because(format_args!(
+                    "no server called {:?} runs for {}; start it before the client",
+                    self.name,
+                    self.device.model().pci
+                ));
+                self.control.notify(Notice::StartFailed);
+                Link::None
+            }
+            Err(error) => {
+                let _ = error.because(format_args!("cannot connect to the server {:?}", self.name));
+                self.control.notify(Notice::StartFailed);
+                Link::None
+            }
+        };
+        *self.link.borrow_mut() = next;
+    }
+
+    fn try_call(&self, ctx: &Ctx, pe: &Pe) -> Result<Link> {
+        let function = self.device.model().pci.to_string();
+        let name = handshake::socket_name(&function, &self.name);
+        let socket = Socket::connect(&RuntimeDir::get()?, &name)?;
+        let lifeline =
+            handshake::say_hello(&socket, &function, &self.name, self.control.max_message())?;
+        pe.watch(socket.as_fd(), ctx, SOCKET, Urgency::Message)?;
+        Ok(Link::Waiting { socket, lifeline })
+    }
+
+    /// The server may have answered.
+    fn hear_answer(&self, ctx: &Ctx, pe: &Pe) {
+        let mut link = self.link.borrow_mut();
+        let Link::Waiting { socket, .. } = &*link else {
+            return;
+        };
+        let expected = self.control.max_message();
+        let failure = match handshake::hear_answer(socket) {
+            Arrival::Waiting => return,
+            Arrival::Here(Answer::Accepted { max_message }) if max_message == expected => None,
+            Arrival::Here(Answer::Accepted { max_message }) => Some(format!(
+                "its largest message is {max_message} bytes, the client's {expected}"
+            )),
+            Arrival::Here(Answer::Refused { code, reason }) => {
+                let name = Error::from_code(code).map_or("an unknown error", Error::name);
+                Some(format!("it refused with {name}: {reason}"))
+            }
+            Arrival::Gone => Some("it has gone".to_owned()),
+            Arrival::Faulty(reason) => Some(format!("its answer is faulty: {reason}")),
+        };
+        let Link::Waiting { socket, lifeline } = std::mem::take(&mut *link) else {
+            return;
+        };
+        if let Some(reason) = failure {
+            let _ = Error::NotConnected.because(format_args!(
+                "cannot connect to the server {:?}: {reason}",
+                self.name
+            ));
+            pe.unwatch(socket.as_fd(), Urgency::Message);
+            self.control.notify(Notice::StartFailed);
+            return;
+        }
+        let outbound = Outbound::new(Arc::clone(pe.wake()));
+        let connection = Connection::new(Side::Client, socket, lifeline, ctx, expected, &outbound);
+        *link = Link::Open {
+            connection,
+            outbound,
+        };
+        self.control.notify(Notice::Started);
+    }
+
+    fn flush_stalled(&self) {
+        if let Link::Open {
+            connection,
+            outbound,
+        } = &*self.link.borrow()
+            && outbound.take_stalled()
+        {
+            connection.flush();
+        }
+    }
+
+    /// Lets the socket go, however far the client has come.
+    fn hang_up(&self, pe: &Pe) {
+        let mut link = self.link.borrow_mut();
+        *link = match std::mem::take(&mut *link) {
+            Link::Waiting { socket, .. } => {
+                pe.unwatch(socket.as_fd(), Urgency::Message);
+                Link::None
+            }
+            Link::Open { connection, .. } => {
+                pe.unwatch(connection.socket().as_fd(), Urgency::Message);
+                connection.close();
+                connection.expire_all_remote();
+                Link::Ended(connection)
+            }
+            Link::None | Link::Calling => Link::None,
+            Link::Ended(connection) => Link::Ended(connection),
+        };
+    }
+}
+
+impl Driver for Client {
+    fn start(&self, ctx: &Ctx) -> Result<Started> {
+        self.control.prepare(false)?;
+        let pe = ctx.pe()?;
+        self.call(ctx, &pe);
+        Ok(Started::InProgress)
+    }
+
+    fn submit(&self, _: &Ctx, task: &Task) -> Result<()> {
+        self.control.submit(task)
+    }
+
+    fn next_event(&self, ctx: &Ctx) -> Option<Event> {
+        self.flush_stalled();
+        if ctx.state() == CtxState::Starting
+            && matches!(*self.link.borrow(), Link::Calling)
+            && let Ok(pe) = ctx.pe()
+        {
+            self.call(ctx, &pe);
+        }
+        self.control.next_event(ctx)
+    }
+
+    fn on_ready(&self, ctx: &Ctx, _: u32) {
+        let Ok(pe) = ctx.pe() else { return };
+        self.hear_answer(ctx, &pe);
+        if let Some(connection) = self.open_connection()
+            && self.control.read(&connection) == Reading::Ended
+        {
+            self.hang_up_for(&pe, &connection);
+        }
+    }
+
+    fn flush(&self, _: &Ctx) {
+        self.control.begin_stop();
+    }
+
+    fn finish_stop(&self, ctx: &Ctx) -> bool {
+        self.flush_stalled();
+        let flushed = self
+            .open_connection()
+            .is_none_or(|connection| connection.is_flushed());
+        if !flushed && !self.control.is_impatient() {
+            return false;
+        }
+        if let Ok(pe) = ctx.pe() {
+            self.hang_up(&pe);
+        }
+        true
+    }
+}
+
+impl Client {
+    /// The server has gone: the context stops by itself.
+    fn hang_up_for(&self, pe: &Pe, connection: &Arc<Connection>) {
+        pe.unwatch(connection.socket().as_fd(), Urgency::Message);
+        *self.link.borrow_mut() = Link::Ended(Arc::clone(connection));
+        self.control.end(connection, Notice::Broken);
+    }
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        if let Link::Open { connection, .. } | Link::Ended(connection) = self.link.get_mut() {
+            connection.forget_ctx();
+        }
+    }
+}

@@ -1,0 +1,376 @@
+//! The consumer: receives messages of the fast path into buffers that the program posts.
+
+use std::cell::{Cell, RefCell, UnsafeCell};
+use std::collections::VecDeque;
+use std::os::fd::{AsFd, OwnedFd};
+use std::ptr::NonNull;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use doca_abi::doca_data;
+
+use super::connection::Connection;
+use super::limits::{MAX_BUF_SIZE, MAX_IMMEDIATE, MAX_TASKS, check_range};
+use super::local_consumer::LocalConsumer;
+use super::payload;
+use super::remote_consumer::SENDER_SIZE;
+use crate::buffer::BufHandle;
+use crate::error::{Error, Result};
+use crate::log;
+use crate::memory::{Mmap, Permissions};
+use crate::progress::{
+    Ctx, Driver, Event, Pe, Started, Task, TaskCallback, TaskOf, TaskPool, Urgency,
+};
+use crate::ring::{Corrupt, Geometry, Message, RingConsumer};
+
+/// Token of the connection's lifeline in [`Pe::watch`].
+const LIFELINE: u32 = 0;
+
+/// The driver of a consumer's context.
+pub(crate) struct Consumer {
+    connection: Arc<Connection>,
+    mmap: Arc<Mmap>,
+    id: u32,
+    tasks: TaskPool,
+    run: RefCell<Run>,
+    stopping: Cell<bool>,
+}
+
+/// What exists between start and stop.
+#[derive(Default)]
+struct Run {
+    ring: Option<RingConsumer>,
+    mailbox: Option<Arc<LocalConsumer>>,
+    lifeline: Option<OwnedFd>,
+    /// The context is to be told that it runs.
+    starting: bool,
+    /// The context has been told that the connection has ended.
+    broken: bool,
+    posted: VecDeque<NonNull<Task>>,
+    /// The message that has arrived in part for the first posted buffer.
+    partial: Option<Partial>,
+    /// Producer of the last message.
+    sender: u32,
+}
+
+/// What has come of a message so far.
+#[derive(Clone, Copy)]
+struct Partial {
+    result: Result<()>,
+    /// Bytes appended to the buffer.
+    appended: usize,
+}
+
+/// The body of a receive task.
+pub(crate) struct PostRecv {
+    buf: Cell<Option<BufHandle>>,
+    producer: Cell<u32>,
+    immediate: UnsafeCell<[u8; MAX_IMMEDIATE]>,
+    immediate_len: Cell<u32>,
+}
+
+impl PostRecv {
+    pub(crate) fn buf(&self) -> Option<BufHandle> {
+        self.buf.get()
+    }
+
+    pub(crate) fn set_buf(&self, buf: Option<BufHandle>) {
+        self.buf.set(buf);
+    }
+
+    /// Id of the producer that sent the message; 0 before there is one.
+    pub(crate) fn producer(&self) -> u32 {
+        self.producer.get()
+    }
+
+    /// Immediate data of the message; null when there was none.
+    pub(crate) fn immediate(&self) -> *const u8 {
+        match self.immediate_len.get() {
+            0 => std::ptr::null(),
+            _ => self.immediate.get().cast_const().cast(),
+        }
+    }
+
+    /// Bytes of immediate data.
+    pub(crate) fn immediate_len(&self) -> u32 {
+        self.immediate_len.get()
+    }
+
+    fn set_immediate(&self, bytes: &[u8]) {
+        let len = bytes.len().min(MAX_IMMEDIATE);
+        // SAFETY: the task is in flight, so the program does not read the data; no reference to it exists.
+        unsafe {
+            std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.immediate.get().cast::<u8>(), len);
+        }
+        self.immediate_len.set(len as u32);
+    }
+}
+
+impl Consumer {
+    /// A context of a consumer that receives into buffers of `mmap`.
+    pub(crate) fn create(connection: Arc<Connection>, mmap: Arc<Mmap>) -> Result<Rc<Ctx>> {
+        if connection.is_lost() {
+            return Err(Error::BadState.because("the connection is not established any more"));
+        }
+        if !mmap.permissions().contains(Permissions::PCI_READ_WRITE) {
+            return Err(Error::NotPermitted.because(
+                "a consumer's mmap needs DOCA_ACCESS_FLAG_PCI_READ_WRITE: the peer's device writes to it",
+            ));
+        }
+        let id = connection.allocate_id()?;
+        Ok(Ctx::new(Consumer {
+            connection,
+            mmap,
+            id,
+            tasks: TaskPool::default(),
+            run: RefCell::default(),
+            stopping: Cell::new(false),
+        }))
+    }
+
+    /// The id by which the peer's producers name this consumer.
+    pub(crate) fn id(&self) -> u32 {
+        self.id
+    }
+
+    pub(crate) fn configure_tasks(
+        &self,
+        ctx: &Ctx,
+        on_success: Option<TaskCallback>,
+        on_error: Option<TaskCallback>,
+        count: u32,
+    ) -> Result<()> {
+        check_range("number of receive tasks", count, MAX_TASKS)?;
+        self.tasks.configure(ctx, on_success, on_error, count)
+    }
+
+    /// A task that receives one message into `buf`.
+    pub(crate) fn allocate(
+        &self,
+        ctx: &Ctx,
+        buf: Option<BufHandle>,
+    ) -> Result<NonNull<TaskOf<PostRecv>>> {
+        let body = PostRecv {
+            buf: Cell::new(buf),
+            producer: Cell::new(0),
+            immediate: UnsafeCell::new([0; MAX_IMMEDIATE]),
+            immediate_len: Cell::new(0),
+        };
+        self.tasks.allocate(ctx, body, doca_data { u64: 0 })
+    }
+
+    /// Largest message that fits any buffer of the map.
+    fn max_message(&self) -> usize {
+        let (_, len) = self.mmap.memrange().unwrap_or((0, 0));
+        usize::try_from(len).unwrap_or(usize::MAX).min(MAX_BUF_SIZE)
+    }
+
+    fn begin(&self, ctx: &Ctx, pe: &Pe) -> Result<Run> {
+        let max_message = self.max_message();
+        let ring = RingConsumer::create(Geometry::for_messages(
+            self.tasks.limit() as usize,
+            max_message,
+        ))?;
+        let duplicate = |fd: std::os::fd::BorrowedFd<'_>| rustix::io::fcntl_dupfd_cloexec(fd, 3);
+        let descriptors = vec![duplicate(ring.memfd())?, duplicate(pe.wake().as_fd())?];
+        let lifeline = self.connection.lifeline()?;
+        pe.watch(lifeline.as_fd(), ctx, LIFELINE, Urgency::Liveness)?;
+        let mailbox = LocalConsumer::new(self.id, Arc::clone(pe.wake()));
+        if let Err(error) = self.connection.announce(&mailbox, max_message, descriptors) {
+            pe.unwatch(lifeline.as_fd(), Urgency::Liveness);
+            return Err(error);
+        }
+        Ok(Run {
+            ring: Some(ring),
+            mailbox: Some(mailbox),
+            lifeline: Some(lifeline),
+            starting: true,
+            ..Run::default()
+        })
+    }
+}
+
+impl Run {
+    /// Moves what has arrived into the first posted buffers. Answers the first task that this completes.
+    fn receive(&mut self) -> std::result::Result<Option<Event>, Corrupt> {
+        let Some(ring) = &mut self.ring else {
+            return Ok(None);
+        };
+        while let Some(&task) = self.posted.front() {
+            let Some(message) = ring.peek()? else {
+                return Ok(None);
+            };
+            // SAFETY: a posted task is in flight, and tasks in flight are not freed.
+            let body = unsafe { task.as_ref() }.downcast::<PostRecv>();
+            let body = &body.expect("only receive tasks are posted").body;
+            let mut partial = self.partial.take().unwrap_or_else(|| {
+                let head = take_head(ring, &message, body, self.sender);
+                self.sender = head.unwrap_or(self.sender);
+                Partial {
+                    result: head.map(drop),
+                    appended: 0,
+                }
+            });
+            if partial.result.is_ok() {
+                partial.result = take_data(ring, &message, body);
+                match partial.result {
+                    Ok(()) => partial.appended += message.len(),
+                    // The rest of the message is skipped, and the buffer is as it was.
+                    Err(_) => take_back(body, partial.appended),
+                }
+            }
+            ring.advance(&message);
+            if message.more() {
+                self.partial = Some(partial);
+                continue;
+            }
+            self.posted.pop_front();
+            return Ok(Some(Event::Task(task, partial.result)));
+        }
+        Ok(None)
+    }
+}
+
+/// Takes sender and immediate data of a message that begins. Answers its sender.
+fn take_head(ring: &RingConsumer, message: &Message, body: &PostRecv, last: u32) -> Result<u32> {
+    body.immediate_len.set(0);
+    let sender = match message.immediate_len() {
+        None => last,
+        Some(len @ SENDER_SIZE..) if len <= SENDER_SIZE + MAX_IMMEDIATE => {
+            let mut head = [0; SENDER_SIZE + MAX_IMMEDIATE];
+            ring.read_immediate(message, &mut head[..len]);
+            let (sender, immediate) = head[..len].split_at(SENDER_SIZE);
+            body.set_immediate(immediate);
+            sender.try_into().map(u32::from_le_bytes).unwrap_or(0)
+        }
+        Some(len) => {
+            return Err(Error::IoFailed.because(format_args!(
+                "the head of a message has {SENDER_SIZE} to {} bytes, got {len}",
+                SENDER_SIZE + MAX_IMMEDIATE
+            )));
+        }
+    };
+    body.producer.set(sender);
+    Ok(sender)
+}
+
+/// Appends the data of a fragment to the task's buffer.
+fn take_data(ring: &RingConsumer, message: &Message, body: &PostRecv) -> Result<()> {
+    let len = message.len();
+    payload::append(body.buf.get(), len, |to| {
+        // SAFETY: `append` gives `len` writable bytes.
+        unsafe { ring.read(message, 0, to, len) };
+    })
+}
+
+/// Takes appended data back from the task's buffer.
+fn take_back(body: &PostRecv, len: usize) {
+    if let Some(buf) = body.buf.get() {
+        // It was longer by that much: less fits as well.
+        let _ = buf.set_data_len(buf.data_len().saturating_sub(len));
+    }
+}
+
+impl Driver for Consumer {
+    fn start(&self, ctx: &Ctx) -> Result<Started> {
+        if self.tasks.limit() == 0 {
+            return Err(Error::BadState.because("configure receive tasks before the start"));
+        }
+        self.stopping.set(false);
+        let run = self.begin(ctx, &*ctx.pe()?)?;
+        *self.run.borrow_mut() = run;
+        Ok(Started::InProgress)
+    }
+
+    fn submit(&self, _: &Ctx, task: &Task) -> Result<()> {
+        let body = &task.downcast::<PostRecv>().ok_or(Error::InvalidValue)?.body;
+        payload::check_destination(body.buf.get().as_ref(), &self.mmap)?;
+        body.producer.set(0);
+        body.immediate_len.set(0);
+        let run = &mut *self.run.borrow_mut();
+        let ring = run.ring.as_mut().ok_or(Error::BadState)?;
+        run.posted.push_back(NonNull::from(task));
+        ring.post(1);
+        Ok(())
+    }
+
+    fn next_event(&self, _: &Ctx) -> Option<Event> {
+        let run = &mut *self.run.borrow_mut();
+        if run.starting {
+            run.starting = false;
+            return Some(Event::Started);
+        }
+        match run.receive() {
+            Ok(Some(event)) => return Some(event),
+            Ok(None) => {}
+            Err(corrupt) => {
+                log::warn!("consumer {}: {corrupt}", self.id);
+                run.ring = None;
+                self.connection.lose();
+            }
+        }
+        if let Some(mailbox) = &run.mailbox
+            && let Some(wake) = mailbox.take_producer()
+            && let Some(ring) = &mut run.ring
+            && let Err(error) = ring.set_producer(wake)
+        {
+            log::warn!(
+                "consumer {}: the peer's producers cannot be woken: {error}",
+                self.id
+            );
+        }
+        if self.stopping.get() {
+            // Closed before the first buffer is given back: from here on producers fail.
+            run.ring = None;
+            run.partial = None;
+            let task = run.posted.pop_front()?;
+            return Some(Event::Task(task, Err(Error::ConnectionAborted)));
+        }
+        if self.connection.is_lost() && !std::mem::replace(&mut run.broken, true) {
+            return Some(Event::Broken);
+        }
+        None
+    }
+
+    fn flush(&self, _: &Ctx) {
+        self.stopping.set(true);
+        self.run.borrow_mut().starting = false;
+    }
+
+    fn finish_stop(&self, ctx: &Ctx) -> bool {
+        let run = std::mem::take(&mut *self.run.borrow_mut());
+        // The ring goes first: whoever hears of the expiry finds it closed.
+        drop(run.ring);
+        self.connection.retract(self.id);
+        if let (Ok(pe), Some(lifeline)) = (ctx.pe(), &run.lifeline) {
+            pe.unwatch(lifeline.as_fd(), Urgency::Liveness);
+        }
+        true
+    }
+
+    fn on_ready(&self, ctx: &Ctx, _: u32) {
+        // Nobody writes to the lifeline: it has hung up, and would say so for ever.
+        self.connection.lose();
+        if let (Ok(pe), Some(lifeline)) = (ctx.pe(), self.run.borrow_mut().lifeline.take()) {
+            pe.unwatch(lifeline.as_fd(), Urgency::Liveness);
+        }
+    }
+
+    fn arm(&self) {
+        if let Some(ring) = &self.run.borrow().ring {
+            ring.arm();
+        }
+    }
+
+    fn disarm(&self) {
+        if let Some(ring) = &self.run.borrow().ring {
+            ring.disarm();
+        }
+    }
+}
+
+impl Drop for Consumer {
+    fn drop(&mut self) {
+        self.connection.release_id(self.id);
+    }
+}

@@ -1,0 +1,446 @@
+//! What servers and clients have in common: settings, send tasks, events of the program.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::ffi::c_void;
+use std::os::fd::OwnedFd;
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use doca_abi::{
+    doca_comch_connection, doca_comch_event_connection_status_changed_cb_t,
+    doca_comch_event_consumer_cb_t, doca_comch_event_msg_recv_cb_t,
+};
+
+use super::connection::{Connection, SendState};
+use super::frame::{Frame, MAX_FRAME};
+use super::limits::{DEFAULT_RECV_QUEUE, MAX_MESSAGE_SIZE, MAX_RECV_QUEUE, MAX_TASKS, check_range};
+use super::remote_consumer::RemoteConsumer;
+use crate::error::{Error, Result};
+use crate::log;
+use crate::progress::{Ctx, Event, Task, TaskCallback, TaskOf, TaskPool};
+
+/// How long a context that stops tries to deliver what was submitted before to a peer that does not read.
+const STOP_PATIENCE: Duration = Duration::from_secs(1);
+
+/// Functions of the program.
+#[derive(Clone, Copy, Default)]
+struct Callbacks {
+    message: doca_comch_event_msg_recv_cb_t,
+    consumer_added: doca_comch_event_consumer_cb_t,
+    consumer_expired: doca_comch_event_consumer_cb_t,
+    connected: doca_comch_event_connection_status_changed_cb_t,
+    disconnected: doca_comch_event_connection_status_changed_cb_t,
+}
+
+/// The body of a control message's send task.
+pub(crate) struct SendTask {
+    connection: Arc<Connection>,
+    /// The program's message, valid until the task completes.
+    message: *const c_void,
+    len: u32,
+}
+
+/// A submitted send task.
+struct Sending {
+    task: NonNull<Task>,
+    connection: Arc<Connection>,
+    frame: u64,
+}
+
+/// Something that the program is to learn of.
+pub(super) enum Notice {
+    Connected(Arc<Connection>, bool),
+    Disconnected(Arc<Connection>),
+    Message(Arc<Connection>, Vec<u8>),
+    ConsumerAdded(Arc<Connection>, u32),
+    ConsumerExpired(Arc<Connection>, u32),
+    Started,
+    StartFailed,
+    Broken,
+}
+
+/// What reading a connection's socket came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Reading {
+    /// Everything that was there has been read, or enough for now.
+    Open,
+    /// The peer has gone, or was faulty.
+    Ended,
+}
+
+/// The common part of a server's or client's context.
+pub(crate) struct ControlPath {
+    send_tasks: TaskPool,
+    callbacks: Cell<Callbacks>,
+    max_message: Cell<u32>,
+    recv_queue: Cell<u32>,
+    sending: RefCell<Vec<Sending>>,
+    notices: RefCell<VecDeque<Notice>>,
+    /// Messages among the notices.
+    messages: Cell<u32>,
+    scratch: RefCell<Vec<u8>>,
+    stopping_since: Cell<Option<Instant>>,
+}
+
+impl ControlPath {
+    pub(super) fn new() -> Self {
+        Self {
+            send_tasks: TaskPool::default(),
+            callbacks: Cell::default(),
+            max_message: Cell::new(MAX_MESSAGE_SIZE),
+            recv_queue: Cell::new(DEFAULT_RECV_QUEUE),
+            sending: RefCell::default(),
+            notices: RefCell::default(),
+            messages: Cell::new(0),
+            scratch: RefCell::new(vec![0; MAX_FRAME]),
+            stopping_since: Cell::new(None),
+        }
+    }
+
+    pub(crate) fn max_message(&self) -> u32 {
+        self.max_message.get()
+    }
+
+    pub(crate) fn set_max_message(&self, ctx: &Ctx, size: u32) -> Result<()> {
+        ctx.expect_idle("the largest message is set")?;
+        check_range("largest message", size, MAX_MESSAGE_SIZE)?;
+        self.max_message.set(size);
+        Ok(())
+    }
+
+    pub(crate) fn set_recv_queue(&self, ctx: &Ctx, size: u32) -> Result<()> {
+        ctx.expect_idle("the size of the receive queue is set")?;
+        check_range("receive queue", size, MAX_RECV_QUEUE)?;
+        self.recv_queue.set(size);
+        Ok(())
+    }
+
+    pub(crate) fn configure_send_tasks(
+        &self,
+        ctx: &Ctx,
+        on_success: Option<TaskCallback>,
+        on_error: Option<TaskCallback>,
+        count: u32,
+    ) -> Result<()> {
+        check_range("number of send tasks", count, MAX_TASKS)?;
+        self.send_tasks.configure(ctx, on_success, on_error, count)
+    }
+
+    fn update(
+        &self,
+        ctx: &Ctx,
+        what: &str,
+        all_given: bool,
+        change: impl FnOnce(&mut Callbacks),
+    ) -> Result<()> {
+        ctx.expect_idle("events are registered")?;
+        if !all_given {
+            return Err(
+                Error::InvalidValue.because(format_args!("expected a {what} callback, got NULL"))
+            );
+        }
+        let mut callbacks = self.callbacks.get();
+        change(&mut callbacks);
+        self.callbacks.set(callbacks);
+        Ok(())
+    }
+
+    pub(crate) fn on_message(
+        &self,
+        ctx: &Ctx,
+        callback: doca_comch_event_msg_recv_cb_t,
+    ) -> Result<()> {
+        self.update(ctx, "message", callback.is_some(), |all| {
+            all.message = callback
+        })
+    }
+
+    pub(crate) fn on_consumers(
+        &self,
+        ctx: &Ctx,
+        added: doca_comch_event_consumer_cb_t,
+        expired: doca_comch_event_consumer_cb_t,
+    ) -> Result<()> {
+        self.update(
+            ctx,
+            "consumer",
+            added.is_some() && expired.is_some(),
+            |all| {
+                all.consumer_added = added;
+                all.consumer_expired = expired;
+            },
+        )
+    }
+
+    pub(crate) fn on_connections(
+        &self,
+        ctx: &Ctx,
+        connected: doca_comch_event_connection_status_changed_cb_t,
+        disconnected: doca_comch_event_connection_status_changed_cb_t,
+    ) -> Result<()> {
+        let given = connected.is_some() && disconnected.is_some();
+        self.update(ctx, "connection", given, |all| {
+            all.connected = connected;
+            all.disconnected = disconnected;
+        })
+    }
+
+    /// Checks that what the guide calls mandatory has been configured, and forgets an earlier run.
+    pub(super) fn prepare(&self, is_server: bool) -> Result<()> {
+        let callbacks = self.callbacks.get();
+        let missing = if self.send_tasks.limit() == 0 {
+            "send tasks"
+        } else if callbacks.message.is_none() {
+            "a message callback"
+        } else if is_server && callbacks.connected.is_none() {
+            "connection callbacks"
+        } else {
+            self.notices.borrow_mut().clear();
+            self.messages.set(0);
+            self.stopping_since.set(None);
+            return Ok(());
+        };
+        Err(Error::BadState.because(format_args!("configure {missing} before the start")))
+    }
+
+    /// A task that sends `len` bytes at `message`.
+    pub(crate) fn allocate(
+        &self,
+        ctx: &Ctx,
+        connection: Arc<Connection>,
+        message: *const c_void,
+        len: u32,
+    ) -> Result<NonNull<TaskOf<SendTask>>> {
+        if message.is_null() {
+            return Err(Error::InvalidValue.because("expected a message, got NULL"));
+        }
+        check_range("message length", len, connection.max_message())?;
+        let body = SendTask {
+            connection,
+            message,
+            len,
+        };
+        self.send_tasks
+            .allocate(ctx, body, doca_abi::doca_data { u64: 0 })
+    }
+
+    pub(super) fn submit(&self, task: &Task) -> Result<()> {
+        let body = &task.downcast::<SendTask>().ok_or(Error::InvalidValue)?.body;
+        // SAFETY: the program promises that the message stays as it is until the task completes; here it is copied.
+        let message =
+            unsafe { std::slice::from_raw_parts(body.message.cast::<u8>(), body.len as usize) };
+        let frame = body.connection.send(&Frame::Message(message), Vec::new());
+        self.sending.borrow_mut().push(Sending {
+            task: NonNull::from(task),
+            connection: Arc::clone(&body.connection),
+            frame,
+        });
+        Ok(())
+    }
+
+    /// Queues something for the program, unless it has stopped the context: then it wants no more news.
+    pub(super) fn notify(&self, notice: Notice) {
+        if !self.is_stopping() {
+            if let Notice::Message(..) = notice {
+                self.messages.set(self.messages.get() + 1);
+            }
+            self.notices.borrow_mut().push_back(notice);
+        }
+    }
+
+    /// The next completion or event.
+    pub(super) fn next_event(&self, ctx: &Ctx) -> Option<Event> {
+        if let Some(event) = self.next_completion() {
+            return Some(event);
+        }
+        loop {
+            // Bound to a name, so that nothing is borrowed while the event is made.
+            let notice = self.notices.borrow_mut().pop_front()?;
+            if let Notice::Message(..) = notice {
+                self.messages.set(self.messages.get() - 1);
+            }
+            if let Some(event) = self.event_of(ctx, notice) {
+                return Some(event);
+            }
+        }
+    }
+
+    fn next_completion(&self) -> Option<Event> {
+        let mut sending = self.sending.borrow_mut();
+        if sending.is_empty() {
+            return None;
+        }
+        let impatient = self.is_impatient();
+        let (at, result) = sending.iter().enumerate().find_map(|(at, entry)| {
+            match entry.connection.state_of(entry.frame) {
+                SendState::Sent => Some((at, Ok(()))),
+                SendState::Failed => Some((at, Err(Error::NotConnected))),
+                SendState::Waiting if impatient => Some((at, Err(Error::TimeOut))),
+                SendState::Waiting => None,
+            }
+        })?;
+        let entry = sending.remove(at);
+        Some(Event::Task(entry.task, result))
+    }
+
+    fn event_of(&self, ctx: &Ctx, notice: Notice) -> Option<Event> {
+        let callbacks = self.callbacks.get();
+        // The program has no use for the event objects; it gets a pointer that is not null and means nothing to it.
+        let event = std::ptr::from_ref(ctx).cast_mut();
+        let handle = |connection: &Arc<Connection>| {
+            Arc::as_ptr(connection)
+                .cast_mut()
+                .cast::<doca_comch_connection>()
+        };
+        // SAFETY (all calls below): the program registered the functions with these types. The connection lives while
+        // the closure does.
+        let call: Box<dyn FnOnce()> = match notice {
+            Notice::Started => return Some(Event::Started),
+            Notice::StartFailed => return Some(Event::StartFailed),
+            Notice::Broken => return Some(Event::Broken),
+            Notice::Connected(connection, successful) => {
+                let callback = callbacks.connected?;
+                // SAFETY: as above.
+                Box::new(move || unsafe {
+                    callback(event.cast(), handle(&connection), successful.into());
+                })
+            }
+            Notice::Disconnected(connection) => {
+                let callback = callbacks.disconnected?;
+                // SAFETY: as above.
+                Box::new(move || unsafe { callback(event.cast(), handle(&connection), 1) })
+            }
+            Notice::Message(connection, mut bytes) => {
+                let callback = callbacks.message?;
+                // SAFETY: as above; the bytes live until the callback returns.
+                Box::new(move || unsafe {
+                    let len = bytes.len() as u32;
+                    callback(event.cast(), bytes.as_mut_ptr(), len, handle(&connection));
+                })
+            }
+            Notice::ConsumerAdded(connection, id) => {
+                let callback = callbacks.consumer_added?;
+                // SAFETY: as above.
+                Box::new(move || unsafe { callback(event.cast(), handle(&connection), id) })
+            }
+            Notice::ConsumerExpired(connection, id) => {
+                let callback = callbacks.consumer_expired?;
+                // SAFETY: as above.
+                Box::new(move || unsafe { callback(event.cast(), handle(&connection), id) })
+            }
+        };
+        Some(Event::Call(call))
+    }
+
+    /// Reads what has arrived on a connection and queues what the program is to learn.
+    pub(super) fn read(&self, connection: &Arc<Connection>) -> Reading {
+        let mut scratch = self.scratch.borrow_mut();
+        let mut descriptors = Vec::new();
+        let mut resets = 0;
+        // The receive queue is what the program has set; the rest waits in the socket and slows the peer down.
+        while self.messages.get() < self.recv_queue.get() {
+            descriptors.clear();
+            let len = match connection.socket().receive(&mut scratch, &mut descriptors) {
+                Ok(Some(len)) => len,
+                Ok(None) => return Reading::Ended,
+                Err(Error::Again) => return Reading::Open,
+                // Said once by a peer that left without reading everything; what it sent before is still there.
+                Err(Error::ConnectionReset) if resets < 8 => {
+                    resets += 1;
+                    continue;
+                }
+                Err(error) => {
+                    log::warn!("a Comch connection ends: receiving failed with {error}");
+                    return Reading::Ended;
+                }
+            };
+            let descriptors = std::mem::take(&mut descriptors);
+            if let Err(reason) = self.take(connection, &scratch[..len], descriptors) {
+                log::warn!("a Comch connection ends: its peer is faulty: {reason}");
+                return Reading::Ended;
+            }
+        }
+        Reading::Open
+    }
+
+    /// Takes one frame. An error is what the peer did wrong.
+    fn take(
+        &self,
+        connection: &Arc<Connection>,
+        bytes: &[u8],
+        descriptors: Vec<OwnedFd>,
+    ) -> std::result::Result<(), String> {
+        let frame = Frame::decode(bytes).map_err(|malformed| malformed.to_string())?;
+        match frame {
+            Frame::Message(message) => {
+                if message.len() > connection.max_message() as usize {
+                    return Err(format!(
+                        "a message of {} bytes, at most {} were agreed on",
+                        message.len(),
+                        connection.max_message()
+                    ));
+                }
+                self.notify(Notice::Message(Arc::clone(connection), message.to_vec()));
+            }
+            Frame::ConsumerAdded { id, max_message } => {
+                connection.check_new_remote(id)?;
+                let [ring, wake] = <[_; 2]>::try_from(descriptors).map_err(|got| {
+                    format!("a consumer comes with 2 descriptors, got {}", got.len())
+                })?;
+                let consumer = RemoteConsumer::open(id, max_message, ring, wake)
+                    .map_err(|error| format!("its consumer {id} has no usable ring: {error}"))?;
+                connection.add_remote(Arc::new(consumer));
+                self.notify(Notice::ConsumerAdded(Arc::clone(connection), id));
+            }
+            Frame::ConsumerExpired { id } => {
+                if !connection.expire_remote(id) {
+                    return Err(format!("its consumer {id} expires, which it does not have"));
+                }
+                self.notify(Notice::ConsumerExpired(Arc::clone(connection), id));
+            }
+            Frame::ProducerAttached { consumer_id } => {
+                let [wake] = <[_; 1]>::try_from(descriptors).map_err(|got| {
+                    format!("a producer comes with 1 descriptor, got {}", got.len())
+                })?;
+                // The consumer may have stopped while this was on its way.
+                if let Some(consumer) = connection.local_consumer(consumer_id) {
+                    consumer.producer_attached(wake);
+                }
+            }
+            Frame::Hello(_) | Frame::Accept { .. } | Frame::Refuse { .. } => {
+                return Err("a frame of the handshake on an established connection".into());
+            }
+        }
+        Ok(())
+    }
+
+    /// A connection has ended by itself: ends it for everybody, and queues what the program is to learn.
+    pub(super) fn end(&self, connection: &Arc<Connection>, last: Notice) {
+        connection.close();
+        for id in connection.expire_all_remote() {
+            self.notify(Notice::ConsumerExpired(Arc::clone(connection), id));
+        }
+        self.notify(last);
+    }
+
+    /// The context stops: what has been submitted is still delivered, within [`STOP_PATIENCE`].
+    pub(super) fn begin_stop(&self) {
+        self.stopping_since.set(Some(Instant::now()));
+        // What has not been delivered to the program by now comes too late.
+        self.notices.borrow_mut().clear();
+        self.messages.set(0);
+    }
+
+    pub(super) fn is_stopping(&self) -> bool {
+        self.stopping_since.get().is_some()
+    }
+
+    /// A peer that does not read has had its time.
+    pub(super) fn is_impatient(&self) -> bool {
+        self.stopping_since
+            .get()
+            .is_some_and(|since| since.elapsed() > STOP_PATIENCE)
+    }
+}

@@ -1,0 +1,315 @@
+//! What goes over the socket of a connection: one frame per message of the `SOCK_SEQPACKET`, little endian.
+//!
+//! ```text
+//! u32 kind, then by kind
+//!   1 hello              u32 magic, u32 version, u32 largest message, u8 length + PCI address, u8 length + server name
+//!                        descriptors: lifeline
+//!   2 accept             u32 largest message
+//!   3 refuse             u32 doca_error_t, reason as UTF-8 up to the end
+//!   4 message            the bytes of a control message, at least one
+//!   5 consumer added     u32 id, u32 largest message of the fast path; descriptors: ring, eventfd of the consumer's engine
+//!   6 consumer expired   u32 id
+//!   7 producer attached  u32 consumer id; descriptors: eventfd of the producers
+//! ```
+//!
+//! One socket carries them all, so they arrive in the order in which they were sent: the expiry of a consumer before
+//! every message that was sent after it.
+
+use super::limits::MAX_MESSAGE_SIZE;
+
+/// "SDCC"; a peer that starts otherwise is no Comch client of softdoca.
+const MAGIC: u32 = u32::from_be_bytes(*b"SDCC");
+/// Changes with every change of the frames, or of what their descriptors mean.
+pub(super) const VERSION: u32 = 1;
+
+const HELLO: u32 = 1;
+const ACCEPT: u32 = 2;
+const REFUSE: u32 = 3;
+const MESSAGE: u32 = 4;
+const CONSUMER_ADDED: u32 = 5;
+const CONSUMER_EXPIRED: u32 = 6;
+const PRODUCER_ATTACHED: u32 = 7;
+
+/// Longest reason in a refusal, in bytes.
+const MAX_REASON: usize = 256;
+
+/// Longest frame in bytes; a receive buffer of this size holds every valid one.
+pub(super) const MAX_FRAME: usize = MAX_MESSAGE_SIZE as usize + 1024;
+
+/// A decoded frame. Descriptors travel beside it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Frame<'a> {
+    /// First frame of a client.
+    Hello(Hello<'a>),
+    /// First frame of a server: the connection stands.
+    Accept { max_message: u32 },
+    /// First and last frame of a server: there is no connection.
+    Refuse { code: u32, reason: &'a str },
+    /// A control message.
+    Message(&'a [u8]),
+    /// The sender has a new consumer.
+    ConsumerAdded { id: u32, max_message: u32 },
+    /// One of the sender's consumers takes no more messages.
+    ConsumerExpired { id: u32 },
+    /// The sender has producers that send to one of the receiver's consumers.
+    ProducerAttached { consumer_id: u32 },
+}
+
+/// What a client says of itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Hello<'a> {
+    pub version: u32,
+    /// Largest control message in bytes that the client was set to.
+    pub max_message: u32,
+    /// PCI address of the client's function.
+    pub function: &'a str,
+    /// Name of the server that it wants.
+    pub server: &'a str,
+}
+
+/// A frame that no correct peer of this version sends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub(super) enum Malformed {
+    #[error("expected a frame of at least {expected} bytes, got {found}")]
+    Short { expected: usize, found: usize },
+    #[error("{0} bytes follow the end of a frame")]
+    Trailing(usize),
+    #[error("expected a frame of kind 1 to 7, got {0}")]
+    Kind(u32),
+    #[error("expected the magic of a Comch client, got {0:#010x}")]
+    Magic(u32),
+    #[error("a control message has 1 to {MAX_MESSAGE_SIZE} bytes, got {0}")]
+    MessageLength(usize),
+    #[error("a text of the frame is not UTF-8 or too long")]
+    Text,
+}
+
+impl Frame<'_> {
+    pub(super) fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(64);
+        let mut word = |value: u32| out.extend_from_slice(&value.to_le_bytes());
+        match self {
+            Frame::Hello(hello) => {
+                [HELLO, MAGIC, hello.version, hello.max_message]
+                    .into_iter()
+                    .for_each(word);
+                for text in [hello.function, hello.server] {
+                    // Names are checked when the client is created (`limits::check_name`).
+                    let text = &text.as_bytes()[..text.len().min(u8::MAX.into())];
+                    out.push(text.len() as u8);
+                    out.extend_from_slice(text);
+                }
+            }
+            Frame::Accept { max_message } => [ACCEPT, *max_message].into_iter().for_each(word),
+            Frame::Refuse { code, reason } => {
+                [REFUSE, *code].into_iter().for_each(word);
+                out.extend_from_slice(truncate(reason, MAX_REASON).as_bytes());
+            }
+            Frame::Message(bytes) => {
+                word(MESSAGE);
+                out.extend_from_slice(bytes);
+            }
+            Frame::ConsumerAdded { id, max_message } => {
+                [CONSUMER_ADDED, *id, *max_message]
+                    .into_iter()
+                    .for_each(word);
+            }
+            Frame::ConsumerExpired { id } => [CONSUMER_EXPIRED, *id].into_iter().for_each(word),
+            Frame::ProducerAttached { consumer_id } => {
+                [PRODUCER_ATTACHED, *consumer_id].into_iter().for_each(word);
+            }
+        }
+        out
+    }
+
+    pub(super) fn decode(bytes: &[u8]) -> Result<Frame<'_>, Malformed> {
+        let mut rest = Reader(bytes);
+        let frame = match rest.word()? {
+            HELLO => Frame::Hello(Hello {
+                version: {
+                    let magic = rest.word()?;
+                    if magic != MAGIC {
+                        return Err(Malformed::Magic(magic));
+                    }
+                    rest.word()?
+                },
+                max_message: rest.word()?,
+                function: rest.text()?,
+                server: rest.text()?,
+            }),
+            ACCEPT => Frame::Accept {
+                max_message: rest.word()?,
+            },
+            REFUSE => Frame::Refuse {
+                code: rest.word()?,
+                reason: rest.remaining_text()?,
+            },
+            MESSAGE => {
+                let message = rest.remaining();
+                if message.is_empty() || message.len() > MAX_MESSAGE_SIZE as usize {
+                    return Err(Malformed::MessageLength(message.len()));
+                }
+                Frame::Message(message)
+            }
+            CONSUMER_ADDED => Frame::ConsumerAdded {
+                id: rest.word()?,
+                max_message: rest.word()?,
+            },
+            CONSUMER_EXPIRED => Frame::ConsumerExpired { id: rest.word()? },
+            PRODUCER_ATTACHED => Frame::ProducerAttached {
+                consumer_id: rest.word()?,
+            },
+            kind => return Err(Malformed::Kind(kind)),
+        };
+        match rest.0.len() {
+            0 => Ok(frame),
+            trailing => Err(Malformed::Trailing(trailing)),
+        }
+    }
+}
+
+/// What is left of the frame.
+struct Reader<'a>(&'a [u8]);
+
+impl<'a> Reader<'a> {
+    fn take(&mut self, len: usize) -> Result<&'a [u8], Malformed> {
+        let (front, back) = self.0.split_at_checked(len).ok_or(Malformed::Short {
+            expected: len,
+            found: self.0.len(),
+        })?;
+        self.0 = back;
+        Ok(front)
+    }
+
+    fn word(&mut self) -> Result<u32, Malformed> {
+        let (word, _) = self.take(4)?.split_first_chunk().ok_or(Malformed::Text)?;
+        Ok(u32::from_le_bytes(*word))
+    }
+
+    fn text(&mut self) -> Result<&'a str, Malformed> {
+        let len = usize::from(self.take(1)?[0]);
+        std::str::from_utf8(self.take(len)?).map_err(|_| Malformed::Text)
+    }
+
+    fn remaining(&mut self) -> &'a [u8] {
+        std::mem::take(&mut self.0)
+    }
+
+    fn remaining_text(&mut self) -> Result<&'a str, Malformed> {
+        let bytes = self.remaining();
+        if bytes.len() > MAX_REASON {
+            return Err(Malformed::Text);
+        }
+        std::str::from_utf8(bytes).map_err(|_| Malformed::Text)
+    }
+}
+
+/// The longest prefix of at most `most` bytes that ends between characters.
+fn truncate(text: &str, most: usize) -> &str {
+    let end = (0..=most.min(text.len()))
+        .rev()
+        .find(|&at| text.is_char_boundary(at));
+    &text[..end.unwrap_or(0)]
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn frames_come_back_as_they_went() {
+        let message = vec![7; MAX_MESSAGE_SIZE as usize];
+        let frames = [
+            Frame::Hello(Hello {
+                version: VERSION,
+                max_message: 4080,
+                function: "0000:3b:00.0",
+                server: "a server",
+            }),
+            Frame::Accept { max_message: 4080 },
+            Frame::Refuse {
+                code: 19,
+                reason: "too old",
+            },
+            Frame::Message(&message),
+            Frame::Message(b"x"),
+            Frame::ConsumerAdded {
+                id: 3,
+                max_message: 1 << 20,
+            },
+            Frame::ConsumerExpired { id: 3 },
+            Frame::ProducerAttached { consumer_id: 4 },
+        ];
+        for frame in frames {
+            let bytes = frame.encode();
+            assert!(bytes.len() <= MAX_FRAME);
+            assert_eq!(Frame::decode(&bytes), Ok(frame));
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_a_frame_is_refused() {
+        let word = |value: u32| value.to_le_bytes().to_vec();
+        assert_eq!(
+            Frame::decode(&[]),
+            Err(Malformed::Short {
+                expected: 4,
+                found: 0
+            })
+        );
+        assert_eq!(Frame::decode(&word(0)), Err(Malformed::Kind(0)));
+        assert_eq!(Frame::decode(&word(8)), Err(Malformed::Kind(8)));
+        assert_eq!(Frame::decode(&word(4)), Err(Malformed::MessageLength(0)));
+        let mut long = word(4);
+        long.resize(4 + MAX_MESSAGE_SIZE as usize + 1, 0);
+        assert_eq!(
+            Frame::decode(&long),
+            Err(Malformed::MessageLength(MAX_MESSAGE_SIZE as usize + 1))
+        );
+        let mut trailing = Frame::ConsumerExpired { id: 1 }.encode();
+        trailing.push(0);
+        assert_eq!(Frame::decode(&trailing), Err(Malformed::Trailing(1)));
+        let mut hello = Frame::Hello(Hello {
+            version: VERSION,
+            max_message: 1,
+            function: "f",
+            server: "s",
+        })
+        .encode();
+        hello[4] ^= 1;
+        assert!(matches!(Frame::decode(&hello), Err(Malformed::Magic(_))));
+        assert_eq!(
+            Frame::decode(&[word(3), word(1), vec![0xff]].concat()),
+            Err(Malformed::Text)
+        );
+    }
+
+    #[test]
+    fn a_long_reason_is_cut_between_characters() {
+        let reason = "ä".repeat(200);
+        let bytes = Frame::Refuse {
+            code: 1,
+            reason: &reason,
+        }
+        .encode();
+        assert_eq!(
+            Frame::decode(&bytes),
+            Ok(Frame::Refuse {
+                code: 1,
+                reason: &"ä".repeat(128)
+            })
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_a_frame_or_an_error(kind in 0u32..10, tail in proptest::collection::vec(any::<u8>(), 0..64)) {
+            let bytes = [kind.to_le_bytes().to_vec(), tail].concat();
+            if let Ok(frame) = Frame::decode(&bytes) {
+                prop_assert_eq!(frame.encode(), bytes);
+            }
+        }
+    }
+}

@@ -1,0 +1,198 @@
+//! The first frames of a connection, before there is one.
+
+use std::os::fd::{AsFd, OwnedFd};
+
+use rustix::fs::FileType;
+
+use super::frame::{Frame, Hello, VERSION};
+use crate::error::{Error, Result};
+use crate::runtime::{Socket, named_socket};
+
+/// Longest frame of a handshake, generously.
+const SCRATCH: usize = 1024;
+
+/// What has come of the wait for the other side's first frame.
+#[derive(Debug)]
+pub(super) enum Arrival<T> {
+    /// Nothing yet.
+    Waiting,
+    /// The other side has gone without a word.
+    Gone,
+    /// What came is no frame that is expected here.
+    Faulty(String),
+    Here(T),
+}
+
+/// A client that wants to be let in.
+#[derive(Debug)]
+pub(super) struct Caller {
+    pub version: u32,
+    pub max_message: u32,
+    pub function: String,
+    pub server: String,
+    pub lifeline: OwnedFd,
+}
+
+/// A server's answer.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Answer {
+    Accepted { max_message: u32 },
+    Refused { code: u32, reason: String },
+}
+
+/// Name of the socket where the server `name` waits for clients on the function at PCI address `function`.
+pub(super) fn socket_name(function: &str, name: &str) -> String {
+    named_socket("comch", &[function, name])
+}
+
+/// Introduces a client. Answers its end of the lifeline.
+pub(super) fn say_hello(
+    socket: &Socket,
+    function: &str,
+    server: &str,
+    max_message: u32,
+) -> Result<OwnedFd> {
+    let (ours, theirs) = Socket::pair()?;
+    let hello = Frame::Hello(Hello {
+        version: VERSION,
+        max_message,
+        function,
+        server,
+    });
+    socket.send(&hello.encode(), &[theirs.as_fd()])?;
+    Ok(rustix::io::fcntl_dupfd_cloexec(&ours, 3)?)
+}
+
+/// Waits for a client's introduction, without blocking.
+pub(super) fn hear_hello(socket: &Socket) -> Arrival<Caller> {
+    receive(socket, |frame, mut descriptors| {
+        let Frame::Hello(hello) = frame else {
+            return Err("expected a hello as the first frame".into());
+        };
+        let lifeline = match (descriptors.pop(), descriptors.is_empty()) {
+            (Some(lifeline), true) if is_socket(&lifeline) => lifeline,
+            _ => return Err("expected one socket with the hello".into()),
+        };
+        Ok(Caller {
+            version: hello.version,
+            max_message: hello.max_message,
+            function: hello.function.to_owned(),
+            server: hello.server.to_owned(),
+            lifeline,
+        })
+    })
+}
+
+/// Tells a client that it is in.
+pub(super) fn accept(socket: &Socket, max_message: u32) -> Result<()> {
+    socket.send(&Frame::Accept { max_message }.encode(), &[])
+}
+
+/// Tells a client why it is not let in.
+pub(super) fn refuse(socket: &Socket, error: Error, reason: &str) {
+    let code = error.code();
+    // One who has gone in the meantime needs no answer.
+    let _ = socket.send(&Frame::Refuse { code, reason }.encode(), &[]);
+}
+
+/// Waits for the server's answer, without blocking.
+pub(super) fn hear_answer(socket: &Socket) -> Arrival<Answer> {
+    receive(socket, |frame, descriptors| match frame {
+        Frame::Accept { max_message } if descriptors.is_empty() => {
+            Ok(Answer::Accepted { max_message })
+        }
+        Frame::Refuse { code, reason } if descriptors.is_empty() => Ok(Answer::Refused {
+            code,
+            reason: reason.to_owned(),
+        }),
+        _ => Err("expected the answer to a hello as the first frame".into()),
+    })
+}
+
+fn receive<T>(
+    socket: &Socket,
+    take: impl FnOnce(Frame<'_>, Vec<OwnedFd>) -> std::result::Result<T, String>,
+) -> Arrival<T> {
+    let mut scratch = [0; SCRATCH];
+    let mut descriptors = Vec::new();
+    let len = match socket.receive(&mut scratch, &mut descriptors) {
+        Ok(Some(len)) => len,
+        Ok(None) => return Arrival::Gone,
+        Err(Error::Again) => return Arrival::Waiting,
+        Err(error) => return Arrival::Faulty(error.to_string()),
+    };
+    match Frame::decode(&scratch[..len]) {
+        Ok(frame) => match take(frame, descriptors) {
+            Ok(value) => Arrival::Here(value),
+            Err(reason) => Arrival::Faulty(reason),
+        },
+        Err(malformed) => Arrival::Faulty(malformed.to_string()),
+    }
+}
+
+/// A descriptor that never hangs up would hide the peer's death.
+fn is_socket(descriptor: &OwnedFd) -> bool {
+    rustix::fs::fstat(descriptor)
+        .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Socket)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_client_is_let_in_or_refused() {
+        let (client, server) = Socket::pair().unwrap();
+        assert!(matches!(hear_hello(&server), Arrival::Waiting));
+        let lifeline = say_hello(&client, "0000:3b:00.0", "name", 100).unwrap();
+        let Arrival::Here(caller) = hear_hello(&server) else {
+            panic!("a hello was sent");
+        };
+        assert_eq!((caller.version, caller.max_message), (VERSION, 100));
+        assert_eq!(
+            (caller.function.as_str(), caller.server.as_str()),
+            ("0000:3b:00.0", "name")
+        );
+        drop(caller);
+        let mut poll = [rustix::event::PollFd::new(
+            &lifeline,
+            rustix::event::PollFlags::IN,
+        )];
+        assert_eq!(rustix::event::poll(&mut poll, None), Ok(1), "it hangs up");
+
+        accept(&server, 100).unwrap();
+        refuse(&server, Error::Full, "full");
+        drop(server);
+        assert!(matches!(
+            hear_answer(&client),
+            Arrival::Here(Answer::Accepted { max_message: 100 })
+        ));
+        let Arrival::Here(Answer::Refused { code, reason }) = hear_answer(&client) else {
+            panic!("a refusal was sent");
+        };
+        assert_eq!((code, reason.as_str()), (Error::Full.code(), "full"));
+        assert!(matches!(hear_answer(&client), Arrival::Gone));
+    }
+
+    #[test]
+    fn what_is_no_handshake_is_faulty() {
+        let (client, server) = Socket::pair().unwrap();
+        let file = tempfile::tempfile().unwrap();
+        let hello = Frame::Hello(Hello {
+            version: VERSION,
+            max_message: 1,
+            function: "f",
+            server: "s",
+        })
+        .encode();
+        client.send(b"?", &[]).unwrap();
+        client.send(&hello, &[]).unwrap();
+        client.send(&hello, &[file.as_fd()]).unwrap();
+        client.send(&Frame::Message(b"x").encode(), &[]).unwrap();
+        for _ in 0..4 {
+            assert!(matches!(hear_hello(&server), Arrival::Faulty(_)));
+        }
+        server.send(&hello, &[]).unwrap();
+        assert!(matches!(hear_answer(&client), Arrival::Faulty(_)));
+    }
+}

@@ -1,0 +1,46 @@
+//! How much Comch takes. Every number that a device could be asked for.
+
+use crate::error::{Error, Result};
+
+/// Largest control message in bytes, and the default of [`super::ControlConf`].
+pub(crate) const MAX_MESSAGE_SIZE: u32 = 4080;
+/// Longest server name in bytes, without the terminating NUL.
+pub(crate) const MAX_NAME_LEN: usize = 119;
+/// Largest number of received control messages that may wait for the program.
+pub(crate) const MAX_RECV_QUEUE: u32 = 8192;
+/// Default of the same.
+pub(super) const DEFAULT_RECV_QUEUE: u32 = 256;
+/// Clients of one server.
+pub(crate) const MAX_CLIENTS: usize = 512;
+/// Connections that have been accepted and have not said hello.
+pub(super) const MAX_STRANGERS: usize = 64;
+/// Tasks of one pool.
+pub(crate) const MAX_TASKS: u32 = 8192;
+/// Consumers of one end of a connection.
+pub(crate) const MAX_CONSUMERS: usize = 512;
+/// Largest message of the fast path in bytes.
+pub(crate) const MAX_BUF_SIZE: usize = 1 << 20;
+/// Largest immediate data of the fast path in bytes.
+pub(crate) const MAX_IMMEDIATE: usize = 32;
+/// Ids of consumers and producers are 1 to this: programs use 0 and 0xffff for "none".
+pub(crate) const MAX_ID: u32 = 0xfffe;
+
+/// Checks the name of a server.
+pub(super) fn check_name(name: &str) -> Result<()> {
+    match name.len() {
+        1..=MAX_NAME_LEN => Ok(()),
+        len => Err(Error::InvalidValue.because(format_args!(
+            "a server name has 1 to {MAX_NAME_LEN} bytes, got {len}"
+        ))),
+    }
+}
+
+/// Checks a configured number against what the device can do.
+pub(super) fn check_range(what: &str, value: u32, most: u32) -> Result<()> {
+    if (1..=most).contains(&value) {
+        return Ok(());
+    }
+    Err(Error::InvalidValue.because(format_args!(
+        "expected a {what} of 1 to {most}, got {value}"
+    )))
+}

@@ -1,0 +1,29 @@
+//! Comch: messages between programs on the host and on the DPU.
+//!
+//! * [`server`] and [`client`] are the two ends of the control path; [`control`] is what they share, [`handshake`] how
+//!   they meet, [`frame`] what they say to each other over the socket of a [`connection`].
+//! * [`consumer`] and [`producer`] are the two ends of the fast path. A consumer owns a ring in shared memory;
+//!   [`remote_consumer`] is the producers' end of it, [`local_consumer`] how the connection's thread reaches the consumer's.
+//! * [`payload`] moves bytes between the program's buffers and the rings.
+//! * [`limits`] says how much of everything there may be.
+
+mod client;
+mod connection;
+mod consumer;
+mod control;
+mod frame;
+mod handshake;
+mod limits;
+mod local_consumer;
+mod payload;
+mod producer;
+mod remote_consumer;
+mod server;
+
+pub(crate) use client::Client;
+pub(crate) use connection::{Connection, Side};
+pub(crate) use consumer::{Consumer, PostRecv};
+pub(crate) use control::ControlPath;
+pub(crate) use limits::MAX_MESSAGE_SIZE;
+pub(crate) use producer::{Producer, SendTask as ProducerSendTask};
+pub(crate) use server::Server;

@@ -1,0 +1,176 @@
+//! The program's buffers as the fast path sees them: data to gather a message from, and room to put one into.
+
+use std::sync::Arc;
+
+use crate::buffer::{BufHandle, Segment, Segments};
+use crate::error::{Error, Result};
+use crate::memory::{ExportKind, Mmap};
+
+/// What is left to be sent of the data of a list of bufs.
+#[derive(Debug)]
+pub(super) struct Gather<'a> {
+    source: Source<'a>,
+    len: usize,
+}
+
+#[derive(Debug)]
+enum Source<'a> {
+    Nothing,
+    /// Memory of this process in one run.
+    Run(*const u8),
+    /// Memory of this process in several runs.
+    List {
+        segments: Segments<'a>,
+        current: Option<Segment<'a>>,
+    },
+    /// A copy of memory that is not mapped here; how much of it has been taken.
+    Copy {
+        bytes: Vec<u8>,
+        taken: usize,
+    },
+}
+
+impl<'a> Gather<'a> {
+    /// The data of a list of bufs; no buf has none.
+    pub(super) fn data_of(buf: Option<&'a BufHandle>) -> Result<Self> {
+        let Some(buf) = buf else {
+            return Ok(Self {
+                source: Source::Nothing,
+                len: 0,
+            });
+        };
+        let len = buf.list_data_len();
+        let mut segments = buf.data_segments();
+        let source = match (segments.next(), buf.next_in_list()) {
+            (None, _) => Source::Nothing,
+            (Some(only), None) => match pointer(&only)? {
+                Some(run) => Source::Run(run),
+                None => Source::copy(buf, len)?,
+            },
+            (Some(first), Some(_)) => {
+                // Looked at before anything is sent: a message is sent whole or not at all.
+                let mut mapped = pointer(&first)?.is_some();
+                for segment in buf.data_segments().skip(1) {
+                    mapped &= pointer(&segment)?.is_some();
+                }
+                match mapped {
+                    true => Source::List {
+                        segments,
+                        current: Some(first),
+                    },
+                    false => Source::copy(buf, len)?,
+                }
+            }
+        };
+        Ok(Self { source, len })
+    }
+
+    /// Bytes left.
+    pub(super) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Gives `write` the next `len` bytes, in pieces of memory that it may read.
+    pub(super) fn take(&mut self, len: usize, write: &mut dyn FnMut(*const u8, usize)) {
+        let mut left = len.min(self.len);
+        self.len -= left;
+        match &mut self.source {
+            Source::Nothing => {}
+            Source::Run(run) => {
+                write(*run, left);
+                *run = run.wrapping_add(left);
+            }
+            Source::Copy { bytes, taken } => {
+                write(bytes[*taken..].as_ptr(), left);
+                *taken += left;
+            }
+            Source::List { segments, current } => {
+                while left > 0
+                    && let Some(segment) = current
+                {
+                    let part = left.min(segment.len);
+                    if let Some(run) = segment.mmap.local_ptr(segment.addr, part as u64) {
+                        write(run, part);
+                    }
+                    left -= part;
+                    segment.addr += part as u64;
+                    segment.len -= part;
+                    if segment.len == 0 {
+                        *current = segments.next();
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl Source<'_> {
+    fn copy(buf: &BufHandle, len: usize) -> Result<Self> {
+        let mut bytes = vec![0; len];
+        // SAFETY: the vector has `len` writable bytes.
+        unsafe { buf.read_data(bytes.as_mut_ptr(), len) }?;
+        Ok(Source::Copy { bytes, taken: 0 })
+    }
+}
+
+/// Where a segment can be read in this process; `None` when it is another process's memory that is not mapped here.
+fn pointer(segment: &Segment<'_>) -> Result<Option<*const u8>> {
+    let mmap = &segment.mmap;
+    if mmap.import_kind() == Some(ExportKind::Rdma) {
+        return Err(Error::NotPermitted.because("memory of an RDMA peer cannot be sent by Comch"));
+    }
+    let run = mmap.local_ptr(segment.addr, segment.len as u64);
+    if run.is_none() && !mmap.is_imported() {
+        return Err(Error::InvalidValue.because("the buf's mmap has been stopped"));
+    }
+    Ok(run.map(<*mut u8>::cast_const))
+}
+
+/// Checks that a buf can receive for a consumer of `mmap`.
+pub(super) fn check_destination(buf: Option<&BufHandle>, mmap: &Arc<Mmap>) -> Result<()> {
+    let Some(buf) = buf else {
+        // For messages that have only immediate data.
+        return Ok(());
+    };
+    if !Arc::ptr_eq(&*buf.mmap()?, mmap) {
+        return Err(Error::InvalidValue
+            .because("expected a buf of the mmap that the consumer was created with"));
+    }
+    if buf.is_in_list() {
+        return Err(Error::InvalidValue.because("a consumer receives into one buf, not a list"));
+    }
+    if !mmap.is_writable() {
+        return Err(Error::NotPermitted.because("the consumer's mmap cannot be written"));
+    }
+    Ok(())
+}
+
+/// Appends `len` bytes to the data of a buf: `read` puts them to memory that it may write.
+///
+/// Answers [`Error::TooBig`] when they do not fit; then nothing has been written.
+pub(super) fn append(buf: Option<BufHandle>, len: usize, read: impl FnOnce(*mut u8)) -> Result<()> {
+    if len == 0 {
+        return Ok(());
+    }
+    let buf = buf.ok_or(Error::TooBig)?;
+    if len > buf.tail_len() {
+        return Err(Error::TooBig);
+    }
+    let tail = buf.data() + buf.data_len() as u64;
+    {
+        let mmap = buf.mmap()?;
+        if !mmap.is_writable() {
+            return Err(Error::NotPermitted);
+        }
+        match mmap.local_ptr(tail, len as u64) {
+            Some(to) => read(to),
+            None => {
+                let mut bytes = vec![0; len];
+                read(bytes.as_mut_ptr());
+                // SAFETY: the vector has `len` readable bytes.
+                unsafe { mmap.write_from(tail, bytes.as_ptr(), len) }?;
+            }
+        }
+    }
+    buf.set_data_len(buf.data_len() + len)
+}

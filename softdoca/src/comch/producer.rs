@@ -1,0 +1,309 @@
+//! The producer: sends messages of the fast path to consumers of the peer.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::os::fd::{AsFd, OwnedFd};
+use std::ptr::NonNull;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use doca_abi::doca_data;
+
+use super::connection::Connection;
+use super::limits::{MAX_IMMEDIATE, MAX_TASKS, check_range};
+use super::payload::Gather;
+use super::remote_consumer::RemoteConsumer;
+use crate::buffer::BufHandle;
+use crate::error::{Error, Result};
+use crate::progress::{
+    Ctx, Driver, Event, Pe, Started, Task, TaskCallback, TaskOf, TaskPool, Urgency,
+};
+
+/// Token of the connection's lifeline in [`Pe::watch`]; consumers' bells have the consumers' ids, from 1.
+const LIFELINE: u32 = 0;
+
+/// The driver of a producer's context.
+pub(crate) struct Producer {
+    connection: Arc<Connection>,
+    id: u32,
+    tasks: TaskPool,
+    run: RefCell<Run>,
+}
+
+/// What exists between start and stop.
+#[derive(Default)]
+struct Run {
+    lifeline: Option<OwnedFd>,
+    /// Consumers that this producer has sent to, with the bells that say when they can take more.
+    consumers: Vec<(Arc<RemoteConsumer>, OwnedFd)>,
+    /// Ended tasks that the program has not been told of.
+    done: VecDeque<(NonNull<Task>, Result<()>)>,
+    /// Consumers that could not take a message; the program will try again.
+    full: Vec<Arc<RemoteConsumer>>,
+    /// The context has been told that the connection has ended.
+    broken: bool,
+    stopping: bool,
+}
+
+/// The body of a send task.
+pub(crate) struct SendTask {
+    buf: Cell<Option<BufHandle>>,
+    immediate: [u8; MAX_IMMEDIATE],
+    immediate_len: usize,
+    consumer_id: Cell<u32>,
+    /// The consumer of that id, once it has been looked up.
+    consumer: RefCell<Option<Arc<RemoteConsumer>>>,
+}
+
+impl SendTask {
+    pub(crate) fn buf(&self) -> Option<BufHandle> {
+        self.buf.get()
+    }
+
+    pub(crate) fn set_buf(&self, buf: Option<BufHandle>) {
+        self.buf.set(buf);
+    }
+
+    pub(crate) fn consumer_id(&self) -> u32 {
+        self.consumer_id.get()
+    }
+
+    pub(crate) fn set_consumer_id(&self, id: u32) {
+        if self.consumer_id.replace(id) != id {
+            *self.consumer.borrow_mut() = None;
+        }
+    }
+}
+
+impl Producer {
+    /// A context of a producer.
+    pub(crate) fn create(connection: Arc<Connection>) -> Result<Rc<Ctx>> {
+        if connection.is_lost() {
+            return Err(Error::BadState.because("the connection is not established any more"));
+        }
+        let id = connection.allocate_id()?;
+        Ok(Ctx::new(Producer {
+            connection,
+            id,
+            tasks: TaskPool::default(),
+            run: RefCell::default(),
+        }))
+    }
+
+    /// The id by which the peer's consumers name this producer.
+    pub(crate) fn id(&self) -> u32 {
+        self.id
+    }
+
+    pub(crate) fn configure_tasks(
+        &self,
+        ctx: &Ctx,
+        on_success: Option<TaskCallback>,
+        on_error: Option<TaskCallback>,
+        count: u32,
+    ) -> Result<()> {
+        check_range("number of send tasks", count, MAX_TASKS)?;
+        self.tasks.configure(ctx, on_success, on_error, count)
+    }
+
+    /// A task that sends the data of `buf`, and immediate data, to one consumer.
+    pub(crate) fn allocate(
+        &self,
+        ctx: &Ctx,
+        buf: Option<BufHandle>,
+        immediate: &[u8],
+        consumer_id: u32,
+    ) -> Result<NonNull<TaskOf<SendTask>>> {
+        if immediate.len() > MAX_IMMEDIATE {
+            return Err(Error::InvalidValue.because(format_args!(
+                "expected at most {MAX_IMMEDIATE} bytes of immediate data, got {}",
+                immediate.len()
+            )));
+        }
+        let mut body = SendTask {
+            buf: Cell::new(buf),
+            immediate: [0; MAX_IMMEDIATE],
+            immediate_len: immediate.len(),
+            consumer_id: Cell::new(consumer_id),
+            consumer: RefCell::default(),
+        };
+        body.immediate[..immediate.len()].copy_from_slice(immediate);
+        self.tasks.allocate(ctx, body, doca_data { u64: 0 })
+    }
+
+    /// The consumer that the task sends to; an error when there is none, or not any more.
+    fn consumer_of(&self, ctx: &Ctx, body: &SendTask) -> Result<Arc<RemoteConsumer>> {
+        let mut cached = body.consumer.borrow_mut();
+        if let Some(consumer) = &*cached
+            && !consumer.is_expired()
+        {
+            return Ok(Arc::clone(consumer));
+        }
+        let id = body.consumer_id.get();
+        let consumer = self.connection.remote_consumer(id).ok_or(Error::NotFound)?;
+        self.attach(ctx, &consumer)?;
+        *cached = Some(Arc::clone(&consumer));
+        Ok(consumer)
+    }
+
+    /// Arranges to be woken by the consumer, once.
+    fn attach(&self, ctx: &Ctx, consumer: &Arc<RemoteConsumer>) -> Result<()> {
+        let run = &mut *self.run.borrow_mut();
+        if run
+            .consumers
+            .iter()
+            .any(|(known, _)| Arc::ptr_eq(known, consumer))
+        {
+            return Ok(());
+        }
+        let pe = ctx.pe()?;
+        // An id may come again after its consumer has expired.
+        run.consumers.retain(|(known, bell)| {
+            let keep = !known.is_expired();
+            if !keep {
+                pe.unwatch(bell.as_fd(), Urgency::Liveness);
+            }
+            keep
+        });
+        let bell = consumer.attach(&self.connection)?;
+        pe.watch(bell.as_fd(), ctx, consumer.id(), Urgency::Liveness)?;
+        run.consumers.push((Arc::clone(consumer), bell));
+        Ok(())
+    }
+
+    /// Sends one message. An error other than `Again` and `InvalidValue` is the result of the task.
+    fn send(&self, ctx: &Ctx, body: &SendTask) -> Result<()> {
+        if self.connection.is_lost() {
+            return Err(Error::NotConnected);
+        }
+        let consumer = self.consumer_of(ctx, body)?;
+        let buf = body.buf.get();
+        let payload = Gather::data_of(buf.as_ref())?;
+        if payload.len() > consumer.max_message() {
+            return Err(Error::InvalidValue.because(format_args!(
+                "a message of {} bytes, consumer {} takes at most {}",
+                payload.len(),
+                consumer.id(),
+                consumer.max_message()
+            )));
+        }
+        let immediate = &body.immediate[..body.immediate_len];
+        let sent = consumer.push(self.id, immediate, payload);
+        if sent == Err(Error::Again) {
+            let full = &mut self.run.borrow_mut().full;
+            if !full.iter().any(|known| Arc::ptr_eq(known, &consumer)) {
+                full.push(consumer);
+            }
+        }
+        sent
+    }
+
+    fn leave(&self, pe: &Pe) {
+        let run = std::mem::take(&mut *self.run.borrow_mut());
+        for (_, bell) in &run.consumers {
+            pe.unwatch(bell.as_fd(), Urgency::Liveness);
+        }
+        if let Some(lifeline) = &run.lifeline {
+            pe.unwatch(lifeline.as_fd(), Urgency::Liveness);
+        }
+    }
+}
+
+impl Driver for Producer {
+    fn start(&self, ctx: &Ctx) -> Result<Started> {
+        if self.tasks.limit() == 0 {
+            return Err(Error::BadState.because("configure send tasks before the start"));
+        }
+        if self.connection.is_lost() {
+            return Err(Error::NotConnected.because("the connection has ended"));
+        }
+        let lifeline = self.connection.lifeline()?;
+        ctx.pe()?
+            .watch(lifeline.as_fd(), ctx, LIFELINE, Urgency::Liveness)?;
+        *self.run.borrow_mut() = Run {
+            lifeline: Some(lifeline),
+            ..Run::default()
+        };
+        Ok(Started::Running)
+    }
+
+    fn submit(&self, ctx: &Ctx, task: &Task) -> Result<()> {
+        let body = &task.downcast::<SendTask>().ok_or(Error::InvalidValue)?.body;
+        let result = self.send(ctx, body);
+        if let Err(error @ (Error::Again | Error::InvalidValue)) = result {
+            return Err(error);
+        }
+        // The program is told in the next progress: never inside submit.
+        let run = &mut *self.run.borrow_mut();
+        run.done.push_back((NonNull::from(task), result));
+        Ok(())
+    }
+
+    fn next_event(&self, _: &Ctx) -> Option<Event> {
+        let run = &mut *self.run.borrow_mut();
+        if let Some((task, result)) = run.done.pop_front() {
+            return Some(Event::Task(task, result));
+        }
+        if !run.full.is_empty()
+            && let Some(at) = run.full.iter().position(|consumer| consumer.is_ready())
+        {
+            run.full.swap_remove(at);
+            // Worth returning to the program for: what it could not submit, it now can.
+            return Some(Event::Call(Box::new(|| {})));
+        }
+        if self.connection.is_lost() && !run.stopping && !std::mem::replace(&mut run.broken, true) {
+            return Some(Event::Broken);
+        }
+        None
+    }
+
+    fn flush(&self, _: &Ctx) {
+        // Everything submitted has been sent; the program is told as usual.
+        self.run.borrow_mut().stopping = true;
+    }
+
+    fn finish_stop(&self, ctx: &Ctx) -> bool {
+        if let Ok(pe) = ctx.pe() {
+            self.leave(&pe);
+        }
+        true
+    }
+
+    fn on_ready(&self, ctx: &Ctx, token: u32) {
+        let run = &mut *self.run.borrow_mut();
+        if token != LIFELINE {
+            if let Some((consumer, _)) = run.consumers.iter().find(|(known, _)| known.id() == token)
+            {
+                consumer.drain_bell();
+            }
+            return;
+        }
+        // Nobody writes to the lifeline: it has hung up, and would say so for ever.
+        self.connection.lose();
+        if let (Ok(pe), Some(lifeline)) = (ctx.pe(), run.lifeline.take()) {
+            pe.unwatch(lifeline.as_fd(), Urgency::Liveness);
+        }
+    }
+
+    fn arm(&self) {
+        self.run
+            .borrow()
+            .full
+            .iter()
+            .for_each(|consumer| consumer.arm());
+    }
+
+    fn disarm(&self) {
+        self.run
+            .borrow()
+            .full
+            .iter()
+            .for_each(|consumer| consumer.disarm());
+    }
+}
+
+impl Drop for Producer {
+    fn drop(&mut self) {
+        self.connection.release_id(self.id);
+    }
+}

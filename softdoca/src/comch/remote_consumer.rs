@@ -1,0 +1,161 @@
+//! A consumer of the peer as the producers of this process see it.
+
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use super::connection::Connection;
+use super::frame::Frame;
+use super::limits::MAX_IMMEDIATE;
+use super::payload::Gather;
+use crate::error::{Error, Result};
+use crate::ring::{EventFd, RingProducer};
+
+/// Bytes in front of the immediate data of a message that say which producer sent it. Left out, together with empty
+/// immediate data, when the producer is that of the message before: then a message of 64 bytes takes one unit.
+pub(super) const SENDER_SIZE: usize = 4;
+
+/// The sending end of a consumer's ring, shared by all producers of this end of the connection.
+#[derive(Debug)]
+pub(super) struct RemoteConsumer {
+    id: u32,
+    /// Largest message in bytes that fits any of its buffers.
+    max_message: usize,
+    expired: AtomicBool,
+    /// Not contended while one producer uses the consumer.
+    sender: Mutex<Sender>,
+    /// Rung by the consumer when it gives credits or room to producers that wait; made when the first one attaches.
+    credits: Mutex<Option<EventFd>>,
+}
+
+#[derive(Debug)]
+struct Sender {
+    ring: RingProducer,
+    /// Producer of the last message.
+    last_producer: u32,
+}
+
+impl RemoteConsumer {
+    /// Takes the descriptors that the peer sent with the announcement.
+    pub(super) fn open(id: u32, max_message: u32, ring: OwnedFd, wake: OwnedFd) -> Result<Self> {
+        Ok(Self {
+            id,
+            max_message: max_message as usize,
+            expired: AtomicBool::new(false),
+            sender: Mutex::new(Sender {
+                ring: RingProducer::open(ring, EventFd::from_peer(wake)?)?,
+                last_producer: 0,
+            }),
+            credits: Mutex::new(None),
+        })
+    }
+
+    pub(super) fn id(&self) -> u32 {
+        self.id
+    }
+
+    pub(super) fn max_message(&self) -> usize {
+        self.max_message
+    }
+
+    pub(super) fn expire(&self) {
+        self.expired.store(true, Ordering::Release);
+    }
+
+    pub(super) fn is_expired(&self) -> bool {
+        self.expired.load(Ordering::Acquire)
+    }
+
+    /// A descriptor that becomes readable when the consumer has credits again, for one producer to watch. The first
+    /// call tells the consumer to ring it.
+    pub(super) fn attach(&self, connection: &Connection) -> Result<OwnedFd> {
+        let mut credits = self.credits.lock().unwrap_or_else(PoisonError::into_inner);
+        let duplicate = |bell: &EventFd| rustix::io::fcntl_dupfd_cloexec(bell, 3);
+        if let Some(bell) = &*credits {
+            return Ok(duplicate(bell)?);
+        }
+        let bell = EventFd::new()?;
+        let (theirs, ours) = (duplicate(&bell)?, duplicate(&bell)?);
+        *credits = Some(bell);
+        let frame = Frame::ProducerAttached {
+            consumer_id: self.id,
+        };
+        connection.send(&frame, vec![theirs]);
+        Ok(ours)
+    }
+
+    /// Takes back the rings of [`Self::attach`]'s descriptor.
+    pub(super) fn drain_bell(&self) {
+        if let Some(bell) = &*self.credits.lock().unwrap_or_else(PoisonError::into_inner) {
+            bell.drain();
+        }
+    }
+
+    /// Asks the consumer to ring when it gives credits or room.
+    pub(super) fn arm(&self) {
+        self.lock().ring.arm();
+    }
+
+    pub(super) fn disarm(&self) {
+        self.lock().ring.disarm();
+    }
+
+    /// Whether [`Self::push`] of a small message would not say `Again`.
+    pub(super) fn is_ready(&self) -> bool {
+        let ring = &mut self.lock().ring;
+        (ring.credits() > 0 && ring.has_room_for(SENDER_SIZE + MAX_IMMEDIATE + 1))
+            || ring.is_closed_by_peer()
+            || self.is_expired()
+    }
+
+    /// Puts one whole message into the ring, taking one of the consumer's posted buffers.
+    ///
+    /// Answers [`Error::Again`] while none is posted or the ring has no room, and [`Error::NotFound`] when the consumer
+    /// takes no more messages. Then nothing has been written.
+    pub(super) fn push(&self, producer: u32, immediate: &[u8], payload: Gather<'_>) -> Result<()> {
+        let sender = &mut *self.lock();
+        let mut head = [0; SENDER_SIZE + MAX_IMMEDIATE];
+        let mut header = None;
+        if !immediate.is_empty() || sender.last_producer != producer {
+            head[..SENDER_SIZE].copy_from_slice(&producer.to_le_bytes());
+            let head = &mut head[..SENDER_SIZE + immediate.len()];
+            head[SENDER_SIZE..].copy_from_slice(immediate);
+            header = Some(&*head);
+        }
+        let ring = &mut sender.ring;
+        let stored = payload.len() + header.map_or(0, <[u8]>::len);
+        if ring.credits() == 0 || !ring.has_room_for(stored) {
+            return Err(match ring.is_closed_by_peer() {
+                true => Error::NotFound,
+                false => Error::Again,
+            });
+        }
+        if ring.is_closed_by_peer() {
+            return Err(Error::NotFound);
+        }
+        let most = ring.max_fragment();
+        let mut payload = payload;
+        let mut first = true;
+        // The room is there for all of it, and nobody else takes any while the lock is held.
+        while first || payload.len() > 0 {
+            let header = header.take();
+            let len = payload.len().min(most - header.map_or(0, <[u8]>::len));
+            let more = len < payload.len();
+            // SAFETY: the pieces of a gather list are readable (see `Gather`).
+            unsafe {
+                ring.push(header, len, first, more, |write| {
+                    payload.take(len, write);
+                    Ok(())
+                })?;
+            }
+            first = false;
+        }
+        sender.last_producer = producer;
+        Ok(())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Sender> {
+        // A panic inside could at worst leave a message without its end; the ring's indices stay sound.
+        self.sender.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

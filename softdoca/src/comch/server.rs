@@ -1,0 +1,329 @@
+//! The server: waits for clients of one function, by name.
+
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, VecDeque};
+use std::os::fd::AsFd;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use super::connection::{Connection, Outbound, Side};
+use super::control::{ControlPath, Notice, Reading};
+use super::frame::VERSION;
+use super::handshake::{self, Arrival, Caller};
+use super::limits::{MAX_CLIENTS, MAX_STRANGERS, check_name};
+use crate::device::{Device, Representor};
+use crate::error::{Error, Result};
+use crate::log;
+use crate::progress::{Ctx, Driver, Event, Pe, Started, Task, Urgency};
+use crate::runtime::{Listener, RuntimeDir, Socket};
+
+/// The listener's token in [`Pe::watch`]; connections count from 1.
+const LISTENER: u32 = 0;
+/// Connections that have ended and are kept a while: a program may still hold their handles.
+const MEMORIES: usize = 64;
+
+/// The driver of a server's context.
+pub(crate) struct Server {
+    control: ControlPath,
+    name: String,
+    /// PCI address of the function whose clients may connect.
+    function: String,
+    // What the program opened stays open while the server lives.
+    _device: Arc<Device>,
+    _representor: Arc<Representor>,
+    run: RefCell<Run>,
+    next_token: Cell<u32>,
+}
+
+/// What exists between start and stop.
+#[derive(Default)]
+struct Run {
+    listener: Option<Listener>,
+    outbound: Option<Arc<Outbound>>,
+    /// Sockets that have not said hello.
+    strangers: VecDeque<(u32, Socket)>,
+    clients: BTreeMap<u32, Arc<Connection>>,
+    /// The last that ended.
+    ended: VecDeque<Arc<Connection>>,
+}
+
+impl Server {
+    /// A context of a server called `name` for clients on the represented function.
+    pub(crate) fn create(
+        device: Arc<Device>,
+        representor: Arc<Representor>,
+        name: &str,
+    ) -> Result<Rc<Ctx>> {
+        check_name(name)?;
+        if !Arc::ptr_eq(representor.device(), &device) {
+            return Err(Error::InvalidValue.because(format_args!(
+                "the representor of {} belongs to another device than {}",
+                representor.model().pci,
+                device.model().pci
+            )));
+        }
+        Ok(Ctx::new(Server {
+            control: ControlPath::new(),
+            name: name.to_owned(),
+            function: representor.model().pci.to_string(),
+            _device: device,
+            _representor: representor,
+            run: RefCell::default(),
+            next_token: Cell::new(LISTENER + 1),
+        }))
+    }
+
+    pub(crate) fn control(&self) -> &ControlPath {
+        &self.control
+    }
+
+    /// Takes all connections that wait at the listener.
+    fn accept_strangers(&self, ctx: &Ctx, pe: &Pe) {
+        let run = &mut *self.run.borrow_mut();
+        let Some(listener) = &run.listener else {
+            return;
+        };
+        loop {
+            let socket = match listener.accept() {
+                Ok(Some(socket)) => socket,
+                Ok(None) => return,
+                Err(error) => {
+                    log::warn!(
+                        "Comch server {:?} cannot accept a client: {error}",
+                        self.name
+                    );
+                    return;
+                }
+            };
+            let token = self.next_token.get();
+            self.next_token.set(token.wrapping_add(1).max(LISTENER + 1));
+            if let Err(error) = pe.watch(socket.as_fd(), ctx, token, Urgency::Message) {
+                log::warn!(
+                    "Comch server {:?} cannot watch a client: {error}",
+                    self.name
+                );
+                continue;
+            }
+            run.strangers.push_back((token, socket));
+            if run.strangers.len() > MAX_STRANGERS
+                && let Some((_, silent)) = run.strangers.pop_front()
+            {
+                pe.unwatch(silent.as_fd(), Urgency::Message);
+            }
+        }
+    }
+
+    /// A socket that had not said hello has something to say.
+    fn hear_stranger(&self, ctx: &Ctx, pe: &Pe, at: usize) {
+        let run = &mut *self.run.borrow_mut();
+        let Some((_, socket)) = run.strangers.get(at) else {
+            return;
+        };
+        let arrival = handshake::hear_hello(socket);
+        if let Arrival::Waiting = arrival {
+            return;
+        }
+        let Some((token, socket)) = run.strangers.remove(at) else {
+            return;
+        };
+        let caller = match arrival {
+            Arrival::Here(caller) => caller,
+            // Others look whether this server lives by connecting and leaving.
+            Arrival::Gone | Arrival::Waiting => {
+                return pe.unwatch(socket.as_fd(), Urgency::Message);
+            }
+            Arrival::Faulty(reason) => {
+                log::warn!("Comch server {:?} drops a client: {reason}", self.name);
+                return pe.unwatch(socket.as_fd(), Urgency::Message);
+            }
+        };
+        let Some(outbound) = &run.outbound else {
+            return;
+        };
+        let admitted = self.check(&caller, run.clients.len()).and_then(|()| {
+            handshake::accept(&socket, self.control.max_message())
+                .map_err(|error| (error, "the answer could not be sent".to_owned()))
+        });
+        let connection = Connection::new(
+            Side::Server,
+            socket,
+            caller.lifeline,
+            ctx,
+            self.control.max_message(),
+            outbound,
+        );
+        match admitted {
+            Ok(()) => {
+                run.clients.insert(token, Arc::clone(&connection));
+                self.control.notify(Notice::Connected(connection, true));
+            }
+            Err((error, reason)) => {
+                log::warn!("Comch server {:?} refuses a client: {reason}", self.name);
+                handshake::refuse(connection.socket(), error, &reason);
+                pe.unwatch(connection.socket().as_fd(), Urgency::Message);
+                connection.close();
+                remember(&mut run.ended, Arc::clone(&connection));
+                self.control.notify(Notice::Connected(connection, false));
+            }
+        }
+    }
+
+    /// Why a client cannot be let in, if it cannot.
+    fn check(&self, caller: &Caller, clients: usize) -> std::result::Result<(), (Error, String)> {
+        if caller.version != VERSION {
+            let reason = format!(
+                "the client speaks version {} of the protocol, the server {VERSION}; use the same softdoca on both sides",
+                caller.version
+            );
+            return Err((Error::UnsupportedVersion, reason));
+        }
+        if caller.server != self.name || caller.function != self.function {
+            let reason = format!(
+                "the client looks for {:?} on {}, this is {:?} on {}",
+                caller.server, caller.function, self.name, self.function
+            );
+            return Err((Error::NotFound, reason));
+        }
+        if caller.max_message != self.control.max_message() {
+            let reason = format!(
+                "the client's largest message is {} bytes, the server's {}; set them to the same",
+                caller.max_message,
+                self.control.max_message()
+            );
+            return Err((Error::InvalidValue, reason));
+        }
+        if clients >= MAX_CLIENTS {
+            return Err((
+                Error::Full,
+                format!("the server has {MAX_CLIENTS} clients already"),
+            ));
+        }
+        Ok(())
+    }
+
+    fn client(&self, token: u32) -> Option<Arc<Connection>> {
+        self.run.borrow().clients.get(&token).cloned()
+    }
+
+    fn end_client(&self, pe: &Pe, token: u32) {
+        let Some(connection) = self.run.borrow_mut().clients.remove(&token) else {
+            return;
+        };
+        pe.unwatch(connection.socket().as_fd(), Urgency::Message);
+        self.control
+            .end(&connection, Notice::Disconnected(Arc::clone(&connection)));
+        remember(&mut self.run.borrow_mut().ended, connection);
+    }
+
+    fn flush_stalled(&self) {
+        let run = self.run.borrow();
+        if run
+            .outbound
+            .as_ref()
+            .is_some_and(|outbound| outbound.take_stalled())
+        {
+            run.clients.values().for_each(|client| client.flush());
+        }
+    }
+}
+
+fn remember(ended: &mut VecDeque<Arc<Connection>>, connection: Arc<Connection>) {
+    ended.push_back(connection);
+    if ended.len() > MEMORIES
+        && let Some(oldest) = ended.pop_front()
+    {
+        oldest.forget_ctx();
+    }
+}
+
+impl Driver for Server {
+    fn start(&self, ctx: &Ctx) -> Result<Started> {
+        self.control.prepare(true)?;
+        let pe = ctx.pe()?;
+        let name = handshake::socket_name(&self.function, &self.name);
+        let listener = Listener::bind(&RuntimeDir::get()?, &name).map_err(|error| match error {
+            Error::AlreadyExist => error.because(format_args!(
+                "a server called {:?} runs on {} already",
+                self.name, self.function
+            )),
+            error => error,
+        })?;
+        pe.watch(listener.as_fd(), ctx, LISTENER, Urgency::Message)?;
+        let mut run = self.run.borrow_mut();
+        run.listener = Some(listener);
+        run.outbound = Some(Outbound::new(Arc::clone(pe.wake())));
+        Ok(Started::Running)
+    }
+
+    fn submit(&self, _: &Ctx, task: &Task) -> Result<()> {
+        self.control.submit(task)
+    }
+
+    fn next_event(&self, ctx: &Ctx) -> Option<Event> {
+        self.flush_stalled();
+        self.control.next_event(ctx)
+    }
+
+    fn on_ready(&self, ctx: &Ctx, token: u32) {
+        let Ok(pe) = ctx.pe() else { return };
+        if token == LISTENER {
+            self.accept_strangers(ctx, &pe);
+            return;
+        }
+        let stranger = self
+            .run
+            .borrow()
+            .strangers
+            .iter()
+            .position(|(of, _)| *of == token);
+        if let Some(at) = stranger {
+            self.hear_stranger(ctx, &pe, at);
+        }
+        if let Some(connection) = self.client(token)
+            && self.control.read(&connection) == Reading::Ended
+        {
+            self.end_client(&pe, token);
+        }
+    }
+
+    fn flush(&self, ctx: &Ctx) {
+        self.control.begin_stop();
+        let run = &mut *self.run.borrow_mut();
+        let Ok(pe) = ctx.pe() else { return };
+        // Nobody new from here on.
+        for (_, socket) in run.strangers.drain(..) {
+            pe.unwatch(socket.as_fd(), Urgency::Message);
+        }
+        if let Some(listener) = run.listener.take() {
+            pe.unwatch(listener.as_fd(), Urgency::Message);
+        }
+    }
+
+    fn finish_stop(&self, ctx: &Ctx) -> bool {
+        self.flush_stalled();
+        let run = &mut *self.run.borrow_mut();
+        let flushed = run.clients.values().all(|client| client.is_flushed());
+        if !flushed && !self.control.is_impatient() {
+            return false;
+        }
+        if let Ok(pe) = ctx.pe() {
+            for connection in std::mem::take(&mut run.clients).into_values() {
+                pe.unwatch(connection.socket().as_fd(), Urgency::Message);
+                connection.close();
+                connection.expire_all_remote();
+                remember(&mut run.ended, connection);
+            }
+        }
+        run.outbound = None;
+        true
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let run = self.run.get_mut();
+        for connection in run.clients.values().chain(&run.ended) {
+            connection.forget_ctx();
+        }
+    }
+}
