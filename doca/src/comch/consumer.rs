@@ -66,13 +66,14 @@ unsafe impl Object for sys::doca_comch_consumer {
 }
 
 impl Consumer {
-    /// Starts a consumer that receives into bufs of `mmap`, with at most `max_tasks` tasks.
+    /// Starts a consumer that receives into bufs of `mmap`, with at most `max_tasks` tasks. The map needs
+    /// [`Access::PCI_READ_WRITE`](crate::Access::PCI_READ_WRITE): the peer's device writes to it.
     ///
     /// It becomes [`CtxState::Running`] by progress; tasks can be made from then on.
     ///
     /// # Errors
     ///
-    /// [`ErrorCode::NOT_CONNECTED`] when the peer is gone; whatever `doca_ctx_start` and the functions before it return.
+    /// [`ErrorCode::NOT_PERMITTED`] without that permission, [`ErrorCode::NOT_CONNECTED`] when the peer is gone; whatever `doca_ctx_start` and the functions before it return.
     pub fn start(pe: &Pe, connection: &Connection, mmap: &Mmap, max_tasks: u32) -> Result<Self> {
         let (consumer, user) = connection.enter("doca_comch_consumer_create", |connection| {
             let mut consumer = ptr::null_mut();

@@ -175,6 +175,9 @@ impl Mmap {
 
     /// Blob by which an RDMA peer imports this map. Valid as long as the map lives.
     ///
+    /// A map that was imported across PCIe can be exported again when its owner's permissions have RDMA access: so a DPU
+    /// lets a third machine use the host's memory.
+    ///
     /// # Errors
     ///
     /// Whatever `doca_mmap_export_rdma` returns, e.g. when the permissions have no RDMA access.

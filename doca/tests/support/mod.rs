@@ -1,0 +1,183 @@
+//! What the tests share: a process and a runtime directory for each, the devices of the built-in topology, and waiting.
+
+#![allow(dead_code, reason = "each test file uses a part of it")]
+
+use std::env;
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use doca::{
+    BufInventory, ComchClient, ComchEvent, ComchServer, Completion, Connection, CtxState, Device,
+    Event, MemoryRegion, Pe, Representor,
+};
+
+/// How long anything may take. Generous, as the machine may be busy.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+
+const CHILD: &str = "DOCA_TEST_CHILD";
+
+/// Runs the body of the test called `name` in a process of its own with a runtime directory of its own: emulated devices
+/// and servers are global, and the environment must be set before there are threads.
+pub fn isolated(name: &str, body: impl FnOnce()) {
+    if env::var_os(CHILD).is_some() {
+        return body();
+    }
+    let directory = tempfile::Builder::new()
+        .prefix("doca")
+        .permissions(Permissions::from_mode(0o700))
+        .tempdir()
+        .unwrap();
+    let mut child = Command::new(env::current_exe().unwrap())
+        .args([name, "--exact", "--nocapture"])
+        .env(CHILD, "1")
+        .env("SOFTDOCA_RUNTIME_DIR", directory.path())
+        .stdin(Stdio::null())
+        .spawn()
+        .unwrap();
+    let start = Instant::now();
+    let status = loop {
+        if let Some(status) = child.try_wait().unwrap() {
+            break status;
+        }
+        if start.elapsed() > 2 * PATIENCE {
+            child.kill().unwrap();
+            child.wait().unwrap();
+            panic!("{name} did not end within {:?}", 2 * PATIENCE);
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    };
+    assert!(
+        status.success(),
+        "{name} failed in its own process: {status}"
+    );
+}
+
+/// A host's device, the DPU's, and the DPU's view of the host's.
+pub struct Devices {
+    pub host: Device,
+    pub dpu: Device,
+    pub representor: Representor,
+}
+
+pub fn devices() -> Devices {
+    let host = Device::open("0000:3b:00.0").unwrap();
+    let dpu = Device::open("0000:03:00.0").unwrap();
+    let representor = dpu.open_representor("0000:3b:00.0").unwrap();
+    Devices {
+        host,
+        dpu,
+        representor,
+    }
+}
+
+/// Polls the engines in turn until `pick` takes an event; the events it refuses (by returning `None`) are dropped.
+pub fn wait_on<R>(
+    what: &str,
+    engines: &[&Pe],
+    mut pick: impl FnMut(usize, &Event) -> Option<R>,
+) -> R {
+    let start = Instant::now();
+    while start.elapsed() < PATIENCE {
+        for (index, pe) in engines.iter().enumerate() {
+            if let Some(event) = pe.poll()
+                && let Some(result) = pick(index, &event)
+            {
+                return result;
+            }
+        }
+    }
+    panic!("{what} did not happen within {PATIENCE:?}");
+}
+
+/// The next `count` completions of one engine, while the others make progress.
+pub fn completions(count: usize, engines: &[&Pe]) -> Vec<Completion> {
+    let mut found = Vec::new();
+    while found.len() < count {
+        found.push(wait_on(
+            &format!("completion {} of {count}", found.len() + 1),
+            engines,
+            |_, event| match event {
+                Event::Task(completion) => Some(*completion),
+                _ => None,
+            },
+        ));
+    }
+    found
+}
+
+/// Progress on all engines for a moment; what happens there is dropped, but for completions, which are a mistake.
+pub fn settle(engines: &[&Pe]) {
+    let start = Instant::now();
+    while start.elapsed() < Duration::from_millis(50) {
+        for pe in engines {
+            if let Some(Event::Task(completion)) = pe.poll() {
+                panic!("unexpected {completion:?}");
+            }
+        }
+    }
+}
+
+/// A server and a client that are connected, each with its engine.
+pub struct Pair {
+    pub server_pe: Pe,
+    pub client_pe: Pe,
+    pub server: ComchServer,
+    pub client: ComchClient,
+    /// The server's end.
+    pub server_end: Connection,
+    /// The client's end.
+    pub client_end: Connection,
+}
+
+pub fn connected_pair(devices: &Devices, name: &str) -> Pair {
+    let (server_pe, client_pe) = (Pe::new().unwrap(), Pe::new().unwrap());
+    let server = ComchServer::start(&server_pe, &devices.dpu, &devices.representor, name).unwrap();
+    let client = ComchClient::start(&client_pe, &devices.host, name).unwrap();
+    let (mut server_end, mut client_end) = (None, None);
+    wait_on(
+        "the connection",
+        &[&server_pe, &client_pe],
+        |index, event| {
+            if let Event::Comch(ComchEvent::Connected(connection)) = event {
+                let end = if index == 0 {
+                    &mut server_end
+                } else {
+                    &mut client_end
+                };
+                *end = Some(connection.clone());
+            }
+            (server_end.is_some() && client_end.is_some()).then_some(())
+        },
+    );
+    assert_eq!(client.state(), CtxState::Running);
+    assert_eq!(client.connection(), client_end);
+    Pair {
+        server_pe,
+        client_pe,
+        server,
+        client,
+        server_end: server_end.unwrap(),
+        client_end: client_end.unwrap(),
+    }
+}
+
+/// Memory of `len` bytes registered with a device, and an inventory for it.
+pub fn memory(device: &Device, len: usize, access: doca::Access) -> (doca::Mmap, BufInventory) {
+    let mmap = doca::Mmap::register(device, MemoryRegion::new(len).unwrap(), access).unwrap();
+    (mmap, BufInventory::new(64).unwrap())
+}
+
+/// Bytes that differ from block to block and within one.
+pub fn pattern(seed: u64, len: usize) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
+    (0..len)
+        .map(|_| {
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
+            (state >> 56) as u8
+        })
+        .collect()
+}
