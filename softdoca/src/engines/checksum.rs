@@ -1,0 +1,111 @@
+//! The checksums that the compression tasks give beside their data.
+
+use std::fmt;
+use std::hash::Hasher as _;
+
+use twox_hash::XxHash32;
+
+/// Checksums of the data that a decompressor of LZ4 has produced so far.
+#[derive(Clone, Debug)]
+pub struct Lz4Checksums {
+    crc32: crc32fast::Hasher,
+    xxh32: XxHash32,
+}
+
+impl Default for Lz4Checksums {
+    fn default() -> Self {
+        Self {
+            crc32: crc32fast::Hasher::new(),
+            xxh32: XxHash32::with_seed(0),
+        }
+    }
+}
+
+impl Lz4Checksums {
+    /// Adds data.
+    pub fn update(&mut self, data: &[u8]) {
+        self.crc32.update(data);
+        self.xxh32.write(data);
+    }
+
+    /// CRC-32 as in zlib and gzip (reflected polynomial 0xedb88320).
+    pub fn crc32(&self) -> u32 {
+        self.crc32.clone().finalize()
+    }
+
+    /// xxHash of 32 bits with seed 0, as LZ4 frames use it for their content.
+    pub fn xxh32(&self) -> u32 {
+        self.xxh32.finish_32()
+    }
+}
+
+/// xxHash of 32 bits of a compressed block, as LZ4 frames use it.
+pub fn xxh32(data: &[u8]) -> u32 {
+    XxHash32::oneshot(0, data)
+}
+
+/// Checksums of the uncompressed side of a deflate task.
+#[derive(Clone)]
+pub struct DeflateChecksums {
+    crc32: crc32fast::Hasher,
+    adler32: simd_adler32::Adler32,
+}
+
+impl Default for DeflateChecksums {
+    fn default() -> Self {
+        Self {
+            crc32: crc32fast::Hasher::new(),
+            adler32: simd_adler32::Adler32::new(),
+        }
+    }
+}
+
+impl fmt::Debug for DeflateChecksums {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DeflateChecksums")
+            .field("crc32", &self.crc32())
+            .field("adler32", &self.adler32())
+            .finish()
+    }
+}
+
+impl DeflateChecksums {
+    /// Adds data.
+    pub fn update(&mut self, data: &[u8]) {
+        self.crc32.update(data);
+        self.adler32.write(data);
+    }
+
+    /// CRC-32 as in gzip (reflected polynomial 0xedb88320).
+    pub fn crc32(&self) -> u32 {
+        self.crc32.clone().finalize()
+    }
+
+    /// Adler-32 as in zlib.
+    pub fn adler32(&self) -> u32 {
+        self.adler32.finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The check values of the algorithms' specifications and of zlib's and xxHash's own tests.
+    #[test]
+    fn known_values() {
+        let digits = b"123456789";
+        let mut lz4 = Lz4Checksums::default();
+        assert_eq!((lz4.crc32(), lz4.xxh32()), (0, 0x02cc_5d05));
+        digits.chunks(2).for_each(|part| lz4.update(part));
+        assert_eq!((lz4.crc32(), lz4.xxh32()), (0xcbf4_3926, 0x937b_ad67));
+        assert_eq!(xxh32(digits), 0x937b_ad67);
+        let mut deflate = DeflateChecksums::default();
+        assert_eq!((deflate.crc32(), deflate.adler32()), (0, 1));
+        digits.chunks(4).for_each(|part| deflate.update(part));
+        assert_eq!(
+            (deflate.crc32(), deflate.adler32()),
+            (0xcbf4_3926, 0x091e_01de)
+        );
+    }
+}
