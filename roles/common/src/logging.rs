@@ -1,5 +1,7 @@
 //! Logs on standard error, with DOCA's numeric levels.
 
+use std::io::IsTerminal as _;
+
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
@@ -16,7 +18,9 @@ pub fn start(flags: &GeneralFlags) {
     let levels = Targets::new()
         .with_default(flags.log_level.filter())
         .with_targets(sdk);
-    let format = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
+    let format = tracing_subscriber::fmt::layer()
+        .with_ansi(std::io::stderr().is_terminal())
+        .with_writer(std::io::stderr);
     // Fails when there is a subscriber already, whose levels then stay.
     let _ = tracing_subscriber::registry()
         .with(levels)
