@@ -339,9 +339,18 @@ impl Session {
             // The service answered all there was to answer; its consumers went with it.
             State::Expiring => self.finish(),
             state => {
+                if matches!(self.error, Some(SessionError::ConsumerLost { .. })) {
+                    // It went with the service, whose end says more.
+                    self.error = None;
+                }
                 self.note(SessionError::Disconnected {
                     waiting_for: state.waits_for(),
                 });
+                if state == State::Halting {
+                    // Nobody answers any more what is in flight.
+                    self.actions
+                        .push_back(Action::HaltDataPath { drain: false });
+                }
                 self.wind_down(now);
             }
         }

@@ -161,6 +161,18 @@ fn a_consumer_lost_in_the_run_is_an_error_and_after_it_is_not() {
         .expect(&[Action::HaltDataPath { drain: true }]);
     assert_eq!(script.error(), SessionError::ConsumerLost { id: 10 });
 
+    script
+        .input(Input::Disconnected)
+        .expect(&[Action::HaltDataPath { drain: false }]);
+    let expected = SessionError::Disconnected {
+        waiting_for: "the operations in flight",
+    };
+    assert_eq!(
+        script.error(),
+        expected,
+        "the consumer went with the service"
+    );
+
     let mut script = Script::to_stopping(1);
     script
         .input(Input::ConsumerExpired(10))
