@@ -124,4 +124,55 @@ callbacks! {
         task_user_data: doca_data,
         ctx_user_data: doca_data
     ), "Called when a write-with-immediate task completes.";
+
+    header "doca_dma.h";
+    fn doca_dma_task_memcpy_completion_cb_t(
+        task: *mut doca_dma_task_memcpy,
+        task_user_data: doca_data,
+        ctx_user_data: doca_data
+    ), "Called when a copy task completes.";
+
+    header "doca_compress.h";
+    fn doca_compress_task_compress_deflate_completion_cb_t(
+        task: *mut doca_compress_task_compress_deflate,
+        task_user_data: doca_data,
+        ctx_user_data: doca_data
+    ), "Called when a deflate compression task completes.";
+    fn doca_compress_task_decompress_deflate_completion_cb_t(
+        task: *mut doca_compress_task_decompress_deflate,
+        task_user_data: doca_data,
+        ctx_user_data: doca_data
+    ), "Called when a deflate decompression task completes.";
+    fn doca_compress_task_decompress_lz4_stream_completion_cb_t(
+        task: *mut doca_compress_task_decompress_lz4_stream,
+        task_user_data: doca_data,
+        ctx_user_data: doca_data
+    ), "Called when a LZ4 stream decompression task completes.";
+    fn doca_compress_task_decompress_lz4_block_completion_cb_t(
+        task: *mut doca_compress_task_decompress_lz4_block,
+        task_user_data: doca_data,
+        ctx_user_data: doca_data
+    ), "Called when a LZ4 block decompression task completes.";
+
+    header "doca_erasure_coding.h";
+    fn doca_ec_task_galois_mul_completion_cb_t(
+        task: *mut doca_ec_task_galois_mul,
+        task_user_data: doca_data,
+        ctx_user_data: doca_data
+    ), "Called when a multiplication task completes.";
+    fn doca_ec_task_create_completion_cb_t(
+        task: *mut doca_ec_task_create,
+        task_user_data: doca_data,
+        ctx_user_data: doca_data
+    ), "Called when a create task completes.";
+    fn doca_ec_task_update_completion_cb_t(
+        task: *mut doca_ec_task_update,
+        task_user_data: doca_data,
+        ctx_user_data: doca_data
+    ), "Called when an update task completes.";
+    fn doca_ec_task_recover_completion_cb_t(
+        task: *mut doca_ec_task_recover,
+        task_user_data: doca_data,
+        ctx_user_data: doca_data
+    ), "Called when a recover task completes.";
 }

@@ -99,6 +99,12 @@ macro_rules! errors {
                 DOCA_RDMA_OPCODE_RECV_SEND_WITH_IMM = 1, "A message with an immediate value.";
                 DOCA_RDMA_OPCODE_RECV_WRITE_WITH_IMM = 2, "The immediate value of a remote write.";
             }
+
+            header "doca_erasure_coding.h"
+            enum doca_ec_matrix_type as doca_ec_matrix_type, "How the factors of a coding matrix are chosen." {
+                DOCA_EC_MATRIX_TYPE_CAUCHY = 1, "Any losses can be recovered, as many as there are redundancy blocks.";
+                DOCA_EC_MATRIX_TYPE_VANDERMONDE = 2, "Some patterns of losses cannot be recovered.";
+            }
         }
 
         /// Name of an error code; `None` for a value that the API does not define.

@@ -4,8 +4,11 @@
 //! [`doca_functions!`](crate::doca_functions).
 
 mod comch;
+mod compress;
 mod core;
 mod dev;
+mod dma;
+mod erasure_coding;
 mod memory;
 mod progress;
 mod rdma;
@@ -44,6 +47,9 @@ macro_rules! doca_functions {
         $crate::doca_comch_consumer_functions!($($callback)::+ $(, $($arguments)*)?);
         $crate::doca_comch_producer_functions!($($callback)::+ $(, $($arguments)*)?);
         $crate::doca_rdma_functions!($($callback)::+ $(, $($arguments)*)?);
+        $crate::doca_dma_functions!($($callback)::+ $(, $($arguments)*)?);
+        $crate::doca_compress_functions!($($callback)::+ $(, $($arguments)*)?);
+        $crate::doca_erasure_coding_functions!($($callback)::+ $(, $($arguments)*)?);
     };
 }
 
@@ -133,6 +139,9 @@ pub const fn headers() -> &'static [Header] {
         crate::doca_comch_consumer_functions!(header),
         crate::doca_comch_producer_functions!(header),
         crate::doca_rdma_functions!(header),
+        crate::doca_dma_functions!(header),
+        crate::doca_compress_functions!(header),
+        crate::doca_erasure_coding_functions!(header),
     ];
     HEADERS
 }

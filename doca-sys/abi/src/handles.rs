@@ -89,6 +89,28 @@ handles! {
         doca_rdma_task_write, "A task that writes remote memory.";
         doca_rdma_task_write_imm, "A task that writes remote memory and sends an immediate value.";
     }
+
+    header "doca_dma.h" {
+        doca_dma, "A DMA instance.";
+        doca_dma_task_memcpy, "A task that copies memory.";
+    }
+
+    header "doca_compress.h" {
+        doca_compress, "A compress instance.";
+        doca_compress_task_compress_deflate, "A task that compresses by deflate.";
+        doca_compress_task_decompress_deflate, "A task that decompresses deflate data.";
+        doca_compress_task_decompress_lz4_stream, "A task that decompresses the blocks of an LZ4 frame.";
+        doca_compress_task_decompress_lz4_block, "A task that decompresses one LZ4 block.";
+    }
+
+    header "doca_erasure_coding.h" {
+        doca_ec, "An erasure-coding instance.";
+        doca_ec_matrix, "Factors by which blocks are made of other blocks.";
+        doca_ec_task_galois_mul, "A task that multiplies blocks by a matrix.";
+        doca_ec_task_create, "A task that creates redundancy blocks.";
+        doca_ec_task_update, "A task that updates redundancy blocks.";
+        doca_ec_task_recover, "A task that recovers missing blocks.";
+    }
 }
 
 /// A value that the library keeps for its user and hands back.

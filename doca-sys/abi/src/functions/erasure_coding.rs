@@ -1,0 +1,304 @@
+//! Erasure coding: matrices and tasks. One macro per header; see [`doca_functions!`](crate::doca_functions).
+
+#[doc(hidden)]
+#[macro_export]
+macro_rules! doca_erasure_coding_functions {
+    ($($callback:ident)::+ $(, $($arguments:tt)*)?) => {
+        $($callback)::+! {
+            [$($($arguments)*)?]
+            header "doca_erasure_coding.h";
+
+            /// Creates an erasure-coding instance on a device.
+            fn doca_ec_create(dev: *mut doca_dev, ec: *mut *mut doca_ec) -> doca_error_t;
+
+            /// Destroys an idle erasure-coding instance.
+            fn doca_ec_destroy(ec: *mut doca_ec) -> doca_error_t;
+
+            /// The erasure-coding instance's context.
+            fn doca_ec_as_ctx(ec: *mut doca_ec) -> *mut doca_ctx;
+
+            /// How many bytes a block can have.
+            fn doca_ec_cap_get_max_block_size(
+                devinfo: *const doca_devinfo,
+                max_block_size: *mut u64
+            ) -> doca_error_t;
+
+            /// How many bufs a list of a task can have; 1 means no lists.
+            fn doca_ec_cap_get_max_buf_list_len(
+                devinfo: *const doca_devinfo,
+                max_buf_list_len: *mut u32
+            ) -> doca_error_t;
+
+            /// Makes a coding matrix of a type, a [`doca_ec_matrix_type`] value.
+            fn doca_ec_matrix_create(
+                ec: *mut doca_ec,
+                matrix_type: doca_ec_matrix_type,
+                data_block_count: usize,
+                rdnc_block_count: usize,
+                matrix: *mut *mut doca_ec_matrix
+            ) -> doca_error_t;
+
+            /// Makes a coding matrix of factors, ordered by data block and then by redundancy block.
+            fn doca_ec_matrix_create_from_raw(
+                ec: *mut doca_ec,
+                data: *mut u8,
+                data_block_count: usize,
+                rdnc_block_count: usize,
+                matrix: *mut *mut doca_ec_matrix
+            ) -> doca_error_t;
+
+            /// Makes the matrix that updates redundancy after data blocks, in ascending order, have changed.
+            fn doca_ec_matrix_create_update(
+                ec: *mut doca_ec,
+                coding_matrix: *const doca_ec_matrix,
+                update_indices: *mut u32,
+                n_updates: usize,
+                matrix: *mut *mut doca_ec_matrix
+            ) -> doca_error_t;
+
+            /// Makes the matrix that recovers missing blocks, in ascending order.
+            fn doca_ec_matrix_create_recover(
+                ec: *mut doca_ec,
+                coding_matrix: *const doca_ec_matrix,
+                missing_indices: *mut u32,
+                n_missing: usize,
+                matrix: *mut *mut doca_ec_matrix
+            ) -> doca_error_t;
+
+            /// Destroys a matrix; tasks that were allocated with it keep what they need.
+            fn doca_ec_matrix_destroy(matrix: *mut doca_ec_matrix) -> doca_error_t;
+
+            /// `DOCA_SUCCESS` when the device can multiply blocks by a matrix.
+            fn doca_ec_cap_task_galois_mul_is_supported(
+                devinfo: *const doca_devinfo
+            ) -> doca_error_t;
+
+            /// Sets callbacks and number of multiplication tasks; before the start.
+            fn doca_ec_task_galois_mul_set_conf(
+                ec: *mut doca_ec,
+                successful_task_completion_cb: doca_ec_task_galois_mul_completion_cb_t,
+                error_task_completion_cb: doca_ec_task_galois_mul_completion_cb_t,
+                num_tasks: u32
+            ) -> doca_error_t;
+
+            /// Allocates a task that multiplies a sequence of blocks by a matrix.
+            fn doca_ec_task_galois_mul_allocate_init(
+                ec: *mut doca_ec,
+                coding_matrix: *const doca_ec_matrix,
+                src_buf: *const doca_buf,
+                dst_buf: *mut doca_buf,
+                user_data: doca_data,
+                task: *mut *mut doca_ec_task_galois_mul
+            ) -> doca_error_t;
+
+            /// The generic task of a multiplication task.
+            fn doca_ec_task_galois_mul_as_task(
+                task: *mut doca_ec_task_galois_mul
+            ) -> *mut doca_task;
+
+            /// Gives the task another matrix.
+            fn doca_ec_task_galois_mul_set_coding_matrix(
+                task: *mut doca_ec_task_galois_mul,
+                coding_matrix: *const doca_ec_matrix
+            );
+
+            /// The task's matrix.
+            fn doca_ec_task_galois_mul_get_coding_matrix(
+                task: *const doca_ec_task_galois_mul
+            ) -> *const doca_ec_matrix;
+
+            /// Gives the task another source.
+            fn doca_ec_task_galois_mul_set_src_buf(
+                task: *mut doca_ec_task_galois_mul,
+                src_buf: *const doca_buf
+            );
+
+            /// The task's source.
+            fn doca_ec_task_galois_mul_get_src_buf(
+                task: *const doca_ec_task_galois_mul
+            ) -> *const doca_buf;
+
+            /// Gives the task another destination.
+            fn doca_ec_task_galois_mul_set_dst_buf(
+                task: *mut doca_ec_task_galois_mul,
+                dst_buf: *mut doca_buf
+            );
+
+            /// The task's destination.
+            fn doca_ec_task_galois_mul_get_dst_buf(
+                task: *const doca_ec_task_galois_mul
+            ) -> *mut doca_buf;
+
+            /// `DOCA_SUCCESS` when the device can create redundancy.
+            fn doca_ec_cap_task_create_is_supported(devinfo: *const doca_devinfo) -> doca_error_t;
+
+            /// Sets callbacks and number of create tasks; before the start.
+            fn doca_ec_task_create_set_conf(
+                ec: *mut doca_ec,
+                successful_task_completion_cb: doca_ec_task_create_completion_cb_t,
+                error_task_completion_cb: doca_ec_task_create_completion_cb_t,
+                num_tasks: u32
+            ) -> doca_error_t;
+
+            /// Allocates a task that creates all redundancy blocks of a sequence of data blocks.
+            fn doca_ec_task_create_allocate_init(
+                ec: *mut doca_ec,
+                coding_matrix: *const doca_ec_matrix,
+                original_data_blocks: *const doca_buf,
+                rdnc_blocks: *mut doca_buf,
+                user_data: doca_data,
+                task: *mut *mut doca_ec_task_create
+            ) -> doca_error_t;
+
+            /// The generic task of a create task.
+            fn doca_ec_task_create_as_task(task: *mut doca_ec_task_create) -> *mut doca_task;
+
+            /// Gives the task another matrix.
+            fn doca_ec_task_create_set_coding_matrix(
+                task: *mut doca_ec_task_create,
+                coding_matrix: *const doca_ec_matrix
+            );
+
+            /// The task's matrix.
+            fn doca_ec_task_create_get_coding_matrix(
+                task: *const doca_ec_task_create
+            ) -> *const doca_ec_matrix;
+
+            /// Gives the task another source.
+            fn doca_ec_task_create_set_original_data_blocks(
+                task: *mut doca_ec_task_create,
+                original_data_blocks: *const doca_buf
+            );
+
+            /// The task's source.
+            fn doca_ec_task_create_get_original_data_blocks(
+                task: *const doca_ec_task_create
+            ) -> *const doca_buf;
+
+            /// Gives the task another destination.
+            fn doca_ec_task_create_set_rdnc_blocks(
+                task: *mut doca_ec_task_create,
+                rdnc_blocks: *mut doca_buf
+            );
+
+            /// The task's destination.
+            fn doca_ec_task_create_get_rdnc_blocks(
+                task: *const doca_ec_task_create
+            ) -> *mut doca_buf;
+
+            /// `DOCA_SUCCESS` when the device can update redundancy.
+            fn doca_ec_cap_task_update_is_supported(devinfo: *const doca_devinfo) -> doca_error_t;
+
+            /// Sets callbacks and number of update tasks; before the start.
+            fn doca_ec_task_update_set_conf(
+                ec: *mut doca_ec,
+                successful_task_completion_cb: doca_ec_task_update_completion_cb_t,
+                error_task_completion_cb: doca_ec_task_update_completion_cb_t,
+                num_tasks: u32
+            ) -> doca_error_t;
+
+            /// Allocates a task that updates redundancy blocks: the source is each changed block, old and new, and then the old redundancy.
+            fn doca_ec_task_update_allocate_init(
+                ec: *mut doca_ec,
+                update_matrix: *const doca_ec_matrix,
+                original_updated_and_rdnc_blocks: *const doca_buf,
+                updated_rdnc_blocks: *mut doca_buf,
+                user_data: doca_data,
+                task: *mut *mut doca_ec_task_update
+            ) -> doca_error_t;
+
+            /// The generic task of an update task.
+            fn doca_ec_task_update_as_task(task: *mut doca_ec_task_update) -> *mut doca_task;
+
+            /// Gives the task another matrix.
+            fn doca_ec_task_update_set_update_matrix(
+                task: *mut doca_ec_task_update,
+                update_matrix: *const doca_ec_matrix
+            );
+
+            /// The task's matrix.
+            fn doca_ec_task_update_get_update_matrix(
+                task: *const doca_ec_task_update
+            ) -> *const doca_ec_matrix;
+
+            /// Gives the task another source.
+            fn doca_ec_task_update_set_original_updated_and_rdnc_blocks(
+                task: *mut doca_ec_task_update,
+                original_updated_and_rdnc_blocks: *const doca_buf
+            );
+
+            /// The task's source.
+            fn doca_ec_task_update_get_original_updated_and_rdnc_blocks(
+                task: *const doca_ec_task_update
+            ) -> *const doca_buf;
+
+            /// Gives the task another destination.
+            fn doca_ec_task_update_set_updated_rdnc_blocks(
+                task: *mut doca_ec_task_update,
+                updated_rdnc_blocks: *mut doca_buf
+            );
+
+            /// The task's destination.
+            fn doca_ec_task_update_get_updated_rdnc_blocks(
+                task: *const doca_ec_task_update
+            ) -> *mut doca_buf;
+
+            /// `DOCA_SUCCESS` when the device can recover blocks.
+            fn doca_ec_cap_task_recover_is_supported(devinfo: *const doca_devinfo) -> doca_error_t;
+
+            /// Sets callbacks and number of recover tasks; before the start.
+            fn doca_ec_task_recover_set_conf(
+                ec: *mut doca_ec,
+                successful_task_completion_cb: doca_ec_task_recover_completion_cb_t,
+                error_task_completion_cb: doca_ec_task_recover_completion_cb_t,
+                num_tasks: u32
+            ) -> doca_error_t;
+
+            /// Allocates a task that recovers missing blocks of as many others as there are data blocks.
+            fn doca_ec_task_recover_allocate_init(
+                ec: *mut doca_ec,
+                recover_matrix: *const doca_ec_matrix,
+                available_blocks: *const doca_buf,
+                recovered_data_blocks: *mut doca_buf,
+                user_data: doca_data,
+                task: *mut *mut doca_ec_task_recover
+            ) -> doca_error_t;
+
+            /// The generic task of a recover task.
+            fn doca_ec_task_recover_as_task(task: *mut doca_ec_task_recover) -> *mut doca_task;
+
+            /// Gives the task another matrix.
+            fn doca_ec_task_recover_set_recover_matrix(
+                task: *mut doca_ec_task_recover,
+                recover_matrix: *const doca_ec_matrix
+            );
+
+            /// The task's matrix.
+            fn doca_ec_task_recover_get_recover_matrix(
+                task: *const doca_ec_task_recover
+            ) -> *const doca_ec_matrix;
+
+            /// Gives the task another source.
+            fn doca_ec_task_recover_set_available_blocks(
+                task: *mut doca_ec_task_recover,
+                available_blocks: *const doca_buf
+            );
+
+            /// The task's source.
+            fn doca_ec_task_recover_get_available_blocks(
+                task: *const doca_ec_task_recover
+            ) -> *const doca_buf;
+
+            /// Gives the task another destination.
+            fn doca_ec_task_recover_set_recovered_data_blocks(
+                task: *mut doca_ec_task_recover,
+                recovered_data_blocks: *mut doca_buf
+            );
+
+            /// The task's destination.
+            fn doca_ec_task_recover_get_recovered_data(
+                task: *const doca_ec_task_recover
+            ) -> *mut doca_buf;
+        }
+    };
+}
