@@ -175,10 +175,15 @@ impl Connection {
         }
     }
 
-    /// Ends the connection and stops sending and receiving.
-    pub(super) fn close(&self) {
+    /// Ends the connection for everybody, in both processes: its context, too, will find it ended.
+    pub(super) fn shut_down(&self) {
         self.lose();
         self.socket.shut_down();
+    }
+
+    /// Ends the connection and forgets what was still to be sent.
+    pub(super) fn close(&self) {
+        self.shut_down();
         self.lock().outbox.clear();
     }
 

@@ -26,6 +26,9 @@ use crate::ring::{Corrupt, Geometry, Message, RingConsumer};
 /// Token of the connection's lifeline in [`Pe::watch`].
 const LIFELINE: u32 = 0;
 
+/// Fragments of one message that are taken in a row: a faulty peer may send some for ever.
+const MOST_FRAGMENTS: usize = 64;
+
 /// The driver of a consumer's context.
 pub(crate) struct Consumer {
     connection: Arc<Connection>,
@@ -196,7 +199,10 @@ impl Run {
         let Some(ring) = &mut self.ring else {
             return Ok(None);
         };
-        while let Some(&task) = self.posted.front() {
+        for _ in 0..MOST_FRAGMENTS {
+            let Some(&task) = self.posted.front() else {
+                return Ok(None);
+            };
             let Some(message) = ring.peek()? else {
                 return Ok(None);
             };
@@ -306,7 +312,7 @@ impl Driver for Consumer {
             Err(corrupt) => {
                 log::warn!("consumer {}: {corrupt}", self.id);
                 run.ring = None;
-                self.connection.lose();
+                self.connection.shut_down();
             }
         }
         if let Some(mailbox) = &run.mailbox

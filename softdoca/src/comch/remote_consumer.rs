@@ -38,12 +38,19 @@ struct Sender {
 impl RemoteConsumer {
     /// Takes the descriptors that the peer sent with the announcement.
     pub(super) fn open(id: u32, max_message: u32, ring: OwnedFd, wake: OwnedFd) -> Result<Self> {
+        let ring = RingProducer::open(ring, EventFd::from_peer(wake)?)?;
+        let max_message = max_message as usize;
+        // A message that never finds room would be tried for ever.
+        let stored = max_message.saturating_add(SENDER_SIZE + MAX_IMMEDIATE);
+        if stored > ring.capacity() {
+            return Err(Error::InvalidValue);
+        }
         Ok(Self {
             id,
-            max_message: max_message as usize,
+            max_message,
             expired: AtomicBool::new(false),
             sender: Mutex::new(Sender {
-                ring: RingProducer::open(ring, EventFd::from_peer(wake)?)?,
+                ring,
                 last_producer: 0,
             }),
             credits: Mutex::new(None),

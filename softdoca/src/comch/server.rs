@@ -40,6 +40,8 @@ pub(crate) struct Server {
 struct Run {
     listener: Option<Listener>,
     outbound: Option<Arc<Outbound>>,
+    /// The listener has said that it cannot accept anybody.
+    is_deaf: bool,
     /// Sockets that have not said hello.
     strangers: VecDeque<(u32, Socket)>,
     clients: BTreeMap<u32, Arc<Connection>>,
@@ -88,13 +90,17 @@ impl Server {
                 Ok(Some(socket)) => socket,
                 Ok(None) => return,
                 Err(error) => {
-                    log::warn!(
-                        "Comch server {:?} cannot accept a client: {error}",
-                        self.name
-                    );
+                    // It is tried again all the time, and said once.
+                    if !std::mem::replace(&mut run.is_deaf, true) {
+                        log::warn!(
+                            "Comch server {:?} cannot accept a client: {error}",
+                            self.name
+                        );
+                    }
                     return;
                 }
             };
+            run.is_deaf = false;
             let token = self.next_token.get();
             self.next_token.set(token.wrapping_add(1).max(LISTENER + 1));
             if let Err(error) = pe.watch(socket.as_fd(), ctx, token, Urgency::Message) {

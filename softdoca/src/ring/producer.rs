@@ -61,6 +61,11 @@ impl RingProducer {
         self.mapping.geometry().max_fragment()
     }
 
+    /// Bytes that the ring holds at once, immediate data included.
+    pub(crate) fn capacity(&self) -> usize {
+        self.mapping.geometry().payload_len()
+    }
+
     /// Appends one fragment of a message. `fill(offset, write)` is called once and must call `write(src, len)` for
     /// consecutive pieces that add up to `len` bytes.
     ///

@@ -1,1 +1,270 @@
-//! .
+//! Peers that do not keep to the protocol: their connection ends, and nothing else.
+
+use std::os::fd::{AsFd, OwnedFd};
+
+use super::fixture::*;
+use crate::error::Error;
+use crate::ring::{EventFd, Geometry, RingConsumer};
+use crate::runtime::{RuntimeDir, Socket, named_socket};
+
+/// Connects to the server's socket as any process could.
+fn stranger(name: &str) -> Socket {
+    let socket = named_socket("comch", &["0000:3b:00.0", name]);
+    Socket::connect(&RuntimeDir::get().unwrap(), &socket).unwrap()
+}
+
+fn words(words: &[u32]) -> Vec<u8> {
+    words.iter().flat_map(|word| word.to_le_bytes()).collect()
+}
+
+/// A hello as it should be, but for the version.
+fn hello(name: &str, version: u32) -> Vec<u8> {
+    let mut bytes = words(&[1, u32::from_be_bytes(*b"SDCC"), version, 4080]);
+    for text in ["0000:3b:00.0", name] {
+        bytes.push(text.len() as u8);
+        bytes.extend_from_slice(text.as_bytes());
+    }
+    bytes
+}
+
+/// A client by hand, which the server has accepted. Keep the lifeline.
+fn intruder(pair: &Pair) -> (Socket, Socket) {
+    let socket = stranger(&pair.name);
+    let (lifeline, theirs) = Socket::pair().unwrap();
+    socket
+        .send(&hello(&pair.name, 1), &[theirs.as_fd()])
+        .unwrap();
+    let accepted = words(&[2, 4080]);
+    let mut buffer = [0; 64];
+    progress_until(&[&pair.server_engine], || {
+        match socket.receive(&mut buffer, &mut Vec::new()) {
+            Ok(Some(len)) => {
+                assert_eq!(buffer[..len], accepted);
+                true
+            }
+            Err(Error::Again) => false,
+            other => panic!("{other:?}"),
+        }
+    });
+    (socket, lifeline)
+}
+
+/// The decent client of the pair is served as ever.
+#[track_caller]
+fn assert_served(pair: &Pair) {
+    let log = &pair.server.context.log;
+    let before = log.count(|seen| matches!(seen, Seen::Message(_)));
+    assert_ok(pair.client.send(b"still there?"));
+    progress_until(&pair.engines(), || {
+        log.count(|seen| matches!(seen, Seen::Message(_))) == before + 1
+    });
+}
+
+#[test]
+fn garbage_instead_of_a_hello() {
+    let pair = Pair::connect();
+    let mut short = hello(&pair.name, 1);
+    short.pop();
+    for garbage in [
+        b"x".to_vec(),
+        vec![0xff; 4000],
+        words(&[4, 5, 6]),
+        short,
+        hello(&pair.name, 1),
+    ] {
+        let socket = stranger(&pair.name);
+        // The last one lacks its descriptor.
+        socket.send(&garbage, &[]).unwrap();
+        progress_until(&[&pair.server_engine], || socket.is_closed());
+        assert_served(&pair);
+    }
+    assert_eq!(
+        pair.server
+            .context
+            .log
+            .count(|seen| matches!(seen, Seen::Connected(_))),
+        1
+    );
+    pair.finish();
+}
+
+#[test]
+fn refusals_say_why() {
+    let pair = Pair::connect();
+    for (bytes, error) in [
+        (hello(&pair.name, 2), Error::UnsupportedVersion),
+        (hello("another", 1), Error::NotFound),
+    ] {
+        let socket = stranger(&pair.name);
+        let (_lifeline, theirs) = Socket::pair().unwrap();
+        socket.send(&bytes, &[theirs.as_fd()]).unwrap();
+        progress_until(&[&pair.server_engine], || socket.is_closed());
+        let mut answer = [0; 512];
+        let len = socket
+            .receive(&mut answer, &mut Vec::new())
+            .unwrap()
+            .unwrap();
+        assert_eq!(answer[..8], words(&[3, error.code()]));
+        assert!(!std::str::from_utf8(&answer[8..len]).unwrap().is_empty());
+    }
+    assert_served(&pair);
+    pair.finish();
+}
+
+#[test]
+fn strangers_that_say_nothing_do_not_keep_others_out() {
+    let pair = Pair::connect();
+    let silent: Vec<Socket> = (0..100)
+        .map(|_| {
+            let socket = stranger(&pair.name);
+            pair.server_engine.progress();
+            socket
+        })
+        .collect();
+    let (socket, lifeline) = intruder(&pair);
+    assert_served(&pair);
+    drop((silent, socket, lifeline));
+    pair.finish();
+}
+
+fn ring() -> (OwnedFd, OwnedFd) {
+    let ring = RingConsumer::create(Geometry::for_messages(64, 64)).unwrap();
+    let wake = EventFd::new().unwrap();
+    (
+        ring.memfd().try_clone_to_owned().unwrap(),
+        wake.as_fd().try_clone_to_owned().unwrap(),
+    )
+}
+
+#[test]
+fn faulty_frames_end_their_connection_only() {
+    let pair = Pair::connect();
+    let (ring, wake) = ring();
+    let both = vec![ring.as_fd(), wake.as_fd()];
+    let plain = tempfile::tempfile().unwrap();
+    let faults = [
+        ("an unknown frame", words(&[99]), vec![]),
+        ("a second hello", hello(&pair.name, 1), vec![]),
+        ("an accept", words(&[2, 4080]), vec![]),
+        ("an empty message", words(&[4]), vec![]),
+        (
+            "a long message",
+            vec![4, 0, 0, 0].into_iter().chain(vec![0; 4081]).collect(),
+            vec![],
+        ),
+        ("a frame that fits no buffer", vec![0; 60_000], vec![]),
+        ("id 0", words(&[5, 0, 64]), both.clone()),
+        ("id 0xffff", words(&[5, 0xffff, 64]), both.clone()),
+        ("a server's id", words(&[5, 3, 64]), both.clone()),
+        ("no descriptors", words(&[5, 2, 64]), vec![]),
+        (
+            "no ring",
+            words(&[5, 2, 64]),
+            vec![plain.as_fd(), wake.as_fd()],
+        ),
+        (
+            "a message larger than the ring",
+            words(&[5, 2, 1 << 20]),
+            both.clone(),
+        ),
+        ("an expiry of nobody", words(&[6, 2]), vec![]),
+        ("a producer without a bell", words(&[7, 1]), vec![]),
+        ("trailing bytes", words(&[6, 2, 2]), vec![]),
+    ];
+    let log = &pair.server.context.log;
+    for (ended, (what, bytes, descriptors)) in faults.into_iter().enumerate() {
+        let (socket, _lifeline) = intruder(&pair);
+        assert_eq!(
+            log.count(|seen| *seen == Seen::Disconnected(1)),
+            ended,
+            "{what}"
+        );
+        socket.send(&bytes, &descriptors).unwrap();
+        progress_until(&[&pair.server_engine], || socket.is_closed());
+        progress_until(&[&pair.server_engine], || {
+            log.count(|seen| *seen == Seen::Disconnected(1)) == ended + 1
+        });
+        assert_served(&pair);
+    }
+    assert_eq!(log.count(|seen| matches!(seen, Seen::Added(_))), 0);
+    pair.finish();
+}
+
+#[test]
+fn a_consumer_announced_twice_expires_with_its_connection() {
+    let pair = Pair::connect();
+    let (socket, _lifeline) = intruder(&pair);
+    for _ in 0..2 {
+        let (ring, wake) = ring();
+        socket
+            .send(&words(&[5, 2, 64]), &[ring.as_fd(), wake.as_fd()])
+            .unwrap();
+    }
+    let log = &pair.server.context.log;
+    progress_until(&[&pair.server_engine], || log.has(&Seen::Disconnected(1)));
+    let seen = log.take();
+    let expected = [Seen::Added(2), Seen::Expired(2), Seen::Disconnected(1)];
+    assert_eq!(seen[seen.len() - 3..], expected);
+    assert_served(&pair);
+    pair.finish();
+}
+
+#[test]
+fn a_producer_that_scribbles_over_the_ring_ends_the_connection() {
+    let pair = Pair::connect();
+    let (socket, lifeline) = intruder(&pair);
+    let connection = pair.server.connection();
+    let memory = Memory::new(4096);
+    let consumer = TestConsumer::run(connection, &memory, &pair.server_engine);
+    consumer.post(memory.room(0, 64), 1);
+    let mut descriptors = Vec::new();
+    let mut buffer = [0; 64];
+    assert_eq!(socket.receive(&mut buffer, &mut descriptors), Ok(Some(12)));
+    assert_eq!(buffer[..8], words(&[5, consumer.id()]));
+    // The first descriptor word: lap 1, more bytes than the ring has.
+    let word = (1u64 << 32) | 0xff_ffff;
+    rustix::io::pwrite(&descriptors[0], &word.to_ne_bytes(), 512).unwrap();
+    let (state, log) = (&consumer.context, &pair.server.context.log);
+    progress_until(&[&pair.server_engine], || {
+        state.state() == STOPPING && log.has(&Seen::Disconnected(1))
+    });
+    assert!(consumer.context.log.has(&Seen::Received(
+        1,
+        Error::ConnectionAborted.code(),
+        vec![],
+        0
+    )));
+    assert!(socket.is_closed() && lifeline.is_closed());
+    assert_served(&pair);
+    consumer.finish(&[&pair.server_engine]);
+    drop(consumer);
+    pair.finish();
+}
+
+#[test]
+fn a_server_that_is_none_fails_the_start() {
+    let (name, engine) = (unique_name(), Engine::new());
+    let socket = named_socket("comch", &["0000:3b:00.0", &name]);
+    let listener = crate::runtime::Listener::bind(&RuntimeDir::get().unwrap(), &socket).unwrap();
+    for answer in [
+        words(&[2, 4081]),
+        words(&[3, 1]),
+        b"?".to_vec(),
+        words(&[4, 1]),
+    ] {
+        let client = TestClient::create(&name, &engine);
+        assert_eq!(client.context.start(), IN_PROGRESS);
+        let peer = loop {
+            // Others may look whether the listener lives.
+            match listener.accept().unwrap() {
+                Some(peer) if !peer.is_closed() => break peer,
+                _ => {}
+            }
+        };
+        engine.progress();
+        assert_eq!(client.context.state(), STARTING);
+        peer.send(&answer, &[]).unwrap();
+        progress_until(&[&engine], || client.context.state() == IDLE);
+        assert!(peer.is_closed());
+    }
+}

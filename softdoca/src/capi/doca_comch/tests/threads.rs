@@ -1,1 +1,346 @@
-//! .
+//! The fast path in threads of its own: consumers and producers are made, used and stopped by threads that do not
+//! progress the connection.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use super::super::*;
+use super::fixture::*;
+
+/// A connection's handle on its way to another thread.
+#[derive(Clone, Copy)]
+struct Handle(*mut doca_comch_connection);
+
+// SAFETY: connections may be used by several threads; that is what these tests are about.
+unsafe impl Send for Handle {}
+
+impl Handle {
+    fn get(self) -> *mut doca_comch_connection {
+        self.0
+    }
+}
+
+/// Runs `work` in two threads, one per end of the connection, while this thread progresses the control path.
+fn in_threads(pair: &Pair, server: impl FnOnce(Handle) + Send, client: impl FnOnce(Handle) + Send) {
+    let (theirs, ours) = (
+        Handle(pair.server.connection()),
+        Handle(pair.client.connection()),
+    );
+    std::thread::scope(|scope| {
+        let threads = [
+            scope.spawn(move || server(theirs)),
+            scope.spawn(move || client(ours)),
+        ];
+        while !threads.iter().all(|thread| thread.is_finished()) {
+            pair.engines().iter().for_each(|engine| {
+                engine.progress();
+            });
+        }
+        for thread in threads {
+            thread.join().expect("the thread has not panicked");
+        }
+    });
+}
+
+/// Waits until the client has been told of a consumer with `id`: producers may use it then.
+fn submit_when_known(engine: &Engine, producer: &TestProducer, task: *mut doca_task) {
+    let begin = Instant::now();
+    loop {
+        let before = producer.produced();
+        match submit(task) {
+            AGAIN => {
+                engine.progress();
+            }
+            code => {
+                assert_ok(code);
+                progress_until(&[engine], || producer.produced() > before);
+                if producer
+                    .context
+                    .log
+                    .take()
+                    .iter()
+                    .all(|seen| !matches!(seen, Seen::Produced(_, status) if *status != 0))
+                {
+                    return;
+                }
+            }
+        }
+        assert!(
+            begin.elapsed() < Duration::from_secs(10),
+            "the consumer does not appear"
+        );
+    }
+}
+
+#[test]
+fn every_message_arrives_once_and_in_order() {
+    const MESSAGES: u64 = 20_000;
+    const SLOTS: usize = 32;
+    let pair = Pair::connect();
+    in_threads(
+        &pair,
+        |connection| {
+            let (memory, engine) = (Memory::new(64 * SLOTS), Engine::new());
+            let consumer = TestConsumer::run(connection.get(), &memory, &engine);
+            let buffers: Vec<_> = (0..SLOTS).map(|slot| memory.room(slot * 64, 64)).collect();
+            let tasks: Vec<_> = (0..SLOTS)
+                .map(|slot| consumer.post(buffers[slot], slot as u64))
+                .collect();
+            let mut next = 0u64;
+            let begin = Instant::now();
+            consumer.context.log.take();
+            while next < MESSAGES {
+                engine.progress();
+                for seen in consumer.context.log.take() {
+                    let Seen::Received(slot, 0, _, _) = seen else {
+                        panic!("{seen:?}");
+                    };
+                    let slot = slot as usize;
+                    assert_eq!(memory.read(slot * 64, 8), next.to_le_bytes());
+                    assert_eq!(buf(buffers[slot]).data_len(), 8 + next as usize % 57);
+                    next += 1;
+                    buf(buffers[slot]).reset_data_len();
+                    assert_ok(submit(tasks[slot]));
+                }
+                assert!(
+                    begin.elapsed() < Duration::from_secs(60),
+                    "only {next} have come"
+                );
+            }
+            consumer.finish(&[&engine]);
+        },
+        |connection| {
+            let (mut memory, engine) = (Memory::new(64 * SLOTS), Engine::new());
+            let producer = TestProducer::run(connection.get(), &engine);
+            let buffers: Vec<_> = (0..SLOTS).map(|slot| memory.data(slot * 64, 64)).collect();
+            // The first consumer of a server has the id 1.
+            let tasks: Vec<_> = (0..SLOTS)
+                .map(|slot| producer.task(buffers[slot], &[], 1, slot as u64))
+                .collect();
+            let mut free: Vec<usize> = (0..SLOTS).collect();
+            let begin = Instant::now();
+            let mut next = 0u64;
+            while next < MESSAGES || free.len() < SLOTS {
+                assert!(
+                    begin.elapsed() < Duration::from_secs(60),
+                    "only {next} have gone"
+                );
+                while next < MESSAGES
+                    && let Some(slot) = free.pop()
+                {
+                    memory.write(slot * 64, &next.to_le_bytes());
+                    let addr = buf(buffers[slot]).head();
+                    buf(buffers[slot])
+                        .set_data(addr, 8 + next as usize % 57)
+                        .unwrap();
+                    if next == 0 {
+                        submit_when_known(&engine, &producer, tasks[slot]);
+                        free.push(slot);
+                    } else if submit(tasks[slot]) == AGAIN {
+                        free.push(slot);
+                        break;
+                    }
+                    next += 1;
+                }
+                engine.progress();
+                for seen in producer.context.log.take() {
+                    if let Seen::Produced(slot, status) = seen {
+                        assert_eq!(status, 0);
+                        free.push(slot as usize);
+                    }
+                }
+            }
+            producer.finish(&[&engine]);
+        },
+    );
+    pair.finish();
+}
+
+/// A message after each pause, which is long enough for everybody to fall asleep; the longest way of a message.
+fn slowest_delivery(pauses: u32) -> Duration {
+    let pair = Pair::connect();
+    let (sent, done) = (
+        std::sync::Mutex::new(None::<Instant>),
+        AtomicBool::new(false),
+    );
+    let mut slowest = Duration::ZERO;
+    in_threads(
+        &pair,
+        |connection| {
+            let (memory, engine) = (Memory::new(64), Engine::new());
+            let consumer = TestConsumer::run(connection.get(), &memory, &engine);
+            let task = consumer.post(memory.room(0, 64), 0);
+            for round in 0..=pauses {
+                progress_until(&[&engine], || consumer.received() > 0);
+                let way = sent.lock().unwrap().take().expect("sent").elapsed();
+                // The first one waited for the consumer to be known.
+                slowest = if round == 0 {
+                    Duration::ZERO
+                } else {
+                    slowest.max(way)
+                };
+                consumer.context.log.take();
+                buf(memory_buf(&memory, task)).reset_data_len();
+                assert_ok(submit(task));
+            }
+            done.store(true, Ordering::Release);
+            consumer.finish(&[&engine]);
+        },
+        |connection| {
+            let (memory, engine) = (Memory::new(64), Engine::new());
+            let producer = TestProducer::run(connection.get(), &engine);
+            let task = producer.task(memory.data(0, 64), &[], 1, 0);
+            *sent.lock().unwrap() = Some(Instant::now());
+            submit_when_known(&engine, &producer, task);
+            for _ in 0..pauses {
+                progress_for(&[&engine], Duration::from_millis(40));
+                *sent.lock().unwrap() = Some(Instant::now());
+                assert_ok(submit(task));
+                progress_until(&[&engine], || producer.produced() > 0);
+                producer.context.log.take();
+            }
+            progress_until(&[&engine], || done.load(Ordering::Acquire));
+            producer.finish(&[&engine]);
+        },
+    );
+    pair.finish();
+    slowest
+}
+
+fn memory_buf(_: &Memory, task: *mut doca_task) -> *mut doca_abi::doca_buf {
+    use super::super::super::doca_comch_consumer::doca_comch_consumer_task_post_recv_get_buf;
+    unsafe { doca_comch_consumer_task_post_recv_get_buf(task.cast()) }
+}
+
+#[test]
+fn a_sleeping_consumer_is_woken() {
+    // Without a ring it would take up to 20 ms, about 10 on average; another try for a busy machine.
+    let times: Vec<Duration> = (0..3).map(|_| slowest_delivery(8)).collect();
+    assert!(
+        times.iter().any(|time| *time < Duration::from_millis(9)),
+        "a message needs {times:?} to a consumer that sleeps"
+    );
+}
+
+#[test]
+fn a_producer_that_waits_for_a_buffer_is_woken() {
+    let pair = Pair::connect();
+    let posted = std::sync::Mutex::new(None::<Instant>);
+    let waits = std::sync::Mutex::new(Vec::new());
+    let done = AtomicBool::new(false);
+    in_threads(
+        &pair,
+        |connection| {
+            let (memory, engine) = (Memory::new(64), Engine::new());
+            let consumer = TestConsumer::run(connection.get(), &memory, &engine);
+            let task = consumer.post(memory.room(0, 64), 0);
+            for _ in 0..8 {
+                progress_until(&[&engine], || consumer.received() > 0);
+                consumer.context.log.take();
+                buf(memory_buf(&memory, task)).reset_data_len();
+                progress_for(&[&engine], Duration::from_millis(60));
+                *posted.lock().unwrap() = Some(Instant::now());
+                assert_ok(submit(task));
+            }
+            progress_until(&[&engine], || done.load(Ordering::Acquire));
+            consumer.finish(&[&engine]);
+        },
+        |connection| {
+            let (memory, engine) = (Memory::new(64), Engine::new());
+            let producer = TestProducer::run(connection.get(), &engine);
+            let task = producer.task(memory.data(0, 64), &[], 1, 0);
+            submit_when_known(&engine, &producer, task);
+            for _ in 0..8 {
+                progress_until(&[&engine], || match submit(task) {
+                    AGAIN => false,
+                    code => {
+                        assert_ok(code);
+                        true
+                    }
+                });
+                waits
+                    .lock()
+                    .unwrap()
+                    .push(posted.lock().unwrap().expect("posted").elapsed());
+                progress_until(&[&engine], || producer.produced() > 0);
+                producer.context.log.take();
+            }
+            done.store(true, Ordering::Release);
+            producer.finish(&[&engine]);
+        },
+    );
+    pair.finish();
+    let mut waits = waits.into_inner().unwrap();
+    waits.sort();
+    // Without a ring most would take some 10 ms.
+    assert!(
+        waits[waits.len() / 2] < Duration::from_millis(5),
+        "{waits:?}"
+    );
+}
+
+#[test]
+fn producers_in_several_threads_share_a_consumer() {
+    const PRODUCERS: u64 = 3;
+    const EACH: u64 = 3_000;
+    let pair = Pair::connect();
+    in_threads(
+        &pair,
+        |connection| {
+            let (memory, engine) = (Memory::new(64 * 16), Engine::new());
+            let consumer = TestConsumer::run(connection.get(), &memory, &engine);
+            let buffers: Vec<_> = (0..16).map(|slot| memory.room(slot * 64, 64)).collect();
+            let tasks: Vec<_> = (0..16)
+                .map(|slot| consumer.post(buffers[slot], slot as u64))
+                .collect();
+            let mut expected = std::collections::BTreeMap::new();
+            let mut count = 0;
+            let begin = Instant::now();
+            consumer.context.log.take();
+            while count < PRODUCERS * EACH {
+                engine.progress();
+                for seen in consumer.context.log.take() {
+                    let Seen::Received(slot, 0, immediate, producer) = seen else {
+                        panic!("{seen:?}");
+                    };
+                    let slot = slot as usize;
+                    let next = expected.entry(producer).or_insert(0u64);
+                    assert_eq!(
+                        immediate,
+                        producer.to_le_bytes(),
+                        "the sender is the one that it says"
+                    );
+                    assert_eq!(memory.read(slot * 64, 8), next.to_le_bytes());
+                    *next += 1;
+                    count += 1;
+                    buf(buffers[slot]).reset_data_len();
+                    assert_ok(submit(tasks[slot]));
+                }
+                assert!(
+                    begin.elapsed() < Duration::from_secs(60),
+                    "only {count} have come"
+                );
+            }
+            assert_eq!(expected.len() as u64, PRODUCERS);
+            consumer.finish(&[&engine]);
+        },
+        |connection| {
+            std::thread::scope(|scope| {
+                for _ in 0..PRODUCERS {
+                    scope.spawn(move || {
+                        let (mut memory, engine) = (Memory::new(64), Engine::new());
+                        let producer = TestProducer::run(connection.get(), &engine);
+                        let task =
+                            producer.task(memory.data(0, 64), &producer.id().to_le_bytes(), 1, 0);
+                        for index in 0..EACH {
+                            memory.write(0, &index.to_le_bytes());
+                            submit_when_known(&engine, &producer, task);
+                        }
+                        producer.finish(&[&engine]);
+                    });
+                }
+            });
+        },
+    );
+    pair.finish();
+}
