@@ -3,60 +3,23 @@
 //! A transaction is one read, one write, or a write followed by a read of the same blocks. It has two things to wait for per I/O,
 //! which come in any order: the send of the request (only then may its message be used again) and the answer.
 
-use std::time::{Duration, Instant};
+mod answer;
+mod overdue;
+mod slot;
+
+use std::time::Instant;
 
 use doca::ErrorCode;
-use wire::io_message::{IoMessage, IoMessageType, Repr};
+use wire::io_message::{IoMessageType, Repr};
 
 use super::content::{Extent, Validator};
-use super::failure::{Direction, Failure, Io};
+use super::failure::{Direction, Failure};
 use crate::address::Pool;
-use crate::cli::Strategy;
 use crate::layout::Share;
 use crate::statistics::Latencies;
 
-/// What the transactions of a worker are to do.
-#[derive(Debug)]
-pub struct Task {
-    /// Their part of storage and local region.
-    pub share: Share,
-    /// Bytes of an I/O, but for the last one of the share.
-    pub io_size: u32,
-    /// Reads, writes, or both; with validation or without.
-    pub strategy: Strategy,
-    /// What validates, where the strategy does.
-    pub validator: Option<Validator>,
-    /// Transactions to complete.
-    pub operations: u32,
-    /// How long an I/O may take.
-    pub io_timeout: Duration,
-}
-
-/// One transaction slot.
-#[derive(Debug)]
-struct Slot {
-    /// `None` while nothing is in flight.
-    direction: Option<Direction>,
-    sent: bool,
-    answered: bool,
-    storage_place: u32,
-    local_place: u32,
-    extent: Extent,
-    /// Begin of the transaction.
-    begin: Instant,
-    /// Begin of the I/O that is in flight.
-    issued: Instant,
-}
-
-impl Slot {
-    fn io(&self, direction: Direction) -> Io {
-        Io {
-            direction,
-            storage_offset: self.extent.storage_offset,
-            size: self.extent.size,
-        }
-    }
-}
+use slot::Slot;
+pub use slot::Task;
 
 /// The transactions of one worker.
 #[derive(Debug)]
@@ -256,79 +219,11 @@ impl Transactions {
     pub fn sent(&mut self, index: u32) -> Result<Option<Repr>, Failure> {
         let slot = &mut self.slots[index as usize];
         slot.sent = true;
-        if slot.answered {
+        if slot.answered && slot.direction.is_some() {
             self.advance(index)
         } else {
             Ok(None)
         }
-    }
-
-    /// Takes an answer: the slot that it belongs to, and the next request of that slot, if there is one.
-    ///
-    /// # Errors
-    /// The answer says that the I/O failed, or fits no I/O in flight; or as [`Transactions::sent`].
-    #[inline]
-    pub fn answered(&mut self, bytes: &[u8]) -> Result<(u32, Option<Repr>), Failure> {
-        let answer = IoMessage::new_checked(bytes)
-            .and_then(|message| Repr::parse(&message))
-            .map_err(|error| Failure::Answer(error.to_string()))?;
-        let index = self.accept(&answer)?;
-        let slot = &mut self.slots[index as usize];
-        slot.answered = true;
-        let next = if slot.sent {
-            self.advance(index)?
-        } else {
-            None
-        };
-        Ok((index, next))
-    }
-
-    /// Checks an answer against the I/O that it names.
-    fn accept(&mut self, answer: &Repr) -> Result<u32, Failure> {
-        let refuse = |what: String| Err(Failure::Answer(what));
-        if answer.message_type != IoMessageType::Result {
-            return refuse(format!(
-                "its type is {:?}; expected a result",
-                answer.message_type
-            ));
-        }
-        let count = self.count();
-        let Some((index, slot)) = usize::try_from(answer.user_data)
-            .ok()
-            .and_then(|index| Some((index, self.slots.get(index)?)))
-        else {
-            return refuse(format!(
-                "its user data is {}; expected a transaction, 0 to {}",
-                answer.user_data,
-                count - 1
-            ));
-        };
-        let Some(direction) = slot.direction.filter(|_| !slot.answered) else {
-            return refuse(format!(
-                "transaction {index} has no request that waits for an answer (answered twice?)"
-            ));
-        };
-        let came = (answer.storage_offset, answer.requester_offset, answer.size);
-        let asked = (
-            slot.extent.storage_offset,
-            slot.extent.local_offset,
-            slot.extent.size,
-        );
-        if came != asked {
-            return refuse(format!(
-                "transaction {index}: storage offset, requester offset and size are {came:?}; expected those of the request, {asked:?}"
-            ));
-        }
-        if answer.result != ErrorCode::SUCCESS.0 {
-            let failure = Failure::Io {
-                io: slot.io(direction),
-                code: answer.result,
-            };
-            // It is over nevertheless: nobody has to wait for it.
-            self.abandon(index);
-            return Err(failure);
-        }
-        Ok(index as u32)
     }
 
     /// Goes on after an I/O that is both sent and answered.
@@ -376,31 +271,6 @@ impl Transactions {
         self.slots[index].direction = None;
         self.in_flight -= 1;
         self.halted = true;
-    }
-
-    /// The I/O that has been in flight for longer than the timeout, if there is one. Looks at every slot.
-    #[must_use]
-    pub fn overdue(&self, now: Instant) -> Option<Failure> {
-        let after = self.task.io_timeout;
-        let slot = self.slots.iter().find(|slot| {
-            slot.direction.is_some() && now.saturating_duration_since(slot.issued) >= after
-        })?;
-        slot.direction.map(|direction| Failure::Timeout {
-            io: slot.io(direction),
-            after,
-        })
-    }
-
-    /// Gives up on what is overdue, so that the others can come to rest.
-    pub fn abandon_overdue(&mut self, now: Instant) {
-        for index in 0..self.slots.len() {
-            let slot = &self.slots[index];
-            if slot.direction.is_some()
-                && now.saturating_duration_since(slot.issued) >= self.task.io_timeout
-            {
-                self.abandon(index);
-            }
-        }
     }
 }
 

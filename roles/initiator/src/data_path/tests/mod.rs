@@ -1,0 +1,239 @@
+//! Transactions against a storage that is a vector, correct or faulty in a chosen way.
+
+mod answers;
+mod validation;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use doca::{ErrorCode, MemoryRegion};
+use wire::control::StorageDetails;
+use wire::io_message::{IoMessageType, Repr};
+
+use super::content::{Content, Validator};
+use super::failure::{Failure, Mismatch};
+use super::transactions::{Task, Transactions};
+use crate::cli::Strategy;
+use crate::layout::{Layout, Request};
+use crate::pattern::Pattern;
+
+const BLOCK: u32 = 512;
+const IO_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// What is wrong with a storage.
+#[derive(Clone, Copy, PartialEq)]
+enum Fault {
+    None,
+    /// Writes succeed and change nothing.
+    IgnoreWrites,
+    /// Writes to these two blocks land in each other's place.
+    SwapWrites(u64, u64),
+    /// A block holds the data of the pass before the last.
+    Replay,
+    /// Reads succeed and transfer nothing.
+    IgnoreReads,
+    /// Reads transfer all but the last byte.
+    ShortReads,
+}
+
+struct Storage {
+    bytes: Vec<u8>,
+    previous: Vec<u8>,
+    region: Arc<MemoryRegion>,
+    fault: Fault,
+    /// Offset and direction of every request, in order.
+    log: Vec<(u64, IoMessageType)>,
+}
+
+impl Storage {
+    fn serve(&mut self, request: Repr) -> Repr {
+        self.log
+            .push((request.storage_offset, request.message_type));
+        let (size, local) = (request.size as usize, request.requester_offset as usize);
+        let mut at = request.storage_offset as usize;
+        match (request.message_type, self.fault) {
+            (IoMessageType::Write, Fault::IgnoreWrites)
+            | (IoMessageType::Read, Fault::IgnoreReads) => {}
+            (IoMessageType::Write, fault) => {
+                if let Fault::SwapWrites(a, b) = fault {
+                    let (a, b) = (
+                        (a * u64::from(BLOCK)) as usize,
+                        (b * u64::from(BLOCK)) as usize,
+                    );
+                    at = if at == a {
+                        b
+                    } else if at == b {
+                        a
+                    } else {
+                        at
+                    };
+                }
+                let mut data = vec![0; size];
+                self.region
+                    .read(local, &mut data)
+                    .expect("inside of the region");
+                self.previous[at..at + size].copy_from_slice(&self.bytes[at..at + size]);
+                self.bytes[at..at + size].copy_from_slice(&data);
+            }
+            (IoMessageType::Read, fault) => {
+                let source = if fault == Fault::Replay
+                    && self.previous[at..at + size].iter().any(|byte| *byte != 0)
+                {
+                    &self.previous
+                } else {
+                    &self.bytes
+                };
+                let size = if fault == Fault::ShortReads {
+                    size - 1
+                } else {
+                    size
+                };
+                self.region
+                    .write(local, &source[at..at + size])
+                    .expect("inside of the region");
+            }
+            (IoMessageType::Result, _) => panic!("the initiator sent a result"),
+        }
+        request.answer(ErrorCode::SUCCESS.0)
+    }
+}
+
+/// Transactions of all workers on one storage.
+struct Bench {
+    workers: Vec<Transactions>,
+    storage: Storage,
+}
+
+#[derive(Clone)]
+struct Setup {
+    strategy: Strategy,
+    blocks: u64,
+    local_blocks: u64,
+    workers: u32,
+    blocks_per_io: u16,
+    transactions: u32,
+    operations: u32,
+    plain: bool,
+    fault: Fault,
+}
+
+const SETUP: Setup = Setup {
+    strategy: Strategy::ReadWriteDataValidityTest,
+    blocks: 32,
+    local_blocks: 0,
+    workers: 1,
+    blocks_per_io: 1,
+    transactions: 4,
+    operations: 100,
+    plain: false,
+    fault: Fault::None,
+};
+
+impl Setup {
+    fn build(&self) -> Bench {
+        let details = StorageDetails {
+            total_size: self.blocks * u64::from(BLOCK),
+            block_size: BLOCK,
+        };
+        let request = Request {
+            workers: self.workers,
+            blocks_per_io: self.blocks_per_io,
+            local_region_size: self.local_blocks * u64::from(BLOCK),
+            transactions: self.transactions,
+            operations: self.operations,
+        };
+        let layout = Layout::new(&details, request).expect("a layout");
+        let region = MemoryRegion::new(layout.region_size as usize).expect("memory");
+        let plain: Arc<[u8]> = (0..layout.capacity)
+            .map(|at| (at / 7 % 253) as u8)
+            .collect();
+        let content = if self.plain {
+            Content::Plain(plain.clone())
+        } else {
+            Content::Pattern(Pattern::new(3))
+        };
+        let task = |share| Task {
+            share,
+            io_size: layout.io_size,
+            strategy: self.strategy,
+            validator: self
+                .strategy
+                .validates()
+                .then(|| Validator::new(content.clone(), region.clone(), BLOCK)),
+            operations: self.operations,
+            io_timeout: IO_TIMEOUT,
+        };
+        Bench {
+            workers: layout
+                .shares
+                .iter()
+                .map(|share| Transactions::new(task(*share)))
+                .collect(),
+            storage: Storage {
+                bytes: plain.to_vec(),
+                previous: vec![0; plain.len()],
+                region: region.clone(),
+                fault: self.fault,
+                log: Vec::new(),
+            },
+        }
+    }
+
+    fn run(&self) -> (Result<(), Failure>, Bench) {
+        let mut bench = self.build();
+        (bench.run(), bench)
+    }
+}
+
+impl Bench {
+    fn run(&mut self) -> Result<(), Failure> {
+        for worker in 0..self.workers.len() {
+            self.run_worker(worker)?;
+        }
+        Ok(())
+    }
+
+    /// Serves the newest request first, and lets sends complete now before, now after the answer.
+    fn run_worker(&mut self, worker: usize) -> Result<(), Failure> {
+        let transactions = &mut self.workers[worker];
+        let mut pending = Vec::new();
+        for index in 0..transactions.count() {
+            pending.extend(transactions.begin(index, Instant::now())?);
+        }
+        let mut turn = 0;
+        while let Some(request) = pending.pop() {
+            turn += 1;
+            let index = request.user_data as u32;
+            let answer = self.storage.serve(request).to_bytes();
+            let next = if turn % 3 == 0 {
+                assert_eq!(
+                    transactions.sent(index)?,
+                    None,
+                    "the answer is still to come"
+                );
+                transactions.answered(&answer)?.1
+            } else {
+                assert_eq!(
+                    transactions.answered(&answer)?,
+                    (index, None),
+                    "the send is still to complete"
+                );
+                transactions.sent(index)?
+            };
+            // Oldest first for a while, so that every slot gets its turn.
+            if let Some(next) = next {
+                pending.insert(0, next);
+            }
+        }
+        assert!(transactions.at_rest());
+        assert_eq!(transactions.completed(), transactions.operations());
+        Ok(())
+    }
+
+    fn mismatch(result: Result<(), Failure>) -> Mismatch {
+        match result {
+            Err(Failure::Mismatch(mismatch)) => mismatch,
+            other => panic!("expected a mismatch, got {other:?}"),
+        }
+    }
+}
