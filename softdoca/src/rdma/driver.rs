@@ -6,89 +6,53 @@ use std::ptr::NonNull;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use doca_abi::{doca_data, doca_rdma_connection, doca_rdma_transport_type};
+use doca_abi::{doca_data, doca_rdma_transport_type};
 
-use super::blob::ConnectionDetails;
 use super::config::{Config, ConnectionCallbacks};
-use super::connection::{Connection, Done, News, State};
+use super::connecting::Ending;
+use super::connection::{Connection, Done, News};
+use super::pools::Pools;
 use super::task::{Operation, Receive, Work};
-use super::transport::shared_memory::{SharedInbox, SharedOutbox};
-use crate::agent::AgentAddress;
+use super::transport::shared_memory::SharedMemory;
 use crate::buffer::BufHandle;
 use crate::device::Device;
 use crate::error::{Error, Result};
-use crate::progress::{Ctx, CtxState, Driver, Event, Started, Task, TaskOf, TaskPool, Urgency};
-
-/// Task pools, one for each kind that the C API configures.
-#[derive(Default)]
-pub(crate) struct Pools {
-    pub(crate) receive: TaskPool,
-    pub(crate) send: TaskPool,
-    pub(crate) send_immediate: TaskPool,
-    pub(crate) read: TaskPool,
-    pub(crate) write: TaskPool,
-    pub(crate) write_immediate: TaskPool,
-}
-
-impl Pools {
-    fn of(&self, operation: Operation, immediate: bool) -> &TaskPool {
-        match (operation, immediate) {
-            (Operation::Send, false) => &self.send,
-            (Operation::Send, true) => &self.send_immediate,
-            (Operation::Read, _) => &self.read,
-            (Operation::Write, false) => &self.write,
-            (Operation::Write, true) => &self.write_immediate,
-        }
-    }
-
-    /// Tasks of this side that can be in flight.
-    fn work_limit(&self) -> usize {
-        [
-            &self.send,
-            &self.send_immediate,
-            &self.read,
-            &self.write,
-            &self.write_immediate,
-        ]
-        .iter()
-        .map(|pool| pool.limit() as usize)
-        .sum()
-    }
-}
+use crate::progress::{Ctx, Driver, Event, Started, Task, TaskOf};
 
 /// The driver of RDMA contexts.
 pub(crate) struct Rdma {
     /// Stays open as long as the instance exists.
     _device: Arc<Device>,
-    config: Config,
-    pools: Pools,
-    state: RefCell<Instance>,
+    pub(super) config: Config,
+    pub(super) pools: Pools,
+    pub(super) state: RefCell<Instance>,
 }
 
 /// What changes while an instance runs.
 #[derive(Default)]
-struct Instance {
-    connections: Vec<Rc<Connection>>,
-    next_id: u32,
+pub(super) struct Instance {
+    /// `None` before the first start.
+    transport: Option<SharedMemory>,
+    pub(super) connections: Vec<Rc<Connection>>,
+    /// Connections that have ended, for the program's handles. Let go when the instance starts again or is destroyed.
+    pub(super) ended: Vec<Rc<Connection>>,
+    pub(super) next_id: u32,
     /// Receive tasks that wait for a message, of whatever connection.
-    receives: VecDeque<NonNull<Task>>,
+    pub(super) receives: VecDeque<NonNull<Task>>,
     /// Tasks that have ended.
-    done: VecDeque<Done>,
+    pub(super) done: VecDeque<Done>,
     /// Calls of the program's functions about connections.
-    calls: VecDeque<Box<dyn FnOnce()>>,
+    pub(super) calls: VecDeque<Box<dyn FnOnce()>>,
     /// The last connection has failed.
-    broken: bool,
+    pub(super) broken: bool,
     /// Which connection is looked at first, so that none starves the others.
     turn: usize,
 }
 
-/// How a connection ends, as far as the program is told.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Ending {
-    /// This side wants it, or the peer has ended it in good order.
-    Orderly,
-    /// The peer has died or broken the protocol.
-    Failure,
+impl Instance {
+    pub(super) fn transport(&self) -> Result<&SharedMemory> {
+        self.transport.as_ref().ok_or(Error::BadState)
+    }
 }
 
 impl Rdma {
@@ -136,160 +100,6 @@ impl Rdma {
         ctx.expect_idle("connection callbacks are set")?;
         self.config.callbacks.set(callbacks);
         Ok(())
-    }
-
-    /// Makes a connection whose details the peer can use at once.
-    ///
-    /// # Errors
-    /// [`Error::BadState`] before the start, [`Error::Full`] when the instance has all its connections.
-    pub(crate) fn export(&self, ctx: &Ctx) -> Result<Rc<Connection>> {
-        expect_running(ctx, "a connection is exported")?;
-        let pe = ctx.pe()?;
-        let mut state = self.state.borrow_mut();
-        let open = state
-            .connections
-            .iter()
-            .filter(|connection| connection.state() != State::Ended)
-            .count();
-        let max = usize::from(self.config.max_connections.get());
-        if open >= max {
-            return Err(Error::Full.because(format_args!(
-                "the RDMA instance has {open} connections, and was configured for {max} (doca_rdma_set_max_num_connections)"
-            )));
-        }
-        let mut inbox = SharedInbox::offer(self.pools.receive.limit() as usize, pe.wake())?;
-        let details = ConnectionDetails {
-            permissions: self.config.permissions.get(),
-            agent: AgentAddress::local()?,
-            key: inbox.key(),
-        };
-        super::transport::Inbox::post(&mut inbox, state.receives.len() as u64);
-        let connection = Rc::new(Connection::new(
-            state.next_id,
-            ctx,
-            &details,
-            Box::new(inbox),
-            self.pools.work_limit(),
-        ));
-        state.next_id = state.next_id.wrapping_add(1);
-        state.connections.push(Rc::clone(&connection));
-        Ok(connection)
-    }
-
-    /// The connection behind a handle, if it is one of this instance.
-    pub(crate) fn connection(&self, handle: *const Connection) -> Result<Rc<Connection>> {
-        self.state
-            .borrow()
-            .connections
-            .iter()
-            .find(|connection| Rc::as_ptr(connection) == handle)
-            .cloned()
-            .ok_or_else(|| {
-                Error::InvalidValue
-                    .because("expected a connection of this RDMA instance, got another pointer")
-            })
-    }
-
-    /// Connects with the peer that exported `details`. Its program need not be awake.
-    ///
-    /// # Errors
-    /// Those of [`ConnectionDetails::decode`], [`Error::BadState`] when the connection is connected,
-    /// [`Error::AlreadyExist`] when another peer has used the details, [`Error::ConnectionAborted`] when the peer has
-    /// gone.
-    pub(crate) fn connect(
-        &self,
-        ctx: &Ctx,
-        connection: &Rc<Connection>,
-        details: &[u8],
-    ) -> Result<()> {
-        expect_running(ctx, "a connection is made")?;
-        if connection.state() != State::Exported {
-            return Err(Error::BadState.because(format_args!(
-                "expected a fresh connection from doca_rdma_export, its state is {:?}",
-                connection.state()
-            )));
-        }
-        let details = ConnectionDetails::decode(details)?;
-        let pe = ctx.pe()?;
-        let outbox = SharedOutbox::claim(&details.agent, details.key, pe.wake()).map_err(
-            |error| match error {
-                Error::AlreadyExist => error.because(
-                    "the RDMA connection details were used already: each connection needs an export of its own",
-                ),
-                Error::NotFound | Error::ConnectionReset => Error::ConnectionAborted
-                    .because("the RDMA peer has gone, or has ended the connection"),
-                error => error,
-            },
-        )?;
-        pe.watch(
-            super::transport::Outbox::liveness(&outbox),
-            ctx,
-            connection.id,
-            Urgency::Liveness,
-        )?;
-        connection.connect(Box::new(outbox), details.permissions);
-        let callback = self.config.callbacks.get().established;
-        self.call_later(ctx, connection, callback);
-        // What was submitted before runs with the next progress.
-        pe.wake().ring();
-        Ok(())
-    }
-
-    /// Ends a connection: its tasks fail.
-    pub(crate) fn disconnect(&self, ctx: &Ctx, connection: &Rc<Connection>) -> Result<()> {
-        if connection.state() == State::Ended {
-            return Err(Error::NotConnected.because("the connection has ended already"));
-        }
-        self.end(ctx, connection, Ending::Orderly);
-        Ok(())
-    }
-
-    fn call_later(
-        &self,
-        ctx: &Ctx,
-        connection: &Rc<Connection>,
-        callback: Option<unsafe extern "C" fn(*mut doca_rdma_connection, doca_data, doca_data)>,
-    ) {
-        let Some(callback) = callback else { return };
-        let (connection, user_data) = (Rc::clone(connection), ctx.user_data());
-        self.state.borrow_mut().calls.push_back(Box::new(move || {
-            let handle = Rc::as_ptr(&connection).cast_mut().cast();
-            // SAFETY: the program gave the callback for connections of this instance; this one lives.
-            unsafe { callback(handle, connection.user_data(), user_data) };
-        }));
-    }
-
-    fn end(&self, ctx: &Ctx, connection: &Rc<Connection>, ending: Ending) {
-        self.unwatch(ctx, connection);
-        let was_connected = connection.state() == State::Connected;
-        {
-            let mut state = self.state.borrow_mut();
-            let error = match ending {
-                Ending::Orderly => Error::ConnectionReset,
-                Ending::Failure => Error::ConnectionAborted,
-            };
-            // A task that fails for want of a peer is fatal, as on a reliable connection of hardware.
-            let failed = connection.end(error, &mut state.done) || ending == Ending::Failure;
-            let alone = state
-                .connections
-                .iter()
-                .all(|connection| connection.state() == State::Ended);
-            state.broken |= failed && alone;
-        }
-        let callbacks = self.config.callbacks.get();
-        let callback = if was_connected {
-            callbacks.disconnection
-        } else {
-            callbacks.failure
-        };
-        self.call_later(ctx, connection, callback);
-    }
-
-    fn unwatch(&self, ctx: &Ctx, connection: &Connection) {
-        let parts = connection.parts.borrow();
-        if let (Some(outbox), Ok(pe)) = (&parts.outbox, ctx.pe()) {
-            pe.unwatch(outbox.liveness(), Urgency::Liveness);
-        }
     }
 
     /// A task that acts on a connection.
@@ -367,21 +177,15 @@ impl Rdma {
     }
 }
 
-fn expect_running(ctx: &Ctx, what: &str) -> Result<()> {
-    match ctx.state() {
-        CtxState::Starting | CtxState::Running => Ok(()),
-        state => Err(Error::BadState.because(format_args!(
-            "{what} while the context runs; its state is {state:?}"
-        ))),
-    }
-}
-
 impl Driver for Rdma {
-    fn start(&self, _ctx: &Ctx) -> Result<Started> {
+    fn start(&self, ctx: &Ctx) -> Result<Started> {
         let receives = self.pools.receive.limit() as usize;
+        let connections = self.config.max_connections.get();
+        let transport = SharedMemory::new(connections, receives, ctx.pe()?.wake())?;
         let mut state = self.state.borrow_mut();
         // Connections of the last run have kept their handles until here.
         *state = Instance {
+            transport: Some(transport),
             // Nothing is allocated on the data path.
             receives: VecDeque::with_capacity(receives),
             done: VecDeque::with_capacity(receives + self.pools.work_limit()),
@@ -404,6 +208,7 @@ impl Driver for Rdma {
             return Err(Error::InvalidValue);
         }
         state.receives.push_back(NonNull::from(task));
+        state.transport()?.post();
         for connection in &state.connections {
             if let Some(inbox) = &mut connection.parts.borrow_mut().inbox {
                 inbox.post(1);
@@ -420,13 +225,12 @@ impl Driver for Rdma {
     }
 
     fn flush(&self, ctx: &Ctx) {
-        let connections = self.state.borrow().connections.clone();
-        for connection in connections {
+        let state = &mut *self.state.borrow_mut();
+        for connection in state.connections.drain(..) {
             self.unwatch(ctx, &connection);
-            connection.end(Error::ConnectionAborted, &mut self.state.borrow_mut().done);
+            connection.end(Error::ConnectionAborted, &mut state.done);
+            state.ended.push(connection);
         }
-        let mut state = self.state.borrow_mut();
-        let state = &mut *state;
         state.done.extend(
             state
                 .receives

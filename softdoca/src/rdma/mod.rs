@@ -12,8 +12,10 @@
 mod blob;
 mod buffers;
 mod config;
+mod connecting;
 mod connection;
 mod driver;
+mod pools;
 mod receiving;
 mod sending;
 mod task;

@@ -20,7 +20,7 @@ pub(super) fn run(work: &Work, outbox: &mut dyn Outbox, peer_permissions: u32) -
 
 fn send(work: &Work, outbox: &mut dyn Outbox) -> Result<()> {
     if work.stage.get() == Stage::Waiting {
-        if !outbox.has_receive() {
+        if !outbox.reserve_receive() {
             return Err(Error::Again);
         }
         work.progress.set(0);
@@ -83,7 +83,7 @@ fn write_immediate(
 ) -> Result<()> {
     if work.stage.get() == Stage::Waiting {
         // As hardware does: nothing is written before the peer can take the immediate.
-        if !outbox.has_receive() {
+        if !outbox.reserve_receive() {
             return Err(Error::Again);
         }
         work.progress.set(write(work, peer_permissions)?);

@@ -6,6 +6,7 @@
 //!
 //! Reading and writing remote memory is no part of this: an imported mmap knows how to reach its exporter.
 
+mod credits;
 pub(super) mod shared_memory;
 
 use std::os::fd::BorrowedFd;
@@ -72,13 +73,13 @@ pub(super) trait Inbox {
 
 /// The sending end of one direction.
 pub(super) trait Outbox {
-    /// The receiver has posted a receive that no message has taken.
-    fn has_receive(&mut self) -> bool;
+    /// Keeps a receive of the peer for the next message. True, again and again until that message begins, when it has one.
+    fn reserve_receive(&mut self) -> bool;
 
     /// Largest number of bytes, immediate data included, that one fragment takes.
     fn max_fragment(&self) -> usize;
 
-    /// Appends a fragment of `len` bytes. The `first` one of a message takes a receive, which the caller has seen;
+    /// Appends a fragment of `len` bytes. The `first` one of a message takes the receive that the caller has reserved;
     /// `more` says that others of the same message follow. `Again`: no room now, nothing was written.
     ///
     /// # Safety

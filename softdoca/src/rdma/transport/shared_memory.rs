@@ -8,6 +8,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use super::credits::{ReceivePool, SharedReceives, Slot};
 use super::{Fill, Fragment, Inbox, Outbox, Peer};
 use crate::agent::{self, AgentAddress, AgentConnection, PublishGuard, Reply, Request};
 use crate::error::{Error, Result};
@@ -20,9 +21,79 @@ const CLAIM: [u8; 8] = *b"SDRDMA\0\x01";
 /// Room for messages that are larger than small ones, in bytes: a ring holds two of these, or fragments of them.
 const LARGE_MESSAGE: usize = 32 * 1024;
 
+/// What the connections of one instance share.
+pub(crate) struct SharedMemory {
+    /// Rung when the engine sleeps and something happens.
+    wake: Arc<EventFd>,
+    /// Small messages that a ring holds.
+    messages: usize,
+    /// The receives, if there may be more than one connection to take them.
+    pool: Option<Arc<ReceivePool>>,
+}
+
+impl SharedMemory {
+    /// For an instance of at most `connections` connections and `receives` receive tasks.
+    pub(crate) fn new(connections: u16, receives: usize, wake: &Arc<EventFd>) -> Result<Self> {
+        let pool = match connections {
+            0 | 1 => None,
+            _ => Some(Arc::new(ReceivePool::new(connections)?)),
+        };
+        Ok(Self {
+            wake: Arc::clone(wake),
+            messages: receives,
+            pool,
+        })
+    }
+
+    /// A receive was posted; the [`Inbox::post`] of every connection follows.
+    pub(crate) fn post(&self) {
+        if let Some(pool) = &self.pool {
+            pool.post(1);
+        }
+    }
+
+    /// A new receiving end, offered at this process's agent. `posted` receives wait already.
+    pub(crate) fn offer(&self, posted: usize) -> Result<SharedInbox> {
+        let slot = self.pool.as_ref().map(ReceivePool::slot).transpose()?;
+        let mut inbox = SharedInbox::offer(self.messages, &self.wake, slot)?;
+        inbox.post(posted as u64);
+        Ok(inbox)
+    }
+
+    /// A sending end for the ring that a peer offers under `key`.
+    ///
+    /// # Errors
+    /// [`Error::AlreadyExist`] when another peer has it, [`Error::NotFound`] when the peer has ended or withdrawn it,
+    /// [`Error::UnsupportedVersion`] for a peer of another version.
+    pub(crate) fn claim(&self, agent: &AgentAddress, key: Key) -> Result<SharedOutbox> {
+        let (agent, slot, mut fds) = agent::request(agent, key, &CLAIM, &[self.wake.as_fd()])?;
+        let receives = match (slot.as_slice(), fds.len()) {
+            ([], 2) => None,
+            (slot, 3) => fds
+                .pop()
+                .map(|pool| SharedReceives::open(&pool, slot))
+                .transpose()?,
+            _ => None,
+        };
+        let Ok([ring, receiver]) = <[OwnedFd; 2]>::try_from(fds) else {
+            return Err(Error::InvalidValue.because(
+                "expected a ring and an eventfd from the RDMA peer's agent, got something else",
+            ));
+        };
+        Ok(SharedOutbox {
+            ring: RingProducer::open(ring, EventFd::from_peer(receiver)?)?,
+            receives,
+            reserved: false,
+            agent,
+        })
+    }
+}
+
 /// The ring on offer, shared with the agent thread.
 struct Offer {
     ring: OwnedFd,
+    /// The pool of receives and the connection's slot in it.
+    receives: Option<(OwnedFd, [u8; 8])>,
     /// Wakes the receiving engine.
     wake: Arc<EventFd>,
     /// The sender's eventfd on its way to the receiver.
@@ -44,7 +115,12 @@ impl Offer {
         let (Some(sender), true) = (request.fds.pop(), request.fds.is_empty()) else {
             return Err(Error::InvalidValue);
         };
-        let fds = vec![duplicate(&self.ring)?, duplicate(&*self.wake)?];
+        let mut fds = vec![duplicate(&self.ring)?, duplicate(&*self.wake)?];
+        let mut payload = Vec::new();
+        if let Some((pool, slot)) = &self.receives {
+            fds.push(duplicate(pool)?);
+            payload.extend_from_slice(slot);
+        }
         {
             let mut slot = self.sender.lock().unwrap_or_else(PoisonError::into_inner);
             if self.state.load(Ordering::Relaxed) != OPEN {
@@ -56,7 +132,7 @@ impl Offer {
         self.wake.ring();
         let offer = Arc::clone(self);
         Ok(Reply {
-            payload: Vec::new(),
+            payload,
             fds,
             on_close: Some(Box::new(move || {
                 offer.gone.store(true, Ordering::Release);
@@ -74,6 +150,9 @@ fn duplicate(fd: &impl AsFd) -> Result<OwnedFd> {
 pub(crate) struct SharedInbox {
     ring: RingConsumer,
     current: Option<Message>,
+    /// A message has begun and not ended.
+    within_message: bool,
+    slot: Option<Slot>,
     offer: Arc<Offer>,
     /// The sender's eventfd was taken over.
     attached: bool,
@@ -82,14 +161,17 @@ pub(crate) struct SharedInbox {
 }
 
 impl SharedInbox {
-    /// Makes a ring for `messages` small messages at a time and offers it at this process's agent. `wake` is rung when
-    /// the engine sleeps and something arrives.
-    pub(crate) fn offer(messages: usize, wake: &Arc<EventFd>) -> Result<Self> {
+    fn offer(messages: usize, wake: &Arc<EventFd>, slot: Option<Slot>) -> Result<Self> {
         // Who never receives needs no room.
         let largest = if messages == 0 { 0 } else { LARGE_MESSAGE };
         let ring = RingConsumer::create(Geometry::for_messages(messages, largest))?;
+        let receives = match &slot {
+            Some(slot) => Some((duplicate(&slot.pool().memfd())?, slot.encode())),
+            None => None,
+        };
         let offer = Arc::new(Offer {
             ring: duplicate(&ring.memfd())?,
+            receives,
             wake: Arc::clone(wake),
             sender: Mutex::new(None),
             state: AtomicU32::new(OPEN),
@@ -103,6 +185,8 @@ impl SharedInbox {
         Ok(Self {
             ring,
             current: None,
+            within_message: false,
+            slot,
             offer,
             attached: false,
             publication,
@@ -138,6 +222,8 @@ impl SharedInbox {
 impl Inbox for SharedInbox {
     fn post(&mut self, count: u64) {
         self.attach();
+        // With a pool, the ring only wakes the sender.
+        let count = if self.slot.is_some() { 0 } else { count };
         self.ring.post(count);
     }
 
@@ -168,6 +254,10 @@ impl Inbox for SharedInbox {
 
     fn advance(&mut self) {
         if let Some(message) = self.current.take() {
+            if let (Some(slot), false) = (&mut self.slot, self.within_message) {
+                slot.count_message();
+            }
+            self.within_message = message.more();
             self.ring.advance(&message);
         }
     }
@@ -197,33 +287,23 @@ impl Inbox for SharedInbox {
 /// Sends into a ring that the peer made.
 pub(crate) struct SharedOutbox {
     ring: RingProducer,
+    /// Where the peer's receives are counted, when this is not its only connection.
+    receives: Option<SharedReceives>,
+    /// A receive was taken for the next message.
+    reserved: bool,
     /// Last: the ring is marked as closed before the receiver sees this connection end.
     agent: AgentConnection,
 }
 
-impl SharedOutbox {
-    /// Claims the ring that is offered under `key`.
-    ///
-    /// # Errors
-    /// [`Error::AlreadyExist`] when another peer has it, [`Error::NotFound`] when the peer has ended or withdrawn it,
-    /// [`Error::UnsupportedVersion`] for a peer of another version.
-    pub(crate) fn claim(agent: &AgentAddress, key: Key, wake: &EventFd) -> Result<Self> {
-        let (agent, _, fds) = agent::request(agent, key, &CLAIM, &[wake.as_fd()])?;
-        let Ok([ring, receiver]) = <[OwnedFd; 2]>::try_from(fds) else {
-            return Err(Error::InvalidValue.because(
-                "expected a ring and an eventfd from the RDMA peer's agent, got something else",
-            ));
-        };
-        Ok(Self {
-            ring: RingProducer::open(ring, EventFd::from_peer(receiver)?)?,
-            agent,
-        })
-    }
-}
-
 impl Outbox for SharedOutbox {
-    fn has_receive(&mut self) -> bool {
-        self.ring.credits() > 0
+    fn reserve_receive(&mut self) -> bool {
+        match &self.receives {
+            None => self.ring.credits() > 0,
+            Some(receives) => {
+                self.reserved = self.reserved || receives.take();
+                self.reserved
+            }
+        }
     }
 
     fn max_fragment(&self) -> usize {
@@ -242,7 +322,9 @@ impl Outbox for SharedOutbox {
         unsafe {
             self.ring
                 .push(immediate, len, first, more, |write| fill(write))
-        }
+        }?;
+        self.reserved &= !first;
+        Ok(())
     }
 
     fn peer(&self) -> Peer {

@@ -1,0 +1,241 @@
+//! Reads and writes of the peer's memory.
+
+use doca_abi::{DOCA_RDMA_OPCODE_RECV_WRITE_WITH_IMM, doca_rdma_task_read, doca_rdma_task_receive};
+
+use super::super::*;
+use super::memory::{Bufs, Memory, Placement, c, import};
+use super::side::{ALL, pair, pair_with, submit};
+use crate::error::Error;
+use crate::memory::Permissions;
+
+const REMOTE: Permissions = Permissions::LOCAL_READ_WRITE
+    .union(Permissions::RDMA_READ)
+    .union(Permissions::RDMA_WRITE);
+
+#[test]
+fn chained_bufs_are_written_and_read_back_without_progress_by_the_peer() {
+    for placement in [Placement::Pages, Placement::Unaligned] {
+        const LEN: usize = 300_000;
+        let ((a, to_b), _b) = pair();
+        let theirs = Memory::new(LEN, REMOTE, placement);
+        let remote = import(&theirs.export());
+        let (local, bufs) = (Memory::local(2 * LEN), Bufs::new());
+        let pattern: Vec<u8> = (0..LEN).map(|i| (i ^ (i >> 8)) as u8).collect();
+        local.write(0, &pattern);
+
+        let source = bufs.data(&local.mmap, 0, 5000);
+        source
+            .chain(bufs.data(&local.mmap, 5000, LEN - 5100))
+            .expect("a list");
+        let target = bufs.room(&remote, 0, LEN);
+        target.set_data_len(100).expect("inside the buf");
+        submit(a.write(to_b, (c(source), c(target)), 1));
+        assert_eq!(a.wait(1), [(1, 0)], "{placement:?}");
+        assert_eq!(target.data_len(), LEN, "written data is appended");
+        assert_eq!(theirs.read(0, 100), [0; 100]);
+        assert!(theirs.read(100, LEN - 100) == pattern[..LEN - 100]);
+
+        let destination = bufs.room(&local.mmap, LEN, 10);
+        destination
+            .chain(bufs.room(&local.mmap, LEN + 10, 1))
+            .expect("a list");
+        destination
+            .chain(bufs.room(&local.mmap, LEN + 11, LEN - 11))
+            .expect("a list");
+        let from = bufs.data(&remote, 100, LEN - 100);
+        let read = a.read(to_b, (c(from), c(destination)), 2);
+        submit(read);
+        assert_eq!(a.wait(2), [(1, 0), (2, 0)]);
+        let task: *const doca_rdma_task_read = read.cast();
+        // SAFETY: a live read task.
+        let len = unsafe { doca_rdma_task_read_get_result_len(task) };
+        assert_eq!(len, LEN as u32 - 100);
+        assert_eq!(destination.list_data_len(), LEN - 100);
+        assert!(local.read(LEN, LEN - 100) == pattern[..LEN - 100]);
+    }
+}
+
+#[test]
+fn permissions_are_those_of_the_table() {
+    let local_only = Permissions::LOCAL_READ_WRITE;
+    let (read, write) = (Permissions::RDMA_READ, Permissions::RDMA_WRITE);
+    let cases = [
+        // Peer's instance, peer's map, this side's map; may read, may write.
+        (ALL, REMOTE, local_only, true, true),
+        (0b011, REMOTE, local_only, true, false),
+        (0b101, REMOTE, local_only, false, true),
+        (0b001, REMOTE, local_only, false, false),
+        (ALL, local_only | read, local_only, true, false),
+        (ALL, local_only | write, local_only, false, true),
+        (ALL, REMOTE, read, false, false),
+        (ALL, REMOTE, Permissions::empty(), false, false),
+    ];
+    for (number, (instance, theirs, ours, may_read, may_write)) in cases.into_iter().enumerate() {
+        // What this side's instance permits has no say in what it does itself.
+        let ((a, to_b), _b) = pair_with(0, instance);
+        let theirs = Memory::new(4096, theirs, Placement::Pages);
+        theirs.write(0, b"theirs");
+        let remote = import(&theirs.export());
+        let (local, bufs) = (Memory::new(4096, ours, Placement::Pages), Bufs::new());
+        local.write(0, b"ours");
+
+        let (from, to) = (bufs.data(&remote, 0, 6), bufs.room(&local.mmap, 100, 6));
+        submit(a.read(to_b, (c(from), c(to)), 1));
+        let (from, target) = (bufs.data(&local.mmap, 0, 4), bufs.room(&remote, 100, 4));
+        submit(a.write(to_b, (c(from), c(target)), 2));
+        let code = |allowed| {
+            if allowed {
+                0
+            } else {
+                Error::NotPermitted.code()
+            }
+        };
+        assert_eq!(
+            a.wait(2),
+            [(1, code(may_read)), (2, code(may_write))],
+            "case {number}"
+        );
+        let expected: &[u8] = if may_read { b"theirs" } else { &[0; 6] };
+        assert_eq!(
+            (local.read(100, 6).as_slice(), to.data_len() == 6),
+            (expected, may_read)
+        );
+        let expected: &[u8] = if may_write { b"ours" } else { &[0; 4] };
+        assert_eq!(
+            (theirs.read(100, 4).as_slice(), target.data_len() == 4),
+            (expected, may_write)
+        );
+        // A refused task leaves the connection as it was.
+        let empty = a.read(to_b, (std::ptr::null_mut(), std::ptr::null_mut()), 3);
+        submit(empty);
+        assert_eq!(a.wait(3)[2], (3, 0), "case {number}");
+    }
+}
+
+#[test]
+fn only_imported_memory_is_remote_and_only_own_memory_is_local() {
+    let ((a, to_b), _b) = pair();
+    let (theirs, bufs) = (Memory::new(4096, REMOTE, Placement::Pages), Bufs::new());
+    let (remote, local) = (
+        import(&theirs.export()),
+        Memory::new(4096, REMOTE, Placement::Pages),
+    );
+    let refused = Error::NotPermitted.code();
+    let own = |offset| c(bufs.data(&local.mmap, offset, 8));
+    let own_room = |offset| c(bufs.room(&local.mmap, offset, 8));
+    submit(a.write(to_b, (own(0), own_room(8)), 1));
+    submit(a.read(to_b, (own(0), own_room(8)), 2));
+    let (foreign, foreign_room) = (c(bufs.data(&remote, 0, 8)), c(bufs.room(&remote, 8, 8)));
+    submit(a.write(to_b, (foreign, foreign_room), 3));
+    submit(a.read(to_b, (foreign, foreign_room), 4));
+    assert_eq!(
+        a.wait(4),
+        [(1, refused), (2, refused), (3, refused), (4, refused)]
+    );
+}
+
+#[test]
+fn nothing_outside_of_the_bufs_is_touched() {
+    for placement in [Placement::Pages, Placement::Unaligned] {
+        let ((a, to_b), _b) = pair();
+        let theirs = Memory::new(8192, REMOTE, placement);
+        theirs.write(0, &[9; 8192]);
+        let remote = import(&theirs.export());
+        let (local, bufs) = (Memory::local(8192), Bufs::new());
+        local.write(0, &[5; 8192]);
+        let too_big = Error::TooBig.code();
+        let long = c(bufs.data(&local.mmap, 0, 101));
+        submit(a.write(to_b, (long, c(bufs.room(&remote, 100, 100))), 1));
+        let long = c(bufs.data(&remote, 0, 101));
+        submit(a.read(to_b, (long, c(bufs.room(&local.mmap, 100, 100))), 2));
+        assert_eq!(a.wait(2), [(1, too_big), (2, too_big)]);
+        assert!(theirs.read(0, 8192) == [9; 8192] && local.read(0, 8192) == [5; 8192]);
+        // The last bytes of the range, and not one more.
+        submit(a.write(
+            to_b,
+            (
+                c(bufs.data(&local.mmap, 0, 3)),
+                c(bufs.room(&remote, 8189, 3)),
+            ),
+            3,
+        ));
+        assert_eq!(a.wait(3)[2], (3, 0));
+        assert_eq!(theirs.read(8188, 4), [9, 5, 5, 5]);
+    }
+}
+
+#[test]
+fn a_task_without_a_destination_fails() {
+    let ((a, to_b), _b) = pair();
+    let (memory, bufs) = (Memory::local(64), Bufs::new());
+    let data = c(bufs.data(&memory.mmap, 0, 8));
+    submit(a.write(to_b, (data, std::ptr::null_mut()), 1));
+    submit(a.read(to_b, (data, std::ptr::null_mut()), 2));
+    let invalid = Error::InvalidValue.code();
+    assert_eq!(a.wait(2), [(1, invalid), (2, invalid)]);
+}
+
+#[test]
+fn writes_with_immediate_take_a_receive_and_write_only_then() {
+    let ((a, to_b), (b, _)) = pair();
+    let theirs = Memory::new(4096, REMOTE, Placement::Pages);
+    let remote = import(&theirs.export());
+    let (local, bufs) = (Memory::local(4096), Bufs::new());
+    local.write(0, b"before after ");
+    let target = bufs.room(&remote, 10, 20);
+    submit(a.write_imm(
+        to_b,
+        (c(bufs.data(&local.mmap, 0, 6)), c(target)),
+        0xABCD,
+        1,
+    ));
+    // In the order of submission: it waits, though it needs no receive.
+    submit(a.write(
+        to_b,
+        (
+            c(bufs.data(&local.mmap, 7, 6)),
+            c(bufs.room(&remote, 50, 6)),
+        ),
+        2,
+    ));
+    a.rest(&b);
+    assert_eq!(a.completed(), []);
+    assert_eq!(theirs.read(0, 100), [0; 100]);
+    let receive = b.receive(std::ptr::null_mut(), 7);
+    submit(receive);
+    assert_eq!(a.wait(2), [(1, 0), (2, 0)]);
+    assert_eq!(target.data_len(), 6);
+    assert_eq!(theirs.read(9, 8), b"\0before\0");
+    assert_eq!(theirs.read(50, 6), b"after ");
+    assert_eq!(b.wait(1), [(7, 0)]);
+    let receive: *const doca_rdma_task_receive = receive.cast();
+    // SAFETY: a live receive task.
+    unsafe {
+        assert_eq!(
+            doca_rdma_task_receive_get_result_opcode(receive),
+            DOCA_RDMA_OPCODE_RECV_WRITE_WITH_IMM
+        );
+        assert_eq!(doca_rdma_task_receive_get_result_len(receive), 6);
+        assert_eq!(
+            doca_rdma_task_receive_get_result_immediate_data(receive),
+            0xABCD
+        );
+        assert!(!doca_rdma_task_receive_get_result_rdma_connection(receive).is_null());
+    }
+}
+
+#[test]
+fn memory_that_was_withdrawn_fails_the_task_when_it_is_not_mapped() {
+    let ((a, to_b), _b) = pair();
+    let theirs = Memory::new(4096, REMOTE, Placement::Unaligned);
+    let remote = import(&theirs.export());
+    let (local, bufs) = (Memory::local(64), Bufs::new());
+    theirs.mmap.stop().expect("it has no bufs");
+    submit(a.write(
+        to_b,
+        (c(bufs.data(&local.mmap, 0, 8)), c(bufs.room(&remote, 0, 8))),
+        1,
+    ));
+    let (_, status) = a.wait(1)[0];
+    assert_eq!(status, Error::NotFound.code());
+}

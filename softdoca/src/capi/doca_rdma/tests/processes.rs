@@ -1,0 +1,353 @@
+//! Processes against each other: this test starts its own executable again, which runs only [`peer`].
+//!
+//! They talk in lines of text over the peer's standard input and output: `name hex`.
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use doca_abi::{DOCA_CTX_STATE_IDLE, doca_rdma_connection};
+
+use super::memory::{Bufs, Memory, Placement, c, import};
+use super::side::{ALL, Side, ok, submit};
+use crate::error::Error;
+use crate::memory::Permissions;
+
+const ROLE: &str = "SOFTDOCA_RDMA_TEST_PEER";
+
+const REMOTE: Permissions = Permissions::LOCAL_READ_WRITE
+    .union(Permissions::RDMA_READ)
+    .union(Permissions::RDMA_WRITE);
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn unhex(text: &str) -> Vec<u8> {
+    let digits = text.trim().as_bytes();
+    digits
+        .chunks(2)
+        .map(|pair| {
+            let pair = std::str::from_utf8(pair).expect("digits");
+            u8::from_str_radix(pair, 16).expect("hexadecimal digits")
+        })
+        .collect()
+}
+
+/// The other process.
+struct Peer {
+    child: Child,
+    input: ChildStdin,
+    output: BufReader<ChildStdout>,
+}
+
+impl Peer {
+    fn start(directory: &Path, role: &str) -> Peer {
+        let mut child = Command::new(std::env::current_exe().expect("a path"))
+            .args([
+                "capi::doca_rdma::tests::processes::peer",
+                "--exact",
+                "--nocapture",
+            ])
+            .env(ROLE, role)
+            .env("SOFTDOCA_RUNTIME_DIR", directory)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("this executable again");
+        Peer {
+            input: child.stdin.take().expect("a pipe"),
+            output: BufReader::new(child.stdout.take().expect("a pipe")),
+            child,
+        }
+    }
+
+    fn tell(&mut self, name: &str, bytes: &[u8]) {
+        writeln!(self.input, "{name} {}", hex(bytes)).expect("the peer listens");
+    }
+
+    /// Waits for the line `name`; others, such as those of the test harness, are passed over.
+    #[track_caller]
+    fn hear(&mut self, name: &str) -> Vec<u8> {
+        loop {
+            let mut line = String::new();
+            let read = self.output.read_line(&mut line).expect("text");
+            assert_ne!(read, 0, "the peer ended before it said {name}");
+            // The harness begins a line of its own with the test's name.
+            if let Some(at) = line.find(&format!("{name} ")) {
+                return unhex(&line[at + name.len() + 1..]);
+            }
+        }
+    }
+
+    fn signal(&self, signal: rustix::process::Signal) {
+        let pid = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(pid, signal).expect("a living child");
+    }
+
+    /// Stops it, as a debugger does; it has stopped when this returns.
+    fn stop(&self) {
+        self.signal(rustix::process::Signal::STOP);
+        let pid = rustix::process::Pid::from_child(&self.child);
+        let (_, status) =
+            rustix::process::waitpid(Some(pid), rustix::process::WaitOptions::UNTRACED)
+                .expect("a child")
+                .expect("a change");
+        assert!(status.stopped());
+    }
+
+    fn end(mut self) {
+        drop(self.input);
+        // A full pipe must not keep the child from ending.
+        let rest =
+            std::thread::spawn(move || std::io::copy(&mut self.output, &mut std::io::sink()));
+        assert!(self.child.wait().expect("an exit").success());
+        rest.join().expect("the reader").expect("text");
+    }
+}
+
+fn say(name: &str, bytes: &[u8]) {
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "\n{name} {}", hex(bytes)).expect("the parent listens");
+    out.flush().expect("the parent listens");
+}
+
+fn listen(name: &str) -> Vec<u8> {
+    let mut line = String::new();
+    std::io::stdin().read_line(&mut line).expect("text");
+    let (got, bytes) = line.split_once(' ').expect("a name");
+    assert_eq!(got, name);
+    unhex(bytes)
+}
+
+/// Until the parent closes the pipe.
+fn wait_for_the_end() {
+    std::io::copy(&mut std::io::stdin(), &mut std::io::sink()).expect("a pipe");
+}
+
+/// What the other process does; nothing in the test run itself.
+#[test]
+fn peer() {
+    match std::env::var(ROLE).as_deref() {
+        Ok("sleeper") => sleeper(),
+        Ok("echo") => echo(),
+        Ok("initiator") => initiator(),
+        Ok("visitor") => {
+            let side = Side::start(ALL, 1);
+            side.export();
+            std::mem::forget(side);
+        }
+        _ => {}
+    }
+}
+
+/// Exports and posts one receive, and then never calls the library again.
+fn sleeper() {
+    let side = Side::start(ALL, 1);
+    let (memory, bufs) = (Memory::new(8192, REMOTE, Placement::Pages), Bufs::new());
+    let unaligned = Memory::new(8192, REMOTE, Placement::Unaligned);
+    memory.write(0, b"pages");
+    unaligned.write(0, b"unaligned");
+    let (details, _) = side.export();
+    submit(side.receive(c(bufs.room(&memory.mmap, 4096, 100)), 1));
+    say("memory", &memory.export());
+    say("unaligned", &unaligned.export());
+    say("details", &details);
+    wait_for_the_end();
+    assert_eq!(memory.read(100, 5), b"PAGES");
+    assert_eq!(unaligned.read(100, 9), b"UNALIGNED");
+    side.wait_until("the message", |side| side.completed() == [(1, 0)]);
+    assert_eq!(memory.read(4096, 5), b"hello");
+}
+
+fn with_runtime_dir(test: impl FnOnce(&Path)) {
+    // The directory of this process is fixed at its first use: the peers share it.
+    let directory = crate::runtime::RuntimeDir::get().expect("a runtime directory");
+    test(directory.path());
+}
+
+#[test]
+fn a_peer_that_sleeps_can_be_connected_to_sent_to_read_and_written() {
+    with_runtime_dir(|directory| {
+        let mut peer = Peer::start(directory, "sleeper");
+        let [memory, unaligned, details] =
+            ["memory", "unaligned", "details"].map(|name| peer.hear(name));
+        let side = Side::start(ALL, 1);
+        let (_, connection) = side.export();
+        ok(side.connect(connection, &details));
+        let (local, bufs) = (Memory::local(4096), Bufs::new());
+        local.write(0, b"helloPAGESUNALIGNED");
+        submit(side.send(connection, c(bufs.data(&local.mmap, 0, 5)), 1));
+        for (descriptor, text, at) in [(memory, 5, 5), (unaligned, 9, 10)] {
+            let remote = import(&descriptor);
+            let read = (
+                bufs.data(&remote, 0, text),
+                bufs.room(&local.mmap, 100 + at, text),
+            );
+            submit(side.read(connection, (c(read.0), c(read.1)), 2));
+            let write = (
+                bufs.data(&local.mmap, at, text),
+                bufs.room(&remote, 100, text),
+            );
+            submit(side.write(connection, (c(write.0), c(write.1)), 3));
+        }
+        assert_eq!(side.wait(5), [(1, 0), (2, 0), (3, 0), (2, 0), (3, 0)]);
+        assert_eq!(local.read(105, 14), b"pagesunaligned");
+        peer.end();
+    });
+}
+
+/// Sends back what it receives, until it is told to end.
+fn echo() {
+    let side = Side::start(ALL, 1);
+    let (memory, bufs) = (Memory::local(4096), Bufs::new());
+    let (details, connection) = side.export();
+    say("details", &details);
+    ok(side.connect(connection, &listen("details")));
+    let room = bufs.room(&memory.mmap, 0, 4096);
+    let receive = side.receive(c(room), 1);
+    let send = side.send(connection, c(room), 2);
+    submit(receive);
+    while side.state() != DOCA_CTX_STATE_IDLE {
+        side.progress();
+        for done in side.log.completions.take() {
+            match (done.status, done.user) {
+                (0, 1) => submit(send),
+                (0, _) => {
+                    room.reset_data_len();
+                    submit(receive);
+                }
+                _ => return,
+            }
+        }
+        if side.log.disconnected.get() != 0 {
+            return;
+        }
+    }
+}
+
+fn connect(directory: &Path, role: &str) -> (Peer, Side, *mut doca_rdma_connection) {
+    let mut peer = Peer::start(directory, role);
+    let side = Side::start(ALL, 1);
+    let (details, connection) = side.export();
+    peer.tell("details", &details);
+    ok(side.connect(connection, &peer.hear("details")));
+    (peer, side, connection)
+}
+
+#[test]
+fn messages_go_there_and_back_between_processes() {
+    with_runtime_dir(|directory| {
+        let (peer, side, connection) = connect(directory, "echo");
+        let (local, bufs) = (Memory::local(8192), Bufs::new());
+        let (out, back) = (
+            bufs.room(&local.mmap, 0, 4096),
+            bufs.room(&local.mmap, 4096, 4096),
+        );
+        let (send, receive) = (side.send(connection, c(out), 1), side.receive(c(back), 2));
+        for round in 0..2000usize {
+            let message: Vec<u8> = (0..round % 300).map(|i| (i * 3 + round) as u8).collect();
+            local.write(0, &message);
+            out.set_data_len(message.len()).expect("room");
+            back.reset_data_len();
+            submit(receive);
+            submit(send);
+            let mut completions = side.wait(2);
+            completions.sort_unstable();
+            assert_eq!(completions, [(1, 0), (2, 0)]);
+            side.log.completions.take();
+            assert_eq!(back.data_len(), message.len());
+            assert_eq!(local.read(4096, message.len()), message);
+        }
+        side.stop();
+        peer.end();
+    });
+}
+
+#[test]
+fn a_killed_peer_is_noticed_within_a_second_and_its_tasks_fail() {
+    with_runtime_dir(|directory| {
+        let (mut peer, side, connection) = connect(directory, "echo");
+        let (local, bufs) = (Memory::local(4096), Bufs::new());
+        submit(side.receive(c(bufs.room(&local.mmap, 0, 64)), 1));
+        // The first is answered; the peer's only receive is posted again, and takes the second.
+        submit(side.send(connection, c(bufs.data(&local.mmap, 100, 64)), 2));
+        let mut completions = side.wait(2);
+        completions.sort_unstable();
+        assert_eq!(completions, [(1, 0), (2, 0)]);
+        peer.stop();
+        submit(side.receive(c(bufs.room(&local.mmap, 200, 64)), 3));
+        for user in 4..8 {
+            submit(side.send(connection, c(bufs.data(&local.mmap, 100, 64)), user));
+        }
+        let before = side.wait(2).len();
+        side.free_failed_tasks();
+        let killed = Instant::now();
+        peer.signal(rustix::process::Signal::KILL);
+        side.wait_until("the end of the tasks", |side| side.completed().len() == 7);
+        let noticed = killed.elapsed();
+        assert!(
+            noticed < Duration::from_secs(1),
+            "noticed after {noticed:?}"
+        );
+        let failed = &side.completed()[before..];
+        assert!(
+            failed.iter().filter(|(_, status)| *status != 0).count() >= 4,
+            "at most one of the later sends found a receive: {failed:?}"
+        );
+        assert!(
+            failed.contains(&(3, Error::ConnectionAborted.code())),
+            "{failed:?}"
+        );
+        side.wait_until("the disconnection", |side| side.log.disconnected.get() == 1);
+        side.stop();
+        peer.child.wait().expect("an exit");
+    });
+}
+
+/// Connects to the details that it is told, says so, and waits.
+fn initiator() {
+    let side = Side::start(ALL, 1);
+    let (_, connection) = side.export();
+    ok(side.connect(connection, &listen("details")));
+    say("connected", &[]);
+    wait_for_the_end();
+}
+
+#[test]
+fn a_sender_that_dies_before_this_side_has_connected_is_noticed() {
+    with_runtime_dir(|directory| {
+        let mut peer = Peer::start(directory, "initiator");
+        let side = Side::start(ALL, 1);
+        let (details, _) = side.export();
+        submit(side.receive(std::ptr::null_mut(), 1));
+        peer.tell("details", &details);
+        peer.hear("connected");
+        side.free_failed_tasks();
+        peer.signal(rustix::process::Signal::KILL);
+        assert_eq!(side.wait(1), [(1, Error::ConnectionAborted.code())]);
+        peer.child.wait().expect("an exit");
+    });
+}
+
+#[test]
+fn processes_leave_nothing_in_the_runtime_directory() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("run");
+    let mut peer = Peer::start(&path, "sleeper");
+    peer.hear("details");
+    let sockets = || {
+        let entries = std::fs::read_dir(&path).expect("the runtime directory");
+        entries
+            .map(|entry| entry.expect("an entry").file_name())
+            .filter(|name| name.to_string_lossy().ends_with(".sock"))
+            .count()
+    };
+    assert_eq!(sockets(), 1, "the agent's");
+    peer.signal(rustix::process::Signal::KILL);
+    peer.child.wait().expect("an exit");
+    // The next process reaps what a killed one left, and what it leaves itself when it exits without stopping is gone, too.
+    Peer::start(&path, "visitor").end();
+    assert_eq!(sockets(), 0);
+}

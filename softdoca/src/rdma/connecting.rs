@@ -1,0 +1,181 @@
+//! How an instance's connections begin and end.
+
+use std::rc::Rc;
+
+use doca_abi::{doca_data, doca_rdma_connection};
+
+use super::blob::ConnectionDetails;
+use super::connection::{Connection, State};
+use super::driver::Rdma;
+use super::transport::Outbox;
+use crate::agent::AgentAddress;
+use crate::error::{Error, Result};
+use crate::progress::{Ctx, CtxState, Urgency};
+
+/// How a connection ends, as far as the program is told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Ending {
+    /// This side wants it, or the peer has ended it in good order.
+    Orderly,
+    /// The peer has died or broken the protocol.
+    Failure,
+}
+
+impl Rdma {
+    /// Makes a connection whose details the peer can use at once.
+    ///
+    /// # Errors
+    /// [`Error::BadState`] before the start, [`Error::Full`] when the instance has all its connections.
+    pub(crate) fn export(&self, ctx: &Ctx) -> Result<Rc<Connection>> {
+        expect_running(ctx, "a connection is exported")?;
+        let mut state = self.state.borrow_mut();
+        let (open, max) = (state.connections.len(), self.config.max_connections.get());
+        if open >= usize::from(max) {
+            return Err(Error::Full.because(format_args!(
+                "the RDMA instance has {open} connections, and was configured for {max} (doca_rdma_set_max_num_connections)"
+            )));
+        }
+        let inbox = state.transport()?.offer(state.receives.len())?;
+        let details = ConnectionDetails {
+            permissions: self.config.permissions.get(),
+            agent: AgentAddress::local()?,
+            key: inbox.key(),
+        };
+        let connection = Rc::new(Connection::new(
+            state.next_id,
+            ctx,
+            &details,
+            Box::new(inbox),
+            self.pools.work_limit(),
+        ));
+        state.next_id = state.next_id.wrapping_add(1);
+        state.connections.push(Rc::clone(&connection));
+        Ok(connection)
+    }
+
+    /// The connection behind a handle, if it is one of this instance.
+    pub(crate) fn connection(&self, handle: *const Connection) -> Result<Rc<Connection>> {
+        let state = self.state.borrow();
+        let all = state.connections.iter().chain(&state.ended);
+        all.into_iter()
+            .find(|connection| Rc::as_ptr(connection) == handle)
+            .cloned()
+            .ok_or_else(|| {
+                Error::InvalidValue
+                    .because("expected a connection of this RDMA instance, got another pointer")
+            })
+    }
+
+    /// Connects with the peer that exported `details`. Its program need not be awake.
+    ///
+    /// # Errors
+    /// Those of [`ConnectionDetails::decode`], [`Error::BadState`] when the connection is connected,
+    /// [`Error::AlreadyExist`] when another peer has used the details, [`Error::ConnectionAborted`] when the peer has
+    /// gone.
+    pub(crate) fn connect(
+        &self,
+        ctx: &Ctx,
+        connection: &Rc<Connection>,
+        details: &[u8],
+    ) -> Result<()> {
+        expect_running(ctx, "a connection is made")?;
+        if connection.state() != State::Exported {
+            return Err(Error::BadState.because(format_args!(
+                "expected a fresh connection from doca_rdma_export, its state is {:?}",
+                connection.state()
+            )));
+        }
+        let details = ConnectionDetails::decode(details)?;
+        let pe = ctx.pe()?;
+        let claimed = self
+            .state
+            .borrow()
+            .transport()?
+            .claim(&details.agent, details.key);
+        let outbox = claimed.map_err(|error| match error {
+            Error::AlreadyExist => error.because(
+                "the RDMA connection details were used already: each connection needs an export of its own",
+            ),
+            Error::NotFound | Error::ConnectionReset => Error::ConnectionAborted
+                .because("the RDMA peer has gone, or has ended the connection"),
+            error => error,
+        })?;
+        pe.watch(outbox.liveness(), ctx, connection.id, Urgency::Liveness)?;
+        connection.connect(Box::new(outbox), details.permissions);
+        let callback = self.config.callbacks.get().established;
+        self.call_later(ctx, connection, callback);
+        // What was submitted before runs with the next progress.
+        pe.wake().ring();
+        Ok(())
+    }
+
+    /// Ends a connection: its tasks fail.
+    pub(crate) fn disconnect(&self, ctx: &Ctx, connection: &Rc<Connection>) -> Result<()> {
+        if connection.state() == State::Ended {
+            return Err(Error::NotConnected.because("the connection has ended already"));
+        }
+        self.end(ctx, connection, Ending::Orderly);
+        Ok(())
+    }
+
+    fn call_later(
+        &self,
+        ctx: &Ctx,
+        connection: &Rc<Connection>,
+        callback: Option<unsafe extern "C" fn(*mut doca_rdma_connection, doca_data, doca_data)>,
+    ) {
+        let Some(callback) = callback else { return };
+        let (connection, user_data) = (Rc::clone(connection), ctx.user_data());
+        self.state.borrow_mut().calls.push_back(Box::new(move || {
+            let handle = Rc::as_ptr(&connection).cast_mut().cast();
+            // SAFETY: the program gave the callback for connections of this instance; this one lives.
+            unsafe { callback(handle, connection.user_data(), user_data) };
+        }));
+    }
+
+    pub(super) fn end(&self, ctx: &Ctx, connection: &Rc<Connection>, ending: Ending) {
+        self.unwatch(ctx, connection);
+        let was_connected = connection.state() == State::Connected;
+        {
+            let state = &mut *self.state.borrow_mut();
+            let error = match ending {
+                Ending::Orderly => Error::ConnectionReset,
+                Ending::Failure => Error::ConnectionAborted,
+            };
+            // A task that fails for want of a peer is fatal, as on a reliable connection of hardware.
+            let failed = connection.end(error, &mut state.done) || ending == Ending::Failure;
+            let place = state
+                .connections
+                .iter()
+                .position(|other| Rc::ptr_eq(other, connection));
+            if let Some(place) = place {
+                // The program may still use the handle.
+                state.ended.push(state.connections.remove(place));
+            }
+            state.broken |= failed && state.connections.is_empty();
+        }
+        let callbacks = self.config.callbacks.get();
+        let callback = if was_connected {
+            callbacks.disconnection
+        } else {
+            callbacks.failure
+        };
+        self.call_later(ctx, connection, callback);
+    }
+
+    pub(super) fn unwatch(&self, ctx: &Ctx, connection: &Connection) {
+        let parts = connection.parts.borrow();
+        if let (Some(outbox), Ok(pe)) = (&parts.outbox, ctx.pe()) {
+            pe.unwatch(outbox.liveness(), Urgency::Liveness);
+        }
+    }
+}
+
+fn expect_running(ctx: &Ctx, what: &str) -> Result<()> {
+    match ctx.state() {
+        CtxState::Starting | CtxState::Running => Ok(()),
+        state => Err(Error::BadState.because(format_args!(
+            "{what} while the context runs; its state is {state:?}"
+        ))),
+    }
+}
