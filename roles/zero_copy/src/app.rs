@@ -50,6 +50,8 @@ pub(crate) fn run(flags: Flags, environment: Environment) -> Result<(), Failure>
         statistics: Vec::new(),
     };
     app.connect_to_storage()?;
+    // Whoever starts an initiator next may wait for this line.
+    console.announce(format_args!("waiting for the {}", app.client.peer()));
     let result = app.serve();
     app.client.flush(FAREWELL);
     app.storage.flush(FAREWELL);
@@ -89,7 +91,6 @@ impl App {
             }
             self.waiter.wait(&[&self.storage], None);
         }
-        tracing::info!("waiting for the {}", self.client.peer());
         Ok(())
     }
 
