@@ -18,15 +18,18 @@ fn publish() -> (PublishGuard, Receiver<String>) {
     let sender = Mutex::new(sender);
     let handler: Handler = Arc::new(move |request| {
         let sender = sender.lock().unwrap().clone();
-        if request.payload == b"refuse" {
-            return Err(Error::Full);
+        match request.payload {
+            b"refuse" => return Err(Error::Full),
+            b"panic" => panic!("on purpose"),
+            _ => {}
         }
         sender
             .send(String::from_utf8_lossy(request.payload).into_owned())
             .unwrap();
         let payload = request.payload.iter().rev().copied().collect();
         let id = request.connection;
-        let on_close = Box::new(move || sender.send(format!("{id:?} closed")).unwrap());
+        // The test may have stopped listening.
+        let on_close = Box::new(move || drop(sender.send(format!("{id:?} closed"))));
         Ok(Reply {
             payload,
             fds: request.fds,
@@ -99,6 +102,10 @@ fn callers_see_errors_and_the_services_end() {
         assert_eq!(
             agent::request(&address, key, b"refuse", &[]).unwrap_err(),
             Error::Full
+        );
+        assert_eq!(
+            agent::request(&address, key, b"panic", &[]).unwrap_err(),
+            Error::Unexpected
         );
         assert_eq!(
             agent::request(&address, Key::random().unwrap(), b"x", &[]).unwrap_err(),

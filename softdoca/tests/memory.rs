@@ -165,10 +165,8 @@ fn unaligned_ranges_are_reached_whole() {
         // Nothing beside the range has changed.
         for index in (0..SKIP).chain(SKIP + 3 * PAGE..4 * PAGE) {
             // SAFETY: inside our mapping.
-            assert_eq!(
-                unsafe { memory.base.add(index).read_volatile() },
-                pattern(index)
-            );
+            let byte = unsafe { memory.base.add(index).read_volatile() };
+            assert_eq!(byte, pattern(index));
         }
         peer.finish();
     }

@@ -5,6 +5,7 @@
 //! directory, and leaves nothing behind.
 
 mod address;
+mod answer;
 mod client;
 mod export;
 mod protocol;

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -11,11 +11,10 @@ use rustix::event::{EventfdFlags, epoll};
 use rustix::io::Errno;
 
 use super::address::AgentAddress;
-use super::export::{self, Export};
-use super::protocol::{MAX_PAYLOAD, Operation, ReplyHeader, RequestHeader, SegmentEntry};
+use super::export::Export;
 use crate::error::{Error, Result};
 use crate::log;
-use crate::runtime::{Key, Listener, MAX_FDS, MAX_MESSAGE, RuntimeDir, Socket};
+use crate::runtime::{Key, Listener, MAX_MESSAGE, RuntimeDir, Socket};
 
 /// Names a connection for as long as the process lives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -26,9 +25,9 @@ pub struct ConnectionId(u64);
 pub struct Request<'a> {
     /// The connection it came over, which stays open after the reply for as long as both want it.
     pub connection: ConnectionId,
-    /// At most [`MAX_PAYLOAD`] bytes. From another process: check everything.
+    /// At most [`MAX_PAYLOAD`](super::MAX_PAYLOAD) bytes. From another process: check everything.
     pub payload: &'a [u8],
-    /// At most [`MAX_FDS`].
+    /// At most [`MAX_FDS`](crate::runtime::MAX_FDS).
     pub fds: Vec<OwnedFd>,
 }
 
@@ -38,9 +37,9 @@ pub type OnClose = Box<dyn FnOnce() + Send>;
 /// The answer to a call.
 #[derive(Default)]
 pub struct Reply {
-    /// At most [`MAX_PAYLOAD`] bytes.
+    /// At most [`MAX_PAYLOAD`](super::MAX_PAYLOAD) bytes.
     pub payload: Vec<u8>,
-    /// At most [`MAX_FDS`].
+    /// At most [`MAX_FDS`](crate::runtime::MAX_FDS).
     pub fds: Vec<OwnedFd>,
     /// Tells the service of the end of the connection.
     pub on_close: Option<OnClose>,
@@ -50,10 +49,10 @@ pub struct Reply {
 /// [`request`](super::request).
 pub type Handler = Arc<dyn Fn(Request<'_>) -> Result<Reply> + Send + Sync>;
 
-struct Connection {
+pub(super) struct Connection {
     socket: Arc<Socket>,
     /// The services called over this connection.
-    calls: Vec<(Key, Option<OnClose>)>,
+    pub(super) calls: Vec<(Key, Option<OnClose>)>,
 }
 
 /// State shared between the agent thread and those who export and publish.
@@ -63,9 +62,9 @@ pub(super) struct Server {
     wake: OwnedFd,
     stopping: AtomicBool,
     /// Held while memory is copied, so that a withdrawn export is out of use when the withdrawal returns.
-    exports: Mutex<HashMap<Key, Export>>,
-    services: Mutex<HashMap<Key, Handler>>,
-    connections: Mutex<HashMap<ConnectionId, Connection>>,
+    pub(super) exports: Mutex<HashMap<Key, Export>>,
+    pub(super) services: Mutex<HashMap<Key, Handler>>,
+    pub(super) connections: Mutex<HashMap<ConnectionId, Connection>>,
 }
 
 impl fmt::Debug for Server {
@@ -74,7 +73,7 @@ impl fmt::Debug for Server {
     }
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // Every change under these locks is a single insertion or removal: nothing is left half done by a panic.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -245,186 +244,21 @@ impl Server {
             .into_iter()
             .filter_map(|(_, on_close)| on_close)
         {
-            on_close();
+            shielded(on_close);
         }
-    }
-
-    /// Receives one request and replies. `false`: the peer has closed the connection. An error is the connection's end; what a peer
-    /// asks wrongly is answered instead.
-    fn answer(&self, id: ConnectionId, socket: &Socket, buffer: &mut [u8]) -> Result<bool> {
-        let mut head = [0; RequestHeader::SIZE];
-        let Some(len) = socket.peek(&mut head)? else {
-            return Ok(false);
-        };
-        let header = RequestHeader::decode(&head[..len])?;
-        // A write's payload goes straight to its destination; everything else is taken off the socket first.
-        if header.operation == Operation::Write {
-            let value = self.write(socket, &header);
-            return reply(socket, value, &[], &[]).map(|()| true);
-        }
-        let mut fds = Vec::new();
-        let Some(len) = socket.receive(buffer, &mut fds)? else {
-            return Ok(false);
-        };
-        let payload = buffer.get(RequestHeader::SIZE..len).unwrap_or_default();
-        match header.operation {
-            Operation::Write => unreachable!("answered above"),
-            Operation::Read => self.read(socket, &header)?,
-            Operation::FetchAdd => {
-                let value = self.atomic(&header, export::fetch_add(header.operands[0]));
-                reply(socket, value, &[], &[])?;
-            }
-            Operation::CompareSwap => {
-                let [expected, new] = header.operands;
-                let value = self.atomic(&header, export::compare_swap(expected, new));
-                reply(socket, value, &[], &[])?;
-            }
-            Operation::Describe => match self.describe(&header) {
-                Ok((count, payload, fds)) => {
-                    let fds: Vec<_> = fds.iter().map(|fd| fd.as_fd()).collect();
-                    reply(socket, Ok(count), &payload, &fds)?;
-                }
-                Err(error) => reply(socket, Err(error), &[], &[])?,
-            },
-            Operation::Call => {
-                let answer = self.call(
-                    &header,
-                    Request {
-                        connection: id,
-                        payload,
-                        fds,
-                    },
-                );
-                match answer {
-                    Ok(answer) => self.reply_to_call(id, socket, header.key, answer)?,
-                    Err(error) => reply(socket, Err(error), &[], &[])?,
-                }
-            }
-        }
-        Ok(true)
-    }
-
-    fn with_export<T>(&self, key: Key, action: impl FnOnce(&Export) -> Result<T>) -> Result<T> {
-        lock(&self.exports)
-            .get(&key)
-            .ok_or(Error::NotFound)
-            .and_then(action)
-    }
-
-    fn read(&self, socket: &Socket, header: &RequestHeader) -> Result<()> {
-        let sent = self.with_export(header.key, |export| {
-            if !export.rights.read {
-                return Err(Error::NotPermitted);
-            }
-            let len = usize::try_from(header.len)
-                .ok()
-                .filter(|len| *len <= MAX_PAYLOAD)
-                .ok_or(Error::TooBig)?;
-            let pointer = export.pointer(header.addr, header.len)?;
-            socket.send_memory(
-                &ReplyHeader {
-                    result: Ok(()),
-                    value: 0,
-                }
-                .encode(),
-                pointer,
-                len,
-            )
-        });
-        match sent {
-            Ok(()) => Ok(()),
-            Err(error) => reply(socket, Err(error), &[], &[]),
-        }
-    }
-
-    fn write(&self, socket: &Socket, header: &RequestHeader) -> Result<u64> {
-        let mut head = [0; RequestHeader::SIZE];
-        let mut taken = false;
-        let written = self.with_export(header.key, |export| {
-            if !export.rights.write {
-                return Err(Error::NotPermitted);
-            }
-            let len = usize::try_from(header.len).map_err(|_| Error::TooBig)?;
-            let pointer = export.pointer(header.addr, header.len)?;
-            taken = true;
-            // SAFETY: inside a range that the program registered as writable by its peers and keeps valid while it is
-            // exported; withdrawing waits for the lock that is held here.
-            let received = unsafe { socket.receive_memory(&mut head, pointer, len) }?;
-            if received != Some(RequestHeader::SIZE + len) {
-                return Err(Error::InvalidValue);
-            }
-            Ok(0)
-        });
-        if !taken {
-            // The refused message still waits. The result says that it was cut off, which is what is wanted.
-            // SAFETY: no memory is given.
-            let _ = unsafe { socket.receive_memory(&mut head, std::ptr::null_mut(), 0) };
-        }
-        written
-    }
-
-    fn atomic(
-        &self,
-        header: &RequestHeader,
-        operation: impl FnOnce(&std::sync::atomic::AtomicU64) -> u64,
-    ) -> Result<u64> {
-        self.with_export(header.key, |export| export.atomic(header.addr, operation))
-    }
-
-    fn describe(&self, header: &RequestHeader) -> Result<(u64, Vec<u8>, Vec<Arc<OwnedFd>>)> {
-        self.with_export(header.key, |export| {
-            let (entries, fds) = export.describe(header.addr);
-            let payload = entries.iter().flat_map(SegmentEntry::encode).collect();
-            Ok((export.segments.len() as u64, payload, fds))
-        })
-    }
-
-    fn call(&self, header: &RequestHeader, request: Request<'_>) -> Result<Reply> {
-        let handler = lock(&self.services)
-            .get(&header.key)
-            .cloned()
-            .ok_or(Error::NotFound)?;
-        let answer = handler(request)?;
-        if answer.payload.len() > MAX_PAYLOAD || answer.fds.len() > MAX_FDS {
-            return Err(Error::TooBig.because("a service's reply does not fit into one message"));
-        }
-        Ok(answer)
-    }
-
-    /// Remembers the call before the peer knows of its success: it may hang up at once.
-    fn reply_to_call(
-        &self,
-        id: ConnectionId,
-        socket: &Socket,
-        service: Key,
-        answer: Reply,
-    ) -> Result<()> {
-        if let Some(connection) = lock(&self.connections).get_mut(&id) {
-            connection.calls.push((service, answer.on_close));
-        }
-        if !lock(&self.services).contains_key(&service) {
-            // Withdrawn while its handler ran.
-            self.withdraw_service(service);
-            return Err(Error::Shutdown);
-        }
-        let fds: Vec<_> = answer.fds.iter().map(AsFd::as_fd).collect();
-        reply(socket, Ok(0), &answer.payload, &fds)
     }
 }
 
-fn reply(
-    socket: &Socket,
-    value: Result<u64>,
-    payload: &[u8],
-    fds: &[BorrowedFd<'_>],
-) -> Result<()> {
-    let header = ReplyHeader {
-        result: value.map(|_| ()),
-        value: value.unwrap_or(0),
-    };
-    let mut message = header.encode().to_vec();
-    message.extend_from_slice(payload);
-    socket.send(&message, fds)
+/// Runs code of a service; `None` when it panicked, which must not end the thread that serves all others.
+pub(super) fn shielded<T>(action: impl FnOnce() -> T) -> Option<T> {
+    let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(action));
+    result
+        .inspect_err(|_| {
+            log::error!(
+                "a bug in softdoca, please report it: a service panicked in the agent thread"
+            )
+        })
+        .ok()
 }
 
 fn with_signals_blocked<T>(action: impl FnOnce() -> T) -> T {

@@ -187,3 +187,144 @@ doca_abi::check_definitions!(
     doca_buf_inventory_functions,
     crate::capi::doca_buf_inventory
 );
+
+#[cfg(test)]
+mod tests {
+    use std::ptr::{null_mut, without_provenance_mut};
+
+    use doca_abi::{
+        DOCA_ERROR_BAD_STATE, DOCA_ERROR_IN_USE, DOCA_ERROR_INVALID_VALUE, DOCA_ERROR_NO_MEMORY,
+        DOCA_ERROR_NOT_PERMITTED, DOCA_SUCCESS,
+    };
+
+    use super::super::doca_buf::*;
+    use super::super::doca_mmap::*;
+    use super::*;
+
+    /// Head, length, data, data length.
+    fn view(buf: *const doca_buf) -> (*mut c_void, usize, *mut c_void, usize) {
+        let (mut head, mut len, mut data, mut data_len) = (null_mut(), 0, null_mut(), 0);
+        // SAFETY: a live buf and out-pointers.
+        unsafe {
+            assert_eq!(doca_buf_get_head(buf, &mut head), DOCA_SUCCESS);
+            assert_eq!(doca_buf_get_len(buf, &mut len), DOCA_SUCCESS);
+            assert_eq!(doca_buf_get_data(buf, &mut data), DOCA_SUCCESS);
+            assert_eq!(doca_buf_get_data_len(buf, &mut data_len), DOCA_SUCCESS);
+        }
+        (head, len, data, data_len)
+    }
+
+    #[test]
+    fn a_program_takes_aims_chains_and_returns_bufs() {
+        let mut memory = [0_u8; 100];
+        let base = memory.as_mut_ptr();
+        let at = |offset: usize| base.wrapping_add(offset).cast::<c_void>();
+        let (mut mmap, mut inventory) = (null_mut(), null_mut());
+        let (mut a, mut b, mut c, mut next, mut count) =
+            (null_mut(), null_mut(), null_mut(), null_mut(), 0);
+        // SAFETY: live handles and out-pointers; the memory outlives the map.
+        unsafe {
+            assert_eq!(doca_mmap_create(&mut mmap), DOCA_SUCCESS);
+            assert_eq!(doca_mmap_set_memrange(mmap, at(0), 100), DOCA_SUCCESS);
+            assert_eq!(doca_mmap_start(mmap), DOCA_SUCCESS);
+            assert_eq!(
+                doca_buf_inventory_create(0, &mut inventory),
+                DOCA_ERROR_INVALID_VALUE
+            );
+            assert_eq!(doca_buf_inventory_create(2, &mut inventory), DOCA_SUCCESS);
+            let by_addr = |addr, len, buf| {
+                doca_buf_inventory_buf_get_by_addr(inventory, mmap, addr, len, buf)
+            };
+            assert_eq!(by_addr(at(0), 10, &mut a), DOCA_ERROR_BAD_STATE);
+            assert_eq!(doca_buf_inventory_start(inventory), DOCA_SUCCESS);
+            assert_eq!(by_addr(at(1), 100, &mut a), DOCA_ERROR_INVALID_VALUE);
+            assert_eq!(
+                by_addr(without_provenance_mut(usize::MAX), 2, &mut a),
+                DOCA_ERROR_INVALID_VALUE
+            );
+            assert_eq!(by_addr(at(0), 10, &mut a), DOCA_SUCCESS);
+            assert_eq!(view(a), (at(0), 10, at(0), 0));
+            assert_eq!(
+                doca_buf_inventory_buf_get_by_data(inventory, mmap, at(20), 30, &mut b),
+                DOCA_SUCCESS
+            );
+            assert_eq!(view(b), (at(20), 30, at(20), 30));
+            assert_eq!(by_addr(at(0), 10, &mut c), DOCA_ERROR_NO_MEMORY);
+
+            assert_eq!(doca_buf_set_data(a, at(4), 7), DOCA_ERROR_INVALID_VALUE);
+            assert_eq!(doca_buf_set_data(a, at(4), 6), DOCA_SUCCESS);
+            assert_eq!(view(a), (at(0), 10, at(4), 6));
+            assert_eq!(doca_buf_reset_data_len(a), DOCA_SUCCESS);
+            assert_eq!(view(a), (at(0), 10, at(4), 0));
+
+            assert_eq!(doca_buf_chain_list(a, b), DOCA_SUCCESS);
+            assert_eq!(doca_buf_get_next_in_list(a, &mut next), DOCA_SUCCESS);
+            assert_eq!(next, b);
+            assert_eq!(
+                doca_buf_inventory_buf_reuse_by_addr(b, at(50), 50),
+                DOCA_SUCCESS
+            );
+            assert_eq!(view(b), (at(50), 50, at(50), 0));
+            assert_eq!(
+                doca_buf_inventory_buf_reuse_by_data(b, at(51), 50),
+                DOCA_ERROR_INVALID_VALUE
+            );
+            assert_eq!(
+                doca_buf_inventory_buf_reuse_by_data(b, at(0), 100),
+                DOCA_SUCCESS
+            );
+            assert_eq!(
+                doca_buf_inventory_buf_reuse_by_args(b, at(10), 20, at(11), 19),
+                DOCA_SUCCESS
+            );
+            assert_eq!(view(b), (at(10), 20, at(11), 19));
+            assert_eq!(
+                doca_buf_inventory_buf_reuse_by_args(b, at(10), 20, at(11), 20),
+                DOCA_ERROR_INVALID_VALUE
+            );
+            assert_eq!(doca_buf_get_next_in_list(b, &mut next), DOCA_SUCCESS);
+            assert!(next.is_null());
+
+            assert_eq!(doca_buf_inventory_destroy(inventory), DOCA_ERROR_IN_USE);
+            assert_eq!(doca_mmap_destroy(mmap), DOCA_ERROR_NOT_PERMITTED);
+            assert_eq!(
+                doca_buf_dec_refcount(b, null_mut()),
+                DOCA_ERROR_NOT_PERMITTED
+            );
+            assert_eq!(doca_buf_dec_refcount(a, &mut count), DOCA_SUCCESS);
+            assert_eq!(count, 1);
+            assert_eq!(doca_buf_dec_refcount(a, null_mut()), DOCA_ERROR_BAD_STATE);
+            assert_eq!(doca_buf_inventory_stop(inventory), DOCA_SUCCESS);
+            assert_eq!(by_addr(at(0), 10, &mut a), DOCA_ERROR_BAD_STATE);
+            assert_eq!(doca_buf_inventory_destroy(inventory), DOCA_SUCCESS);
+            assert_eq!(doca_mmap_destroy(mmap), DOCA_SUCCESS);
+        }
+    }
+
+    #[test]
+    fn null_is_refused() {
+        let mut buf = null_mut();
+        // SAFETY: NULL is what is tested.
+        unsafe {
+            let get =
+                doca_buf_inventory_buf_get_by_addr(null_mut(), null_mut(), null_mut(), 1, &mut buf);
+            assert_eq!(get, DOCA_ERROR_INVALID_VALUE);
+            assert_eq!(
+                doca_buf_inventory_create(1, null_mut()),
+                DOCA_ERROR_INVALID_VALUE
+            );
+            assert_eq!(
+                doca_buf_inventory_destroy(null_mut()),
+                DOCA_ERROR_INVALID_VALUE
+            );
+            assert_eq!(
+                doca_buf_chain_list(null_mut(), null_mut()),
+                DOCA_ERROR_INVALID_VALUE
+            );
+            assert_eq!(
+                doca_buf_get_data(null_mut(), &mut null_mut()),
+                DOCA_ERROR_INVALID_VALUE
+            );
+        }
+    }
+}

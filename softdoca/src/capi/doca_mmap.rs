@@ -214,3 +214,169 @@ pub unsafe extern "C" fn doca_mmap_export_rdma(
 }
 
 doca_abi::check_definitions!(doca_mmap_functions, crate::capi::doca_mmap);
+
+#[cfg(test)]
+mod tests {
+    use std::ptr::{null, null_mut};
+
+    use doca_abi::{
+        DOCA_ACCESS_FLAG_PCI_READ_ONLY, DOCA_ACCESS_FLAG_PCI_READ_WRITE,
+        DOCA_ACCESS_FLAG_RDMA_READ, DOCA_ERROR_INVALID_VALUE, DOCA_ERROR_NOT_FOUND,
+        DOCA_ERROR_NOT_PERMITTED, DOCA_SUCCESS,
+    };
+
+    use super::*;
+    use crate::device::Device;
+
+    /// An open device, closed at the end.
+    struct Dev(*mut doca_dev);
+
+    impl Dev {
+        fn open() -> Dev {
+            Dev(give(Device::open_by_name("mlx5_0").unwrap()))
+        }
+    }
+
+    impl Drop for Dev {
+        fn drop(&mut self) {
+            // SAFETY: ours, and not used afterwards.
+            drop(unsafe { reclaim(self.0) });
+        }
+    }
+
+    #[test]
+    fn a_map_is_exported_and_imported() {
+        let (dev, mut memory) = (Dev::open(), vec![5_u8; 8192]);
+        let (mut mmap, mut imported, mut again) = (null_mut(), null_mut(), null_mut());
+        let (mut desc, mut same, mut len, mut size) = (null(), null(), 0, 0);
+        let mut addr = null_mut();
+        let flags = DOCA_ACCESS_FLAG_PCI_READ_WRITE | DOCA_ACCESS_FLAG_RDMA_READ;
+        // SAFETY: live handles and out-pointers; the memory outlives the map.
+        unsafe {
+            assert_eq!(doca_mmap_create(&mut mmap), DOCA_SUCCESS);
+            assert_eq!(doca_mmap_add_dev(mmap, dev.0), DOCA_SUCCESS);
+            assert_eq!(
+                doca_mmap_set_memrange(mmap, memory.as_mut_ptr().cast(), 8192),
+                DOCA_SUCCESS
+            );
+            assert_eq!(
+                doca_mmap_set_permissions(mmap, flags | 0x100),
+                DOCA_ERROR_INVALID_VALUE
+            );
+            assert_eq!(
+                doca_mmap_set_permissions(mmap, flags | DOCA_ACCESS_FLAG_PCI_READ_ONLY),
+                DOCA_ERROR_INVALID_VALUE
+            );
+            assert_eq!(doca_mmap_set_permissions(mmap, flags), DOCA_SUCCESS);
+            assert_eq!(doca_mmap_enable_thread_safety(mmap), DOCA_SUCCESS);
+            assert_eq!(
+                doca_mmap_export_pci(mmap, dev.0, &mut desc, &mut len),
+                DOCA_ERROR_NOT_PERMITTED
+            );
+            assert_eq!(doca_mmap_start(mmap), DOCA_SUCCESS);
+            assert_eq!(
+                doca_mmap_export_pci(mmap, dev.0, &mut desc, &mut len),
+                DOCA_SUCCESS
+            );
+            assert_eq!(
+                doca_mmap_export_pci(mmap, dev.0, &mut same, &mut size),
+                DOCA_SUCCESS
+            );
+            assert_eq!((desc, len), (same, size));
+            assert!(len <= 512);
+
+            let user_data = doca_data { u64: 77 };
+            assert_eq!(
+                doca_mmap_create_from_export(&user_data, desc, len, dev.0, &mut imported),
+                DOCA_SUCCESS
+            );
+            assert_eq!(borrow(imported).unwrap().user_data(), 77);
+            assert_eq!(doca_mmap_enable_thread_safety(imported), DOCA_SUCCESS);
+            assert_eq!(
+                doca_mmap_get_memrange(imported, &mut addr, &mut size),
+                DOCA_SUCCESS
+            );
+            assert_eq!((addr.cast(), size), (memory.as_mut_ptr(), 8192));
+            let mut byte = 0;
+            borrow(imported)
+                .unwrap()
+                .read_into(addr as u64, &mut byte, 1)
+                .unwrap();
+            assert_eq!(byte, 5);
+            assert_eq!(
+                doca_mmap_export_rdma(imported, dev.0, &mut same, &mut size),
+                DOCA_SUCCESS
+            );
+            assert_eq!(
+                doca_mmap_create_from_export(null(), same, size, dev.0, &mut again),
+                DOCA_SUCCESS
+            );
+            assert_eq!(
+                doca_mmap_export_rdma(again, dev.0, &mut same, &mut size),
+                DOCA_ERROR_NOT_PERMITTED
+            );
+            assert_eq!(doca_mmap_start(imported), DOCA_ERROR_NOT_PERMITTED);
+            for map in [again, imported, mmap] {
+                assert_eq!(doca_mmap_stop(map), DOCA_SUCCESS);
+                assert_eq!(doca_mmap_destroy(map), DOCA_SUCCESS);
+            }
+        }
+    }
+
+    #[test]
+    fn bad_descriptors_and_pointers_are_refused() {
+        let (dev, mut mmap, mut len) = (Dev::open(), null_mut(), 0);
+        let garbage = [0_u8; 96];
+        // SAFETY: NULL, or live handles and readable bytes.
+        unsafe {
+            let import = |desc: *const u8, len, dev, out| {
+                doca_mmap_create_from_export(null(), desc.cast(), len, dev, out)
+            };
+            for (desc, len) in [
+                (garbage.as_ptr(), 96),
+                (garbage.as_ptr(), 0),
+                (null(), 96),
+                (garbage.as_ptr(), 7),
+            ] {
+                assert_eq!(
+                    import(desc, len, dev.0, &mut mmap),
+                    DOCA_ERROR_INVALID_VALUE
+                );
+            }
+            assert_eq!(
+                import(garbage.as_ptr(), 96, null_mut(), &mut mmap),
+                DOCA_ERROR_INVALID_VALUE
+            );
+            assert_eq!(
+                import(garbage.as_ptr(), 96, dev.0, null_mut()),
+                DOCA_ERROR_INVALID_VALUE
+            );
+            assert_eq!(doca_mmap_create(null_mut()), DOCA_ERROR_INVALID_VALUE);
+            assert_eq!(doca_mmap_destroy(null_mut()), DOCA_ERROR_INVALID_VALUE);
+            assert_eq!(doca_mmap_create(&mut mmap), DOCA_SUCCESS);
+            assert_eq!(
+                doca_mmap_set_memrange(mmap, null_mut(), 8),
+                DOCA_ERROR_INVALID_VALUE
+            );
+            assert_eq!(
+                doca_mmap_get_memrange(mmap, null_mut(), &mut len),
+                DOCA_ERROR_INVALID_VALUE
+            );
+            let mut byte = 0_u8;
+            assert_eq!(
+                doca_mmap_set_memrange(mmap, (&raw mut byte).cast(), 1),
+                DOCA_SUCCESS
+            );
+            assert_eq!(
+                doca_mmap_set_permissions(mmap, DOCA_ACCESS_FLAG_PCI_READ_WRITE),
+                DOCA_SUCCESS
+            );
+            assert_eq!(doca_mmap_start(mmap), DOCA_SUCCESS);
+            assert_eq!(
+                doca_mmap_export_pci(mmap, dev.0, &mut null(), &mut len),
+                DOCA_ERROR_NOT_FOUND
+            );
+            assert_eq!(doca_mmap_destroy(mmap), DOCA_SUCCESS, "stops by itself");
+        }
+    }
+}

@@ -3,8 +3,6 @@
 //! A function here checks its pointers, calls the engine and maps the result to a `doca_error_t`. No panic crosses into C,
 //! and nothing else in the crate is `extern "C"`.
 
-#![allow(dead_code, reason = "the helpers are ahead of the files that use them")]
-
 mod doca_buf;
 mod doca_buf_inventory;
 mod doca_comch;

@@ -8,11 +8,14 @@
 
 mod copy;
 mod descriptor;
+mod export;
 mod imported;
 mod maps;
 mod mmap;
 mod permissions;
 mod sharing;
+#[cfg(test)]
+mod tests;
 
 pub use copy::copy;
 pub use descriptor::ExportKind;

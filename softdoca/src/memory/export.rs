@@ -1,0 +1,160 @@
+//! Exporting memory maps.
+
+use std::sync::Arc;
+
+use rustix::fs::{Mode, OFlags};
+
+use super::descriptor::{Descriptor, ExportKind};
+use super::mmap::{Mmap, Setup};
+use super::permissions::Permissions;
+use crate::agent::{self, AgentAddress, Backing, Export, ExportGuard, Rights, Segment};
+use crate::device::Device;
+use crate::error::{Error, Result};
+use crate::runtime::Key;
+
+/// An export that was made.
+#[derive(Debug)]
+pub(super) struct Exported {
+    descriptor: Arc<[u8]>,
+    /// Absent for an imported map: the original exporter serves it.
+    _guard: Option<ExportGuard>,
+}
+
+impl Mmap {
+    /// The export descriptor for one kind of peer, valid (and kept by the map) until the map is stopped.
+    ///
+    /// An imported map can be exported once more: from PCIe to RDMA, when its exporter permits RDMA. Whoever imports it then reaches
+    /// the original exporter directly.
+    ///
+    /// # Errors
+    /// [`Error::NotPermitted`] when it is not started, or its permissions say nothing of that kind; [`Error::NotFound`] when `device` was not added.
+    pub fn export(&self, kind: ExportKind, device: &Arc<Device>) -> Result<Arc<[u8]>> {
+        let mut setup = self.setup();
+        if !self.is_usable() {
+            return Err(Error::NotPermitted.because("an mmap is exported after doca_mmap_start"));
+        }
+        if !setup.devices.iter().any(|known| Arc::ptr_eq(known, device)) {
+            return Err(Error::NotFound.because(format_args!(
+                "device {} was not added to the mmap; call doca_mmap_add_dev before doca_mmap_start",
+                device.model().pci
+            )));
+        }
+        if !self.permissions().intersects(kind.permissions()) {
+            return Err(Error::NotPermitted.because(format_args!(
+                "an export for {kind:?} needs one of the permissions {:?}, the mmap has {:?}",
+                kind.permissions(),
+                self.permissions()
+            )));
+        }
+        let exported = match kind {
+            ExportKind::Pci => self.pci_export(&mut setup)?,
+            ExportKind::Rdma => self.rdma_export(&mut setup)?.0,
+        };
+        self.set_exported();
+        Ok(exported)
+    }
+
+    fn pci_export(&self, setup: &mut Setup) -> Result<Arc<[u8]>> {
+        if let Some(exported) = &setup.pci {
+            return Ok(Arc::clone(&exported.descriptor));
+        }
+        if self.imported().is_some() {
+            return Err(Error::NotPermitted.because("an imported mmap cannot be exported for PCI"));
+        }
+        let onward = match self.permissions().intersects(Permissions::RDMA) {
+            true => Some(self.rdma_export(setup)?.1),
+            false => None,
+        };
+        let (exported, _) = self.offer(
+            setup,
+            ExportKind::Pci,
+            self.permissions().pci_rights(),
+            onward,
+        )?;
+        Ok(Arc::clone(&setup.pci.insert(exported).descriptor))
+    }
+
+    fn rdma_export(&self, setup: &mut Setup) -> Result<(Arc<[u8]>, Key)> {
+        if let Some(exported) = &setup.rdma {
+            let descriptor = Arc::clone(&exported.descriptor);
+            let key = Descriptor::decode(&descriptor)?.key;
+            return Ok((descriptor, key));
+        }
+        let (exported, key) = match self.imported() {
+            None => self.offer(
+                setup,
+                ExportKind::Rdma,
+                self.permissions().rdma_rights(),
+                None,
+            )?,
+            Some(imported) => {
+                let key = imported.descriptor.onward.ok_or_else(|| {
+                    Error::NotPermitted.because(
+                        "only an mmap that was imported over PCI can be exported again, for RDMA",
+                    )
+                })?;
+                let mut descriptor = imported.descriptor.clone();
+                (descriptor.kind, descriptor.key, descriptor.onward) =
+                    (ExportKind::Rdma, key, None);
+                (
+                    Exported {
+                        descriptor: descriptor.encode().into(),
+                        _guard: None,
+                    },
+                    key,
+                )
+            }
+        };
+        Ok((Arc::clone(&setup.rdma.insert(exported).descriptor), key))
+    }
+
+    /// Registers the range with the agent under a new key.
+    fn offer(
+        &self,
+        setup: &Setup,
+        kind: ExportKind,
+        rights: Rights,
+        onward: Option<Key>,
+    ) -> Result<(Exported, Key)> {
+        let key = Key::random()?;
+        let mut segments = setup.segments.clone();
+        if !rights.write && !rights.atomic {
+            make_read_only(&mut segments)?;
+        }
+        let guard = agent::export(key, Export { rights, segments })?;
+        let (addr, len) = self.range();
+        let (permissions, agent) = (self.permissions(), AgentAddress::local()?);
+        let descriptor = Descriptor {
+            kind,
+            permissions,
+            addr,
+            len,
+            agent,
+            key,
+            onward,
+        };
+        Ok((
+            Exported {
+                descriptor: descriptor.encode().into(),
+                _guard: Some(guard),
+            },
+            key,
+        ))
+    }
+}
+
+/// Replaces the memfds by descriptors that cannot be mapped for writing.
+fn make_read_only(segments: &mut [Segment]) -> Result<()> {
+    use std::os::fd::AsRawFd;
+    for segment in segments {
+        if let Backing::Shared { memfd, .. } = &mut segment.backing {
+            let path = format!("/proc/self/fd/{}", memfd.as_raw_fd());
+            *memfd = Arc::new(rustix::fs::open(
+                path,
+                OFlags::RDONLY | OFlags::CLOEXEC,
+                Mode::empty(),
+            )?);
+        }
+    }
+    Ok(())
+}
