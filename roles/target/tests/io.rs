@@ -127,13 +127,10 @@ impl Client {
         let (mut sent, mut received) = (false, false);
         while !(sent && received) {
             assert!(Instant::now() < deadline, "no answer to {request:?}");
-            match self.pe.poll() {
-                Some(Event::Task(Completion { token, result })) => {
-                    assert_eq!(result, Ok(()), "task {token}");
-                    sent |= token == SEND;
-                    received |= token == RECEIVE;
-                }
-                Some(_) | None => {}
+            if let Some(Event::Task(Completion { token, result })) = self.pe.poll() {
+                assert_eq!(result, Ok(()), "task {token}");
+                sent |= token == SEND;
+                received |= token == RECEIVE;
             }
         }
         let mut bytes = [0xee; io_message::SIZE];
