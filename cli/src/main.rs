@@ -1,2 +1,71 @@
-//! Under construction.
-fn main() {}
+//! `doca-storage`: NVIDIA's DOCA storage reference in Rust, on software DOCA, from one command.
+//!
+//! Without arguments it runs the demo. Each role is a subcommand, so that the demo needs no other binary.
+#![forbid(unsafe_code)]
+
+mod conformance;
+mod demo;
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use clap::{Args, Parser, Subcommand};
+
+const EXAMPLES: &str = "\
+Examples:
+  doca-storage                                     the demo, with a file of this checkout
+  doca-storage demo --content photo.raw --workers 2
+  doca-storage demo --block-size 1048576 --blocks-per-io 4
+  doca-storage target --help                       a role, with the flags of the reference";
+
+/// The DOCA storage reference in Rust, without a BlueField.
+#[derive(Debug, Parser)]
+#[command(name = "doca-storage", version, after_help = EXAMPLES)]
+struct Cli {
+    #[command(subcommand)]
+    command: Option<Command>,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Start a deployment, read and write a file through it, validate, measure: PASS or FAIL
+    Demo(demo::Options),
+    /// Test an implementation of the protocol from the outside
+    Conformance(conformance::Options),
+    /// The storage target: doca_storage_target_rdma
+    #[command(disable_help_flag = true)]
+    Target(RoleArguments),
+    /// The zero-copy service: doca_storage_comch_to_rdma_zero_copy
+    #[command(disable_help_flag = true)]
+    ZeroCopy(RoleArguments),
+    /// The initiator: doca_storage_initiator_comch
+    #[command(disable_help_flag = true)]
+    Initiator(RoleArguments),
+}
+
+/// Arguments that the role reads itself.
+#[derive(Debug, Args)]
+struct RoleArguments {
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    arguments: Vec<OsString>,
+}
+
+impl RoleArguments {
+    /// The arguments as a program gets them: its name first.
+    fn with_program_name(self) -> impl Iterator<Item = OsString> {
+        std::iter::once(OsString::from("doca-storage")).chain(self.arguments)
+    }
+}
+
+fn main() -> ExitCode {
+    match Cli::parse()
+        .command
+        .unwrap_or_else(|| Command::Demo(demo::Options::default()))
+    {
+        Command::Demo(options) => demo::run(&options),
+        Command::Conformance(options) => conformance::run(&options),
+        Command::Target(role) => role_target::run(role.with_program_name()),
+        Command::ZeroCopy(role) => role_zero_copy::run(role.with_program_name()),
+        Command::Initiator(role) => role_initiator::run(role.with_program_name()),
+    }
+}

@@ -154,6 +154,10 @@ impl Ctx {
         })
     }
 
+    pub(super) fn has_pe(&self) -> bool {
+        self.pe.borrow().is_some()
+    }
+
     pub(super) fn set_pe(&self, pe: Option<Rc<Pe>>) {
         *self.pe.borrow_mut() = pe;
     }

@@ -73,7 +73,7 @@ impl Pe {
     /// Puts a context under this engine. Only an idle context that has no engine.
     pub(crate) fn connect(self: &Rc<Self>, ctx: &Rc<Ctx>) -> Result<()> {
         ctx.expect_idle("a context is connected to an engine")?;
-        if ctx.pe().is_ok() {
+        if ctx.has_pe() {
             return Err(
                 Error::BadState.because("the context is connected to a progress engine already")
             );

@@ -1,0 +1,86 @@
+//! `doca-storage conformance`: peers that test an implementation of a role from the outside.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use ::conformance::target::{Fault, Script, ScriptedTarget};
+use clap::{Args, Subcommand, value_parser};
+
+const EXAMPLES: &str = "\
+Examples:
+  doca-storage conformance faulty-target --content disk.img --fault ignore-writes
+  doca-storage conformance faulty-target --content disk.img --fault swap-blocks:3:17 --listen-port 12345";
+
+/// Which test.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Options {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Serve one session as a target that lies: does your initiator notice?
+    FaultyTarget(FaultyTarget),
+}
+
+#[derive(Debug, Args)]
+struct FaultyTarget {
+    /// Device identifier
+    #[arg(short, long, default_value = "3b:00.0")]
+    device: String,
+
+    /// TCP port to listen on; 0 picks a free one and prints it
+    #[arg(long, value_name = "PORT", default_value_t = 0)]
+    listen_port: u16,
+
+    /// File with the content of the storage
+    #[arg(long, value_name = "FILE")]
+    content: PathBuf,
+
+    /// Size of a storage block in bytes
+    #[arg(long, value_name = "BYTES", default_value_t = 4096, value_parser = value_parser!(u32).range(1..))]
+    block_size: u32,
+
+    /// none, ignore-writes, swap-blocks:A:B, replay-previous-pass, fail-io:N:RESULT or swallow-io:N
+    #[arg(long)]
+    fault: Fault,
+}
+
+/// Runs the test: 0 when it played its part to the end.
+pub fn run(options: &Options) -> ExitCode {
+    let Command::FaultyTarget(target) = &options.command;
+    match target.serve() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("doca-storage conformance: error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+impl FaultyTarget {
+    fn serve(&self) -> Result<(), Box<dyn std::error::Error>> {
+        let content = std::fs::read(&self.content)
+            .map_err(|error| format!("--content {}: {error}", self.content.display()))?;
+        let block_size = self.block_size as usize;
+        if content.is_empty() || !content.len().is_multiple_of(block_size) {
+            return Err(format!(
+                "--content {}: expected a whole number of blocks of {block_size} bytes, the file has {}",
+                self.content.display(),
+                content.len()
+            )
+            .into());
+        }
+        let script = Script {
+            device: self.device.clone(),
+            block_size: self.block_size,
+            content,
+            fault: self.fault,
+        };
+        let target = ScriptedTarget::listen(script, self.listen_port)?;
+        eprintln!("listening on port {}", target.port()?);
+        Ok(target.serve()?)
+    }
+}

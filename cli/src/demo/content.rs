@@ -1,0 +1,144 @@
+//! The content of the storage, made from a real file.
+
+use std::io::{BufWriter, Read as _, Write as _};
+use std::path::{Path, PathBuf};
+
+use super::{Error, Options};
+
+/// Smallest storage worth measuring, in bytes.
+const SMALLEST_STORAGE: u64 = 1 << 20;
+/// I/Os that each worker gets at least.
+const IOS_PER_WORKER: u64 = 8;
+/// Largest storage that a `.sbc` file can hold, and so the largest that the demo makes.
+const LARGEST_STORAGE: u64 = 2 << 30;
+
+/// A file with exactly the bytes of the storage.
+#[derive(Debug)]
+pub struct Content {
+    /// The file that the user named, or the default.
+    pub source: PathBuf,
+    /// Bytes of the source.
+    pub source_len: u64,
+    /// The file that target and initiator load: the source, repeated and padded to whole I/Os.
+    pub path: PathBuf,
+    /// Bytes of the storage.
+    pub capacity: u64,
+}
+
+impl Content {
+    /// Writes the storage's content into `directory`.
+    ///
+    /// A short source is repeated, each time after a line of its own, so that no two blocks are alike.
+    pub fn prepare(options: &Options, directory: &Path) -> Result<Self, Error> {
+        let source = options.content.clone().map_or_else(default_source, Ok)?;
+        let mut bytes = Vec::new();
+        std::fs::File::open(&source)
+            .and_then(|file| file.take(LARGEST_STORAGE + 1).read_to_end(&mut bytes))
+            .map_err(Error::io(format!("--content {}", source.display())))?;
+        if bytes.is_empty() {
+            return Err(Error::Options(format!(
+                "--content {}: expected a file with content, it is empty",
+                source.display()
+            )));
+        }
+
+        let io_size = u64::from(options.block_size) * u64::from(options.blocks_per_io);
+        let source_len = bytes.len() as u64;
+        let at_least = source_len
+            .max(SMALLEST_STORAGE)
+            .max(io_size * u64::from(options.workers) * IOS_PER_WORKER);
+        let capacity = at_least.next_multiple_of(io_size);
+        if capacity > LARGEST_STORAGE {
+            return Err(Error::Options(format!(
+                "{} bytes of content in I/Os of {io_size} bytes for {} workers need a storage of {capacity} bytes; \
+                 at most {LARGEST_STORAGE} are supported: use a smaller file, smaller blocks or fewer workers",
+                source_len, options.workers
+            )));
+        }
+        let path = directory.join("content.bin");
+        write_repeated(&path, &bytes, capacity)
+            .map_err(Error::io(format!("write {}", path.display())))?;
+        Ok(Self {
+            source,
+            source_len,
+            path,
+            capacity,
+        })
+    }
+}
+
+fn write_repeated(path: &Path, source: &[u8], capacity: u64) -> std::io::Result<()> {
+    let mut file = BufWriter::new(std::fs::File::create(path)?);
+    let mut left = capacity;
+    let mut write = |bytes: &[u8]| {
+        let part = &bytes[..bytes.len().min(usize::try_from(left).unwrap_or(usize::MAX))];
+        left -= part.len() as u64;
+        file.write_all(part).map(|()| left)
+    };
+    let mut copies = 1u64;
+    while write(source)? > 0 {
+        copies += 1;
+        write(format!("\n==== copy {copies} ====\n").as_bytes())?;
+    }
+    file.flush()
+}
+
+/// A file that every checkout has, and that is no toy.
+fn default_source() -> Result<PathBuf, Error> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../Cargo.lock");
+    match path.canonicalize() {
+        Ok(path) => Ok(path),
+        Err(_) => Err(Error::Options(
+            "this binary is not in its checkout: name a file with --content FILE".to_owned(),
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn content_is_repeated_to_whole_ios_and_no_two_blocks_are_alike() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let source = directory.path().join("source");
+        std::fs::write(&source, [7; 4096]).expect("a file");
+        let options = Options {
+            content: Some(source),
+            blocks_per_io: 3,
+            ..Options::default()
+        };
+        let content = Content::prepare(&options, directory.path()).expect("content");
+        let bytes = std::fs::read(&content.path).expect("the file");
+        assert_eq!(bytes.len() as u64, content.capacity);
+        assert_eq!(content.capacity % (3 * 4096), 0);
+        assert!(content.capacity >= SMALLEST_STORAGE);
+        assert_eq!(bytes[..4096], [7; 4096]);
+        let blocks: std::collections::HashSet<&[u8]> = bytes.chunks(4096).collect();
+        assert_eq!(blocks.len(), bytes.len() / 4096);
+    }
+
+    #[test]
+    fn missing_empty_and_oversized_content_is_refused() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let empty = directory.path().join("empty");
+        std::fs::write(&empty, []).expect("a file");
+        let prepare = |options: Options| {
+            Content::prepare(&options, directory.path())
+                .expect_err("refused")
+                .to_string()
+        };
+        let with = |content: &Path| Options {
+            content: Some(content.to_owned()),
+            ..Options::default()
+        };
+        assert!(prepare(with(&empty)).contains("it is empty"));
+        assert!(prepare(with(Path::new("/no/such/file"))).contains("/no/such/file"));
+        let huge = Options {
+            block_size: 64 << 20,
+            blocks_per_io: 255,
+            ..Options::default()
+        };
+        assert!(prepare(huge).contains("at most"));
+    }
+}

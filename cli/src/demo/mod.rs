@@ -1,0 +1,110 @@
+//! The demo: a deployment of real processes on this machine, driven through all strategies.
+//!
+//! * [`options`] the flags, [`plan`] what they mean in blocks and operations;
+//! * [`content`] the storage's content, made from a real file;
+//! * [`deployment`] the processes of one session and their command lines;
+//! * [`report`] the table and the verdict.
+
+mod content;
+mod deployment;
+mod options;
+mod plan;
+mod report;
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressStyle};
+use role_common::shutdown::Shutdown;
+
+pub use options::Options;
+
+use content::Content;
+use deployment::{Deployment, Kept};
+use plan::Plan;
+use report::{Report, Row};
+
+/// Why the demo could not even run. A role that fails is not one of these: it is a row that says FAIL.
+#[derive(Debug, thiserror::Error)]
+enum Error {
+    #[error("{0}")]
+    Options(String),
+    #[error("{what}: {error}")]
+    Io { what: String, error: std::io::Error },
+    #[error("interrupted")]
+    Interrupted,
+}
+
+impl Error {
+    fn io(what: impl Into<String>) -> impl FnOnce(std::io::Error) -> Self {
+        let what = what.into();
+        move |error| Self::Io { what, error }
+    }
+}
+
+/// Runs the demo: 0 for PASS, 1 for FAIL and for everything that keeps it from running.
+pub fn run(options: &Options) -> ExitCode {
+    match try_run(options) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("doca-storage demo: error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn try_run(options: &Options) -> Result<bool, Error> {
+    let shutdown = Shutdown::on_signals().map_err(Error::io("signal handlers"))?;
+    let directory = tempfile::Builder::new()
+        .prefix("doca-storage-")
+        .tempdir()
+        .map_err(Error::io("a private runtime directory"))?;
+    let content = Content::prepare(options, directory.path())?;
+    let plan = Plan::new(options, &content)?;
+    let deployment = Deployment::new(&plan, &content, directory.path(), shutdown)?;
+
+    if !options.json {
+        println!("{}", plan.describe(&content));
+    }
+    let mut report = Report::default();
+    for run in plan.runs() {
+        let progress = progress_line(options, run.title);
+        let row = match deployment.run(&run) {
+            Ok(session) => Row::of(&run, &plan, session),
+            Err(failure) if deployment.interrupted() => {
+                eprintln!("{failure}");
+                return Err(Error::Interrupted);
+            }
+            Err(failure) => Row::failed(&run, failure.to_string()),
+        };
+        progress.finish_and_clear();
+        report.add(row);
+    }
+    report.add_leftovers(deployment.leftovers()?);
+
+    let passed = report.passed();
+    if options.json {
+        println!("{}", report.to_json());
+    } else {
+        println!("{report}");
+    }
+    if options.keep && passed {
+        let kept = Kept::start(&plan, &content, directory.keep())?;
+        eprintln!("{kept}");
+    }
+    Ok(passed)
+}
+
+fn progress_line(options: &Options, title: &str) -> ProgressBar {
+    if options.json {
+        return ProgressBar::hidden();
+    }
+    let style =
+        ProgressStyle::with_template("{spinner} {msg} {elapsed}").expect("the template is valid");
+    let bar = ProgressBar::new_spinner()
+        .with_style(style)
+        .with_message(title.to_owned());
+    bar.enable_steady_tick(Duration::from_millis(100));
+    bar
+}

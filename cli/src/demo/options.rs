@@ -1,0 +1,69 @@
+//! The demo's flags.
+
+use std::path::PathBuf;
+
+use clap::{Args, value_parser};
+
+const EXAMPLES: &str = "\
+Examples:
+  doca-storage demo
+  doca-storage demo --content photo.raw --workers 2 --blocks-per-io 4
+  doca-storage demo --block-size 512 --local-io-region-size 65536
+  doca-storage demo --keep";
+
+/// What to run the demo with.
+#[derive(Debug, Clone, Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Options {
+    /// File to store; without it a file of this checkout
+    #[arg(long, value_name = "FILE")]
+    pub content: Option<PathBuf>,
+
+    /// Size of a storage block in bytes
+    #[arg(long, value_name = "BYTES", default_value_t = 4096, value_parser = value_parser!(u32).range(64..=64 << 20))]
+    pub block_size: u32,
+
+    /// Worker threads of each role
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = value_parser!(u32).range(1..=64))]
+    pub workers: u32,
+
+    /// Transactions in flight of each worker
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = value_parser!(u32).range(1..=4096))]
+    pub transactions: u32,
+
+    /// Blocks of each I/O
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = value_parser!(u16).range(1..=255))]
+    pub blocks_per_io: u16,
+
+    /// Size in bytes of the initiator's memory; 0 for the size of the storage
+    #[arg(long, value_name = "BYTES", default_value_t = 0)]
+    pub local_io_region_size: u64,
+
+    /// I/Os of each worker in the throughput tests; without it as many as take a few seconds
+    #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..))]
+    pub operations: Option<u32>,
+
+    /// Afterwards start a target and a service once more, print the command lines, and leave them running
+    #[arg(long)]
+    pub keep: bool,
+
+    /// Print one JSON document instead of the table
+    #[arg(long)]
+    pub json: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            content: None,
+            block_size: 4096,
+            workers: 1,
+            transactions: 64,
+            blocks_per_io: 1,
+            local_io_region_size: 0,
+            operations: None,
+            keep: false,
+            json: false,
+        }
+    }
+}

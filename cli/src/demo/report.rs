@@ -1,0 +1,258 @@
+//! The table and the verdict.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use serde::Serialize;
+use serde_json::Value;
+use tabled::builder::Builder;
+use tabled::settings::object::Columns;
+use tabled::settings::{Alignment, Style};
+
+use super::deployment::Session;
+use super::plan::{Plan, Run};
+
+/// One session in the table.
+#[derive(Debug, Serialize)]
+pub struct Row {
+    title: &'static str,
+    strategy: &'static str,
+    passed: bool,
+    /// Why it failed, or nothing.
+    failure: Option<String>,
+    measured: Option<Measured>,
+}
+
+#[derive(Debug, Serialize)]
+struct Measured {
+    /// Operations of the initiator: a write that is read back is one.
+    operations: u64,
+    /// I/Os that the service and the target counted.
+    service_ios: u64,
+    target_ios: u64,
+    seconds: f64,
+    operations_per_second: f64,
+    gib_per_second: f64,
+    p50_us: f64,
+    p99_us: f64,
+    p99_9_us: f64,
+}
+
+impl Row {
+    /// A session that ended well; it still fails when the roles disagree on what they did.
+    pub fn of(run: &Run, plan: &Plan, session: Session) -> Self {
+        let measured = match Measured::from_session(&session) {
+            Ok(measured) => measured,
+            Err(missing) => {
+                return Self::failed(run, format!("a role's document has no number {missing}"));
+            }
+        };
+        let expected = u64::from(run.operations) * u64::from(plan.workers);
+        let ios = expected * run.ios_per_operation;
+        let agree = measured.operations == expected
+            && measured.service_ios == ios
+            && measured.target_ios == ios;
+        let failure = (!agree).then(|| {
+            format!(
+                "the roles disagree: expected {expected} operations and {ios} I/Os, the initiator counted {} \
+                 operations, the service {} and the target {} I/Os",
+                measured.operations, measured.service_ios, measured.target_ios
+            )
+        });
+        Self {
+            title: run.title,
+            strategy: run.strategy,
+            passed: agree,
+            failure,
+            measured: Some(measured),
+        }
+    }
+
+    /// A session that failed.
+    pub fn failed(run: &Run, failure: String) -> Self {
+        Self {
+            title: run.title,
+            strategy: run.strategy,
+            passed: false,
+            failure: Some(failure),
+            measured: None,
+        }
+    }
+}
+
+impl Measured {
+    fn from_session(session: &Session) -> Result<Self, &'static str> {
+        let float = |path: &'static str| {
+            session
+                .initiator
+                .pointer(path)
+                .and_then(Value::as_f64)
+                .ok_or(path)
+        };
+        let count = |document: &Value| {
+            document
+                .get("operation_count")
+                .and_then(Value::as_u64)
+                .ok_or("/operation_count")
+        };
+        let seconds = float("/duration_seconds")?;
+        let operations = count(&session.initiator)?;
+        Ok(Self {
+            operations,
+            service_ios: count(&session.service)?,
+            target_ios: count(&session.target)?,
+            seconds,
+            operations_per_second: operations as f64 / seconds,
+            gib_per_second: float("/data_rate_gib_per_second")?,
+            p50_us: float("/latency_us/p50")?,
+            p99_us: float("/latency_us/p99")?,
+            p99_9_us: float("/latency_us/p99_9")?,
+        })
+    }
+}
+
+/// All sessions of a demo.
+#[derive(Debug, Default, Serialize)]
+pub struct Report {
+    sessions: Vec<Row>,
+    /// Files that the roles left in their runtime directory.
+    leftovers: Vec<PathBuf>,
+}
+
+impl Report {
+    pub fn add(&mut self, row: Row) {
+        self.sessions.push(row);
+    }
+
+    pub fn add_leftovers(&mut self, leftovers: Vec<PathBuf>) {
+        self.leftovers = leftovers;
+    }
+
+    /// Every session passed, and nothing was left behind.
+    pub fn passed(&self) -> bool {
+        !self.sessions.is_empty()
+            && self.sessions.iter().all(|row| row.passed)
+            && self.leftovers.is_empty()
+    }
+
+    pub fn to_json(&self) -> String {
+        let verdict = if self.passed() { "PASS" } else { "FAIL" };
+        serde_json::json!({ "verdict": verdict, "sessions": self.sessions, "leftovers": self.leftovers }).to_string()
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut table = Builder::new();
+        table.push_record([
+            "session",
+            "operations",
+            "k op/s",
+            "GiB/s",
+            "p50 us",
+            "p99 us",
+            "p99.9 us",
+            "I/Os of all roles",
+            "result",
+        ]);
+        for row in &self.sessions {
+            let result = if row.passed { "pass" } else { "FAIL" };
+            let cells = match &row.measured {
+                Some(m) => [
+                    m.operations.to_string(),
+                    format!("{:.0}", m.operations_per_second / 1000.0),
+                    format!("{:.2}", m.gib_per_second),
+                    format!("{:.1}", m.p50_us),
+                    format!("{:.1}", m.p99_us),
+                    format!("{:.1}", m.p99_9_us),
+                    if row.passed {
+                        "agree".to_owned()
+                    } else {
+                        format!("{} / {}", m.service_ios, m.target_ios)
+                    },
+                ],
+                None => [const { String::new() }; 7],
+            };
+            table.push_record(
+                std::iter::once(row.title.to_owned())
+                    .chain(cells)
+                    .chain([result.to_owned()]),
+            );
+        }
+        let mut table = table.build();
+        table
+            .with(Style::rounded())
+            .modify(Columns::new(1..=6), Alignment::right());
+        writeln!(f, "{table}")?;
+        for row in &self.sessions {
+            if let Some(failure) = &row.failure {
+                writeln!(f, "{}: {failure}", row.title)?;
+            }
+        }
+        for path in &self.leftovers {
+            writeln!(f, "left behind: {}", path.display())?;
+        }
+        write!(f, "{}", if self.passed() { "PASS" } else { "FAIL" })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::demo::{Options, content::Content};
+
+    fn row(service_ios: u64) -> Row {
+        let content = Content {
+            source: "s".into(),
+            source_len: 1,
+            path: "p".into(),
+            capacity: 1 << 20,
+        };
+        let plan = Plan::new(&Options::default(), &content).expect("a plan");
+        let run = plan.runs().remove(3);
+        let operations = u64::from(run.operations);
+        let latency = json!({ "p50": 1.0, "p99": 2.0, "p99_9": 3.0 });
+        let initiator = json!({
+            "operation_count": operations, "duration_seconds": 0.5, "data_rate_gib_per_second": 1.5,
+            "latency_us": latency,
+        });
+        let target = json!({ "operation_count": operations * 2 });
+        let service = json!({ "operation_count": service_ios.min(operations * 2) });
+        Row::of(
+            &run,
+            &plan,
+            Session {
+                initiator,
+                service,
+                target,
+            },
+        )
+    }
+
+    #[test]
+    fn roles_that_disagree_fail_the_demo() {
+        let mut report = Report::default();
+        assert!(!report.passed(), "nothing was run");
+        report.add(row(u64::MAX));
+        assert!(
+            report.passed() && report.to_string().ends_with("PASS"),
+            "{report}"
+        );
+        report.add(row(3));
+        assert!(
+            !report.passed() && report.to_string().contains("the roles disagree"),
+            "{report}"
+        );
+        assert!(report.to_json().contains("\"verdict\":\"FAIL\""));
+    }
+
+    #[test]
+    fn something_left_behind_fails_the_demo() {
+        let mut report = Report::default();
+        report.add(row(u64::MAX));
+        report.add_leftovers(vec!["run/a-socket".into()]);
+        assert!(!report.passed() && report.to_string().contains("left behind: run/a-socket"));
+    }
+}

@@ -1,0 +1,134 @@
+//! Ctrl-C, and SIGTERM, at any moment end every role, and nothing is left.
+
+mod support;
+
+use std::time::Duration;
+
+use conformance::process::{Process, Signal};
+use support::{Bench, soon};
+
+fn ended(mut process: Process, role: &str) -> Option<i32> {
+    let status = process
+        .wait(soon())
+        .unwrap_or_else(|| panic!("the {role} has not ended: {}", process.stderr()));
+    assert!(
+        status.code().is_some(),
+        "the {role} was killed: {status}: {}",
+        process.stderr()
+    );
+    status.code()
+}
+
+#[test]
+fn a_target_that_waits_for_its_service() {
+    let bench = Bench::new();
+    let (target, _) = bench.target(&[]);
+    target.signal(Signal::INT);
+    assert_eq!(ended(target, "target"), Some(1));
+    assert!(bench.leftovers().is_empty(), "{:?}", bench.leftovers());
+}
+
+#[test]
+fn a_service_that_waits_for_its_target() {
+    let bench = Bench::new();
+    // A port that refuses: bound, and let go.
+    let port = std::net::TcpListener::bind(("127.0.0.1", 0))
+        .and_then(|l| l.local_addr())
+        .expect("a port")
+        .port();
+    let storage = format!("127.0.0.1:{port}");
+    let arguments = [
+        "zero-copy",
+        "-d",
+        "03:00.0",
+        "-r",
+        "3b:00.0",
+        "--cpu",
+        "0",
+        "--storage-server",
+        &storage,
+    ];
+    let service = bench.spawn(
+        "service",
+        &[&arguments[..], &["--control-timeout", "60"]].concat(),
+    );
+    std::thread::sleep(Duration::from_millis(300));
+    service.signal(Signal::INT);
+    assert_eq!(ended(service, "service"), Some(1));
+    assert!(bench.leftovers().is_empty(), "{:?}", bench.leftovers());
+}
+
+#[test]
+fn a_service_that_waits_for_its_initiator() {
+    let bench = Bench::new();
+    let (target, port) = bench.target(&[]);
+    let service = bench.service(port, &[]);
+    service.signal(Signal::TERM);
+    assert_eq!(ended(service, "service"), Some(1));
+    assert_eq!(ended(target, "target"), Some(1), "its service has gone");
+    assert!(bench.leftovers().is_empty(), "{:?}", bench.leftovers());
+}
+
+/// A run that would take minutes; `victim` gets the signal in the middle of it.
+fn under_load(victim: &str, signal: Signal) {
+    let bench = Bench::new();
+    let (target, port) = bench.target(&[]);
+    let service = bench.service(port, &[]);
+    let mut initiator = bench.initiator(
+        "read_write_data_validity_test",
+        &[
+            "--run-limit-operation-count",
+            "2000000000",
+            "--progress",
+            "always",
+        ],
+    );
+    initiator
+        .wait_for("shown progress", support::PATIENCE, |line| {
+            line.contains("op/s").then_some(())
+        })
+        .expect("the run is under way");
+    match victim {
+        "target" => target.signal(signal),
+        "service" => service.signal(signal),
+        _ => initiator.signal(signal),
+    }
+    assert_eq!(ended(initiator, "initiator"), Some(1));
+    ended(service, "service");
+    ended(target, "target");
+    assert!(bench.leftovers().is_empty(), "{:?}", bench.leftovers());
+}
+
+#[test]
+fn an_initiator_under_load() {
+    under_load("initiator", Signal::INT);
+}
+
+#[test]
+fn a_service_under_load() {
+    under_load("service", Signal::INT);
+}
+
+#[test]
+fn a_target_under_load() {
+    under_load("target", Signal::TERM);
+}
+
+#[test]
+fn all_of_them_at_once_as_a_terminal_does() {
+    let bench = Bench::new();
+    let (target, port) = bench.target(&[]);
+    let service = bench.service(port, &[]);
+    let initiator = bench.initiator(
+        "read_throughput_test",
+        &["--run-limit-operation-count", "2000000000"],
+    );
+    std::thread::sleep(Duration::from_millis(400));
+    for process in [&initiator, &service, &target] {
+        process.signal(Signal::INT);
+    }
+    assert_eq!(ended(initiator, "initiator"), Some(1));
+    ended(service, "service");
+    ended(target, "target");
+    assert!(bench.leftovers().is_empty(), "{:?}", bench.leftovers());
+}

@@ -1,0 +1,169 @@
+//! Real roles as processes, in a private runtime directory.
+#![allow(dead_code, reason = "every test binary uses its own part")]
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use conformance::process::Process;
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// Time that anything may take on a loaded machine before a test gives up on it.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+pub const BLOCK_SIZE: usize = 4096;
+
+/// A private runtime directory, and room for files.
+pub struct Bench {
+    directory: TempDir,
+}
+
+impl Bench {
+    pub fn new() -> Self {
+        Self {
+            directory: tempfile::tempdir().expect("a directory"),
+        }
+    }
+
+    pub fn runtime(&self) -> PathBuf {
+        self.directory.path().join("run")
+    }
+
+    /// Writes a file for the roles to read.
+    pub fn file(&self, name: &str, bytes: &[u8]) -> PathBuf {
+        let path = self.directory.path().join(name);
+        std::fs::write(&path, bytes).expect("a file");
+        path
+    }
+
+    pub fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_doca-storage"));
+        command
+            .args(arguments)
+            .env("SOFTDOCA_RUNTIME_DIR", self.runtime());
+        command
+    }
+
+    pub fn spawn(&self, role: &'static str, arguments: &[&str]) -> Process {
+        Process::spawn(role, self.command(arguments)).expect("the program starts")
+    }
+
+    /// A target that listens, and its port.
+    pub fn target(&self, arguments: &[&str]) -> (Process, u16) {
+        let base = [
+            "target",
+            "-d",
+            "3b:00.0",
+            "--cpu",
+            "0",
+            "--listen-port",
+            "0",
+            "--output",
+            "json",
+        ];
+        let mut target = self.spawn("target", &[&base[..], arguments].concat());
+        let port = target
+            .wait_for("was listening", PATIENCE, |line| {
+                line.rsplit_once("listening on port ")?
+                    .1
+                    .trim()
+                    .parse()
+                    .ok()
+            })
+            .expect("the target listens");
+        (target, port)
+    }
+
+    /// A service that waits for an initiator.
+    pub fn service(&self, port: u16, arguments: &[&str]) -> Process {
+        let storage = format!("127.0.0.1:{port}");
+        let base = [
+            "zero-copy",
+            "-d",
+            "03:00.0",
+            "-r",
+            "3b:00.0",
+            "--cpu",
+            "0",
+            "--storage-server",
+            &storage,
+            "--output",
+            "json",
+        ];
+        let mut service = self.spawn("service", &[&base[..], arguments].concat());
+        service
+            .wait_for("was waiting for the initiator", PATIENCE, |line| {
+                line.contains("waiting for the initiator").then_some(())
+            })
+            .expect("the service waits");
+        service
+    }
+
+    pub fn initiator(&self, strategy: &str, arguments: &[&str]) -> Process {
+        let base = [
+            "initiator",
+            "-d",
+            "3b:00.0",
+            "--cpu",
+            "0",
+            "--execution-strategy",
+            strategy,
+            "--output",
+            "json",
+        ];
+        self.spawn("initiator", &[&base[..], arguments].concat())
+    }
+
+    /// What is left in the runtime directory.
+    pub fn leftovers(&self) -> Vec<PathBuf> {
+        std::fs::read_dir(self.runtime())
+            .map(|entries| {
+                entries
+                    .map(|entry| entry.expect("an entry").path())
+                    .collect()
+            })
+            .unwrap_or_default()
+    }
+}
+
+/// The port in the line that a target announces itself with.
+pub fn listening_port(line: &str) -> Option<u16> {
+    line.rsplit_once("listening on port ")?
+        .1
+        .trim()
+        .parse()
+        .ok()
+}
+
+pub fn soon() -> Instant {
+    Instant::now() + PATIENCE
+}
+
+/// Waits for the role to end well; its JSON document.
+pub fn document(process: Process) -> Value {
+    let stdout = process
+        .finish(soon(), || false)
+        .expect("the role ends well");
+    serde_json::from_str(&stdout).expect("a JSON document")
+}
+
+/// Waits for the role to fail with exit code 1; what it wrote to standard error.
+pub fn complaint(mut process: Process) -> String {
+    let status = process.wait(soon()).expect("the role ends");
+    // Its last lines may still be on their way through the pipe.
+    std::thread::sleep(Duration::from_millis(50));
+    assert_eq!(status.code(), Some(1), "{}", process.stderr());
+    process.stderr()
+}
+
+/// Bytes that differ from block to block and within a block.
+pub fn content(blocks: usize) -> Vec<u8> {
+    (0..blocks * BLOCK_SIZE)
+        .map(|i| (i / BLOCK_SIZE * 31 + i * 7 + i / 251) as u8)
+        .collect()
+}
+
+pub fn text(path: &Path) -> &str {
+    path.to_str().expect("a path of plain characters")
+}

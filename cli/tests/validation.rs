@@ -1,0 +1,136 @@
+//! A storage that lies is caught, by real initiator and service processes, and the first wrong byte is named.
+
+mod support;
+
+use conformance::process::Process;
+use support::{BLOCK_SIZE, Bench, complaint, content, document, text};
+
+const BLOCKS: usize = 32;
+
+/// Write-read validation of two and a half passes over a target with `fault`; answers target and initiator.
+fn validate_against(bench: &Bench, fault: &str) -> (Process, Process) {
+    let content = bench.file("content", &content(BLOCKS));
+    let mut target = bench.spawn(
+        "target",
+        &[
+            "conformance",
+            "faulty-target",
+            "--content",
+            text(&content),
+            "--fault",
+            fault,
+        ],
+    );
+    let port = target
+        .wait_for("was listening", support::PATIENCE, support::listening_port)
+        .expect("the target listens");
+    let service = bench.service(port, &[]);
+    let operations = (BLOCKS * 5 / 2).to_string();
+    let initiator = bench.initiator(
+        "read_write_data_validity_test",
+        &[
+            "--run-limit-operation-count",
+            &operations,
+            "--transaction-count",
+            "8",
+            "--io-timeout",
+            "2",
+        ],
+    );
+    // The service ends with its session, well or not; the test is about the initiator.
+    std::thread::spawn(move || service.finish(support::soon(), || false));
+    (target, initiator)
+}
+
+/// What the initiator says about a target with `fault`.
+fn complaint_about(fault: &str) -> String {
+    let bench = Bench::new();
+    let (_target, initiator) = validate_against(&bench, fault);
+    complaint(initiator)
+}
+
+#[test]
+fn an_honest_scripted_target_passes() {
+    let bench = Bench::new();
+    let (target, initiator) = validate_against(&bench, "none");
+    assert_eq!(document(initiator)["operation_count"], BLOCKS * 5 / 2);
+    target
+        .finish(support::soon(), || false)
+        .expect("the script is played to its end");
+}
+
+#[test]
+fn a_target_that_ignores_writes_is_caught() {
+    let text = complaint_about("ignore-writes");
+    assert!(
+        text.contains("mismatch") && text.contains("block 0"),
+        "{text}"
+    );
+}
+
+#[test]
+fn a_target_that_swaps_two_blocks_is_caught() {
+    let text = complaint_about("swap-blocks:3:17");
+    assert!(
+        text.contains("mismatch") && (text.contains("block 3") || text.contains("block 17")),
+        "{text}"
+    );
+}
+
+#[test]
+fn a_target_that_answers_with_the_previous_pass_is_caught() {
+    let text = complaint_about("replay-previous-pass");
+    assert!(text.contains("mismatch"), "{text}");
+}
+
+#[test]
+fn a_failed_io_fails_the_run_and_names_the_error() {
+    let text = complaint_about(Fault::FailIo {
+        nth: 21,
+        result: 17,
+    });
+    assert!(text.contains("DOCA_ERROR_IO_FAILED"), "{text}");
+}
+
+#[test]
+fn an_io_without_an_answer_ends_the_run() {
+    let text = complaint_about("swallow-io:9");
+    assert!(text.contains("--io-timeout"), "{text}");
+}
+
+#[test]
+fn one_flipped_byte_is_found_and_named() {
+    let bench = Bench::new();
+    let good = content(BLOCKS);
+    let mut bad = good.clone();
+    let at = 13 * BLOCK_SIZE + 77;
+    bad[at] ^= 0x10;
+    let (good, bad) = (bench.file("good", &good), bench.file("bad", &bad));
+    let blocks = BLOCKS.to_string();
+    for (stored, flipped) in [(&good, false), (&bad, true)] {
+        let (target, port) =
+            bench.target(&["--block-count", &blocks, "--binary-content", text(stored)]);
+        let service = bench.service(port, &[]);
+        let initiator = bench.initiator(
+            "read_only_data_validity_test",
+            &[
+                "--storage-plain-content",
+                text(&good),
+                "--run-limit-operation-count",
+                "64",
+            ],
+        );
+        if flipped {
+            let text = complaint(initiator);
+            assert!(
+                text.contains("mismatch") && text.contains("block 13") && text.contains("77"),
+                "{text}"
+            );
+        } else {
+            assert_eq!(document(initiator)["operation_count"], 64);
+            assert_eq!(document(target)["operation_count"], 64);
+            assert_eq!(document(service)["operation_count"], 64);
+            assert_eq!(bench.leftovers(), Vec::<std::path::PathBuf>::new());
+        }
+    }
+}

@@ -1,0 +1,8 @@
+//! Scripted peers for the DOCA storage protocol: they speak TCP, Comch and RDMA as a role would, and misbehave on
+//! request, so that a test sees what the real role at the other end makes of it.
+//!
+//! Nothing here uses the roles' code: a peer that shared it would share its mistakes.
+#![forbid(unsafe_code)]
+
+pub mod process;
+pub mod target;

@@ -1,0 +1,179 @@
+//! What a scripted target does wrong.
+
+use std::collections::HashSet;
+use std::str::FromStr;
+
+/// A fault. Block numbers count from the start of the storage.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fault {
+    /// Nothing: the target is as good as any.
+    None,
+    /// Writes are answered with success and not done.
+    IgnoreWrites,
+    /// Writes to one of two blocks go to the other one.
+    SwapBlocks(u64, u64),
+    /// Only the first write to a block is done: from then on reads answer with an earlier pass.
+    ReplayPreviousPass,
+    /// The n-th I/O, counted from 0, is answered with this `doca_error_t` and not done.
+    FailIo {
+        /// Which I/O.
+        nth: u64,
+        /// The result, not 0.
+        result: u32,
+    },
+    /// The n-th I/O, counted from 0, is never answered.
+    SwallowIo {
+        /// Which I/O.
+        nth: u64,
+    },
+}
+
+/// A text that names no fault.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "expected none, ignore-writes, swap-blocks:A:B, replay-previous-pass, fail-io:N:RESULT or swallow-io:N, got {0:?}"
+)]
+pub struct UnknownFault(String);
+
+impl FromStr for Fault {
+    type Err = UnknownFault;
+
+    fn from_str(text: &str) -> Result<Self, UnknownFault> {
+        let unknown = || UnknownFault(text.to_owned());
+        let number = |word: &str| word.parse::<u64>().map_err(|_| unknown());
+        match text.split(':').collect::<Vec<_>>()[..] {
+            ["none"] => Ok(Self::None),
+            ["ignore-writes"] => Ok(Self::IgnoreWrites),
+            ["swap-blocks", a, b] => Ok(Self::SwapBlocks(number(a)?, number(b)?)),
+            ["replay-previous-pass"] => Ok(Self::ReplayPreviousPass),
+            ["fail-io", nth, result] => {
+                let result = u32::try_from(number(result)?)
+                    .ok()
+                    .filter(|&result| result != 0);
+                Ok(Self::FailIo {
+                    nth: number(nth)?,
+                    result: result.ok_or_else(unknown)?,
+                })
+            }
+            ["swallow-io", nth] => Ok(Self::SwallowIo { nth: number(nth)? }),
+            _ => Err(unknown()),
+        }
+    }
+}
+
+/// What to do with one I/O.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// Do it, at this storage offset.
+    Do(u64),
+    /// Answer with this result, and do nothing.
+    Answer(u32),
+    /// Do not even answer.
+    Swallow,
+}
+
+/// A fault and what it has to remember.
+#[derive(Debug)]
+pub(super) struct Faults {
+    fault: Fault,
+    block_size: u64,
+    ios: u64,
+    written: HashSet<u64>,
+}
+
+impl Faults {
+    pub(super) fn new(fault: Fault, block_size: u32) -> Self {
+        Self {
+            fault,
+            block_size: u64::from(block_size).max(1),
+            ios: 0,
+            written: HashSet::new(),
+        }
+    }
+
+    /// Decides about the next I/O.
+    pub(super) fn judge(&mut self, is_write: bool, storage_offset: u64) -> Verdict {
+        let nth = self.ios;
+        self.ios += 1;
+        let (block, within) = (
+            storage_offset / self.block_size,
+            storage_offset % self.block_size,
+        );
+        match self.fault {
+            Fault::IgnoreWrites if is_write => Verdict::Answer(0),
+            Fault::SwapBlocks(a, b) if is_write && block == a => {
+                Verdict::Do(b * self.block_size + within)
+            }
+            Fault::SwapBlocks(a, b) if is_write && block == b => {
+                Verdict::Do(a * self.block_size + within)
+            }
+            Fault::ReplayPreviousPass if is_write && !self.written.insert(block) => {
+                Verdict::Answer(0)
+            }
+            Fault::FailIo { nth: n, result } if n == nth => Verdict::Answer(result),
+            Fault::SwallowIo { nth: n } if n == nth => Verdict::Swallow,
+            _ => Verdict::Do(storage_offset),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn faults_have_names() {
+        assert_eq!("swap-blocks:3:17".parse(), Ok(Fault::SwapBlocks(3, 17)));
+        assert_eq!(
+            "fail-io:1:17".parse(),
+            Ok(Fault::FailIo { nth: 1, result: 17 })
+        );
+        for wrong in ["", "swap-blocks:3", "fail-io:1:0", "fail-io:x:1", "none:1"] {
+            assert_eq!(wrong.parse::<Fault>(), Err(UnknownFault(wrong.to_owned())));
+        }
+    }
+
+    #[test]
+    fn faults_hit_what_they_name_and_nothing_else() {
+        let judge = |fault, ios: &[(bool, u64)]| {
+            let mut faults = Faults::new(fault, 512);
+            ios.iter()
+                .map(|&(is_write, offset)| faults.judge(is_write, offset))
+                .collect::<Vec<_>>()
+        };
+        use Verdict::{Answer, Do, Swallow};
+        assert_eq!(
+            judge(Fault::None, &[(true, 512), (false, 0)]),
+            [Do(512), Do(0)]
+        );
+        assert_eq!(
+            judge(Fault::IgnoreWrites, &[(true, 0), (false, 0)]),
+            [Answer(0), Do(0)]
+        );
+        assert_eq!(
+            judge(
+                Fault::SwapBlocks(1, 3),
+                &[(true, 512), (true, 1536), (false, 512)]
+            ),
+            [Do(1536), Do(512), Do(512)]
+        );
+        assert_eq!(
+            judge(
+                Fault::ReplayPreviousPass,
+                &[(true, 0), (true, 512), (true, 0)]
+            ),
+            [Do(0), Do(512), Answer(0)]
+        );
+        assert_eq!(
+            judge(
+                Fault::FailIo { nth: 1, result: 17 },
+                &[(false, 0), (false, 0)]
+            ),
+            [Do(0), Answer(17)]
+        );
+        assert_eq!(
+            judge(Fault::SwallowIo { nth: 0 }, &[(true, 0), (true, 0)]),
+            [Swallow, Do(0)]
+        );
+    }
+}

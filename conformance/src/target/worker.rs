@@ -1,0 +1,216 @@
+//! The data side of the scripted target: one worker, progressed by the control thread.
+
+use std::sync::Arc;
+
+use doca::{
+    Access, Buf, BufInventory, Completion, Device, Event, MemoryRegion, Mmap, Pe, Rdma,
+    RdmaConnection, Task,
+};
+use wire::io_message::{IoMessage, IoMessageType, Repr, SIZE};
+
+use super::Error;
+use super::fault::{Faults, Verdict};
+
+const ACCESS: Access = Access::LOCAL_READ_WRITE
+    .union(Access::RDMA_READ)
+    .union(Access::RDMA_WRITE);
+
+/// `DOCA_ERROR_IO_FAILED`, the result of an I/O whose transfer failed.
+const IO_FAILED: u32 = 17;
+
+/// The two memories between which a target moves data.
+#[derive(Debug)]
+pub(super) struct Storage {
+    pub local: Mmap,
+    pub remote: Mmap,
+}
+
+/// What a token stands for, in its upper half; the lower half is the transaction.
+#[derive(Clone, Copy)]
+enum Step {
+    Request,
+    Transfer,
+    Response,
+}
+
+fn token(step: Step, transaction: usize) -> u64 {
+    ((step as u64) << 32) | transaction as u64
+}
+
+struct Transaction {
+    message: Buf,
+    storage: Buf,
+    host: Buf,
+    request: Task,
+    response: Task,
+    to_host: Task,
+    to_storage: Task,
+}
+
+/// One worker's engine, contexts and transactions. Fields drop in this order: tasks before contexts, those before the
+/// engine.
+pub(super) struct Worker {
+    transactions: Vec<Transaction>,
+    control: Rdma,
+    control_connection: Option<RdmaConnection>,
+    data: Rdma,
+    data_connection: Option<RdmaConnection>,
+    pe: Pe,
+    messages: Mmap,
+    storage: Arc<Storage>,
+    count: usize,
+}
+
+impl Worker {
+    pub(super) fn new(
+        device: &Device,
+        storage: &Arc<Storage>,
+        transactions: u32,
+    ) -> Result<Self, Error> {
+        let count = transactions as usize;
+        let pe = Pe::new()?;
+        let messages = Mmap::register(device, MemoryRegion::new(count * SIZE)?, ACCESS)?;
+        let control = Rdma::builder(device)
+            .permissions(ACCESS)
+            .receive_tasks(transactions)
+            .send_tasks(transactions)
+            .start(&pe)?;
+        let data = Rdma::builder(device)
+            .permissions(ACCESS)
+            .read_tasks(transactions)
+            .write_tasks(transactions)
+            .start(&pe)?;
+        Ok(Self {
+            transactions: Vec::new(),
+            control,
+            control_connection: None,
+            data,
+            data_connection: None,
+            pe,
+            messages,
+            storage: Arc::clone(storage),
+            count,
+        })
+    }
+
+    /// Makes one of the two connections; answers this side's blob.
+    pub(super) fn connect(&mut self, is_data: bool, peer: &[u8]) -> Result<Vec<u8>, Error> {
+        let (rdma, slot) = if is_data {
+            (&self.data, &mut self.data_connection)
+        } else {
+            (&self.control, &mut self.control_connection)
+        };
+        let (blob, connection) = rdma.export()?;
+        rdma.connect(&connection, peer)?;
+        *slot = Some(connection);
+        Ok(blob)
+    }
+
+    /// Allocates the transactions and posts their receives.
+    pub(super) fn start(&mut self) -> Result<(), Error> {
+        let (Some(control), Some(data)) = (&self.control_connection, &self.data_connection) else {
+            return Err(Error::Unexpected {
+                expected: "both connections of every worker",
+                got: "a start".to_owned(),
+            });
+        };
+        let inventory = BufInventory::new(self.count * 3)?;
+        for index in 0..self.count {
+            let message = inventory.buf(&self.messages, (index * SIZE) as u64, SIZE)?;
+            // Each I/O aims these two anew.
+            let storage = inventory.buf(&self.storage.local, 0, 1)?;
+            let host = inventory.buf(&self.storage.remote, 0, 1)?;
+            let transfer = token(Step::Transfer, index);
+            let transaction = Transaction {
+                request: self
+                    .control
+                    .receive_task(&message, token(Step::Request, index))?,
+                response: self.control.send_task(
+                    control,
+                    &message,
+                    token(Step::Response, index),
+                )?,
+                to_host: self.data.write_task(data, &storage, &host, transfer)?,
+                to_storage: self.data.read_task(data, &host, &storage, transfer)?,
+                message,
+                storage,
+                host,
+            };
+            submit(&transaction.request)?;
+            self.transactions.push(transaction);
+        }
+        Ok(())
+    }
+
+    /// Handles what has happened.
+    pub(super) fn progress(&mut self, faults: &mut Faults) -> Result<(), Error> {
+        while let Some(event) = self.pe.poll() {
+            if let Event::Task(Completion { token, result }) = event {
+                let transaction = &self.transactions[(token & 0xffff_ffff) as usize];
+                match (token >> 32, result) {
+                    (step, Ok(())) if step == Step::Request as u64 => begin(transaction, faults)?,
+                    (step, result) if step == Step::Transfer as u64 => {
+                        let code = if result.is_ok() { 0 } else { IO_FAILED };
+                        respond(transaction, code)?;
+                    }
+                    (step, Ok(())) if step == Step::Response as u64 => {
+                        transaction.message.reset_data()?;
+                        submit(&transaction.request)?;
+                    }
+                    // Flushed: the peer has gone, or the session stops.
+                    _ => {}
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn begin(transaction: &Transaction, faults: &mut Faults) -> Result<(), Error> {
+    let io = read_message(&transaction.message)?;
+    let is_write = io.message_type == IoMessageType::Write;
+    let size = io.size as usize;
+    match faults.judge(is_write, io.storage_offset) {
+        Verdict::Do(offset) if is_write => {
+            transaction.host.set_data(io.requester_offset, size)?;
+            transaction.storage.set_range(offset, size)?;
+            submit(&transaction.to_storage)
+        }
+        Verdict::Do(offset) => {
+            transaction.storage.set_data(offset, size)?;
+            transaction.host.set_range(io.requester_offset, size)?;
+            submit(&transaction.to_host)
+        }
+        Verdict::Answer(result) => respond(transaction, result),
+        Verdict::Swallow => Ok(()),
+    }
+}
+
+fn respond(transaction: &Transaction, result: u32) -> Result<(), Error> {
+    let mut io = read_message(&transaction.message)?;
+    io.message_type = IoMessageType::Result;
+    io.result = result;
+    let mut bytes = [0; SIZE];
+    io.emit(&mut IoMessage::new_unchecked_len(&mut bytes));
+    transaction.message.write_data(&bytes)?;
+    submit(&transaction.response)
+}
+
+fn read_message(buf: &Buf) -> Result<Repr, Error> {
+    let unexpected = |got: String| Error::Unexpected {
+        expected: "an I/O message of 64 bytes",
+        got,
+    };
+    let mut bytes = [0; SIZE];
+    let len = buf.read_data(&mut bytes)?;
+    let message =
+        IoMessage::new_checked(&bytes[..len]).map_err(|error| unexpected(error.to_string()))?;
+    Repr::parse(&message).map_err(|error| unexpected(error.to_string()))
+}
+
+fn submit(task: &Task) -> Result<(), Error> {
+    task.submit().map_err(|code| Error::Unexpected {
+        expected: "a task to be taken",
+        got: code.to_string(),
+    })
+}
