@@ -21,6 +21,9 @@ use crate::storage::{self, Storage};
 /// Time between two looks at contexts that are about to run.
 const CREATION_POLL: Duration = Duration::from_millis(1);
 
+/// Time between two looks at everything, on the way to the end after an interruption.
+const WIND_DOWN_POLL: Duration = Duration::from_millis(1);
+
 /// How much longer than an I/O the data path may take to come to rest.
 const HALT_MARGIN: Duration = Duration::from_secs(1);
 
@@ -264,6 +267,10 @@ impl App {
     }
 
     fn wait(&mut self) {
+        if self.interrupted {
+            // The waiter does not wait once the end was requested; on the way there the session would spin.
+            return std::thread::sleep(WIND_DOWN_POLL);
+        }
         let now = Instant::now();
         let creation = self.crew.is_polled().then_some(now + CREATION_POLL);
         let progress = self
