@@ -162,69 +162,68 @@ impl RemoteRegion {
     /// # Errors
     /// [`Error::NotFound`] when the process has gone or has withdrawn the export.
     pub fn open(address: &AgentAddress, key: Key) -> Result<(RemoteRegion, Vec<RemoteSegment>)> {
-        let connection = AgentConnection::open(address)?;
+        let connection = Mutex::new(AgentConnection::open(address)?);
+        let region = RemoteRegion { key, connection };
         let mut segments = Vec::new();
         loop {
-            let from = segments.len() as u64;
-            let header = RequestHeader {
-                operation: Operation::Describe,
-                key,
-                addr: from,
-                len: 0,
-                operands: [0; 2],
-            };
-            connection.send(&header, &[], &[])?;
-            let mut fds = Vec::new();
-            let (count, payload) = connection.receive(&mut fds)?;
+            let (count, part) =
+                region.exchange(|connection| region.describe(connection, segments.len() as u64))?;
             if count > RemoteRegion::MAX_SEGMENTS {
                 return Err(Error::TooBig);
             }
-            for entry in payload.chunks(SegmentEntry::SIZE) {
-                segments.push(segment(SegmentEntry::decode(entry)?, &fds)?);
-            }
-            if segments.len() as u64 >= count || payload.is_empty() {
-                return Ok((
-                    RemoteRegion {
-                        key,
-                        connection: Mutex::new(connection),
-                    },
-                    segments,
-                ));
+            let is_last = part.is_empty();
+            segments.extend(part);
+            if segments.len() as u64 >= count || is_last {
+                return Ok((region, segments));
             }
         }
+    }
+
+    /// How many segments there are, and some of them from index `from` on.
+    fn describe(
+        &self,
+        connection: &AgentConnection,
+        from: u64,
+    ) -> Result<(u64, Vec<RemoteSegment>)> {
+        connection.send(&self.header(Operation::Describe, from, 0, [0; 2]), &[], &[])?;
+        let mut fds = Vec::new();
+        let (count, payload) = connection.receive(&mut fds)?;
+        let entries = payload.chunks(SegmentEntry::SIZE);
+        let segments = entries.map(|entry| segment(SegmentEntry::decode(entry)?, &fds));
+        Ok((count, segments.collect::<Result<_>>()?))
     }
 
     /// Copies `len` bytes at the exporter's address `addr` to `to`.
     ///
     /// # Errors
-    /// [`Error::NotPermitted`], [`Error::InvalidValue`] outside the export, [`Error::ConnectionReset`] when the exporter has
-    /// died, [`Error::NotFound`] when it has withdrawn the export.
+    /// [`Error::NotFound`] when the exporter has ended or withdrawn the export, [`Error::NotPermitted`], [`Error::InvalidValue`] outside
+    /// the export or where the exporter has unmapped its memory, [`Error::TimeOut`] when it is stopped.
     ///
     /// # Safety
     /// The `len` bytes at `to` are the caller's to write.
     pub unsafe fn read(&self, addr: u64, to: *mut u8, len: usize) -> Result<()> {
-        let connection = self.lock();
-        for (offset, chunk) in chunks(len) {
-            let header = self.header(
-                Operation::Read,
-                addr.wrapping_add(offset as u64),
-                chunk as u64,
-                [0; 2],
-            );
-            connection.send(&header, &[], &[])?;
-            let mut head = [0; ReplyHeader::SIZE];
-            // SAFETY: `offset + chunk` is at most `len`, and the caller vouches for `len` bytes.
-            let received = connection.patiently(Socket::wait_readable, |socket| unsafe {
-                socket.receive_memory(&mut head, to.add(offset), chunk)
-            })?;
-            let received = received.ok_or(Error::ConnectionReset)?;
-            ReplyHeader::decode(&head[..received.min(ReplyHeader::SIZE)])?.result?;
-            if received != ReplyHeader::SIZE + chunk {
-                connection.socket.shut_down();
-                return Err(Error::Unexpected);
+        self.exchange(|connection| {
+            for (offset, chunk) in chunks(len) {
+                let from = addr.wrapping_add(offset as u64);
+                connection.send(
+                    &self.header(Operation::Read, from, chunk as u64, [0; 2]),
+                    &[],
+                    &[],
+                )?;
+                let mut head = [0; ReplyHeader::SIZE];
+                // SAFETY: `offset + chunk` is at most `len`, and the caller vouches for `len` bytes.
+                let received = connection.patiently(Socket::wait_readable, |socket| unsafe {
+                    socket.receive_memory(&mut head, to.add(offset), chunk)
+                })?;
+                let received = received.ok_or(Error::ConnectionReset)?;
+                ReplyHeader::decode(&head[..received.min(ReplyHeader::SIZE)])?.result?;
+                if received != ReplyHeader::SIZE + chunk {
+                    connection.socket.shut_down();
+                    return Err(Error::Unexpected);
+                }
             }
-        }
-        Ok(())
+            Ok(())
+        })
     }
 
     /// Copies `len` bytes from `from` to the exporter's address `addr`.
@@ -232,22 +231,19 @@ impl RemoteRegion {
     /// # Errors
     /// As [`RemoteRegion::read`].
     pub fn write(&self, addr: u64, from: *const u8, len: usize) -> Result<()> {
-        let connection = self.lock();
-        for (offset, chunk) in chunks(len) {
-            let header = self
-                .header(
-                    Operation::Write,
-                    addr.wrapping_add(offset as u64),
-                    chunk as u64,
-                    [0; 2],
-                )
-                .encode();
-            connection.patiently(Socket::wait_writable, |socket| {
-                socket.send_memory(&header, from.wrapping_add(offset), chunk)
-            })?;
-            connection.receive(&mut Vec::new())?;
-        }
-        Ok(())
+        self.exchange(|connection| {
+            for (offset, chunk) in chunks(len) {
+                let to = addr.wrapping_add(offset as u64);
+                let header = self
+                    .header(Operation::Write, to, chunk as u64, [0; 2])
+                    .encode();
+                connection.patiently(Socket::wait_writable, |socket| {
+                    socket.send_memory(&header, from.wrapping_add(offset), chunk)
+                })?;
+                connection.receive(&mut Vec::new())?;
+            }
+            Ok(())
+        })
     }
 
     /// Adds `value` to the u64 at `addr`; answers the old value.
@@ -267,9 +263,10 @@ impl RemoteRegion {
     }
 
     fn atomic(&self, operation: Operation, addr: u64, operands: [u64; 2]) -> Result<u64> {
-        let connection = self.lock();
-        connection.send(&self.header(operation, addr, 8, operands), &[], &[])?;
-        connection.receive(&mut Vec::new()).map(|(value, _)| value)
+        self.exchange(|connection| {
+            connection.send(&self.header(operation, addr, 8, operands), &[], &[])?;
+            connection.receive(&mut Vec::new()).map(|(value, _)| value)
+        })
     }
 
     fn header(
@@ -288,10 +285,17 @@ impl RemoteRegion {
         }
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, AgentConnection> {
-        self.connection
+    /// Uses the connection alone. Its end is the end of the export: whether the agent still answered that the key is unknown, or
+    /// went with its last export, is chance.
+    fn exchange<T>(&self, action: impl FnOnce(&AgentConnection) -> Result<T>) -> Result<T> {
+        let connection = self
+            .connection
             .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+            .unwrap_or_else(PoisonError::into_inner);
+        action(&connection).map_err(|error| match error {
+            Error::ConnectionReset => Error::NotFound,
+            error => error,
+        })
     }
 }
 

@@ -10,7 +10,8 @@ use crate::error::{Error, Result};
 ///
 /// # Errors
 /// [`Error::InvalidValue`] outside a range, [`Error::BadState`] when a map is not started, [`Error::NotPermitted`] when `dst` is not
-/// writable; when bytes go through an exporter's agent, its errors, of which a dead exporter is [`Error::ConnectionReset`].
+/// writable; when bytes go through an exporter's agent, its errors, of which an exporter that
+/// has ended or withdrawn the memory is [`Error::NotFound`].
 #[inline]
 pub fn copy(dst: &Mmap, dst_addr: u64, src: &Mmap, src_addr: u64, len: usize) -> Result<()> {
     if let (Some(to), Some(from), true) = (
