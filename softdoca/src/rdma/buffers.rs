@@ -31,7 +31,14 @@ pub(super) fn data_len(list: Option<&Buf>) -> usize {
     list.map_or(0, Buf::list_data_len)
 }
 
-/// Gives `write` the `len` bytes of the list's data from byte `from` on.
+/// Checks that the list may be sent, before the first byte of it is.
+pub(super) fn check_source(list: Option<&Buf>) -> Result<()> {
+    list.into_iter()
+        .flat_map(Buf::data_segments)
+        .try_for_each(|segment| check_local(&segment.mmap))
+}
+
+/// Gives `write` the `len` bytes of the list's data from byte `from` on. The list has been checked.
 pub(super) fn with_data(
     list: Option<&Buf>,
     from: usize,
@@ -48,7 +55,6 @@ pub(super) fn with_data(
             continue;
         }
         let part = left.min(segment.len - skip);
-        check_local(&segment.mmap)?;
         give(&segment.mmap, segment.addr + skip as u64, part, write)?;
         (skip, left) = (0, left - part);
     }

@@ -52,8 +52,8 @@ pub(super) struct Parts {
     pub(super) queue: VecDeque<NonNull<Task>>,
     /// The message that is arriving.
     pub(super) assembly: Option<Assembly>,
-    /// The peer has died: what it sent is delivered, and then the connection ends.
-    pub(super) peer_lost: bool,
+    /// The peer has died, or a message was broken off: what has arrived is delivered, and then the connection ends.
+    pub(super) broken: bool,
     /// A task of this side failed because the peer has gone.
     failed: bool,
 }
@@ -90,7 +90,7 @@ impl Connection {
                 peer_permissions: 0,
                 queue: VecDeque::with_capacity(queue_size),
                 assembly: None,
-                peer_lost: false,
+                broken: false,
                 failed: false,
             }),
         }
@@ -143,7 +143,8 @@ impl Connection {
             // SAFETY: tasks in the queue are in flight, and such are not freed.
             let task = unsafe { head.as_ref() };
             let result = match (task.downcast::<Work>(), &mut parts.outbox) {
-                (_, _) if self.state.get() == State::Ended => Err(Error::ConnectionReset),
+                _ if self.state.get() == State::Ended => Err(Error::ConnectionReset),
+                _ if parts.broken => return,
                 (Some(_), None) => return,
                 (Some(_), Some(outbox)) if outbox.peer() != Peer::Present => {
                     parts.failed = true;
@@ -152,6 +153,11 @@ impl Connection {
                 (Some(work), Some(outbox)) => {
                     match super::sending::run(&work.body, &mut **outbox, parts.peer_permissions) {
                         Err(Error::Again) => return,
+                        Err(error) if work.body.stage.get() == Stage::Sending => {
+                            // The peer waits for the rest, and would take the next message for it.
+                            parts.broken = true;
+                            Err(error)
+                        }
                         result => result,
                     }
                 }
@@ -208,7 +214,7 @@ impl Parts {
         let news = match (sender, receiver) {
             (Some(Peer::Closed), _) | (_, Some(Peer::Closed)) => News::Closed,
             (Some(Peer::Lost), _) | (_, Some(Peer::Lost)) => News::Lost,
-            _ if self.peer_lost => News::Lost,
+            _ if self.broken => News::Lost,
             _ => return News::None,
         };
         // What it sent before it went is delivered first. Looked at after its going was seen: nothing comes later.

@@ -166,14 +166,15 @@ impl Rdma {
 
     fn take_pending(&self) -> Option<Event> {
         let mut state = self.state.borrow_mut();
-        // First: a program that resubmits failed tasks is then told that the context stops.
+        if let Some(call) = state.calls.pop_front() {
+            return Some(Event::Call(call));
+        }
+        // Before the failed tasks: a program that submits them again is then told that the context stops.
         if std::mem::take(&mut state.broken) {
             return Some(Event::Broken);
         }
-        if let Some((task, result)) = state.done.pop_front() {
-            return Some(Event::Task(task, result));
-        }
-        state.calls.pop_front().map(Event::Call)
+        let (task, result) = state.done.pop_front()?;
+        Some(Event::Task(task, result))
     }
 }
 
@@ -255,7 +256,7 @@ impl Driver for Rdma {
         if let Some(connection) = found {
             // It hangs up for good: one report is enough.
             self.unwatch(ctx, &connection);
-            connection.parts.borrow_mut().peer_lost = true;
+            connection.parts.borrow_mut().broken = true;
         }
     }
 

@@ -19,14 +19,15 @@ pub(super) fn run(work: &Work, outbox: &mut dyn Outbox, peer_permissions: u32) -
 }
 
 fn send(work: &Work, outbox: &mut dyn Outbox) -> Result<()> {
+    let source = work.source.get();
+    let list = source.as_deref();
     if work.stage.get() == Stage::Waiting {
+        buffers::check_source(list)?;
         if !outbox.reserve_receive() {
             return Err(Error::Again);
         }
         work.progress.set(0);
     }
-    let source = work.source.get();
-    let list = source.as_deref();
     let total = buffers::data_len(list);
     let immediate = work.immediate.map(u32::to_ne_bytes);
     loop {

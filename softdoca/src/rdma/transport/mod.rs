@@ -8,6 +8,8 @@
 
 mod credits;
 pub(super) mod shared_memory;
+#[cfg(test)]
+mod tests;
 
 use std::os::fd::BorrowedFd;
 

@@ -58,10 +58,12 @@ impl Memory {
     }
 
     pub(super) fn export(&self) -> Vec<u8> {
-        self.mmap
-            .export(ExportKind::Rdma, &device())
-            .expect("permissions for RDMA")
-            .to_vec()
+        self.export_for(ExportKind::Rdma)
+    }
+
+    pub(super) fn export_for(&self, kind: ExportKind) -> Vec<u8> {
+        let exported = self.mmap.export(kind, &device());
+        exported.expect("permissions for it").to_vec()
     }
 
     pub(super) fn write(&self, offset: usize, bytes: &[u8]) {

@@ -5,9 +5,10 @@ use doca_abi::{
 };
 
 use super::super::*;
-use super::memory::{Bufs, Memory, c};
+use super::memory::{Bufs, Memory, Placement, c, import};
 use super::side::{Side, pair, submit};
 use crate::error::Error;
+use crate::memory::{ExportKind, Permissions};
 
 fn received(task: *mut doca_abi::doca_task) -> (u32, u32, u32) {
     let task: *const doca_rdma_task_receive = task.cast();
@@ -247,4 +248,56 @@ fn both_directions_at_once_keep_their_order_between_threads() {
     let second = std::thread::spawn(run(to_first, for_first));
     first.join().expect("the first side");
     second.join().expect("the second side");
+}
+
+/// Memory of another host that only its agent reaches.
+fn across_pcie() -> (Memory, std::sync::Arc<crate::memory::Mmap>) {
+    let theirs = Memory::new(100_000, Permissions::PCI_READ_WRITE, Placement::Unaligned);
+    let imported = import(&theirs.export_for(ExportKind::Pci));
+    (theirs, imported)
+}
+
+#[test]
+fn memory_across_pcie_is_sent_from_and_received_into() {
+    let ((a, to_b), (b, _)) = pair();
+    let (theirs, imported) = across_pcie();
+    let pattern: Vec<u8> = (0..40_000).map(|i| (i ^ (i >> 8)) as u8).collect();
+    theirs.write(0, &pattern);
+    let bufs = Bufs::new();
+    submit(b.receive(c(bufs.room(&imported, 50_000, 45_000)), 1));
+    submit(a.send(to_b, c(bufs.data(&imported, 0, 40_000)), 2));
+    a.wait_until("both sides", |a| {
+        b.progress();
+        a.completed().len() == 1 && b.completed().len() == 1
+    });
+    assert_eq!((a.completed(), b.completed()), (vec![(2, 0)], vec![(1, 0)]));
+    assert!(theirs.read(50_000, 40_000) == pattern);
+}
+
+#[test]
+fn a_message_that_breaks_off_ends_the_connection_for_both() {
+    let ((a, to_b), (b, _)) = pair();
+    let (theirs, imported) = across_pcie();
+    let (local, bufs) = (Memory::local(1 << 20), Bufs::new());
+    let source = bufs.data(&local.mmap, 0, 300_000);
+    source
+        .chain(bufs.data(&imported, 0, 40_000))
+        .expect("a list");
+    submit(b.receive(c(bufs.room(&local.mmap, 400_000, 400_000)), 1));
+    submit(b.receive(std::ptr::null_mut(), 2));
+    theirs.mmap.stop().expect("it has no bufs");
+    a.free_failed_tasks();
+    b.free_failed_tasks();
+    submit(a.send(to_b, c(source), 3));
+    submit(a.send(to_b, std::ptr::null_mut(), 4));
+    a.wait_until("both sides", |a| {
+        b.progress();
+        a.completed().len() == 2 && b.completed().len() == 2
+    });
+    let (aborted, reset) = (
+        Error::ConnectionAborted.code(),
+        Error::ConnectionReset.code(),
+    );
+    assert_eq!(a.completed(), [(3, Error::NotFound.code()), (4, aborted)]);
+    assert_eq!(b.completed(), [(1, reset), (2, aborted)]);
 }

@@ -1,0 +1,167 @@
+//! Both ends of the shared-memory transport in one process, and peers that do not keep to it.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::shared_memory::{SharedInbox, SharedMemory, SharedOutbox};
+use super::{Inbox, Outbox, Peer};
+use crate::agent::{self, AgentAddress};
+use crate::error::{Error, Result};
+use crate::ring::EventFd;
+
+fn transport(connections: u16) -> SharedMemory {
+    let wake = Arc::new(EventFd::new().expect("an eventfd"));
+    SharedMemory::new(connections, 16, &wake).expect("memory")
+}
+
+fn local() -> AgentAddress {
+    AgentAddress::local().expect("an address")
+}
+
+fn pair(receiver: &SharedMemory) -> (SharedOutbox, SharedInbox) {
+    let inbox = receiver.offer(0).expect("a ring");
+    let outbox = transport(1)
+        .claim(&local(), inbox.key())
+        .expect("the first claim");
+    (outbox, inbox)
+}
+
+fn push(outbox: &mut SharedOutbox, data: &[u8], more: bool) -> Result<()> {
+    // SAFETY: a slice is readable for its length.
+    unsafe {
+        outbox.push(None, data.len(), true, more, &mut |write| {
+            write(data.as_ptr(), data.len());
+            Ok(())
+        })
+    }
+}
+
+fn wait_for(what: Peer, mut peer: impl FnMut() -> Peer) {
+    let deadline = Instant::now() + Duration::from_secs(5);
+    while peer() != what {
+        assert!(Instant::now() < deadline, "the peer stays {:?}", peer());
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[test]
+fn either_end_sees_what_becomes_of_the_other() {
+    let (receiver, sender) = (transport(1), transport(1));
+    let mut inbox = receiver.offer(0).expect("a ring");
+    assert_eq!(inbox.peer(), Peer::Expected);
+    let outbox = sender
+        .claim(&local(), inbox.key())
+        .expect("the first claim");
+    assert_eq!(
+        (inbox.peer(), outbox.peer()),
+        (Peer::Present, Peer::Present)
+    );
+    drop(outbox);
+    assert_eq!(inbox.peer(), Peer::Closed);
+    let (outbox, inbox) = pair(&receiver);
+    drop(inbox);
+    assert_eq!(outbox.peer(), Peer::Closed);
+}
+
+#[test]
+fn a_ring_is_given_away_once_and_not_after_its_end() {
+    for connections in [1, 2] {
+        let receiver = transport(connections);
+        let (_outbox, inbox) = pair(&receiver);
+        let (again, key) = (transport(1).claim(&local(), inbox.key()), inbox.key());
+        assert_eq!(again.err(), Some(Error::AlreadyExist));
+        drop(inbox);
+        assert_eq!(
+            transport(1).claim(&local(), key).err(),
+            Some(Error::NotFound)
+        );
+    }
+}
+
+#[test]
+fn wrong_greetings_do_not_use_up_the_offer() {
+    let receiver = transport(1);
+    let inbox = receiver.offer(0).expect("a ring");
+    let file = tempfile::tempfile().expect("a file");
+    let ask = |payload: &[u8], fds: &[_]| {
+        agent::request(&local(), inbox.key(), payload, fds)
+            .map(|_| ())
+            .err()
+    };
+    let fd = file.as_fd();
+    assert_eq!(ask(b"", &[fd]), Some(Error::UnsupportedVersion));
+    assert_eq!(ask(b"SDRDMA\0\x02", &[fd]), Some(Error::UnsupportedVersion));
+    assert_eq!(ask(b"SDRDMA\0\x01", &[]), Some(Error::InvalidValue));
+    assert_eq!(ask(b"SDRDMA\0\x01", &[fd, fd]), Some(Error::InvalidValue));
+    transport(1)
+        .claim(&local(), inbox.key())
+        .expect("the first right claim");
+}
+
+/// The descriptors that a sender gets, in the hands of one that knows no manners.
+fn steal(inbox: &SharedInbox) -> (agent::AgentConnection, Vec<OwnedFd>) {
+    let file = tempfile::tempfile().expect("a file");
+    let claim = agent::request(&local(), inbox.key(), b"SDRDMA\0\x01", &[file.as_fd()]);
+    let (connection, _, fds) = claim.expect("the first claim");
+    (connection, fds)
+}
+
+#[test]
+fn garbage_in_the_ring_ends_the_connection() {
+    let receiver = transport(1);
+    let mut inbox = receiver.offer(4).expect("a ring");
+    let (_connection, fds) = steal(&inbox);
+    assert_eq!(
+        inbox.peer(),
+        Peer::Present,
+        "an eventfd that is none is no harm"
+    );
+    // Everything but the header, which the receiver does not read again.
+    let size = rustix::fs::fstat(&fds[0]).expect("a memfd").st_size as usize;
+    for byte in [0x00, 0xff, 0x01] {
+        let garbage = vec![byte; size - 64];
+        rustix::io::pwrite(&fds[0], &garbage, 64).expect("a writable memfd");
+        assert_eq!(inbox.peek(), Ok(None), "other laps are no messages");
+    }
+    // A fragment of the first lap that is longer than any may be.
+    let word = 1_u64 << 32 | 0xff_ffff;
+    rustix::io::pwrite(&fds[0], &word.to_ne_bytes(), 512).expect("a writable memfd");
+    assert_eq!(inbox.peek().err(), Some(Error::ConnectionAborted));
+    inbox.post(1);
+    inbox.arm();
+    inbox.disarm();
+}
+
+#[test]
+fn a_sender_that_hangs_up_without_closing_is_lost() {
+    let receiver = transport(1);
+    let mut inbox = receiver.offer(1).expect("a ring");
+    let (connection, fds) = steal(&inbox);
+    assert_eq!(inbox.peer(), Peer::Present);
+    drop((connection, fds));
+    wait_for(Peer::Lost, || inbox.peer());
+}
+
+#[test]
+fn a_broken_count_of_receives_gives_none() {
+    let receiver = transport(2);
+    let (mut outbox, mut inbox) = pair(&receiver);
+    assert!(!outbox.reserve_receive());
+    receiver.post();
+    inbox.post(1);
+    assert!(
+        outbox.reserve_receive() && outbox.reserve_receive(),
+        "kept for the next message"
+    );
+    push(&mut outbox, b"a message", false).expect("room");
+    assert!(!outbox.reserve_receive());
+    let fragment = inbox.peek().expect("sound").expect("a message");
+    assert_eq!((fragment.len, fragment.more), (9, false));
+    inbox.advance();
+    // A receiver that takes back what it has given.
+    let other = receiver.offer(0).expect("a ring");
+    let (_connection, fds) = steal(&other);
+    rustix::io::pwrite(&fds[2], &0_u64.to_ne_bytes(), 64).expect("a writable memfd");
+    assert!(!outbox.reserve_receive());
+}
