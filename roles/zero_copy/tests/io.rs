@@ -298,7 +298,8 @@ fn what_is_no_request_is_answered_here() {
     let mut unknown = READ.to_bytes();
     unknown[3] = 7;
     let result = READ.answer(0).to_bytes();
-    for _ in 0..TRANSACTIONS * 3 {
+    // More often than there are buffers.
+    for _ in 0..TRANSACTIONS * 5 {
         for bad in [&unknown[..], &result[..], &READ.to_bytes()[..40]] {
             deployment.initiator.send(bad);
             let answer = deployment.initiator.receive();

@@ -1,48 +1,39 @@
 //! Buffers and tasks of one worker, allocated before the first request.
 //!
-//! Each lane has two message buffers: one that requests pass through, and one for results. Lane `n`
-//! of requests and lane `n` of results have nothing else to do with each other.
+//! A lane is a message buffer with its tasks, of one of three kinds: requests pass through request
+//! lanes, results through result lanes, and a few refusal lanes send the worker's own answers to
+//! what is no request.
+
+use std::array;
 
 use doca::{Buf, BufInventory, Mmap, Task};
 use role_common::Failure;
 use wire::io_message;
 
-/// The five tasks of a lane: three on its request buffer, two on its result buffer.
+/// Number of refusals that can be on their way. There are few: each takes one of the producer's
+/// tasks, of which devices have a limited number.
+const REFUSALS: u32 = 16;
+
+/// What a task does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     /// Receive of a request from the initiator.
     ReceiveRequest,
     /// Send of the request to the target.
     ForwardRequest,
-    /// Send of an error to the initiator, from the buffer of the request.
-    RefuseRequest,
     /// Receive of a result from the target.
     ReceiveResult,
     /// Send of the result to the initiator.
     ForwardResult,
+    /// Send of an error to the initiator.
+    Refuse,
 }
 
-const KINDS: [Kind; 5] = [
-    Kind::ReceiveRequest,
-    Kind::ForwardRequest,
-    Kind::RefuseRequest,
-    Kind::ReceiveResult,
-    Kind::ForwardResult,
-];
-
 impl Kind {
-    #[inline]
-    fn is_request(self) -> bool {
-        matches!(
-            self,
-            Self::ReceiveRequest | Self::ForwardRequest | Self::RefuseRequest
-        )
-    }
-
     /// Who is probably to blame when it fails.
     pub(super) fn suspect(self) -> &'static str {
         match self {
-            Self::ReceiveRequest | Self::RefuseRequest | Self::ForwardResult => {
+            Self::ReceiveRequest | Self::ForwardResult | Self::Refuse => {
                 "the initiator or its connection is broken"
             }
             Self::ForwardRequest | Self::ReceiveResult => {
@@ -52,7 +43,7 @@ impl Kind {
     }
 }
 
-/// Names a task in its completion: the lane and the kind.
+/// Names a task in its completion: the number of its lane, among those of its kind, and the kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Token(pub(super) u64);
 
@@ -67,83 +58,159 @@ impl Token {
         let kind = match self.0 & 7 {
             0 => Kind::ReceiveRequest,
             1 => Kind::ForwardRequest,
-            2 => Kind::RefuseRequest,
-            3 => Kind::ReceiveResult,
-            _ => Kind::ForwardResult,
+            2 => Kind::ReceiveResult,
+            3 => Kind::ForwardResult,
+            _ => Kind::Refuse,
         };
         ((self.0 >> 3) as usize, kind)
     }
 }
 
-struct Lane {
-    /// In the order of [`KINDS`].
-    tasks: [Task; 5],
-    request: Buf,
-    result: Buf,
+/// A message buffer with `TASKS` tasks.
+struct Lane<const TASKS: usize> {
+    tasks: [Task; TASKS],
+    message: Buf,
+    /// Where the buffer begins, in the region of messages.
+    offset: usize,
+}
+
+/// Numbers of things that a worker needs for its lanes.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Counts {
+    transactions: u32,
+}
+
+impl Counts {
+    pub(super) fn new(transactions: u32) -> Self {
+        Self { transactions }
+    }
+
+    fn refusals(self) -> u32 {
+        REFUSALS.min(self.transactions)
+    }
+
+    /// Tasks of the producer: results and refusals.
+    pub(super) fn producer_tasks(self) -> u32 {
+        self.transactions + self.refusals()
+    }
+
+    /// Lanes of all kinds, each with one buffer.
+    pub(super) fn lanes(self) -> usize {
+        self.transactions as usize * 2 + self.refusals() as usize
+    }
 }
 
 /// All lanes of a worker.
 #[derive(Default)]
-pub(super) struct Lanes(Vec<Lane>);
+pub(super) struct Lanes {
+    requests: Vec<Lane<2>>,
+    results: Vec<Lane<2>>,
+    refusals: Vec<Lane<1>>,
+}
 
 impl Lanes {
-    /// Allocates `count` lanes; `task` makes the task of a kind, with this token, on this buffer.
+    /// Allocates the lanes; `task` makes the task of a kind, with this token, on this buffer.
     pub(super) fn allocate(
-        count: u32,
+        counts: Counts,
         inventory: &BufInventory,
         messages: &Mmap,
         task: impl Fn(Kind, u64, &Buf) -> doca::Result<Task>,
     ) -> Result<Self, Failure> {
-        let lane = |number: usize| -> doca::Result<Lane> {
-            let buf = |kind| inventory.buf(messages, offset(number, kind) as u64, io_message::SIZE);
-            let (request, result) = (buf(Kind::ReceiveRequest)?, buf(Kind::ReceiveResult)?);
-            let make = |kind: Kind| {
-                let message = if kind.is_request() { &request } else { &result };
-                task(kind, Token::new(number, kind).0, message)
-            };
-            let [a, b, c, d, e] = KINDS.map(make);
-            Ok(Lane {
-                tasks: [a?, b?, c?, d?, e?],
-                request,
-                result,
+        let mut maker = Maker {
+            inventory,
+            messages,
+            task,
+            next_offset: 0,
+        };
+        let Counts { transactions } = counts;
+        let mut allocate = || -> doca::Result<Self> {
+            Ok(Self {
+                requests: maker
+                    .lanes(transactions, [Kind::ReceiveRequest, Kind::ForwardRequest])?,
+                results: maker.lanes(transactions, [Kind::ReceiveResult, Kind::ForwardResult])?,
+                refusals: maker.lanes(counts.refusals(), [Kind::Refuse])?,
             })
         };
-        let lanes = (0..count as usize).map(lane).collect::<doca::Result<_>>();
-        lanes
-            .map(Self)
-            .map_err(|error| Failure::from(error).context(format_args!("{count} transactions")))
+        allocate().map_err(|error| {
+            Failure::from(error).context(format_args!("{transactions} transactions"))
+        })
     }
 
-    pub(super) fn len(&self) -> usize {
-        self.0.len()
+    /// Number of request lanes, which is that of result lanes.
+    pub(super) fn transactions(&self) -> usize {
+        self.requests.len()
+    }
+
+    pub(super) fn refusals(&self) -> usize {
+        self.refusals.len()
     }
 
     #[inline]
     pub(super) fn task(&self, lane: usize, kind: Kind) -> &Task {
-        &self.0[lane].tasks[kind as usize]
-    }
-
-    /// The buffer that tasks of this kind use.
-    #[inline]
-    pub(super) fn message(&self, lane: usize, kind: Kind) -> &Buf {
-        let lane = &self.0[lane];
-        if kind.is_request() {
-            &lane.request
-        } else {
-            &lane.result
+        match kind {
+            Kind::ReceiveRequest => &self.requests[lane].tasks[0],
+            Kind::ForwardRequest => &self.requests[lane].tasks[1],
+            Kind::ReceiveResult => &self.results[lane].tasks[0],
+            Kind::ForwardResult => &self.results[lane].tasks[1],
+            Kind::Refuse => &self.refusals[lane].tasks[0],
         }
     }
 
-    /// Where that buffer begins, in the region of messages.
+    /// The buffer that a task uses, and where that begins in the region of messages.
     #[inline]
-    pub(super) fn offset(&self, lane: usize, kind: Kind) -> usize {
-        offset(lane, kind)
+    pub(super) fn message(&self, lane: usize, kind: Kind) -> (&Buf, usize) {
+        match kind {
+            Kind::ReceiveRequest | Kind::ForwardRequest => self.requests[lane].message(),
+            Kind::ReceiveResult | Kind::ForwardResult => self.results[lane].message(),
+            Kind::Refuse => self.refusals[lane].message(),
+        }
     }
 }
 
-#[inline]
-fn offset(lane: usize, kind: Kind) -> usize {
-    (lane * 2 + usize::from(!kind.is_request())) * io_message::SIZE
+impl<const TASKS: usize> Lane<TASKS> {
+    #[inline]
+    fn message(&self) -> (&Buf, usize) {
+        (&self.message, self.offset)
+    }
+}
+
+/// Makes lanes, one after the other in the region of messages.
+struct Maker<'a, F> {
+    inventory: &'a BufInventory,
+    messages: &'a Mmap,
+    task: F,
+    next_offset: usize,
+}
+
+impl<F: Fn(Kind, u64, &Buf) -> doca::Result<Task>> Maker<'_, F> {
+    fn lanes<const TASKS: usize>(
+        &mut self,
+        count: u32,
+        kinds: [Kind; TASKS],
+    ) -> doca::Result<Vec<Lane<TASKS>>> {
+        (0..count as usize)
+            .map(|lane| {
+                let offset = self.next_offset;
+                self.next_offset += io_message::SIZE;
+                let message = self
+                    .inventory
+                    .buf(self.messages, offset as u64, io_message::SIZE)?;
+                let make = |kind| (self.task)(kind, Token::new(lane, kind).0, &message);
+                let mut tasks = kinds
+                    .iter()
+                    .map(|&kind| make(kind))
+                    .collect::<doca::Result<Vec<_>>>()?
+                    .into_iter();
+                // As many as there are kinds, or it would have failed.
+                let tasks = array::from_fn(|_| tasks.next().expect("one task per kind"));
+                Ok(Lane {
+                    tasks,
+                    message,
+                    offset,
+                })
+            })
+            .collect()
+    }
 }
 
 #[cfg(test)]
@@ -152,33 +219,24 @@ mod tests {
 
     #[test]
     fn tokens_name_lane_and_kind() {
+        let kinds = [
+            Kind::ReceiveRequest,
+            Kind::ForwardRequest,
+            Kind::ReceiveResult,
+            Kind::ForwardResult,
+            Kind::Refuse,
+        ];
         for lane in [0, 1, 65535] {
-            for (index, kind) in KINDS.into_iter().enumerate() {
-                assert_eq!(kind as usize, index, "the order of the tasks of a lane");
+            for kind in kinds {
                 assert_eq!(Token::new(lane, kind).parts(), (lane, kind));
             }
         }
     }
 
     #[test]
-    fn buffers_do_not_overlap() {
-        let mut offsets: Vec<usize> = (0..4)
-            .flat_map(|lane| {
-                [
-                    offset(lane, Kind::ReceiveRequest),
-                    offset(lane, Kind::ReceiveResult),
-                ]
-            })
-            .collect();
-        offsets.sort_unstable();
-        assert!(
-            offsets
-                .windows(2)
-                .all(|pair| pair[1] - pair[0] == io_message::SIZE)
-        );
-        assert_eq!(
-            offset(1, Kind::RefuseRequest),
-            offset(1, Kind::ForwardRequest)
-        );
+    fn a_small_worker_has_fewer_refusals() {
+        assert_eq!(Counts::new(2).lanes(), 6);
+        assert_eq!(Counts::new(2).producer_tasks(), 4);
+        assert_eq!(Counts::new(128).producer_tasks(), 128 + REFUSALS);
     }
 }

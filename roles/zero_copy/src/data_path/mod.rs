@@ -6,23 +6,25 @@
 //! carries blocks on behalf of the target; nothing is submitted to it here.
 
 mod lanes;
+mod refusals;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use doca::{
-    Access, BufInventory, Completion, Connection, Consumer, CtxState, Device, ErrorCode, Event,
-    MemoryRegion, Mmap, Pe, Producer, Rdma, RdmaConnection,
+    Access, Buf, BufInventory, Completion, Connection, Consumer, CtxState, Device, ErrorCode,
+    Event, MemoryRegion, Mmap, Pe, Producer, Rdma, RdmaConnection,
 };
 use role_common::Failure;
 use role_common::statistics::CoreStatistics;
 use role_common::submit::DeferredTasks;
 use role_common::worker::{DataPath, RunFlag};
 use wire::control::RdmaConnectionRole;
-use wire::io_message::{self, IoMessage, IoMessageType, Repr};
+use wire::io_message::{self, IoMessage, IoMessageType};
 
-use lanes::{Kind, Lanes, Token};
+use lanes::{Counts, Kind, Lanes, Token};
+use refusals::Refusals;
 
 /// How long I/Os in flight may take to finish after the end of the run was asked for.
 const DRAIN: Duration = Duration::from_secs(1);
@@ -97,22 +99,20 @@ pub(crate) struct ZeroCopyDataPath {
     /// Requests that were received and whose results have not been sent.
     in_flight: usize,
     operations: u64,
-    refused: u64,
+    refusals: Refusals,
 }
 
 impl ZeroCopyDataPath {
     pub(crate) fn create(setup: Setup) -> Result<Self, Failure> {
         let count = setup.transaction_count;
-        let lanes = count as usize;
-        // One buffer per request and one per result.
-        let region = MemoryRegion::new(lanes * 2 * io_message::SIZE)?;
+        let counts = Counts::new(count);
+        let region = MemoryRegion::new(counts.lanes() * io_message::SIZE)?;
         let access = Access::LOCAL_READ_WRITE | Access::PCI_READ_WRITE;
         let messages = Mmap::register(&setup.device, region.clone(), access)?;
-        let inventory = BufInventory::new(lanes * 2)?;
+        let inventory = BufInventory::new(counts.lanes())?;
         let pe = Pe::new()?;
         let consumer = Consumer::start(&pe, &setup.client, &messages, count)?;
-        // Results of the target, and results for requests that are refused here.
-        let producer = Producer::start(&pe, &setup.client, count * 2)?;
+        let producer = Producer::start(&pe, &setup.client, counts.producer_tasks())?;
         let permissions = Access::LOCAL_READ_WRITE | Access::RDMA_READ | Access::RDMA_WRITE;
         let builder = || Rdma::builder(&setup.device).permissions(permissions);
         let control = builder()
@@ -136,11 +136,11 @@ impl ZeroCopyDataPath {
             pe,
             region,
             // At any time, one task of each lane is under way.
-            deferred: DeferredTasks::with_capacity(lanes * 2),
+            deferred: DeferredTasks::with_capacity(counts.lanes()),
+            refusals: Refusals::default(),
             setup,
             in_flight: 0,
             operations: 0,
-            refused: 0,
         })
     }
 
@@ -189,20 +189,18 @@ impl ZeroCopyDataPath {
             ));
         }
         let target = self.control.connection(RdmaConnectionRole::IoControl)?;
-        self.lanes = Lanes::allocate(
-            self.setup.transaction_count,
-            &self.inventory,
-            &self.messages,
-            |lanes, token, message| match lanes {
-                Kind::ReceiveRequest => consumer.post_recv_task(message, token),
-                Kind::ForwardRequest => self.control.rdma.send_task(target, message, token),
-                Kind::ReceiveResult => self.control.rdma.receive_task(message, token),
-                Kind::RefuseRequest | Kind::ForwardResult => {
-                    producer.send_task(message, client_consumer, token)
-                }
-            },
-        )?;
-        for lane in 0..self.lanes.len() {
+        let task = |kind, token, message: &Buf| match kind {
+            Kind::ReceiveRequest => consumer.post_recv_task(message, token),
+            Kind::ForwardRequest => self.control.rdma.send_task(target, message, token),
+            Kind::ReceiveResult => self.control.rdma.receive_task(message, token),
+            Kind::ForwardResult | Kind::Refuse => {
+                producer.send_task(message, client_consumer, token)
+            }
+        };
+        let counts = Counts::new(self.setup.transaction_count);
+        self.lanes = Lanes::allocate(counts, &self.inventory, &self.messages, task)?;
+        self.refusals = Refusals::new(self.lanes.refusals(), self.lanes.transactions());
+        for lane in 0..self.lanes.transactions() {
             for kind in [Kind::ReceiveResult, Kind::ReceiveRequest] {
                 self.submit(lane, kind)
                     .map_err(|code| Failure::new(code, format!("first {kind:?}")))?;
@@ -248,9 +246,10 @@ impl ZeroCopyDataPath {
                         self.finished_one();
                         self.receive_next(lane, Kind::ReceiveResult)
                     }
-                    (Kind::RefuseRequest, Ok(())) => {
+                    (Kind::Refuse, Ok(())) => {
                         self.finished_one();
-                        self.receive_next(lane, Kind::ReceiveRequest)
+                        self.refusals.sent(lane);
+                        self.refuse_waiting()
                     }
                     // When the run ends, whatever waits for a message is flushed.
                     (_, Err(_)) if !run.is_set() => Ok(()),
@@ -281,38 +280,33 @@ impl ZeroCopyDataPath {
         {
             self.must_submit(lane, Kind::ForwardRequest)
         } else {
-            self.refuse(lane, &bytes, length)
+            self.refuse(lane, length)
         }
     }
 
-    /// Answers a message that is no request. Bytes that did not come are zeros.
+    /// Answers a message that is no request, as soon as there is a lane for the answer.
     #[cold]
-    fn refuse(
-        &mut self,
-        lane: usize,
-        bytes: &[u8; io_message::SIZE],
-        length: usize,
-    ) -> Result<(), Failure> {
-        let request = IoMessage::new_unchecked_len(bytes);
+    fn refuse(&mut self, lane: usize, length: usize) -> Result<(), Failure> {
         // Only the first is logged: a broken client can send millions a second.
-        if self.refused == 0 {
+        if self.refusals.count() == 0 {
             tracing::warn!(
                 "refused a message of {length} bytes that is no read or write, and will not log further ones"
             );
         }
-        self.refused += 1;
-        let answer = Repr {
-            message_type: IoMessageType::Result,
-            user_data: request.user_data(),
-            result: ErrorCode::INVALID_VALUE.0,
-            size: request.size(),
-            requester_offset: request.requester_offset(),
-            storage_offset: request.storage_offset(),
-        };
-        self.lanes
-            .message(lane, Kind::RefuseRequest)
-            .write_data(&answer.to_bytes())?;
-        self.must_submit(lane, Kind::RefuseRequest)
+        self.refusals.wait(lane);
+        self.refuse_waiting()
+    }
+
+    #[cold]
+    fn refuse_waiting(&mut self) -> Result<(), Failure> {
+        while let Some((request, refusal)) = self.refusals.next() {
+            let (bytes, _) = self.message(request, Kind::ReceiveRequest)?;
+            let (message, _) = self.lanes.message(refusal, Kind::Refuse);
+            message.write_data(&refusals::answer(&bytes))?;
+            self.must_submit(refusal, Kind::Refuse)?;
+            self.receive_next(request, Kind::ReceiveRequest)?;
+        }
+        Ok(())
     }
 
     #[inline]
@@ -327,20 +321,21 @@ impl ZeroCopyDataPath {
         self.must_submit(lane, Kind::ForwardResult)
     }
 
-    /// A copy of the message in the buffer of a task, and its length.
+    /// A copy of the message in the buffer of a task, and its length. Bytes that did not come are zeros.
     #[inline]
     fn message(&self, lane: usize, kind: Kind) -> Result<([u8; io_message::SIZE], usize), Failure> {
-        let length = self.lanes.message(lane, kind).data_len()?;
+        let (message, offset) = self.lanes.message(lane, kind);
+        let length = message.data_len()?;
         let mut bytes = [0; io_message::SIZE];
         let came = length.min(bytes.len());
-        self.region
-            .read(self.lanes.offset(lane, kind), &mut bytes[..came])?;
+        self.region.read(offset, &mut bytes[..came])?;
         Ok((bytes, length))
     }
 
     #[inline]
     fn receive_next(&mut self, lane: usize, kind: Kind) -> Result<(), Failure> {
-        self.lanes.message(lane, kind).reset_data()?;
+        let (message, _) = self.lanes.message(lane, kind);
+        message.reset_data()?;
         self.must_submit(lane, kind)
     }
 
@@ -407,8 +402,8 @@ impl DataPath for ZeroCopyDataPath {
                 self.in_flight
             );
         }
-        if self.refused != 0 {
-            tracing::warn!("{} messages were refused", self.refused);
+        if self.refusals.count() != 0 {
+            tracing::warn!("{} messages were refused", self.refusals.count());
         }
         let after = self.pe.stats();
         Ok(CoreStatistics {
