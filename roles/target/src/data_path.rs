@@ -13,9 +13,10 @@ use std::time::{Duration, Instant};
 
 use doca::{
     Access, BufInventory, Completion, CtxState, Device, ErrorCode, Event, MemoryRegion, Mmap, Pe,
-    Rdma, RdmaConnection,
+    Rdma,
 };
 use role_common::Failure;
+use role_common::rdma::RdmaEndpoint;
 use role_common::statistics::CoreStatistics;
 use role_common::submit::DeferredTasks;
 use role_common::worker::{DataPath, RunFlag};
@@ -62,29 +63,11 @@ pub(crate) enum Reply {
     Prepared,
 }
 
-/// One RDMA context with its one connection.
-struct Endpoint {
-    rdma: Rdma,
-    connection: Option<RdmaConnection>,
-}
-
-impl Endpoint {
-    fn connection(&self, role: RdmaConnectionRole) -> Result<&RdmaConnection, Failure> {
-        let missing = || {
-            Failure::new(
-                ErrorCode::NOT_CONNECTED,
-                format!("the {role} connection was not created"),
-            )
-        };
-        self.connection.as_ref().ok_or_else(missing)
-    }
-}
-
 /// The data path of one worker. Fields are in the order in which they must be dropped.
 pub(crate) struct TargetDataPath {
     transfers: Transfers,
-    control: Endpoint,
-    data: Endpoint,
+    control: RdmaEndpoint,
+    data: RdmaEndpoint,
     inventory: BufInventory,
     messages: Mmap,
     pe: Pe,
@@ -114,14 +97,8 @@ impl TargetDataPath {
         let data = builder().read_tasks(count).write_tasks(count).start(&pe)?;
         Ok(Self {
             transfers: Transfers::default(),
-            control: Endpoint {
-                rdma: control,
-                connection: None,
-            },
-            data: Endpoint {
-                rdma: data,
-                connection: None,
-            },
+            control: RdmaEndpoint::new(RdmaConnectionRole::IoControl, control),
+            data: RdmaEndpoint::new(RdmaConnectionRole::IoData, data),
             inventory,
             messages,
             pe,
@@ -140,19 +117,13 @@ impl TargetDataPath {
             RdmaConnectionRole::IoData => &mut self.data,
             RdmaConnectionRole::IoControl => &mut self.control,
         };
-        let (export, connection) = endpoint.rdma.export()?;
-        endpoint
-            .rdma
-            .connect(&connection, details)
-            .map_err(|error| {
-                Failure::from(error).context(format_args!("{role} connection details"))
-            })?;
-        endpoint.connection = Some(connection);
+        let export = endpoint.export()?;
+        endpoint.connect(details)?;
         Ok(export)
     }
 
     fn prepare(&mut self, within: Duration) -> Result<(), Failure> {
-        let contexts = [&self.control.rdma, &self.data.rdma];
+        let contexts = [self.control.rdma(), self.data.rdma()];
         let ready = || {
             contexts
                 .iter()
@@ -165,14 +136,8 @@ impl TargetDataPath {
             self.setup.transaction_count,
             &self.inventory,
             [&self.messages, &self.setup.storage, &self.setup.requester],
-            (
-                &self.control.rdma,
-                self.control.connection(RdmaConnectionRole::IoControl)?,
-            ),
-            (
-                &self.data.rdma,
-                self.data.connection(RdmaConnectionRole::IoData)?,
-            ),
+            (self.control.rdma(), self.control.connection()?),
+            (self.data.rdma(), self.data.connection()?),
         )?;
         for slot in 0..self.transfers.len() {
             self.submit(slot, Kind::Receive)

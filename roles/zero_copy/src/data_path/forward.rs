@@ -1,0 +1,163 @@
+//! What a worker does with completions while it runs.
+
+use doca::{Completion, CtxState, ErrorCode, Event};
+use role_common::Failure;
+use role_common::worker::RunFlag;
+use wire::io_message::{self, IoMessage, IoMessageType};
+
+use super::ZeroCopyDataPath;
+use super::lanes::{Kind, Token};
+use super::refusals;
+
+impl ZeroCopyDataPath {
+    #[inline]
+    pub(super) fn submit(&mut self, lane: usize, kind: Kind) -> Result<(), ErrorCode> {
+        self.deferred
+            .submit(Token::new(lane, kind).0, self.lanes.task(lane, kind))
+    }
+
+    /// As [`submit`](Self::submit), where there is nobody to be told but the user.
+    #[inline]
+    fn must_submit(&mut self, lane: usize, kind: Kind) -> Result<(), Failure> {
+        self.submit(lane, kind)
+            .map_err(|code| Failure::new(code, format!("{kind:?} cannot be submitted")))
+    }
+
+    #[inline]
+    fn handle(&mut self, event: Event, run: &RunFlag) -> Result<(), Failure> {
+        match event {
+            Event::Task(Completion { token, result }) => {
+                let (lane, kind) = Token(token).parts();
+                match (kind, result) {
+                    (Kind::ReceiveRequest, Ok(())) => self.request_received(lane),
+                    (Kind::ForwardRequest, Ok(())) => self.receive_next(lane, Kind::ReceiveRequest),
+                    (Kind::ReceiveResult, Ok(())) => self.result_received(lane),
+                    (Kind::ForwardResult, Ok(())) => {
+                        self.finished_one();
+                        self.receive_next(lane, Kind::ReceiveResult)
+                    }
+                    (Kind::Refuse, Ok(())) => {
+                        self.finished_one();
+                        self.refusals.sent(lane);
+                        self.refuse_waiting()
+                    }
+                    // When the run ends, whatever waits for a message is flushed.
+                    (_, Err(_)) if !run.is_set() => Ok(()),
+                    (kind, Err(code)) => Err(Failure::new(
+                        code,
+                        format!("{kind:?} failed: {}", kind.suspect()),
+                    )),
+                }
+            }
+            Event::State {
+                next: CtxState::Stopping | CtxState::Idle,
+                ..
+            } if run.is_set() => Err(Failure::new(
+                ErrorCode::CONNECTION_RESET,
+                "a Comch or RDMA connection was lost: the initiator or the storage target is gone",
+            )),
+            Event::State { .. } | Event::Comch(_) => Ok(()),
+        }
+    }
+
+    #[inline]
+    fn request_received(&mut self, lane: usize) -> Result<(), Failure> {
+        self.in_flight += 1;
+        let (bytes, length) = self.message(lane, Kind::ReceiveRequest)?;
+        let kind = IoMessage::new_unchecked_len(&bytes).message_type();
+        if length == io_message::SIZE
+            && matches!(kind, Ok(IoMessageType::Read | IoMessageType::Write))
+        {
+            self.must_submit(lane, Kind::ForwardRequest)
+        } else {
+            self.refuse(lane, length)
+        }
+    }
+
+    /// Answers a message that is no request, as soon as there is a lane for the answer.
+    #[cold]
+    fn refuse(&mut self, lane: usize, length: usize) -> Result<(), Failure> {
+        // Only the first is logged: a broken client can send millions a second.
+        if self.refusals.count() == 0 {
+            tracing::warn!(
+                "refused a message of {length} bytes that is no read or write, and will not log further ones"
+            );
+        }
+        self.refusals.wait(lane);
+        self.refuse_waiting()
+    }
+
+    #[cold]
+    fn refuse_waiting(&mut self) -> Result<(), Failure> {
+        while let Some((request, refusal)) = self.refusals.next() {
+            let (bytes, _) = self.message(request, Kind::ReceiveRequest)?;
+            let (message, _) = self.lanes.message(refusal, Kind::Refuse);
+            message.write_data(&refusals::answer(&bytes))?;
+            self.must_submit(refusal, Kind::Refuse)?;
+            self.receive_next(request, Kind::ReceiveRequest)?;
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn result_received(&mut self, lane: usize) -> Result<(), Failure> {
+        let (bytes, length) = self.message(lane, Kind::ReceiveResult)?;
+        let kind = IoMessage::new_unchecked_len(&bytes).message_type();
+        if length != io_message::SIZE || kind != Ok(IoMessageType::Result) {
+            return Err(Failure::unexpected(format!(
+                "the storage target sent a message of {length} bytes that is no result: {kind:?}"
+            )));
+        }
+        self.must_submit(lane, Kind::ForwardResult)
+    }
+
+    /// A copy of the message in the buffer of a task, and its length. Bytes that did not come are zeros.
+    #[inline]
+    fn message(&self, lane: usize, kind: Kind) -> Result<([u8; io_message::SIZE], usize), Failure> {
+        let (message, offset) = self.lanes.message(lane, kind);
+        let length = message.data_len()?;
+        let mut bytes = [0; io_message::SIZE];
+        let came = length.min(bytes.len());
+        self.region.read(offset, &mut bytes[..came])?;
+        Ok((bytes, length))
+    }
+
+    #[inline]
+    fn receive_next(&mut self, lane: usize, kind: Kind) -> Result<(), Failure> {
+        let (message, _) = self.lanes.message(lane, kind);
+        message.reset_data()?;
+        self.must_submit(lane, kind)
+    }
+
+    #[inline]
+    fn finished_one(&mut self) {
+        self.operations += 1;
+        // A target that sends more results than it got requests is no reason to panic.
+        self.in_flight = self.in_flight.saturating_sub(1);
+    }
+
+    /// Submits what had to wait.
+    #[inline]
+    fn retry(&mut self) -> Result<(), Failure> {
+        if self.deferred.is_empty() {
+            return Ok(());
+        }
+        let lanes = &self.lanes;
+        let task = |token| {
+            let (lane, kind) = Token(token).parts();
+            lanes.task(lane, kind)
+        };
+        self.deferred.retry(task).map_err(|(token, code)| {
+            let (_, kind) = Token(token).parts();
+            Failure::new(code, format!("a deferred {kind:?} cannot be submitted"))
+        })
+    }
+
+    #[inline]
+    pub(super) fn turn(&mut self, run: &RunFlag) -> Result<(), Failure> {
+        if let Some(event) = self.pe.poll() {
+            self.handle(event, run)?;
+        }
+        self.retry()
+    }
+}
