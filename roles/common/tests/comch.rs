@@ -1,0 +1,123 @@
+//! Comch control channels, both ends in one process.
+
+use std::time::{Duration, Instant};
+
+use doca::{Device, ErrorCode};
+use role_common::control::{
+    ChannelEvent, ComchClientChannel, ComchServerChannel, ControlChannel, Waiter,
+};
+use role_common::shutdown::Shutdown;
+use wire::control::{Message, Payload};
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+fn name(test: &str) -> String {
+    format!("role-common-{test}-{}", std::process::id())
+}
+
+fn server(name: &str) -> ComchServerChannel {
+    let device = Device::open("03:00.0").expect("DPU");
+    let representor = device.open_representor("3b:00.0").expect("representor");
+    ComchServerChannel::start(&device, &representor, name).expect("server")
+}
+
+fn client(name: &str, within: Duration) -> ComchClientChannel {
+    let device = Device::open("3b:00.0").expect("host");
+    ComchClientChannel::connect(&device, name, within).expect("progress engine")
+}
+
+/// The next event of `channel`; the other end goes on meanwhile.
+fn next(channel: &mut dyn ControlChannel, other: &mut dyn ControlChannel) -> ChannelEvent {
+    let mut waiter = Waiter::new(Shutdown::new().expect("pipe"));
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        if let Some(event) = channel.poll().expect("a working channel") {
+            return event;
+        }
+        assert!(
+            Instant::now() < deadline,
+            "nothing from the {}",
+            channel.peer()
+        );
+        // Nothing is due at the other end; polling it makes it do its part.
+        assert_eq!(other.poll(), Ok(None));
+        waiter.wait(&[channel, other], Some(deadline));
+    }
+}
+
+fn message(payload: Payload) -> Message {
+    Message {
+        message_id: 3,
+        correlation_id: 4,
+        payload,
+    }
+}
+
+#[test]
+fn messages_go_both_ways_and_what_was_sent_last_arrives_before_the_end() {
+    let name = name("messages");
+    let mut client = client(&name, PATIENCE);
+    let request = message(Payload::QueryStorageRequest);
+    assert_eq!(
+        client.send(&request).expect_err("not connected").code,
+        ErrorCode::NOT_CONNECTED
+    );
+    // The client is first, and tries again until there is a server.
+    let start = Instant::now();
+    while start.elapsed() < Duration::from_millis(250) {
+        assert_eq!(client.poll(), Ok(None));
+    }
+    let mut server = server(&name);
+    let mut connected = [false; 2];
+    let deadline = Instant::now() + PATIENCE;
+    while connected != [true; 2] {
+        assert!(Instant::now() < deadline, "not connected: {connected:?}");
+        connected[0] |= client.poll().expect("client") == Some(ChannelEvent::Connected);
+        connected[1] |= server.poll().expect("server") == Some(ChannelEvent::Connected);
+    }
+    assert!(client.connection().is_some() && server.connection().is_some());
+
+    client.send(&request).expect("sent");
+    assert_eq!(
+        next(&mut server, &mut client),
+        ChannelEvent::Message(request.clone())
+    );
+    let answer = request.response(Payload::ShutdownResponse);
+    server.send(&answer).expect("sent");
+    drop(server);
+    let mut other = self::client("nobody", PATIENCE);
+    assert_eq!(next(&mut client, &mut other), ChannelEvent::Message(answer));
+    assert_eq!(next(&mut client, &mut other), ChannelEvent::Closed);
+    client
+        .send(&request)
+        .expect("no error, but the event again");
+    assert_eq!(client.poll(), Ok(Some(ChannelEvent::Closed)));
+}
+
+#[test]
+fn a_client_does_not_wait_for_its_server_forever() {
+    let within = Duration::from_millis(300);
+    let mut client = client(&name("absent"), within);
+    let start = Instant::now();
+    let failure = loop {
+        match client.poll() {
+            Ok(event) => assert_eq!(event, None),
+            Err(failure) => break failure,
+        }
+        assert!(start.elapsed() < PATIENCE);
+    };
+    assert!(start.elapsed() >= within);
+    assert_eq!(failure.code, ErrorCode::TIME_OUT);
+    assert!(failure.message.contains("role-common-absent"), "{failure}");
+}
+
+#[test]
+fn a_name_is_taken_once() {
+    let name = name("taken");
+    let _first = server(&name);
+    let device = Device::open("03:00.0").expect("DPU");
+    let representor = device.open_representor("3b:00.0").expect("representor");
+    let second = ComchServerChannel::start(&device, &representor, &name);
+    let failure = second.err().expect("the name is taken");
+    assert!(failure.message.contains(&name), "{failure}");
+}
