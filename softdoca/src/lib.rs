@@ -1,7 +1,7 @@
 //! The DOCA C API in software: a safe engine under a thin C layer ([`capi`]).
 //!
-//! Each module uses only those before it in this list: `error`, `log`; `runtime`; `topology`, `device`; `memory` and `agent`;
-//! `buffer`; `ring`; `progress`; `comch`, `rdma`; `capi`.
+//! Each module uses only those before it in this list: `log`, `error`; `runtime`; `topology`, `device`; `agent`; `memory`; `buffer`;
+//! `ring`; `progress`; `engines`; `comch`, `rdma`; `capi`.
 
 pub mod agent;
 pub mod buffer;

@@ -4,6 +4,7 @@
 //! later other threads may be writing: their words would be lost. It is never undone: programs free the range before they
 //! stop the map, and by then the pages may be somebody else's.
 
+use std::ops::Range;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -45,7 +46,7 @@ pub(super) fn lay_out(addr: u64, len: u64, share: bool) -> Result<Layout> {
         segments: Vec::new(),
         writable: true,
     };
-    let mut position = addr;
+    let (mut position, whole) = (addr, whole_pages(addr, end));
     for area in areas
         .iter()
         .filter(|area| area.end > addr && area.start < end)
@@ -55,17 +56,28 @@ pub(super) fn lay_out(addr: u64, len: u64, share: bool) -> Result<Layout> {
         }
         layout.writable &= area.writable;
         let area_end = area.end.min(end);
-        if let Some(known) = shared.iter().find(|known| is_of(area, known)) {
-            let backing = Backing::Shared {
-                memfd: Arc::clone(&known.memfd),
-                offset: area.offset + (position - area.start),
+        let pages = whole.start.clamp(position, area_end)..whole.end.clamp(position, area_end);
+        layout.push(position, pages.start, Backing::Private);
+        if !pages.is_empty() {
+            let backing = match shared.iter().find(|known| is_of(area, known)) {
+                Some(known) => {
+                    let offset = area.offset + (pages.start - area.start);
+                    Backing::Shared {
+                        memfd: Arc::clone(&known.memfd),
+                        offset,
+                    }
+                }
+                None if share && area.is_private_memory() => {
+                    let converted = convert(pages.start, pages.end - pages.start)?;
+                    let memfd = Arc::clone(&converted.memfd);
+                    shared.push(converted);
+                    Backing::Shared { memfd, offset: 0 }
+                }
+                None => Backing::Private,
             };
-            layout.push(position, area_end, backing);
-        } else if share && area.is_private_memory() {
-            share_pages(&mut layout, &mut shared, position, area_end)?;
-        } else {
-            layout.push(position, area_end, Backing::Private);
+            layout.push(pages.start, pages.end, backing);
         }
+        layout.push(pages.end.max(position), area_end, Backing::Private);
         position = area_end;
     }
     if position < end {
@@ -122,29 +134,11 @@ fn forget_unmapped(shared: &mut Vec<Shared>, areas: &[Area<'_>]) {
     });
 }
 
-/// Shares the whole pages of `start..end`, private memory of one area; the beginning and end that are no whole pages stay private: their
-/// pages hold somebody else's data, too.
-fn share_pages(layout: &mut Layout, shared: &mut Vec<Shared>, start: u64, end: u64) -> Result<()> {
+/// The whole pages inside a range. Only they are given to others: the pages at its begin and end hold somebody else's data, too.
+fn whole_pages(addr: u64, end: u64) -> Range<u64> {
     let page = rustix::param::page_size() as u64;
-    let first = start.next_multiple_of(page).min(end);
-    let last = (end - end % page).max(first);
-    if first == last {
-        layout.push(start, end, Backing::Private);
-        return Ok(());
-    }
-    let converted = convert(first, last - first)?;
-    layout.push(start, first, Backing::Private);
-    layout.push(
-        first,
-        last,
-        Backing::Shared {
-            memfd: Arc::clone(&converted.memfd),
-            offset: 0,
-        },
-    );
-    layout.push(last, end, Backing::Private);
-    shared.push(converted);
-    Ok(())
+    let first = addr.next_multiple_of(page);
+    first..(end - end % page).max(first)
 }
 
 /// Replaces whole pages of readable, writable, private, anonymous memory by pages of a memfd with the same content.
@@ -349,7 +343,10 @@ mod tests {
             panic!("{first:?}")
         };
         let memfd = Arc::downgrade(memfd);
-        let again = lay_out(pages.addr() + page + 100, 200, true).unwrap();
+        // Part of a page is nobody's to share, even if the page is shared already.
+        let part = lay_out(pages.addr() + page + 100, 200, true).unwrap();
+        assert_eq!(kinds(&part), [(false, 200)]);
+        let again = lay_out(pages.addr() + page, page, false).unwrap();
         let Backing::Shared {
             memfd: same,
             offset,
@@ -358,7 +355,7 @@ mod tests {
             panic!("{again:?}")
         };
         assert!(std::ptr::eq(Arc::as_ptr(same), memfd.as_ptr()));
-        assert_eq!(*offset, 100);
+        assert_eq!(*offset, 0);
         let all = lay_out(pages.addr(), 3 * page, true).unwrap();
         assert_eq!(kinds(&all), [(true, page), (true, page), (true, page)]);
         drop((first, again, all, pages));
