@@ -83,9 +83,7 @@ impl ControlChannel for ComchServerChannel {
         };
         self.session.log("send", message);
         let sent = self.server.send(connection, &message.encode_to_vec());
-        sent.map_err(|error| {
-            Failure::from(error).context(format_args!("message to the {}", self.peer))
-        })
+        self.session.sent(sent)
     }
 
     fn poll(&mut self) -> Result<Option<ChannelEvent>, Failure> {
@@ -217,9 +215,7 @@ impl ControlChannel for ComchClientChannel {
             Client::Started(client) if self.session.is_taken() => {
                 self.session.log("send", message);
                 let sent = client.send(&message.encode_to_vec());
-                sent.map_err(|error| {
-                    Failure::from(error).context(format_args!("message to the {}", self.peer))
-                })
+                self.session.sent(sent)
             }
             _ => Err(not_connected(&self.peer)),
         }
@@ -339,7 +335,10 @@ impl Session {
                 return Ok(Some(ChannelEvent::ConsumerExpired(id)));
             }
             ComchEvent::Disconnected(connection) if self.is_mine(&connection) => self.close(),
-            ComchEvent::SendFailed { connection, code } if self.is_mine(&connection) => {
+            // Of a peer that is gone, the end of the connection tells, after what it said last.
+            ComchEvent::SendFailed { connection, code }
+                if self.is_mine(&connection) && connection.is_connected() =>
+            {
                 return Err(Failure::new(
                     code,
                     format!("a control message to the {} was not delivered", self.peer),
@@ -348,6 +347,20 @@ impl Session {
             _ => {}
         }
         Ok(None)
+    }
+
+    /// What the attempt to send came to. A peer that is gone is told by [`ChannelEvent::Closed`].
+    fn sent(&self, result: doca::Result<()>) -> Result<(), Failure> {
+        match result {
+            Err(error) if error.code == ErrorCode::NOT_CONNECTED => {
+                tracing::debug!(peer = self.peer, "not sent: {error}");
+                Ok(())
+            }
+            Err(error) => {
+                Err(Failure::from(error).context(format_args!("message to the {}", self.peer)))
+            }
+            Ok(()) => Ok(()),
+        }
     }
 
     fn log(&self, what: &str, message: &Message) {
