@@ -94,6 +94,12 @@ struct Shared {
     next_id: u32,
 }
 
+/// Handles are used by any thread.
+const _: () = {
+    const fn assert_shared<T: Send + Sync>() {}
+    assert_shared::<Connection>();
+};
+
 impl Connection {
     pub(super) fn new(
         side: Side,
@@ -203,6 +209,10 @@ impl Connection {
         shared.outbox.push_back((frame.encode(), descriptors));
         shared.queued += 1;
         self.flush_locked(shared);
+        if !shared.outbox.is_empty() {
+            // The context's thread tries again, and may sleep: another thread's frame must not wait for that.
+            self.outbound.wake.ring();
+        }
         shared.queued
     }
 
@@ -221,9 +231,7 @@ impl Connection {
                     self.sent.fetch_add(1, Ordering::Release);
                 }
                 Err(Error::Again | Error::NoMemory) => {
-                    // The context's thread tries again; another thread's frame must not wait until it wakes by itself.
                     self.outbound.stalled.store(true, Ordering::Release);
-                    self.outbound.wake.ring();
                     return;
                 }
                 Err(_) => {

@@ -188,3 +188,56 @@ fn a_program_that_exits_without_stopping_leaves_nothing() {
     let name = name!("a_program_that_exits_without_stopping_leaves_nothing");
     process::run(name, main, &[("exit", exit)]);
 }
+
+#[test]
+fn sessions_leave_nothing_behind() {
+    fn session(server: &TestServer, engine: &Engine, client_engine: &Engine) {
+        let log = &server.context.log;
+        let engines = [engine, client_engine];
+        let client = TestClient::create("processes", client_engine);
+        assert_eq!(client.context.start(), IN_PROGRESS);
+        progress_until(&engines, || {
+            client.context.state() == RUNNING && log.has(&Seen::Connected(1))
+        });
+        let memory = Memory::new(64);
+        let consumer = TestConsumer::run(server.connection(), &memory, engine);
+        let producer = TestProducer::run(client.connection(), client_engine);
+        consumer.post(memory.room(0, 64), 0);
+        let added = Seen::Added(consumer.id());
+        progress_until(&engines, || client.context.log.has(&added));
+        let task = producer.task(memory.data(0, 64), b"x", consumer.id(), 0);
+        assert_ok(submit(task));
+        progress_until(&engines, || consumer.received() == 1);
+        producer.finish(&engines);
+        consumer.finish(&engines);
+        client.context.stop_fully(&engines);
+        progress_until(&engines, || log.has(&Seen::Disconnected(1)));
+        log.take();
+        log.connections.take();
+    }
+    fn count(what: &str) -> usize {
+        match what {
+            "fd" => std::fs::read_dir("/proc/self/fd").unwrap().count(),
+            _ => std::fs::read_to_string("/proc/self/maps")
+                .unwrap()
+                .lines()
+                .count(),
+        }
+    }
+    fn main() {
+        let (engine, client_engine) = (Engine::new(), Engine::new());
+        let server = TestServer::create("processes", &engine);
+        assert_ok(server.context.start());
+        // Those that are remembered after their end are part of it.
+        (0..70).for_each(|_| session(&server, &engine, &client_engine));
+        let before = (count("fd"), count("maps"));
+        (0..200).for_each(|_| session(&server, &engine, &client_engine));
+        let after = (count("fd"), count("maps"));
+        assert!(
+            after.0 <= before.0 && after.1 <= before.1 + 8,
+            "{before:?} became {after:?}"
+        );
+        server.context.stop_fully(&[&engine]);
+    }
+    process::run(name!("sessions_leave_nothing_behind"), main, &[]);
+}
