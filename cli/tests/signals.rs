@@ -85,7 +85,7 @@ fn under_load(victim: &str, signal: Signal) {
     );
     initiator
         .wait_for("shown progress", support::PATIENCE, |line| {
-            line.contains("op/s").then_some(())
+            line.contains("per second").then_some(())
         })
         .expect("the run is under way");
     match victim {

@@ -85,10 +85,7 @@ fn a_target_that_answers_with_the_previous_pass_is_caught() {
 
 #[test]
 fn a_failed_io_fails_the_run_and_names_the_error() {
-    let text = complaint_about(Fault::FailIo {
-        nth: 21,
-        result: 17,
-    });
+    let text = complaint_about("fail-io:21:17");
     assert!(text.contains("DOCA_ERROR_IO_FAILED"), "{text}");
 }
 
