@@ -1,19 +1,24 @@
 //! The DOCA C API in software: a safe engine under a thin C layer ([`capi`]).
 //!
 //! Each module uses only those before it in this list: `log`, `error`; `runtime`; `topology`, `device`; `agent`; `memory`; `buffer`;
-//! `ring`; `progress`; `engines`; `comch`, `rdma`; `capi`.
+//! `ring`; `progress`; `engines`; `comch`, `rdma`; `accelerator`;
+//! `dma`, `compress`, `erasure_coding`; `capi`.
 
+mod accelerator;
 pub mod agent;
 pub mod buffer;
 pub mod capi;
 mod comch;
+mod compress;
 pub mod device;
+mod dma;
 pub mod engines;
+mod erasure_coding;
 pub mod error;
 pub mod log;
 pub mod memory;
-pub mod runtime;
-pub mod topology;
 mod progress;
 mod rdma;
 mod ring;
+pub mod runtime;
+pub mod topology;

@@ -8,14 +8,20 @@ mod doca_buf_inventory;
 mod doca_comch;
 mod doca_comch_consumer;
 mod doca_comch_producer;
+mod doca_compress;
 mod doca_ctx;
 mod doca_dev;
+mod doca_dma;
+mod doca_erasure_coding;
 mod doca_error;
 mod doca_log;
 mod doca_mmap;
 mod doca_pe;
 mod doca_rdma;
 mod doca_version;
+mod task;
+#[cfg(test)]
+mod testing;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;

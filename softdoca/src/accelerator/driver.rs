@@ -1,0 +1,122 @@
+//! The driver of all contexts that compute.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::ptr::NonNull;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use super::MAX_TASKS;
+use crate::device::Device;
+use crate::error::{Error, Result};
+use crate::progress::{Ctx, Driver, Event, Started, Task, TaskPool};
+
+/// Bytes after which progress goes on to other contexts: some ten microseconds of work.
+const BYTES_AT_A_TIME: usize = 256 << 10;
+
+/// What one kind of context can do.
+pub(crate) trait Accelerator: 'static {
+    /// Whether a task that fails takes its context with it: hardware's queue is in the error state then.
+    const FAILURE_IS_FATAL: bool;
+
+    /// The pools of all kinds of tasks.
+    fn pools(&self) -> impl Iterator<Item = &TaskPool>;
+
+    /// Does what a task says; answers how many bytes it has worked on.
+    ///
+    /// # Errors
+    /// What the task completes with; [`Error::InvalidValue`] for a task of another kind of context.
+    fn run(&self, task: &Task) -> Result<usize>;
+}
+
+/// A driver that runs tasks in the order of their submission, one at each event.
+pub(crate) struct Offload<A> {
+    accelerator: A,
+    /// Stays open as long as the instance exists.
+    _device: Arc<Device>,
+    submitted: RefCell<VecDeque<NonNull<Task>>>,
+    /// Tasks that have ended and are still to be reported.
+    ended: RefCell<VecDeque<(NonNull<Task>, Error)>>,
+    /// Bytes worked on since other contexts had their turn.
+    worked: Cell<usize>,
+}
+
+impl<A: Accelerator> Offload<A> {
+    /// A context for an instance on `device`.
+    pub(crate) fn context(accelerator: A, device: Arc<Device>) -> Rc<Ctx> {
+        Ctx::new(Self {
+            accelerator,
+            _device: device,
+            submitted: RefCell::default(),
+            ended: RefCell::default(),
+            worked: Cell::new(0),
+        })
+    }
+
+    pub(crate) fn accelerator(&self) -> &A {
+        &self.accelerator
+    }
+}
+
+impl<A: Accelerator> Driver for Offload<A> {
+    fn start(&self, _ctx: &Ctx) -> Result<Started> {
+        let tasks = self
+            .accelerator
+            .pools()
+            .map(TaskPool::limit)
+            .fold(0, u32::saturating_add);
+        if tasks > MAX_TASKS {
+            return Err(Error::InvalidValue.because(format_args!(
+                "expected at most {MAX_TASKS} tasks of all kinds together, {tasks} are configured"
+            )));
+        }
+        // Nothing is allocated on the data path.
+        self.submitted.borrow_mut().reserve(tasks as usize);
+        self.ended.borrow_mut().reserve(tasks as usize);
+        Ok(Started::Running)
+    }
+
+    fn submit(&self, _ctx: &Ctx, task: &Task) -> Result<()> {
+        self.submitted.borrow_mut().push_back(NonNull::from(task));
+        Ok(())
+    }
+
+    fn next_event(&self, _ctx: &Ctx) -> Option<Event> {
+        if let Some((task, error)) = self.ended.borrow_mut().pop_front() {
+            return Some(Event::Task(task, Err(error)));
+        }
+        if self.worked.get() >= BYTES_AT_A_TIME {
+            self.worked.set(0);
+            return None;
+        }
+        let task = self.submitted.borrow_mut().pop_front()?;
+        // SAFETY: a task in flight cannot be freed.
+        let result = self.accelerator.run(unsafe { task.as_ref() });
+        if let Ok(bytes) = result {
+            self.worked.set(self.worked.get() + bytes);
+        }
+        match result {
+            Err(error) if A::FAILURE_IS_FATAL => {
+                // The program learns of the state first: what it submits in the error callback would not run.
+                self.ended.borrow_mut().push_back((task, error));
+                Some(Event::Broken)
+            }
+            result => Some(Event::Task(task, result.map(|_| ()))),
+        }
+    }
+
+    fn flush(&self, _ctx: &Ctx) {
+        let mut submitted = self.submitted.borrow_mut();
+        let flushed = submitted.drain(..).map(|task| (task, Error::Shutdown));
+        self.ended.borrow_mut().extend(flushed);
+    }
+
+    fn finish_stop(&self, _ctx: &Ctx) -> bool {
+        true
+    }
+
+    fn arm(&self) {
+        // The engine looks once more before it sleeps: then tasks must not be taken for none.
+        self.worked.set(0);
+    }
+}

@@ -1,0 +1,235 @@
+//! The bufs of a task as the memory that kernels and codecs work on.
+
+use super::{MAX_BUF_LIST_LEN, MAX_BUF_SIZE};
+use crate::buffer::{Buf, Segment, Segments};
+use crate::engines::stripe::Extent;
+use crate::error::{Error, Result};
+use crate::memory::{ExportKind, Mmap};
+
+/// Checks that a buf of a task is there and its list not too long.
+///
+/// # Errors
+/// [`Error::InvalidValue`].
+pub(crate) fn check_list(buf: Option<&Buf>) -> Result<&Buf> {
+    let list = buf.ok_or(Error::InvalidValue)?;
+    if list.list().nth(MAX_BUF_LIST_LEN).is_some() {
+        return Err(Error::InvalidValue);
+    }
+    Ok(list)
+}
+
+/// What a peer exported for RDMA is out of an accelerator's reach.
+fn check_reach(mmap: &Mmap) -> Result<()> {
+    if mmap.import_kind() == Some(ExportKind::Rdma) {
+        return Err(Error::NotPermitted);
+    }
+    Ok(())
+}
+
+fn check_destination(mmap: &Mmap) -> Result<()> {
+    check_reach(mmap)?;
+    if mmap.is_writable() {
+        Ok(())
+    } else {
+        Err(Error::NotPermitted)
+    }
+}
+
+/// Checks that a source can be read.
+///
+/// # Errors
+/// [`Error::NotPermitted`].
+pub(crate) fn check_reachable(source: &Buf) -> Result<()> {
+    source
+        .data_segments()
+        .try_for_each(|segment| check_reach(&segment.mmap))
+}
+
+/// Bytes of a task's source.
+///
+/// # Errors
+/// [`Error::InvalidValue`] when there are none or more than [`MAX_BUF_SIZE`], [`Error::NotPermitted`] when they are out of
+/// reach.
+pub(crate) fn source_len(source: &Buf) -> Result<usize> {
+    check_reachable(source)?;
+    match source.list_data_len() {
+        0 => Err(Error::InvalidValue),
+        len if len > MAX_BUF_SIZE => Err(Error::InvalidValue),
+        len => Ok(len),
+    }
+}
+
+/// Checks that results can be appended to a destination.
+///
+/// # Errors
+/// [`Error::NotPermitted`].
+pub(crate) fn check_room(destination: &Buf) -> Result<()> {
+    destination
+        .tail_segments()
+        .try_for_each(|segment| check_destination(&segment.mmap))
+}
+
+/// Copies a task's source to private memory, in which it cannot change any more.
+///
+/// # Errors
+/// As [`source_len`], and those of [`memory::copy`](crate::memory::copy()).
+pub(crate) fn read_source<'a>(source: &Buf, scratch: &'a mut Vec<u8>) -> Result<&'a [u8]> {
+    let len = source_len(source)?;
+    if scratch.len() < len {
+        scratch.resize(len, 0);
+    }
+    // SAFETY: the scratch memory has `len` bytes.
+    let read = unsafe { source.read_data(scratch.as_mut_ptr(), len) }?;
+    Ok(&scratch[..read])
+}
+
+/// Appends data, piece by piece, to the data of a destination.
+pub(crate) struct Appender<'a> {
+    list: &'a Buf,
+    segments: Segments<'a>,
+    current: Option<Segment<'a>>,
+    written: usize,
+}
+
+impl<'a> Appender<'a> {
+    /// # Errors
+    /// As [`check_room`].
+    pub(crate) fn new(list: &'a Buf) -> Result<Self> {
+        check_room(list)?;
+        Ok(Self {
+            list,
+            segments: list.tail_segments(),
+            current: None,
+            written: 0,
+        })
+    }
+
+    /// Bytes that can be appended.
+    pub(crate) fn room(&self) -> usize {
+        self.list.list_tail_len() - self.written
+    }
+
+    /// Writes after what was written before. It becomes data with [`finish`](Self::finish).
+    ///
+    /// # Errors
+    /// [`Error::TooBig`] when there is no room, otherwise those of [`memory::copy`](crate::memory::copy()).
+    pub(crate) fn write(&mut self, mut data: &[u8]) -> Result<()> {
+        while !data.is_empty() {
+            if self.current.as_ref().is_none_or(|segment| segment.len == 0) {
+                self.current = self.segments.next();
+            }
+            let segment = self.current.as_mut().ok_or(Error::TooBig)?;
+            let len = data.len().min(segment.len);
+            // SAFETY: the slice has `len` bytes.
+            unsafe { segment.mmap.write_from(segment.addr, data.as_ptr(), len) }?;
+            segment.addr += len as u64;
+            segment.len -= len;
+            self.written += len;
+            data = &data[len..];
+        }
+        Ok(())
+    }
+
+    /// Counts what was written as data.
+    ///
+    /// # Errors
+    /// [`Error::TooBig`] when bufs have changed meanwhile.
+    pub(crate) fn finish(self) -> Result<()> {
+        self.list.append(self.written)
+    }
+}
+
+/// Memory of a list of bufs as pointers; keeps its working memory for the next time.
+///
+/// What is not mapped here, another host's memory across PCIe, is represented by private memory.
+#[derive(Default)]
+pub(crate) struct Gathered {
+    extents: Vec<Extent>,
+    /// Private memory and the number of its extent.
+    private: Vec<(usize, Vec<u8>)>,
+}
+
+impl Gathered {
+    /// The data of a list, readable until a map is stopped.
+    ///
+    /// # Errors
+    /// Those of [`memory::copy`](crate::memory::copy()).
+    pub(crate) fn source(&mut self, list: &Buf) -> Result<&[Extent]> {
+        self.gather(list.data_segments(), usize::MAX, |segment, memory| {
+            // SAFETY: the memory is as long as the segment.
+            unsafe {
+                segment
+                    .mmap
+                    .read_into(segment.addr, memory.as_mut_ptr(), memory.len())
+            }
+        })
+    }
+
+    /// The first `len` bytes after the data of a list, writable until a map is stopped. [`write_back`](Self::write_back)
+    /// brings them to where they belong.
+    ///
+    /// # Errors
+    /// [`Error::TooBig`] when there are not as many.
+    pub(crate) fn destination(&mut self, list: &Buf, len: usize) -> Result<&[Extent]> {
+        if list.list_tail_len() < len {
+            return Err(Error::TooBig);
+        }
+        self.gather(list.tail_segments(), len, |_, _| Ok(()))
+    }
+
+    /// Writes what was made to a destination that had to be represented, and counts all of it as data.
+    ///
+    /// # Errors
+    /// Those of [`memory::copy`](crate::memory::copy()).
+    pub(crate) fn write_back(&self, list: &Buf, len: usize) -> Result<()> {
+        for (extent, memory) in &self.private {
+            let segment = list.tail_segments().nth(*extent).ok_or(Error::BadState)?;
+            // SAFETY: the memory has that many bytes; the segment had them when it was gathered, and is checked again.
+            unsafe {
+                segment
+                    .mmap
+                    .write_from(segment.addr, memory.as_ptr(), memory.len())
+            }?;
+        }
+        list.append(len)
+    }
+
+    /// Forgets everything; gives private memory back.
+    pub(crate) fn clear(&mut self) {
+        self.extents.clear();
+        self.private = Vec::new();
+    }
+
+    fn gather(
+        &mut self,
+        segments: Segments<'_>,
+        mut left: usize,
+        fill: impl Fn(&Segment<'_>, &mut [u8]) -> Result<()>,
+    ) -> Result<&[Extent]> {
+        self.clear();
+        for segment in segments {
+            if left == 0 {
+                break;
+            }
+            let len = segment.len.min(left);
+            left -= len;
+            if !segment.mmap.is_usable() {
+                return Err(Error::BadState);
+            }
+            let start = match segment.mmap.local_ptr(segment.addr, len as u64) {
+                Some(pointer) => pointer,
+                None => {
+                    let mut memory = vec![0; len];
+                    fill(&segment, &mut memory)?;
+                    self.private.push((self.extents.len(), memory));
+                    // Where it is does not change with the list.
+                    self.private
+                        .last_mut()
+                        .map_or(std::ptr::null_mut(), |(_, memory)| memory.as_mut_ptr())
+                }
+            };
+            self.extents.push(Extent { start, len });
+        }
+        Ok(&self.extents)
+    }
+}

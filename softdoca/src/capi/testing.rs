@@ -1,0 +1,369 @@
+//! What the tests of accelerators share: memory, bufs, and an instance whose callbacks keep a log.
+
+use std::alloc::Layout;
+use std::cell::{Cell, RefCell};
+use std::ptr::{NonNull, null_mut};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use doca_abi::{
+    DOCA_CTX_STATE_IDLE, doca_buf, doca_ctx, doca_ctx_states, doca_data, doca_dev, doca_devinfo,
+    doca_error_t, doca_pe, doca_task,
+};
+
+use super::doca_ctx::*;
+use super::doca_pe::*;
+use super::give;
+use crate::buffer::{Buf, BufInventory};
+use crate::device::Device;
+use crate::error::Error;
+use crate::memory::{ExportKind, Mmap, Permissions};
+
+/// How importers reach memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Placement {
+    /// Whole pages: mapped.
+    Pages,
+    /// Not at the begin of a page: copied by the exporter's agent.
+    Unaligned,
+}
+
+pub(super) const PLACEMENTS: [Placement; 2] = [Placement::Pages, Placement::Unaligned];
+
+/// A started map over memory of its own, zero at first.
+pub(super) struct Memory {
+    pub(super) mmap: Arc<Mmap>,
+    base: NonNull<u8>,
+    layout: Layout,
+}
+
+const PAGE: usize = 4096;
+
+impl Memory {
+    pub(super) fn new(len: usize, permissions: Permissions, placement: Placement) -> Memory {
+        let layout =
+            Layout::from_size_align((len + 1).next_multiple_of(PAGE), PAGE).expect("a layout");
+        // SAFETY: not of size 0.
+        let base = NonNull::new(unsafe { std::alloc::alloc_zeroed(layout) }).expect("memory");
+        let skip = usize::from(placement == Placement::Unaligned);
+        let mmap = Mmap::new();
+        let addr = base.as_ptr().expose_provenance() + skip;
+        mmap.set_memrange(addr as u64, len as u64).expect("a range");
+        mmap.set_permissions(permissions).expect("not started");
+        mmap.add_device(&device()).expect("a first device");
+        mmap.start().expect("the range is mapped");
+        Memory {
+            mmap: Arc::new(mmap),
+            base,
+            layout,
+        }
+    }
+
+    /// Memory that only this process uses.
+    pub(super) fn local(len: usize) -> Memory {
+        Memory::new(len, Permissions::LOCAL_READ_WRITE, Placement::Pages)
+    }
+
+    /// Memory that is shared across PCIe, and an import of it.
+    pub(super) fn shared(len: usize, placement: Placement) -> (Memory, Arc<Mmap>) {
+        let permissions = Permissions::LOCAL_READ_WRITE | Permissions::PCI_READ_WRITE;
+        let memory = Memory::new(len, permissions, placement);
+        let import = memory.import(ExportKind::Pci);
+        (memory, import)
+    }
+
+    pub(super) fn import(&self, kind: ExportKind) -> Arc<Mmap> {
+        let descriptor = self
+            .mmap
+            .export(kind, &device())
+            .expect("permissions for the kind");
+        Arc::new(Mmap::import(&descriptor, &device()).expect("a descriptor"))
+    }
+
+    fn addr(&self) -> u64 {
+        self.mmap.memrange().expect("a range").0
+    }
+
+    pub(super) fn write(&self, offset: usize, bytes: &[u8]) {
+        let addr = self.addr() + offset as u64;
+        let pointer = self
+            .mmap
+            .local_ptr(addr, bytes.len() as u64)
+            .expect("inside the range");
+        // SAFETY: inside the range, which the test owns.
+        unsafe { std::ptr::copy(bytes.as_ptr(), pointer, bytes.len()) };
+    }
+
+    pub(super) fn read(&self, offset: usize, len: usize) -> Vec<u8> {
+        let (mut bytes, addr) = (vec![0; len], self.addr() + offset as u64);
+        // SAFETY: the vector has that many bytes.
+        unsafe { self.mmap.read_into(addr, bytes.as_mut_ptr(), len) }.expect("inside the range");
+        bytes
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        // SAFETY: allocated with this layout; the pages stay shared, and are still ours to give back, as programs do.
+        unsafe { std::alloc::dealloc(self.base.as_ptr(), self.layout) };
+    }
+}
+
+fn device() -> Arc<Device> {
+    Device::open_by_name("mlx5_0").expect("the built-in topology has it")
+}
+
+/// Calls `action` with a device's handle.
+pub(super) fn with_device<T>(action: impl FnOnce(*mut doca_dev) -> T) -> T {
+    let dev = give::<doca_dev>(device());
+    let result = action(dev);
+    // SAFETY: the reference that `give` put into the handle.
+    drop(unsafe { Arc::from_raw(dev.cast::<Device>()) });
+    result
+}
+
+/// Something that is no device, for functions that do not follow it.
+pub(super) fn any_devinfo() -> *const doca_devinfo {
+    NonNull::dangling().as_ptr()
+}
+
+/// Bytes of a test, different at every place and for every seed.
+pub(super) fn pattern(seed: u8, len: usize) -> Vec<u8> {
+    let byte = |at: usize| (at.wrapping_mul(167) >> 3) as u8 ^ (at >> 8) as u8 ^ seed;
+    (0..len).map(byte).collect()
+}
+
+/// Bufs of a test; they are given back with it.
+pub(super) struct Bufs(BufInventory);
+
+impl Bufs {
+    pub(super) fn new() -> Bufs {
+        let inventory = BufInventory::new(512).expect("memory");
+        inventory.start();
+        Bufs(inventory)
+    }
+
+    /// Room for `len` bytes, without data.
+    pub(super) fn room(&self, mmap: &Arc<Mmap>, offset: usize, len: usize) -> &Buf {
+        let addr = mmap.memrange().expect("a range").0 + offset as u64;
+        self.0.get_by_addr(mmap, addr, len).expect("a buf")
+    }
+
+    /// `len` bytes of data.
+    pub(super) fn data(&self, mmap: &Arc<Mmap>, offset: usize, len: usize) -> &Buf {
+        let addr = mmap.memrange().expect("a range").0 + offset as u64;
+        self.0.get_by_data(mmap, addr, len).expect("a buf")
+    }
+
+    /// The same in a list of bufs of the given lengths.
+    pub(super) fn room_list(&self, mmap: &Arc<Mmap>, offset: usize, lengths: &[usize]) -> &Buf {
+        self.list(lengths, offset, |offset, len| self.room(mmap, offset, len))
+    }
+
+    pub(super) fn data_list(&self, mmap: &Arc<Mmap>, offset: usize, lengths: &[usize]) -> &Buf {
+        self.list(lengths, offset, |offset, len| self.data(mmap, offset, len))
+    }
+
+    fn list<'a>(
+        &'a self,
+        lengths: &[usize],
+        mut offset: usize,
+        buf: impl Fn(usize, usize) -> &'a Buf,
+    ) -> &'a Buf {
+        let first = buf(offset, lengths[0]);
+        for (before, len) in lengths.iter().zip(&lengths[1..]) {
+            offset += before;
+            first.chain(buf(offset, *len)).expect("two lists");
+        }
+        first
+    }
+}
+
+/// The C handle of a buf.
+pub(super) fn c(buf: &Buf) -> *mut doca_buf {
+    std::ptr::from_ref(buf).cast_mut().cast()
+}
+
+pub(super) fn ok(code: u32) {
+    assert_eq!(code, 0, "{:?}", Error::from_code(code));
+}
+
+/// What the callbacks saw, and what they are to do.
+#[derive(Default)]
+pub(super) struct Log {
+    /// User data and status.
+    pub(super) completions: RefCell<Vec<(u64, u32)>>,
+    pub(super) states: RefCell<Vec<doca_ctx_states>>,
+    /// Whether tasks are freed when they complete.
+    pub(super) free: Cell<bool>,
+    /// How often a task that completes is submitted again.
+    pub(super) resubmissions: Cell<u32>,
+    /// What these submissions answered.
+    pub(super) resubmitted: RefCell<Vec<u32>>,
+}
+
+unsafe fn log<'a>(ctx_data: doca_data) -> &'a Log {
+    // SAFETY: the context data of a test points to its log.
+    unsafe { &*ctx_data.ptr.cast::<Log>() }
+}
+
+/// The completion callback of all kinds of tasks.
+pub(super) unsafe extern "C" fn done<T>(task: *mut T, user_data: doca_data, ctx_data: doca_data) {
+    let task: *mut doca_task = task.cast();
+    // SAFETY: called with a live task and the data that the test set.
+    unsafe {
+        let (log, status) = (log(ctx_data), doca_task_get_status(task));
+        log.completions.borrow_mut().push((user_data.u64, status));
+        if log.resubmissions.get() > 0 {
+            log.resubmissions.set(log.resubmissions.get() - 1);
+            log.resubmitted.borrow_mut().push(doca_task_submit(task));
+        } else if log.free.get() {
+            doca_task_free(task);
+        }
+    }
+}
+
+unsafe extern "C" fn state_changed(
+    data: doca_data,
+    _: *mut doca_ctx,
+    _: doca_ctx_states,
+    next: doca_ctx_states,
+) {
+    // SAFETY: as in `done`.
+    unsafe { log(data) }.states.borrow_mut().push(next);
+}
+
+/// An instance of one kind under an engine of its own.
+pub(super) struct Instance<H> {
+    pub(super) handle: *mut H,
+    pub(super) log: Box<Log>,
+    pe: *mut doca_pe,
+    destroy: unsafe extern "C" fn(*mut H) -> doca_error_t,
+    tasks: RefCell<Vec<*mut doca_task>>,
+}
+
+impl<H> Instance<H> {
+    /// A running instance. `configure` sets its pools.
+    pub(super) fn start(
+        create: unsafe extern "C" fn(*mut doca_dev, *mut *mut H) -> doca_error_t,
+        destroy: unsafe extern "C" fn(*mut H) -> doca_error_t,
+        configure: impl FnOnce(*mut H),
+    ) -> Instance<H> {
+        let (mut pe, mut handle) = (null_mut(), null_mut());
+        let log = Box::<Log>::default();
+        // SAFETY: live handles and valid out-parameters.
+        unsafe {
+            ok(doca_pe_create(&mut pe));
+            ok(with_device(|dev| create(dev, &mut handle)));
+            let data = doca_data {
+                ptr: std::ptr::from_ref(&*log).cast_mut().cast(),
+            };
+            let ctx = handle.cast();
+            ok(doca_pe_connect_ctx(pe, ctx));
+            ok(doca_ctx_set_user_data(ctx, data));
+            ok(doca_ctx_set_state_changed_cb(ctx, Some(state_changed)));
+            configure(handle);
+            ok(doca_ctx_start(ctx));
+        }
+        Instance {
+            handle,
+            log,
+            pe,
+            destroy,
+            tasks: RefCell::default(),
+        }
+    }
+
+    pub(super) fn ctx(&self) -> *mut doca_ctx {
+        self.handle.cast()
+    }
+
+    /// Keeps a task that `allocate` has made, to be freed in the end.
+    pub(super) fn task<T>(&self, allocate: impl FnOnce(*mut *mut T) -> doca_error_t) -> *mut T {
+        let mut task = null_mut();
+        ok(allocate(&mut task));
+        self.tasks.borrow_mut().push(task.cast());
+        task
+    }
+
+    pub(super) fn submit<T>(&self, task: *mut T) {
+        // SAFETY: a live task.
+        ok(unsafe { doca_task_submit(task.cast()) });
+    }
+
+    /// One call of progress; says whether it found anything.
+    pub(super) fn progress(&self) -> bool {
+        // SAFETY: a live handle.
+        unsafe { doca_pe_progress(self.pe) != 0 }
+    }
+
+    pub(super) fn state(&self) -> doca_ctx_states {
+        let mut state = 0;
+        // SAFETY: a live handle and a valid out-parameter.
+        ok(unsafe { doca_ctx_get_state(self.ctx(), &mut state) });
+        state
+    }
+
+    /// Progresses until `count` tasks have completed in all; answers them.
+    #[track_caller]
+    pub(super) fn wait(&self, count: usize) -> Vec<(u64, u32)> {
+        self.wait_until("completions", || {
+            self.log.completions.borrow().len() >= count
+        });
+        self.log.completions.borrow().clone()
+    }
+
+    /// Submits a task and answers the status that it completes with.
+    #[track_caller]
+    pub(super) fn run<T>(&self, task: *mut T) -> u32 {
+        let before = self.log.completions.borrow().len();
+        self.submit(task);
+        self.wait(before + 1)[before].1
+    }
+
+    #[track_caller]
+    pub(super) fn wait_until(&self, what: &str, done: impl Fn() -> bool) {
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while !done() {
+            let states = self.log.states.borrow().clone();
+            assert!(
+                Instant::now() < deadline,
+                "waited in vain for {what}; states: {states:?}"
+            );
+            self.progress();
+        }
+    }
+
+    /// Frees all tasks that the callbacks have not freed.
+    pub(super) fn free_tasks(&self) {
+        if !self.log.free.get() {
+            // SAFETY: live tasks, none in flight.
+            self.tasks
+                .borrow()
+                .iter()
+                .for_each(|task| unsafe { doca_task_free(*task) });
+        }
+        self.tasks.borrow_mut().clear();
+    }
+}
+
+impl<H> Drop for Instance<H> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            return;
+        }
+        // SAFETY: live handles, for the last time.
+        unsafe {
+            doca_ctx_stop(self.ctx());
+            let mut in_flight = 1;
+            while in_flight != 0 {
+                self.progress();
+                ok(doca_ctx_get_num_inflight_tasks(self.ctx(), &mut in_flight));
+            }
+            self.free_tasks();
+            self.wait_until("the idle state", || self.state() == DOCA_CTX_STATE_IDLE);
+            ok((self.destroy)(self.handle));
+            ok(doca_pe_destroy(self.pe));
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! Erasure coding: redundancy is created, updated, and turned back into what was lost.
+//!
+//! All tasks do the same: they apply their matrix, whatever it is, to a sequence of blocks and append the resulting blocks to
+//! the destination's data. The kinds differ in their pools and in what programs put into them.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use crate::accelerator::{self, Accelerator, BufSlot, Gathered, MAX_BUF_SIZE, Offload};
+use crate::buffer::BufHandle;
+use crate::device::Device;
+use crate::engines::matrix::Matrix;
+use crate::engines::region::Kernel;
+use crate::engines::stripe::{Coder, Striper};
+use crate::error::{Error, Result};
+use crate::progress::{Ctx, Task, TaskPool};
+
+/// Blocks are a multiple of so many bytes long.
+pub(crate) const BLOCK_ALIGNMENT: usize = 64;
+
+/// A matrix and what it is compiled to. Tasks share it: the program may destroy it before them.
+pub(crate) struct CodingMatrix {
+    matrix: Matrix,
+    coder: Coder,
+}
+
+impl CodingMatrix {
+    pub(crate) fn new(matrix: Matrix) -> Arc<Self> {
+        let coder = Coder::new(&matrix);
+        Arc::new(Self { matrix, coder })
+    }
+
+    pub(crate) fn matrix(&self) -> &Matrix {
+        &self.matrix
+    }
+}
+
+/// Task pools, one for each kind that the C API configures.
+#[derive(Default)]
+pub(crate) struct Pools {
+    pub(crate) galois_mul: TaskPool,
+    pub(crate) create: TaskPool,
+    pub(crate) update: TaskPool,
+    pub(crate) recover: TaskPool,
+}
+
+/// What an erasure-coding context can do.
+#[derive(Default)]
+pub(crate) struct ErasureCoding {
+    pub(crate) pools: Pools,
+    engine: RefCell<Engine>,
+}
+
+/// Working memory.
+#[derive(Default)]
+struct Engine {
+    source: Gathered,
+    destination: Gathered,
+    striper: Striper,
+}
+
+/// Body of a task.
+pub(crate) struct Work {
+    pub(crate) matrix: RefCell<Arc<CodingMatrix>>,
+    pub(crate) source: BufSlot,
+    pub(crate) destination: BufSlot,
+}
+
+impl ErasureCoding {
+    /// A context for an instance on `device`.
+    pub(crate) fn context(device: Arc<Device>) -> Rc<Ctx> {
+        Offload::context(Self::default(), device)
+    }
+}
+
+impl Work {
+    pub(crate) fn new(
+        matrix: Arc<CodingMatrix>,
+        source: Option<BufHandle>,
+        destination: Option<BufHandle>,
+    ) -> Self {
+        Self {
+            matrix: RefCell::new(matrix),
+            source: BufSlot::new(source),
+            destination: BufSlot::new(destination),
+        }
+    }
+}
+
+/// Length of the blocks of a source of `len` bytes.
+fn block_len(len: usize, coder: &Coder) -> Result<usize> {
+    let block = len / coder.inputs();
+    if block * coder.inputs() != len || !block.is_multiple_of(BLOCK_ALIGNMENT) || block == 0 {
+        return Err(Error::InvalidValue.because(format_args!(
+            "expected {} blocks, each a multiple of {BLOCK_ALIGNMENT} bytes long, got {len} bytes",
+            coder.inputs()
+        )));
+    }
+    Ok(block)
+}
+
+impl Engine {
+    fn run(&mut self, work: &Work) -> Result<usize> {
+        let matrix = Arc::clone(&work.matrix.borrow());
+        let coder = &matrix.coder;
+        let (source, destination) = (work.source.get(), work.destination.get());
+        let source = accelerator::check_list(source.as_deref())?;
+        let destination = accelerator::check_list(destination.as_deref())?;
+        accelerator::check_reachable(source)?;
+        accelerator::check_room(destination)?;
+        let source_len = source.list_data_len();
+        let block = block_len(source_len, coder)?;
+        if block > MAX_BUF_SIZE {
+            return Err(Error::InvalidValue);
+        }
+        let made = block.checked_mul(coder.outputs()).ok_or(Error::TooBig)?;
+        let from = self.source.source(source)?;
+        let to = self.destination.destination(destination, made)?;
+        // SAFETY: the extents are readable and writable memory of the task's bufs, whose maps live and are not stopped
+        // meanwhile: nothing of the program runs in this thread, and other threads must leave a task's bufs alone.
+        unsafe { self.striper.apply(Kernel::best(), coder, from, to, block) };
+        self.destination.write_back(destination, made)?;
+        Ok(source_len + made)
+    }
+}
+
+impl Accelerator for ErasureCoding {
+    const FAILURE_IS_FATAL: bool = false;
+
+    fn pools(&self) -> impl Iterator<Item = &TaskPool> {
+        let pools = &self.pools;
+        [
+            &pools.galois_mul,
+            &pools.create,
+            &pools.update,
+            &pools.recover,
+        ]
+        .into_iter()
+    }
+
+    fn run(&self, task: &Task) -> Result<usize> {
+        let work = &task.downcast::<Work>().ok_or(Error::InvalidValue)?.body;
+        let mut engine = self.engine.borrow_mut();
+        let result = engine.run(work);
+        engine.source.clear();
+        engine.destination.clear();
+        result
+    }
+}
