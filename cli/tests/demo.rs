@@ -7,7 +7,7 @@ use support::Bench;
 
 /// Runs the demo with few throughput operations (the validation runs visit every block all the same).
 fn demo(arguments: &[&str]) {
-    let base = ["demo", "--json", "--operations", "2000"];
+    let base = ["demo", "--json"];
     let output = Bench::new()
         .command(&[&base[..], arguments].concat())
         .output()
@@ -28,22 +28,36 @@ fn demo(arguments: &[&str]) {
 
 #[test]
 fn with_its_defaults() {
-    demo(&[]);
+    demo(&["--operations", "2000"]);
 }
 
 #[test]
 fn with_two_workers_and_four_blocks_per_io() {
-    demo(&["--workers", "2", "--blocks-per-io", "4"]);
+    demo(&[
+        "--workers",
+        "2",
+        "--blocks-per-io",
+        "4",
+        "--operations",
+        "2000",
+    ]);
 }
 
 #[test]
 fn with_a_local_region_smaller_than_the_storage() {
-    demo(&["--local-io-region-size", "65536", "--workers", "2"]);
+    demo(&[
+        "--local-io-region-size",
+        "65536",
+        "--workers",
+        "2",
+        "--operations",
+        "2000",
+    ]);
 }
 
 #[test]
 fn with_blocks_of_512_bytes() {
-    demo(&["--block-size", "512"]);
+    demo(&["--block-size", "512", "--operations", "2000"]);
 }
 
 #[test]

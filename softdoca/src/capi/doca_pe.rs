@@ -69,8 +69,8 @@ pub unsafe extern "C" fn doca_pe_destroy(pe: *mut doca_pe) -> doca_error_t {
 /// `pe` is NULL or a live engine, used by no other thread meanwhile.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_pe_progress(pe: *mut doca_pe) -> u8 {
-    // SAFETY: the caller's promise. The reference of its own keeps the engine through its callbacks.
     guard_with(0, || {
+        // SAFETY: the caller's promise. The reference of its own keeps the engine through its callbacks.
         unsafe { share_pe(pe) }.is_ok_and(|pe| pe.progress()).into()
     })
 }
@@ -89,7 +89,7 @@ pub unsafe extern "C" fn doca_pe_get_notification_handle(
 }
 
 /// Arms the engine: its descriptor becomes readable at the next event. An event that is there already is delivered
-/// now, and `DOCA_ERROR_AGAIN` answered: progress, and arm again.
+/// now, and the descriptor is readable at once.
 ///
 /// # Safety
 /// As [`doca_pe_progress`].
@@ -219,8 +219,8 @@ pub unsafe extern "C" fn doca_task_set_user_data(task: *mut doca_task, user_data
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_task_get_user_data(task: *const doca_task) -> doca_data {
     let none = doca_data { u64: 0 };
-    // SAFETY: the caller's promise.
     guard_with(none, || {
+        // SAFETY: the caller's promise.
         unsafe { borrow(task) }.map_or(none, Task::user_data)
     })
 }

@@ -132,10 +132,6 @@ impl Ctx {
         self.in_flight.get()
     }
 
-    pub(crate) fn tasks_allocated(&self) -> usize {
-        self.allocated.get()
-    }
-
     pub(crate) fn driver(&self) -> &dyn Driver {
         &*self.driver
     }

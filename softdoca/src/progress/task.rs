@@ -57,10 +57,6 @@ impl Task {
         self.status.get()
     }
 
-    pub(crate) fn in_flight(&self) -> bool {
-        self.in_flight.get()
-    }
-
     /// The task as its own kind, if `B` is the kind's body.
     pub(crate) fn downcast<B: 'static>(&self) -> Option<&TaskOf<B>> {
         if self.body == TypeId::of::<B>() {
@@ -133,12 +129,6 @@ impl Task {
         // SAFETY: the context outlives its tasks.
         unsafe { ctx.as_ref() }.task_freed();
         Ok(())
-    }
-}
-
-impl<B> TaskOf<B> {
-    pub(crate) fn task(&self) -> &Task {
-        &self.task
     }
 }
 

@@ -120,8 +120,8 @@ impl Fixture {
         let task: NonNull<TaskOf<Body>> =
             echo.pool
                 .allocate(&self.ctx, Body { result }, doca_data { u64: data })?;
-        // SAFETY: just allocated.
-        Ok(NonNull::from(unsafe { task.as_ref() }.task()))
+        // The header comes first in every task.
+        Ok(task.cast())
     }
 }
 

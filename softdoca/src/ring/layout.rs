@@ -33,7 +33,7 @@ pub(super) const PRODUCER_SLEEPS_AT: usize = 256;
 const DESCRIPTORS_AT: usize = 512;
 
 /// Largest immediate data of one message, in bytes.
-pub(crate) const MAX_IMMEDIATE: usize = 63;
+pub(super) const MAX_IMMEDIATE: usize = 63;
 /// Most units a ring may have: 16 MiB of payload.
 const MAX_UNITS: u64 = 1 << 18;
 const MIN_UNITS: u64 = 64;

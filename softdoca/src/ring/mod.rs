@@ -21,9 +21,9 @@ mod layout;
 mod mapping;
 mod producer;
 
-pub(crate) use bell::{Bell, Deferral, EventFd};
+pub(crate) use bell::{Deferral, EventFd};
 pub(crate) use consumer::{Message, RingConsumer};
-pub(crate) use layout::{Geometry, MAX_IMMEDIATE};
+pub(crate) use layout::Geometry;
 pub(crate) use producer::RingProducer;
 
 /// The peer wrote something into the ring that no correct peer writes; the connection must end.
