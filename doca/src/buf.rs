@@ -1,6 +1,8 @@
 //! Bufs: which bytes of a memory map a task works on.
 
-use std::cell::Cell;
+mod list;
+
+use std::cell::{Cell, RefCell};
 use std::ptr::{self, NonNull};
 use std::rc::Rc;
 
@@ -117,8 +119,10 @@ impl BufInventory {
             buf: non_null(operation, buf)?,
             area: Cell::new((offset, len)),
             in_flight: Cell::new(0),
+            before: RefCell::new(None),
+            appended: RefCell::default(),
             mmap: mmap.clone(),
-            _inventory: Rc::clone(&self.inner),
+            inventory: Rc::clone(&self.inner),
         };
         Ok(Buf {
             inner: Rc::new(inner),
@@ -145,15 +149,23 @@ struct BufInner {
     area: Cell<(u64, usize)>,
     /// Number of submitted tasks whose completion has not been taken from the progress engine.
     in_flight: Cell<u32>,
+    /// The buf that this one was appended to, which returns it to its inventory.
+    before: RefCell<Option<Buf>>,
     // Dropped after the buf was returned.
+    /// What the bufs that were appended to this one use: their handles may be gone before.
+    appended: RefCell<Vec<(Mmap, Rc<InventoryInner>)>>,
     mmap: Mmap,
-    _inventory: Rc<InventoryInner>,
+    inventory: Rc<InventoryInner>,
 }
 
 impl Drop for BufInner {
     fn drop(&mut self) {
+        if self.before.get_mut().is_some() {
+            return;
+        }
         let mut refcount = 0;
-        // SAFETY: taken from the inventory by `take`; the tasks with it hold clones, so none is left.
+        // SAFETY: taken from the inventory by `take`; the tasks with it hold clones, so none is left. The bufs that were
+        // appended to it hold clones as well, so their handles are gone.
         let result = unsafe { call!(doca_buf_dec_refcount(self.buf.as_ptr(), &mut refcount)) };
         if let Err(error) = result {
             tracing::warn!(%error, "a buf was not returned to its inventory");
@@ -310,13 +322,16 @@ impl Buf {
     }
 
     fn check_idle(&self, operation: &'static str) -> Result<()> {
-        match self.inner.in_flight.get() {
-            0 => Ok(()),
-            _ => Err(Error::with_detail(
+        if self.inner.in_flight.get() != 0 {
+            return Err(Error::with_detail(
                 operation,
                 ErrorCode::IN_USE,
                 "a task with this buf is in flight",
-            )),
+            ));
+        }
+        match &*self.inner.before.borrow() {
+            Some(before) => before.check_idle(operation),
+            None => Ok(()),
         }
     }
 

@@ -1,4 +1,4 @@
-//! Safe Rust over the DOCA C API: devices, memory maps, progress engines, Comch and RDMA.
+//! Safe Rust over the DOCA C API: devices, memory maps, progress engines, Comch, RDMA, DMA, compression and erasure coding.
 //!
 //! The same code runs over NVIDIA's SDK on a BlueField and over softdoca on any Linux machine; `doca-sys` chooses.
 //!
@@ -31,7 +31,8 @@
 //! # Who owns what
 //!
 //! * A handle keeps what it was made from alive: a [`Buf`] its [`BufInventory`] and [`Mmap`], an `Mmap` its [`Device`] and
-//!   [`MemoryRegion`], a context ([`ComchServer`], [`ComchClient`], [`Consumer`], [`Producer`], [`Rdma`]) its [`Pe`].
+//!   [`MemoryRegion`], a context ([`ComchServer`], [`ComchClient`], [`Consumer`], [`Producer`], [`Rdma`], [`Dma`],
+//!   [`Compress`], [`ErasureCoding`]) its [`Pe`].
 //! * [`Device`], [`Representor`], [`Mmap`], [`MemoryRegion`] and [`Connection`] are shared between threads. All else
 //!   belongs to the thread that made it.
 //! * A [`Task`] is allocated once and submitted again and again. It keeps its bufs; its context owns the C object.
@@ -47,8 +48,11 @@
 
 mod buf;
 mod comch;
+mod compress;
 mod context;
 mod device;
+mod dma;
+mod erasure_coding;
 mod error;
 mod log;
 mod memory;
@@ -60,8 +64,13 @@ pub use comch::{
     ComchClient, ComchClientBuilder, ComchEvent, ComchServer, ComchServerBuilder, Connection,
     Consumer, Producer,
 };
+pub use compress::{
+    Compress, CompressBuilder, CompressTask, DeflateChecksums, Lz4Checksums, Lz4Stream,
+};
 pub use context::{ContextId, CtxState, Task};
 pub use device::{Device, Representor};
+pub use dma::Dma;
+pub use erasure_coding::{EcMatrix, EcMatrixType, ErasureCoding, ErasureCodingBuilder};
 pub use error::{Error, ErrorCode, Result};
 pub use log::set_sdk_log_level;
 pub use memory::{Access, MemoryRegion, Mmap};

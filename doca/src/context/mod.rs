@@ -15,7 +15,7 @@ use doca_sys as sys;
 
 pub use state::{ContextId, CtxState};
 pub use task::Task;
-pub(crate) use task::{TaskCell, TaskTable, completion_callbacks};
+pub(crate) use task::{NO_DATA, TaskCell, TaskTable, completion_callbacks};
 
 use crate::error::call;
 use crate::pe::{Entry, EventQueue, Pe, PeInner};

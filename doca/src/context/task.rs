@@ -38,6 +38,11 @@ impl Task {
     pub fn is_in_flight(&self) -> bool {
         self.cell.phase.get() != Phase::Idle
     }
+
+    /// Whether the C object is there, is the user's, and its last run was a success.
+    pub(crate) fn has_succeeded(&self) -> bool {
+        !self.cell.task.get().is_null() && !self.is_in_flight() && self.cell.succeeded.get()
+    }
 }
 
 impl Drop for Task {
@@ -65,6 +70,8 @@ pub(crate) struct TaskCell {
     task: Cell<*mut sys::doca_task>,
     token: u64,
     phase: Cell<Phase>,
+    /// How the last run went; false before and during it.
+    succeeded: Cell<bool>,
     has_handle: Cell<bool>,
     bufs: [Option<Buf>; 2],
     queue: Rc<EventQueue>,
@@ -86,6 +93,7 @@ impl TaskCell {
             return Err(ErrorCode::IN_USE);
         }
         self.phase.set(Phase::Submitted);
+        self.succeeded.set(false);
         // SAFETY: the task is allocated, not in flight, and its bufs are live; the context's progress engine is of this
         // thread, as neither it nor the task is `Send`.
         let result = ErrorCode(unsafe { sys::doca_task_submit(task) }).ok();
@@ -160,6 +168,7 @@ impl TaskTable {
             task: Cell::new(task.as_ptr()),
             token,
             phase: Cell::new(Phase::Idle),
+            succeeded: Cell::new(false),
             has_handle: Cell::new(true),
             bufs: bufs.map(|buf| buf.cloned()),
             queue: Rc::clone(queue),
@@ -206,6 +215,9 @@ impl TaskTable {
     }
 }
 
+/// User data of a task until it is adopted, which sets the real one.
+pub(crate) const NO_DATA: sys::doca_data = sys::doca_data { u64: 0 };
+
 /// The success and the error callback for tasks of type `T`.
 pub(crate) type CompletionCallback<T> =
     unsafe extern "C" fn(*mut T, sys::doca_data, sys::doca_data);
@@ -248,6 +260,7 @@ unsafe extern "C" fn failed<T>(
 
 fn complete(cell: Rc<TaskCell>, result: std::result::Result<(), ErrorCode>) {
     cell.phase.set(Phase::Completed);
+    cell.succeeded.set(result.is_ok());
     let queue = Rc::clone(&cell.queue);
     queue.push(Entry::Task { cell, result });
 }

@@ -4,7 +4,7 @@ use std::slice;
 use doca_sys as sys;
 
 use super::{RdmaBuilder, RdmaConnection};
-use crate::context::{Context, ContextId, CtxState, Object, Task, completion_callbacks};
+use crate::context::{Context, ContextId, CtxState, NO_DATA, Object, Task, completion_callbacks};
 use crate::device::non_null;
 use crate::error::call;
 use crate::{Buf, Device, Error, ErrorCode, Pe, Result};
@@ -315,6 +315,3 @@ impl Rdma {
         self.context.close()
     }
 }
-
-/// The user data is set when the task is adopted.
-const NO_DATA: sys::doca_data = sys::doca_data { u64: 0 };

@@ -1,0 +1,235 @@
+use std::ptr;
+
+use doca_sys as sys;
+
+use super::{CompressBuilder, CompressTask, DeflateChecksums, Lz4Checksums};
+use crate::context::{Context, ContextId, CtxState, NO_DATA, Object, completion_callbacks};
+use crate::device::non_null;
+use crate::error::call;
+use crate::{Buf, Device, Pe, Result};
+
+/// A compress instance. Its tasks append their results to the data of their destination.
+///
+/// ```no_run
+/// use doca::{Buf, Compress, Device, Lz4Stream, Pe};
+///
+/// fn unpack(pe: &Pe, device: &Device, blocks: &Buf, data: &Buf) -> doca::Result<()> {
+///     let compress = Compress::builder(device).decompress_lz4_stream_tasks(1).start(pe)?;
+///     let task = compress.decompress_lz4_stream_task(blocks, data, Lz4Stream::default(), 1)?;
+///     task.submit().expect("a new task of a running instance");
+///     while task.is_in_flight() {
+///         pe.poll();
+///     }
+///     println!("{} bytes, checksums {:?}", data.data_len()?, task.checksums());
+///     drop(task);
+///     compress.stop()
+/// }
+/// ```
+#[derive(Debug)]
+pub struct Compress {
+    context: Context<sys::doca_compress>,
+}
+
+/// What the header of an LZ4 frame says about the frame's blocks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Lz4Stream {
+    /// A checksum follows each block. Not so by default.
+    pub block_checksums: bool,
+    /// No block refers to bytes of the blocks before it. So by default.
+    pub independent_blocks: bool,
+}
+
+impl Default for Lz4Stream {
+    fn default() -> Self {
+        Self {
+            block_checksums: false,
+            independent_blocks: true,
+        }
+    }
+}
+
+// SAFETY: both functions are those of this type.
+unsafe impl Object for sys::doca_compress {
+    type Events = ();
+    const DESTROY: &'static str = "doca_compress_destroy";
+
+    unsafe fn as_ctx(object: *mut Self) -> *mut sys::doca_ctx {
+        // SAFETY: the caller's promise.
+        unsafe { sys::doca_compress_as_ctx(object) }
+    }
+
+    unsafe fn destroy(object: *mut Self) -> sys::doca_error_t {
+        // SAFETY: the caller's promise.
+        unsafe { sys::doca_compress_destroy(object) }
+    }
+}
+
+/// Defines a function that makes a deflate task; they differ in the C functions only.
+macro_rules! deflate_task {
+    ($(#[$doc:meta])* $name:ident: $alloc_init:ident, $as_task:ident, $get_crc:ident, $get_adler:ident) => {
+        $(#[$doc])*
+        pub fn $name(&self, source: &Buf, destination: &Buf, token: u64) -> Result<CompressTask<DeflateChecksums>> {
+            let mut typed = ptr::null_mut();
+            // SAFETY: instance and bufs are live, the result has a place. The bufs are kept by the task's cell.
+            let task = unsafe {
+                call!($alloc_init(
+                    self.context.object(),
+                    source.as_ptr(),
+                    destination.as_ptr(),
+                    NO_DATA,
+                    &mut typed
+                ))?;
+                let bufs = [Some(source), Some(destination)];
+                self.context.adopt(stringify!($alloc_init), sys::$as_task(typed), bufs, token)
+            }?;
+            // SAFETY: called only while the task is allocated and after a success.
+            Ok(CompressTask::new(task, move || unsafe {
+                DeflateChecksums { crc32: sys::$get_crc(typed), adler32: sys::$get_adler(typed) }
+            }))
+        }
+    };
+}
+
+impl Compress {
+    /// Settings to start an instance with.
+    pub fn builder(device: &Device) -> CompressBuilder {
+        CompressBuilder::new(device)
+    }
+
+    pub(super) fn create(pe: &Pe, settings: &CompressBuilder) -> Result<Self> {
+        let mut compress = ptr::null_mut();
+        // SAFETY: the device is open, the result has a place.
+        unsafe {
+            call!(doca_compress_create(
+                settings.device.as_ptr(),
+                &mut compress
+            ))
+        }?;
+        let object = non_null("doca_compress_create", compress)?;
+        let tasks = [
+            settings.compress_deflate_tasks,
+            settings.decompress_deflate_tasks,
+            settings.decompress_lz4_stream_tasks,
+        ];
+        let max_tasks = tasks
+            .iter()
+            .fold(0usize, |sum, &count| sum.saturating_add(count as usize));
+        // SAFETY: just created, known to nobody else.
+        let context = unsafe { Context::new(object, pe, (), max_tasks, settings.device.clone()) }?;
+        macro_rules! configure {
+            ($set_conf:ident, $count:expr) => {
+                if $count != 0 {
+                    let (completed, failed) = completion_callbacks();
+                    // SAFETY: the instance is live and not started; the callbacks have the declared types.
+                    unsafe { call!($set_conf(compress, completed, failed, $count)) }?;
+                }
+            };
+        }
+        configure!(
+            doca_compress_task_compress_deflate_set_conf,
+            settings.compress_deflate_tasks
+        );
+        configure!(
+            doca_compress_task_decompress_deflate_set_conf,
+            settings.decompress_deflate_tasks
+        );
+        configure!(
+            doca_compress_task_decompress_lz4_stream_set_conf,
+            settings.decompress_lz4_stream_tasks
+        );
+        context.start()?;
+        Ok(Self { context })
+    }
+
+    deflate_task! {
+        /// Makes a task that compresses the data of `source` by deflate, without a header of zlib or gzip.
+        ///
+        /// # Errors
+        ///
+        /// [`ErrorCode::BAD_STATE`](crate::ErrorCode::BAD_STATE) when the instance is not running,
+        /// [`ErrorCode::NO_MEMORY`](crate::ErrorCode::NO_MEMORY) when it has all its tasks of this kind.
+        compress_deflate_task:
+        doca_compress_task_compress_deflate_alloc_init,
+        doca_compress_task_compress_deflate_as_task,
+        doca_compress_task_compress_deflate_get_crc_cs,
+        doca_compress_task_compress_deflate_get_adler_cs
+    }
+
+    deflate_task! {
+        /// Makes a task that decompresses the deflate data of `source`, which has no header of zlib or gzip.
+        ///
+        /// # Errors
+        ///
+        /// As for [`compress_deflate_task`](Self::compress_deflate_task).
+        decompress_deflate_task:
+        doca_compress_task_decompress_deflate_alloc_init,
+        doca_compress_task_decompress_deflate_as_task,
+        doca_compress_task_decompress_deflate_get_crc_cs,
+        doca_compress_task_decompress_deflate_get_adler_cs
+    }
+
+    /// Makes a task that decompresses the blocks of an LZ4 frame, the data of `source`. The frame's header, end mark and
+    /// content checksum are not part of it. It never writes more than `destination` has room for: then it fails with
+    /// [`ErrorCode::IO_FAILED`](crate::ErrorCode::IO_FAILED), as it does for malformed data.
+    ///
+    /// # Errors
+    ///
+    /// As for [`compress_deflate_task`](Self::compress_deflate_task).
+    pub fn decompress_lz4_stream_task(
+        &self,
+        source: &Buf,
+        destination: &Buf,
+        stream: Lz4Stream,
+        token: u64,
+    ) -> Result<CompressTask<Lz4Checksums>> {
+        const OPERATION: &str = "doca_compress_task_decompress_lz4_stream_alloc_init";
+        let mut typed = ptr::null_mut();
+        // SAFETY: instance and bufs are live, the result has a place. The bufs are kept by the task's cell.
+        let task = unsafe {
+            call!(doca_compress_task_decompress_lz4_stream_alloc_init(
+                self.context.object(),
+                stream.block_checksums.into(),
+                stream.independent_blocks.into(),
+                source.as_ptr(),
+                destination.as_ptr(),
+                NO_DATA,
+                &mut typed
+            ))?;
+            let task = sys::doca_compress_task_decompress_lz4_stream_as_task(typed);
+            self.context
+                .adopt(OPERATION, task, [Some(source), Some(destination)], token)
+        }?;
+        // SAFETY: called only while the task is allocated and after a success.
+        Ok(CompressTask::new(task, move || unsafe {
+            Lz4Checksums {
+                crc32: sys::doca_compress_task_decompress_lz4_stream_get_crc_cs(typed),
+                // DOCA tells the bytes in the order of the hash's canonical form.
+                xxh32: sys::doca_compress_task_decompress_lz4_stream_get_xxh_cs(typed).swap_bytes(),
+            }
+        }))
+    }
+
+    /// Names the instance in [`Event::State`](crate::Event::State).
+    pub fn id(&self) -> ContextId {
+        self.context.id()
+    }
+
+    /// State of the instance.
+    pub fn state(&self) -> CtxState {
+        self.context.state()
+    }
+
+    /// Number of tasks in flight.
+    pub fn in_flight(&self) -> usize {
+        self.context.in_flight()
+    }
+
+    /// Flushes the tasks in flight, whose completions come from [`Pe::poll`](crate::Pe::poll), and destroys the instance.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorCode::TIME_OUT`](crate::ErrorCode::TIME_OUT) when it does not become idle. The instance stays in memory then, out of reach.
+    pub fn stop(self) -> Result<()> {
+        self.context.close()
+    }
+}

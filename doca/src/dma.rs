@@ -1,0 +1,125 @@
+//! DMA: copies of memory, done by the device.
+
+use std::ptr;
+
+use doca_sys as sys;
+
+use crate::context::{Context, ContextId, CtxState, NO_DATA, Object, Task, completion_callbacks};
+use crate::device::non_null;
+use crate::error::call;
+use crate::{Buf, Device, Pe, Result};
+
+/// A DMA instance.
+///
+/// A task that fails takes its instance with it: it goes to [`CtxState::Stopping`], and the tasks in flight fail. Stop it
+/// and start another one to go on.
+///
+/// ```no_run
+/// use doca::{Buf, Device, Dma, Event, Pe};
+///
+/// fn fetch(pe: &Pe, device: &Device, host: &Buf, local: &Buf) -> doca::Result<()> {
+///     let dma = Dma::start(pe, device, 1)?;
+///     let task = dma.copy_task(host, local, 1)?;
+///     task.submit().expect("a new task of a running instance");
+///     while task.is_in_flight() {
+///         if let Some(Event::Task(completion)) = pe.poll() {
+///             println!("copied: {:?}", completion.result);
+///         }
+///     }
+///     dma.stop()
+/// }
+/// ```
+#[derive(Debug)]
+pub struct Dma {
+    context: Context<sys::doca_dma>,
+}
+
+// SAFETY: both functions are those of this type.
+unsafe impl Object for sys::doca_dma {
+    type Events = ();
+    const DESTROY: &'static str = "doca_dma_destroy";
+
+    unsafe fn as_ctx(object: *mut Self) -> *mut sys::doca_ctx {
+        // SAFETY: the caller's promise.
+        unsafe { sys::doca_dma_as_ctx(object) }
+    }
+
+    unsafe fn destroy(object: *mut Self) -> sys::doca_error_t {
+        // SAFETY: the caller's promise.
+        unsafe { sys::doca_dma_destroy(object) }
+    }
+}
+
+impl Dma {
+    /// Starts an instance with at most `max_tasks` tasks.
+    ///
+    /// # Errors
+    ///
+    /// Whatever `doca_ctx_start` and the functions before it return.
+    pub fn start(pe: &Pe, device: &Device, max_tasks: u32) -> Result<Self> {
+        let mut dma = ptr::null_mut();
+        // SAFETY: the device is open, the result has a place.
+        unsafe { call!(doca_dma_create(device.as_ptr(), &mut dma)) }?;
+        let object = non_null("doca_dma_create", dma)?;
+        // SAFETY: just created, known to nobody else.
+        let context = unsafe { Context::new(object, pe, (), max_tasks as usize, device.clone()) }?;
+        let (completed, failed) = completion_callbacks();
+        // SAFETY: the instance is live and not started; the callbacks have the declared types.
+        unsafe {
+            call!(doca_dma_task_memcpy_set_conf(
+                dma, completed, failed, max_tasks
+            ))
+        }?;
+        context.start()?;
+        Ok(Self { context })
+    }
+
+    /// Makes a task that appends a copy of the data of `source` to the data of `destination`. Both may be memory of this
+    /// process or imported across PCIe.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorCode::BAD_STATE`](crate::ErrorCode::BAD_STATE) when the instance is not running,
+    /// [`ErrorCode::NO_MEMORY`](crate::ErrorCode::NO_MEMORY) when it has all its tasks.
+    pub fn copy_task(&self, source: &Buf, destination: &Buf, token: u64) -> Result<Task> {
+        const OPERATION: &str = "doca_dma_task_memcpy_alloc_init";
+        let mut task = ptr::null_mut();
+        // SAFETY: instance and bufs are live, the result has a place. The bufs are kept by the task's cell.
+        unsafe {
+            call!(doca_dma_task_memcpy_alloc_init(
+                self.context.object(),
+                source.as_ptr(),
+                destination.as_ptr(),
+                NO_DATA,
+                &mut task
+            ))?;
+            let task = sys::doca_dma_task_memcpy_as_task(task);
+            self.context
+                .adopt(OPERATION, task, [Some(source), Some(destination)], token)
+        }
+    }
+
+    /// Names the instance in [`Event::State`](crate::Event::State).
+    pub fn id(&self) -> ContextId {
+        self.context.id()
+    }
+
+    /// State of the instance.
+    pub fn state(&self) -> CtxState {
+        self.context.state()
+    }
+
+    /// Number of tasks in flight.
+    pub fn in_flight(&self) -> usize {
+        self.context.in_flight()
+    }
+
+    /// Flushes the tasks in flight, whose completions come from [`Pe::poll`](crate::Pe::poll), and destroys the instance.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorCode::TIME_OUT`](crate::ErrorCode::TIME_OUT) when it does not become idle. The instance stays in memory then, out of reach.
+    pub fn stop(self) -> Result<()> {
+        self.context.close()
+    }
+}

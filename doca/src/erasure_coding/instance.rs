@@ -1,0 +1,235 @@
+use std::ptr;
+
+use doca_sys as sys;
+
+use super::{EcMatrix, EcMatrixType, ErasureCodingBuilder};
+use crate::context::{Context, ContextId, CtxState, NO_DATA, Object, Task, completion_callbacks};
+use crate::device::non_null;
+use crate::error::call;
+use crate::{Buf, Device, Pe, Result};
+
+/// An erasure-coding instance.
+///
+/// A task works on a sequence of blocks of equal length, a multiple of 64 bytes: the data of its source, which may be a
+/// list ([`Buf::append`]). Its results are appended to the data of its destination.
+///
+/// ```no_run
+/// use doca::{Buf, Device, EcMatrixType, ErasureCoding, Pe};
+///
+/// fn protect(pe: &Pe, device: &Device, data: &Buf, parity: &Buf) -> doca::Result<()> {
+///     let ec = ErasureCoding::builder(device).create_tasks(1).start(pe)?;
+///     // Two data blocks, each half of the data, and one redundancy block.
+///     let matrix = ec.matrix(EcMatrixType::Cauchy, 2, 1)?;
+///     let task = ec.create_task(&matrix, data, parity, 1)?;
+///     task.submit().expect("a new task of a running instance");
+///     while task.is_in_flight() {
+///         pe.poll();
+///     }
+///     ec.stop()
+/// }
+/// ```
+#[derive(Debug)]
+pub struct ErasureCoding {
+    context: Context<sys::doca_ec>,
+}
+
+// SAFETY: both functions are those of this type.
+unsafe impl Object for sys::doca_ec {
+    type Events = ();
+    const DESTROY: &'static str = "doca_ec_destroy";
+
+    unsafe fn as_ctx(object: *mut Self) -> *mut sys::doca_ctx {
+        // SAFETY: the caller's promise.
+        unsafe { sys::doca_ec_as_ctx(object) }
+    }
+
+    unsafe fn destroy(object: *mut Self) -> sys::doca_error_t {
+        // SAFETY: the caller's promise.
+        unsafe { sys::doca_ec_destroy(object) }
+    }
+}
+
+/// Defines a function that makes a task; they differ in the C functions only.
+macro_rules! task {
+    ($(#[$doc:meta])* $name:ident: $allocate_init:ident, $as_task:ident) => {
+        $(#[$doc])*
+        pub fn $name(&self, matrix: &EcMatrix, source: &Buf, destination: &Buf, token: u64) -> Result<Task> {
+            let mut task = ptr::null_mut();
+            // SAFETY: instance, matrix and bufs are live, the result has a place. The bufs are kept by the task's cell; the
+            // matrix need not be.
+            unsafe {
+                call!($allocate_init(
+                    self.context.object(),
+                    matrix.as_ptr(),
+                    source.as_ptr(),
+                    destination.as_ptr(),
+                    NO_DATA,
+                    &mut task
+                ))?;
+                let bufs = [Some(source), Some(destination)];
+                self.context.adopt(stringify!($allocate_init), sys::$as_task(task), bufs, token)
+            }
+        }
+    };
+}
+
+impl ErasureCoding {
+    /// Settings to start an instance with.
+    pub fn builder(device: &Device) -> ErasureCodingBuilder {
+        ErasureCodingBuilder::new(device)
+    }
+
+    pub(super) fn create(pe: &Pe, settings: &ErasureCodingBuilder) -> Result<Self> {
+        let mut ec = ptr::null_mut();
+        // SAFETY: the device is open, the result has a place.
+        unsafe { call!(doca_ec_create(settings.device.as_ptr(), &mut ec)) }?;
+        let object = non_null("doca_ec_create", ec)?;
+        let tasks = [
+            settings.create_tasks,
+            settings.update_tasks,
+            settings.recover_tasks,
+        ];
+        let max_tasks = tasks
+            .iter()
+            .fold(0usize, |sum, &count| sum.saturating_add(count as usize));
+        // SAFETY: just created, known to nobody else.
+        let context = unsafe { Context::new(object, pe, (), max_tasks, settings.device.clone()) }?;
+        macro_rules! configure {
+            ($set_conf:ident, $count:expr) => {
+                if $count != 0 {
+                    let (completed, failed) = completion_callbacks();
+                    // SAFETY: the instance is live and not started; the callbacks have the declared types.
+                    unsafe { call!($set_conf(ec, completed, failed, $count)) }?;
+                }
+            };
+        }
+        configure!(doca_ec_task_create_set_conf, settings.create_tasks);
+        configure!(doca_ec_task_update_set_conf, settings.update_tasks);
+        configure!(doca_ec_task_recover_set_conf, settings.recover_tasks);
+        context.start()?;
+        Ok(Self { context })
+    }
+
+    /// Makes a coding matrix for `data` data blocks and `redundancy` redundancy blocks.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorCode::INVALID_VALUE`](crate::ErrorCode::INVALID_VALUE) when one of them is 0 or they are more than the device supports.
+    pub fn matrix(
+        &self,
+        matrix_type: EcMatrixType,
+        data: usize,
+        redundancy: usize,
+    ) -> Result<EcMatrix> {
+        let mut matrix = ptr::null_mut();
+        // SAFETY: the instance is live, the result has a place.
+        unsafe {
+            call!(doca_ec_matrix_create(
+                self.context.object(),
+                matrix_type.to_raw(),
+                data,
+                redundancy,
+                &mut matrix
+            ))
+        }?;
+        EcMatrix::new("doca_ec_matrix_create", matrix)
+    }
+
+    /// Makes the matrix for [`update_task`](Self::update_task) after the data blocks `changed`, ascending, have changed.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorCode::INVALID_VALUE`](crate::ErrorCode::INVALID_VALUE) when they are not ascending, or not data blocks of `coding`.
+    pub fn update_matrix(&self, coding: &EcMatrix, changed: &[u32]) -> Result<EcMatrix> {
+        // C takes a pointer to what it may write.
+        let (mut changed, mut matrix) = (changed.to_vec(), ptr::null_mut());
+        // SAFETY: instance and matrix are live, the indices are as many, the result has a place.
+        unsafe {
+            call!(doca_ec_matrix_create_update(
+                self.context.object(),
+                coding.as_ptr(),
+                changed.as_mut_ptr(),
+                changed.len(),
+                &mut matrix
+            ))
+        }?;
+        EcMatrix::new("doca_ec_matrix_create_update", matrix)
+    }
+
+    /// Makes the matrix for [`recover_task`](Self::recover_task) after the loss of the blocks `missing`, ascending. Redundancy blocks are
+    /// numbered after the data blocks.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorCode::INVALID_VALUE`](crate::ErrorCode::INVALID_VALUE) when they are not ascending, or not blocks of `coding`, and when this
+    /// loss cannot be recovered.
+    pub fn recover_matrix(&self, coding: &EcMatrix, missing: &[u32]) -> Result<EcMatrix> {
+        // C takes a pointer to what it may write.
+        let (mut missing, mut matrix) = (missing.to_vec(), ptr::null_mut());
+        // SAFETY: instance and matrix are live, the indices are as many, the result has a place.
+        unsafe {
+            call!(doca_ec_matrix_create_recover(
+                self.context.object(),
+                coding.as_ptr(),
+                missing.as_mut_ptr(),
+                missing.len(),
+                &mut matrix
+            ))
+        }?;
+        EcMatrix::new("doca_ec_matrix_create_recover", matrix)
+    }
+
+    task! {
+        /// Makes a task that makes all redundancy blocks of the data blocks in `source`, with a matrix of [`matrix`](Self::matrix).
+        ///
+        /// # Errors
+        ///
+        /// [`ErrorCode::BAD_STATE`](crate::ErrorCode::BAD_STATE) when the instance is not running,
+        /// [`ErrorCode::NO_MEMORY`](crate::ErrorCode::NO_MEMORY) when it has all its tasks of this kind.
+        create_task: doca_ec_task_create_allocate_init, doca_ec_task_create_as_task
+    }
+
+    task! {
+        /// Makes a task that makes all new redundancy blocks, with a matrix of [`update_matrix`](Self::update_matrix). `source` has, for each
+        /// changed block, the old one and the new one, and then the old redundancy blocks.
+        ///
+        /// # Errors
+        ///
+        /// As for [`create_task`](Self::create_task).
+        update_task: doca_ec_task_update_allocate_init, doca_ec_task_update_as_task
+    }
+
+    task! {
+        /// Makes a task that recovers missing blocks, with a matrix of [`recover_matrix`](Self::recover_matrix). `source` has as many blocks
+        /// as there are data blocks: the first that are not missing, ascending.
+        ///
+        /// # Errors
+        ///
+        /// As for [`create_task`](Self::create_task).
+        recover_task: doca_ec_task_recover_allocate_init, doca_ec_task_recover_as_task
+    }
+
+    /// Names the instance in [`Event::State`](crate::Event::State).
+    pub fn id(&self) -> ContextId {
+        self.context.id()
+    }
+
+    /// State of the instance.
+    pub fn state(&self) -> CtxState {
+        self.context.state()
+    }
+
+    /// Number of tasks in flight.
+    pub fn in_flight(&self) -> usize {
+        self.context.in_flight()
+    }
+
+    /// Flushes the tasks in flight, whose completions come from [`Pe::poll`](crate::Pe::poll), and destroys the instance.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorCode::TIME_OUT`](crate::ErrorCode::TIME_OUT) when it does not become idle. The instance stays in memory then, out of reach.
+    pub fn stop(self) -> Result<()> {
+        self.context.close()
+    }
+}
