@@ -435,7 +435,7 @@ pub unsafe extern "C" fn doca_comch_server_event_msg_recv_register(
     guard(|| {
         // SAFETY: the caller's promise.
         let (ctx, control) = unsafe { server(comch_server) }?;
-        control.on_message(ctx, recv_event_cb)
+        control.events().on_message(ctx, recv_event_cb)
     })
 }
 
@@ -451,7 +451,7 @@ pub unsafe extern "C" fn doca_comch_client_event_msg_recv_register(
     guard(|| {
         // SAFETY: the caller's promise.
         let (ctx, control) = unsafe { client(comch_client) }?;
-        control.on_message(ctx, recv_event_cb)
+        control.events().on_message(ctx, recv_event_cb)
     })
 }
 
@@ -468,7 +468,9 @@ pub unsafe extern "C" fn doca_comch_server_event_connection_status_changed_regis
     guard(|| {
         // SAFETY: the caller's promise.
         let (ctx, control) = unsafe { server(comch_server) }?;
-        control.on_connections(ctx, connect_event_cb, disconnect_event_cb)
+        control
+            .events()
+            .on_connections(ctx, connect_event_cb, disconnect_event_cb)
     })
 }
 
@@ -485,7 +487,9 @@ pub unsafe extern "C" fn doca_comch_server_event_consumer_register(
     guard(|| {
         // SAFETY: the caller's promise.
         let (ctx, control) = unsafe { server(comch_server) }?;
-        control.on_consumers(ctx, new_consumer_event_cb, expired_consumer_event_cb)
+        control
+            .events()
+            .on_consumers(ctx, new_consumer_event_cb, expired_consumer_event_cb)
     })
 }
 
@@ -502,7 +506,9 @@ pub unsafe extern "C" fn doca_comch_client_event_consumer_register(
     guard(|| {
         // SAFETY: the caller's promise.
         let (ctx, control) = unsafe { client(comch_client) }?;
-        control.on_consumers(ctx, new_consumer_event_cb, expired_consumer_event_cb)
+        control
+            .events()
+            .on_consumers(ctx, new_consumer_event_cb, expired_consumer_event_cb)
     })
 }
 

@@ -6,7 +6,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use super::connection::{Connection, Outbound, Side};
-use super::control::{ControlPath, Notice, Reading};
+use super::control::{ControlPath, Reading};
+use super::events::Notice;
 use super::handshake::{self, Answer, Arrival};
 use super::limits::check_name;
 use crate::device::Device;

@@ -8,12 +8,8 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use doca_abi::{
-    doca_comch_connection, doca_comch_event_connection_status_changed_cb_t,
-    doca_comch_event_consumer_cb_t, doca_comch_event_msg_recv_cb_t,
-};
-
 use super::connection::{Connection, SendState};
+use super::events::{Events, Notice};
 use super::frame::{Frame, MAX_FRAME};
 use super::limits::{DEFAULT_RECV_QUEUE, MAX_MESSAGE_SIZE, MAX_RECV_QUEUE, MAX_TASKS, check_range};
 use super::remote_consumer::RemoteConsumer;
@@ -23,16 +19,6 @@ use crate::progress::{Ctx, Event, Task, TaskCallback, TaskOf, TaskPool};
 
 /// How long a context that stops tries to deliver what was submitted before to a peer that does not read.
 const STOP_PATIENCE: Duration = Duration::from_secs(1);
-
-/// Functions of the program.
-#[derive(Clone, Copy, Default)]
-struct Callbacks {
-    message: doca_comch_event_msg_recv_cb_t,
-    consumer_added: doca_comch_event_consumer_cb_t,
-    consumer_expired: doca_comch_event_consumer_cb_t,
-    connected: doca_comch_event_connection_status_changed_cb_t,
-    disconnected: doca_comch_event_connection_status_changed_cb_t,
-}
 
 /// The body of a control message's send task.
 pub(crate) struct SendTask {
@@ -49,18 +35,6 @@ struct Sending {
     frame: u64,
 }
 
-/// Something that the program is to learn of.
-pub(super) enum Notice {
-    Connected(Arc<Connection>, bool),
-    Disconnected(Arc<Connection>),
-    Message(Arc<Connection>, Vec<u8>),
-    ConsumerAdded(Arc<Connection>, u32),
-    ConsumerExpired(Arc<Connection>, u32),
-    Started,
-    StartFailed,
-    Broken,
-}
-
 /// What reading a connection's socket came to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Reading {
@@ -73,7 +47,7 @@ pub(super) enum Reading {
 /// The common part of a server's or client's context.
 pub(crate) struct ControlPath {
     send_tasks: TaskPool,
-    callbacks: Cell<Callbacks>,
+    events: Events,
     max_message: Cell<u32>,
     recv_queue: Cell<u32>,
     sending: RefCell<Vec<Sending>>,
@@ -88,7 +62,7 @@ impl ControlPath {
     pub(super) fn new() -> Self {
         Self {
             send_tasks: TaskPool::default(),
-            callbacks: Cell::default(),
+            events: Events::default(),
             max_message: Cell::new(MAX_MESSAGE_SIZE),
             recv_queue: Cell::new(DEFAULT_RECV_QUEUE),
             sending: RefCell::default(),
@@ -97,6 +71,11 @@ impl ControlPath {
             scratch: RefCell::new(vec![0; MAX_FRAME]),
             stopping_since: Cell::new(None),
         }
+    }
+
+    /// What the program has registered.
+    pub(crate) fn events(&self) -> &Events {
+        &self.events
     }
 
     pub(crate) fn max_message(&self) -> u32 {
@@ -128,73 +107,13 @@ impl ControlPath {
         self.send_tasks.configure(ctx, on_success, on_error, count)
     }
 
-    fn update(
-        &self,
-        ctx: &Ctx,
-        what: &str,
-        all_given: bool,
-        change: impl FnOnce(&mut Callbacks),
-    ) -> Result<()> {
-        ctx.expect_idle("events are registered")?;
-        if !all_given {
-            return Err(
-                Error::InvalidValue.because(format_args!("expected a {what} callback, got NULL"))
-            );
-        }
-        let mut callbacks = self.callbacks.get();
-        change(&mut callbacks);
-        self.callbacks.set(callbacks);
-        Ok(())
-    }
-
-    pub(crate) fn on_message(
-        &self,
-        ctx: &Ctx,
-        callback: doca_comch_event_msg_recv_cb_t,
-    ) -> Result<()> {
-        self.update(ctx, "message", callback.is_some(), |all| {
-            all.message = callback
-        })
-    }
-
-    pub(crate) fn on_consumers(
-        &self,
-        ctx: &Ctx,
-        added: doca_comch_event_consumer_cb_t,
-        expired: doca_comch_event_consumer_cb_t,
-    ) -> Result<()> {
-        self.update(
-            ctx,
-            "consumer",
-            added.is_some() && expired.is_some(),
-            |all| {
-                all.consumer_added = added;
-                all.consumer_expired = expired;
-            },
-        )
-    }
-
-    pub(crate) fn on_connections(
-        &self,
-        ctx: &Ctx,
-        connected: doca_comch_event_connection_status_changed_cb_t,
-        disconnected: doca_comch_event_connection_status_changed_cb_t,
-    ) -> Result<()> {
-        let given = connected.is_some() && disconnected.is_some();
-        self.update(ctx, "connection", given, |all| {
-            all.connected = connected;
-            all.disconnected = disconnected;
-        })
-    }
-
     /// Checks that what the guide calls mandatory has been configured, and forgets an earlier run.
     pub(super) fn prepare(&self, is_server: bool) -> Result<()> {
-        let callbacks = self.callbacks.get();
         let missing = if self.send_tasks.limit() == 0 {
             "send tasks"
-        } else if callbacks.message.is_none() {
+        } else if !self.events.has_message() {
             "a message callback"
-        } else if is_server && callbacks.connected.is_none() {
+        } else if is_server && !self.events.has_connections() {
             "connection callbacks"
         } else {
             self.notices.borrow_mut().clear();
@@ -261,7 +180,7 @@ impl ControlPath {
             if let Notice::Message(..) = notice {
                 self.messages.set(self.messages.get() - 1);
             }
-            if let Some(event) = self.event_of(ctx, notice) {
+            if let Some(event) = self.events.event_of(ctx, notice) {
                 return Some(event);
             }
         }
@@ -283,55 +202,6 @@ impl ControlPath {
         })?;
         let entry = sending.remove(at);
         Some(Event::Task(entry.task, result))
-    }
-
-    fn event_of(&self, ctx: &Ctx, notice: Notice) -> Option<Event> {
-        let callbacks = self.callbacks.get();
-        // The program has no use for the event objects; it gets a pointer that is not null and means nothing to it.
-        let event = std::ptr::from_ref(ctx).cast_mut();
-        let handle = |connection: &Arc<Connection>| {
-            Arc::as_ptr(connection)
-                .cast_mut()
-                .cast::<doca_comch_connection>()
-        };
-        // SAFETY (all calls below): the program registered the functions with these types. The connection lives while
-        // the closure does.
-        let call: Box<dyn FnOnce()> = match notice {
-            Notice::Started => return Some(Event::Started),
-            Notice::StartFailed => return Some(Event::StartFailed),
-            Notice::Broken => return Some(Event::Broken),
-            Notice::Connected(connection, successful) => {
-                let callback = callbacks.connected?;
-                // SAFETY: as above.
-                Box::new(move || unsafe {
-                    callback(event.cast(), handle(&connection), successful.into());
-                })
-            }
-            Notice::Disconnected(connection) => {
-                let callback = callbacks.disconnected?;
-                // SAFETY: as above.
-                Box::new(move || unsafe { callback(event.cast(), handle(&connection), 1) })
-            }
-            Notice::Message(connection, mut bytes) => {
-                let callback = callbacks.message?;
-                // SAFETY: as above; the bytes live until the callback returns.
-                Box::new(move || unsafe {
-                    let len = bytes.len() as u32;
-                    callback(event.cast(), bytes.as_mut_ptr(), len, handle(&connection));
-                })
-            }
-            Notice::ConsumerAdded(connection, id) => {
-                let callback = callbacks.consumer_added?;
-                // SAFETY: as above.
-                Box::new(move || unsafe { callback(event.cast(), handle(&connection), id) })
-            }
-            Notice::ConsumerExpired(connection, id) => {
-                let callback = callbacks.consumer_expired?;
-                // SAFETY: as above.
-                Box::new(move || unsafe { callback(event.cast(), handle(&connection), id) })
-            }
-        };
-        Some(Event::Call(call))
     }
 
     /// Reads what has arrived on a connection and queues what the program is to learn.

@@ -1,7 +1,7 @@
 //! Comch: messages between programs on the host and on the DPU.
 //!
-//! * [`server`] and [`client`] are the two ends of the control path; [`control`] is what they share, [`handshake`] how
-//!   they meet, [`frame`] what they say to each other over the socket of a [`connection`].
+//! * [`server`] and [`client`] are the two ends of the control path; [`control`] is what they share, [`events`] what
+//!   they tell the program, [`handshake`] how they meet, [`frame`] what they say over the socket of a [`connection`].
 //! * [`consumer`] and [`producer`] are the two ends of the fast path. A consumer owns a ring in shared memory;
 //!   [`remote_consumer`] is the producers' end of it, [`local_consumer`] how the connection's thread reaches the consumer's.
 //! * [`payload`] moves bytes between the program's buffers and the rings.
@@ -11,6 +11,7 @@ mod client;
 mod connection;
 mod consumer;
 mod control;
+mod events;
 mod frame;
 mod handshake;
 mod limits;

@@ -131,18 +131,10 @@ impl Producer {
         self.tasks.allocate(ctx, body, doca_data { u64: 0 })
     }
 
-    /// The consumer that the task sends to; an error when there is none, or not any more.
-    fn consumer_of(&self, ctx: &Ctx, body: &SendTask) -> Result<Arc<RemoteConsumer>> {
-        let mut cached = body.consumer.borrow_mut();
-        if let Some(consumer) = &*cached
-            && !consumer.is_expired()
-        {
-            return Ok(Arc::clone(consumer));
-        }
-        let id = body.consumer_id.get();
+    /// Looks up the consumer that the task sends to; an error when there is none, or not any more.
+    fn look_up(&self, ctx: &Ctx, id: u32) -> Result<Arc<RemoteConsumer>> {
         let consumer = self.connection.remote_consumer(id).ok_or(Error::NotFound)?;
         self.attach(ctx, &consumer)?;
-        *cached = Some(Arc::clone(&consumer));
         Ok(consumer)
     }
 
@@ -176,7 +168,11 @@ impl Producer {
         if self.connection.is_lost() {
             return Err(Error::NotConnected);
         }
-        let consumer = self.consumer_of(ctx, body)?;
+        let mut cached = body.consumer.borrow_mut();
+        let consumer = match &mut *cached {
+            Some(consumer) if !consumer.is_expired() => consumer,
+            cached => cached.insert(self.look_up(ctx, body.consumer_id.get())?),
+        };
         let buf = body.buf.get();
         let payload = Gather::data_of(buf.as_ref())?;
         if payload.len() > consumer.max_message() {
@@ -191,8 +187,8 @@ impl Producer {
         let sent = consumer.push(self.id, immediate, payload);
         if sent == Err(Error::Again) {
             let full = &mut self.run.borrow_mut().full;
-            if !full.iter().any(|known| Arc::ptr_eq(known, &consumer)) {
-                full.push(consumer);
+            if !full.iter().any(|known| Arc::ptr_eq(known, consumer)) {
+                full.push(Arc::clone(consumer));
             }
         }
         sent

@@ -7,7 +7,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use super::connection::{Connection, Outbound, Side};
-use super::control::{ControlPath, Notice, Reading};
+use super::control::{ControlPath, Reading};
+use super::events::Notice;
 use super::frame::VERSION;
 use super::handshake::{self, Arrival, Caller};
 use super::limits::{MAX_CLIENTS, MAX_STRANGERS, check_name};

@@ -4,6 +4,7 @@ use super::super::super::doca_comch_consumer::*;
 use super::super::super::doca_comch_producer::*;
 use super::super::super::doca_pe::*;
 use super::super::*;
+use super::endpoints::*;
 use super::fixture::*;
 
 /// A connected pair with a consumer on the server's side and a producer on the client's, all on the engines of the pair.

@@ -2,6 +2,7 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 
+use super::endpoints::*;
 use super::fixture::*;
 use crate::error::Error;
 use crate::ring::{EventFd, Geometry, RingConsumer};

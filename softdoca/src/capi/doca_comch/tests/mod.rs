@@ -6,6 +6,7 @@
 )]
 
 mod control_path;
+mod endpoints;
 mod fast_path;
 mod fixture;
 mod hostile;

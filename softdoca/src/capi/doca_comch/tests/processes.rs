@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use super::endpoints::*;
 use super::fixture::*;
 use process::{Peer, hear, say};
 

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use super::super::*;
+use super::endpoints::*;
 use super::fixture::*;
 
 /// A connection's handle on its way to another thread.
