@@ -5,7 +5,7 @@ mod support;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
-use doca::{Access, Event, Pe, Rdma};
+use doca::{Access, Compress, Dma, EcMatrixType, ErasureCoding, Event, Lz4Stream, Pe, Rdma};
 use support::{devices, isolated, memory};
 
 struct Counting;
@@ -87,5 +87,62 @@ fn messages_and_completions_allocate_nothing() {
         }
         let allocations = ALLOCATIONS.get() - before.unwrap();
         assert_eq!(allocations, 0, "for {} messages", MESSAGES - MESSAGES / 10);
+    });
+}
+
+#[test]
+fn accelerators_allocate_nothing() {
+    isolated("accelerators_allocate_nothing", || {
+        const ROUNDS: u64 = 1000;
+        const LEN: usize = 4096;
+        let device = devices().dpu;
+        let pe = Pe::new().unwrap();
+        let (mmap, inventory) = memory(&device, 8 * LEN, Access::LOCAL_READ_WRITE);
+        let dma = Dma::start(&pe, &device, 1).unwrap();
+        let compress = Compress::builder(&device)
+            .decompress_lz4_stream_tasks(1)
+            .start(&pe)
+            .unwrap();
+        let ec = ErasureCoding::builder(&device)
+            .create_tasks(1)
+            .start(&pe)
+            .unwrap();
+        let matrix = ec.matrix(EcMatrixType::Cauchy, 2, 1).unwrap();
+        let source = inventory.buf_with_data(&mmap, 0, LEN).unwrap();
+        let results: Vec<_> = (2..5)
+            .map(|place| inventory.buf(&mmap, place * LEN as u64, LEN).unwrap())
+            .collect();
+        // An LZ4 block: a literal, a match of 15 + 3 * 255 + 4 bytes one back, and the last literals.
+        let block = [0x1f, b'x', 1, 0, 255, 255, 255, 0, 0x50, 1, 2, 3, 4, 5];
+        let stream = inventory.buf(&mmap, 6 * LEN as u64, 64).unwrap();
+        stream
+            .write_data(&[&[block.len() as u8, 0, 0, 0][..], &block].concat())
+            .unwrap();
+        let copy = dma.copy_task(&source, &results[0], 0).unwrap();
+        let create = ec.create_task(&matrix, &source, &results[1], 1).unwrap();
+        let unpack = compress
+            .decompress_lz4_stream_task(&stream, &results[2], Lz4Stream::default(), 2)
+            .unwrap();
+        let mut before = 0;
+        for round in 0..ROUNDS {
+            if round == ROUNDS / 10 {
+                // Everything that is made on first use has been made.
+                before = ALLOCATIONS.get();
+            }
+            results.iter().for_each(|buf| buf.reset_data().unwrap());
+            [&copy, &create, &*unpack]
+                .iter()
+                .for_each(|task| task.submit().unwrap());
+            let mut done = 0;
+            while done < 3 {
+                if let Some(Event::Task(completion)) = pe.poll() {
+                    assert_eq!(completion.result, Ok(()));
+                    done += 1;
+                }
+            }
+        }
+        assert_eq!(results[2].data_len(), Ok(1 + 15 + 3 * 255 + 4 + 5));
+        let allocations = ALLOCATIONS.get() - before;
+        assert_eq!(allocations, 0, "in {} rounds", ROUNDS - ROUNDS / 10);
     });
 }
