@@ -15,6 +15,8 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 
+use crate::ring::Deferral;
+
 /// Empty calls per engine that are spent spinning.
 const SPINS: u32 = 24;
 /// Empty calls per engine after which the thread sleeps; those after the spins yield.
@@ -108,8 +110,9 @@ pub(super) fn found_nothing(sleeper: &Arc<Sleeper>, arm: impl FnOnce() -> bool) 
 }
 
 /// To be called when a submission has to be tried again: programs do so in a loop, inside a callback, and the peer that
-/// would make room may need this core.
+/// would make room may need this core, or sleep until it is rung.
 pub(crate) fn yield_before_retry() {
+    Deferral::ring_waiting();
     std::thread::yield_now();
 }
 
@@ -125,6 +128,9 @@ impl Idle {
             }
         }
         if !known {
+            // Those that were destroyed: a busy thread may never come to the check for stale ones below.
+            self.engines
+                .retain(|entry| Arc::strong_count(&entry.sleeper) > 1);
             self.engines.push(Entry {
                 sleeper: Arc::clone(sleeper),
                 seen: calls,

@@ -238,3 +238,22 @@ fn an_idle_thread_sleeps_and_a_ring_wakes_it() {
         "slept {longest:?}"
     );
 }
+
+#[test]
+fn engines_that_were_destroyed_keep_nobody_awake() {
+    for _ in 0..100 {
+        Pe::new().expect("an engine").progress();
+    }
+    let f = fixture(false);
+    f.ctx.start().expect("start");
+    let started = std::time::Instant::now();
+    let mut calls = 0u64;
+    while started.elapsed() < std::time::Duration::from_millis(200) {
+        f.pe.progress();
+        calls += 1;
+    }
+    assert!(
+        calls < 5_000,
+        "an idle thread polled {calls} times in 200 ms: it does not sleep"
+    );
+}

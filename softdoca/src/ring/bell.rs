@@ -79,7 +79,7 @@ impl Bell {
             if deferred.depth == 0 {
                 return false;
             }
-            if !self.queued.swap(true, Ordering::Relaxed) {
+            if !self.queued.swap(true, Ordering::AcqRel) {
                 deferred.bells.push(Arc::clone(self));
             }
             true
@@ -124,20 +124,34 @@ impl Deferral {
     }
 }
 
+impl Deferral {
+    /// Rings what is needed now, in the middle of it: before waiting for a peer that may sleep.
+    pub(crate) fn ring_waiting() {
+        DEFERRED.with_borrow_mut(Deferred::ring);
+    }
+}
+
+impl Deferred {
+    fn ring(&mut self) {
+        if self.bells.is_empty() {
+            return;
+        }
+        for bell in &self.bells {
+            // Another thread that found its bell queued relies on the look below: its message must be visible to it.
+            bell.queued.swap(false, Ordering::AcqRel);
+        }
+        fence(Ordering::SeqCst);
+        for bell in self.bells.drain(..) {
+            bell.look();
+        }
+    }
+}
+
 impl Drop for Deferral {
     fn drop(&mut self) {
         DEFERRED.with_borrow_mut(|deferred| {
             deferred.depth -= 1;
-            if deferred.bells.is_empty() {
-                return;
-            }
-            for bell in &deferred.bells {
-                bell.queued.store(false, Ordering::Relaxed);
-            }
-            fence(Ordering::SeqCst);
-            for bell in deferred.bells.drain(..) {
-                bell.look();
-            }
+            deferred.ring();
         });
     }
 }

@@ -141,6 +141,11 @@ fn a_sleeping_end_is_rung_once_and_an_awake_one_never() {
         consumer.arm();
         push(&mut producer, None, b"later", false).expect("room");
         assert_eq!(rung(), 0, "inside a progress call the bell waits");
+        super::Deferral::ring_waiting();
+        assert_eq!(rung(), 1, "but not while the program waits for the peer");
+        consumer.arm();
+        push(&mut producer, None, b"later", false).expect("room");
+        assert_eq!(rung(), 0);
     }
     assert_eq!(rung(), 1);
 }
