@@ -70,6 +70,8 @@ impl RingConsumer {
             PRODUCER_SLEEPS_AT,
             wake,
         ));
+        // It may sleep since before its eventfd was known here.
+        self.wake_producer();
         Ok(())
     }
 

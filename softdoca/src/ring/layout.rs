@@ -99,10 +99,11 @@ impl Geometry {
         (self.payload_at() + self.payload_len()).next_multiple_of(4096)
     }
 
-    /// Which lap around the ring the unit at `position` belongs to; never 0, which is what fresh memory holds.
+    /// Which lap around the ring the unit at `position` belongs to; never 0, which is what fresh memory holds, and never
+    /// that of the lap before, which is what used memory holds.
     fn lap(self, position: u64) -> u32 {
-        let lap = (position >> self.units.trailing_zeros()) as u32;
-        lap.wrapping_add(1).max(1)
+        let lap = position >> self.units.trailing_zeros();
+        (lap % u64::from(u32::MAX)) as u32 + 1
     }
 }
 
@@ -162,5 +163,20 @@ impl Descriptor {
             });
         }
         Ok(Some(descriptor))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn laps_differ_from_the_one_before_and_from_fresh_memory_however_long_a_ring_is_used() {
+        let geometry = Geometry::from_units(MIN_UNITS).expect("a size");
+        for lap in [0, 1, u64::from(u32::MAX) - 1, u64::from(u32::MAX), 1 << 32] {
+            let (this, next) = (lap * MIN_UNITS, (lap + 1) * MIN_UNITS);
+            assert_ne!(geometry.lap(this), 0, "lap {lap}");
+            assert_ne!(geometry.lap(this), geometry.lap(next), "lap {lap}");
+        }
     }
 }
