@@ -67,6 +67,10 @@ impl RemoteConsumer {
 
     pub(super) fn expire(&self) {
         self.expired.store(true, Ordering::Release);
+        // Producers of other threads may sleep; the consumer rings only those that it has heard of.
+        if let Some(bell) = &*self.credits.lock().unwrap_or_else(PoisonError::into_inner) {
+            bell.ring();
+        }
     }
 
     pub(super) fn is_expired(&self) -> bool {
