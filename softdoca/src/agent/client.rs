@@ -294,6 +294,11 @@ impl RemoteRegion {
             .unwrap_or_else(PoisonError::into_inner);
         action(&connection).map_err(|error| match error {
             Error::ConnectionReset => Error::NotFound,
+            Error::TimeOut => {
+                // The answer may still come, and would be taken for that to the next request.
+                connection.socket.shut_down();
+                Error::TimeOut
+            }
             error => error,
         })
     }
