@@ -167,8 +167,24 @@ impl Ctx {
         }
     }
 
+    /// The program has done something outside of progress. What follows from it is no peer's news, so an engine that is
+    /// armed, and that its thread or the program waits for, is rung.
+    pub(super) fn stir(&self) {
+        if let Some(pe) = &*self.pe.borrow()
+            && pe.is_armed()
+        {
+            pe.wake().ring();
+        }
+    }
+
     /// Starts. `Err(InProgress)` means that the context is starting and will tell.
     pub(crate) fn start(&self) -> Result<()> {
+        let started = self.begin();
+        self.stir();
+        started
+    }
+
+    fn begin(&self) -> Result<()> {
         self.expect_idle("a context is started when it is idle:")?;
         let _engine = self.pe()?;
         match self.driver.start(self)? {
@@ -185,6 +201,12 @@ impl Ctx {
 
     /// Stops. `Err(InProgress)` means that tasks are still to be flushed or freed, or messages to be delivered.
     pub(crate) fn stop(&self) -> Result<()> {
+        let stopped = self.end();
+        self.stir();
+        stopped
+    }
+
+    fn end(&self) -> Result<()> {
         match self.state.get() {
             CtxState::Idle => Ok(()),
             CtxState::Stopping => Err(Error::InProgress),
@@ -222,7 +244,7 @@ impl Ctx {
             Event::Task(task, result) => {
                 // SAFETY: a driver only reports tasks that were submitted to it and have not completed; a task in
                 // flight cannot be freed.
-                unsafe { task.as_ref() }.complete(result);
+                unsafe { Task::complete(task, result) };
             }
             Event::Started if self.state.get() == CtxState::Starting => {
                 self.enter(CtxState::Running)
@@ -254,6 +276,10 @@ impl Ctx {
 
     pub(super) fn task_freed(&self) {
         self.allocated.set(self.allocated.get() - 1);
+        if self.state.get() == CtxState::Stopping {
+            // It may have waited for just this.
+            self.stir();
+        }
     }
 
     pub(super) fn task_submitted(&self) {

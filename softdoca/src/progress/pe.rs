@@ -248,6 +248,10 @@ impl Pe {
         !found
     }
 
+    pub(super) fn is_armed(&self) -> bool {
+        self.sleeper.is_armed()
+    }
+
     /// Takes back [`arm`](Self::arm), if it was armed.
     pub(crate) fn wake_up(&self) {
         if !self.sleeper.is_armed() {

@@ -83,31 +83,36 @@ impl Task {
         } else {
             self.in_flight.set(false);
         }
+        ctx.stir();
         submitted
     }
 
     /// Ends the run and calls the program.
     ///
     /// The task belongs to the program again when its callback starts: the callback may resubmit or free it.
-    pub(super) fn complete(&self, result: Result<()>) {
-        let ctx = self.ctx();
-        self.in_flight.set(false);
-        self.status.set(result.map_or_else(Error::code, |()| 0));
-        ctx.task_finished();
-        let callback = if result.is_ok() {
-            self.on_success
-        } else {
-            self.on_error
+    ///
+    /// # Safety
+    ///
+    /// `task` is live and in flight.
+    pub(super) unsafe fn complete(task: NonNull<Task>, result: Result<()>) {
+        // No reference to the task is held, or passed to this function, across the call that may free it.
+        let (callback, user_data, ctx_user_data) = {
+            // SAFETY: the caller's promise.
+            let header = unsafe { task.as_ref() };
+            let ctx = header.ctx();
+            header.in_flight.set(false);
+            header.status.set(result.map_or_else(Error::code, |()| 0));
+            ctx.task_finished();
+            let callback = if result.is_ok() {
+                header.on_success
+            } else {
+                header.on_error
+            };
+            (callback, header.user_data.get(), ctx.user_data())
         };
-        // SAFETY: the callback was given for this kind of task with this shape; `self` is a live task of that kind and
+        // SAFETY: the callback was given for this kind of task with this shape; `task` is a live task of that kind and
         // is not touched after the call.
-        unsafe {
-            callback(
-                std::ptr::from_ref(self).cast_mut().cast(),
-                self.user_data.get(),
-                ctx.user_data(),
-            )
-        };
+        unsafe { callback(task.as_ptr().cast(), user_data, ctx_user_data) };
     }
 
     /// Frees the task. A task in flight is refused: hardware would write through it later.
