@@ -152,6 +152,12 @@ impl Rdma {
                 // The program may still use the handle.
                 state.ended.push(state.connections.remove(place));
             }
+            // It may have given back receives of the shared pool that senders on the others wait for.
+            for other in &state.connections {
+                if let Some(inbox) = &mut other.parts.borrow_mut().inbox {
+                    inbox.post(0);
+                }
+            }
             state.broken |= failed && state.connections.is_empty();
         }
         let callbacks = self.config.callbacks.get();

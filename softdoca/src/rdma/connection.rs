@@ -200,7 +200,9 @@ impl Connection {
         parts.inbox = None;
         parts.outbox = None;
         let assembly = parts.assembly.take().map(|assembly| assembly.task);
-        let tasks = assembly.into_iter().chain(parts.queue.drain(..));
+        // The connection is kept for its handle, the room of its queue is not.
+        let queue = std::mem::take(&mut parts.queue);
+        let tasks = assembly.into_iter().chain(queue);
         done.extend(tasks.map(|task| (task, Err(error))));
         parts.failed || done.len() > before
     }
