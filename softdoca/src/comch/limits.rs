@@ -2,7 +2,7 @@
 
 use crate::error::{Error, Result};
 
-/// Largest control message in bytes, and the default of [`super::ControlConf`].
+/// Largest control message in bytes, and what servers and clients are set to at first.
 pub(crate) const MAX_MESSAGE_SIZE: u32 = 4080;
 /// Longest server name in bytes, without the terminating NUL.
 pub(crate) const MAX_NAME_LEN: usize = 119;
