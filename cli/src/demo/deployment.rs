@@ -178,8 +178,9 @@ impl Kept {
         Ok(Self(format!(
             "\nRunning (for one session, logs in {directory}):\n{target}\n{service}\n\
              Start the initiator with:\n{initiator}\n\
-             End without one: kill {first} {second}; afterwards: rm -r {directory}",
+             End without one: kill {first} {second}; afterwards: rm -r {quoted_directory}",
             directory = directory.display(),
+            quoted_directory = quoted(&directory.to_string_lossy()),
             target = line(&target),
             service = line(&service),
             initiator = line(&lines.initiator(&run, false)),
