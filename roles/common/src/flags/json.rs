@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! {
-//!     // comments like this one are allowed
+//!     // comments like this one are allowed, and /* such ones */ too
 //!     "doca_general_flags": { "log-level": 60 },
 //!     "doca_program_flags": { "device": "03:00.0", "cpu": [0, 1] }
 //! }
@@ -13,6 +13,8 @@
 
 use std::any::TypeId;
 use std::ffi::OsString;
+use std::fs::File;
+use std::io::Read as _;
 use std::path::Path;
 use std::time::Duration;
 
@@ -37,15 +39,7 @@ pub(super) fn arguments(
     command: &Command,
     command_line: &ArgMatches,
 ) -> Result<Vec<OsString>, String> {
-    let size = std::fs::metadata(path)
-        .map_err(|error| error.to_string())?
-        .len();
-    if size > MAX_FILE {
-        return Err(format!(
-            "{size} bytes are too many for a file of flags, the limit is {MAX_FILE}"
-        ));
-    }
-    let text = std::fs::read_to_string(path).map_err(|error| error.to_string())?;
+    let text = text_of(path)?;
     let root: Value = serde_json::from_str(&without_comments(&text))
         .map_err(|error| format!("not JSON: {error}"))?;
     let Value::Object(root) = root else {
@@ -81,6 +75,19 @@ pub(super) fn arguments(
         )?;
     }
     Ok(arguments)
+}
+
+/// The text of a file of flags, which may be a pipe (`-j <(generate)`), so that its size says nothing.
+fn text_of(path: &Path) -> Result<String, String> {
+    let mut text = String::new();
+    let read = File::open(path).and_then(|file| file.take(MAX_FILE + 1).read_to_string(&mut text));
+    let size = read.map_err(|error| error.to_string())? as u64;
+    if size > MAX_FILE {
+        return Err(format!(
+            "too large for a file of flags, the limit is {MAX_FILE} bytes"
+        ));
+    }
+    Ok(text)
 }
 
 fn accepted(command: &Command, general: bool) -> Vec<&Arg> {
@@ -182,27 +189,52 @@ fn kind(value: &Value) -> String {
     }
 }
 
-/// Blanks out `//` comments. Lines and columns stay, for the messages of the JSON parser.
+/// Where a character of the file belongs.
+#[derive(Clone, Copy, PartialEq)]
+enum Place {
+    Json,
+    String,
+    LineComment,
+    BlockComment,
+}
+
+/// Blanks out comments, `//` to the end of the line and `/* */`. Lines and columns stay, for the messages of the JSON
+/// parser, which is left to complain about a block comment without an end.
 fn without_comments(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
-    let mut characters = text.chars().peekable();
-    let (mut in_string, mut in_comment) = (false, false);
-    while let Some(character) = characters.next() {
-        match character {
-            '\n' => in_comment = false,
-            _ if in_comment => {
+    let mut rest = text.chars();
+    let mut place = Place::Json;
+    while let Some(character) = rest.next() {
+        let follows = |wanted| rest.as_str().starts_with(wanted);
+        match (place, character) {
+            (Place::LineComment, '\n') => place = Place::Json,
+            (Place::BlockComment, '*') if follows('/') => {
+                rest.next();
+                out.push_str("  ");
+                place = Place::Json;
+                continue;
+            }
+            (Place::BlockComment, '\n') => {}
+            (Place::LineComment | Place::BlockComment, _) => {
                 out.push(' ');
                 continue;
             }
-            '\\' if in_string => {
+            (Place::String, '\\') => {
                 out.push(character);
-                out.extend(characters.next());
+                out.extend(rest.next());
                 continue;
             }
-            '"' => in_string = !in_string,
-            '/' if !in_string && characters.peek() == Some(&'/') => {
-                in_comment = true;
+            (Place::String, '"') => place = Place::Json,
+            (Place::Json, '"') => place = Place::String,
+            (Place::Json, '/') if follows('/') => {
+                place = Place::LineComment;
                 out.push(' ');
+                continue;
+            }
+            (Place::Json, '/') if follows('*') && rest.as_str()[1..].contains("*/") => {
+                rest.next();
+                out.push_str("  ");
+                place = Place::BlockComment;
                 continue;
             }
             _ => {}
@@ -223,5 +255,18 @@ mod tests {
         assert_eq!(clean.lines().count(), 3);
         let value: serde_json::Value = serde_json::from_str(&clean).expect("clean JSON");
         assert_eq!(value["a//b"], "c\"//");
+    }
+    #[test]
+    fn block_comments_go_and_keep_the_lines() {
+        let text = "/* a \"\n */{/**/\"a\": /* // */ \"/* b */\", // c */\n\"d\": 1/***/}";
+        let clean = without_comments(text);
+        assert_eq!(clean.len(), text.len());
+        assert_eq!(clean.lines().count(), text.lines().count());
+        let value: serde_json::Value = serde_json::from_str(&clean).expect("clean JSON");
+        assert_eq!(value, serde_json::json!({ "a": "/* b */", "d": 1 }));
+        for open in ["{} /* never closed", "{} /*/"] {
+            let clean = without_comments(open);
+            serde_json::from_str::<serde_json::Value>(&clean).expect_err(open);
+        }
     }
 }

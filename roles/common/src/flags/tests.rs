@@ -191,3 +191,10 @@ fn a_file_may_leave_mandatory_flags_to_the_command_line() {
     assert!(parse(&["-j", path(&file), "--cpu", "0"]).is_ok());
     assert!(usage_error(&["-j", path(&file)]).contains("--cpu"));
 }
+
+#[test]
+fn a_file_of_flags_has_a_limit_even_where_no_size_is_known() {
+    let text = usage_error(&["-j", "/dev/zero"]);
+    assert!(text.contains("--json /dev/zero"), "{text}");
+    assert!(text.contains("1048576 bytes"), "{text}");
+}
