@@ -14,7 +14,9 @@ use std::path::PathBuf;
 use clap::error::ErrorKind;
 use clap::{ArgAction, Args, Parser, ValueEnum};
 
-pub use values::{LogLevel, cpu, nonzero_u32, seconds, socket_address};
+pub use values::{
+    LogLevel, channel_name, cpu, listen_port, nonzero_u32, number_u32, seconds, socket_address,
+};
 
 /// Heading of DOCA's general flags in the usage text.
 pub const GENERAL_HEADING: &str = "DOCA Flags";

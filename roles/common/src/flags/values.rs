@@ -132,6 +132,47 @@ pub fn nonzero_u32(text: &str) -> Result<u32, String> {
     }
 }
 
+/// Reads any number of 32 bits.
+///
+/// # Errors
+///
+/// What is none, or does not fit.
+pub fn number_u32(text: &str) -> Result<u32, String> {
+    text.parse()
+        .map_err(|_| format!("expected a number, 0 to {}", u32::MAX))
+}
+
+/// Reads a TCP port to listen on; 0 stands for a free one.
+///
+/// # Errors
+///
+/// What is no number of 16 bits.
+pub fn listen_port(text: &str) -> Result<u16, String> {
+    text.parse().map_err(|_| {
+        format!(
+            "expected a port, 1 to {}, or 0 for one that is free",
+            u16::MAX
+        )
+    })
+}
+
+/// Longest name of a Comch server in bytes: what DOCA's capability says, less the NUL.
+const LONGEST_CHANNEL_NAME: usize = 119;
+
+/// Reads the name of a Comch server.
+///
+/// # Errors
+///
+/// An empty name, or one that is longer than DOCA allows.
+pub fn channel_name(text: &str) -> Result<String, String> {
+    match text.len() {
+        1..=LONGEST_CHANNEL_NAME => Ok(text.to_owned()),
+        length => Err(format!(
+            "expected a name of 1 to {LONGEST_CHANNEL_NAME} bytes, it has {length}"
+        )),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -176,6 +217,28 @@ mod tests {
         assert_eq!(seconds("5"), Ok(Duration::from_secs(5)));
         assert!(seconds("0").is_err());
         assert!(seconds("1.5").is_err());
+    }
+
+    #[test]
+    fn numbers_and_ports_say_their_range() {
+        assert_eq!(number_u32("0"), Ok(0));
+        assert_eq!(listen_port("65535"), Ok(u16::MAX));
+        for wrong in ["", "x", "-1", "1.5", "0x10", "4294967296"] {
+            let message = number_u32(wrong).expect_err(wrong);
+            assert!(message.contains("0 to 4294967295"), "{message}");
+            let message = listen_port(wrong).expect_err(wrong);
+            assert!(message.contains("1 to 65535"), "{message}");
+        }
+    }
+
+    #[test]
+    fn channel_names_have_a_length() {
+        assert_eq!(channel_name("x"), Ok("x".to_owned()));
+        assert!(channel_name(&"x".repeat(119)).is_ok());
+        for wrong in [String::new(), "x".repeat(120)] {
+            let message = channel_name(&wrong).expect_err("length");
+            assert!(message.contains("1 to 119 bytes"), "{message}");
+        }
     }
 
     #[test]
