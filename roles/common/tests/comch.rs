@@ -109,6 +109,18 @@ fn a_client_does_not_wait_for_its_server_forever() {
     assert!(start.elapsed() >= within);
     assert_eq!(failure.code, ErrorCode::TIME_OUT);
     assert!(failure.message.contains("role-common-absent"), "{failure}");
+    assert!(
+        failure.message.contains("--command-channel-name"),
+        "{failure}"
+    );
+}
+
+#[test]
+fn a_name_that_no_server_can_have_is_not_tried_again() {
+    let mut client = client("", PATIENCE);
+    let failure = client.poll().expect_err("no name");
+    assert_eq!(failure.code, ErrorCode::INVALID_VALUE);
+    assert!(failure.message.contains("Comch client \"\""), "{failure}");
 }
 
 #[test]

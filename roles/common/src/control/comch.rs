@@ -12,8 +12,10 @@ use super::tcp::not_connected;
 use super::{ChannelEvent, ControlChannel, Interest};
 use crate::failure::Failure;
 
-/// Time between two attempts to connect to a server that does not exist yet.
-const RETRY: Duration = Duration::from_millis(100);
+/// Time between the first two attempts to connect to a server that does not exist yet, and between later ones: the SDK
+/// logs each of them as an error.
+const FIRST_RETRY: Duration = Duration::from_millis(100);
+const LAST_RETRY: Duration = Duration::from_millis(500);
 
 /// Serves the first client that connects to a Comch server.
 pub struct ComchServerChannel {
@@ -134,6 +136,15 @@ pub struct ComchClientChannel {
     session: Session,
     give_up_at: Instant,
     patience: Duration,
+    retry: Duration,
+}
+
+/// Whether a server that starts later would make no difference.
+fn is_permanent(code: ErrorCode) -> bool {
+    matches!(
+        code,
+        ErrorCode::INVALID_VALUE | ErrorCode::NOT_SUPPORTED | ErrorCode::NOT_PERMITTED
+    )
 }
 
 enum Client {
@@ -143,7 +154,7 @@ enum Client {
 
 impl ComchClientChannel {
     /// Starts to connect to the server called `name` on `device`. [`ChannelEvent::Connected`] says
-    /// when it is there; polling fails when it is not `within` the time.
+    /// when it is there; polling fails when it is not `within` the time, or when no time would help.
     ///
     /// # Errors
     ///
@@ -160,6 +171,7 @@ impl ComchClientChannel {
             peer,
             give_up_at: now + within,
             patience: within,
+            retry: FIRST_RETRY,
         })
     }
 
@@ -172,15 +184,19 @@ impl ComchClientChannel {
     fn absent(&mut self, reason: impl std::fmt::Display) {
         tracing::debug!("the {} is not there, trying again: {reason}", self.peer);
         self.state = Client::Absent {
-            retry_at: Instant::now() + RETRY,
+            retry_at: Instant::now() + self.retry,
         };
+        self.retry = (self.retry * 2).min(LAST_RETRY);
     }
 
     /// Starts a client when there is none, or when the one there was found no server.
     fn connect_again(&mut self) -> Result<(), Failure> {
         if Instant::now() >= self.give_up_at {
             return Err(Failure::timed_out(
-                format_args!("the {}", self.peer),
+                format_args!(
+                    "the {}; start it first, with the same --command-channel-name",
+                    self.peer
+                ),
                 self.patience,
             ));
         }
@@ -188,6 +204,10 @@ impl ComchClientChannel {
             Client::Absent { retry_at } if *retry_at <= Instant::now() => {
                 match ComchClient::start(&self.pe, &self.device, &self.name) {
                     Ok(client) => self.state = Client::Started(client),
+                    Err(error) if is_permanent(error.code) => {
+                        return Err(Failure::from(error)
+                            .context(format_args!("Comch client \"{}\"", self.name)));
+                    }
                     Err(error) => self.absent(error),
                 }
             }
