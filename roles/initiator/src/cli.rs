@@ -48,7 +48,7 @@ pub struct Flags {
     pub transaction_count: u32,
 
     /// Name of the channel used by the doca_comch_client
-    #[arg(long, value_name = "NAME", default_value = "doca_storage_comch")]
+    #[arg(long, value_name = "NAME", default_value = "doca_storage_comch", value_parser = flags::channel_name)]
     pub command_channel_name: String,
 
     /// Time (in seconds) to wait while performing control operations
@@ -69,7 +69,7 @@ pub struct Flags {
 
     /// Seed of the pattern that read_write_data_validity_test writes; random by default, so that a storage
     /// which ignores writes is caught even when an earlier run left its pattern there
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = seed)]
     pub seed: Option<u64>,
 
     /// Show a progress line on standard error: auto shows it on a terminal
@@ -173,6 +173,10 @@ fn blocks_per_io(text: &str) -> Result<u16, String> {
 
 fn region_size(text: &str) -> Result<u64, String> {
     in_range(text, 0, i64::MAX as u64)
+}
+
+fn seed(text: &str) -> Result<u64, String> {
+    in_range(text, 0, u64::MAX)
 }
 
 fn in_range(text: &str, min: u64, max: u64) -> Result<u64, String> {

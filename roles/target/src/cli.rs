@@ -3,7 +3,9 @@
 use std::path::PathBuf;
 
 use clap::Parser;
-use role_common::flags::{GeneralFlags, OutputFlags, OutputFormat, RoleFlags, cpu};
+use role_common::flags::{
+    GeneralFlags, OutputFlags, OutputFormat, RoleFlags, cpu, listen_port, number_u32,
+};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -28,7 +30,7 @@ pub(crate) struct Flags {
     pub(crate) cpu: Vec<u32>,
 
     /// TCP listen port number; 0 picks a free one and prints it
-    #[arg(long, value_name = "PORT")]
+    #[arg(long, value_name = "PORT", value_parser = listen_port)]
     pub(crate) listen_port: u16,
 
     /// Path to a file with the initial content: a .sbc file, or plain content of exactly block
@@ -37,11 +39,11 @@ pub(crate) struct Flags {
     pub(crate) binary_content: Option<PathBuf>,
 
     /// Number of available storage blocks. (Ignored when using a .sbc file)
-    #[arg(long, value_name = "COUNT", default_value_t = 128)]
+    #[arg(long, value_name = "COUNT", default_value = "128", value_parser = number_u32)]
     pub(crate) block_count: u32,
 
     /// Block size used by the storage. (Ignored when using a .sbc file)
-    #[arg(long, value_name = "BYTES", default_value_t = 4096)]
+    #[arg(long, value_name = "BYTES", default_value = "4096", value_parser = number_u32)]
     pub(crate) block_size: u32,
 
     #[command(flatten)]
@@ -98,6 +100,11 @@ mod tests {
             ("-d x --cpu 0", "--listen-port"),
             ("-d x --listen-port 1", "--cpu"),
             ("-d x --cpu 0 --listen-port 65536", "65535"),
+            ("-d x --cpu 0 --listen-port http", "65535"),
+            (
+                "-d x --cpu 0 --listen-port 1 --block-count all",
+                "4294967295",
+            ),
             (
                 "-d x --cpu 0 --listen-port 1 --block-size -4096",
                 "4294967295",

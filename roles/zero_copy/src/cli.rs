@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::Parser;
 use role_common::flags::{
-    GeneralFlags, OutputFlags, OutputFormat, RoleFlags, cpu, seconds, socket_address,
+    GeneralFlags, OutputFlags, OutputFormat, RoleFlags, channel_name, cpu, seconds, socket_address,
 };
 
 const EXAMPLES: &str = "\
@@ -37,7 +37,7 @@ pub(crate) struct Flags {
     pub(crate) storage_server: SocketAddrV4,
 
     /// Name of the channel used by the doca_comch_client
-    #[arg(long, value_name = "NAME", default_value = "doca_storage_comch")]
+    #[arg(long, value_name = "NAME", default_value = "doca_storage_comch", value_parser = channel_name)]
     pub(crate) command_channel_name: String,
 
     /// Time (in seconds) to wait while performing control operations
@@ -102,6 +102,10 @@ mod tests {
             (
                 "-d x -r y --storage-server 1.2.3.4:5 --cpu 0 --control-timeout 0",
                 "--control-timeout",
+            ),
+            (
+                "-d x -r y --storage-server 1.2.3.4:5 --cpu 0 --command-channel-name=",
+                "--command-channel-name",
             ),
         ];
         for (args, part) in cases {
