@@ -102,7 +102,7 @@ impl Session {
         if self.is_finished() {
             "nothing".to_owned()
         } else {
-            format!("a {}", self.due())
+            format!("the {}", self.due())
         }
     }
 
@@ -158,7 +158,7 @@ impl Session {
                 pending.payload.message_type(),
             );
             return Err(Failure::unexpected(format!(
-                "unexpected {came} while a {busy} is processed"
+                "unexpected {came} while the {busy} is processed"
             )));
         }
         if self.is_finished() {

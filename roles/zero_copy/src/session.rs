@@ -81,8 +81,8 @@ impl Session {
     #[must_use]
     pub fn waiting_for(&self) -> String {
         match self.step {
-            Step::Request => format!("a {} of the initiator", self.phase.request()),
-            Step::Storage { expected, .. } => format!("a {expected} of the storage target"),
+            Step::Request => format!("the {} of the initiator", self.phase.request()),
+            Step::Storage { expected, .. } => format!("the {expected} of the storage target"),
             Step::Consumers => {
                 format!(
                     "{} consumers of the initiator, {} are there",
@@ -244,7 +244,7 @@ impl Session {
                 let came = request.payload.message_type();
                 let busy = self.phase.request();
                 Err(Failure::unexpected(format!(
-                    "unexpected {came} while a {busy} is processed"
+                    "unexpected {came} while the {busy} is processed"
                 )))
             }
         };

@@ -264,7 +264,7 @@ fn a_request_during_a_job_is_refused() {
     assert!(
         error
             .message
-            .contains("while a init_storage_request is processed"),
+            .contains("while the init_storage_request is processed"),
         "{}",
         error.message
     );

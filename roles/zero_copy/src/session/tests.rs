@@ -271,7 +271,7 @@ fn a_request_while_another_is_processed_is_refused() {
     assert!(
         error
             .message
-            .contains("while a query_storage_request is processed"),
+            .contains("while the query_storage_request is processed"),
         "{}",
         error.message
     );
