@@ -9,9 +9,10 @@
 use std::cell::RefCell;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering, fence};
+use std::sync::atomic::{AtomicUsize, Ordering, fence};
 
 use rustix::event::EventfdFlags;
+use rustix::fs::FileType;
 
 use super::mapping::Mapping;
 use crate::error::{Error, Result};
@@ -27,8 +28,16 @@ impl EventFd {
             .map_err(|_| Error::OperatingSystem)
     }
 
-    /// Takes an eventfd that a peer sent. Whatever it is, ringing it is only a non-blocking write of 8 bytes.
+    /// Takes an eventfd that a peer sent. Whatever it is, ringing it is only a non-blocking write of 8 bytes. Pipes and
+    /// sockets are refused: a write to one whose other end is closed raises SIGPIPE, which ends C programs.
     pub(crate) fn from_peer(fd: OwnedFd) -> Result<Self> {
+        let stat = rustix::fs::fstat(&fd).map_err(|_| Error::InvalidValue)?;
+        if matches!(
+            FileType::from_raw_mode(stat.st_mode),
+            FileType::Fifo | FileType::Socket
+        ) {
+            return Err(Error::InvalidValue);
+        }
         let flags = rustix::fs::fcntl_getfl(&fd).map_err(|_| Error::InvalidValue)?;
         rustix::fs::fcntl_setfl(&fd, flags | rustix::fs::OFlags::NONBLOCK)
             .map_err(|_| Error::InvalidValue)?;
@@ -60,7 +69,8 @@ pub(crate) struct Bell {
     /// Offset of the word in which the other end says that it sleeps.
     sleeps_at: usize,
     wake: EventFd,
-    queued: AtomicBool,
+    /// The thread that has last put the bell into its list; 0 when that one has looked.
+    queued_by: AtomicUsize,
 }
 
 impl Bell {
@@ -69,7 +79,7 @@ impl Bell {
             mapping,
             sleeps_at,
             wake,
-            queued: AtomicBool::new(false),
+            queued_by: AtomicUsize::new(0),
         })
     }
 
@@ -79,7 +89,11 @@ impl Bell {
             if deferred.depth == 0 {
                 return false;
             }
-            if !self.queued.swap(true, Ordering::AcqRel) {
+            // Producers of several threads share a bell. Each thread looks for itself: the callback that another one is in
+            // may take long.
+            let thread = std::ptr::from_ref(deferred).addr();
+            if self.queued_by.load(Ordering::Relaxed) != thread {
+                self.queued_by.store(thread, Ordering::Relaxed);
                 deferred.bells.push(Arc::clone(self));
             }
             true
@@ -137,8 +151,7 @@ impl Deferred {
             return;
         }
         for bell in &self.bells {
-            // Another thread that found its bell queued relies on the look below: its message must be visible to it.
-            bell.queued.swap(false, Ordering::AcqRel);
+            bell.queued_by.store(0, Ordering::Relaxed);
         }
         fence(Ordering::SeqCst);
         for bell in self.bells.drain(..) {
