@@ -7,3 +7,4 @@ mod messages;
 mod processes;
 mod several;
 mod side;
+mod waking;
