@@ -1,0 +1,178 @@
+//! The flags of the generator.
+
+use std::path::PathBuf;
+
+use clap::{Parser, ValueEnum};
+use role_common::flags::{GeneralFlags, OutputFlags, OutputFormat, RoleFlags};
+use serde::Serialize;
+
+const EXAMPLES: &str = "\
+Examples:
+  Three files for three targets with half blocks of 2048 bytes:
+    doca_storage_gga_offload_sbc_generator -d 03:00.0 --original-input-data data.txt \\
+        --data-1 data_1.sbc --data-2 data_2.sbc --data-p data_p.sbc
+  Larger blocks, and parity by a Cauchy matrix; the service needs the same --matrix-type:
+    doca_storage_gga_offload_sbc_generator -d 03:00.0 --original-input-data data.txt \\
+        --block-size 65536 --matrix-type cauchy \\
+        --data-1 data_1.sbc --data-2 data_2.sbc --data-p data_p.sbc";
+
+/// Bytes that a block must be a multiple of: erasure coding works on multiples of 64, and on half blocks.
+const BLOCK_ALIGNMENT: u32 = 128;
+
+/// Makes the initial content of the three targets of a gga_offload deployment from a file
+#[derive(Debug, Clone, Parser)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Flags {
+    #[command(flatten)]
+    pub(crate) general: GeneralFlags,
+
+    /// Device identifier: PCI address, RDMA device or network interface name. It calculates the parity
+    #[arg(short, long, value_name = "DEVICE")]
+    pub(crate) device: String,
+
+    /// File containing the original data that is represented by the storage
+    #[arg(long, value_name = "FILE")]
+    pub(crate) original_input_data: PathBuf,
+
+    /// Size of each block, a multiple of 128; the last block of the data is filled up with zeros
+    #[arg(long, value_name = "BYTES", default_value_t = 4096, value_parser = block_size)]
+    pub(crate) block_size: u32,
+
+    /// Type of matrix to use
+    #[arg(long, value_enum, value_name = "TYPE", default_value = "vandermonde")]
+    pub(crate) matrix_type: MatrixType,
+
+    /// .sbc file to create: first half of the data in storage
+    #[arg(long = "data-1", value_name = "FILE")]
+    pub(crate) data_1: PathBuf,
+
+    /// .sbc file to create: second half of the data in storage
+    #[arg(long = "data-2", value_name = "FILE")]
+    pub(crate) data_2: PathBuf,
+
+    /// .sbc file to create: parity data (used to perform recovery flow)
+    #[arg(long, value_name = "FILE")]
+    pub(crate) data_p: PathBuf,
+
+    /// Show a progress line on standard error: auto shows it on a terminal
+    #[arg(long, value_enum, value_name = "WHEN", default_value = "auto")]
+    pub(crate) progress: ProgressMode,
+
+    #[command(flatten)]
+    pub(crate) output: OutputFlags,
+}
+
+/// How the factors of the parity are chosen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum MatrixType {
+    /// Factors from a Cauchy matrix
+    Cauchy,
+    /// Factors from a Vandermonde matrix: the parity is the exclusive or of the halves
+    Vandermonde,
+}
+
+/// When to show the progress line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ProgressMode {
+    /// When standard error is a terminal
+    Auto,
+    /// In any case
+    Always,
+    /// Not at all
+    Never,
+}
+
+impl RoleFlags for Flags {
+    fn general(&self) -> &GeneralFlags {
+        &self.general
+    }
+
+    fn output(&self) -> OutputFormat {
+        self.output.output
+    }
+}
+
+fn block_size(text: &str) -> Result<u32, String> {
+    match text.parse::<u32>() {
+        Ok(size) if size != 0 && size.is_multiple_of(BLOCK_ALIGNMENT) => Ok(size),
+        _ => Err(format!(
+            "expected bytes, a multiple of {BLOCK_ALIGNMENT}: erasure coding needs half blocks that are multiples of {}",
+            BLOCK_ALIGNMENT / 2
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use role_common::flags::{self, FlagsError};
+
+    use super::*;
+
+    const MANDATORY: &str = "-d 03:00.0 --original-input-data in --data-1 a --data-2 b --data-p p";
+
+    fn parse(args: &str) -> Result<Flags, FlagsError> {
+        flags::read(
+            crate::NAME,
+            std::iter::once("x")
+                .chain(args.split_whitespace())
+                .map(Into::into),
+        )
+    }
+
+    fn refusal(args: &str) -> String {
+        match parse(args) {
+            Err(FlagsError::Usage(text)) => text,
+            other => panic!("{args}: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn defaults_are_the_reference_s() {
+        let flags = parse(MANDATORY).expect("flags");
+        assert_eq!(flags.block_size, 4096);
+        assert_eq!(flags.matrix_type, MatrixType::Vandermonde);
+        assert_eq!(flags.data_p, PathBuf::from("p"));
+        let flags = parse(&format!(
+            "{MANDATORY} --matrix-type cauchy --block-size 128"
+        ));
+        let flags = flags.expect("flags");
+        assert_eq!(flags.block_size, 128);
+        assert_eq!(flags.matrix_type, MatrixType::Cauchy);
+    }
+
+    #[test]
+    fn every_mandatory_flag_is_named_when_it_is_missing() {
+        for flag in [
+            "-d",
+            "--original-input-data",
+            "--data-1",
+            "--data-2",
+            "--data-p",
+        ] {
+            let mut words: Vec<&str> = MANDATORY.split(' ').collect();
+            let at = words.iter().position(|word| *word == flag).expect("there");
+            words.drain(at..at + 2);
+            let name = if flag == "-d" { "--device" } else { flag };
+            let text = refusal(&words.join(" "));
+            assert!(text.contains(name), "{flag}: {text}");
+        }
+    }
+
+    #[test]
+    fn block_sizes_that_cannot_be_halved_and_encoded_are_refused() {
+        for wrong in ["0", "64", "4160", "100", "-4096", "4294967296", "4k"] {
+            let text = refusal(&format!("{MANDATORY} --block-size {wrong}"));
+            assert!(text.contains("a multiple of 128"), "{wrong}: {text}");
+        }
+    }
+
+    #[test]
+    fn unknown_matrices_are_refused_with_the_known_ones() {
+        let text = refusal(&format!("{MANDATORY} --matrix-type reed-solomon"));
+        assert!(
+            text.contains("cauchy") && text.contains("vandermonde"),
+            "{text}"
+        );
+    }
+}

@@ -1,0 +1,133 @@
+//! The content to store, block by block.
+
+use std::fs::File;
+use std::io::{BufReader, Read as _};
+use std::path::Path;
+
+use role_common::Failure;
+use wire::sbc;
+
+use crate::io_failure;
+
+/// Bytes that are read from the file at a time, when blocks are smaller.
+const READ_AHEAD: usize = 1 << 20;
+
+/// A file of content, cut into blocks; the last one is filled up with zeros.
+#[derive(Debug)]
+pub(crate) struct Input {
+    name: String,
+    reader: BufReader<File>,
+    /// Bytes that are still to be read.
+    left: u64,
+    block: Vec<u8>,
+    block_count: u32,
+}
+
+impl Input {
+    /// Opens the file, and checks that half blocks of it do not exceed what a `.sbc` file may hold.
+    pub(crate) fn open(path: &Path, block_size: u32) -> Result<Self, Failure> {
+        let name = format!("--original-input-data {}", path.display());
+        let failed = |error| io_failure(&name, &error);
+        let file = File::open(path).map_err(failed)?;
+        let metadata = file.metadata().map_err(failed)?;
+        if !metadata.is_file() {
+            return Err(Failure::invalid(format!("{name}: expected a regular file")));
+        }
+        let block_count =
+            block_count(metadata.len(), block_size).map_err(|failure| failure.context(&name))?;
+        Ok(Self {
+            name,
+            reader: BufReader::with_capacity(READ_AHEAD, file),
+            left: metadata.len(),
+            block: vec![0; block_size as usize],
+            block_count,
+        })
+    }
+
+    /// Number of blocks, at least 1.
+    pub(crate) fn block_count(&self) -> u32 {
+        self.block_count
+    }
+
+    /// The next block, of block size; to be called [`block_count`](Self::block_count) times.
+    pub(crate) fn next_block(&mut self) -> Result<&[u8], Failure> {
+        let length =
+            usize::try_from(self.left).map_or(self.block.len(), |left| left.min(self.block.len()));
+        self.reader
+            .read_exact(&mut self.block[..length])
+            .map_err(|error| match error.kind() {
+                std::io::ErrorKind::UnexpectedEof => Failure::unexpected(format!(
+                    "{}: the file became shorter while it was read; run the generator again when nobody writes it",
+                    self.name
+                )),
+                _ => io_failure(&self.name, &error),
+            })?;
+        self.block[length..].fill(0);
+        self.left -= length as u64;
+        Ok(&self.block)
+    }
+}
+
+fn block_count(length: u64, block_size: u32) -> Result<u32, Failure> {
+    if length == 0 {
+        return Err(Failure::invalid(
+            "expected content for at least one block, the file is empty",
+        ));
+    }
+    let blocks = length.div_ceil(u64::from(block_size));
+    // Half a block of each lies in each file.
+    let largest = sbc::MAX_CONTENT / u64::from(block_size / 2);
+    match u32::try_from(blocks) {
+        Ok(count) if blocks <= largest => Ok(count),
+        _ => Err(Failure::invalid(format!(
+            "expected at most {largest} blocks of {block_size} bytes, since a .sbc file holds at most {} bytes of content, \
+             found {blocks}; split the file, or store its first part only",
+            sbc::MAX_CONTENT
+        ))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+
+    use super::*;
+
+    #[test]
+    fn the_last_block_is_filled_up_with_zeros() {
+        let mut file = tempfile::NamedTempFile::new().expect("a file");
+        file.write_all(&[9; 300]).expect("written");
+        let mut input = Input::open(file.path(), 256).expect("opened");
+        assert_eq!(input.block_count(), 2);
+        assert_eq!(input.next_block().expect("full"), [9; 256]);
+        let mut expected = [0; 256];
+        expected[..44].fill(9);
+        assert_eq!(input.next_block().expect("filled up"), expected);
+    }
+
+    #[test]
+    fn a_file_that_shrinks_is_an_error() {
+        let mut file = tempfile::NamedTempFile::new().expect("a file");
+        file.write_all(&[9; 512]).expect("written");
+        let mut input = Input::open(file.path(), 256).expect("opened");
+        file.as_file().set_len(300).expect("shrunk");
+        input.next_block().expect("the first is whole");
+        let failure = input.next_block().expect_err("the second is not");
+        assert!(failure.to_string().contains("became shorter"), "{failure}");
+    }
+
+    #[test]
+    fn a_set_has_one_block_at_least_and_two_gib_per_file_at_most() {
+        assert_eq!(block_count(1, 4096), Ok(1));
+        assert_eq!(block_count(4096, 4096), Ok(1));
+        assert_eq!(block_count(4097, 4096), Ok(2));
+        assert_eq!(block_count(4 << 30, 4096), Ok(1 << 20));
+        assert_eq!(block_count(4 << 30, 128), Ok(1 << 25));
+        for wrong in [0, (4 << 30) + 1, u64::MAX] {
+            let failure = block_count(wrong, 4096).expect_err("refused");
+            assert!(failure.message.starts_with("expected"), "{failure}");
+        }
+        // Not a multiple: what is left over has no room.
+        assert_eq!(block_count(4 << 30, 384), block_count((4 << 30) + 1, 384));
+    }
+}

@@ -1,0 +1,36 @@
+//! `doca_storage_gga_offload_sbc_generator`: turns a file into what the three targets of the
+//! gga_offload service begin with.
+//!
+//! Each block of the `input` becomes a `stored_block`; its halves go to two files, their `parity` to
+//! a third, and the `output` files appear all together, when they are complete. `app` drives them.
+#![forbid(unsafe_code)]
+
+mod app;
+mod cli;
+mod input;
+mod output;
+mod parity;
+mod progress;
+mod report;
+mod stored_block;
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+/// Name of the program, whatever its file is called.
+pub const NAME: &str = "doca_storage_gga_offload_sbc_generator";
+
+/// Runs the program with these arguments, the first of which is ignored.
+pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
+    role_common::application::run(NAME, args, app::run)
+}
+
+/// A file could not be read or written: which, and the nearest DOCA code.
+fn io_failure(name: impl std::fmt::Display, error: &std::io::Error) -> role_common::Failure {
+    let code = match error.kind() {
+        std::io::ErrorKind::NotFound => doca::ErrorCode::NOT_FOUND,
+        std::io::ErrorKind::PermissionDenied => doca::ErrorCode::NOT_PERMITTED,
+        _ => doca::ErrorCode::IO_FAILED,
+    };
+    role_common::Failure::new(code, format!("{name}: {error}"))
+}
