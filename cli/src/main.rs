@@ -41,6 +41,9 @@ enum Command {
     /// The initiator: doca_storage_initiator_comch
     #[command(disable_help_flag = true)]
     Initiator(RoleArguments),
+    /// The maker of .sbc files for the gga_offload targets: doca_storage_gga_offload_sbc_generator
+    #[command(disable_help_flag = true)]
+    SbcGenerator(RoleArguments),
 }
 
 /// Arguments that the role reads itself.
@@ -67,5 +70,6 @@ fn main() -> ExitCode {
         Command::Target(role) => role_target::run(role.with_program_name()),
         Command::ZeroCopy(role) => role_zero_copy::run(role.with_program_name()),
         Command::Initiator(role) => role_initiator::run(role.with_program_name()),
+        Command::SbcGenerator(role) => role_sbc_generator::run(role.with_program_name()),
     }
 }

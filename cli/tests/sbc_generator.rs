@@ -1,0 +1,41 @@
+//! Files of the generator, as targets load them.
+
+mod support;
+
+use support::{Bench, content, text};
+
+/// Content that a stored block has room for: each byte eight times.
+fn compressible(blocks: usize) -> Vec<u8> {
+    let bytes = content(blocks);
+    bytes.chunks(8).flat_map(|chunk| [chunk[0]; 8]).collect()
+}
+
+#[test]
+fn targets_load_what_the_generator_makes() {
+    let bench = Bench::new();
+    let original = bench.file("original", &compressible(5));
+    let files = ["data_1", "data_2", "data_p"].map(|name| original.with_file_name(name));
+    let output = bench
+        .command(&["sbc-generator", "-d", "03:00.0", "--original-input-data"])
+        .arg(&original)
+        .args(["--matrix-type", "cauchy"])
+        .arg("--data-1")
+        .arg(&files[0])
+        .arg("--data-2")
+        .arg(&files[1])
+        .arg("--data-p")
+        .arg(&files[2])
+        .output()
+        .expect("the program runs");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{stderr}");
+    for file in &files {
+        let size = std::fs::metadata(file).expect("a file").len();
+        assert_eq!(size, 16 + 5 * 2048, "{}", file.display());
+        let (target, port) = bench.target(&["--binary-content", text(file)]);
+        assert_ne!(port, 0);
+        // What it says about its blocks comes before what it listens on.
+        let said = target.stderr();
+        assert!(said.contains("5 blocks of 2048 bytes"), "{said}");
+    }
+}
