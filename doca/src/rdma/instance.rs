@@ -16,25 +16,23 @@ use crate::{Buf, Device, Error, ErrorCode, Pe, Result};
 /// ```no_run
 /// use doca::{Access, Buf, Device, Event, Pe, Rdma};
 ///
-/// # fn exchange(mine: &[u8]) -> Vec<u8> { mine.to_vec() }
-/// # fn bufs(_: &Device) -> doca::Result<(Buf, Buf)> { unimplemented!() }
-/// # fn main() -> doca::Result<()> {
-/// let device = Device::open("mlx5_0")?;
-/// let pe = Pe::new()?;
-/// let rdma = Rdma::builder(&device).permissions(Access::RDMA_READ | Access::RDMA_WRITE).read_tasks(1).start(&pe)?;
-/// let (description, connection) = rdma.export()?;
-/// rdma.connect(&connection, &exchange(&description))?;
+/// /// Reads what `remote` points to in the peer's memory into `local`.
+/// fn fetch(exchange: impl Fn(&[u8]) -> Vec<u8>, remote: &Buf, local: &Buf) -> doca::Result<()> {
+///     let device = Device::open("mlx5_0")?;
+///     let pe = Pe::new()?;
+///     let rdma = Rdma::builder(&device).permissions(Access::RDMA_READ).read_tasks(1).start(&pe)?;
+///     let (description, connection) = rdma.export()?;
+///     rdma.connect(&connection, &exchange(&description))?;
 ///
-/// let (remote, local) = bufs(&device)?;
-/// let task = rdma.read_task(&connection, &remote, &local, 1)?;
-/// task.submit().expect("a new task of a running instance");
-/// while task.is_in_flight() {
-///     if let Some(Event::Task(completion)) = pe.poll() {
-///         println!("read: {:?}", completion.result);
+///     let task = rdma.read_task(&connection, remote, local, 1)?;
+///     task.submit().expect("a new task of a running instance");
+///     while task.is_in_flight() {
+///         if let Some(Event::Task(completion)) = pe.poll() {
+///             println!("read: {:?}", completion.result);
+///         }
 ///     }
+///     Ok(())
 /// }
-/// # Ok(())
-/// # }
 /// ```
 #[derive(Debug)]
 pub struct Rdma {
