@@ -4,7 +4,7 @@
 //! The other end looks at the word after it has published something. Both sides have a full fence between their
 //! write and their look, so at least one of them sees the other's write.
 //!
-//! Inside `doca_pe_progress` the looks are deferred to its end and share one fence.
+//! Inside `doca_pe_progress` a first look goes without a fence; the sure ones are deferred to its end and share one.
 
 use std::cell::RefCell;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -83,7 +83,7 @@ impl Bell {
         })
     }
 
-    /// Wakes the other end if it sleeps: now, or at the end of the progress call that this thread is in.
+    /// Wakes the other end if it sleeps: now, or, if it only falls asleep, at the end of the progress call that this thread is in.
     pub(super) fn ring_if_asleep(self: &Arc<Self>) {
         let deferred = DEFERRED.with_borrow_mut(|deferred| {
             if deferred.depth == 0 {
@@ -100,8 +100,10 @@ impl Bell {
         });
         if !deferred {
             fence(Ordering::SeqCst);
-            self.look();
         }
+        // Without the fence this look may miss an end that falls asleep just now; the deferred one finds it. An end that has slept
+        // for a while is rung before the program's callback goes on, which may take long.
+        self.look();
     }
 
     /// Rings without looking: for the rare events that the other end must not sleep through, such as closing.
@@ -109,7 +111,7 @@ impl Bell {
         self.wake.ring();
     }
 
-    /// To be called after a sequentially consistent fence that follows the publication.
+    /// Sure to find a sleeper only after a sequentially consistent fence that follows the publication.
     fn look(&self) {
         let sleeps = self.mapping.word(self.sleeps_at);
         if sleeps.load(Ordering::Relaxed) != 0 && sleeps.swap(0, Ordering::Relaxed) != 0 {
@@ -128,7 +130,7 @@ thread_local! {
     static DEFERRED: RefCell<Deferred> = RefCell::default();
 }
 
-/// While it lives, this thread's bells wait; dropping it rings those that are needed.
+/// While it lives, this thread's sure looks wait; dropping it makes them.
 pub(crate) struct Deferral(());
 
 impl Deferral {

@@ -139,12 +139,19 @@ fn a_sleeping_end_is_rung_once_and_an_awake_one_never() {
     {
         let _deferral = super::Deferral::begin();
         consumer.arm();
-        push(&mut producer, None, b"later", false).expect("room");
-        assert_eq!(rung(), 0, "inside a progress call the bell waits");
-        super::Deferral::ring_waiting();
-        assert_eq!(rung(), 1, "but not while the program waits for the peer");
+        push(&mut producer, None, b"to a sleeper", false).expect("room");
+        assert_eq!(
+            rung(),
+            1,
+            "the callback may take long: a sleeper is rung before"
+        );
+        push(&mut producer, None, b"to one that falls asleep", false).expect("room");
         consumer.arm();
-        push(&mut producer, None, b"later", false).expect("room");
+        assert_eq!(rung(), 0);
+        super::Deferral::ring_waiting();
+        assert_eq!(rung(), 1, "before the program waits for the peer");
+        push(&mut producer, None, b"to one that falls asleep", false).expect("room");
+        consumer.arm();
         assert_eq!(rung(), 0);
     }
     assert_eq!(rung(), 1);
