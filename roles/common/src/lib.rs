@@ -11,6 +11,7 @@ pub mod control;
 mod failure;
 pub mod flags;
 mod logging;
+pub mod progress;
 pub mod rdma;
 pub mod session;
 pub mod shutdown;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::ProgressBar;
 
 use crate::cli::ProgressMode;
 
@@ -70,7 +70,9 @@ impl Progress {
     pub fn new(mode: ProgressMode, total: u64, counters: Vec<Arc<Counter>>) -> Self {
         let display = match (mode, std::io::stderr().is_terminal()) {
             (ProgressMode::Never, _) | (ProgressMode::Auto, false) => Display::None,
-            (ProgressMode::Always | ProgressMode::Auto, true) => Display::Bar(bar(total)),
+            (ProgressMode::Always | ProgressMode::Auto, true) => {
+                Display::Bar(role_common::progress::bar(total, "operations"))
+            }
             (ProgressMode::Always, false) => {
                 let begin = Instant::now();
                 Display::Lines {
@@ -129,14 +131,6 @@ impl Drop for Progress {
             bar.finish_and_clear();
         }
     }
-}
-
-fn bar(total: u64) -> ProgressBar {
-    let style = ProgressStyle::with_template(
-        "{wide_bar} {human_pos}/{human_len} operations, {per_sec}, {eta} left",
-    )
-    .expect("a constant template");
-    ProgressBar::with_draw_target(Some(total), ProgressDrawTarget::stderr()).with_style(style)
 }
 
 fn line(completed: u64, total: u64, elapsed: Duration) -> String {

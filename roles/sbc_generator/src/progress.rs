@@ -3,7 +3,7 @@
 use std::io::IsTerminal as _;
 use std::time::{Duration, Instant};
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::ProgressBar;
 
 use crate::cli::ProgressMode;
 
@@ -32,7 +32,9 @@ impl Progress {
     pub(crate) fn new(mode: ProgressMode, total: u32) -> Self {
         let display = match (mode, std::io::stderr().is_terminal()) {
             (ProgressMode::Never, _) | (ProgressMode::Auto, false) => Display::None,
-            (ProgressMode::Always | ProgressMode::Auto, true) => Display::Bar(bar(total)),
+            (ProgressMode::Always | ProgressMode::Auto, true) => {
+                Display::Bar(role_common::progress::bar(total.into(), "blocks"))
+            }
             (ProgressMode::Always, false) => Display::Lines,
         };
         let begin = Instant::now();
@@ -73,15 +75,6 @@ impl Drop for Progress {
             bar.finish_and_clear();
         }
     }
-}
-
-fn bar(total: u32) -> ProgressBar {
-    let style = ProgressStyle::with_template(
-        "{wide_bar} {human_pos}/{human_len} blocks, {per_sec}, {eta} left",
-    )
-    .expect("a constant template");
-    ProgressBar::with_draw_target(Some(total.into()), ProgressDrawTarget::stderr())
-        .with_style(style)
 }
 
 fn line(done: u32, total: u32, elapsed: Duration) -> String {
