@@ -67,11 +67,7 @@ impl<'a> Deployment<'a> {
 
     /// Runs one session to its end. The reference's roles serve one session, so each run has its own processes.
     pub fn run(&self, run: &Run) -> Result<Session, Failure> {
-        let lines = CommandLines {
-            plan: self.plan,
-            content: self.content,
-            cpus: &self.cpus,
-        };
+        let lines = self.lines();
         let deadline = Instant::now() + SESSION;
 
         let mut target = Process::spawn("target", self.command(&lines.target(0, true)))?;
@@ -118,6 +114,69 @@ impl<'a> Deployment<'a> {
             .map_err(Error::io(self.runtime.display().to_string()))
     }
 
+    /// Starts a target and a service once more and leaves them running. Their logs go to `directory`, which has to stay.
+    pub fn keep(&self, directory: &Path) -> Result<Kept, Error> {
+        // The port is chosen here, so that the printed command line is the one that runs.
+        let port = std::net::TcpListener::bind(("127.0.0.1", 0))
+            .and_then(|listener| listener.local_addr())
+            .map_err(Error::io("a free port"))?
+            .port();
+        let lines = self.lines();
+        let (target, service) = (lines.target(port, false), lines.service(port, false));
+        let first = self.spawn_detached("target", &target, directory)?;
+        let second = self.spawn_detached("service", &service, directory)?;
+        Ok(Kept(format!(
+            "\nRunning (for one session, logs in {directory}):\n{target}\n{service}\n\
+             Start the initiator with:\n{initiator}\n\
+             End without one: kill {second} {first}; afterwards: rm -r {quoted_directory}",
+            directory = directory.display(),
+            quoted_directory = quoted(&directory.to_string_lossy()),
+            target = self.shell_line(&target),
+            service = self.shell_line(&service),
+            initiator = self.shell_line(&lines.initiator(&self.plan.runs().remove(0), false)),
+        )))
+    }
+
+    /// Starts a role that outlives this program; answers its process id.
+    fn spawn_detached(
+        &self,
+        name: &str,
+        arguments: &[OsString],
+        directory: &Path,
+    ) -> Result<u32, Error> {
+        let log = std::fs::File::create(directory.join(format!("{name}.log")))
+            .map_err(Error::io("a log file"))?;
+        let errors = log.try_clone().map_err(Error::io("a log file"))?;
+        let mut command = self.command(arguments);
+        command.stdin(Stdio::null()).stdout(log).stderr(errors);
+        // A group of its own: Ctrl-C in this terminal is not for it.
+        std::os::unix::process::CommandExt::process_group(&mut command, 0);
+        let process = command
+            .spawn()
+            .map_err(Error::io(format!("start the {name}")))?;
+        Ok(process.id())
+    }
+
+    /// What a person types to start a role of this deployment.
+    fn shell_line(&self, arguments: &[OsString]) -> String {
+        let words = std::iter::once(self.program.as_os_str())
+            .chain(arguments.iter().map(OsString::as_os_str));
+        let words: Vec<String> = words.map(|word| quoted(&word.to_string_lossy())).collect();
+        format!(
+            "  SOFTDOCA_RUNTIME_DIR={} {}",
+            quoted(&self.runtime.to_string_lossy()),
+            words.join(" ")
+        )
+    }
+
+    fn lines(&self) -> CommandLines<'_> {
+        CommandLines {
+            plan: self.plan,
+            content: self.content,
+            cpus: &self.cpus,
+        }
+    }
+
     fn command(&self, arguments: &[OsString]) -> Command {
         let mut command = Command::new(&self.program);
         command
@@ -127,68 +186,8 @@ impl<'a> Deployment<'a> {
     }
 }
 
-/// A deployment that goes on after the demo has ended.
+/// A deployment that goes on after the demo has ended: what to tell the user.
 pub struct Kept(String);
-
-impl Kept {
-    /// Starts target and service, and leaves them running; `directory` is theirs from now on.
-    pub fn start(plan: &Plan, content: &Content, directory: PathBuf) -> Result<Self, Error> {
-        let program = std::env::current_exe().map_err(Error::io("find this program"))?;
-        let runtime = directory.join("run");
-        let cpus = Cpus::allowed()?;
-        let lines = CommandLines {
-            plan,
-            content,
-            cpus: &cpus,
-        };
-        let spawn = |name: &str, arguments: &[OsString]| {
-            let log = std::fs::File::create(directory.join(format!("{name}.log")))
-                .map_err(Error::io("a log file"))?;
-            let errors = log.try_clone().map_err(Error::io("a log file"))?;
-            let mut command = Command::new(&program);
-            command
-                .args(arguments)
-                .env("SOFTDOCA_RUNTIME_DIR", &runtime);
-            command.stdin(Stdio::null()).stdout(log).stderr(errors);
-            // A group of its own: Ctrl-C in this terminal is not for it.
-            std::os::unix::process::CommandExt::process_group(&mut command, 0);
-            command
-                .spawn()
-                .map_err(Error::io(format!("start the {name}")))
-        };
-        // The port is chosen here, so that the printed command line is the one that runs.
-        let port = std::net::TcpListener::bind(("127.0.0.1", 0))
-            .and_then(|listener| listener.local_addr())
-            .map_err(Error::io("a free port"))?
-            .port();
-        let (target, service) = (lines.target(port, false), lines.service(port, false));
-        let (target_process, service_process) =
-            (spawn("target", &target)?, spawn("service", &service)?);
-        let run = plan.runs().remove(0);
-        let line = |arguments: &[OsString]| {
-            let words =
-                std::iter::once(program.clone().into_os_string()).chain(arguments.iter().cloned());
-            let words: Vec<String> = words.map(|word| quoted(&word.to_string_lossy())).collect();
-            format!(
-                "  SOFTDOCA_RUNTIME_DIR={} {}",
-                quoted(&runtime.to_string_lossy()),
-                words.join(" ")
-            )
-        };
-        Ok(Self(format!(
-            "\nRunning (for one session, logs in {directory}):\n{target}\n{service}\n\
-             Start the initiator with:\n{initiator}\n\
-             End without one: kill {first} {second}; afterwards: rm -r {quoted_directory}",
-            directory = directory.display(),
-            quoted_directory = quoted(&directory.to_string_lossy()),
-            target = line(&target),
-            service = line(&service),
-            initiator = line(&lines.initiator(&run, false)),
-            first = service_process.id(),
-            second = target_process.id(),
-        )))
-    }
-}
 
 impl fmt::Display for Kept {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -20,7 +20,7 @@ use role_common::shutdown::Shutdown;
 pub use options::Options;
 
 use content::Content;
-use deployment::{Deployment, Kept};
+use deployment::Deployment;
 use plan::Plan;
 use report::{Report, Row};
 
@@ -90,7 +90,7 @@ fn try_run(options: &Options) -> Result<bool, Error> {
         println!("{report}");
     }
     if options.keep && passed {
-        let kept = Kept::start(&plan, &content, directory.keep())?;
+        let kept = deployment.keep(&directory.keep())?;
         eprintln!("{kept}");
     }
     Ok(passed)
