@@ -3,10 +3,10 @@
 use crate::*;
 
 macro_rules! callbacks {
-    ($(header $header:literal; $(fn $name:ident($($param:ident: $ty:ty),* $(,)?), $doc:literal;)+)+) => {
+    ($(header $header:literal; $(fn $name:ident($($param:ident: $ty:ty),* $(,)?) $(-> $ret:ty)?, $doc:literal;)+)+) => {
         $($(
             #[doc = $doc]
-            pub type $name = Option<unsafe extern "C" fn($($param: $ty),*)>;
+            pub type $name = Option<unsafe extern "C" fn($($param: $ty),*) $(-> $ret)?>;
         )+)+
 
         /// All types of callbacks.
@@ -16,6 +16,7 @@ macro_rules! callbacks {
                 name: stringify!($name),
                 doc: $doc,
                 params: &[$(Parameter { name: stringify!($param), ty: Type(stringify!($ty)) }),*],
+                ret: [$(Some(Type(stringify!($ret))),)? None][0],
             },
         )+)+];
     };

@@ -1,38 +1,46 @@
 //! Sizes and versions.
 
-use crate::c_int;
+use crate::{ConstantDecl, c_int};
 
-/// Version of the API that these declarations follow: major.
-pub const DOCA_VERSION_MAJOR: u32 = 3;
-/// Version of the API that these declarations follow: minor.
-pub const DOCA_VERSION_MINOR: u32 = 3;
-/// Version of the API that these declarations follow: patch.
-pub const DOCA_VERSION_PATCH: u32 = 0;
+macro_rules! constants {
+    ($(header $header:literal { $($name:ident: $ty:ty = $value:literal, $doc:literal;)+ })+) => {
+        $($(
+            #[doc = $doc]
+            pub const $name: $ty = $value;
+        )+)+
 
-/// Bytes of a device's vendor unique id with the terminating zero.
-pub const DOCA_DEVINFO_VUID_SIZE: usize = 128;
-/// Bytes of an IPv4 address.
-pub const DOCA_DEVINFO_IPV4_ADDR_SIZE: usize = 4;
-/// Bytes of an IPv6 address.
-pub const DOCA_DEVINFO_IPV6_ADDR_SIZE: usize = 16;
-/// Bytes of a MAC address.
-pub const DOCA_DEVINFO_MAC_ADDR_SIZE: usize = 6;
-/// Bytes of a network interface's name with the terminating zero.
-pub const DOCA_DEVINFO_IFACE_NAME_SIZE: usize = 256;
-/// Bytes of an InfiniBand device's name with the terminating zero.
-pub const DOCA_DEVINFO_IBDEV_NAME_SIZE: usize = 64;
-/// Bytes of a PCI address with domain (`0000:03:00.0`) and terminating zero.
-pub const DOCA_DEVINFO_PCI_ADDR_SIZE: usize = 13;
-/// Bytes of a PCI address without domain (`03:00.0`) and with terminating zero.
-pub const DOCA_DEVINFO_PCI_BDF_SIZE: usize = 8;
-/// Bytes of a representor's vendor unique id with the terminating zero.
-pub const DOCA_DEVINFO_REP_VUID_SIZE: usize = 128;
-/// Bytes of a represented function's PCI address with domain and terminating zero.
-pub const DOCA_DEVINFO_REP_PCI_ADDR_SIZE: usize = 13;
-/// Bytes of a represented function's PCI address without domain and with terminating zero.
-pub const DOCA_DEVINFO_REP_PCI_BDF_SIZE: usize = 8;
-/// Bytes of a GID.
-pub const DOCA_GID_BYTE_LENGTH: usize = 16;
+        /// All constants.
+        pub const CONSTANTS: &[ConstantDecl] = &[$($(
+            ConstantDecl { header: $header, name: stringify!($name), value: $value, doc: $doc },
+        )+)+];
+    };
+}
+
+constants! {
+    header "doca_version.h" {
+        DOCA_VERSION_MAJOR: u32 = 3, "Version of the API that these declarations follow: major.";
+        DOCA_VERSION_MINOR: u32 = 3, "Version of the API that these declarations follow: minor.";
+        DOCA_VERSION_PATCH: u32 = 0, "Version of the API that these declarations follow: patch.";
+    }
+
+    header "doca_types.h" {
+        DOCA_GID_BYTE_LENGTH: usize = 16, "Bytes of a GID.";
+    }
+
+    header "doca_dev.h" {
+        DOCA_DEVINFO_VUID_SIZE: usize = 128, "Bytes of a device's vendor unique id with the terminating zero.";
+        DOCA_DEVINFO_IPV4_ADDR_SIZE: usize = 4, "Bytes of an IPv4 address.";
+        DOCA_DEVINFO_IPV6_ADDR_SIZE: usize = 16, "Bytes of an IPv6 address.";
+        DOCA_DEVINFO_MAC_ADDR_SIZE: usize = 6, "Bytes of a MAC address.";
+        DOCA_DEVINFO_IFACE_NAME_SIZE: usize = 256, "Bytes of a network interface's name with the terminating zero.";
+        DOCA_DEVINFO_IBDEV_NAME_SIZE: usize = 64, "Bytes of an InfiniBand device's name with the terminating zero.";
+        DOCA_DEVINFO_PCI_ADDR_SIZE: usize = 13, "Bytes of a PCI address with domain (`0000:03:00.0`) and terminating zero.";
+        DOCA_DEVINFO_PCI_BDF_SIZE: usize = 8, "Bytes of a PCI address without domain (`03:00.0`) and with terminating zero.";
+        DOCA_DEVINFO_REP_VUID_SIZE: usize = 128, "Bytes of a representor's vendor unique id with the terminating zero.";
+        DOCA_DEVINFO_REP_PCI_ADDR_SIZE: usize = 13, "Bytes of a represented function's PCI address with domain and terminating zero.";
+        DOCA_DEVINFO_REP_PCI_BDF_SIZE: usize = 8, "Bytes of a represented function's PCI address without domain and with terminating zero.";
+    }
+}
 
 /// A file descriptor that carries events.
 pub type doca_event_handle_t = c_int;

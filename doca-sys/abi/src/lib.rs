@@ -28,7 +28,8 @@ pub use enums::*;
 pub use functions::{INLINE_IN_SDK, headers};
 pub use handles::*;
 pub use reflect::{
-    CallbackDecl, EnumDecl, EnumValue, FunctionDecl, HandleDecl, Header, Parameter, Pointer, Type,
+    CallbackDecl, ConstantDecl, EnumDecl, EnumValue, FunctionDecl, HandleDecl, Header, Parameter,
+    Pointer, Type,
 };
 
 #[cfg(test)]

@@ -111,6 +111,21 @@ pub struct CallbackDecl {
     pub name: &'static str,
     /// One line of documentation.
     pub doc: &'static str,
-    /// Parameters in order. No callback of the API returns anything.
+    /// Parameters in order.
     pub params: &'static [Parameter],
+    /// Type of the result; `None` for `void`.
+    pub ret: Option<Type>,
+}
+
+/// A constant that C programs know as a macro.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ConstantDecl {
+    /// Header that defines it.
+    pub header: &'static str,
+    /// Name of the macro.
+    pub name: &'static str,
+    /// Its value.
+    pub value: u64,
+    /// One line of documentation.
+    pub doc: &'static str,
 }
