@@ -2,7 +2,8 @@
 //!
 //! A role is [`application::run`] with its flags and a body. The body connects its control channels
 //! ([`control`]), has its [`worker`] threads do the data path, and sleeps in [`control::Waiter`]
-//! until a message, a worker or a signal ([`shutdown`]) needs it.
+//! until a message, a worker or a signal ([`shutdown`]) needs it. [`stored_block`] is what the gga_offload service and
+//! the generator share.
 #![forbid(unsafe_code)]
 
 pub mod application;
@@ -16,6 +17,7 @@ pub mod rdma;
 pub mod session;
 pub mod shutdown;
 pub mod statistics;
+pub mod stored_block;
 pub mod submit;
 pub mod worker;
 

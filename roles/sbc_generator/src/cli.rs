@@ -4,7 +4,9 @@ use std::path::PathBuf;
 
 use clap::{Parser, ValueEnum};
 use role_common::flags::{GeneralFlags, OutputFlags, OutputFormat, RoleFlags};
-use serde::Serialize;
+use role_common::stored_block::{
+    Checksum, Geometry, HALF_ALIGNMENT, MatrixType, STORED_ALIGNMENT, logical_block_size,
+};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -14,10 +16,11 @@ Examples:
   Larger blocks, and parity by a Cauchy matrix; the service needs the same --matrix-type:
     doca_storage_gga_offload_sbc_generator -d 03:00.0 --original-input-data data.txt \\
         --block-size 65536 --matrix-type cauchy \\
+        --data-1 data_1.sbc --data-2 data_2.sbc --data-p data_p.sbc
+  Data that does not compress, such as photos; the service needs the same --logical-block-size:
+    doca_storage_gga_offload_sbc_generator -d 03:00.0 --original-input-data photos.tar \
+        --logical-block-size 4096 \
         --data-1 data_1.sbc --data-2 data_2.sbc --data-p data_p.sbc";
-
-/// Bytes that a block must be a multiple of: erasure coding works on multiples of 64, and on half blocks.
-const BLOCK_ALIGNMENT: u32 = 128;
 
 /// Makes the initial content of the three targets of a gga_offload deployment from a file
 #[derive(Debug, Clone, Parser)]
@@ -34,9 +37,19 @@ pub(crate) struct Flags {
     #[arg(long, value_name = "FILE")]
     pub(crate) original_input_data: PathBuf,
 
-    /// Size of each block, a multiple of 128; the last block of the data is filled up with zeros
+    /// Size of each block, a multiple of 128, in the storage as in the data, which must compress; the last block of the
+    /// data is filled up with zeros
     #[arg(long, value_name = "BYTES", default_value_t = 4096, value_parser = block_size)]
-    pub(crate) block_size: u32,
+    block_size: u32,
+
+    /// Size of each block of the data, which need not compress: its blocks in the storage are larger (by 128 bytes for
+    /// 4096). Instead of --block-size
+    #[arg(long, value_name = "BYTES", value_parser = logical_block_size, conflicts_with = "block_size")]
+    logical_block_size: Option<u32>,
+
+    /// Checksum that each block in the storage ends with; off writes the bytes of programs that know none
+    #[arg(long, value_enum, value_name = "KIND", default_value = "crc32c")]
+    pub(crate) checksum: Checksum,
 
     /// Type of matrix to use
     #[arg(long, value_enum, value_name = "TYPE", default_value = "vandermonde")]
@@ -62,16 +75,6 @@ pub(crate) struct Flags {
     pub(crate) output: OutputFlags,
 }
 
-/// How the factors of the parity are chosen.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum MatrixType {
-    /// Factors from a Cauchy matrix
-    Cauchy,
-    /// Factors from a Vandermonde matrix: the parity is the exclusive or of the halves
-    Vandermonde,
-}
-
 /// When to show the progress line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ProgressMode {
@@ -81,6 +84,16 @@ pub(crate) enum ProgressMode {
     Always,
     /// Not at all
     Never,
+}
+
+impl Flags {
+    /// The sizes of blocks, in the data and in the storage.
+    pub(crate) fn geometry(&self) -> Geometry {
+        match self.logical_block_size {
+            Some(size) => Geometry::for_logical(size).expect("the flag accepts no larger size"),
+            None => Geometry::compatible(self.block_size),
+        }
+    }
 }
 
 impl RoleFlags for Flags {
@@ -95,10 +108,10 @@ impl RoleFlags for Flags {
 
 fn block_size(text: &str) -> Result<u32, String> {
     match text.parse::<u32>() {
-        Ok(size) if size != 0 && size.is_multiple_of(BLOCK_ALIGNMENT) => Ok(size),
+        Ok(size) if size != 0 && size.is_multiple_of(STORED_ALIGNMENT) => Ok(size),
         _ => Err(format!(
-            "expected bytes, a multiple of {BLOCK_ALIGNMENT}: erasure coding needs half blocks that are multiples of {}",
-            BLOCK_ALIGNMENT / 2
+            "expected bytes, a multiple of {STORED_ALIGNMENT}: erasure coding needs half blocks that are multiples of \
+             {HALF_ALIGNMENT}"
         )),
     }
 }
@@ -130,14 +143,15 @@ mod tests {
     #[test]
     fn defaults_are_the_reference_s() {
         let flags = parse(MANDATORY).expect("flags");
-        assert_eq!(flags.block_size, 4096);
+        assert_eq!(flags.geometry(), Geometry::compatible(4096));
         assert_eq!(flags.matrix_type, MatrixType::Vandermonde);
+        assert_eq!(flags.checksum, Checksum::Crc32c);
         assert_eq!(flags.data_p, PathBuf::from("p"));
         let flags = parse(&format!(
             "{MANDATORY} --matrix-type cauchy --block-size 128"
         ));
         let flags = flags.expect("flags");
-        assert_eq!(flags.block_size, 128);
+        assert_eq!(flags.geometry(), Geometry::compatible(128));
         assert_eq!(flags.matrix_type, MatrixType::Cauchy);
     }
 
@@ -165,6 +179,28 @@ mod tests {
             let text = refusal(&format!("{MANDATORY} --block-size {wrong}"));
             assert!(text.contains("a multiple of 128"), "{wrong}: {text}");
         }
+    }
+
+    #[test]
+    fn a_logical_block_size_decides_what_is_stored() {
+        let flags = parse(&format!(
+            "{MANDATORY} --logical-block-size 4096 --checksum off"
+        ));
+        let flags = flags.expect("flags");
+        assert_eq!(flags.geometry().logical_block_size, 4096);
+        assert_eq!(flags.geometry().stored_block_size, 4224);
+        assert_eq!(flags.checksum, Checksum::Off);
+        let text = refusal(&format!(
+            "{MANDATORY} --logical-block-size 4096 --block-size 4096"
+        ));
+        assert!(
+            text.contains(
+                "'--logical-block-size <BYTES>' cannot be used with '--block-size <BYTES>'"
+            ),
+            "{text}"
+        );
+        let text = refusal(&format!("{MANDATORY} --logical-block-size 4294967295"));
+        assert!(text.contains("expected bytes, 1 to"), "{text}");
     }
 
     #[test]

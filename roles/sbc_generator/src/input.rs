@@ -5,6 +5,7 @@ use std::io::{BufReader, Read as _};
 use std::path::Path;
 
 use role_common::Failure;
+use role_common::stored_block::Geometry;
 use wire::sbc;
 
 use crate::io_failure;
@@ -25,7 +26,7 @@ pub(crate) struct Input {
 
 impl Input {
     /// Opens the file, and checks that half blocks of it do not exceed what a `.sbc` file may hold.
-    pub(crate) fn open(path: &Path, block_size: u32) -> Result<Self, Failure> {
+    pub(crate) fn open(path: &Path, geometry: Geometry) -> Result<Self, Failure> {
         let name = format!("--original-input-data {}", path.display());
         let failed = |error| io_failure(&name, &error);
         let file = File::open(path).map_err(failed)?;
@@ -34,12 +35,12 @@ impl Input {
             return Err(Failure::invalid(format!("{name}: expected a regular file")));
         }
         let block_count =
-            block_count(metadata.len(), block_size).map_err(|failure| failure.context(&name))?;
+            block_count(metadata.len(), geometry).map_err(|failure| failure.context(&name))?;
         Ok(Self {
             name,
             reader: BufReader::with_capacity(READ_AHEAD, file),
             left: metadata.len(),
-            block: vec![0; block_size as usize],
+            block: vec![0; geometry.logical_block_size as usize],
             block_count,
         })
     }
@@ -49,7 +50,7 @@ impl Input {
         self.block_count
     }
 
-    /// The next block, of block size; to be called [`block_count`](Self::block_count) times.
+    /// The next block, of logical block size; to be called [`block_count`](Self::block_count) times.
     pub(crate) fn next_block(&mut self) -> Result<&[u8], Failure> {
         let length =
             usize::try_from(self.left).map_or(self.block.len(), |left| left.min(self.block.len()));
@@ -68,15 +69,16 @@ impl Input {
     }
 }
 
-fn block_count(length: u64, block_size: u32) -> Result<u32, Failure> {
+fn block_count(length: u64, geometry: Geometry) -> Result<u32, Failure> {
     if length == 0 {
         return Err(Failure::invalid(
             "expected content for at least one block, the file is empty",
         ));
     }
+    let block_size = geometry.logical_block_size;
     let blocks = length.div_ceil(u64::from(block_size));
-    // Half a block of each lies in each file.
-    let largest = sbc::MAX_CONTENT / u64::from(block_size / 2);
+    // Half a stored block of each lies in each file.
+    let largest = sbc::MAX_CONTENT / u64::from(geometry.half_block_size());
     match u32::try_from(blocks) {
         Ok(count) if blocks <= largest => Ok(count),
         _ => Err(Failure::invalid(format!(
@@ -93,11 +95,15 @@ mod tests {
 
     use super::*;
 
+    fn blocks(length: u64, block_size: u32) -> Result<u32, Failure> {
+        block_count(length, Geometry::compatible(block_size))
+    }
+
     #[test]
     fn the_last_block_is_filled_up_with_zeros() {
         let mut file = tempfile::NamedTempFile::new().expect("a file");
         file.write_all(&[9; 300]).expect("written");
-        let mut input = Input::open(file.path(), 256).expect("opened");
+        let mut input = Input::open(file.path(), Geometry::compatible(256)).expect("opened");
         assert_eq!(input.block_count(), 2);
         assert_eq!(input.next_block().expect("full"), [9; 256]);
         let mut expected = [0; 256];
@@ -109,7 +115,7 @@ mod tests {
     fn a_file_that_shrinks_is_an_error() {
         let mut file = tempfile::NamedTempFile::new().expect("a file");
         file.write_all(&[9; 512]).expect("written");
-        let mut input = Input::open(file.path(), 256).expect("opened");
+        let mut input = Input::open(file.path(), Geometry::compatible(256)).expect("opened");
         file.as_file().set_len(300).expect("shrunk");
         input.next_block().expect("the first is whole");
         let failure = input.next_block().expect_err("the second is not");
@@ -118,16 +124,21 @@ mod tests {
 
     #[test]
     fn a_set_has_one_block_at_least_and_two_gib_per_file_at_most() {
-        assert_eq!(block_count(1, 4096), Ok(1));
-        assert_eq!(block_count(4096, 4096), Ok(1));
-        assert_eq!(block_count(4097, 4096), Ok(2));
-        assert_eq!(block_count(4 << 30, 4096), Ok(1 << 20));
-        assert_eq!(block_count(4 << 30, 128), Ok(1 << 25));
+        assert_eq!(blocks(1, 4096), Ok(1));
+        assert_eq!(blocks(4096, 4096), Ok(1));
+        assert_eq!(blocks(4097, 4096), Ok(2));
+        assert_eq!(blocks(4 << 30, 4096), Ok(1 << 20));
+        assert_eq!(blocks(4 << 30, 128), Ok(1 << 25));
         for wrong in [0, (4 << 30) + 1, u64::MAX] {
-            let failure = block_count(wrong, 4096).expect_err("refused");
+            let failure = blocks(wrong, 4096).expect_err("refused");
             assert!(failure.message.starts_with("expected"), "{failure}");
         }
+        // The files hold more than the content.
+        let logical = Geometry::for_logical(4096).expect("small");
+        let most = sbc::MAX_CONTENT / 2112;
+        assert_eq!(block_count(most * 4096, logical), Ok(1_016_800));
+        assert!(block_count(most * 4096 + 1, logical).is_err());
         // Not a multiple: what is left over has no room.
-        assert_eq!(block_count(4 << 30, 384), block_count((4 << 30) + 1, 384));
+        assert_eq!(blocks(4 << 30, 384), blocks((4 << 30) + 1, 384));
     }
 }

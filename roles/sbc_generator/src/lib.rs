@@ -1,7 +1,7 @@
 //! `doca_storage_gga_offload_sbc_generator`: turns a file into what the three targets of the
 //! gga_offload service begin with.
 //!
-//! Each block of the `input` becomes a `stored_block`; its halves go to two files, their `parity` to
+//! Each block of the `input` becomes a [stored block](role_common::stored_block); its halves go to two files, their `parity` to
 //! a third, and the `output` files appear all together, when they are complete. `app` drives them.
 #![forbid(unsafe_code)]
 
@@ -12,7 +12,6 @@ mod output;
 mod parity;
 mod progress;
 mod report;
-mod stored_block;
 
 use std::ffi::OsString;
 use std::process::ExitCode;

@@ -1,12 +1,10 @@
 //! The parity of two half blocks, calculated by the device.
 
 use doca::{
-    Access, BufInventory, Device, EcMatrixType, ErasureCoding, ErrorCode, Event, MemoryRegion,
-    Mmap, Pe, Task,
+    Access, BufInventory, Device, ErasureCoding, ErrorCode, Event, MemoryRegion, Mmap, Pe, Task,
 };
 use role_common::Failure;
-
-use crate::cli::MatrixType;
+use role_common::stored_block::MatrixType;
 
 /// Halves of a stored block.
 const DATA_BLOCKS: usize = 2;
@@ -25,21 +23,17 @@ pub(crate) struct ParityEncoder {
 }
 
 impl ParityEncoder {
-    /// An encoder for stored blocks of `block_size` bytes, a multiple of 128.
+    /// An encoder for stored blocks of `stored_block_size` bytes, a multiple of 128.
     pub(crate) fn new(
         device: &Device,
         matrix_type: MatrixType,
-        block_size: u32,
+        stored_block_size: u32,
     ) -> Result<Self, Failure> {
-        let size = block_size as usize;
+        let size = stored_block_size as usize;
         let half = size / DATA_BLOCKS;
         let pe = Pe::new()?;
         let coding = ErasureCoding::builder(device).create_tasks(1).start(&pe)?;
-        let matrix_type = match matrix_type {
-            MatrixType::Cauchy => EcMatrixType::Cauchy,
-            MatrixType::Vandermonde => EcMatrixType::Vandermonde,
-        };
-        let matrix = coding.matrix(matrix_type, DATA_BLOCKS, REDUNDANCY_BLOCKS)?;
+        let matrix = coding.matrix(matrix_type.into(), DATA_BLOCKS, REDUNDANCY_BLOCKS)?;
         let memory = |len| -> doca::Result<Mmap> {
             Mmap::register(device, MemoryRegion::new(len)?, Access::LOCAL_READ_WRITE)
         };

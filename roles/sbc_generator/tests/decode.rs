@@ -98,14 +98,21 @@ impl Bench {
     }
 }
 
-/// The content of a stored block.
-fn decode(stored: &[u8]) -> Vec<u8> {
+/// What the trailer of a stored block is to be.
+fn checksum(stored: &[u8]) -> u32 {
+    let crc = crc::Crc::<u32>::new(&crc::CRC_32_ISCSI).checksum(&stored[..stored.len() - 4]);
+    if crc == 0 { 1 } else { crc }
+}
+
+/// The content of a stored block, and its trailer.
+fn decode(stored: &[u8], logical: usize) -> (Vec<u8>, u32) {
     let number = |at: usize| u32::from_be_bytes(stored[at..at + 4].try_into().expect("4")) as usize;
     let (original, compressed) = (number(0), number(4));
-    assert_eq!(original, stored.len());
+    assert_eq!(original, logical);
     assert!(compressed <= stored.len() - 12);
-    let (mut data, rest) = stored[8..].split_at(compressed);
-    assert!(rest.iter().all(|&byte| byte == 0), "padding and trailer");
+    let trailer = number(stored.len() - 4) as u32;
+    let (mut data, padding) = stored[8..stored.len() - 4].split_at(compressed);
+    assert!(padding.iter().all(|&byte| byte == 0), "padding");
     let mut content = Vec::new();
     while !data.is_empty() {
         let (prefix, after) = data.split_at(4);
@@ -123,7 +130,7 @@ fn decode(stored: &[u8]) -> Vec<u8> {
         }
         data = after;
     }
-    content
+    (content, trailer)
 }
 
 /// Lines of text, no two alike.
@@ -138,21 +145,38 @@ fn text(len: usize) -> Vec<u8> {
     text
 }
 
+/// Bytes that do not compress.
+fn noise(len: usize) -> Vec<u8> {
+    let mut state = 1u32;
+    std::iter::repeat_with(|| {
+        state ^= state << 13;
+        state ^= state >> 17;
+        state ^= state << 5;
+        (state >> 24) as u8
+    })
+    .take(len)
+    .collect()
+}
+
 fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-fn check(block_size: usize, length: usize, matrix: &str, arguments: &[&str]) {
-    let content = text(length);
-    let bench = Bench::new(&content);
+/// Runs the generator for `content`, and decodes what it made. Sizes of blocks are the content's and what is stored.
+fn check_content(content: &[u8], sizes: [usize; 2], arguments: &[&str]) {
+    let [logical, stored] = sizes;
+    let bench = Bench::new(content);
     let output = bench.generate(arguments);
     assert!(output.status.success(), "{}", stderr(&output));
     assert_eq!(bench.names(), ["content", "d1", "d2", "dp"]);
 
-    let (half, count) = (block_size / 2, length.div_ceil(block_size));
+    let (half, count) = (stored / 2, content.len().div_ceil(logical));
     let [first, second, parity] = ["d1", "d2", "dp"].map(|name| bench.halves(name, half, count));
     let field = Field::new();
-    let factors = field.factors(matrix);
+    let factors = field.factors(match arguments.contains(&"cauchy") {
+        true => "cauchy",
+        false => "vandermonde",
+    });
     let mut decoded = Vec::new();
     for block in 0..count {
         let (d1, d2, dp) = (&first[block], &second[block], &parity[block]);
@@ -166,48 +190,77 @@ fn check(block_size: usize, length: usize, matrix: &str, arguments: &[&str]) {
             .map(|(&p, &b)| field.multiply(inverse, p ^ field.multiply(factors[1], b)))
             .collect();
         assert!(recovered == *d1, "recovery of block {block}");
-        decoded.extend(decode(&[&d1[..], d2].concat()));
+        let stored = [&d1[..], d2].concat();
+        let (content, trailer) = decode(&stored, logical);
+        let expected = match arguments.contains(&"off") {
+            true => 0,
+            false => checksum(&stored),
+        };
+        assert_eq!(trailer, expected, "checksum of block {block}");
+        decoded.extend(content);
     }
-    let (data, padding) = decoded.split_at(length);
+    let (data, padding) = decoded.split_at(content.len());
     assert!(data == content, "content");
     assert!(padding.iter().all(|&byte| byte == 0));
 }
 
+/// The same for text and the reference's geometry.
+fn check(block_size: usize, length: usize, arguments: &[&str]) {
+    check_content(&text(length), [block_size; 2], arguments);
+}
+
 #[test]
 fn small_blocks_decode() {
-    check(4096, 40_000, "vandermonde", &[]);
-    check(4096, 8192, "cauchy", &["--matrix-type", "cauchy"]);
+    check(4096, 40_000, &[]);
+    check(4096, 8192, &["--matrix-type", "cauchy"]);
     check(
         384,
         2000,
-        "cauchy",
         &["--matrix-type", "cauchy", "--block-size", "384"],
     );
 }
 
 #[test]
 fn large_blocks_have_several_lz4_blocks() {
-    check(65536, 200_000, "vandermonde", &["--block-size", "65536"]);
+    check(65536, 200_000, &["--block-size", "65536"]);
     check(
         1 << 20,
         (1 << 20) + 1,
-        "cauchy",
         &["--matrix-type", "cauchy", "--block-size", "1048576"],
     );
     // Not a multiple of 64 KiB: the last LZ4 block is shorter.
-    check(65664, 65664, "vandermonde", &["--block-size", "65664"]);
+    check(65664, 65664, &["--block-size", "65664"]);
+}
+
+#[test]
+fn without_checksums_the_trailers_are_0() {
+    check(4096, 10_000, &["--checksum", "off"]);
+    check(4096, 10_000, &["--checksum", "crc32c"]);
+}
+
+#[test]
+fn blocks_of_a_logical_size_hold_noise() {
+    let sizes = [("4096", [4096, 4224]), ("65536", [65536, 65664])];
+    for (flag, sizes) in sizes {
+        check_content(&noise(150_000), sizes, &["--logical-block-size", flag]);
+    }
+    // A size that no half block can have.
+    check_content(
+        &noise(5000),
+        [1000, 1024],
+        &["--logical-block-size", "1000", "--matrix-type", "cauchy"],
+    );
+    check_content(
+        &noise((2 << 20) - 1),
+        [1 << 20, 1_048_704],
+        &["--logical-block-size", "1048576", "--checksum", "off"],
+    );
 }
 
 #[test]
 fn an_incompressible_block_is_named_and_nothing_is_written() {
     let mut content = text(4 * 4096);
-    let mut state = 1u32;
-    for byte in &mut content[2 * 4096..3 * 4096] {
-        state ^= state << 13;
-        state ^= state >> 17;
-        state ^= state << 5;
-        *byte = (state >> 24) as u8;
-    }
+    content[2 * 4096..3 * 4096].copy_from_slice(&noise(4096));
     let bench = Bench::new(&content);
     std::fs::write(bench.path("d1"), b"of yesterday").expect("written");
     let output = bench.generate(&[]);
@@ -216,7 +269,7 @@ fn an_incompressible_block_is_named_and_nothing_is_written() {
     for part in [
         "block 2 of content (bytes 8192 to 12287)",
         "compresses to 4100 bytes, 16 more than the 4084",
-        "zero_copy",
+        "--logical-block-size 4096",
     ] {
         assert!(stderr.contains(part), "{part}: {stderr}");
     }
@@ -266,9 +319,19 @@ fn what_is_printed_is_the_reference_s_text_or_json() {
     let output = bench.generate(&["--output", "json"]);
     let report: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
     assert_eq!(report["block_count"], 2);
+    assert_eq!(report["block_size"], 4096);
+    assert_eq!(report["stored_block_size"], 4096);
+    assert_eq!(report["checksum"], "crc32c");
     assert_eq!(report["matrix_type"], "vandermonde");
     assert_eq!(
         Path::new(report["data_p"].as_str().expect("text")),
         Path::new("dp")
+    );
+
+    let output = bench.generate(&["--logical-block-size", "4096"]);
+    let stdout = String::from_utf8(output.stdout).expect("text");
+    assert!(
+        stdout.contains("\tBlock size: 4096\n\tStored block size: 4224\n\tOut block count: 2\n"),
+        "{stdout}"
     );
 }

@@ -1,0 +1,98 @@
+//! How large stored blocks and their content are.
+
+use wire::stored_block::DataBlock;
+
+use super::{OVERHEAD, PIECE};
+
+/// Bytes that half blocks are a multiple of, for erasure coding.
+pub const HALF_ALIGNMENT: u32 = 64;
+
+/// Bytes that stored blocks are a multiple of: two halves.
+pub const STORED_ALIGNMENT: u32 = 2 * HALF_ALIGNMENT;
+
+/// Sizes of a stored block and of its content, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Geometry {
+    /// Both halves: the one on data_1 and the one on data_2.
+    pub stored_block_size: u32,
+    /// Content: a block of the initiator.
+    pub logical_block_size: u32,
+}
+
+impl Geometry {
+    /// The reference's geometry: blocks of content are as large as stored blocks, so content must compress.
+    #[must_use]
+    pub fn compatible(stored_block_size: u32) -> Self {
+        Self {
+            stored_block_size,
+            logical_block_size: stored_block_size,
+        }
+    }
+
+    /// The smallest stored blocks, a multiple of [`STORED_ALIGNMENT`], that hold any content of `logical_block_size`
+    /// bytes. None when they would be larger than 32 bits can say; [`logical_block_size`] refuses such sizes.
+    #[must_use]
+    pub fn for_logical(logical_block_size: u32) -> Option<Self> {
+        let needed = worst_case(logical_block_size) + OVERHEAD as u64;
+        let stored = needed.next_multiple_of(STORED_ALIGNMENT.into());
+        Some(Self {
+            stored_block_size: u32::try_from(stored).ok()?,
+            logical_block_size,
+        })
+    }
+
+    /// Whether these are stored blocks of the reference.
+    #[must_use]
+    pub fn is_compatible(&self) -> bool {
+        self.stored_block_size == self.logical_block_size
+    }
+
+    /// Whether a stored block has room for content that does not compress.
+    #[must_use]
+    pub fn holds_any_content(&self) -> bool {
+        self.room() as u64 >= worst_case(self.logical_block_size)
+    }
+
+    /// Bytes of a stored block for its LZ4 data blocks.
+    #[must_use]
+    pub fn room(&self) -> usize {
+        (self.stored_block_size as usize).saturating_sub(OVERHEAD)
+    }
+
+    /// Bytes of a stored block on each target.
+    #[must_use]
+    pub fn half_block_size(&self) -> u32 {
+        self.stored_block_size / 2
+    }
+}
+
+/// Bytes of the LZ4 data blocks of content that does not compress: each piece is stored as it is.
+fn worst_case(logical_block_size: u32) -> u64 {
+    let content = u64::from(logical_block_size);
+    content + content.div_ceil(PIECE as u64) * DataBlock::SIZE as u64
+}
+
+/// Reads the value of a `--logical-block-size` flag: bytes, for which [`Geometry::for_logical`] has an answer.
+///
+/// # Errors
+///
+/// What is no number, 0, and what makes stored blocks too large.
+pub fn logical_block_size(text: &str) -> Result<u32, String> {
+    match text.parse() {
+        Ok(size @ 1..) if Geometry::for_logical(size).is_some() => Ok(size),
+        _ => {
+            let largest = largest_logical();
+            Err(format!("expected bytes, 1 to {largest}"))
+        }
+    }
+}
+
+/// The largest size of content whose stored block has a size of 32 bits.
+fn largest_logical() -> u32 {
+    let stored = u32::MAX / STORED_ALIGNMENT * STORED_ALIGNMENT;
+    // Each piece of the room is content but for its length, the last one too.
+    let room = u64::from(stored) - OVERHEAD as u64;
+    let pieces = room.div_ceil((PIECE + DataBlock::SIZE) as u64);
+    let content = room - pieces * DataBlock::SIZE as u64;
+    u32::try_from(content).expect("less than what holds it")
+}

@@ -1,0 +1,309 @@
+use wire::stored_block::{Header, Trailer};
+
+use super::*;
+
+/// Bytes that do not compress: a linear congruential generator's high bytes.
+fn noise(len: usize) -> Vec<u8> {
+    let mut state = 1u64;
+    std::iter::repeat_with(|| {
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        (state >> 56) as u8
+    })
+    .take(len)
+    .collect()
+}
+
+fn compatible(size: u32) -> Encoder {
+    Encoder::new(Geometry::compatible(size), Checksum::Off)
+}
+
+fn logical(size: u32) -> Geometry {
+    Geometry::for_logical(size).expect("not too large")
+}
+
+#[test]
+fn a_geometry_for_any_content_is_the_smallest() {
+    assert_eq!(logical(4096).stored_block_size, 4224);
+    assert_eq!(logical(4096).half_block_size(), 2112);
+    assert_eq!(logical(4096).room(), 4212);
+    // 64 KiB are one piece; a byte more is two.
+    assert_eq!(logical(65536).stored_block_size, 65664);
+    assert_eq!(logical(1 << 20).stored_block_size, 1_048_704);
+    for size in [1, 111, 112, 113, 4096, 65535, 65536, 65537, 1 << 20] {
+        let geometry = logical(size);
+        assert_eq!(geometry.logical_block_size, size);
+        assert!(geometry.stored_block_size.is_multiple_of(STORED_ALIGNMENT));
+        assert!(geometry.holds_any_content() && !geometry.is_compatible());
+        let smaller = Geometry {
+            stored_block_size: geometry.stored_block_size - STORED_ALIGNMENT,
+            ..geometry
+        };
+        assert!(!smaller.holds_any_content(), "{size}");
+    }
+    // 112 + 4 + 12 is 128.
+    assert_eq!(logical(112).stored_block_size, 128);
+    assert_eq!(logical(113).stored_block_size, 256);
+    assert!(Geometry::compatible(4096).is_compatible());
+    assert!(!Geometry::compatible(4096).holds_any_content());
+}
+
+#[test]
+fn sizes_whose_stored_blocks_are_too_large_are_refused() {
+    assert_eq!(Geometry::for_logical(u32::MAX), None);
+    let text = logical_block_size("0").expect_err("zero");
+    let largest: u32 = text
+        .rsplit(' ')
+        .next()
+        .and_then(|number| number.parse().ok())
+        .expect("a number");
+    assert!(Geometry::for_logical(largest).is_some());
+    assert!(Geometry::for_logical(largest + 1).is_none());
+    assert_eq!(logical_block_size(&largest.to_string()), Ok(largest));
+    assert_eq!(logical_block_size("4096"), Ok(4096));
+    for wrong in ["", "-1", "4k", "4294967295", "4294967296"] {
+        assert_eq!(logical_block_size(wrong), Err(text.clone()), "{wrong}");
+    }
+}
+
+#[test]
+fn zeros_make_a_block_of_mostly_padding() {
+    let mut encoder = compatible(256);
+    let stored = encoder.encode(&[0; 256]).expect("compresses").to_vec();
+    assert_eq!(stored.len(), 256);
+    assert_eq!(stored[..4], [0, 0, 1, 0]);
+    let compressed = u32::from_be_bytes(stored[4..8].try_into().expect("4")) as usize;
+    let length = u32::from_le_bytes(stored[8..12].try_into().expect("4")) as usize;
+    assert_eq!(compressed, 4 + length);
+    assert!(compressed < 32, "{compressed}");
+    assert!(stored[8 + compressed..].iter().all(|&byte| byte == 0));
+}
+
+#[test]
+fn noise_is_refused_with_the_bytes_that_were_missing_and_the_flag() {
+    let refused = compatible(4096).encode(&noise(4096)).expect_err("noise");
+    // Raw: its length and itself; 12 bytes are not for it.
+    assert_eq!((refused.needed, refused.room), (4100, 4084));
+    assert_eq!(
+        refused.to_string(),
+        "compresses to 4100 bytes, 16 more than the 4084 that a stored block has room for; --logical-block-size 4096, for \
+         the generator and the service, has room for any content, in half blocks of 2112 bytes instead of 2048"
+    );
+    let tight = Geometry {
+        stored_block_size: 4096,
+        logical_block_size: 8192,
+    };
+    let refused = Encoder::new(tight, Checksum::Off)
+        .encode(&noise(8192))
+        .expect_err("noise");
+    let text = refused.to_string();
+    assert!(text.contains("half blocks of 4160 bytes"), "{text}");
+    assert!(!text.contains("--logical-block-size"), "{text}");
+}
+
+#[test]
+fn noise_has_room_in_a_logical_geometry() {
+    for size in [1, 112, 4096, 65536, 65537, 200_000] {
+        let content = noise(size as usize);
+        let geometry = logical(size);
+        let mut encoder = Encoder::new(geometry, Checksum::Crc32c);
+        let stored = encoder.encode(&content).expect("any content");
+        assert_eq!(stored.len(), geometry.stored_block_size as usize);
+        let (header, verdict) = inspect(stored, geometry).expect("whole");
+        assert_eq!(header.original_size, size);
+        assert_eq!(
+            header.compressed_size as usize,
+            content.len() + 4 * content.len().div_ceil(PIECE)
+        );
+        assert_eq!(verdict, Verdict::Matches);
+        assert_eq!(
+            stored[12..12 + content.len().min(PIECE)],
+            content[..content.len().min(PIECE)]
+        );
+    }
+}
+
+#[test]
+fn noise_between_zeros_is_stored_raw() {
+    let mut content = vec![0; 3 * PIECE];
+    content[PIECE..2 * PIECE].copy_from_slice(&noise(PIECE));
+    let mut encoder = compatible(3 * PIECE as u32);
+    let stored = encoder.encode(&content).expect("two thirds are zeros");
+    let first = u32::from_le_bytes(stored[8..12].try_into().expect("4")) as usize;
+    let second = 12 + first;
+    assert_eq!(stored[second..second + 4], 0x8001_0000_u32.to_le_bytes());
+    assert_eq!(
+        stored[second + 4..second + 4 + PIECE],
+        content[PIECE..2 * PIECE]
+    );
+}
+
+#[test]
+fn the_last_byte_of_room_is_used() {
+    // Noise in front, zeros behind: each byte of noise more is about a byte of LZ4 data more.
+    let size = 1024;
+    let noise = noise(size);
+    let outcome = |random: usize| {
+        let mut content = vec![0; size];
+        content[..random].copy_from_slice(&noise[..random]);
+        compatible(1024)
+            .encode(&content)
+            .map(|stored| u32::from_be_bytes(stored[4..8].try_into().expect("4")) as usize)
+    };
+    let last = (0..size)
+        .take_while(|&random| outcome(random).is_ok())
+        .last()
+        .expect("zeros compress");
+    assert!(outcome(last).expect("fits") >= size - OVERHEAD - 1);
+    let refused = outcome(last + 1).expect_err("one more byte of noise");
+    assert!(refused.needed > size - OVERHEAD && refused.room == size - OVERHEAD);
+}
+
+#[test]
+fn nothing_of_a_block_is_left_in_the_next() {
+    let text: Vec<u8> = b"a stored block "
+        .iter()
+        .copied()
+        .cycle()
+        .take(512)
+        .collect();
+    let mut used = compatible(512);
+    assert!(used.encode(&noise(512)).is_err());
+    used.encode(&text).expect("compresses");
+    let stored = used.encode(&[7; 512]).expect("compresses").to_vec();
+    assert_eq!(stored, compatible(512).encode(&[7; 512]).expect("same"));
+}
+
+#[test]
+fn sizes_that_no_stored_block_has_are_no_panic() {
+    for geometry in [
+        Geometry::compatible(0),
+        Geometry::compatible(8),
+        Geometry {
+            stored_block_size: 4,
+            logical_block_size: 0,
+        },
+        Geometry {
+            stored_block_size: 12,
+            logical_block_size: 0,
+        },
+    ] {
+        let content = vec![0; geometry.logical_block_size as usize];
+        let outcome = Encoder::new(geometry, Checksum::Crc32c)
+            .encode(&content)
+            .map(<[u8]>::len);
+        if geometry.stored_block_size < OVERHEAD as u32 {
+            assert_eq!(outcome.expect_err("no room").room, 0);
+        } else {
+            assert_eq!(outcome, Ok(12));
+        }
+        for length in [0, 4, 8, 11, 12, 13] {
+            assert!(inspect(&vec![0; length], geometry).is_err());
+        }
+    }
+}
+
+#[test]
+fn the_checksum_is_castagnoli_s_and_never_0() {
+    assert_eq!(checksum_of(b"123456789"), 0xE306_9283);
+    // RFC 3720, B.4.
+    assert_eq!(checksum_of(&[0; 32]), 0x8A91_36AA);
+    assert_eq!(checksum_of(&[0xFF; 32]), 0x62A8_AB43);
+    // The CRC of nothing is 0.
+    assert_eq!(checksum_of(&[]), 1);
+}
+
+#[test]
+fn the_trailer_is_the_only_difference_that_a_checksum_makes() {
+    let with = Encoder::new(Geometry::compatible(512), Checksum::Crc32c)
+        .encode(&[7; 512])
+        .expect("compresses")
+        .to_vec();
+    let mut without = compatible(512)
+        .encode(&[7; 512])
+        .expect("compresses")
+        .to_vec();
+    assert_eq!(without[508..], [0; 4]);
+    assert_eq!(with[508..], checksum_of(&with[..508]).to_be_bytes());
+    without[508..].copy_from_slice(&with[508..]);
+    assert_eq!(with, without);
+}
+
+#[test]
+fn every_flipped_bit_is_seen() {
+    let geometry = Geometry::compatible(128);
+    let mut encoder = Encoder::new(geometry, Checksum::Crc32c);
+    let stored = encoder.encode(&[7; 128]).expect("compresses").to_vec();
+    assert!(matches!(
+        inspect(&stored, geometry),
+        Ok((_, Verdict::Matches))
+    ));
+    for bit in 0..8 * stored.len() {
+        let mut flipped = stored.clone();
+        flipped[bit / 8] ^= 1 << (bit % 8);
+        match inspect(&flipped, geometry) {
+            Ok((_, Verdict::Differs { stored, calculated })) => assert_ne!(stored, calculated),
+            Err(Defect::OriginalSize { .. } | Defect::CompressedSize { .. }) => {
+                assert!(bit / 8 < Header::SIZE, "bit {bit}");
+            }
+            other => panic!("bit {bit}: {other:?}"),
+        }
+    }
+    let mut lost = stored;
+    lost[124..].fill(0);
+    assert!(matches!(inspect(&lost, geometry), Ok((_, Verdict::Absent))));
+}
+
+#[test]
+fn sizes_that_cannot_be_right_are_defects() {
+    let geometry = logical(4096);
+    let with = |original_size, compressed_size| {
+        let mut stored = vec![0; 4224];
+        let header = Header {
+            original_size,
+            compressed_size,
+        };
+        stored[..8].copy_from_slice(&header.emit());
+        let checksum = checksum_of(&stored[..4220]);
+        stored[4220..].copy_from_slice(&Trailer { checksum }.emit());
+        inspect(&stored, geometry).map(|(header, _)| header.compressed_size)
+    };
+    assert_eq!(with(4096, 4), Ok(4));
+    assert_eq!(with(4096, 4212), Ok(4212));
+    for wrong in [0, 3, 4213, u32::MAX] {
+        let defect = with(4096, wrong).expect_err("a size");
+        assert_eq!(
+            defect,
+            Defect::CompressedSize {
+                room: 4212,
+                found: wrong
+            }
+        );
+        let text = defect.to_string();
+        assert!(
+            text.contains(&format!("{wrong} bytes of LZ4 data, expected 4 to 4212")),
+            "{text}"
+        );
+    }
+    for wrong in [0, 4095, 4224] {
+        let defect = with(wrong, 100).expect_err("a size");
+        assert_eq!(
+            defect,
+            Defect::OriginalSize {
+                expected: 4096,
+                found: wrong
+            }
+        );
+        assert!(defect.to_string().contains("expected 4096"), "{defect}");
+    }
+    let defect = inspect(&[0; 4096], geometry).expect_err("short");
+    assert_eq!(
+        defect,
+        Defect::Size {
+            expected: 4224,
+            found: 4096
+        }
+    );
+    assert!(defect.to_string().contains("found 4096 bytes"), "{defect}");
+}
