@@ -14,6 +14,7 @@ pub mod flags;
 mod logging;
 pub mod progress;
 pub mod rdma;
+pub mod service;
 pub mod session;
 pub mod shutdown;
 pub mod statistics;

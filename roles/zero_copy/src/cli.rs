@@ -1,12 +1,10 @@
 //! The flags of the zero copy service.
 
 use std::net::SocketAddrV4;
-use std::time::Duration;
 
 use clap::Parser;
-use role_common::flags::{
-    GeneralFlags, OutputFlags, OutputFormat, RoleFlags, channel_name, cpu, seconds, socket_address,
-};
+use role_common::flags::{GeneralFlags, OutputFlags, OutputFormat, RoleFlags, socket_address};
+use role_common::service::ServiceFlags;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -20,29 +18,12 @@ pub(crate) struct Flags {
     #[command(flatten)]
     pub(crate) general: GeneralFlags,
 
-    /// Device identifier: PCI address, RDMA device or network interface name
-    #[arg(short, long, value_name = "DEVICE")]
-    pub(crate) device: String,
-
-    /// Device host side representor identifier: PCI address
-    #[arg(short, long, value_name = "PCI")]
-    pub(crate) representor: String,
-
-    /// CPU core to which the process affinity can be set; one worker thread each, may be repeated
-    #[arg(long, value_name = "CPU", required = true, value_parser = cpu)]
-    pub(crate) cpu: Vec<u32>,
+    #[command(flatten)]
+    pub(crate) service: ServiceFlags,
 
     /// Storage server addresses in <ip_addr>:<port> format
     #[arg(long, value_name = "ADDRESS", value_parser = socket_address)]
     pub(crate) storage_server: SocketAddrV4,
-
-    /// Name of the channel used by the doca_comch_client
-    #[arg(long, value_name = "NAME", default_value = "doca_storage_comch", value_parser = channel_name)]
-    pub(crate) command_channel_name: String,
-
-    /// Time (in seconds) to wait while performing control operations
-    #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = seconds)]
-    pub(crate) control_timeout: Duration,
 
     #[command(flatten)]
     pub(crate) output: OutputFlags,
@@ -61,6 +42,7 @@ impl RoleFlags for Flags {
 #[cfg(test)]
 mod tests {
     use std::ffi::OsString;
+    use std::time::Duration;
 
     use role_common::flags::{self, FlagsError};
 
@@ -80,12 +62,15 @@ mod tests {
         let flags = parse("-d 03:00.0 -r 3b:00.0 --storage-server 172.17.0.1:12345 --cpu 0")
             .expect("flags");
         assert_eq!(
-            (flags.device.as_str(), flags.representor.as_str()),
+            (
+                flags.service.device.as_str(),
+                flags.service.representor.as_str()
+            ),
             ("03:00.0", "3b:00.0")
         );
         assert_eq!(flags.storage_server.port(), 12345);
-        assert_eq!(flags.command_channel_name, "doca_storage_comch");
-        assert_eq!(flags.control_timeout, Duration::from_secs(5));
+        assert_eq!(flags.service.command_channel_name, "doca_storage_comch");
+        assert_eq!(flags.service.control_timeout, Duration::from_secs(5));
     }
 
     #[test]

@@ -2,8 +2,8 @@
 //!
 //! It serves one initiator over Comch and uses one storage target over TCP and RDMA. I/O messages
 //! pass through it; the blocks do not, they move between the target and the initiator's memory.
-//! `session` is the control state machine, `data_path` what each worker thread does, and `app`
-//! drives them.
+//! `session` says what the initiator sees of the target, `data_path` is what each worker thread
+//! does, and `app` has [`role_common::service`] drive them.
 #![forbid(unsafe_code)]
 
 mod app;

@@ -2,22 +2,19 @@
 
 use std::time::Duration;
 
-use doca::{
-    Access, Buf, BufInventory, Consumer, CtxState, ErrorCode, MemoryRegion, Mmap, Pe, Producer,
-    Rdma,
-};
+use doca::{Access, Buf, BufInventory, ErrorCode, MemoryRegion, Mmap, Pe};
 use role_common::Failure;
-use role_common::rdma::RdmaEndpoint;
+use role_common::service::WorkerSetup;
+use role_common::service::endpoints::{ComchEnds, TargetEnds};
 use role_common::submit::DeferredTasks;
-use wire::control::RdmaConnectionRole;
 use wire::io_message;
 
+use super::ZeroCopyDataPath;
 use super::lanes::{Counts, Kind, Lanes};
 use super::refusals::Refusals;
-use super::{Comch, Setup, ZeroCopyDataPath};
 
 impl ZeroCopyDataPath {
-    pub(crate) fn create(setup: Setup) -> Result<Self, Failure> {
+    pub(crate) fn create(setup: WorkerSetup) -> Result<Self, Failure> {
         let count = setup.transaction_count;
         let counts = Counts::new(count);
         let region = MemoryRegion::new(counts.lanes() * io_message::SIZE)?;
@@ -25,20 +22,18 @@ impl ZeroCopyDataPath {
         let messages = Mmap::register(&setup.device, region.clone(), access)?;
         let inventory = BufInventory::new(counts.lanes())?;
         let pe = Pe::new()?;
-        let consumer = Consumer::start(&pe, &setup.client, &messages, count)?;
-        let producer = Producer::start(&pe, &setup.client, counts.producer_tasks())?;
-        let permissions = Access::LOCAL_READ_WRITE | Access::RDMA_READ | Access::RDMA_WRITE;
-        let builder = || Rdma::builder(&setup.device).permissions(permissions);
-        let control = builder()
-            .receive_tasks(count)
-            .send_tasks(count)
-            .start(&pe)?;
-        let data = builder().start(&pe)?;
+        let comch = ComchEnds::start(
+            &pe,
+            &setup.client,
+            &messages,
+            count,
+            counts.producer_tasks(),
+        )?;
+        let target = TargetEnds::start(&pe, &setup.device, count)?;
         Ok(Self {
             lanes: Lanes::default(),
-            comch: Some(Comch { consumer, producer }),
-            control: RdmaEndpoint::new(RdmaConnectionRole::IoControl, control),
-            data: RdmaEndpoint::new(RdmaConnectionRole::IoData, data),
+            comch: Some(comch),
+            target,
             inventory,
             messages,
             pe,
@@ -52,46 +47,32 @@ impl ZeroCopyDataPath {
         })
     }
 
-    pub(super) fn endpoint(&mut self, role: RdmaConnectionRole) -> &mut RdmaEndpoint {
-        match role {
-            RdmaConnectionRole::IoData => &mut self.data,
-            RdmaConnectionRole::IoControl => &mut self.control,
-        }
-    }
-
     pub(super) fn prepare(
         &mut self,
         client_consumer: u32,
         within: Duration,
     ) -> Result<(), Failure> {
-        let Some(Comch { consumer, producer }) = &self.comch else {
+        let Some(comch) = &self.comch else {
             return Err(Failure::new(
                 ErrorCode::BAD_STATE,
                 "the worker has left Comch already",
             ));
         };
-        let ready = || {
-            let states = [
-                consumer.state(),
-                producer.state(),
-                self.control.rdma().state(),
-                self.data.rdma().state(),
-            ];
-            states.iter().all(|&state| state == CtxState::Running)
-        };
+        let ready = || comch.are_running() && self.target.are_running();
         if !self.pe.progress_until(within, ready) {
             return Err(Failure::timed_out(
                 "the Comch and RDMA contexts to be ready",
                 within,
             ));
         }
-        let target = self.control.connection()?;
+        let control = &self.target.control;
+        let target = control.connection()?;
         let task = |kind, token, message: &Buf| match kind {
-            Kind::ReceiveRequest => consumer.post_recv_task(message, token),
-            Kind::ForwardRequest => self.control.rdma().send_task(target, message, token),
-            Kind::ReceiveResult => self.control.rdma().receive_task(message, token),
+            Kind::ReceiveRequest => comch.consumer.post_recv_task(message, token),
+            Kind::ForwardRequest => control.rdma().send_task(target, message, token),
+            Kind::ReceiveResult => control.rdma().receive_task(message, token),
             Kind::ForwardResult | Kind::Refuse => {
-                producer.send_task(message, client_consumer, token)
+                comch.producer.send_task(message, client_consumer, token)
             }
         };
         let counts = Counts::new(self.setup.transaction_count);
@@ -108,12 +89,6 @@ impl ZeroCopyDataPath {
 
     pub(super) fn leave_comch(&mut self) -> Result<(), Failure> {
         self.lanes = Lanes::default();
-        let Some(Comch { consumer, producer }) = self.comch.take() else {
-            return Ok(());
-        };
-        // Both are stopped, whatever comes of the first.
-        let results = [consumer.stop(), producer.stop()];
-        results.into_iter().collect::<Result<(), _>>()?;
-        Ok(())
+        self.comch.take().map_or(Ok(()), ComchEnds::stop)
     }
 }

@@ -13,14 +13,13 @@ mod refusals;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
-use doca::{BufInventory, Connection, Consumer, Device, MemoryRegion, Mmap, Pe, Producer};
+use doca::{BufInventory, MemoryRegion, Mmap, Pe};
 use role_common::Failure;
-use role_common::rdma::RdmaEndpoint;
+use role_common::service::endpoints::{ComchEnds, TargetEnds};
+use role_common::service::{Command, Reply, WorkerSetup};
 use role_common::statistics::CoreStatistics;
 use role_common::submit::DeferredTasks;
 use role_common::worker::{DataPath, RunFlag};
-use wire::control::RdmaConnectionRole;
 
 use lanes::Lanes;
 use refusals::Refusals;
@@ -28,55 +27,18 @@ use refusals::Refusals;
 /// How long I/Os in flight may take to finish after the end of the run was asked for.
 const DRAIN: Duration = Duration::from_secs(1);
 
-/// What a worker is made from.
-pub(crate) struct Setup {
-    pub(crate) core: u32,
-    pub(crate) device: Device,
-    /// The connection to the initiator.
-    pub(crate) client: Connection,
-    pub(crate) transaction_count: u32,
-}
-
-/// What the main thread may ask for.
-pub(crate) enum Command {
-    /// Make an RDMA connection, and export it.
-    Export(RdmaConnectionRole),
-    /// Connect it to the target's export.
-    Connect(RdmaConnectionRole, Bytes),
-    /// Wait, at most this long, for all contexts to be ready; then wait for requests, and answer to
-    /// this consumer of the initiator.
-    Prepare { consumer: u32, within: Duration },
-    /// Destroy consumer and producer.
-    LeaveComch,
-}
-
-/// Answer to a [`Command`].
-pub(crate) enum Reply {
-    /// The export of a connection.
-    Exported(Vec<u8>),
-    /// Nothing to tell.
-    Done,
-}
-
-/// The ends of the fast path to the initiator.
-struct Comch {
-    consumer: Consumer,
-    producer: Producer,
-}
-
 /// The data path of one worker. Fields are in the order in which they must be dropped.
 pub(crate) struct ZeroCopyDataPath {
     lanes: Lanes,
     /// `None` once the service has left it.
-    comch: Option<Comch>,
-    control: RdmaEndpoint,
-    data: RdmaEndpoint,
+    comch: Option<ComchEnds>,
+    target: TargetEnds,
     inventory: BufInventory,
     messages: Mmap,
     pe: Pe,
     region: Arc<MemoryRegion>,
     deferred: DeferredTasks,
-    setup: Setup,
+    setup: WorkerSetup,
     /// Requests that were received and whose results have not been sent.
     in_flight: usize,
     operations: u64,
@@ -90,8 +52,13 @@ impl DataPath for ZeroCopyDataPath {
 
     fn execute(&mut self, command: Command) -> Result<Reply, Failure> {
         match command {
-            Command::Export(role) => return self.endpoint(role).export().map(Reply::Exported),
-            Command::Connect(role, details) => self.endpoint(role).connect(&details)?,
+            // There is one target.
+            Command::Export { role, .. } => {
+                return self.target.endpoint(role).export().map(Reply::Exported);
+            }
+            Command::Connect { role, details, .. } => {
+                self.target.endpoint(role).connect(&details)?;
+            }
             Command::Prepare { consumer, within } => self.prepare(consumer, within)?,
             Command::LeaveComch => self.leave_comch()?,
         }

@@ -1,7 +1,13 @@
 use bytes::Bytes;
-use wire::control::{ErrorResponse, RdmaConnectionRole, StorageDetails};
+use doca::ErrorCode;
+use role_common::Failure;
+use role_common::control::ChannelEvent;
+use role_common::service::session::MAX_TRANSACTIONS;
+use wire::control::{
+    ErrorResponse, InitStorage, Message, Payload, RdmaConnectionDetails, RdmaConnectionRole,
+    StorageDetails,
+};
 
-use super::*;
 use world::{TIMEOUT, World};
 
 mod world;
@@ -33,17 +39,17 @@ fn a_session_from_query_to_shutdown() {
     );
     let connected = |index: u32, role: &str| {
         vec![
-            format!("Export {{ index: {index}, role: {role} }}"),
+            format!("Export {{ index: {index}, target: 0, role: {role} }}"),
             format!(
                 "target Connect(RdmaConnectionDetails {{ context_index: {index}, role: {role}, connection_details: b\"service end\" }})"
             ),
             format!(
-                "Connect(RdmaConnectionDetails {{ context_index: {index}, role: {role}, connection_details: b\"target end\" }})"
+                "Connect {{ target: 0, details: RdmaConnectionDetails {{ context_index: {index}, role: {role}, connection_details: b\"target end\" }} }}"
             ),
         ]
     };
     let mut expected = vec![
-        "ImportMemory(b\"host memory\")".to_owned(),
+        "PrepareMemory(Memory { mmap_export_blob: b\"host memory\", core_count: 2, transaction_count: 128, storage: [StorageDetails { total_size: 4096, block_size: 512 }] })".to_owned(),
         "target CreateWorkers(InitStorage { transaction_count: 128, core_count: 2, mmap_export_blob: b\"host memory for rdma\" })"
             .to_owned(),
     ];
@@ -168,7 +174,7 @@ fn counts_out_of_range_are_refused_here() {
 fn a_memory_map_that_cannot_be_imported_may_be_replaced() {
     let mut world = World::new(1, 1);
     world.request(Payload::QueryStorageRequest);
-    world.failing_job = "ImportMemory";
+    world.failing_job = "PrepareMemory";
     assert_eq!(world.error(init(1, 1)).message, "the job failed");
     assert_eq!((world.forwarded.len(), &world.end), (1, &None));
     world.failing_job = "nothing";

@@ -1,12 +1,17 @@
 //! A session of the service between a test that plays the initiator and the session of a target.
 
+use std::time::{Duration, Instant};
+
 use bytes::Bytes;
+use role_common::Failure;
+use role_common::control::ChannelEvent;
+use role_common::service::session::{Action, Job, Outcome};
 use role_target::session::{
     Action as TargetAction, Geometry, Job as TargetJob, Outcome as TargetOutcome,
 };
-use wire::control::ErrorResponse;
+use wire::control::{ErrorResponse, Message, Payload};
 
-use super::super::*;
+use super::super::{Passthrough, Session};
 use super::init;
 
 pub(super) const TIMEOUT: Duration = Duration::from_secs(5);
@@ -34,7 +39,7 @@ impl World {
     pub(super) fn new(service_cpus: u32, target_cpus: u32) -> Self {
         Self {
             now: Instant::now(),
-            service: Session::new(service_cpus, TIMEOUT),
+            service: Session::new(Passthrough, service_cpus, TIMEOUT),
             target: role_target::session::Session::new(
                 Geometry {
                     block_size: 512,
@@ -57,15 +62,15 @@ impl World {
             assert!(self.end.is_none(), "{action:?} after the end");
             match action {
                 Action::SendToClient(message) => self.answers.push(message),
-                Action::SendToStorage(message) => self.target_receives(message),
+                Action::SendToStorage { message, .. } => self.target_receives(message),
                 Action::Do(job) => {
                     let name = format!("{job:?}");
                     let outcome = match job {
                         _ if name.starts_with(self.failing_job) => {
                             Err(Failure::invalid("the job failed"))
                         }
-                        Job::ImportMemory(blob) => Ok(Outcome::Exported(Bytes::from(
-                            [&blob[..], b" for rdma"].concat(),
+                        Job::PrepareMemory(memory) => Ok(Outcome::Exported(Bytes::from(
+                            [&memory.mmap_export_blob[..], b" for rdma"].concat(),
                         ))),
                         Job::Export { .. } => {
                             Ok(Outcome::Exported(Bytes::from_static(b"service end")))
@@ -100,7 +105,7 @@ impl World {
             }
         };
         self.service
-            .storage_event(self.now, ChannelEvent::Message(answer));
+            .storage_event(self.now, 0, ChannelEvent::Message(answer));
     }
 
     pub(super) fn client(&mut self, event: ChannelEvent) {
@@ -109,7 +114,7 @@ impl World {
     }
 
     pub(super) fn storage(&mut self, event: ChannelEvent) {
-        self.service.storage_event(self.now, event);
+        self.service.storage_event(self.now, 0, event);
         self.run();
     }
 

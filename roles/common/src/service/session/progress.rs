@@ -30,11 +30,8 @@ impl Phase {
 pub(super) enum Step {
     /// The initiator's next request.
     Request,
-    /// The target's answer to the service's request with this id.
-    Storage {
-        message_id: u32,
-        expected: MessageType,
-    },
+    /// The targets' answers to the service's requests.
+    Storage,
     /// As many consumers of the initiator as there are workers.
     Consumers,
     /// The end of the initiator's consumers.
@@ -48,10 +45,10 @@ pub(super) enum Step {
 /// A job that is under way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Doing {
-    ImportMemory,
+    PrepareMemory,
     CreateWorker,
-    Export,
-    Connect,
+    Export { target: usize },
+    Connect { target: usize },
     StartWorkers,
     StopWorkers,
     DestroyWorkers,

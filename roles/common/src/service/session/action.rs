@@ -1,16 +1,22 @@
 //! What a session wants done, and what it is told about it.
 
 use bytes::Bytes;
-use role_common::Failure;
-use wire::control::{Message, RdmaConnectionDetails, RdmaConnectionRole};
+use wire::control::{Message, RdmaConnectionDetails, RdmaConnectionRole, StorageDetails};
+
+use crate::failure::Failure;
 
 /// What is to be done next.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Action {
     /// Send this to the initiator.
     SendToClient(Message),
-    /// Send this to the target.
-    SendToStorage(Message),
+    /// Send this to a target.
+    SendToStorage {
+        /// Number of the target.
+        target: usize,
+        /// The request.
+        message: Message,
+    },
     /// Do this, and tell [`Session::complete`](super::Session::complete) how it went.
     Do(Job),
     /// The session is over.
@@ -20,8 +26,8 @@ pub enum Action {
 /// Something that takes more than the state machine.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Job {
-    /// Import the initiator's memory map, and export it for RDMA: [`Outcome::Exported`].
-    ImportMemory(Bytes),
+    /// Prepare the memory of the I/Os: [`Outcome::Exported`] is what the targets write to and read from.
+    PrepareMemory(Memory),
     /// Create the next worker.
     CreateWorker {
         /// Number of the worker.
@@ -33,11 +39,18 @@ pub enum Job {
     Export {
         /// Number of the worker.
         index: u32,
-        /// Which of its connections.
+        /// Number of the target that is to use it.
+        target: usize,
+        /// Which of the connections to this target.
         role: RdmaConnectionRole,
     },
-    /// Connect an RDMA connection of a worker to the target's export.
-    Connect(RdmaConnectionDetails),
+    /// Connect an RDMA connection of a worker to a target's export.
+    Connect {
+        /// Number of the target.
+        target: usize,
+        /// Worker, role and export.
+        details: RdmaConnectionDetails,
+    },
     /// Wait for all contexts to be ready, and start the data paths; worker `n` answers to the
     /// initiator's consumer `n`.
     StartWorkers {
@@ -48,6 +61,19 @@ pub enum Job {
     StopWorkers,
     /// Destroy the workers.
     DestroyWorkers,
+}
+
+/// What the memory of the I/Os is prepared from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Memory {
+    /// The initiator's memory map.
+    pub mmap_export_blob: Bytes,
+    /// Number of workers.
+    pub core_count: u32,
+    /// Transactions of each worker.
+    pub transaction_count: u32,
+    /// What each target said of its storage, in their order.
+    pub storage: Vec<StorageDetails>,
 }
 
 /// How a job went.

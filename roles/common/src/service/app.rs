@@ -1,0 +1,301 @@
+//! Drives the session of a service over real channels and real workers.
+
+use std::net::SocketAddrV4;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use doca::{Device, ErrorCode};
+use wire::control::RdmaConnectionDetails;
+
+use super::command::{Command, Reply, WorkerSetup};
+use super::flags::ServiceFlags;
+use super::session::{Action, Job, Layout, Memory, Outcome, Session};
+use crate::application::Environment;
+use crate::control::{ChannelEvent, ComchServerChannel, ControlChannel, TcpClientChannel, Waiter};
+use crate::failure::Failure;
+use crate::shutdown::Shutdown;
+use crate::worker::{DataPath, Worker};
+
+/// Added to the time that a worker itself has for something, so that it is the worker that says
+/// what it waited for.
+const WORKER_GRACE: Duration = Duration::from_secs(1);
+
+/// How long the last messages may take to leave.
+const FAREWELL: Duration = Duration::from_secs(1);
+
+/// What distinguishes one service from another.
+pub trait Service {
+    /// How it makes one storage of its targets.
+    type Layout: Layout + Clone;
+    /// What its workers do.
+    type DataPath: DataPath<Command = Command, Reply = Reply>;
+
+    /// Imports the initiator's memory, prepares what else the I/Os need, and returns the export of
+    /// the memory that the targets are to use.
+    ///
+    /// # Errors
+    ///
+    /// The memory cannot be imported or allocated. The initiator is told, and may try again.
+    fn prepare_memory(&mut self, device: &Device, memory: &Memory) -> Result<Bytes, Failure>;
+
+    /// Returns what makes the data path of a worker, on the worker's thread.
+    ///
+    /// # Errors
+    ///
+    /// The memory was not prepared.
+    fn worker(
+        &self,
+        setup: WorkerSetup,
+    ) -> Result<impl FnOnce() -> Result<Self::DataPath, Failure> + Send + 'static, Failure>;
+}
+
+/// Serves one session with the targets at `addresses`, one for each of the layout's, and returns
+/// what the workers report.
+///
+/// # Errors
+///
+/// A device that is not there, a peer or a worker that failed, or the user's wish to end.
+///
+/// # Panics
+///
+/// There are not as many addresses as targets.
+pub fn run<S: Service>(
+    service: S,
+    layout: S::Layout,
+    flags: &ServiceFlags,
+    addresses: &[SocketAddrV4],
+    environment: &Environment,
+) -> Result<Vec<<S::DataPath as DataPath>::Report>, Failure> {
+    assert_eq!(addresses.len(), S::Layout::TARGETS.len(), "one per target");
+    let device = Device::open(&flags.device)
+        .map_err(|error| Failure::from(error).context(format_args!("--device {}", flags.device)))?;
+    let representor = device
+        .open_representor(&flags.representor)
+        .map_err(|error| {
+            Failure::from(error).context(format_args!("--representor {}", flags.representor))
+        })?;
+    let client = ComchServerChannel::start(&device, &representor, &flags.command_channel_name)?;
+    let storage = addresses
+        .iter()
+        .copied()
+        .map(TcpClientChannel::connect)
+        .collect();
+    let cpu_count = u32::try_from(flags.cpu.len()).unwrap_or(u32::MAX);
+    let mut app = App {
+        workers: Vec::new(),
+        service,
+        client,
+        storage,
+        session: Session::new(layout, cpu_count, flags.control_timeout),
+        waiter: Waiter::new(environment.shutdown.clone()),
+        shutdown: environment.shutdown.clone(),
+        device,
+        flags,
+        reports: Vec::new(),
+    };
+    app.connect_to_storage()?;
+    // Whoever starts an initiator next may wait for this line.
+    environment
+        .console
+        .announce(format_args!("waiting for the {}", app.client.peer()));
+    let result = app.serve();
+    app.client.flush(FAREWELL);
+    for storage in &mut app.storage {
+        storage.flush(FAREWELL);
+    }
+    result?;
+    Ok(std::mem::take(&mut app.reports))
+}
+
+/// Fields are in the order in which they must be dropped.
+struct App<'a, S: Service> {
+    workers: Vec<Worker<S::DataPath>>,
+    /// It may hold memory that the workers and the targets use.
+    service: S,
+    client: ComchServerChannel,
+    storage: Vec<TcpClientChannel>,
+    session: Session<S::Layout>,
+    waiter: Waiter,
+    shutdown: Shutdown,
+    device: Device,
+    flags: &'a ServiceFlags,
+    reports: Vec<<S::DataPath as DataPath>::Report>,
+}
+
+impl<S: Service> App<'_, S> {
+    /// Initiators are served from the moment on that there are targets.
+    fn connect_to_storage(&mut self) -> Result<(), Failure> {
+        for storage in &mut self.storage {
+            tracing::info!("connecting to the {}", storage.peer());
+            while storage.poll()? != Some(ChannelEvent::Connected) {
+                if self.shutdown.is_requested() {
+                    return Err(Failure::aborted(format_args!(
+                        "connecting to the {}",
+                        storage.peer()
+                    )));
+                }
+                self.waiter.wait(&[storage], None);
+            }
+        }
+        Ok(())
+    }
+
+    fn serve(&mut self) -> Result<(), Failure> {
+        loop {
+            while let Some(action) = self.session.next_action() {
+                match action {
+                    Action::SendToClient(message) => self.client.send(&message)?,
+                    Action::SendToStorage { target, message } => {
+                        self.storage[target].send(&message)?;
+                    }
+                    Action::Do(job) => {
+                        let outcome = self.perform(job);
+                        self.session.complete(Instant::now(), outcome);
+                    }
+                    Action::End(result) => return result,
+                }
+            }
+            if self.shutdown.is_requested() {
+                let waiting = self.session.waiting_for();
+                self.session
+                    .fail(Failure::aborted(format_args!("waiting for {waiting}")));
+            } else if self.take_events() {
+                self.waiter.active();
+            } else {
+                let mut channels: Vec<&dyn ControlChannel> = vec![&self.client];
+                channels.extend(
+                    self.storage
+                        .iter()
+                        .map(|channel| channel as &dyn ControlChannel),
+                );
+                self.waiter.wait(&channels, self.session.deadline());
+                self.session.timed_out(Instant::now());
+            }
+        }
+    }
+
+    /// Gives the session what happened, and returns whether anything did.
+    fn take_events(&mut self) -> bool {
+        let now = Instant::now();
+        let client = self.client.poll();
+        let mut quiet = matches!(client, Ok(None));
+        // The targets first: what they said last explains what comes after.
+        for (target, storage) in self.storage.iter_mut().enumerate() {
+            match storage.poll() {
+                Ok(Some(event)) => self.session.storage_event(now, target, event),
+                Ok(None) => continue,
+                Err(failure) => self.session.fail(failure),
+            }
+            quiet = false;
+        }
+        match client {
+            Ok(Some(event)) => self.session.client_event(now, event),
+            Ok(None) => {}
+            Err(failure) => self.session.fail(failure),
+        }
+        // A data path ends by itself only when it fails.
+        for worker in self.workers.iter_mut().filter(|worker| worker.is_running()) {
+            if let Err(failure) = worker.poll() {
+                self.session.fail(failure);
+            }
+        }
+        !quiet
+    }
+
+    fn perform(&mut self, job: Job) -> Result<Outcome, Failure> {
+        match job {
+            Job::PrepareMemory(memory) => {
+                return self
+                    .service
+                    .prepare_memory(&self.device, &memory)
+                    .map(Outcome::Exported);
+            }
+            Job::CreateWorker {
+                index,
+                transaction_count,
+            } => self.create_worker(index, transaction_count)?,
+            Job::Export {
+                index,
+                target,
+                role,
+            } => match self.execute(index, Command::Export { target, role })? {
+                Reply::Exported(export) => return Ok(Outcome::Exported(Bytes::from(export))),
+                Reply::Done => {
+                    return Err(Failure::unexpected(
+                        "a worker gave another reply than to the command",
+                    ));
+                }
+            },
+            Job::Connect { target, details } => {
+                let RdmaConnectionDetails {
+                    context_index,
+                    role,
+                    connection_details: details,
+                } = details;
+                let command = Command::Connect {
+                    target,
+                    role,
+                    details,
+                };
+                self.execute(context_index, command)?;
+            }
+            Job::StartWorkers { consumers } => self.start_workers(&consumers)?,
+            Job::StopWorkers => self.stop_workers()?,
+            Job::DestroyWorkers => self.workers.clear(),
+        }
+        Ok(Outcome::Done)
+    }
+
+    fn create_worker(&mut self, index: u32, transaction_count: u32) -> Result<(), Failure> {
+        let client = self.client.connection();
+        let client = client
+            .ok_or_else(|| Failure::new(ErrorCode::NOT_CONNECTED, "the initiator is gone"))?;
+        // The session asked for no more workers than there are CPUs.
+        let core = usize::try_from(index)
+            .ok()
+            .and_then(|index| self.flags.cpu.get(index).copied());
+        let core =
+            core.ok_or_else(|| Failure::invalid(format!("there is no --cpu for worker {index}")))?;
+        let create = self.service.worker(WorkerSetup {
+            index,
+            core,
+            device: self.device.clone(),
+            client,
+            transaction_count,
+        })?;
+        let waker = self.shutdown.waker().clone();
+        let within = self.flags.control_timeout;
+        self.workers
+            .push(Worker::spawn(index, core, waker, within, create)?);
+        Ok(())
+    }
+
+    fn execute(&mut self, index: u32, command: Command) -> Result<Reply, Failure> {
+        let worker = usize::try_from(index)
+            .ok()
+            .and_then(|index| self.workers.get_mut(index));
+        let worker =
+            worker.ok_or_else(|| Failure::invalid(format!("there is no worker {index}")))?;
+        worker.execute(command, self.flags.control_timeout + WORKER_GRACE)
+    }
+
+    fn start_workers(&mut self, consumers: &[u32]) -> Result<(), Failure> {
+        let within = self.flags.control_timeout;
+        for (worker, &consumer) in self.workers.iter_mut().zip(consumers) {
+            worker.execute(Command::Prepare { consumer, within }, within + WORKER_GRACE)?;
+        }
+        self.workers.iter_mut().try_for_each(Worker::start)
+    }
+
+    fn stop_workers(&mut self) -> Result<(), Failure> {
+        let within = self.flags.control_timeout + WORKER_GRACE;
+        self.workers.iter().for_each(Worker::request_stop);
+        for worker in &mut self.workers {
+            self.reports.push(worker.stop(within)?);
+        }
+        for worker in &mut self.workers {
+            worker.execute(Command::LeaveComch, within)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,61 @@
+//! What the main thread of a service tells its workers.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use doca::{Connection, Device};
+use wire::control::RdmaConnectionRole;
+
+/// What every worker of a service is made from.
+#[derive(Debug)]
+pub struct WorkerSetup {
+    /// Number of the worker.
+    pub index: u32,
+    /// CPU that it runs on.
+    pub core: u32,
+    /// The DPU's device.
+    pub device: Device,
+    /// The connection to the initiator.
+    pub client: Connection,
+    /// Transactions that it needs room for.
+    pub transaction_count: u32,
+}
+
+/// What the main thread may ask of a worker.
+#[derive(Debug)]
+pub enum Command {
+    /// Make an RDMA connection, and export it for this target.
+    Export {
+        /// Number of the target.
+        target: usize,
+        /// Which of the two connections to it.
+        role: RdmaConnectionRole,
+    },
+    /// Connect it to the target's export.
+    Connect {
+        /// Number of the target.
+        target: usize,
+        /// Which of the two connections to it.
+        role: RdmaConnectionRole,
+        /// The target's export.
+        details: Bytes,
+    },
+    /// Wait for all contexts to be ready; then wait for requests.
+    Prepare {
+        /// The initiator's consumer that is answered to.
+        consumer: u32,
+        /// How long the contexts may take.
+        within: Duration,
+    },
+    /// Destroy consumer and producer.
+    LeaveComch,
+}
+
+/// Answer to a [`Command`].
+#[derive(Debug)]
+pub enum Reply {
+    /// The export of a connection.
+    Exported(Vec<u8>),
+    /// Nothing to tell.
+    Done,
+}

@@ -1,0 +1,31 @@
+//! The flags that all services have.
+
+use std::time::Duration;
+
+use clap::Args;
+
+use crate::flags::{channel_name, cpu, seconds};
+
+/// Where a service runs, and how it talks to its initiator.
+#[derive(Debug, Clone, Args)]
+pub struct ServiceFlags {
+    /// Device identifier: PCI address, RDMA device or network interface name
+    #[arg(short, long, value_name = "DEVICE")]
+    pub device: String,
+
+    /// Device host side representor identifier: PCI address
+    #[arg(short, long, value_name = "PCI")]
+    pub representor: String,
+
+    /// CPU core to which the process affinity can be set; one worker thread each, may be repeated
+    #[arg(long, value_name = "CPU", required = true, value_parser = cpu)]
+    pub cpu: Vec<u32>,
+
+    /// Name of the channel used by the doca_comch_client
+    #[arg(long, value_name = "NAME", default_value = "doca_storage_comch", value_parser = channel_name)]
+    pub command_channel_name: String,
+
+    /// Time (in seconds) to wait while performing control operations
+    #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = seconds)]
+    pub control_timeout: Duration,
+}

@@ -1,0 +1,141 @@
+//! The initiator's side of a session: its requests and its consumers.
+
+use std::time::Instant;
+
+use bytes::Bytes;
+use doca::ErrorCode;
+use wire::control::{InitStorage, Message, MessageType, Payload};
+
+use super::progress::{Doing, Phase, Step};
+use super::{Action, Job, Layout, MAX_TRANSACTIONS, Memory, Session};
+use crate::control::ChannelEvent;
+use crate::failure::Failure;
+use crate::session::unexpected;
+
+impl<L: Layout> Session<L> {
+    /// Something happened on the channel to the initiator.
+    pub fn client_event(&mut self, now: Instant, event: ChannelEvent) {
+        match event {
+            ChannelEvent::Message(request) => self.client_request(now, request),
+            ChannelEvent::ConsumerAdded(id) => {
+                self.consumers.push(id);
+                self.check_consumers(now);
+            }
+            ChannelEvent::ConsumerExpired(id) => {
+                self.consumers.retain(|&consumer| consumer != id);
+                self.check_consumers(now);
+            }
+            ChannelEvent::Closed => {
+                // Nobody is left to be told.
+                self.request = None;
+                let waiting = self.waiting_for();
+                let message = format!("the initiator left while the service waited for {waiting}");
+                self.fail(Failure::new(ErrorCode::CONNECTION_RESET, message));
+            }
+            ChannelEvent::Connected => {}
+        }
+    }
+
+    fn client_request(&mut self, now: Instant, request: Message) {
+        let examined = match self.step {
+            Step::Ended => return,
+            Step::Request => self.examine(&request),
+            _ => {
+                let came = request.payload.message_type();
+                let busy = self.phase.request();
+                Err(Failure::unexpected(format!(
+                    "unexpected {came} while the {busy} is processed"
+                )))
+            }
+        };
+        if let Err(failure) = examined {
+            tracing::warn!("refused: {failure}");
+            self.actions
+                .push_back(Action::SendToClient(failure.response_to(&request)));
+            return;
+        }
+        let memory = match &request.payload {
+            Payload::InitStorageRequest(init) => init.mmap_export_blob.clone(),
+            _ => Bytes::new(),
+        };
+        self.request = Some(request);
+        match self.phase {
+            Phase::Query => {
+                let expected = MessageType::QueryStorageResponse;
+                self.ask_all(now, &Payload::QueryStorageRequest, expected);
+            }
+            Phase::Init => {
+                let job = Job::PrepareMemory(Memory {
+                    mmap_export_blob: memory,
+                    core_count: self.core_count,
+                    transaction_count: self.transaction_count,
+                    storage: self.storage.clone(),
+                });
+                self.begin(Doing::PrepareMemory, job);
+            }
+            Phase::Start => {
+                let expected = MessageType::StartStorageResponse;
+                self.ask_all(now, &Payload::StartStorageRequest, expected);
+            }
+            Phase::Stop => {
+                let expected = MessageType::StopStorageResponse;
+                self.ask_all(now, &Payload::StopStorageRequest, expected);
+            }
+            Phase::Shutdown => {
+                // A consumer that expires after the targets are gone is one that nobody can serve.
+                self.wait(now, Step::Expiry);
+                self.check_consumers(now);
+            }
+        }
+    }
+
+    fn examine(&mut self, request: &Message) -> Result<(), Failure> {
+        if request.payload.message_type() != self.phase.request() {
+            return Err(unexpected(&request.payload, self.phase.request()));
+        }
+        let Payload::InitStorageRequest(init) = &request.payload else {
+            return Ok(());
+        };
+        let InitStorage {
+            transaction_count,
+            core_count,
+            ..
+        } = *init;
+        if !(1..=self.cpu_count).contains(&core_count) {
+            return Err(Failure::invalid(format!(
+                "core count: expected 1 to {}, as many --cpu as this service has, {core_count} came",
+                self.cpu_count
+            )));
+        }
+        if !(1..=MAX_TRANSACTIONS).contains(&transaction_count) {
+            return Err(Failure::invalid(format!(
+                "transactions per core: expected 1 to {MAX_TRANSACTIONS}, {transaction_count} came"
+            )));
+        }
+        self.core_count = core_count;
+        self.transaction_count = transaction_count * 2;
+        Ok(())
+    }
+
+    /// Goes on when the consumers of the initiator are what the session waits for.
+    pub(super) fn check_consumers(&mut self, now: Instant) {
+        let count = self.core_count as usize;
+        match self.step {
+            Step::Consumers if self.consumers.len() >= count => {
+                if self.consumers.len() > count {
+                    tracing::warn!(
+                        "the initiator has {} consumers for {count} workers",
+                        self.consumers.len()
+                    );
+                }
+                let consumers = self.consumers[..count].to_vec();
+                self.begin(Doing::StartWorkers, Job::StartWorkers { consumers });
+            }
+            Step::Expiry if self.consumers.is_empty() => {
+                let expected = MessageType::ShutdownResponse;
+                self.ask_all(now, &Payload::ShutdownRequest, expected);
+            }
+            _ => {}
+        }
+    }
+}

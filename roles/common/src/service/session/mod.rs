@@ -1,0 +1,248 @@
+//! The control state machine of a storage service, without I/O and without a clock.
+//!
+//! Requests of the initiator ("client") are forwarded to the storage targets under message ids of the
+//! service's own, with the work in between that the service has to do itself. Events go in, each with
+//! the time; actions come out of [`Session::next_action`].
+
+mod action;
+mod client;
+mod connections;
+mod inquiry;
+mod progress;
+mod storage;
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use wire::control::{
+    InitStorage, Message, MessageType, Payload, RdmaConnectionDetails, StorageDetails,
+};
+
+use crate::failure::Failure;
+use crate::session::MessageIds;
+use connections::Connections;
+use inquiry::Inquiry;
+use progress::{Doing, Phase, Step};
+
+pub use action::{Action, Job, Memory, Outcome};
+
+/// Most transactions per core that an initiator may ask for. The service and its targets use twice as
+/// many, so that an initiator that is ahead of a completion here still finds a free one.
+pub const MAX_TRANSACTIONS: u32 = 1 << 15;
+
+/// How a service makes one storage of its targets.
+pub trait Layout {
+    /// Names of the targets, as errors call them, in the order of their numbers.
+    const TARGETS: &'static [&'static str];
+
+    /// What the initiator is told of the storage, when the targets said this of theirs.
+    ///
+    /// # Errors
+    ///
+    /// The targets do not fit each other, or the service.
+    fn present(&self, targets: &[StorageDetails]) -> Result<StorageDetails, Failure>;
+}
+
+/// One session between one initiator and the targets of a [`Layout`].
+#[derive(Debug)]
+pub struct Session<L> {
+    layout: L,
+    cpu_count: u32,
+    timeout: Duration,
+    phase: Phase,
+    step: Step,
+    deadline: Option<Instant>,
+    /// The initiator's request at hand.
+    request: Option<Message>,
+    ids: MessageIds,
+    /// What the targets were asked.
+    inquiry: Inquiry,
+    /// What the targets said of their storage.
+    storage: Vec<StorageDetails>,
+    connections: Connections,
+    /// The service's ends of the connections that are being made, by target.
+    exports: Vec<Bytes>,
+    /// The targets' ends of them that are still to be connected, by target.
+    imports: Vec<RdmaConnectionDetails>,
+    core_count: u32,
+    transaction_count: u32,
+    /// The initiator's consumers, in the order of their creation.
+    consumers: Vec<u32>,
+    actions: VecDeque<Action>,
+}
+
+impl<L: Layout> Session<L> {
+    /// A session at its beginning, with at most `cpu_count` workers, that waits at most `timeout`
+    /// for whatever the initiator or a target owes.
+    #[must_use]
+    pub fn new(layout: L, cpu_count: u32, timeout: Duration) -> Self {
+        Self {
+            layout,
+            cpu_count,
+            timeout,
+            phase: Phase::Query,
+            step: Step::Request,
+            deadline: None,
+            request: None,
+            ids: MessageIds::default(),
+            inquiry: Inquiry::default(),
+            storage: Vec::new(),
+            connections: Connections::default(),
+            exports: Vec::new(),
+            imports: Vec::new(),
+            core_count: 0,
+            transaction_count: 0,
+            consumers: Vec::new(),
+            actions: VecDeque::new(),
+        }
+    }
+
+    /// What to do next. Ask again until there is nothing.
+    pub fn next_action(&mut self) -> Option<Action> {
+        self.actions.pop_front()
+    }
+
+    /// When to call [`timed_out`](Self::timed_out), unless something happens before.
+    #[must_use]
+    pub fn deadline(&self) -> Option<Instant> {
+        self.deadline
+    }
+
+    /// What the session waits for, in words.
+    #[must_use]
+    pub fn waiting_for(&self) -> String {
+        match self.step {
+            Step::Request => format!("the {} of the initiator", self.phase.request()),
+            Step::Storage => match self.inquiry.pending() {
+                Some((target, expected)) => format!("the {expected} of the {}", L::TARGETS[target]),
+                None => "nothing".to_owned(),
+            },
+            Step::Consumers => {
+                format!(
+                    "{} consumers of the initiator, {} are there",
+                    self.core_count,
+                    self.consumers.len()
+                )
+            }
+            Step::Expiry => format!(
+                "{} consumers of the initiator to expire",
+                self.consumers.len()
+            ),
+            Step::Job(_) => "its workers".to_owned(),
+            Step::Ended => "nothing".to_owned(),
+        }
+    }
+
+    /// The job at hand is done.
+    pub fn complete(&mut self, now: Instant, outcome: Result<Outcome, Failure>) {
+        let Step::Job(doing) = self.step else { return };
+        match (doing, outcome) {
+            (Doing::PrepareMemory, Ok(Outcome::Exported(mmap_export_blob))) => {
+                let init = Payload::InitStorageRequest(InitStorage {
+                    transaction_count: self.transaction_count,
+                    core_count: self.core_count,
+                    mmap_export_blob,
+                });
+                self.ask_all(now, &init, MessageType::InitStorageResponse);
+            }
+            // No target was asked yet, and the initiator may try another memory map.
+            (Doing::PrepareMemory, Err(failure)) => self.refuse(failure),
+            (Doing::Export { target }, Ok(Outcome::Exported(export))) => {
+                self.exports.push(export);
+                if target + 1 < L::TARGETS.len() {
+                    self.export(target + 1);
+                } else {
+                    self.ask_for_connections(now);
+                }
+            }
+            (Doing::CreateWorker, Ok(Outcome::Done)) => self.export(0),
+            (Doing::Connect { target }, Ok(Outcome::Done)) => self.connect(target + 1),
+            (Doing::StartWorkers, Ok(Outcome::Done)) => {
+                self.answer(Payload::StartStorageResponse, Phase::Stop)
+            }
+            (Doing::StopWorkers, Ok(Outcome::Done)) => {
+                self.answer(Payload::StopStorageResponse, Phase::Shutdown)
+            }
+            (Doing::DestroyWorkers, Ok(Outcome::Done)) => {
+                self.answer(Payload::ShutdownResponse, Phase::Shutdown);
+                self.end(Ok(()));
+            }
+            (_, Err(failure)) => self.fail(failure),
+            (doing, Ok(outcome)) => {
+                self.fail(Failure::unexpected(format!(
+                    "{outcome:?} is no outcome of {doing:?}"
+                )));
+            }
+        }
+    }
+
+    /// The deadline may have passed.
+    pub fn timed_out(&mut self, now: Instant) {
+        if self.deadline.is_some_and(|deadline| deadline <= now) {
+            self.fail(Failure::timed_out(self.waiting_for(), self.timeout));
+        }
+    }
+
+    /// The session cannot go on: a worker, a channel or the user ended it. An initiator that waits
+    /// for an answer is told why.
+    pub fn fail(&mut self, failure: Failure) {
+        if self.step == Step::Ended {
+            return;
+        }
+        if let Some(request) = self.request.take() {
+            self.actions
+                .push_back(Action::SendToClient(failure.response_to(&request)));
+        }
+        self.end(Err(failure));
+    }
+
+    fn create_worker(&mut self) {
+        let (index, _) = self.connections.current();
+        let job = Job::CreateWorker {
+            index,
+            transaction_count: self.transaction_count,
+        };
+        self.begin(Doing::CreateWorker, job);
+    }
+
+    fn begin(&mut self, doing: Doing, job: Job) {
+        self.step = Step::Job(doing);
+        // Whoever does the job bounds it.
+        self.deadline = None;
+        self.actions.push_back(Action::Do(job));
+    }
+
+    fn wait(&mut self, now: Instant, step: Step) {
+        self.step = step;
+        self.deadline = Some(now + self.timeout);
+    }
+
+    /// Answers the request at hand, and waits for the one that is due in the next phase.
+    fn answer(&mut self, payload: Payload, next: Phase) {
+        if let Some(request) = self.request.take() {
+            self.actions
+                .push_back(Action::SendToClient(request.response(payload)));
+        }
+        self.phase = next;
+        self.step = Step::Request;
+        self.deadline = None;
+    }
+
+    /// Answers the request at hand with an error, after which it may be repeated.
+    fn refuse(&mut self, failure: Failure) {
+        tracing::warn!("refused: {failure}");
+        if let Some(request) = self.request.take() {
+            self.actions
+                .push_back(Action::SendToClient(failure.response_to(&request)));
+        }
+        self.step = Step::Request;
+        self.deadline = None;
+    }
+
+    fn end(&mut self, result: Result<(), Failure>) {
+        self.step = Step::Ended;
+        self.deadline = None;
+        self.actions.push_back(Action::End(result));
+    }
+}

@@ -1,0 +1,200 @@
+//! The targets' side of a session: what they are asked and what they answer.
+
+use std::time::Instant;
+
+use doca::ErrorCode;
+use wire::control::{Message, MessageType, Payload, RdmaConnectionDetails};
+
+use super::connections::Connections;
+use super::progress::{Doing, Phase, Step};
+use super::{Action, Job, Layout, Session};
+use crate::control::ChannelEvent;
+use crate::failure::Failure;
+use crate::session::unexpected;
+
+impl<L: Layout> Session<L> {
+    /// Something happened on the channel to the target of this number.
+    ///
+    /// # Panics
+    ///
+    /// There is no such target.
+    pub fn storage_event(&mut self, now: Instant, target: usize, event: ChannelEvent) {
+        let name = L::TARGETS[target];
+        match (event, self.step) {
+            (_, Step::Ended) => {}
+            (ChannelEvent::Message(response), Step::Storage) if self.inquiry.is_pending(target) => {
+                match self.inquiry.answer(target, response) {
+                    Ok(()) => self.storage_answered(now),
+                    Err(failure) => self.fail(failure.context(name)),
+                }
+            }
+            // A target that is busy with another service says so without being asked.
+            (
+                ChannelEvent::Message(Message {
+                    payload: Payload::ErrorResponse(error),
+                    ..
+                }),
+                _,
+            ) => {
+                self.fail(Failure::from(error).context(name));
+            }
+            (ChannelEvent::Message(message), _) => {
+                let came = message.payload.message_type();
+                self.fail(Failure::unexpected(format!(
+                    "{name}: unexpected {came}, nothing was asked"
+                )));
+            }
+            (ChannelEvent::Closed, _) => {
+                let waiting = self.waiting_for();
+                let message = format!("the {name} left while the service waited for {waiting}");
+                self.fail(Failure::new(ErrorCode::CONNECTION_RESET, message));
+            }
+            (
+                ChannelEvent::Connected
+                | ChannelEvent::ConsumerAdded(_)
+                | ChannelEvent::ConsumerExpired(_),
+                _,
+            ) => {}
+        }
+    }
+
+    /// Goes on when the answers of all targets are there.
+    fn storage_answered(&mut self, now: Instant) {
+        let Some(answers) = self.inquiry.take() else {
+            return;
+        };
+        // All answers are of the type that was asked for, which is one for all targets.
+        match answers.first() {
+            Some(Payload::QueryStorageResponse(_)) => self.described(answers),
+            Some(Payload::InitStorageResponse) => {
+                self.connections = Connections::of_workers(self.core_count);
+                self.create_worker();
+            }
+            Some(Payload::CreateRdmaConnectionResponse(_)) => self.connections_created(answers),
+            Some(Payload::StartStorageResponse) => {
+                self.wait(now, Step::Consumers);
+                self.check_consumers(now);
+            }
+            Some(Payload::StopStorageResponse) => {
+                self.begin(Doing::StopWorkers, Job::StopWorkers);
+            }
+            Some(Payload::ShutdownResponse) => {
+                self.begin(Doing::DestroyWorkers, Job::DestroyWorkers);
+            }
+            Some(other) => {
+                let failure = unexpected(other, self.phase.request());
+                self.fail(failure);
+            }
+            None => {}
+        }
+    }
+
+    /// The targets said what they have.
+    fn described(&mut self, answers: Vec<Payload>) {
+        self.storage = answers
+            .into_iter()
+            .filter_map(|answer| match answer {
+                Payload::QueryStorageResponse(details) => Some(details),
+                _ => None,
+            })
+            .collect();
+        for (name, details) in L::TARGETS.iter().zip(&self.storage) {
+            tracing::info!(
+                "{name}: {} bytes in blocks of {}",
+                details.total_size,
+                details.block_size
+            );
+        }
+        match self.layout.present(&self.storage) {
+            Ok(details) => self.answer(Payload::QueryStorageResponse(details), Phase::Init),
+            Err(failure) => self.fail(failure),
+        }
+    }
+
+    /// Every target made its end of the connections at hand.
+    fn connections_created(&mut self, answers: Vec<Payload>) {
+        let (context_index, role) = self.connections.current();
+        self.imports.clear();
+        for (name, answer) in L::TARGETS.iter().zip(answers) {
+            let Payload::CreateRdmaConnectionResponse(details) = answer else {
+                continue;
+            };
+            if (details.context_index, details.role) != (context_index, role) {
+                self.fail(Failure::unexpected(format!(
+                    "{name}: expected the {role} connection of context {context_index}, the {} connection of context {} \
+                     came",
+                    details.role, details.context_index
+                )));
+                return;
+            }
+            self.imports.push(details);
+        }
+        self.connect(0);
+    }
+
+    /// Exports the connection at hand for this target.
+    pub(super) fn export(&mut self, target: usize) {
+        if target == 0 {
+            self.exports.clear();
+        }
+        let (index, role) = self.connections.current();
+        let job = Job::Export {
+            index,
+            target,
+            role,
+        };
+        self.begin(Doing::Export { target }, job);
+    }
+
+    /// Asks every target for its end of the connection at hand.
+    pub(super) fn ask_for_connections(&mut self, now: Instant) {
+        let (context_index, role) = self.connections.current();
+        self.inquiry.clear();
+        for (target, connection_details) in
+            std::mem::take(&mut self.exports).into_iter().enumerate()
+        {
+            let request = Payload::CreateRdmaConnectionRequest(RdmaConnectionDetails {
+                context_index,
+                role,
+                connection_details,
+            });
+            self.ask(target, request, MessageType::CreateRdmaConnectionResponse);
+        }
+        self.wait(now, Step::Storage);
+    }
+
+    /// Connects to this target's end, or goes on when there is no such target: to the next
+    /// connection, which may be the first of the next worker.
+    pub(super) fn connect(&mut self, target: usize) {
+        if let Some(details) = self.imports.get(target).cloned() {
+            self.begin(Doing::Connect { target }, Job::Connect { target, details });
+            return;
+        }
+        let (last_index, _) = self.connections.current();
+        match self.connections.advance() {
+            None => self.answer(Payload::InitStorageResponse, Phase::Start),
+            Some((index, _)) if index == last_index => self.export(0),
+            Some(_) => self.create_worker(),
+        }
+    }
+
+    /// Asks every target the same.
+    pub(super) fn ask_all(&mut self, now: Instant, request: &Payload, expected: MessageType) {
+        self.inquiry.clear();
+        for target in 0..L::TARGETS.len() {
+            self.ask(target, request.clone(), expected);
+        }
+        self.wait(now, Step::Storage);
+    }
+
+    fn ask(&mut self, target: usize, payload: Payload, expected: MessageType) {
+        let correlation_id = self
+            .request
+            .as_ref()
+            .map_or(0, |request| request.correlation_id);
+        let message = self.ids.request(correlation_id, payload);
+        self.inquiry.ask(message.message_id, expected);
+        self.actions
+            .push_back(Action::SendToStorage { target, message });
+    }
+}
