@@ -5,6 +5,7 @@
 
 mod conformance;
 mod demo;
+mod sdk;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -32,6 +33,8 @@ enum Command {
     Demo(demo::Options),
     /// Test an implementation of the protocol from the outside
     Conformance(conformance::Options),
+    /// softdoca for C and C++: install its library, headers and pkg-config files
+    Sdk(sdk::Options),
     /// The storage target: doca_storage_target_rdma
     #[command(disable_help_flag = true)]
     Target(RoleArguments),
@@ -67,6 +70,7 @@ fn main() -> ExitCode {
     {
         Command::Demo(options) => demo::run(&options),
         Command::Conformance(options) => conformance::run(&options),
+        Command::Sdk(options) => sdk::run(&options),
         Command::Target(role) => role_target::run(role.with_program_name()),
         Command::ZeroCopy(role) => role_zero_copy::run(role.with_program_name()),
         Command::Initiator(role) => role_initiator::run(role.with_program_name()),

@@ -1,0 +1,95 @@
+//! The pkg-config files, under DOCA's names.
+
+use crate::Side;
+
+/// One of the libraries that DOCA has; here, all are links to one file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Module {
+    /// Name of the package, e.g. `"doca-comch"`.
+    pub package: &'static str,
+    /// Name of the library, e.g. `"doca_comch"` for `-ldoca_comch`.
+    pub library: &'static str,
+    /// What it is for.
+    pub description: &'static str,
+}
+
+/// All packages that softdoca stands for.
+///
+/// Copies of the library instead of links would be several libraries, with several states.
+pub const MODULES: &[Module] = &[
+    Module {
+        package: "doca-common",
+        library: "doca_common",
+        description: "devices, memory, progress, sync events, graphs, logs",
+    },
+    Module {
+        package: "doca-argp",
+        library: "doca_argp",
+        description: "command lines",
+    },
+    Module {
+        package: "doca-comch",
+        library: "doca_comch",
+        description: "communication of host and DPU",
+    },
+    Module {
+        package: "doca-rdma",
+        library: "doca_rdma",
+        description: "remote memory",
+    },
+    Module {
+        package: "doca-dma",
+        library: "doca_dma",
+        description: "copies",
+    },
+    Module {
+        package: "doca-compress",
+        library: "doca_compress",
+        description: "compression",
+    },
+    Module {
+        package: "doca-erasure-coding",
+        library: "doca_erasure_coding",
+        description: "erasure coding",
+    },
+];
+
+impl Module {
+    /// The package's file for one side.
+    ///
+    /// Paths are relative to the file, so that the whole prefix can be moved.
+    pub(crate) fn file(&self, side: Side) -> String {
+        let version = format!(
+            "{}.{}.{}",
+            doca_abi::DOCA_VERSION_MAJOR,
+            doca_abi::DOCA_VERSION_MINOR,
+            doca_abi::DOCA_VERSION_PATCH
+        );
+        let requires = match self.package {
+            "doca-common" => "",
+            _ => "Requires: doca-common\n",
+        };
+        // The reference's build files ask the headers, and those ask this.
+        let define = match side {
+            Side::Host => "",
+            Side::Dpu => " -DDOCA_ARCH_DPU",
+        };
+        let Self {
+            package,
+            library,
+            description,
+        } = self;
+        format!(
+            "prefix=${{pcfiledir}}/../..\n\
+             includedir=${{prefix}}/include\n\
+             libdir=${{prefix}}/lib\n\
+             \n\
+             Name: {package}\n\
+             Description: softdoca, DOCA's C API in software: {description}\n\
+             Version: {version}\n\
+             {requires}\
+             Cflags: -I${{includedir}}{define}\n\
+             Libs: -L${{libdir}} -l{library}\n"
+        )
+    }
+}
