@@ -23,6 +23,9 @@ macro_rules! callbacks {
 }
 
 callbacks! {
+    header "doca_log.h";
+    fn log_flush_callback(buf: *mut c_char), "Called for each message that was written to the buffer of a log back end.";
+
     header "doca_ctx.h";
     fn doca_ctx_state_changed_callback_t(
         user_data: doca_data,

@@ -1,6 +1,6 @@
 //! Sizes and versions.
 
-use crate::{ConstantDecl, c_int};
+use crate::{ConstantDecl, c_int, c_void};
 
 macro_rules! constants {
     ($(header $header:literal { $($name:ident: $ty:ty = $value:literal, $doc:literal;)+ })+) => {
@@ -56,3 +56,6 @@ pub type doca_be16_t = u16;
 pub type doca_be32_t = u32;
 /// A 64-bit integer in network byte order: the bytes are in memory as they are on the wire.
 pub type doca_be64_t = u64;
+
+/// A stream of C's standard library, known here only by pointer.
+pub type FILE = c_void;

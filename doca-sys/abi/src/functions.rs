@@ -9,6 +9,7 @@ mod core;
 mod dev;
 mod dma;
 mod erasure_coding;
+mod log;
 mod memory;
 mod progress;
 mod rdma;

@@ -61,6 +61,7 @@ fn every_type_in_a_signature_is_known() {
         "doca_rdma_gid",
         "doca_be32_t",
         "doca_notification_handle_t",
+        "FILE",
     ])
     .chain(ENUMS.iter().map(|decl| decl.name))
     .chain(HANDLES.iter().map(|decl| decl.name))

@@ -1,195 +1,88 @@
-//! What softdoca itself has to say: the SDK log of DOCA.
+//! Messages: what softdoca itself has to say (DOCA's SDK log), and what programs say through `doca_log`.
 //!
-//! A process that registered no SDK back end hears nothing, as with the real SDK; `SOFTDOCA_LOG=<level>` in the environment
-//! writes to standard error without the program's help.
+//! A process that registered no back end hears nothing, as with the real SDK; `SOFTDOCA_LOG=<level>` in the environment
+//! writes softdoca's own messages to standard error without the program's help.
+
+mod backend;
+mod level;
+mod limits;
+mod line;
+pub mod sources;
+mod syslog;
 
 use std::fmt;
 use std::io::Write as _;
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::OnceLock;
 
-/// Levels with DOCA's values (`enum doca_log_level`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-#[repr(u32)]
-pub enum Level {
-    /// Nothing is written.
-    Disable = 10,
-    /// The process cannot go on.
-    Critical = 20,
-    /// A call failed.
-    Error = 30,
-    /// Something that deserves a look.
-    Warning = 40,
-    /// Milestones.
-    Info = 50,
-    /// For developers.
-    Debug = 60,
-    /// Data-path detail.
-    Trace = 70,
-}
-
-impl Level {
-    /// Every level, most severe first.
-    pub const ALL: [Level; 7] = [
-        Level::Disable,
-        Level::Critical,
-        Level::Error,
-        Level::Warning,
-        Level::Info,
-        Level::Debug,
-        Level::Trace,
-    ];
-
-    /// The level with DOCA's value `value`.
-    pub fn from_value(value: u32) -> Option<Level> {
-        Level::ALL.into_iter().find(|level| *level as u32 == value)
-    }
-
-    /// DOCA's three-letter tag of a line at this level.
-    pub const fn tag(self) -> &'static str {
-        match self {
-            Level::Disable => "   ",
-            Level::Critical => "CRT",
-            Level::Error => "ERR",
-            Level::Warning => "WRN",
-            Level::Info => "INF",
-            Level::Debug => "DBG",
-            Level::Trace => "TRC",
-        }
-    }
-
-    fn from_name(name: &str) -> Option<Level> {
-        Some(match name {
-            "critical" => Level::Critical,
-            "error" => Level::Error,
-            "warning" | "warn" => Level::Warning,
-            "info" => Level::Info,
-            "debug" => Level::Debug,
-            "trace" => Level::Trace,
-            _ => return None,
-        })
-    }
-}
+pub use backend::{
+    Backend, Origin, Sink, add_backend, global_lower, global_upper, set_global_lower,
+    set_global_upper,
+};
+pub use level::Level;
+pub use line::Line;
+pub use syslog::Syslog;
 
 /// One message on its way to the back ends.
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 pub struct Record<'a> {
+    /// Whose message it is.
+    pub origin: Origin,
     /// Severity.
     pub level: Level,
     /// Source file of the message.
     pub file: &'a str,
     /// Line in that file.
     pub line: u32,
+    /// Function that logs.
+    pub function: Option<&'a str>,
     /// The text, without a line end.
     pub text: &'a str,
 }
 
-/// Where messages go. Called under a lock: an implementation must not log.
-pub trait Sink: Send + Sync {
-    /// Takes one message.
-    fn accept(&self, record: &Record<'_>);
-}
-
-/// A registered sink with its own level.
-pub struct Backend {
-    level: AtomicU32,
-    sink: Box<dyn Sink>,
-}
-
-impl fmt::Debug for Backend {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Backend")
-            .field("level", &self.level)
-            .finish_non_exhaustive()
-    }
-}
-
-impl Backend {
-    /// Sets the highest level that this back end takes.
-    pub fn set_level(&self, level: Level) {
-        self.level.store(level as u32, Ordering::Relaxed);
-        refresh_threshold();
-    }
-}
-
-static BACKENDS: Mutex<Vec<Arc<Backend>>> = Mutex::new(Vec::new());
-/// The highest level that any back end takes: lets a silent call site cost one load.
-static THRESHOLD: AtomicU32 = AtomicU32::new(Level::Disable as u32);
-static ENVIRONMENT: OnceLock<()> = OnceLock::new();
-
-fn refresh_threshold() {
-    let backends = BACKENDS.lock().unwrap_or_else(PoisonError::into_inner);
-    let highest = backends
-        .iter()
-        .map(|backend| backend.level.load(Ordering::Relaxed))
-        .max();
-    THRESHOLD.store(highest.unwrap_or(Level::Disable as u32), Ordering::Relaxed);
-}
-
-/// Registers a sink for the messages of softdoca itself. It stays for the life of the process, as DOCA's do.
-pub fn add_backend(level: Level, sink: Box<dyn Sink>) -> Arc<Backend> {
-    let backend = Arc::new(Backend {
-        level: AtomicU32::new(level as u32),
-        sink,
-    });
-    BACKENDS
-        .lock()
-        .unwrap_or_else(PoisonError::into_inner)
-        .push(Arc::clone(&backend));
-    refresh_threshold();
-    backend
-}
-
-/// Whether a message at this level would reach anyone.
+/// Whether a message of softdoca's at this level would reach anyone.
 pub fn enabled(level: Level) -> bool {
+    static ENVIRONMENT: OnceLock<()> = OnceLock::new();
     ENVIRONMENT.get_or_init(|| {
         if let Ok(name) = std::env::var("SOFTDOCA_LOG") {
             match Level::from_name(&name) {
-                Some(level) => drop(add_backend(level, Box::new(StandardError))),
+                Some(level) => backend::add_independent(level, Box::new(StandardError)),
                 None => eprintln!(
                     "softdoca: SOFTDOCA_LOG={name:?} is not a level; use critical, error, warning, info, debug or trace"
                 ),
             }
         }
     });
-    level as u32 <= THRESHOLD.load(Ordering::Relaxed)
+    backend::may_reach(Origin::Sdk, level)
 }
 
-/// Hands a message to every back end that takes its level. Use the macros of this module.
+/// Hands a message of softdoca's to every back end that takes its level. Use the macros of this module.
 pub fn write(level: Level, file: &str, line: u32, message: fmt::Arguments<'_>) {
     if !enabled(level) {
         return;
     }
-    let text = message.to_string();
-    let record = Record {
+    backend::deliver(&Record {
+        origin: Origin::Sdk,
         level,
         file,
         line,
-        text: &text,
-    };
-    // Cloned out of the lock: a sink may be a C callback, which may call back into DOCA.
-    let backends = BACKENDS
-        .lock()
-        .unwrap_or_else(PoisonError::into_inner)
-        .clone();
-    for backend in backends {
-        if level as u32 <= backend.level.load(Ordering::Relaxed) {
-            backend.sink.accept(&record);
-        }
+        function: None,
+        text: &message.to_string(),
+    });
+}
+
+/// Hands a message of the program's to every back end that takes its level.
+pub fn write_record(record: &Record<'_>) {
+    if backend::may_reach(record.origin, record.level) {
+        backend::deliver(record);
     }
 }
 
-struct StandardError;
+/// Standard error, without the C library's stream.
+pub(crate) struct StandardError;
 
 impl Sink for StandardError {
     fn accept(&self, record: &Record<'_>) {
-        let line = format!(
-            "[softdoca {}:{}][{}] {}\n",
-            record.file,
-            record.line,
-            record.level.tag(),
-            record.text
-        );
+        let line = Line(record).to_string();
         // Nowhere to report that standard error is closed.
         let _ = std::io::stderr().lock().write_all(line.as_bytes());
     }
@@ -216,6 +109,8 @@ pub(crate) use {at_level, debug, error, info, warn_ as warn};
 
 #[cfg(test)]
 mod tests {
+    use std::sync::{Arc, Mutex};
+
     use super::*;
 
     struct Collect(Arc<Mutex<Vec<String>>>);
@@ -231,13 +126,19 @@ mod tests {
     #[test]
     fn a_backend_takes_only_its_levels() {
         let seen = Arc::new(Mutex::new(Vec::new()));
-        let backend = add_backend(Level::Warning, Box::new(Collect(Arc::clone(&seen))));
+        let backend = add_backend(Origin::Sdk, Box::new(Collect(Arc::clone(&seen))));
+        let set = |level| backend.set_lower(Origin::Sdk, level);
+        assert_eq!(set(Level::Warning), Ok(()));
         warn!("log-test {}", 1);
         info!("log-test {}", 2);
-        backend.set_level(Level::Info);
+        assert_eq!(set(Level::Info), Ok(()));
         info!("log-test {}", 3);
-        backend.set_level(Level::Disable);
+        assert_eq!(set(Level::Disable), Ok(()));
         error!("log-test {}", 4);
+        assert_eq!(
+            backend.set_lower(Origin::Program, Level::Info),
+            Err(crate::error::Error::InvalidValue)
+        );
         let seen: Vec<String> = seen
             .lock()
             .unwrap()

@@ -1,4 +1,4 @@
-//! Errors, version and log. One macro per header; see [`doca_functions!`](crate::doca_functions).
+//! Errors and version. One macro per header; see [`doca_functions!`](crate::doca_functions).
 
 #[doc(hidden)]
 #[macro_export]
@@ -30,35 +30,6 @@ macro_rules! doca_version_functions {
 
             /// Version of the library that is loaded; a static string.
             fn doca_version_runtime() -> *const c_char;
-        }
-    };
-}
-
-#[doc(hidden)]
-#[macro_export]
-macro_rules! doca_log_functions {
-    ($($callback:ident)::+ $(, $($arguments:tt)*)?) => {
-        $($callback)::+! {
-            [$($($arguments)*)?]
-            header "doca_log.h";
-
-            /// Creates a log back end that writes the SDK's own messages to a `FILE *`.
-            fn doca_log_backend_create_with_file_sdk(
-                fptr: *mut c_void,
-                backend: *mut *mut doca_log_backend
-            ) -> doca_error_t;
-
-            /// Creates a log back end that writes the SDK's own messages to a file descriptor.
-            fn doca_log_backend_create_with_fd_sdk(
-                fd: c_int,
-                backend: *mut *mut doca_log_backend
-            ) -> doca_error_t;
-
-            /// Sets the lowest severity (a [`doca_log_level`] value) that an SDK back end writes.
-            fn doca_log_backend_set_sdk_level(
-                backend: *mut doca_log_backend,
-                level: u32
-            ) -> doca_error_t;
         }
     };
 }
