@@ -3,6 +3,8 @@
 use std::io::{BufWriter, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 
+use role_common::stored_block::{Checksum, Encoder, Geometry};
+
 use super::{Error, Options};
 
 /// Smallest storage worth measuring, in bytes.
@@ -23,6 +25,8 @@ pub struct Content {
     pub path: PathBuf,
     /// Bytes of the storage.
     pub capacity: u64,
+    /// Each block has room in a stored block of the same size. Looked at for gga deployments only.
+    pub compresses: bool,
 }
 
 impl Content {
@@ -58,13 +62,32 @@ impl Content {
         let path = directory.join("content.bin");
         write_repeated(&path, &bytes, capacity)
             .map_err(Error::io(format!("write {}", path.display())))?;
+        let compresses = !options.layout.has_gga()
+            || compresses(&path, options.block_size)
+                .map_err(Error::io(format!("read {}", path.display())))?;
         Ok(Self {
             source,
             source_len,
             path,
             capacity,
+            compresses,
         })
     }
+}
+
+/// Whether each block of the file, a whole number of them, has room in a stored block of the same size.
+fn compresses(path: &Path, block_size: u32) -> std::io::Result<bool> {
+    let mut file = std::fs::File::open(path)?;
+    let mut block = vec![0; block_size as usize];
+    let mut encoder = Encoder::new(Geometry::compatible(block_size), Checksum::Off);
+    let blocks = file.metadata()?.len() / u64::from(block_size);
+    for _ in 0..blocks {
+        file.read_exact(&mut block)?;
+        if encoder.encode(&block).is_err() {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 fn write_repeated(path: &Path, source: &[u8], capacity: u64) -> std::io::Result<()> {
@@ -140,5 +163,21 @@ mod tests {
             ..Options::default()
         };
         assert!(prepare(huge).contains("at most"));
+    }
+
+    #[test]
+    fn content_with_one_block_that_does_not_compress_is_noticed() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("content");
+        let mut bytes = vec![b' '; 3 * 1024];
+        std::fs::write(&path, &bytes).expect("a file");
+        assert!(compresses(&path, 1024).expect("read"));
+        let mut word = 1u32;
+        for byte in &mut bytes[2048..] {
+            word = word.wrapping_mul(747_796_405).wrapping_add(2_891_336_453);
+            *byte = (word >> 24) as u8;
+        }
+        std::fs::write(&path, &bytes).expect("a file");
+        assert!(!compresses(&path, 1024).expect("read"));
     }
 }

@@ -1,12 +1,14 @@
 //! The demo: a deployment of real processes on this machine, driven through all strategies.
 //!
-//! * [`options`] the flags, [`plan`] what they mean in blocks and operations;
+//! * [`options`] the flags, [`plan`] what they mean in sessions, blocks and operations;
+//! * [`layout`] the deployments: one service, over one target or three;
 //! * [`content`] the storage's content, made from a real file;
 //! * [`deployment`] the processes of one session and their command lines;
 //! * [`report`] the table and the verdict.
 
 mod content;
 mod deployment;
+mod layout;
 mod options;
 mod plan;
 mod report;
@@ -90,7 +92,8 @@ fn try_run(options: &Options) -> Result<bool, Error> {
         println!("{report}");
     }
     if options.keep && passed {
-        let kept = deployment.keep(&directory.keep())?;
+        let first = plan.runs().swap_remove(0);
+        let kept = deployment.keep(&first, &directory.keep())?;
         eprintln!("{kept}");
     }
     Ok(passed)

@@ -2,24 +2,30 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, value_parser};
+use clap::{Args, ValueEnum, value_parser};
+use role_common::stored_block::MatrixType;
 
 const EXAMPLES: &str = "\
 Examples:
   doca-storage demo
   doca-storage demo --content photo.raw --workers 2 --blocks-per-io 4
-  doca-storage demo --block-size 512 --local-io-region-size 65536
+  doca-storage demo --layout gga --matrix-type cauchy --block-size 65536
+  doca-storage demo --layout zero-copy --block-size 512 --local-io-region-size 65536
   doca-storage demo --keep";
 
 /// What to run the demo with.
 #[derive(Debug, Clone, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Options {
+    /// Deployment to run: zero-copy (one target), gga (compression and erasure coding over three), or all of them
+    #[arg(long, value_enum, value_name = "LAYOUT", default_value_t)]
+    pub layout: LayoutChoice,
+
     /// File to store; without it a file of this checkout
     #[arg(long, value_name = "FILE")]
     pub content: Option<PathBuf>,
 
-    /// Size of a storage block in bytes
+    /// Size of a storage block in bytes; gga needs a multiple of 128
     #[arg(long, value_name = "BYTES", default_value_t = 4096, value_parser = value_parser!(u32).range(64..=64 << 20))]
     pub block_size: u32,
 
@@ -39,11 +45,16 @@ pub struct Options {
     #[arg(long, value_name = "BYTES", default_value_t = 0)]
     pub local_io_region_size: u64,
 
+    /// Matrix of the gga deployment's parity
+    #[arg(long, value_enum, value_name = "TYPE", default_value_t)]
+    pub matrix_type: MatrixType,
+
     /// I/Os of each worker in the throughput tests; without it as many as take a few seconds
     #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..))]
     pub operations: Option<u32>,
 
-    /// Afterwards start a target and a service once more, print the command lines, and leave them running
+    /// Afterwards start the targets and the service of the (first) layout once more, print the command lines, and leave
+    /// them running
     #[arg(long)]
     pub keep: bool,
 
@@ -52,15 +63,39 @@ pub struct Options {
     pub json: bool,
 }
 
+/// The deployments that can be asked for.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub enum LayoutChoice {
+    /// The zero-copy service and its target
+    #[default]
+    ZeroCopy,
+    /// The gga_offload service and its three targets
+    Gga,
+    /// One after the other
+    All,
+}
+
+impl LayoutChoice {
+    pub fn has_zero_copy(self) -> bool {
+        self != Self::Gga
+    }
+
+    pub fn has_gga(self) -> bool {
+        self != Self::ZeroCopy
+    }
+}
+
 impl Default for Options {
     fn default() -> Self {
         Self {
+            layout: LayoutChoice::default(),
             content: None,
             block_size: 4096,
             workers: 1,
             transactions: 64,
             blocks_per_io: 1,
             local_io_region_size: 0,
+            matrix_type: MatrixType::default(),
             operations: None,
             keep: false,
             json: false,

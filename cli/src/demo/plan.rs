@@ -1,6 +1,10 @@
 //! What the options mean: how many blocks, which runs, how many operations in each.
 
+use role_common::stored_block::{Geometry, MatrixType, STORED_ALIGNMENT};
+
 use super::content::Content;
+use super::layout::{Gga, Layout, Storage};
+use super::options::LayoutChoice;
 use super::{Error, Options};
 
 /// I/Os of a throughput test, all workers together, unless its bytes are more than [`THROUGHPUT_BYTES`].
@@ -11,12 +15,18 @@ const THROUGHPUT_BYTES: u64 = 4 << 30;
 /// Sizes and counts of a demo.
 #[derive(Debug)]
 pub struct Plan {
+    pub layout: LayoutChoice,
     pub block_size: u32,
     pub block_count: u64,
     pub blocks_per_io: u16,
     pub workers: u32,
     pub transactions: u32,
     pub local_io_region_size: u64,
+    pub matrix_type: MatrixType,
+    /// Stored blocks that the content of the storage has room in.
+    content_geometry: Geometry,
+    /// Stored blocks that any content has room in.
+    any_geometry: Geometry,
     /// The throughput tests' operations of each worker.
     throughput_operations: u32,
     /// Operations of each worker that visit every block of its share once.
@@ -26,16 +36,67 @@ pub struct Plan {
 /// One session of the demo.
 #[derive(Debug, Clone)]
 pub struct Run {
+    pub layout: Layout,
     /// What the table calls it.
     pub title: &'static str,
-    /// Value of the initiator's `--execution-strategy`.
-    pub strategy: &'static str,
-    /// The initiator compares with, or writes, the content file.
-    pub plain_content: bool,
+    /// What the initiator does.
+    pub strategy: Strategy,
+    /// What the initiator compares with, or writes.
+    pub plain: Plain,
     /// Operations of each worker.
     pub operations: u32,
-    /// I/Os that target and service see for one operation of the initiator.
-    pub ios_per_operation: u64,
+}
+
+/// What an initiator does in a session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Strategy {
+    ReadThroughput,
+    WriteThroughput,
+    ReadValidation,
+    WriteReadValidation,
+}
+
+/// Bytes that an initiator knows or makes up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Plain {
+    /// Its own pattern, another one in each pass.
+    Pattern,
+    /// The content of the storage.
+    Content,
+    /// Bytes that do not compress.
+    Noise,
+}
+
+/// What the roles must have counted when a session ends well.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Expected {
+    /// Operations of the initiator: a write that is read back is one.
+    pub operations: u64,
+    pub service_ios: u64,
+    /// Of all targets together.
+    pub target_ios: u64,
+    /// Blocks that the service read without one of its targets.
+    pub recoveries: u64,
+}
+
+impl Strategy {
+    /// The value of the initiator's `--execution-strategy`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::ReadThroughput => "read_throughput_test",
+            Self::WriteThroughput => "write_throughput_test",
+            Self::ReadValidation => "read_only_data_validity_test",
+            Self::WriteReadValidation => "read_write_data_validity_test",
+        }
+    }
+
+    fn reads(self) -> bool {
+        self != Self::WriteThroughput
+    }
+
+    fn writes(self) -> bool {
+        matches!(self, Self::WriteThroughput | Self::WriteReadValidation)
+    }
 }
 
 impl Plan {
@@ -49,6 +110,14 @@ impl Plan {
                 options.local_io_region_size
             )));
         }
+        let block_size = options.block_size;
+        if options.layout.has_gga() && !block_size.is_multiple_of(STORED_ALIGNMENT) {
+            return Err(Error::Options(format!(
+                "--block-size {block_size}: a gga deployment needs a multiple of {STORED_ALIGNMENT}; with other sizes, use \
+                 --layout zero-copy"
+            )));
+        }
+        let any_geometry = Geometry::for_logical(block_size).expect("block sizes have a limit");
         let pass = (content.capacity / io_size).div_ceil(workers);
         let throughput =
             (THROUGHPUT_OPERATIONS.min(THROUGHPUT_BYTES / io_size) / workers).max(2 * pass);
@@ -58,70 +127,178 @@ impl Plan {
             })
         };
         Ok(Self {
-            block_size: options.block_size,
-            block_count: content.capacity / u64::from(options.block_size),
+            layout: options.layout,
+            block_size,
+            block_count: content.capacity / u64::from(block_size),
             blocks_per_io: options.blocks_per_io,
             workers: options.workers,
             transactions: options.transactions,
             local_io_region_size: options.local_io_region_size,
+            matrix_type: options.matrix_type,
+            content_geometry: if content.compresses {
+                Geometry::compatible(block_size)
+            } else {
+                any_geometry
+            },
+            any_geometry,
             throughput_operations: options.operations.map_or_else(|| count(throughput), Ok)?,
             // Checked for the longest run, three passes.
             pass: count(pass * 3).map(|three| three / 3)?,
         })
     }
 
-    /// The sessions: every strategy, every block at least twice.
+    /// The sessions, those of one layout together; every session visits every block at least twice, unless the user says
+    /// how long throughput tests are.
     pub fn runs(&self) -> Vec<Run> {
-        let run = |title, strategy, plain_content, operations, ios_per_operation| Run {
+        let mut runs = Vec::new();
+        if self.layout.has_zero_copy() {
+            runs.extend(self.zero_copy_runs());
+        }
+        if self.layout.has_gga() {
+            runs.extend(self.gga_runs());
+        }
+        runs
+    }
+
+    /// Every strategy.
+    fn zero_copy_runs(&self) -> [Run; 5] {
+        let run = |title, strategy, plain, operations| Run {
+            layout: Layout::ZeroCopy,
             title,
             strategy,
-            plain_content,
+            plain,
             operations,
-            ios_per_operation,
         };
-        vec![
+        let throughput = self.throughput_operations;
+        [
             run(
                 "read the file, compare",
-                "read_only_data_validity_test",
-                true,
+                Strategy::ReadValidation,
+                Plain::Content,
                 self.pass * 2,
-                1,
             ),
             run(
                 "read throughput",
-                "read_throughput_test",
-                false,
-                self.throughput_operations,
-                1,
+                Strategy::ReadThroughput,
+                Plain::Pattern,
+                throughput,
             ),
             run(
                 "write throughput",
-                "write_throughput_test",
-                false,
-                self.throughput_operations,
-                1,
+                Strategy::WriteThroughput,
+                Plain::Pattern,
+                throughput,
             ),
             run(
                 "write the file, read it back",
-                "read_write_data_validity_test",
-                true,
+                Strategy::WriteReadValidation,
+                Plain::Content,
                 self.pass * 2,
-                2,
             ),
             run(
                 "write a pattern, read it back",
-                "read_write_data_validity_test",
-                false,
+                Strategy::WriteReadValidation,
+                Plain::Pattern,
                 self.pass * 3,
-                2,
             ),
         ]
     }
 
+    /// What three targets can get wrong: every half of every block is read and made anew from the others, whether the
+    /// generator made it or the service.
+    fn gga_runs(&self) -> [Run; 6] {
+        let read = |title, recover_every| Run {
+            layout: Layout::Gga(Gga {
+                geometry: self.content_geometry,
+                storage: Storage::Content,
+                recover_every,
+            }),
+            title,
+            strategy: Strategy::ReadValidation,
+            plain: Plain::Content,
+            operations: self.pass * 2,
+        };
+        let write = |title, geometry, storage, plain| Run {
+            layout: Layout::Gga(Gga {
+                geometry,
+                storage,
+                // Odd, so that a second pass does not recover the blocks of the first again.
+                recover_every: 3,
+            }),
+            title,
+            strategy: Strategy::WriteReadValidation,
+            plain,
+            operations: self.pass * 3,
+        };
+        [
+            read("read the file, recover every block", 1),
+            read("read the file, recover every 2nd", 2),
+            read("read the file, recover every 10th", 10),
+            write(
+                "write the file, read it back",
+                self.content_geometry,
+                Storage::Empty,
+                Plain::Content,
+            ),
+            write(
+                "write a pattern, read it back",
+                self.content_geometry,
+                Storage::Content,
+                Plain::Pattern,
+            ),
+            write(
+                "write random bytes, read them back",
+                self.any_geometry,
+                Storage::Content,
+                Plain::Noise,
+            ),
+        ]
+    }
+
+    /// What the roles must count in this session.
+    pub fn expected(&self, run: &Run) -> Expected {
+        let operations = u64::from(run.operations) * u64::from(self.workers);
+        let blocks = u64::from(self.blocks_per_io);
+        let ios = run.layout.target_ios(blocks);
+        let (reads, writes) = (
+            u64::from(run.strategy.reads()),
+            u64::from(run.strategy.writes()),
+        );
+        let recoveries = match run.layout {
+            // Each worker counts the blocks that it reads.
+            Layout::Gga(Gga {
+                recover_every: every @ 1..,
+                ..
+            }) => {
+                reads * u64::from(run.operations) * blocks / u64::from(every)
+                    * u64::from(self.workers)
+            }
+            _ => 0,
+        };
+        Expected {
+            operations,
+            service_ios: operations * (reads + writes),
+            target_ios: operations * (reads * ios.read + writes * ios.write),
+            recoveries,
+        }
+    }
+
     pub fn describe(&self, content: &Content) -> String {
-        format!(
-            "doca-storage demo: initiator -> zero-copy service -> target, {} worker{} each, {} transactions, {} block{} per I/O\n\
+        let mut layouts = Vec::new();
+        if self.layout.has_zero_copy() {
+            layouts.push("initiator -> zero-copy service -> target".to_owned());
+        }
+        if self.layout.has_gga() {
+            layouts.push(format!(
+                "initiator -> gga_offload service -> data_1, data_2, data_p ({} parity)",
+                self.matrix_name()
+            ));
+        }
+        let mut text = format!(
+            "doca-storage demo: {}\n\
+             {} worker{} each, {} transactions, {} block{} per I/O\n\
              content: {} ({} bytes) on {} blocks of {} bytes; software DOCA, no BlueField involved",
+            layouts.join("\n                   "),
             self.workers,
             if self.workers == 1 { "" } else { "s" },
             self.transactions,
@@ -131,7 +308,23 @@ impl Plan {
             content.source_len,
             self.block_count,
             self.block_size,
-        )
+        );
+        if self.layout.has_gga() && !self.content_geometry.is_compatible() {
+            text.push_str(&format!(
+                "\nit does not compress: gga targets hold half blocks of {} bytes (--logical-block-size {})",
+                self.content_geometry.half_block_size(),
+                self.block_size
+            ));
+        }
+        text
+    }
+
+    /// The value of `--matrix-type`.
+    pub fn matrix_name(&self) -> &'static str {
+        match self.matrix_type {
+            MatrixType::Cauchy => "cauchy",
+            MatrixType::Vandermonde => "vandermonde",
+        }
     }
 }
 
@@ -145,6 +338,7 @@ mod tests {
             source_len: 1,
             path: "path".into(),
             capacity,
+            compresses: true,
         }
     }
 
@@ -153,6 +347,7 @@ mod tests {
         for workers in [1, 2, 3] {
             for blocks_per_io in [1, 4] {
                 let options = Options {
+                    layout: LayoutChoice::All,
                     workers,
                     blocks_per_io,
                     ..Options::default()
@@ -178,5 +373,63 @@ mod tests {
             .expect_err("refused")
             .to_string();
         assert!(error.contains("at least 8192 bytes"), "{error}");
+    }
+
+    #[test]
+    fn blocks_that_no_target_of_a_gga_deployment_can_halve_are_refused() {
+        let options = |layout| Options {
+            layout,
+            block_size: 576,
+            ..Options::default()
+        };
+        Plan::new(&options(LayoutChoice::ZeroCopy), &content(576 * 100)).expect("a plan");
+        for layout in [LayoutChoice::Gga, LayoutChoice::All] {
+            let error = Plan::new(&options(layout), &content(576 * 100))
+                .expect_err("refused")
+                .to_string();
+            assert!(error.contains("a multiple of 128"), "{error}");
+        }
+    }
+
+    #[test]
+    fn recoveries_are_counted_by_each_worker() {
+        let options = Options {
+            layout: LayoutChoice::Gga,
+            workers: 2,
+            blocks_per_io: 8,
+            ..Options::default()
+        };
+        let plan = Plan::new(&options, &content(4096 * 8 * 2 * 5)).expect("a plan");
+        let recoveries: Vec<u64> = plan
+            .runs()
+            .iter()
+            .map(|run| plan.expected(run).recoveries)
+            .collect();
+        // Ten I/Os of eight blocks each, then fifteen.
+        assert_eq!(recoveries, [160, 80, 16, 80, 80, 80]);
+        let writes = plan.expected(&plan.runs()[3]);
+        assert_eq!(writes.operations, 30);
+        assert_eq!(writes.service_ios, 60);
+        assert_eq!(writes.target_ios, 30 * 8 * 5);
+    }
+
+    #[test]
+    fn content_that_does_not_compress_gets_larger_blocks() {
+        let options = Options {
+            layout: LayoutChoice::Gga,
+            ..Options::default()
+        };
+        let mut content = content(1 << 20);
+        let sizes = |content: &Content| {
+            let plan = Plan::new(&options, content).expect("a plan");
+            let of = |run: Run| match run.layout {
+                Layout::Gga(gga) => gga.geometry.half_block_size(),
+                Layout::ZeroCopy => panic!("{run:?}"),
+            };
+            plan.runs().into_iter().map(of).collect::<Vec<_>>()
+        };
+        assert_eq!(sizes(&content), [2048, 2048, 2048, 2048, 2048, 2112]);
+        content.compresses = false;
+        assert_eq!(sizes(&content), [2112; 6]);
     }
 }

@@ -10,11 +10,12 @@ use tabled::settings::object::Columns;
 use tabled::settings::{Alignment, Style};
 
 use super::deployment::Session;
-use super::plan::{Plan, Run};
+use super::plan::{Expected, Plan, Run};
 
 /// One session in the table.
 #[derive(Debug, Serialize)]
 pub struct Row {
+    layout: &'static str,
     title: &'static str,
     strategy: &'static str,
     passed: bool,
@@ -29,7 +30,10 @@ struct Measured {
     operations: u64,
     /// I/Os that the service and the target counted.
     service_ios: u64,
+    /// Of all targets together.
     target_ios: u64,
+    /// Blocks that the service read without one of its targets, for services that can.
+    recoveries: Option<u64>,
     seconds: f64,
     operations_per_second: f64,
     gib_per_second: f64,
@@ -47,34 +51,42 @@ impl Row {
                 return Self::failed(run, format!("a role's document has no number {missing}"));
             }
         };
-        let expected = u64::from(run.operations) * u64::from(plan.workers);
-        let ios = expected * run.ios_per_operation;
-        let agree = measured.operations == expected
-            && measured.service_ios == ios
-            && measured.target_ios == ios;
+        let expected = plan.expected(run);
+        let agree = measured.operations == expected.operations
+            && measured.service_ios == expected.service_ios
+            && measured.target_ios == expected.target_ios
+            && measured.recoveries.unwrap_or(0) == expected.recoveries;
         let failure = (!agree).then(|| {
+            let Expected {
+                operations,
+                service_ios,
+                target_ios,
+                recoveries,
+            } = expected;
             format!(
-                "the roles disagree: expected {expected} operations and {ios} I/Os, the initiator counted {} \
-                 operations, the service {} and the target {} I/Os",
-                measured.operations, measured.service_ios, measured.target_ios
+                "the roles disagree: expected {operations} operations of the initiator, {service_ios} I/Os of the service with \
+                 {recoveries} recoveries, and {target_ios} I/Os of the targets; they counted {}, {}, {} and {}",
+                measured.operations,
+                measured.service_ios,
+                measured.recoveries.unwrap_or(0),
+                measured.target_ios
             )
         });
         Self {
-            title: run.title,
-            strategy: run.strategy,
             passed: agree,
-            failure,
             measured: Some(measured),
+            ..Self::failed(run, failure)
         }
     }
 
     /// A session that failed.
-    pub fn failed(run: &Run, failure: String) -> Self {
+    pub fn failed(run: &Run, failure: impl Into<Option<String>>) -> Self {
         Self {
+            layout: run.layout.name(),
             title: run.title,
-            strategy: run.strategy,
+            strategy: run.strategy.name(),
             passed: false,
-            failure: Some(failure),
+            failure: failure.into(),
             measured: None,
         }
     }
@@ -100,7 +112,11 @@ impl Measured {
         Ok(Self {
             operations,
             service_ios: count(&session.service)?,
-            target_ios: count(&session.target)?,
+            target_ios: session.targets.iter().map(count).sum::<Result<_, _>>()?,
+            recoveries: session
+                .service
+                .get("recovery_count")
+                .and_then(Value::as_u64),
             seconds,
             operations_per_second: operations as f64 / seconds,
             gib_per_second: float("/data_rate_gib_per_second")?,
@@ -145,6 +161,7 @@ impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut table = Builder::new();
         table.push_record([
+            "layout",
             "session",
             "operations",
             "k op/s",
@@ -174,7 +191,8 @@ impl fmt::Display for Report {
                 None => [const { String::new() }; 7],
             };
             table.push_record(
-                std::iter::once(row.title.to_owned())
+                [row.layout.to_owned(), row.title.to_owned()]
+                    .into_iter()
                     .chain(cells)
                     .chain([result.to_owned()]),
             );
@@ -182,11 +200,11 @@ impl fmt::Display for Report {
         let mut table = table.build();
         table
             .with(Style::rounded())
-            .modify(Columns::new(1..=6), Alignment::right());
+            .modify(Columns::new(2..=7), Alignment::right());
         writeln!(f, "{table}")?;
         for row in &self.sessions {
             if let Some(failure) = &row.failure {
-                writeln!(f, "{}: {failure}", row.title)?;
+                writeln!(f, "{}: {}: {failure}", row.layout, row.title)?;
             }
         }
         for path in &self.leftovers {
@@ -209,6 +227,7 @@ mod tests {
             source_len: 1,
             path: "p".into(),
             capacity: 1 << 20,
+            compresses: true,
         };
         let plan = Plan::new(&Options::default(), &content).expect("a plan");
         let run = plan.runs().remove(3);
@@ -226,7 +245,7 @@ mod tests {
             Session {
                 initiator,
                 service,
-                target,
+                targets: vec![target],
             },
         )
     }

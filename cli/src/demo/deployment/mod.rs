@@ -1,0 +1,217 @@
+//! The processes of one session.
+
+mod cpus;
+mod files;
+mod kept;
+mod lines;
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use conformance::process::{Failure, Process};
+use role_common::shutdown::Shutdown;
+use role_common::stored_block::Geometry;
+use serde_json::Value;
+
+use super::Error;
+use super::content::Content;
+use super::layout::{Layout, Storage};
+use super::plan::{Plain, Plan, Run};
+use cpus::Cpus;
+use files::Files;
+use lines::CommandLines;
+
+/// Time that a role gets to be ready for its peer.
+const READY: Duration = Duration::from_secs(20);
+/// Time that a whole session may take.
+const SESSION: Duration = Duration::from_secs(300);
+/// Time that service and targets get to end once the initiator has.
+const FAREWELL: Duration = Duration::from_secs(15);
+
+/// What the roles of one session reported.
+#[derive(Debug)]
+pub struct Session {
+    pub initiator: Value,
+    pub service: Value,
+    pub targets: Vec<Value>,
+}
+
+/// Starts sessions in a private runtime directory.
+pub struct Deployment<'a> {
+    program: PathBuf,
+    plan: &'a Plan,
+    files: Files,
+    runtime: PathBuf,
+    cpus: Cpus,
+    shutdown: Shutdown,
+}
+
+impl<'a> Deployment<'a> {
+    pub fn new(
+        plan: &'a Plan,
+        content: &Content,
+        directory: &Path,
+        shutdown: Shutdown,
+    ) -> Result<Self, Error> {
+        Ok(Self {
+            program: std::env::current_exe().map_err(Error::io("find this program"))?,
+            plan,
+            files: Files::new(content, directory),
+            runtime: directory.join("run"),
+            cpus: Cpus::allowed()?,
+            shutdown,
+        })
+    }
+
+    /// The user has asked to end.
+    pub fn interrupted(&self) -> bool {
+        self.shutdown.is_requested()
+    }
+
+    /// Runs one session to its end. The reference's roles serve one session, so each run has its own processes.
+    pub fn run(&self, run: &Run) -> Result<Session, Failure> {
+        self.make_files(run)?;
+        let lines = self.lines(run, true);
+        let deadline = Instant::now() + SESSION;
+
+        let mut targets = Vec::new();
+        let mut ports = Vec::new();
+        for (index, name) in run.layout.targets().iter().enumerate() {
+            let mut target = Process::spawn(name, self.command(&lines.target(index, 0)))?;
+            ports.push(target.wait_for("was listening", READY, listening_port)?);
+            targets.push((*name, target));
+        }
+        let mut service = Process::spawn("service", self.command(&lines.service(&ports)))?;
+        service.wait_for("was waiting for an initiator", READY, waits_for_initiator)?;
+        let initiator = Process::spawn("initiator", self.command(&lines.initiator()))?;
+
+        let mut failures = Vec::new();
+        let mut finish = |role: &'static str, process: Process, deadline| {
+            let ended = process
+                .finish(deadline, || self.interrupted())
+                .and_then(|stdout| document(role, &stdout));
+            // After a failure nobody looks at the others' documents.
+            ended.unwrap_or_else(|failure| {
+                failures.push(failure);
+                Value::Null
+            })
+        };
+        let initiator = finish("initiator", initiator, deadline);
+        let farewell = Instant::now() + FAREWELL;
+        let service = finish("service", service, farewell);
+        let targets = targets
+            .into_iter()
+            .map(|(name, target)| finish(name, target, farewell))
+            .collect();
+        if failures.is_empty() {
+            Ok(Session {
+                initiator,
+                service,
+                targets,
+            })
+        } else {
+            Err(Failure::all(failures))
+        }
+    }
+
+    /// Makes what the roles of this session read and earlier ones did not.
+    fn make_files(&self, run: &Run) -> Result<(), Failure> {
+        if run.plain == Plain::Noise {
+            self.files.make_noise().map_err(|error| Failure {
+                role: "demo",
+                what: error.to_string(),
+                stderr: String::new(),
+            })?;
+        }
+        match run.layout {
+            Layout::Gga(gga) if gga.storage == Storage::Content => self.generate(run, gga.geometry),
+            _ => Ok(()),
+        }
+    }
+
+    /// Makes the `.sbc` files of the content with the generator, unless they are there.
+    fn generate(&self, run: &Run, geometry: Geometry) -> Result<(), Failure> {
+        let sbc = self.files.sbc(geometry);
+        if sbc.iter().all(|path| path.exists()) {
+            return Ok(());
+        }
+        let line = self.lines(run, true).generator(geometry, &sbc);
+        let generator = Process::spawn("generator", self.command(&line))?;
+        generator
+            .finish(Instant::now() + SESSION, || self.interrupted())
+            .map(drop)
+    }
+
+    /// Everything that the sessions left in the runtime directory.
+    pub fn leftovers(&self) -> Result<Vec<PathBuf>, Error> {
+        let entries = match std::fs::read_dir(&self.runtime) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(error) => {
+                return Err(Error::Io {
+                    what: self.runtime.display().to_string(),
+                    error,
+                });
+            }
+        };
+        entries
+            .map(|entry| entry.map(|entry| entry.path()))
+            .collect::<Result<_, _>>()
+            .map_err(Error::io(self.runtime.display().to_string()))
+    }
+
+    fn lines<'b>(&'b self, run: &'b Run, json: bool) -> CommandLines<'b> {
+        CommandLines {
+            plan: self.plan,
+            files: &self.files,
+            cpus: &self.cpus,
+            run,
+            json,
+        }
+    }
+
+    fn command(&self, arguments: &[OsString]) -> Command {
+        let mut command = Command::new(&self.program);
+        command
+            .args(arguments)
+            .env("SOFTDOCA_RUNTIME_DIR", &self.runtime);
+        command
+    }
+}
+
+fn listening_port(line: &str) -> Option<u16> {
+    line.rsplit_once("listening on port ")?
+        .1
+        .trim()
+        .parse()
+        .ok()
+}
+
+fn waits_for_initiator(line: &str) -> Option<()> {
+    line.contains("waiting for the initiator").then_some(())
+}
+
+fn document(role: &'static str, stdout: &str) -> Result<Value, Failure> {
+    serde_json::from_str(stdout).map_err(|error| Failure {
+        role,
+        what: format!("printed no JSON document ({error}) but {stdout:?}"),
+        stderr: String::new(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ready_lines_are_recognised() {
+        assert_eq!(listening_port("listening on port 40123"), Some(40123));
+        assert_eq!(listening_port("listening on port x"), None);
+        assert_eq!(
+            waits_for_initiator("waiting for the initiator on \"doca_storage_comch\""),
+            Some(())
+        );
+    }
+}
