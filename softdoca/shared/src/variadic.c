@@ -11,7 +11,7 @@
 typedef uint32_t doca_error_t;
 
 /* In softdoca, capi/doca_log.rs. */
-__attribute__((weak)) doca_error_t softdoca_log_formatted(uint32_t level, int source, const char *file, int line, const char *function,
+doca_error_t softdoca_log_formatted(uint32_t level, int source, const char *file, int line, const char *function,
 				    const char *message);
 
 __attribute__((visibility("hidden"), format(printf, 6, 7))) doca_error_t

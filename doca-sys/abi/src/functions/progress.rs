@@ -76,6 +76,12 @@ macro_rules! doca_pe_functions {
             /// Asks for one notification at the next completion or event.
             fn doca_pe_request_notification(pe: *mut doca_pe) -> doca_error_t;
 
+            /// Number of tasks of all contexts of the engine that were submitted and have not completed.
+            fn doca_pe_get_num_inflight_tasks(
+                pe: *const doca_pe,
+                num_inflight_tasks: *mut usize
+            ) -> doca_error_t;
+
             /// Connects a context to the engine that progresses it; before the start, once.
             fn doca_pe_connect_ctx(pe: *mut doca_pe, ctx: *mut doca_ctx) -> doca_error_t;
 

@@ -1,0 +1,117 @@
+//! The headers, seen by compilers.
+
+mod support;
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use support::{Language, Sdk, succeed};
+
+fn check(sdk: &Sdk, language: Language, sources: &[PathBuf]) {
+    for compiler in language.compilers() {
+        succeed(
+            Command::new(&compiler)
+                .args(language.flags())
+                .arg("-fsyntax-only")
+                .arg("-I")
+                .arg(sdk.include())
+                .args(sources),
+        );
+    }
+}
+
+#[test]
+fn each_header_compiles_alone_and_twice() {
+    let sdk = Sdk::install();
+    for language in Language::ALL {
+        let sources: Vec<PathBuf> = softdoca_sdk::headers()
+            .iter()
+            .map(|header| {
+                let name = header.name;
+                // The declaration is there because a source without any is not C.
+                let text = format!("#include <{name}>\n#include <{name}>\nextern int nothing;\n");
+                sdk.source(&format!("{name}.{}", language.suffix()), &text)
+            })
+            .collect();
+        assert!(sources.len() > 20);
+        check(&sdk, language, &sources);
+    }
+}
+
+#[test]
+fn enums_constants_and_sizes_are_those_of_the_table() {
+    let sdk = Sdk::install();
+    let text = softdoca_sdk::assertions();
+    assert!(text.contains("\nASSERT(DOCA_ERROR_AGAIN == 5, "), "{text}");
+    for language in Language::ALL {
+        let source = sdk.source(&format!("assertions.{}", language.suffix()), &text);
+        check(&sdk, language, &[source]);
+    }
+    // The assertions can fail.
+    let wrong = text.replace("(DOCA_ERROR_AGAIN == 5,", "(DOCA_ERROR_AGAIN == 6,");
+    let source = sdk.source("wrong.c", &wrong);
+    for compiler in Language::C.compilers() {
+        let output = Command::new(compiler)
+            .arg("-fsyntax-only")
+            .arg("-I")
+            .arg(sdk.include())
+            .arg(&source)
+            .output()
+            .unwrap();
+        assert!(!output.status.success());
+    }
+}
+
+/// What programs write with the macros.
+const MACROS: &str = r#"
+#include <doca_build_config.h>
+#include <doca_error.h>
+#include <doca_log.h>
+#include <doca_version.h>
+
+DOCA_LOG_REGISTER(TEST::MACROS)
+
+#ifdef DOCA_ARCH_DPU
+#error "this is a host"
+#endif
+#ifndef DOCA_ARCH_HOST
+#error "this is a host"
+#endif
+#if DOCA_VERSION_MAJOR < 3
+#error "too old"
+#endif
+
+struct versioned {
+	DOCA_STRUCT_START;
+	int value;
+};
+
+doca_error_t use(void);
+
+doca_error_t use(void)
+{
+	doca_error_t result = DOCA_SUCCESS, next = DOCA_ERROR_AGAIN;
+	struct versioned versioned;
+
+	DOCA_STRUCT_MEMSET_CTOR(versioned);
+	if (DOCA_STRUCT_GET_VERSION(&versioned) != DOCA_VERSION_EXACT || !DOCA_VERSION_LTE_CURRENT(2, 9, 0))
+		return DOCA_ERROR_UNEXPECTED;
+	DOCA_ERROR_PROPAGATE(result, next);
+	DOCA_LOG_CRIT("no argument");
+	DOCA_LOG_ERR("%s", doca_error_get_descr(result));
+	DOCA_LOG_WARN("%d of %zu", 1, sizeof(versioned));
+	DOCA_LOG_INFO(DOCA_VERSION_STRING);
+	DOCA_LOG_DBG("%s", doca_version());
+	DOCA_LOG_TRC("%s", doca_version_runtime());
+	return DOCA_IS_ERROR(result) ? result : next;
+}
+"#;
+
+#[test]
+fn macros_are_those_that_programs_use() {
+    let sdk = Sdk::install();
+    for language in Language::ALL {
+        let source = sdk.source(&format!("macros.{}", language.suffix()), MACROS);
+        check(&sdk, language, &[source]);
+    }
+}

@@ -1,0 +1,188 @@
+//! An installation in a temporary directory, the compilers of this machine, and programs made with both.
+
+#![allow(dead_code, reason = "each test uses a part of it")]
+
+use std::collections::BTreeSet;
+use std::fs::{self, DirBuilder};
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::{env, iter};
+
+use tempfile::TempDir;
+
+/// What a source is written in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Language {
+    /// C11
+    C,
+    /// C++17
+    Cxx,
+}
+
+impl Language {
+    pub const ALL: [Self; 2] = [Self::C, Self::Cxx];
+
+    /// Flags that every source of the project compiles with.
+    pub fn flags(self) -> &'static [&'static str] {
+        match self {
+            Self::C => &["-std=c11", "-Wall", "-Wextra", "-Wpedantic", "-Werror"],
+            Self::Cxx => &["-std=c++17", "-Wall", "-Wextra", "-Wpedantic", "-Werror"],
+        }
+    }
+
+    pub fn suffix(self) -> &'static str {
+        match self {
+            Self::C => "c",
+            Self::Cxx => "cpp",
+        }
+    }
+
+    /// The compiler that the user wants, and its name on every machine.
+    fn main_compiler(self) -> PathBuf {
+        let (variable, default) = match self {
+            Self::C => ("CC", "cc"),
+            Self::Cxx => ("CXX", "c++"),
+        };
+        env::var_os(variable).map_or_else(|| default.into(), PathBuf::from)
+    }
+
+    /// All different compilers of this machine; at least one, or the tests fail: without them nothing is tested.
+    pub fn compilers(self) -> Vec<PathBuf> {
+        let others = match self {
+            Self::C => ["gcc", "clang"],
+            Self::Cxx => ["g++", "clang++"],
+        };
+        let mut seen = BTreeSet::new();
+        let compilers: Vec<PathBuf> = iter::once(self.main_compiler())
+            .chain(others.map(PathBuf::from))
+            .filter(|compiler| identity(compiler).is_some_and(|identity| seen.insert(identity)))
+            .collect();
+        assert!(
+            !compilers.is_empty(),
+            "no compiler for {self:?}: expected {} or the one that CC and CXX name; install one (gcc, g++, or clang)",
+            self.main_compiler().display()
+        );
+        for other in others {
+            if identity(Path::new(other)).is_none() {
+                eprintln!("NOT RUN with {other}: it is not installed");
+            }
+        }
+        compilers
+    }
+}
+
+/// What a compiler says of itself without its name: `cc` and `gcc` are mostly the same.
+fn identity(compiler: &Path) -> Option<String> {
+    let output = Command::new(compiler).arg("--version").output().ok()?;
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    output.status.success().then(|| {
+        text.split_once(' ')
+            .map_or(text.clone(), |(_, rest)| rest.to_owned())
+    })
+}
+
+/// softdoca, installed.
+pub struct Sdk {
+    directory: TempDir,
+}
+
+impl Sdk {
+    /// Installs the library that cargo has just built.
+    pub fn install() -> Self {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let sdk = Self { directory };
+        softdoca_sdk::install(&built_library(), &sdk.prefix()).expect("an installation");
+        sdk
+    }
+
+    pub fn prefix(&self) -> PathBuf {
+        self.directory.path().join("prefix")
+    }
+
+    pub fn include(&self) -> PathBuf {
+        self.prefix().join("include")
+    }
+
+    pub fn libraries(&self) -> PathBuf {
+        self.prefix().join("lib")
+    }
+
+    /// A new directory that goes with the installation; private, as softdoca wants its runtime directory.
+    pub fn scratch(&self, name: &str) -> PathBuf {
+        let path = self.directory.path().join(name);
+        DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(&path)
+            .expect("a directory");
+        path
+    }
+
+    /// A program of one source, linked by plain `-l` flags.
+    pub fn program(&self, language: Language, source: &Path, libraries: &[&str]) -> PathBuf {
+        let name = source.file_stem().expect("a source's name");
+        let program = self.scratch("programs").join(name);
+        let mut command = Command::new(language.main_compiler());
+        command
+            .args(language.flags())
+            .arg("-g")
+            .arg("-I")
+            .arg(self.include())
+            .arg(source)
+            .arg("-L")
+            .arg(self.libraries())
+            .args(libraries.iter().map(|library| format!("-l{library}")))
+            .args(["-pthread", "-ldl", "-o"])
+            .arg(&program);
+        succeed(&mut command);
+        program
+    }
+
+    /// Writes a source of the test's.
+    pub fn source(&self, name: &str, text: &str) -> PathBuf {
+        let path = self.scratch("sources").join(name);
+        fs::write(&path, text).expect("a source");
+        path
+    }
+
+    /// A program's command: the library is found, and its emulated devices are its own.
+    pub fn command(&self, program: &Path, runtime: &str) -> Command {
+        let mut command = Command::new(program);
+        command
+            .env("LD_LIBRARY_PATH", self.libraries())
+            .env("SOFTDOCA_RUNTIME_DIR", self.scratch(runtime))
+            .env_remove("SOFTDOCA_TOPOLOGY");
+        command
+    }
+}
+
+/// A C or C++ source of the repository, e.g. `examples/rdma_write.cpp`.
+pub fn repository_source(path: &str) -> PathBuf {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(path);
+    assert!(path.is_file(), "{} is missing", path.display());
+    path
+}
+
+/// The cdylib: cargo builds it before the tests of its package, and lays it beside them.
+pub fn built_library() -> PathBuf {
+    let test = env::current_exe().expect("the test's path");
+    let library = test.with_file_name("libsoftdoca_shared.so");
+    assert!(library.is_file(), "{} is missing", library.display());
+    library
+}
+
+/// Runs a command to its end; a failure shows what it printed.
+pub fn succeed(command: &mut Command) -> String {
+    let output = command
+        .output()
+        .unwrap_or_else(|error| panic!("cannot start {command:?}: {error}"));
+    assert!(
+        output.status.success(),
+        "{command:?}: {}\n{}{}",
+        output.status,
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    );
+    String::from_utf8(output.stdout).expect("UTF-8")
+}
