@@ -128,6 +128,16 @@ callbacks! {
         task_user_data: doca_data,
         ctx_user_data: doca_data
     ), "Called when a write-with-immediate task completes.";
+    fn doca_rdma_task_atomic_cmp_swp_completion_cb_t(
+        task: *mut doca_rdma_task_atomic_cmp_swp,
+        task_user_data: doca_data,
+        ctx_user_data: doca_data
+    ), "Called when a compare-and-swap task completes.";
+    fn doca_rdma_task_atomic_fetch_add_completion_cb_t(
+        task: *mut doca_rdma_task_atomic_fetch_add,
+        task_user_data: doca_data,
+        ctx_user_data: doca_data
+    ), "Called when a fetch-and-add task completes.";
 
     header "doca_dma.h";
     fn doca_dma_task_memcpy_completion_cb_t(

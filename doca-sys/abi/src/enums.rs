@@ -93,6 +93,16 @@ macro_rules! errors {
                 DOCA_RDMA_TRANSPORT_TYPE_DC = 1, "Dynamic connection: many peers.";
             }
 
+            header "doca_types.h"
+            enum doca_mtu_size as doca_mtu_size, "Sizes of network packets." {
+                DOCA_MTU_SIZE_256_BYTES = 0, "256 bytes.";
+                DOCA_MTU_SIZE_512_BYTES = 1, "512 bytes.";
+                DOCA_MTU_SIZE_1K_BYTES = 2, "1 KiB.";
+                DOCA_MTU_SIZE_2K_BYTES = 3, "2 KiB.";
+                DOCA_MTU_SIZE_4K_BYTES = 4, "4 KiB.";
+                DOCA_MTU_SIZE_RAW_ETHERNET = 5, "Reserved.";
+            }
+
             header "doca_rdma.h"
             enum doca_rdma_opcode as doca_rdma_opcode, "What a receive task received." {
                 DOCA_RDMA_OPCODE_RECV_SEND = 0, "A message.";

@@ -13,6 +13,7 @@ mod log;
 mod memory;
 mod progress;
 mod rdma;
+mod rdma_tasks;
 
 use crate::{FunctionDecl, Header, Parameter, Type};
 

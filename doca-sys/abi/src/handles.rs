@@ -88,6 +88,8 @@ handles! {
         doca_rdma_task_read, "A task that reads remote memory.";
         doca_rdma_task_write, "A task that writes remote memory.";
         doca_rdma_task_write_imm, "A task that writes remote memory and sends an immediate value.";
+        doca_rdma_task_atomic_cmp_swp, "A task that compares and swaps 8 bytes of remote memory.";
+        doca_rdma_task_atomic_fetch_add, "A task that adds to 8 bytes of remote memory.";
     }
 
     header "doca_dma.h" {

@@ -1,10 +1,12 @@
 //! What the functions of all kinds of tasks have in common.
 
+use std::cell::Cell;
 use std::ptr::NonNull;
 
 use doca_abi::{doca_buf, doca_data, doca_devinfo, doca_task};
 
 use super::{Handle, borrow, check_out, doca_error_t, guard, not_null, put};
+use crate::accelerator::BufSlot;
 use crate::buffer::BufHandle;
 use crate::error::Result;
 use crate::progress::{Ctx, Driver, TaskCallback, TaskOf};
@@ -85,12 +87,105 @@ pub(super) unsafe fn put_task<H: Handle<Engine = TaskOf<B>>, B>(
     unsafe { put(out, task.as_ptr().cast::<H>()) }
 }
 
-/// Defines what every kind of accelerator's task has: `is_supported`, `set_conf`, `as_task`, and access to its bufs.
-macro_rules! task_functions {
+/// A field of a task's body, seen as the C type that the program sets and gets.
+pub(super) trait Slot<C> {
+    /// # Safety
+    /// The value is no pointer, or NULL, or points to what stays valid while the task is in flight.
+    unsafe fn put(&self, value: C);
+
+    fn value(&self) -> C;
+}
+
+impl Slot<*mut doca_buf> for BufSlot {
+    unsafe fn put(&self, value: *mut doca_buf) {
+        // SAFETY: the caller's promise.
+        self.set(unsafe { buf(value) });
+    }
+
+    fn value(&self) -> *mut doca_buf {
+        buf_handle(self.get())
+    }
+}
+
+impl Slot<*const doca_buf> for BufSlot {
+    unsafe fn put(&self, value: *const doca_buf) {
+        // SAFETY: the caller's promise.
+        self.set(unsafe { buf(value) });
+    }
+
+    fn value(&self) -> *const doca_buf {
+        buf_handle(self.get())
+    }
+}
+
+macro_rules! plain_slots {
+    ($($c:ty),*) => { $(
+        impl Slot<$c> for Cell<$c> {
+            unsafe fn put(&self, value: $c) {
+                self.set(value);
+            }
+
+            fn value(&self) -> $c {
+                self.get()
+            }
+        }
+    )* };
+}
+plain_slots!(u32, u64, *mut u64);
+
+/// What a function answers about a task that is NULL.
+pub(super) trait Nothing {
+    const NOTHING: Self;
+}
+
+impl<T> Nothing for *mut T {
+    const NOTHING: Self = std::ptr::null_mut();
+}
+
+impl<T> Nothing for *const T {
+    const NOTHING: Self = std::ptr::null();
+}
+
+impl Nothing for u32 {
+    const NOTHING: Self = 0;
+}
+
+impl Nothing for u64 {
+    const NOTHING: Self = 0;
+}
+
+/// Changes the body of a task; nothing happens to NULL.
+///
+/// # Safety
+/// `task` is NULL or a live task, used by no other thread meanwhile.
+pub(super) unsafe fn set<H: Handle<Engine = TaskOf<B>>, B: 'static>(
+    task: *mut H,
+    change: impl FnOnce(&B) -> Result<()>,
+) {
+    // SAFETY: the caller's promise.
+    let _ = guard(|| change(&unsafe { borrow(task) }?.body));
+}
+
+/// Looks at the body of a task.
+///
+/// # Safety
+/// As [`set`].
+pub(super) unsafe fn get<H: Handle<Engine = TaskOf<B>>, B: 'static, C: Nothing>(
+    task: *const H,
+    look: impl FnOnce(&B) -> C,
+) -> C {
+    // SAFETY: the caller's promise.
+    super::guard_with(C::NOTHING, || match unsafe { borrow(task) } {
+        Ok(task) => look(&task.body),
+        Err(_) => C::NOTHING,
+    })
+}
+
+/// Defines what every kind of task has: `is_supported`, `set_conf`, `as_task`. `$pool` takes the driver to the pool.
+macro_rules! task_kind {
     (
         $task:ident of $instance:ident, pool $pool:expr;
-        $is_supported:ident, $set_conf:ident($callback:ident), $as_task:ident,
-        $set_source:ident, $get_source:ident, $set_destination:ident, $get_destination:ident
+        $is_supported:ident, $set_conf:ident($callback:ident), $as_task:ident
     ) => {
         /// `DOCA_SUCCESS` for every device.
         ///
@@ -132,67 +227,61 @@ macro_rules! task_functions {
         pub unsafe extern "C" fn $as_task(task: *mut $task) -> *mut doca_abi::doca_task {
             $crate::capi::task::as_task(task)
         }
+    };
+}
+pub(super) use task_kind;
 
-        /// Gives the task another source; not while it is in flight.
+/// Defines functions that set and get fields of a task's body: `set, get => what the field is: field as C type;`.
+macro_rules! task_slots {
+    ($task:ident: $($set:ident, $get:ident => $what:literal: $slot:ident as $c:ty;)+) => { $(
+        #[doc = concat!("Gives the task another ", $what, "; not while it is in flight.")]
         ///
         /// # Safety
-        /// The task is NULL or live, and used by no other thread meanwhile; the buf is NULL or stays valid while the task is
+        /// The task is NULL or live, and used by no other thread meanwhile; a pointer is NULL or stays valid while the task is
         /// in flight.
         #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $set_source(task: *mut $task, source: *const doca_abi::doca_buf) {
+        pub unsafe extern "C" fn $set(task: *mut $task, value: $c) {
             // SAFETY: the caller's promise.
-            let _ = $crate::capi::guard(|| unsafe {
-                $crate::capi::borrow(task)?
-                    .body
-                    .source
-                    .set($crate::capi::task::buf(source));
-                Ok(())
-            });
+            unsafe {
+                $crate::capi::task::set(task, |body| {
+                    $crate::capi::task::Slot::<$c>::put(&body.$slot, value);
+                    Ok(())
+                });
+            }
         }
 
-        /// The source; NULL for NULL.
+        #[doc = concat!("The ", $what, "; 0 or NULL for a task that is NULL.")]
         ///
         /// # Safety
         /// The task is NULL or live, and used by no other thread meanwhile.
         #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $get_source(task: *const $task) -> *const doca_abi::doca_buf {
-            $crate::capi::guard_with(std::ptr::null(), || {
-                // SAFETY: the caller's promise.
-                let task = unsafe { $crate::capi::borrow(task) }.ok();
-                $crate::capi::task::buf_handle(task.and_then(|task| task.body.source.get()))
-            })
-        }
-
-        /// Gives the task another destination; not while it is in flight.
-        ///
-        /// # Safety
-        /// As for the source.
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $set_destination(
-            task: *mut $task,
-            destination: *mut doca_abi::doca_buf,
-        ) {
+        pub unsafe extern "C" fn $get(task: *const $task) -> $c {
             // SAFETY: the caller's promise.
-            let _ = $crate::capi::guard(|| unsafe {
-                $crate::capi::borrow(task)?
-                    .body
-                    .destination
-                    .set($crate::capi::task::buf(destination));
-                Ok(())
-            });
+            unsafe {
+                $crate::capi::task::get(task, |body| {
+                    $crate::capi::task::Slot::<$c>::value(&body.$slot)
+                })
+            }
         }
+    )+ };
+}
+pub(super) use task_slots;
 
-        /// The destination; NULL for NULL.
-        ///
-        /// # Safety
-        /// As for the source.
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $get_destination(task: *const $task) -> *mut doca_abi::doca_buf {
-            $crate::capi::guard_with(std::ptr::null_mut(), || {
-                // SAFETY: the caller's promise.
-                let task = unsafe { $crate::capi::borrow(task) }.ok();
-                $crate::capi::task::buf_handle(task.and_then(|task| task.body.destination.get()))
-            })
+/// Defines what every kind of accelerator's task has: [`task_kind!`], and access to its bufs.
+macro_rules! task_functions {
+    (
+        $task:ident of $instance:ident, pool $pool:expr;
+        $is_supported:ident, $set_conf:ident($callback:ident), $as_task:ident,
+        $set_source:ident, $get_source:ident, $set_destination:ident, $get_destination:ident
+    ) => {
+        $crate::capi::task::task_kind! {
+            $task of $instance, pool $pool;
+            $is_supported, $set_conf($callback), $as_task
+        }
+        $crate::capi::task::task_slots! {
+            $task:
+            $set_source, $get_source => "source": source as *const doca_abi::doca_buf;
+            $set_destination, $get_destination => "destination": destination as *mut doca_abi::doca_buf;
         }
     };
 }

@@ -176,3 +176,46 @@ pub(super) fn write_remote(source: &Buf, destination: &Buf) -> Result<usize> {
     destination.set_data_len(destination.data_len() + done)?;
     Ok(done)
 }
+
+/// Bytes that an atomic operation works on.
+const ATOMIC: usize = size_of::<u64>();
+
+/// Performs `operation` on the first 8 bytes of a remote buf's data, and appends the old value to the data of the local buf
+/// `result`. Only the heads of lists count.
+pub(super) fn atomic(
+    destination: &Buf,
+    result: &Buf,
+    operation: impl FnOnce(&Mmap, u64) -> Result<u64>,
+) -> Result<()> {
+    let remote = destination.mmap()?;
+    check_remote(&remote, Permissions::RDMA_ATOMIC)?;
+    // A buf without data is as good: the operation does not ask how much of the memory is data.
+    if destination.data_len() + destination.tail_len() < ATOMIC {
+        return Err(Error::TooBig);
+    }
+    // Whatever can fail here fails before the remote memory changes.
+    let room = result_room(result)?;
+    let old = operation(&remote, destination.data())?;
+    put_result(result, room, old)
+}
+
+/// Where a value of 8 bytes goes in a local buf.
+pub(super) fn result_room(result: &Buf) -> Result<u64> {
+    let local = result.mmap()?;
+    check_local(&local)?;
+    if !local.is_writable() {
+        return Err(Error::NotPermitted);
+    }
+    if result.tail_len() < ATOMIC {
+        return Err(Error::TooBig);
+    }
+    Ok(result.data() + result.data_len() as u64)
+}
+
+/// Appends a value, in the machine's byte order, to the data of a local buf.
+pub(super) fn put_result(result: &Buf, room: u64, value: u64) -> Result<()> {
+    let bytes = value.to_ne_bytes();
+    // SAFETY: the array has that many bytes.
+    unsafe { result.mmap()?.write_from(room, bytes.as_ptr(), bytes.len()) }?;
+    result.set_data_len(result.data_len() + bytes.len())
+}

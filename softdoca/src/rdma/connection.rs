@@ -111,6 +111,11 @@ impl Connection {
         self.state.get()
     }
 
+    /// Names the connection within its instance.
+    pub(crate) fn id(&self) -> u32 {
+        self.id
+    }
+
     pub(crate) fn user_data(&self) -> doca_data {
         self.user_data.get()
     }

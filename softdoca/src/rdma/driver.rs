@@ -8,11 +8,11 @@ use std::sync::Arc;
 
 use doca_abi::{doca_data, doca_rdma_transport_type};
 
-use super::config::{Config, ConnectionCallbacks};
+use super::config::{Config, ConnectionCallbacks, Fabric};
 use super::connecting::Ending;
 use super::connection::{Connection, Done, News};
 use super::pools::Pools;
-use super::task::{Operation, Receive, Work};
+use super::task::{Arguments, Operation, Receive, Work};
 use super::transport::shared_memory::SharedMemory;
 use crate::buffer::BufHandle;
 use crate::device::Device;
@@ -85,10 +85,41 @@ impl Rdma {
         self.config.set_transport_type(transport_type)
     }
 
-    pub(crate) fn set_gid_index(&self, ctx: &Ctx, gid_index: u32) -> Result<()> {
-        ctx.expect_idle("the GID index is set")?;
-        self.config.gid_index.set(gid_index);
-        Ok(())
+    /// What describes the network. The setters are for an idle instance.
+    pub(crate) fn fabric(&self) -> &Fabric {
+        &self.config.fabric
+    }
+
+    pub(crate) fn permissions(&self) -> u32 {
+        self.config.permissions.get()
+    }
+
+    pub(crate) fn transport_type(&self) -> doca_rdma_transport_type {
+        self.config.transport_type.get()
+    }
+
+    pub(crate) fn max_connections(&self) -> u16 {
+        self.config.max_connections.get()
+    }
+
+    /// Longest local list of a task that acts on a connection.
+    pub(crate) fn send_list_len(&self) -> u32 {
+        self.config.send_list_len.get()
+    }
+
+    pub(crate) fn set_send_list_len(&self, ctx: &Ctx, len: u32) -> Result<()> {
+        ctx.expect_idle("the length of lists is set")?;
+        self.config.set_send_list_len(len)
+    }
+
+    /// Longest list of a receive.
+    pub(crate) fn receive_list_len(&self) -> u32 {
+        self.config.receive_list_len.get()
+    }
+
+    pub(crate) fn set_receive_list_len(&self, ctx: &Ctx, len: u32) -> Result<()> {
+        ctx.expect_idle("the length of lists is set")?;
+        self.config.set_receive_list_len(len)
     }
 
     pub(crate) fn set_max_connections(&self, ctx: &Ctx, max_connections: u16) -> Result<()> {
@@ -108,15 +139,11 @@ impl Rdma {
         ctx: &Ctx,
         connection: *const Connection,
         operation: Operation,
-        (source, destination): (Option<BufHandle>, Option<BufHandle>),
-        immediate: Option<u32>,
+        arguments: Arguments,
         user_data: doca_data,
     ) -> Result<NonNull<TaskOf<Work>>> {
-        let connection = self.connection(connection)?;
-        let work = Work::new(operation, connection, source, destination, immediate);
-        self.pools
-            .of(operation, immediate.is_some())
-            .allocate(ctx, work, user_data)
+        let work = Work::new(operation, self.connection(connection)?, arguments);
+        self.pools.of(operation).allocate(ctx, work, user_data)
     }
 
     /// A task that waits for a message.
@@ -200,14 +227,14 @@ impl Driver for Rdma {
         let mut state = self.state.borrow_mut();
         let state = &mut *state;
         if let Some(work) = task.downcast::<Work>() {
+            work.body.check_lists(self.config.send_list_len.get())?;
             work.body
-                .connection
+                .connection()
                 .submit(task, &work.body, &mut state.done);
             return Ok(());
         }
-        if task.downcast::<Receive>().is_none() {
-            return Err(Error::InvalidValue);
-        }
+        let receive = &task.downcast::<Receive>().ok_or(Error::InvalidValue)?.body;
+        receive.check_list(self.config.receive_list_len.get())?;
         state.receives.push_back(NonNull::from(task));
         state.transport()?.post();
         for connection in &state.connections {

@@ -15,13 +15,15 @@ mod config;
 mod connecting;
 mod connection;
 mod driver;
+mod gid;
 mod pools;
 mod receiving;
 mod sending;
 mod task;
 mod transport;
 
-pub(crate) use config::ConnectionCallbacks;
+pub(crate) use config::{ConnectionCallbacks, Fabric, limits};
 pub(crate) use connection::Connection;
 pub(crate) use driver::Rdma;
-pub(crate) use task::{Operation, Receive, Received, Work};
+pub(crate) use gid::gids;
+pub(crate) use task::{Arguments, Operation, Receive, Received, Work};

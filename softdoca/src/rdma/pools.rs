@@ -7,35 +7,17 @@ use crate::progress::TaskPool;
 #[derive(Default)]
 pub(crate) struct Pools {
     pub(crate) receive: TaskPool,
-    pub(crate) send: TaskPool,
-    pub(crate) send_immediate: TaskPool,
-    pub(crate) read: TaskPool,
-    pub(crate) write: TaskPool,
-    pub(crate) write_immediate: TaskPool,
+    work: [TaskPool; Operation::COUNT],
 }
 
 impl Pools {
-    pub(super) fn of(&self, operation: Operation, immediate: bool) -> &TaskPool {
-        match (operation, immediate) {
-            (Operation::Send, false) => &self.send,
-            (Operation::Send, true) => &self.send_immediate,
-            (Operation::Read, _) => &self.read,
-            (Operation::Write, false) => &self.write,
-            (Operation::Write, true) => &self.write_immediate,
-        }
+    /// The pool of the tasks that do this.
+    pub(crate) fn of(&self, operation: Operation) -> &TaskPool {
+        &self.work[operation as usize]
     }
 
     /// Tasks of this side that can be in flight.
     pub(super) fn work_limit(&self) -> usize {
-        [
-            &self.send,
-            &self.send_immediate,
-            &self.read,
-            &self.write,
-            &self.write_immediate,
-        ]
-        .iter()
-        .map(|pool| pool.limit() as usize)
-        .sum()
+        self.work.iter().map(|pool| pool.limit() as usize).sum()
     }
 }

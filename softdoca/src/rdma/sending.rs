@@ -1,6 +1,8 @@
 //! Tasks of this side: messages into the peer's ring, copies from and to its memory.
 
-use doca_abi::{DOCA_ACCESS_FLAG_RDMA_READ, DOCA_ACCESS_FLAG_RDMA_WRITE};
+use doca_abi::{
+    DOCA_ACCESS_FLAG_RDMA_ATOMIC, DOCA_ACCESS_FLAG_RDMA_READ, DOCA_ACCESS_FLAG_RDMA_WRITE,
+};
 
 use super::buffers;
 use super::receiving::{SEND_IMMEDIATE, WRITE_IMMEDIATE};
@@ -10,15 +12,17 @@ use crate::error::{Error, Result};
 
 /// Runs a task as far as it goes. `Again`: it has to wait for the peer; call again.
 pub(super) fn run(work: &Work, outbox: &mut dyn Outbox, peer_permissions: u32) -> Result<()> {
-    match (work.operation, work.immediate) {
-        (Operation::Send, _) => send(work, outbox),
-        (Operation::Read, _) => read(work, peer_permissions),
-        (Operation::Write, None) => write(work, peer_permissions).map(|_| ()),
-        (Operation::Write, Some(value)) => write_immediate(work, value, outbox, peer_permissions),
+    match work.operation {
+        Operation::Send => send(work, None, outbox),
+        Operation::SendImmediate => send(work, Some(work.immediate.get()), outbox),
+        Operation::Read => read(work, peer_permissions),
+        Operation::Write => write(work, peer_permissions).map(|_| ()),
+        Operation::WriteImmediate => write_immediate(work, outbox, peer_permissions),
+        Operation::CompareSwap | Operation::FetchAdd => atomic(work, peer_permissions),
     }
 }
 
-fn send(work: &Work, outbox: &mut dyn Outbox) -> Result<()> {
+fn send(work: &Work, immediate: Option<u32>, outbox: &mut dyn Outbox) -> Result<()> {
     let source = work.source.get();
     let list = source.as_deref();
     if work.stage.get() == Stage::Waiting {
@@ -29,7 +33,7 @@ fn send(work: &Work, outbox: &mut dyn Outbox) -> Result<()> {
         work.progress.set(0);
     }
     let total = buffers::data_len(list);
-    let immediate = work.immediate.map(u32::to_ne_bytes);
+    let immediate = immediate.map(u32::to_ne_bytes);
     loop {
         let first = work.stage.get() == Stage::Waiting;
         let immediate = immediate.as_ref().filter(|_| first);
@@ -76,12 +80,7 @@ fn write(work: &Work, peer_permissions: u32) -> Result<usize> {
     buffers::write_remote(&source, &destination)
 }
 
-fn write_immediate(
-    work: &Work,
-    value: u32,
-    outbox: &mut dyn Outbox,
-    peer_permissions: u32,
-) -> Result<()> {
+fn write_immediate(work: &Work, outbox: &mut dyn Outbox, peer_permissions: u32) -> Result<()> {
     if work.stage.get() == Stage::Waiting {
         // As hardware does: nothing is written before the peer can take the immediate.
         if !outbox.reserve_receive() {
@@ -92,10 +91,21 @@ fn write_immediate(
     }
     let written = u32::try_from(work.progress.get()).unwrap_or(u32::MAX);
     let mut immediate = [0; WRITE_IMMEDIATE];
-    immediate[..4].copy_from_slice(&value.to_ne_bytes());
+    immediate[..4].copy_from_slice(&work.immediate.get().to_ne_bytes());
     immediate[4..].copy_from_slice(&written.to_ne_bytes());
     // SAFETY: there is no data.
     unsafe { outbox.push(Some(&immediate), 0, true, false, &mut |_| Ok(())) }
+}
+
+fn atomic(work: &Work, peer_permissions: u32) -> Result<()> {
+    let destination = work.destination.get().ok_or(Error::InvalidValue)?;
+    let result = work.result.get().ok_or(Error::InvalidValue)?;
+    expect(peer_permissions, DOCA_ACCESS_FLAG_RDMA_ATOMIC)?;
+    let (compare, operand) = (work.compare.get(), work.operand.get());
+    buffers::atomic(&destination, &result, |remote, addr| match work.operation {
+        Operation::CompareSwap => remote.compare_swap(addr, compare, operand),
+        _ => remote.fetch_add(addr, operand),
+    })
 }
 
 fn expect(granted: u32, wanted: u32) -> Result<()> {

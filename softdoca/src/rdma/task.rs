@@ -1,11 +1,12 @@
 //! The two kinds of tasks: those that act on a connection, and those that wait for a message.
 
-use std::cell::Cell;
+use std::cell::{Cell, Ref, RefCell};
 use std::ptr;
 use std::rc::Rc;
 
 use super::connection::Connection;
 use crate::buffer::BufHandle;
+use crate::error::{Error, Result};
 
 /// A buf of the program, which is looked at only while the task is in flight.
 pub(crate) type BufSlot = Cell<Option<BufHandle>>;
@@ -15,23 +16,66 @@ pub(crate) type BufSlot = Cell<Option<BufHandle>>;
 pub(crate) enum Operation {
     /// A message takes a receive of the peer.
     Send,
+    /// The same, with an immediate value.
+    SendImmediate,
     /// Remote memory comes to the tail of a local buf's data.
     Read,
     /// A local buf's data goes to the tail of a remote buf's data.
     Write,
+    /// The same, and then an immediate value takes a receive of the peer.
+    WriteImmediate,
+    /// Eight bytes of remote memory are replaced if they have a given value.
+    CompareSwap,
+    /// Eight bytes of remote memory are added to.
+    FetchAdd,
+}
+
+impl Operation {
+    /// How many there are.
+    pub(super) const COUNT: usize = Operation::FetchAdd as usize + 1;
+}
+
+/// What the program gives to a [`Work`] task. Each operation looks at its own.
+#[derive(Default)]
+pub(crate) struct Arguments {
+    pub(crate) source: Option<BufHandle>,
+    pub(crate) destination: Option<BufHandle>,
+    pub(crate) result: Option<BufHandle>,
+    pub(crate) immediate: u32,
+    pub(crate) compare: u64,
+    pub(crate) operand: u64,
 }
 
 /// Body of a task that acts on a connection.
 pub(crate) struct Work {
     pub(super) operation: Operation,
-    pub(super) connection: Rc<Connection>,
+    connection: RefCell<Rc<Connection>>,
     pub(crate) source: BufSlot,
     pub(crate) destination: BufSlot,
+    /// Gets the old value of an atomic operation.
+    pub(crate) result: BufSlot,
     /// As the program gave it: its bytes are in network order.
-    pub(super) immediate: Option<u32>,
+    pub(crate) immediate: Cell<u32>,
+    /// What an atomic operation compares with.
+    pub(crate) compare: Cell<u64>,
+    /// What an atomic operation adds or swaps in.
+    pub(crate) operand: Cell<u64>,
     /// Bytes that are done: of the message while it goes in fragments, of a read when it has completed.
     pub(super) progress: Cell<usize>,
     pub(super) stage: Cell<Stage>,
+}
+
+fn check_list(slot: &BufSlot, limit: u32) -> Result<()> {
+    let Some(head) = slot.get() else {
+        return Ok(());
+    };
+    let len = head.list().take(limit as usize + 1).count();
+    if len > limit as usize {
+        return Err(Error::InvalidValue.because(format_args!(
+            "the list has more than the {limit} bufs that the RDMA instance was set up for"
+        )));
+    }
+    Ok(())
 }
 
 /// How far a task has come.
@@ -49,19 +93,39 @@ impl Work {
     pub(super) fn new(
         operation: Operation,
         connection: Rc<Connection>,
-        source: Option<BufHandle>,
-        destination: Option<BufHandle>,
-        immediate: Option<u32>,
+        arguments: Arguments,
     ) -> Self {
         Self {
             operation,
-            connection,
-            source: Cell::new(source),
-            destination: Cell::new(destination),
-            immediate,
+            connection: RefCell::new(connection),
+            source: Cell::new(arguments.source),
+            destination: Cell::new(arguments.destination),
+            result: Cell::new(arguments.result),
+            immediate: Cell::new(arguments.immediate),
+            compare: Cell::new(arguments.compare),
+            operand: Cell::new(arguments.operand),
             progress: Cell::new(0),
             stage: Cell::new(Stage::Waiting),
         }
+    }
+
+    /// The connection that the task acts on.
+    pub(crate) fn connection(&self) -> Ref<'_, Rc<Connection>> {
+        self.connection.borrow()
+    }
+
+    /// Acts on another connection, of the same instance, from the next submission on.
+    pub(crate) fn set_connection(&self, connection: Rc<Connection>) {
+        *self.connection.borrow_mut() = connection;
+    }
+
+    /// Refuses local lists that are longer than the instance was set up for.
+    pub(super) fn check_lists(&self, limit: u32) -> Result<()> {
+        let local = match self.operation {
+            Operation::Read => &self.destination,
+            _ => &self.source,
+        };
+        check_list(local, limit)
     }
 
     /// Bytes that a successful read has read.
@@ -106,6 +170,11 @@ impl Receive {
                 connection: ptr::null(),
             }),
         }
+    }
+
+    /// Refuses a list that is longer than the instance was set up for.
+    pub(super) fn check_list(&self, limit: u32) -> Result<()> {
+        check_list(&self.destination, limit)
     }
 
     /// The result; what it was before when the task has not completed.

@@ -1,12 +1,11 @@
-//! RDMA: instance, connections and tasks. One macro per header; see [`doca_functions!`](crate::doca_functions).
+//! RDMA: instances and connections. The tasks are in `rdma_tasks`; see [`doca_functions!`](crate::doca_functions).
 
 #[doc(hidden)]
 #[macro_export]
 macro_rules! doca_rdma_functions {
     ($($callback:ident)::+ $(, $($arguments:tt)*)?) => {
-        $($callback)::+! {
-            [$($($arguments)*)?]
-            header "doca_rdma.h";
+        $crate::__doca_rdma_with_tasks! {
+            ($($callback)::+) [$($($arguments)*)?]
 
             /// Creates an RDMA instance on a device.
             fn doca_rdma_create(dev: *mut doca_dev, rdma: *mut *mut doca_rdma) -> doca_error_t;
@@ -74,249 +73,145 @@ macro_rules! doca_rdma_functions {
                 disconnect_cb: doca_rdma_connection_disconnection_cb_t
             ) -> doca_error_t;
 
-            /// `DOCA_SUCCESS` when the device can receive.
-            fn doca_rdma_cap_task_receive_is_supported(
-                devinfo: *const doca_devinfo
+            /// Copies entries of a device's table of GIDs.
+            fn doca_rdma_cap_get_gid(
+                devinfo: *const doca_devinfo,
+                start_index: u32,
+                num_entries: u32,
+                gid_array: *mut doca_rdma_gid
             ) -> doca_error_t;
 
-            /// Sets callbacks and number of receive tasks; before the start.
-            fn doca_rdma_task_receive_set_conf(
+            /// How many entries a device's table of GIDs has.
+            fn doca_rdma_cap_get_gid_table_size(
+                devinfo: *const doca_devinfo,
+                gid_table_size: *mut u32
+            ) -> doca_error_t;
+
+            /// How many bytes a message may have.
+            fn doca_rdma_cap_get_max_message_size(
+                devinfo: *const doca_devinfo,
+                max_message_size: *mut u32
+            ) -> doca_error_t;
+
+            /// Largest receive queue.
+            fn doca_rdma_cap_get_max_recv_queue_size(
+                devinfo: *const doca_devinfo,
+                max_recv_queue_size: *mut u32
+            ) -> doca_error_t;
+
+            /// How many bufs the local list of a task may have at most.
+            fn doca_rdma_cap_get_max_send_buf_list_len(
+                devinfo: *const doca_devinfo,
+                max_send_buf_list_len: *mut u32
+            ) -> doca_error_t;
+
+            /// Largest send queue.
+            fn doca_rdma_cap_get_max_send_queue_size(
+                devinfo: *const doca_devinfo,
+                max_send_queue_size: *mut u32
+            ) -> doca_error_t;
+
+            /// Whether a device has a transport.
+            fn doca_rdma_cap_transport_type_is_supported(
+                devinfo: *const doca_devinfo,
+                transport_type: doca_rdma_transport_type
+            ) -> doca_error_t;
+
+            /// Index of the GID in use.
+            fn doca_rdma_get_gid_index(rdma: *const doca_rdma, gid_index: *mut u32) -> doca_error_t;
+
+            /// Whether packets have a global routing header.
+            fn doca_rdma_get_grh_enabled(rdma: *const doca_rdma, grh_enabled: *mut u8) -> doca_error_t;
+
+            /// How many bufs the local list of a task may have.
+            fn doca_rdma_get_max_send_buf_list_len(
+                rdma: *const doca_rdma,
+                max_send_buf_list_len: *mut u32
+            ) -> doca_error_t;
+
+            /// Largest packet, a [`doca_mtu_size`] value.
+            fn doca_rdma_get_mtu(rdma: *const doca_rdma, mtu: *mut doca_mtu_size) -> doca_error_t;
+
+            /// What peers may do, [`doca_access_flag`] values.
+            fn doca_rdma_get_permissions(rdma: *mut doca_rdma, permissions: *mut u32) -> doca_error_t;
+
+            /// Size of the receive queue.
+            fn doca_rdma_get_recv_queue_size(
+                rdma: *const doca_rdma,
+                recv_queue_size: *mut u32
+            ) -> doca_error_t;
+
+            /// How often a message is sent again to a peer without receives.
+            fn doca_rdma_get_rnr_retry_count(
+                rdma: *const doca_rdma,
+                rnr_retry_count: *mut u8
+            ) -> doca_error_t;
+
+            /// Size of the send queue.
+            fn doca_rdma_get_send_queue_size(
+                rdma: *const doca_rdma,
+                send_queue_size: *mut u32
+            ) -> doca_error_t;
+
+            /// Service level.
+            fn doca_rdma_get_sl(rdma: *const doca_rdma, sl: *mut u32) -> doca_error_t;
+
+            /// The transport, a [`doca_rdma_transport_type`] value.
+            fn doca_rdma_get_transport_type(
+                rdma: *const doca_rdma,
+                transport_type: *mut doca_rdma_transport_type
+            ) -> doca_error_t;
+
+            /// Sets whether packets have a global routing header; before the start.
+            fn doca_rdma_set_grh_enabled(rdma: *mut doca_rdma, grh_enabled: u8) -> doca_error_t;
+
+            /// Sets how many bufs the local list of a task may have; before the start.
+            fn doca_rdma_set_max_send_buf_list_len(
                 rdma: *mut doca_rdma,
-                completion_cb: doca_rdma_task_receive_completion_cb_t,
-                error_cb: doca_rdma_task_receive_completion_cb_t,
-                num_tasks: u32
+                max_send_buf_list_len: u32
             ) -> doca_error_t;
 
-            /// Allocates a task that receives one message, or one immediate value without a buf.
-            fn doca_rdma_task_receive_allocate_init(
+            /// Sets the largest packet, a [`doca_mtu_size`] value; before the start.
+            fn doca_rdma_set_mtu(rdma: *mut doca_rdma, mtu: doca_mtu_size) -> doca_error_t;
+
+            /// Sets the size of the receive queue, rounded up to a power of 2; before the start.
+            fn doca_rdma_set_recv_queue_size(rdma: *mut doca_rdma, recv_queue_size: u32) -> doca_error_t;
+
+            /// Sets how often a message is sent again to a peer without receives, at most 7, which is for ever; before the start.
+            fn doca_rdma_set_rnr_retry_count(rdma: *mut doca_rdma, rnr_retry_count: u8) -> doca_error_t;
+
+            /// Sets the size of the send queue, rounded up to a power of 2; before the start.
+            fn doca_rdma_set_send_queue_size(rdma: *mut doca_rdma, send_queue_size: u32) -> doca_error_t;
+
+            /// Sets the service level; before the start.
+            fn doca_rdma_set_sl(rdma: *mut doca_rdma, sl: u32) -> doca_error_t;
+
+            /// How many connections the instance may have.
+            fn doca_rdma_get_max_num_connections(
                 rdma: *mut doca_rdma,
-                dst_buf: *mut doca_buf,
-                user_data: doca_data,
-                task: *mut *mut doca_rdma_task_receive
+                max_num_connections: *mut u16
             ) -> doca_error_t;
 
-            /// The generic task of a receive task.
-            fn doca_rdma_task_receive_as_task(
-                task: *mut doca_rdma_task_receive
-            ) -> *mut doca_task;
-
-            /// Gives the task another destination.
-            fn doca_rdma_task_receive_set_dst_buf(
-                task: *mut doca_rdma_task_receive,
-                dst_buf: *mut doca_buf
-            );
-
-            /// The buf that the task receives into.
-            fn doca_rdma_task_receive_get_dst_buf(
-                task: *const doca_rdma_task_receive
-            ) -> *mut doca_buf;
-
-            /// What was received, a [`doca_rdma_opcode`] value.
-            fn doca_rdma_task_receive_get_result_opcode(
-                task: *const doca_rdma_task_receive
-            ) -> doca_rdma_opcode;
-
-            /// How many bytes were received.
-            fn doca_rdma_task_receive_get_result_len(
-                task: *const doca_rdma_task_receive
-            ) -> u32;
-
-            /// The immediate value received, big endian.
-            fn doca_rdma_task_receive_get_result_immediate_data(
-                task: *const doca_rdma_task_receive
-            ) -> doca_be32_t;
-
-            /// The connection that the message came from.
-            fn doca_rdma_task_receive_get_result_rdma_connection(
-                task: *const doca_rdma_task_receive
-            ) -> *const doca_rdma_connection;
-
-            /// `DOCA_SUCCESS` when the device can send.
-            fn doca_rdma_cap_task_send_is_supported(
-                devinfo: *const doca_devinfo
+            /// Number of the connection within its instance.
+            fn doca_rdma_connection_get_id(
+                rdma_connection: *const doca_rdma_connection,
+                connection_id: *mut u32
             ) -> doca_error_t;
 
-            /// Sets callbacks and number of send tasks; before the start.
-            fn doca_rdma_task_send_set_conf(
-                rdma: *mut doca_rdma,
-                completion_cb: doca_rdma_task_send_completion_cb_t,
-                error_cb: doca_rdma_task_send_completion_cb_t,
-                num_tasks: u32
+            /// The value that connection callbacks get.
+            fn doca_rdma_connection_get_user_data(
+                rdma_connection: *const doca_rdma_connection,
+                connection_user_data: *mut doca_data
             ) -> doca_error_t;
 
-            /// Allocates a task that sends a buf's data.
-            fn doca_rdma_task_send_allocate_init(
-                rdma: *mut doca_rdma,
-                rdma_connection: *mut doca_rdma_connection,
-                src_buf: *const doca_buf,
-                user_data: doca_data,
-                task: *mut *mut doca_rdma_task_send
+            /// Time for finding the way to an address, in milliseconds.
+            fn doca_rdma_get_connection_request_timeout(
+                rdma: *const doca_rdma,
+                timeout: *mut u16
             ) -> doca_error_t;
 
-            /// The generic task of a send task.
-            fn doca_rdma_task_send_as_task(task: *mut doca_rdma_task_send) -> *mut doca_task;
-
-            /// Gives the task another source.
-            fn doca_rdma_task_send_set_src_buf(
-                task: *mut doca_rdma_task_send,
-                src_buf: *const doca_buf
-            );
-
-            /// The buf whose data the task sends.
-            fn doca_rdma_task_send_get_src_buf(
-                task: *const doca_rdma_task_send
-            ) -> *const doca_buf;
-
-            /// `DOCA_SUCCESS` when the device can send with an immediate value.
-            fn doca_rdma_cap_task_send_imm_is_supported(
-                devinfo: *const doca_devinfo
-            ) -> doca_error_t;
-
-            /// Sets callbacks and number of send-with-immediate tasks; before the start.
-            fn doca_rdma_task_send_imm_set_conf(
-                rdma: *mut doca_rdma,
-                completion_cb: doca_rdma_task_send_imm_completion_cb_t,
-                error_cb: doca_rdma_task_send_imm_completion_cb_t,
-                num_tasks: u32
-            ) -> doca_error_t;
-
-            /// Allocates a task that sends a buf's data and a big-endian immediate value.
-            fn doca_rdma_task_send_imm_allocate_init(
-                rdma: *mut doca_rdma,
-                rdma_connection: *mut doca_rdma_connection,
-                src_buf: *const doca_buf,
-                immediate_data: doca_be32_t,
-                user_data: doca_data,
-                task: *mut *mut doca_rdma_task_send_imm
-            ) -> doca_error_t;
-
-            /// The generic task of a send-with-immediate task.
-            fn doca_rdma_task_send_imm_as_task(
-                task: *mut doca_rdma_task_send_imm
-            ) -> *mut doca_task;
-
-            /// `DOCA_SUCCESS` when the device can read remote memory.
-            fn doca_rdma_cap_task_read_is_supported(
-                devinfo: *const doca_devinfo
-            ) -> doca_error_t;
-
-            /// Sets callbacks and number of read tasks; before the start.
-            fn doca_rdma_task_read_set_conf(
-                rdma: *mut doca_rdma,
-                completion_cb: doca_rdma_task_read_completion_cb_t,
-                error_cb: doca_rdma_task_read_completion_cb_t,
-                num_tasks: u32
-            ) -> doca_error_t;
-
-            /// Allocates a task that reads remote memory (`src_buf`) to the tail of a local buf's data.
-            fn doca_rdma_task_read_allocate_init(
-                rdma: *mut doca_rdma,
-                rdma_connection: *mut doca_rdma_connection,
-                src_buf: *const doca_buf,
-                dst_buf: *mut doca_buf,
-                user_data: doca_data,
-                task: *mut *mut doca_rdma_task_read
-            ) -> doca_error_t;
-
-            /// The generic task of a read task.
-            fn doca_rdma_task_read_as_task(task: *mut doca_rdma_task_read) -> *mut doca_task;
-
-            /// Gives the task another remote source.
-            fn doca_rdma_task_read_set_src_buf(
-                task: *mut doca_rdma_task_read,
-                src_buf: *const doca_buf
-            );
-
-            /// The remote buf that the task reads.
-            fn doca_rdma_task_read_get_src_buf(
-                task: *const doca_rdma_task_read
-            ) -> *const doca_buf;
-
-            /// Gives the task another local destination.
-            fn doca_rdma_task_read_set_dst_buf(
-                task: *mut doca_rdma_task_read,
-                dst_buf: *mut doca_buf
-            );
-
-            /// The local buf that the task reads into.
-            fn doca_rdma_task_read_get_dst_buf(
-                task: *const doca_rdma_task_read
-            ) -> *mut doca_buf;
-
-            /// How many bytes were read.
-            fn doca_rdma_task_read_get_result_len(task: *const doca_rdma_task_read) -> u32;
-
-            /// `DOCA_SUCCESS` when the device can write remote memory.
-            fn doca_rdma_cap_task_write_is_supported(
-                devinfo: *const doca_devinfo
-            ) -> doca_error_t;
-
-            /// Sets callbacks and number of write tasks; before the start.
-            fn doca_rdma_task_write_set_conf(
-                rdma: *mut doca_rdma,
-                completion_cb: doca_rdma_task_write_completion_cb_t,
-                error_cb: doca_rdma_task_write_completion_cb_t,
-                num_tasks: u32
-            ) -> doca_error_t;
-
-            /// Allocates a task that writes a local buf's data to remote memory (`dst_buf`).
-            fn doca_rdma_task_write_allocate_init(
-                rdma: *mut doca_rdma,
-                rdma_connection: *mut doca_rdma_connection,
-                src_buf: *const doca_buf,
-                dst_buf: *mut doca_buf,
-                user_data: doca_data,
-                task: *mut *mut doca_rdma_task_write
-            ) -> doca_error_t;
-
-            /// The generic task of a write task.
-            fn doca_rdma_task_write_as_task(task: *mut doca_rdma_task_write) -> *mut doca_task;
-
-            /// Gives the task another local source.
-            fn doca_rdma_task_write_set_src_buf(
-                task: *mut doca_rdma_task_write,
-                src_buf: *const doca_buf
-            );
-
-            /// The local buf that the task writes from.
-            fn doca_rdma_task_write_get_src_buf(
-                task: *const doca_rdma_task_write
-            ) -> *const doca_buf;
-
-            /// Gives the task another remote destination.
-            fn doca_rdma_task_write_set_dst_buf(
-                task: *mut doca_rdma_task_write,
-                dst_buf: *mut doca_buf
-            );
-
-            /// The remote buf that the task writes to.
-            fn doca_rdma_task_write_get_dst_buf(
-                task: *const doca_rdma_task_write
-            ) -> *mut doca_buf;
-
-            /// Sets callbacks and number of write-with-immediate tasks; before the start.
-            fn doca_rdma_task_write_imm_set_conf(
-                rdma: *mut doca_rdma,
-                completion_cb: doca_rdma_task_write_imm_completion_cb_t,
-                error_cb: doca_rdma_task_write_imm_completion_cb_t,
-                num_tasks: u32
-            ) -> doca_error_t;
-
-            /// Allocates a task that writes remote memory and hands the peer a big-endian immediate value.
-            fn doca_rdma_task_write_imm_allocate_init(
-                rdma: *mut doca_rdma,
-                rdma_connection: *mut doca_rdma_connection,
-                src_buf: *const doca_buf,
-                dst_buf: *mut doca_buf,
-                immediate_data: doca_be32_t,
-                user_data: doca_data,
-                task: *mut *mut doca_rdma_task_write_imm
-            ) -> doca_error_t;
-
-            /// The generic task of a write-with-immediate task.
-            fn doca_rdma_task_write_imm_as_task(
-                task: *mut doca_rdma_task_write_imm
-            ) -> *mut doca_task;
+            /// Sets the time for finding the way to an address, in milliseconds; before the start.
+            fn doca_rdma_set_connection_request_timeout(rdma: *mut doca_rdma, timeout: u16) -> doca_error_t;
         }
     };
 }

@@ -91,3 +91,29 @@ pub unsafe extern "C" fn doca_rdma_connection_set_user_data(
         Ok(())
     })
 }
+
+/// The value that connection callbacks get; 0 before it was set.
+///
+/// # Safety
+/// As [`doca_rdma_connection_disconnect`]; `connection_user_data` is NULL or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_rdma_connection_get_user_data(
+    rdma_connection: *const doca_rdma_connection,
+    connection_user_data: *mut doca_data,
+) -> doca_error_t {
+    // SAFETY: the caller's promise.
+    guard(|| unsafe { put(connection_user_data, borrow(rdma_connection)?.user_data()) })
+}
+
+/// Number of the connection, which no other connection of its instance has.
+///
+/// # Safety
+/// As [`doca_rdma_connection_disconnect`]; `connection_id` is NULL or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_rdma_connection_get_id(
+    rdma_connection: *const doca_rdma_connection,
+    connection_id: *mut u32,
+) -> doca_error_t {
+    // SAFETY: the caller's promise.
+    guard(|| unsafe { put(connection_id, borrow(rdma_connection)?.id()) })
+}

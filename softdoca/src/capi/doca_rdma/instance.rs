@@ -3,7 +3,7 @@
 use doca_abi::{
     doca_ctx, doca_dev, doca_rdma, doca_rdma_connection_disconnection_cb_t,
     doca_rdma_connection_established_cb_t, doca_rdma_connection_failure_cb_t,
-    doca_rdma_connection_request_cb_t, doca_rdma_transport_type,
+    doca_rdma_connection_request_cb_t,
 };
 
 use super::super::doca_ctx::{destroy_ctx, give_ctx};
@@ -58,66 +58,6 @@ pub unsafe extern "C" fn doca_rdma_destroy(rdma: *mut doca_rdma) -> doca_error_t
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_rdma_as_ctx(rdma: *mut doca_rdma) -> *mut doca_ctx {
     rdma.cast()
-}
-
-/// Sets what peers may do; before the start.
-///
-/// # Safety
-/// As [`with`].
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn doca_rdma_set_permissions(
-    rdma: *mut doca_rdma,
-    permissions: u32,
-) -> doca_error_t {
-    // SAFETY: the caller's promise.
-    guard(|| unsafe { with(rdma, |ctx, rdma| rdma.set_permissions(ctx, permissions)) })
-}
-
-/// Sets the transport; only `DOCA_RDMA_TRANSPORT_TYPE_RC` is there.
-///
-/// # Safety
-/// As [`with`].
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn doca_rdma_set_transport_type(
-    rdma: *mut doca_rdma,
-    transport_type: doca_rdma_transport_type,
-) -> doca_error_t {
-    // SAFETY: the caller's promise.
-    guard(|| unsafe {
-        with(rdma, |ctx, rdma| {
-            rdma.set_transport_type(ctx, transport_type)
-        })
-    })
-}
-
-/// Sets the index of the GID; it has no effect here.
-///
-/// # Safety
-/// As [`with`].
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn doca_rdma_set_gid_index(
-    rdma: *mut doca_rdma,
-    gid_index: u32,
-) -> doca_error_t {
-    // SAFETY: the caller's promise.
-    guard(|| unsafe { with(rdma, |ctx, rdma| rdma.set_gid_index(ctx, gid_index)) })
-}
-
-/// Sets how many connections the instance may have; before the start.
-///
-/// # Safety
-/// As [`with`].
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn doca_rdma_set_max_num_connections(
-    rdma: *mut doca_rdma,
-    max_num_connections: u16,
-) -> doca_error_t {
-    // SAFETY: the caller's promise.
-    guard(|| unsafe {
-        with(rdma, |ctx, rdma| {
-            rdma.set_max_connections(ctx, max_num_connections)
-        })
-    })
 }
 
 /// Sets the functions that are called when connections change. The one for requests may be NULL.

@@ -1,48 +1,31 @@
 //! Receive tasks.
 
 use doca_abi::{
-    doca_be32_t, doca_buf, doca_data, doca_devinfo, doca_rdma, doca_rdma_connection,
-    doca_rdma_opcode, doca_rdma_task_receive, doca_rdma_task_receive_completion_cb_t, doca_task,
+    doca_be32_t, doca_buf, doca_data, doca_rdma, doca_rdma_connection, doca_rdma_opcode,
+    doca_rdma_task_receive,
 };
 
+use super::super::task::{buf, put_task, task_kind, task_slots};
 use super::super::{borrow, doca_error_t, guard, guard_with};
 use super::instance::with;
-use super::{as_task, buf, generic, handle, put_task, supported};
-use crate::rdma::Received;
+use crate::progress::TaskPool;
+use crate::rdma::{Rdma, Received};
 
-/// `DOCA_SUCCESS` for every device.
-///
-/// # Safety
-/// Safe for any pointer: it is not followed.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn doca_rdma_cap_task_receive_is_supported(
-    devinfo: *const doca_devinfo,
-) -> doca_error_t {
-    supported(devinfo)
+fn receives(rdma: &Rdma) -> &TaskPool {
+    &rdma.pools().receive
 }
 
-/// Sets callbacks and number of receive tasks; before the start.
-///
-/// # Safety
-/// `rdma` is NULL or a live instance, used by no other thread meanwhile.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn doca_rdma_task_receive_set_conf(
-    rdma: *mut doca_rdma,
-    completion_cb: doca_rdma_task_receive_completion_cb_t,
-    error_cb: doca_rdma_task_receive_completion_cb_t,
-    num_tasks: u32,
-) -> doca_error_t {
-    guard(|| {
-        // SAFETY: the caller's promise.
-        unsafe {
-            with(rdma, |ctx, rdma| {
-                let (success, failure) = (generic(completion_cb), generic(error_cb));
-                rdma.pools()
-                    .receive
-                    .configure(ctx, success, failure, num_tasks)
-            })
-        }
-    })
+task_kind! {
+    doca_rdma_task_receive of doca_rdma, pool receives;
+    doca_rdma_cap_task_receive_is_supported,
+    doca_rdma_task_receive_set_conf(doca_rdma_task_receive_completion_cb_t),
+    doca_rdma_task_receive_as_task
+}
+
+task_slots! {
+    doca_rdma_task_receive:
+    doca_rdma_task_receive_set_dst_buf, doca_rdma_task_receive_get_dst_buf
+        => "destination": destination as *mut doca_buf;
 }
 
 /// Allocates a task that receives one message. Without a buf it takes messages without data, and immediates of writes.
@@ -66,52 +49,6 @@ pub unsafe extern "C" fn doca_rdma_task_receive_allocate_init(
                 })
             })
         }
-    })
-}
-
-/// The generic task.
-///
-/// # Safety
-/// Safe for any pointer: it is not followed.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn doca_rdma_task_receive_as_task(
-    task: *mut doca_rdma_task_receive,
-) -> *mut doca_task {
-    as_task(task)
-}
-
-/// Gives the task another destination; not while it is in flight.
-///
-/// # Safety
-/// `task` is NULL or a live task, used by no other thread meanwhile; `dst_buf` as in
-/// [`doca_rdma_task_receive_allocate_init`].
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn doca_rdma_task_receive_set_dst_buf(
-    task: *mut doca_rdma_task_receive,
-    dst_buf: *mut doca_buf,
-) {
-    let _ = guard(|| {
-        // SAFETY: the caller's promise.
-        unsafe { borrow(task)?.body.destination.set(buf(dst_buf)) };
-        Ok(())
-    });
-}
-
-/// The destination; NULL for NULL.
-///
-/// # Safety
-/// `task` is NULL or a live task, used by no other thread meanwhile.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn doca_rdma_task_receive_get_dst_buf(
-    task: *const doca_rdma_task_receive,
-) -> *mut doca_buf {
-    guard_with(std::ptr::null_mut(), || {
-        // SAFETY: the caller's promise.
-        handle(
-            unsafe { borrow(task) }
-                .ok()
-                .and_then(|task| task.body.destination.get()),
-        )
     })
 }
 

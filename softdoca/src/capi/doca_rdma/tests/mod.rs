@@ -1,10 +1,13 @@
 //! RDMA through its C functions: two instances in one thread, and processes against each other.
 
 mod access;
+mod accessors;
+mod atomics;
 mod connections;
 mod memory;
 mod messages;
 mod processes;
+mod properties;
 mod several;
 mod side;
 mod waking;

@@ -7,10 +7,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use doca_abi::{
-    DOCA_ACCESS_FLAG_LOCAL_READ_WRITE, DOCA_ACCESS_FLAG_RDMA_READ, DOCA_ACCESS_FLAG_RDMA_WRITE,
-    DOCA_CTX_STATE_IDLE, doca_buf, doca_ctx, doca_ctx_states, doca_data, doca_pe, doca_rdma,
-    doca_rdma_connection, doca_rdma_task_read, doca_rdma_task_receive, doca_rdma_task_send,
-    doca_rdma_task_send_imm, doca_rdma_task_write, doca_rdma_task_write_imm, doca_task,
+    DOCA_ACCESS_FLAG_LOCAL_READ_WRITE, DOCA_ACCESS_FLAG_RDMA_ATOMIC, DOCA_ACCESS_FLAG_RDMA_READ,
+    DOCA_ACCESS_FLAG_RDMA_WRITE, DOCA_CTX_STATE_IDLE, doca_buf, doca_ctx, doca_ctx_states,
+    doca_data, doca_pe, doca_rdma, doca_rdma_connection, doca_rdma_task_atomic_cmp_swp,
+    doca_rdma_task_atomic_fetch_add, doca_rdma_task_read, doca_rdma_task_receive,
+    doca_rdma_task_send, doca_rdma_task_send_imm, doca_rdma_task_write, doca_rdma_task_write_imm,
+    doca_task,
 };
 
 use super::super::*;
@@ -85,8 +87,10 @@ unsafe extern "C" fn disconnected(_: *mut doca_rdma_connection, _: doca_data, ct
 }
 
 /// Permissions of an instance that allows everything the tests do.
-pub(super) const ALL: u32 =
-    DOCA_ACCESS_FLAG_LOCAL_READ_WRITE | DOCA_ACCESS_FLAG_RDMA_READ | DOCA_ACCESS_FLAG_RDMA_WRITE;
+pub(super) const ALL: u32 = DOCA_ACCESS_FLAG_LOCAL_READ_WRITE
+    | DOCA_ACCESS_FLAG_RDMA_READ
+    | DOCA_ACCESS_FLAG_RDMA_WRITE
+    | DOCA_ACCESS_FLAG_RDMA_ATOMIC;
 
 /// Tasks of each kind that an instance has.
 pub(super) const POOL: u32 = 64;
@@ -149,7 +153,9 @@ impl Side {
                 doca_rdma_task_send_imm_set_conf: doca_rdma_task_send_imm,
                 doca_rdma_task_read_set_conf: doca_rdma_task_read,
                 doca_rdma_task_write_set_conf: doca_rdma_task_write,
-                doca_rdma_task_write_imm_set_conf: doca_rdma_task_write_imm
+                doca_rdma_task_write_imm_set_conf: doca_rdma_task_write_imm,
+                doca_rdma_task_atomic_cmp_swp_set_conf: doca_rdma_task_atomic_cmp_swp,
+                doca_rdma_task_atomic_fetch_add_set_conf: doca_rdma_task_atomic_fetch_add
             );
         }
         Side {
@@ -198,7 +204,7 @@ impl Side {
         }
     }
 
-    fn keep<T>(&self, task: *mut T) -> *mut doca_task {
+    pub(super) fn keep<T>(&self, task: *mut T) -> *mut doca_task {
         let task = task.cast();
         self.log.freed.borrow_mut().retain(|freed| *freed != task);
         self.tasks.borrow_mut().push(task);

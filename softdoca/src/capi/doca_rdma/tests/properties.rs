@@ -1,0 +1,173 @@
+//! Properties of instances, and what devices can do.
+
+use std::ptr::{null, null_mut};
+
+use doca_abi::{
+    DOCA_MTU_SIZE_4K_BYTES, DOCA_RDMA_TRANSPORT_TYPE_DC, DOCA_RDMA_TRANSPORT_TYPE_RC, doca_data,
+    doca_devinfo, doca_rdma_gid,
+};
+
+use super::super::*;
+use super::memory::{Bufs, Memory, c, device};
+use super::side::{ALL, Side, ok, submit};
+use crate::capi::doca_ctx::doca_ctx_start;
+use crate::error::Error;
+
+/// Sets a property of an idle instance, gets it, and fails to set it when the instance runs.
+macro_rules! check {
+    ($idle:expr, $running:expr; $($set:ident, $get:ident: $set_to:expr => $value:expr;)+) => { $(
+        let mut value = Default::default();
+        ok($get($idle.rdma, &mut value));
+        assert_ne!(value, $value, "{}: the test sets what it was", stringify!($set));
+        ok($set($idle.rdma, $set_to));
+        ok($get($idle.rdma, &mut value));
+        assert_eq!(value, $value, stringify!($get));
+        assert_eq!($set($running.rdma, $set_to), Error::BadState.code(), stringify!($set));
+        assert_eq!($get($idle.rdma, null_mut()), Error::InvalidValue.code());
+        assert_eq!($get(null_mut(), &mut value), Error::InvalidValue.code());
+        assert_eq!($set(null_mut(), $set_to), Error::InvalidValue.code());
+    )+ };
+}
+
+#[test]
+fn properties_are_set_before_the_start_and_told_afterwards() {
+    let (idle, running) = (Side::new(0b11, 3), Side::start(ALL, 1));
+    // SAFETY: live handles, or NULL; valid out-parameters, or NULL.
+    unsafe {
+        check! { idle, running;
+            doca_rdma_set_permissions, doca_rdma_get_permissions: 0b111 => 0b111;
+            doca_rdma_set_max_num_connections, doca_rdma_get_max_num_connections: 5 => 5;
+            doca_rdma_set_max_send_buf_list_len, doca_rdma_get_max_send_buf_list_len: 2 => 2;
+            doca_rdma_task_receive_set_dst_buf_list_len, doca_rdma_task_receive_get_dst_buf_list_len: 3 => 3;
+            doca_rdma_set_gid_index, doca_rdma_get_gid_index: 1 => 1;
+            doca_rdma_set_send_queue_size, doca_rdma_get_send_queue_size: 1000 => 1024;
+            doca_rdma_set_recv_queue_size, doca_rdma_get_recv_queue_size: 200 => 256;
+            doca_rdma_set_mtu, doca_rdma_get_mtu: DOCA_MTU_SIZE_4K_BYTES => DOCA_MTU_SIZE_4K_BYTES;
+            doca_rdma_set_sl, doca_rdma_get_sl: 4 => 4;
+            doca_rdma_set_rnr_retry_count, doca_rdma_get_rnr_retry_count: 6 => 6;
+            doca_rdma_set_connection_request_timeout, doca_rdma_get_connection_request_timeout: 50 => 50;
+        }
+        let (mut grh, mut transport) = (0, 7);
+        ok(doca_rdma_set_grh_enabled(idle.rdma, 1));
+        ok(doca_rdma_get_grh_enabled(idle.rdma, &mut grh));
+        assert_eq!(grh, 1);
+        ok(doca_rdma_set_transport_type(
+            idle.rdma,
+            DOCA_RDMA_TRANSPORT_TYPE_RC,
+        ));
+        ok(doca_rdma_get_transport_type(idle.rdma, &mut transport));
+        assert_eq!(transport, DOCA_RDMA_TRANSPORT_TYPE_RC);
+        let other = doca_rdma_set_transport_type(idle.rdma, DOCA_RDMA_TRANSPORT_TYPE_DC);
+        assert_eq!(other, Error::NotSupported.code());
+    }
+}
+
+#[test]
+fn lists_that_are_longer_than_configured_are_refused() {
+    let side = Side::new(ALL, 1);
+    // SAFETY: live handles.
+    unsafe {
+        ok(doca_rdma_set_max_send_buf_list_len(side.rdma, 1));
+        ok(doca_rdma_task_receive_set_dst_buf_list_len(side.rdma, 2));
+        ok(doca_ctx_start(side.ctx()));
+    }
+    let (_, connection) = side.export();
+    let (memory, bufs) = (Memory::local(64), Bufs::new());
+    let list = bufs.data(&memory.mmap, 0, 8);
+    list.chain(bufs.data(&memory.mmap, 8, 8)).expect("a list");
+    submit(side.receive(c(list), 1));
+    let send = side.send(connection, c(list), 2);
+    // SAFETY: a live task.
+    let refused = unsafe { crate::capi::doca_pe::doca_task_submit(send) };
+    assert_eq!(refused, Error::InvalidValue.code());
+    list.chain(bufs.data(&memory.mmap, 16, 8)).expect("a list");
+    let receive = side.receive(c(list), 3);
+    // SAFETY: a live task.
+    let refused = unsafe { crate::capi::doca_pe::doca_task_submit(receive) };
+    assert_eq!(refused, Error::InvalidValue.code());
+}
+
+#[test]
+fn devices_tell_what_they_can_do() {
+    let device = device();
+    let info: *const doca_devinfo = std::sync::Arc::as_ptr(device.info()).cast();
+    // SAFETY: a live device's information, or NULL; valid out-parameters, or NULL.
+    unsafe {
+        for is_supported in [
+            doca_rdma_cap_task_receive_is_supported,
+            doca_rdma_cap_task_send_is_supported,
+            doca_rdma_cap_task_send_imm_is_supported,
+            doca_rdma_cap_task_read_is_supported,
+            doca_rdma_cap_task_write_is_supported,
+            doca_rdma_cap_task_write_imm_is_supported,
+            doca_rdma_cap_task_atomic_cmp_swp_is_supported,
+            doca_rdma_cap_task_atomic_fetch_add_is_supported,
+        ] {
+            assert_eq!(is_supported(info), 0);
+            assert_eq!(is_supported(null()), Error::InvalidValue.code());
+        }
+        for (tell, expected) in [
+            (
+                doca_rdma_cap_get_max_send_queue_size as unsafe extern "C" fn(_, _) -> _,
+                32_768,
+            ),
+            (doca_rdma_cap_get_max_recv_queue_size, 32_768),
+            (doca_rdma_cap_get_max_send_buf_list_len, 32),
+            (doca_rdma_cap_get_max_message_size, 1 << 31),
+            (doca_rdma_cap_get_gid_table_size, 2),
+        ] {
+            let mut value = 0;
+            ok(tell(info, &mut value));
+            assert_eq!(value, expected);
+            assert_eq!(tell(info, null_mut()), Error::InvalidValue.code());
+            assert_eq!(tell(null(), &mut value), Error::InvalidValue.code());
+        }
+        let mut len = 0;
+        let rc = DOCA_RDMA_TRANSPORT_TYPE_RC;
+        ok(doca_rdma_cap_task_receive_get_max_dst_buf_list_len(
+            info, rc, &mut len,
+        ));
+        assert_eq!(len, 32);
+        ok(doca_rdma_cap_transport_type_is_supported(info, rc));
+        let dc = DOCA_RDMA_TRANSPORT_TYPE_DC;
+        let unsupported = doca_rdma_cap_transport_type_is_supported(info, dc);
+        assert_eq!(unsupported, Error::NotSupported.code());
+
+        let mut gids = [doca_rdma_gid::default(); 2];
+        ok(doca_rdma_cap_get_gid(info, 1, 1, gids.as_mut_ptr()));
+        assert_eq!(gids[0].raw[10..], [0xff, 0xff, 127, 0, 0, 1]);
+        assert_eq!(gids[1].raw, [0; 16], "one was asked for");
+        for (start, count) in [(0, 0), (0, 3), (2, 1), (u32::MAX, u32::MAX)] {
+            let refused = doca_rdma_cap_get_gid(info, start, count, gids.as_mut_ptr());
+            assert_eq!(refused, Error::InvalidValue.code(), "{count} from {start}");
+        }
+    }
+}
+
+#[test]
+fn connections_have_numbers_and_data() {
+    let side = Side::start(ALL, 2);
+    let ((_, one), (_, two)) = (side.export(), side.export());
+    let (mut ids, mut data) = ([9; 2], doca_data { u64: 1 });
+    // SAFETY: live connections and valid out-parameters, or NULL.
+    unsafe {
+        ok(doca_rdma_connection_get_id(one, &mut ids[0]));
+        ok(doca_rdma_connection_get_id(two, &mut ids[1]));
+        assert_ne!(ids[0], ids[1]);
+        ok(doca_rdma_connection_get_user_data(one, &mut data));
+        assert_eq!(data.u64, 0);
+        ok(doca_rdma_connection_set_user_data(
+            one,
+            doca_data { u64: 5 },
+        ));
+        ok(doca_rdma_connection_get_user_data(one, &mut data));
+        assert_eq!(data.u64, 5);
+        let invalid = Error::InvalidValue.code();
+        assert_eq!(doca_rdma_connection_get_id(null(), &mut ids[0]), invalid);
+        assert_eq!(doca_rdma_connection_get_id(one, null_mut()), invalid);
+        assert_eq!(
+            doca_rdma_connection_get_user_data(null(), &mut data),
+            invalid
+        );
+    }
+}

@@ -1,0 +1,45 @@
+//! Global identifiers of devices.
+
+use crate::topology::DeviceModel;
+
+/// A device's table: the link-local GID made of its hardware address, and that of its IPv4 address.
+pub(crate) fn gids(device: &DeviceModel) -> [[u8; 16]; 2] {
+    let [a, b, c, d, e, f] = device.mac;
+    // The universal/local bit is inverted (RFC 4291, appendix A).
+    let local = [
+        0xfe,
+        0x80,
+        0,
+        0,
+        0,
+        0,
+        0,
+        0,
+        a ^ 2,
+        b,
+        c,
+        0xff,
+        0xfe,
+        d,
+        e,
+        f,
+    ];
+    [local, device.ipv4.to_ipv6_mapped().octets()]
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv6Addr;
+
+    use super::*;
+    use crate::topology::Topology;
+
+    #[test]
+    fn devices_are_told_apart_by_their_first_gid() {
+        let topology = Topology::built_in();
+        let [a, b] = [0, 1].map(|index| gids(&topology.devices[index]));
+        assert_ne!(a[0], b[0]);
+        assert!(Ipv6Addr::from(a[0]).is_unicast_link_local());
+        assert_eq!(Ipv6Addr::from(a[1]).to_string(), "::ffff:127.0.0.1");
+    }
+}
