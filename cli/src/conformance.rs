@@ -9,7 +9,8 @@ use clap::{Args, Subcommand, value_parser};
 const EXAMPLES: &str = "\
 Examples:
   doca-storage conformance faulty-target --content disk.img --fault ignore-writes
-  doca-storage conformance faulty-target --content disk.img --fault swap-blocks:3:17 --listen-port 12345";
+  doca-storage conformance faulty-target --content disk.img --fault swap-blocks:3:17 --listen-port 12345
+  doca-storage conformance faulty-target --content disk.img --fault none --dump afterwards.img";
 
 /// Which test.
 #[derive(Debug, Args)]
@@ -46,6 +47,10 @@ struct FaultyTarget {
     /// none, ignore-writes, swap-blocks:A:B, replay-previous-pass, fail-io:N:RESULT or swallow-io:N
     #[arg(long)]
     fault: Fault,
+
+    /// File to write the content of the storage into when the session has ended
+    #[arg(long, value_name = "FILE")]
+    dump: Option<PathBuf>,
 }
 
 /// Runs the test: 0 when it played its part to the end.
@@ -81,6 +86,11 @@ impl FaultyTarget {
         };
         let target = ScriptedTarget::listen(script, self.listen_port)?;
         eprintln!("listening on port {}", target.port()?);
-        Ok(target.serve()?)
+        let content = target.serve()?;
+        if let Some(path) = &self.dump {
+            std::fs::write(path, content)
+                .map_err(|error| format!("--dump {}: {error}", path.display()))?;
+        }
+        Ok(())
     }
 }

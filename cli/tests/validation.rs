@@ -10,20 +10,7 @@ const BLOCKS: usize = 32;
 /// Write-read validation of two and a half passes over a target with `fault`; answers target and initiator.
 fn validate_against(bench: &Bench, fault: &str) -> (Process, Process) {
     let content = bench.file("content", &content(BLOCKS));
-    let mut target = bench.spawn(
-        "target",
-        &[
-            "conformance",
-            "faulty-target",
-            "--content",
-            text(&content),
-            "--fault",
-            fault,
-        ],
-    );
-    let port = target
-        .wait_for("was listening", support::PATIENCE, support::listening_port)
-        .expect("the target listens");
+    let (target, port) = bench.scripted_target(&content, BLOCK_SIZE, fault);
     let service = bench.service(port, &[]);
     let operations = (BLOCKS * 5 / 2).to_string();
     let initiator = bench.initiator(
@@ -57,6 +44,31 @@ fn an_honest_scripted_target_passes() {
     target
         .finish(support::soon(), || false)
         .expect("the script is played to its end");
+}
+
+#[test]
+fn a_scripted_target_shows_what_was_written() {
+    let bench = Bench::new();
+    let plain = bench.file("plain", &content(BLOCKS));
+    let empty = bench.file("empty", &vec![0; BLOCKS * BLOCK_SIZE]);
+    let (target, port) = bench.scripted_target(&empty, BLOCK_SIZE, "none");
+    let service = bench.service(port, &[]);
+    let initiator = bench.initiator(
+        "read_write_data_validity_test",
+        &[
+            "--storage-plain-content",
+            text(&plain),
+            "--run-limit-operation-count",
+            &BLOCKS.to_string(),
+        ],
+    );
+    document(initiator);
+    document(service);
+    target
+        .finish(support::soon(), || false)
+        .expect("the script is played to its end");
+    let dump = std::fs::read(bench.path("empty.dump")).expect("the dump");
+    assert!(dump == content(BLOCKS));
 }
 
 #[test]

@@ -1,6 +1,9 @@
 //! Real roles as processes, in a private runtime directory.
 #![allow(dead_code, reason = "every test binary uses its own part")]
 
+pub mod gga;
+pub mod stored_block;
+
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -30,9 +33,14 @@ impl Bench {
         self.directory.path().join("run")
     }
 
+    /// Where a file of this name is, or is going to be.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
     /// Writes a file for the roles to read.
     pub fn file(&self, name: &str, bytes: &[u8]) -> PathBuf {
-        let path = self.directory.path().join(name);
+        let path = self.path(name);
         std::fs::write(&path, bytes).expect("a file");
         path
     }
@@ -64,13 +72,37 @@ impl Bench {
         ];
         let mut target = self.spawn("target", &[&base[..], arguments].concat());
         let port = target
-            .wait_for("was listening", PATIENCE, |line| {
-                line.rsplit_once("listening on port ")?
-                    .1
-                    .trim()
-                    .parse()
-                    .ok()
-            })
+            .wait_for("was listening", PATIENCE, listening_port)
+            .expect("the target listens");
+        (target, port)
+    }
+
+    /// A scripted target, and its port. It writes what it holds at the end to a file called like `content`, with
+    /// `.dump` behind it.
+    pub fn scripted_target(
+        &self,
+        content: &Path,
+        block_size: usize,
+        fault: &str,
+    ) -> (Process, u16) {
+        let dump = format!("{}.dump", text(content));
+        let mut target = self.spawn(
+            "target",
+            &[
+                "conformance",
+                "faulty-target",
+                "--content",
+                text(content),
+                "--block-size",
+                &block_size.to_string(),
+                "--fault",
+                fault,
+                "--dump",
+                &dump,
+            ],
+        );
+        let port = target
+            .wait_for("was listening", PATIENCE, listening_port)
             .expect("the target listens");
         (target, port)
     }

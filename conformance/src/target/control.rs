@@ -21,12 +21,12 @@ const ACCESS: Access = Access::LOCAL_READ_WRITE
     .union(Access::RDMA_READ)
     .union(Access::RDMA_WRITE);
 
-/// Serves one session, until the service has shut it down or has gone.
-pub(super) fn serve(listener: &TcpListener, script: &Script) -> Result<(), Error> {
+/// Serves one session, until the service has shut it down or has gone. Answers what it leaves in the storage.
+pub(super) fn serve(listener: &TcpListener, script: &Script) -> Result<Vec<u8>, Error> {
     let device = Device::open(&script.device)?;
     let region = MemoryRegion::new(script.content.len())?;
     region.write(0, &script.content)?;
-    let local = Mmap::register(&device, region, ACCESS)?;
+    let local = Mmap::register(&device, Arc::clone(&region), ACCESS)?;
     let (stream, _) = listener.accept()?;
     stream.set_nonblocking(true)?;
     stream.set_nodelay(true)?;
@@ -50,14 +50,19 @@ pub(super) fn serve(listener: &TcpListener, script: &Script) -> Result<(), Error
                 let last = matches!(request.payload, Payload::ShutdownRequest);
                 connection.send(&request.response(response))?;
                 if last {
-                    return Ok(());
+                    break;
                 }
             }
-            Received::Closed => return Ok(()),
+            Received::Closed => break,
             Received::Nothing if session.running => session.progress()?,
             Received::Nothing => std::thread::sleep(PAUSE),
         }
     }
+    // Nobody writes into the storage any more once the workers' connections are gone.
+    drop(session);
+    let mut content = vec![0; script.content.len()];
+    region.read(0, &mut content)?;
+    Ok(content)
 }
 
 struct Session {

@@ -73,12 +73,13 @@ impl ScriptedTarget {
         Ok(self.listener.local_addr()?.port())
     }
 
-    /// Serves one session, until the service has shut it down or has gone.
+    /// Serves one session, until the service has shut it down or has gone. Answers the content that the session has left,
+    /// of as many bytes as the script's.
     ///
     /// # Errors
     ///
     /// What kept the target from playing its part; a service that leaves early is no error.
-    pub fn serve(self) -> Result<(), Error> {
+    pub fn serve(self) -> Result<Vec<u8>, Error> {
         control::serve(&self.listener, &self.script)
     }
 }

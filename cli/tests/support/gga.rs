@@ -1,0 +1,133 @@
+//! Gga deployments of real processes, and content for them.
+
+use std::path::{Path, PathBuf};
+
+use conformance::process::Process;
+
+use super::{Bench, PATIENCE, text};
+
+/// Names of the three targets, in the order in which everything here has them.
+pub const TARGETS: [&str; 3] = ["data_1", "data_2", "data_p"];
+
+impl Bench {
+    /// The `.sbc` files that the generator makes of `content`, called after it.
+    pub fn generate(&self, name: &str, content: &[u8], arguments: &[&str]) -> [PathBuf; 3] {
+        let original = self.file(name, content);
+        let files = TARGETS.map(|target| self.path(&format!("{name}.{target}.sbc")));
+        let [data_1, data_2, data_p] = files.each_ref().map(|path| text(path));
+        let base = [
+            "sbc-generator",
+            "-d",
+            "03:00.0",
+            "--original-input-data",
+            text(&original),
+            "--data-1",
+            data_1,
+            "--data-2",
+            data_2,
+            "--data-p",
+            data_p,
+        ];
+        let output = self
+            .command(&[&base[..], arguments].concat())
+            .output()
+            .expect("the program runs");
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{stderr}");
+        files
+    }
+
+    /// Three targets that begin with these `.sbc` files, and their ports.
+    pub fn gga_targets(&self, files: &[PathBuf; 3], workers: usize) -> ([Process; 3], [u16; 3]) {
+        let cpus = cpus(workers);
+        let started = files
+            .each_ref()
+            .map(|file| self.target(&[&["--binary-content", text(file)], &cpus[2..]].concat()));
+        let ports = started.each_ref().map(|(_, port)| *port);
+        (started.map(|(target, _)| target), ports)
+    }
+
+    /// A service that waits for an initiator.
+    pub fn gga_service(&self, ports: [u16; 3], workers: usize, arguments: &[&str]) -> Process {
+        let [data_1, data_2, data_p] = ports.map(|port| format!("127.0.0.1:{port}"));
+        let base = [
+            "gga-offload",
+            "-d",
+            "03:00.0",
+            "-r",
+            "3b:00.0",
+            "--data-1-storage",
+            &data_1,
+            "--data-2-storage",
+            &data_2,
+            "--data-p-storage",
+            &data_p,
+            "--output",
+            "json",
+        ];
+        let mut service = self.spawn("service", &[&base[..], &cpus(workers), arguments].concat());
+        service
+            .wait_for("was waiting for the initiator", PATIENCE, |line| {
+                line.contains("waiting for the initiator").then_some(())
+            })
+            .expect("the service waits");
+        service
+    }
+
+    /// An initiator that compares with, or writes, the bytes in `content`.
+    pub fn gga_initiator(
+        &self,
+        strategy: &str,
+        content: &Path,
+        operations: usize,
+        workers: usize,
+        arguments: &[&str],
+    ) -> Process {
+        let operations = operations.to_string();
+        let base = [
+            "--storage-plain-content",
+            text(content),
+            "--run-limit-operation-count",
+            &operations,
+        ];
+        // The bench's own flags name the first worker's CPU.
+        let cpus = cpus(workers);
+        self.initiator(strategy, &[&base[..], &cpus[2..], arguments].concat())
+    }
+}
+
+/// `--cpu` for so many workers; the machine may have one CPU.
+fn cpus(workers: usize) -> Vec<&'static str> {
+    ["--cpu", "0"].repeat(workers)
+}
+
+/// Lines that differ, of about half random digits: they compress, and not to nothing.
+pub fn compressible(length: usize) -> Vec<u8> {
+    let mut lines = Vec::with_capacity(length + 64);
+    let mut word = 1u64;
+    while lines.len() < length {
+        word = mix(word);
+        lines.extend(format!("line {} says {word:x} twice: {word:x}\n", lines.len()).into_bytes());
+    }
+    lines.truncate(length);
+    lines
+}
+
+/// Bytes that do not compress.
+pub fn noise(length: usize) -> Vec<u8> {
+    let mut word = 1u64;
+    let mut bytes: Vec<u8> = std::iter::repeat_with(|| {
+        word = mix(word);
+        (word >> 11).to_le_bytes()
+    })
+    .take(length.div_ceil(6))
+    .flat_map(|word| word[..6].to_owned())
+    .collect();
+    bytes.truncate(length);
+    bytes
+}
+
+fn mix(word: u64) -> u64 {
+    word.wrapping_mul(6_364_136_223_846_793_005)
+        .wrapping_add(1_442_695_040_888_963_407)
+}
