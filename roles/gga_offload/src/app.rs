@@ -1,0 +1,105 @@
+//! The gga_offload service, from its flags to its statistics.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use doca::{Device, Mmap};
+use role_common::Failure;
+use role_common::application::Environment;
+use role_common::service::session::Memory;
+use role_common::service::{self, Service, WorkerSetup};
+use role_common::stored_block::MatrixType;
+
+use crate::cli::{ChecksumPolicy, Flags};
+use crate::data_path::{GgaDataPath, Setup, Volume};
+use crate::local_memory::LocalMemory;
+use crate::session::Striped;
+use crate::statistics::GgaStatistics;
+use crate::stripe_order::StripeOrder;
+
+pub(crate) fn run(flags: Flags, environment: Environment) -> Result<(), Failure> {
+    let layout = Striped {
+        logical_block_size: flags.logical_block_size,
+    };
+    let addresses = [
+        flags.data_1_storage,
+        flags.data_2_storage,
+        flags.data_p_storage,
+    ];
+    let gga = GgaOffload {
+        prepared: None,
+        layout,
+        matrix_type: flags.matrix_type,
+        checksum: flags.checksum,
+        recover_every: flags.trigger_recovery_read_every_n,
+    };
+    let cores = service::run(gga, layout, &flags.service, &addresses, &environment)?;
+    environment
+        .console
+        .report(&GgaStatistics::new(crate::NAME, cores));
+    Ok(())
+}
+
+struct GgaOffload {
+    /// What all workers share, from the init request on.
+    prepared: Option<Prepared>,
+    layout: Striped,
+    matrix_type: MatrixType,
+    checksum: ChecksumPolicy,
+    recover_every: u32,
+}
+
+struct Prepared {
+    local: LocalMemory,
+    initiator: Mmap,
+    stripe_order: Arc<StripeOrder>,
+    volume: Volume,
+}
+
+impl Service for GgaOffload {
+    type Layout = Striped;
+    type DataPath = GgaDataPath;
+
+    fn prepare_memory(&mut self, device: &Device, memory: &Memory) -> Result<Bytes, Failure> {
+        let target = memory
+            .storage
+            .first()
+            .ok_or_else(|| Failure::unexpected("the targets were not asked for their storage"))?;
+        let volume = Volume {
+            geometry: self.layout.geometry(target)?,
+            block_count: target.total_size / u64::from(target.block_size),
+        };
+        let initiator = Mmap::import(device, &memory.mmap_export_blob)
+            .map_err(|error| Failure::from(error).context("memory map of the init request"))?;
+        let chunks = u64::from(memory.core_count) * u64::from(memory.transaction_count);
+        let (local, export) = LocalMemory::allocate(device, volume.geometry, chunks)?;
+        self.prepared = Some(Prepared {
+            local,
+            initiator,
+            stripe_order: Arc::new(StripeOrder::new()),
+            volume,
+        });
+        Ok(export)
+    }
+
+    fn worker(
+        &self,
+        worker: WorkerSetup,
+    ) -> Result<impl FnOnce() -> Result<GgaDataPath, Failure> + Send + 'static, Failure> {
+        let prepared = self
+            .prepared
+            .as_ref()
+            .ok_or_else(|| Failure::unexpected("a worker before its memory"))?;
+        let setup = Setup {
+            worker,
+            local: prepared.local.clone(),
+            initiator: prepared.initiator.clone(),
+            stripe_order: Arc::clone(&prepared.stripe_order),
+            volume: prepared.volume,
+            matrix_type: self.matrix_type,
+            checksum: self.checksum,
+            recover_every: self.recover_every,
+        };
+        Ok(|| GgaDataPath::create(setup))
+    }
+}

@@ -1,0 +1,98 @@
+//! The flags of the gga_offload service.
+
+use std::net::SocketAddrV4;
+
+use clap::{Parser, ValueEnum};
+use role_common::flags::{GeneralFlags, OutputFlags, OutputFormat, RoleFlags, socket_address};
+use role_common::service::ServiceFlags;
+use role_common::stored_block::{Checksum, MatrixType, logical_block_size};
+use serde::Serialize;
+
+const EXAMPLES: &str = "\
+Examples:
+  A service for the host function 3b:00.0, with three targets:
+    doca_storage_comch_to_rdma_gga_offload -d 03:00.0 -r 3b:00.0 --cpu 0 --data-1-storage 172.17.0.1:12345 \\
+        --data-2-storage 172.17.0.2:12345 --data-p-storage 172.17.0.3:12345
+  Blocks of 4096 bytes of any content, on targets with blocks of 2112 bytes, every 10th read through parity:
+    doca_storage_comch_to_rdma_gga_offload -d 03:00.0 -r 3b:00.0 --cpu 0 --data-1-storage 172.17.0.1:12345 \\
+        --data-2-storage 172.17.0.2:12345 --data-p-storage 172.17.0.3:12345 \\
+        --logical-block-size 4096 --trigger-recovery-read-every-n 10";
+
+/// A storage service that compresses the blocks of an initiator and keeps them, with parity, on three targets
+#[derive(Debug, Clone, Parser)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Flags {
+    #[command(flatten)]
+    pub(crate) general: GeneralFlags,
+
+    #[command(flatten)]
+    pub(crate) service: ServiceFlags,
+
+    /// Storage server addresses in <ip_addr>:<port> format: first half blocks
+    #[arg(long = "data-1-storage", value_name = "ADDRESS", value_parser = socket_address)]
+    pub(crate) data_1_storage: SocketAddrV4,
+
+    /// Storage server addresses in <ip_addr>:<port> format: second half blocks
+    #[arg(long = "data-2-storage", value_name = "ADDRESS", value_parser = socket_address)]
+    pub(crate) data_2_storage: SocketAddrV4,
+
+    /// Storage server addresses in <ip_addr>:<port> format: parity of the half blocks
+    #[arg(long = "data-p-storage", value_name = "ADDRESS", value_parser = socket_address)]
+    pub(crate) data_p_storage: SocketAddrV4,
+
+    /// Type of matrix to use
+    #[arg(long, value_enum, value_name = "TYPE", default_value = "vandermonde")]
+    pub(crate) matrix_type: MatrixType,
+
+    /// Trigger a recovery read flow every N th request, 0 for never
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub(crate) trigger_recovery_read_every_n: u32,
+
+    /// Size of the initiator's blocks, which may have any content; without it, they are as large as what is stored of
+    /// them, and must compress
+    #[arg(long, value_name = "BYTES", value_parser = logical_block_size)]
+    pub(crate) logical_block_size: Option<u32>,
+
+    /// Checksum of stored blocks: what is written, and whether reads insist on one
+    #[arg(long, value_enum, value_name = "POLICY", default_value = "crc32c")]
+    pub(crate) checksum: ChecksumPolicy,
+
+    #[command(flatten)]
+    pub(crate) output: OutputFlags,
+}
+
+/// What is written into the trailers of stored blocks, and what is accepted there.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum ChecksumPolicy {
+    /// Written; a block without one is checked against its parity when it is read
+    #[default]
+    Crc32c,
+    /// Not written, which makes the reference's bytes; what has one is checked all the same
+    Off,
+    /// Written; a block without one is an I/O error when it is read
+    Require,
+}
+
+impl ChecksumPolicy {
+    /// What is written.
+    pub(crate) fn written(self) -> Checksum {
+        match self {
+            Self::Crc32c | Self::Require => Checksum::Crc32c,
+            Self::Off => Checksum::Off,
+        }
+    }
+}
+
+impl RoleFlags for Flags {
+    fn general(&self) -> &GeneralFlags {
+        &self.general
+    }
+
+    fn output(&self) -> OutputFormat {
+        self.output.output
+    }
+}
+
+#[cfg(test)]
+mod tests;

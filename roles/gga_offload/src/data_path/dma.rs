@@ -1,0 +1,150 @@
+//! Fetching content from the initiator's memory.
+//!
+//! A DMA context stops when one of its tasks fails, and takes the others down with it. They did nothing
+//! wrong, so they are repeated on a new context.
+
+use doca::{Buf, BufInventory, Device, Dma, ErrorCode, Mmap, Pe, Task};
+use role_common::Failure;
+use role_common::stored_block::Geometry;
+
+use super::token::{Kind, Token};
+use crate::local_memory::Chunk;
+
+/// A copy of one transaction.
+struct Fetch {
+    task: Task,
+    bufs: FetchBufs,
+}
+
+/// What it copies: from the initiator's memory to the chunk of the transaction.
+#[derive(Clone)]
+struct FetchBufs {
+    source: Buf,
+    destination: Buf,
+}
+
+/// The DMA context of a worker, and its tasks. Fields are in the order in which they must be dropped.
+pub(super) struct Fetcher {
+    fetches: Vec<Fetch>,
+    dma: Option<Dma>,
+    device: Device,
+    count: u32,
+    /// Whether a task failed, and the context with it.
+    broken: bool,
+    /// Transactions whose tasks were taken down.
+    repeat: Vec<usize>,
+}
+
+impl Fetcher {
+    /// Starts the context, for as many transactions.
+    pub(super) fn start(pe: &Pe, device: &Device, count: u32) -> Result<Self, Failure> {
+        Ok(Self {
+            fetches: Vec::new(),
+            dma: Some(Dma::start(pe, device, count)?),
+            device: device.clone(),
+            count,
+            broken: false,
+            repeat: Vec::new(),
+        })
+    }
+
+    pub(super) fn is_running(&self) -> bool {
+        let state = self.dma.as_ref().map(Dma::state);
+        state == Some(doca::CtxState::Running)
+    }
+
+    /// Whether an event is about this context, which may stop without an end of everything.
+    pub(super) fn owns(&self, context: doca::ContextId) -> bool {
+        self.dma.as_ref().is_some_and(|dma| dma.id() == context)
+    }
+
+    /// Makes the tasks.
+    pub(super) fn prepare(
+        &mut self,
+        inventory: &BufInventory,
+        initiator: &Mmap,
+        local: &Mmap,
+        geometry: Geometry,
+        first_chunk: u64,
+    ) -> Result<(), Failure> {
+        for index in 0..self.count as usize {
+            let chunk = Chunk::of(geometry, first_chunk + index as u64);
+            let length = geometry.logical_block_size as usize;
+            let bufs = FetchBufs {
+                source: inventory.buf(initiator, 0, 1)?,
+                destination: inventory.buf(local, chunk.staging(), length)?,
+            };
+            let task = self.task(index, &bufs)?;
+            self.fetches.push(Fetch { task, bufs });
+        }
+        self.repeat.reserve(self.fetches.len());
+        Ok(())
+    }
+
+    fn task(&self, index: usize, bufs: &FetchBufs) -> Result<Task, Failure> {
+        let dma = self.dma.as_ref();
+        let dma = dma.ok_or_else(|| Failure::unexpected("the DMA context was stopped"))?;
+        let token = Token::new(index, Kind::Fetch).0;
+        Ok(dma.copy_task(&bufs.source, &bufs.destination, token)?)
+    }
+
+    /// Aims the task of a transaction at `length` bytes at `offset` of the initiator's memory.
+    ///
+    /// # Errors
+    ///
+    /// They are outside.
+    pub(super) fn aim(&self, index: usize, offset: u64, length: usize) -> Result<(), ErrorCode> {
+        let FetchBufs {
+            source,
+            destination,
+        } = &self.fetches[index].bufs;
+        source
+            .set_data(offset, length)
+            .map_err(super::tasks::refused)?;
+        destination.reset_data().map_err(super::tasks::refused)
+    }
+
+    pub(super) fn get(&self, index: usize) -> &Task {
+        &self.fetches[index].task
+    }
+
+    /// Whether tasks can be submitted; otherwise the transaction is to [wait](Self::postpone).
+    #[inline]
+    pub(super) fn is_usable(&self) -> bool {
+        !self.broken
+    }
+
+    /// This transaction fetches again, or at last, when there is a new context.
+    #[cold]
+    pub(super) fn postpone(&mut self, index: usize) {
+        self.repeat.push(index);
+    }
+
+    /// A task failed, and the context stops.
+    #[cold]
+    pub(super) fn failed(&mut self) {
+        self.broken = true;
+    }
+
+    /// Starts a new context when the old one has failed and all its tasks have ended, and returns the
+    /// transactions that are to fetch again.
+    #[cold]
+    pub(super) fn restart(&mut self, pe: &Pe) -> Result<Vec<usize>, Failure> {
+        if self.dma.as_ref().is_some_and(|dma| dma.in_flight() != 0) {
+            return Ok(Vec::new());
+        }
+        let bufs: Vec<FetchBufs> = self.fetches.drain(..).map(|fetch| fetch.bufs).collect();
+        if let Some(old) = self.dma.take() {
+            old.stop()?;
+        }
+        self.dma = Some(Dma::start(pe, &self.device, self.count)?);
+        for (index, bufs) in bufs.into_iter().enumerate() {
+            let task = self.task(index, &bufs)?;
+            self.fetches.push(Fetch { task, bufs });
+        }
+        self.broken = false;
+        let repeat = self.repeat.clone();
+        self.repeat.clear();
+        Ok(repeat)
+    }
+}

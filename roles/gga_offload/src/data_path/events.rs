@@ -1,0 +1,180 @@
+//! What a worker does with completions while it runs.
+
+use doca::{Completion, CtxState, ErrorCode, Event};
+use role_common::Failure;
+use role_common::worker::RunFlag;
+use wire::io_message;
+
+use super::GgaDataPath;
+use super::request::Request;
+use super::token::{Kind, Token};
+use super::transaction::Stage;
+
+impl GgaDataPath {
+    #[inline]
+    pub(super) fn turn(&mut self, run: &RunFlag) -> Result<(), Failure> {
+        if let Some(event) = self.pe.poll() {
+            self.handle(event, run)?;
+        }
+        self.retry_stripes()?;
+        self.retry_deferred()
+    }
+
+    #[inline]
+    fn handle(&mut self, event: Event, run: &RunFlag) -> Result<(), Failure> {
+        match event {
+            Event::Task(Completion { token, result }) => {
+                let (index, kind) = Token(token).parts();
+                match result {
+                    Ok(()) => self.completed(index, kind),
+                    Err(code) => self.failed(index, kind, code, run),
+                }
+            }
+            Event::State {
+                context,
+                next: CtxState::Stopping | CtxState::Idle,
+                ..
+            } if run.is_set() && !self.fetcher.owns(context) => Err(Failure::new(
+                ErrorCode::CONNECTION_RESET,
+                "a Comch or RDMA connection was lost: the initiator or a storage target is gone",
+            )),
+            Event::State { .. } | Event::Comch(_) => Ok(()),
+        }
+    }
+
+    #[inline]
+    fn completed(&mut self, index: usize, kind: Kind) -> Result<(), Failure> {
+        match kind {
+            Kind::ReceiveRequest => self.request_received(index),
+            Kind::Answer => self.answered(index),
+            Kind::Send(target) => self.request_sent(index, target),
+            Kind::ReceiveResult(target) => self.result_received(index, target),
+            Kind::Fetch => self.content_fetched(index),
+            Kind::CreateParity => self.parity_created(index),
+            Kind::Recover(_) => match self.transactions[index].stage {
+                Stage::Suspicion(suspect) => self.suspect_recovered(index, suspect),
+                _ => self.check_block(index),
+            },
+            Kind::Decompress => self.decompressed(index),
+        }
+    }
+
+    #[cold]
+    fn failed(
+        &mut self,
+        index: usize,
+        kind: Kind,
+        code: ErrorCode,
+        run: &RunFlag,
+    ) -> Result<(), Failure> {
+        match kind {
+            Kind::Fetch => self.fetch_failed(index, code),
+            Kind::CreateParity | Kind::Recover(_) => self.fail(index, code),
+            // Its checksum and its sizes were right, or its parity was: it was written so.
+            Kind::Decompress => {
+                let description = code.description();
+                self.corrupt(index, format_args!("cannot be decompressed: {description}"))
+            }
+            // When the run ends, whatever waits for a message is flushed.
+            _ if !run.is_set() => Ok(()),
+            Kind::ReceiveRequest | Kind::Answer => Err(Failure::new(
+                code,
+                format!("{kind:?} failed: the initiator or its connection is broken"),
+            )),
+            Kind::Send(target) | Kind::ReceiveResult(target) => Err(Failure::new(
+                code,
+                format!(
+                    "{kind:?} failed: storage target {} or its connection is broken",
+                    target.name()
+                ),
+            )),
+        }
+    }
+
+    #[inline]
+    fn request_received(&mut self, index: usize) -> Result<(), Failure> {
+        self.in_flight += 1;
+        let message = &self.tasks.of(index).message;
+        let length = message.data_len()?;
+        let mut bytes = [0; io_message::SIZE];
+        message.read_data(&mut bytes)?;
+        let memory = self.setup.initiator.len();
+        match Request::read(&bytes, length, self.setup.volume, memory) {
+            Ok(request) => {
+                self.transactions[index].begin(request);
+                self.begin_block(index)
+            }
+            Err((identity, refusal)) => {
+                // Only the first is logged: a broken client can send millions a second.
+                if self.statistics.refused == 0 {
+                    tracing::warn!("refused a request: {refusal}; further ones are not logged");
+                }
+                self.statistics.refused += 1;
+                self.transactions[index].begin(identity);
+                self.fail(index, ErrorCode::INVALID_VALUE)
+            }
+        }
+    }
+
+    #[inline]
+    pub(super) fn submit(&mut self, index: usize, kind: Kind) -> Result<(), ErrorCode> {
+        let task = self
+            .tasks
+            .task(index, kind)
+            .unwrap_or_else(|| self.fetcher.get(index));
+        self.deferred.submit(Token::new(index, kind).0, task)
+    }
+
+    /// As [`submit`](Self::submit), where there is nobody to be told but the user.
+    #[inline]
+    pub(super) fn must_submit(&mut self, index: usize, kind: Kind) -> Result<(), Failure> {
+        self.submit(index, kind)
+            .map_err(|code| Failure::new(code, format!("{kind:?} cannot be submitted")))
+    }
+
+    /// Submits the next step of a transaction, whose buffers were aimed, or fails the transaction.
+    #[inline]
+    pub(super) fn begin_step(
+        &mut self,
+        index: usize,
+        kind: Kind,
+        aimed: Result<(), ErrorCode>,
+    ) -> Result<(), Failure> {
+        aimed
+            .and_then(|()| self.submit(index, kind))
+            .or_else(|code| self.fail(index, code))
+    }
+
+    /// Submits what had to wait.
+    #[inline]
+    fn retry_deferred(&mut self) -> Result<(), Failure> {
+        if self.deferred.is_empty() {
+            return Ok(());
+        }
+        let (tasks, fetcher) = (&self.tasks, &self.fetcher);
+        let task = |token| {
+            let (index, kind) = Token(token).parts();
+            tasks
+                .task(index, kind)
+                .unwrap_or_else(|| fetcher.get(index))
+        };
+        match self.deferred.retry(task) {
+            Ok(()) => Ok(()),
+            Err((token, code)) => self.deferred_failed(Token(token), code),
+        }
+    }
+
+    #[cold]
+    fn deferred_failed(&mut self, token: Token, code: ErrorCode) -> Result<(), Failure> {
+        let (index, kind) = token.parts();
+        match kind {
+            Kind::Fetch | Kind::CreateParity | Kind::Recover(_) | Kind::Decompress => {
+                self.fail(index, code)
+            }
+            _ => Err(Failure::new(
+                code,
+                format!("a deferred {kind:?} cannot be submitted"),
+            )),
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! What one worker thread of the gga_offload service does.
+//!
+//! A request of the initiator becomes a transaction, which does its blocks one after the other: it takes
+//! the block's stripe, `read`s or `write`s it, gives the stripe back, and answers when there is no
+//! further block. What targets sent wrongly is found and made good for in `heal`. Every step is a task
+//! of the device or a message to targets; `events` brings its completion back to the transaction, and
+//! an error in any step ends that transaction with an error result and nothing else.
+
+mod contexts;
+mod dma;
+mod events;
+mod finish;
+mod heal;
+mod read;
+mod request;
+mod storage;
+mod stripes;
+mod tasks;
+mod token;
+mod transaction;
+mod write;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use doca::{BufInventory, Compress, ErasureCoding, Mmap, Pe};
+use role_common::Failure;
+use role_common::service::endpoints::{ComchEnds, TargetEnds};
+use role_common::service::{Command, Reply, WorkerSetup};
+use role_common::stored_block::{Encoder, Geometry, MatrixType};
+use role_common::submit::DeferredTasks;
+use role_common::worker::{DataPath, RunFlag};
+
+use crate::cli::ChecksumPolicy;
+use crate::local_memory::LocalMemory;
+use crate::statistics::GgaCoreStatistics;
+use crate::stripe_order::StripeOrder;
+use dma::Fetcher;
+use stripes::WaitingForStripe;
+use tasks::Tasks;
+use transaction::Transaction;
+
+/// How long I/Os in flight may take to finish after the end of the run was asked for.
+const DRAIN: Duration = Duration::from_secs(1);
+
+/// The storage as the initiator sees it, and how it is stored.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Volume {
+    pub(crate) geometry: Geometry,
+    pub(crate) block_count: u64,
+}
+
+/// What a worker is made from.
+pub(crate) struct Setup {
+    pub(crate) worker: WorkerSetup,
+    pub(crate) local: LocalMemory,
+    pub(crate) initiator: Mmap,
+    pub(crate) stripe_order: Arc<StripeOrder>,
+    pub(crate) volume: Volume,
+    pub(crate) matrix_type: MatrixType,
+    pub(crate) checksum: ChecksumPolicy,
+    pub(crate) recover_every: u32,
+}
+
+/// The data path of one worker. Fields are in the order in which they must be dropped.
+pub(crate) struct GgaDataPath {
+    tasks: Tasks,
+    fetcher: Fetcher,
+    /// `None` once the service has left it.
+    comch: Option<ComchEnds>,
+    targets: [TargetEnds; 3],
+    coding: ErasureCoding,
+    decompressor: Compress,
+    inventory: BufInventory,
+    messages: Mmap,
+    pe: Pe,
+    transactions: Vec<Transaction>,
+    waiting: WaitingForStripe,
+    deferred: DeferredTasks,
+    encoder: Encoder,
+    /// Private copies of what others may change: content that is to be compressed, a stored block that is
+    /// to be checked, and a half of it that was recovered.
+    content: Vec<u8>,
+    stored: Vec<u8>,
+    recovered: Vec<u8>,
+    setup: Setup,
+    /// Requests that were received and whose results have not been sent.
+    in_flight: usize,
+    /// Reads until the next one does without one of the halves; 0 for never.
+    until_recovery: u32,
+    statistics: GgaCoreStatistics,
+}
+
+impl DataPath for GgaDataPath {
+    type Command = Command;
+    type Reply = Reply;
+    type Report = GgaCoreStatistics;
+
+    fn execute(&mut self, command: Command) -> Result<Reply, Failure> {
+        match command {
+            Command::Export { target, role } => {
+                let export = self.target_ends(target)?.endpoint(role).export()?;
+                return Ok(Reply::Exported(export));
+            }
+            Command::Connect {
+                target,
+                role,
+                details,
+            } => self.target_ends(target)?.endpoint(role).connect(&details)?,
+            Command::Prepare { consumer, within } => self.prepare(consumer, within)?,
+            Command::LeaveComch => self.leave_comch()?,
+        }
+        Ok(Reply::Done)
+    }
+
+    fn run(&mut self, run: &RunFlag) -> Result<GgaCoreStatistics, Failure> {
+        let before = self.pe.stats();
+        while run.is_set() {
+            self.turn(run)?;
+        }
+        let deadline = Instant::now() + DRAIN;
+        while self.in_flight != 0 && Instant::now() < deadline {
+            self.turn(run)?;
+        }
+        if self.in_flight != 0 {
+            tracing::warn!(
+                "{} I/Os were not finished within {DRAIN:?} after the end",
+                self.in_flight
+            );
+        }
+        let after = self.pe.stats();
+        let core = &mut self.statistics.core;
+        core.core = self.setup.worker.core;
+        core.pe_hit_count = after.hits - before.hits;
+        core.pe_miss_count = after.misses - before.misses;
+        Ok(self.statistics)
+    }
+}

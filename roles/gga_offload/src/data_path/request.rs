@@ -1,0 +1,144 @@
+//! Requests of the initiator, checked before anything is done with them.
+
+use wire::io_message::{self, IoMessage, IoMessageType, Repr};
+
+use super::Volume;
+
+/// Most blocks of one I/O, as in the reference.
+pub(super) const MAX_BLOCKS: u64 = 255;
+
+/// What is to be done.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) enum Operation {
+    #[default]
+    Read,
+    Write,
+}
+
+/// A request.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Request {
+    pub(super) operation: Operation,
+    /// The first of its stripes, which are as many as its blocks.
+    pub(super) first_stripe: u64,
+    /// Number of blocks: 1 to [`MAX_BLOCKS`], or 0 for a request that was refused.
+    pub(super) blocks: u8,
+    /// Where in the initiator's memory the first block is.
+    pub(super) requester_offset: u64,
+    /// Copies of what the answer repeats.
+    pub(super) user_data: u64,
+    pub(super) size: u32,
+    pub(super) storage_offset: u64,
+}
+
+/// Why a request is not carried out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub(super) enum Refusal {
+    #[error(
+        "expected a read or write of {} bytes, {length} bytes came that are none",
+        io_message::SIZE
+    )]
+    NoRequest { length: usize },
+    #[error("size: expected 1 to {MAX_BLOCKS} blocks of {block_size} bytes, {size} bytes came")]
+    Size { block_size: u32, size: u32 },
+    #[error(
+        "storage offset: expected a multiple of {block_size} and the end within {capacity} bytes, {size} bytes at {offset} came"
+    )]
+    Storage {
+        block_size: u32,
+        capacity: u64,
+        size: u32,
+        offset: u64,
+    },
+    #[error(
+        "requester offset: expected the end within {length} bytes, {size} bytes at {offset} came"
+    )]
+    Requester { length: u64, size: u32, offset: u64 },
+}
+
+impl Request {
+    /// What the answer repeats of a message, whatever that is.
+    fn identity(message: &IoMessage<&[u8; io_message::SIZE]>) -> Self {
+        Self {
+            user_data: message.user_data(),
+            size: message.size(),
+            requester_offset: message.requester_offset(),
+            storage_offset: message.storage_offset(),
+            ..Self::default()
+        }
+    }
+
+    /// Reads a request: a message of `length` bytes that came from an initiator with `requester_length`
+    /// bytes of memory. What is refused has no blocks, and enough to be answered.
+    pub(super) fn read(
+        bytes: &[u8; io_message::SIZE],
+        length: usize,
+        volume: Volume,
+        requester_length: u64,
+    ) -> Result<Self, (Self, Refusal)> {
+        let message = IoMessage::new_unchecked_len(bytes);
+        let identity = Self::identity(&message);
+        let refused = |refusal| Err((identity, refusal));
+        let operation = match message.message_type() {
+            _ if length != io_message::SIZE => return refused(Refusal::NoRequest { length }),
+            Ok(IoMessageType::Read) => Operation::Read,
+            Ok(IoMessageType::Write) => Operation::Write,
+            Ok(IoMessageType::Result) | Err(_) => {
+                return refused(Refusal::NoRequest { length });
+            }
+        };
+        let block_size = volume.geometry.logical_block_size;
+        let size = identity.size;
+        let blocks = u64::from(size / block_size);
+        if !size.is_multiple_of(block_size) || !(1..=MAX_BLOCKS).contains(&blocks) {
+            return refused(Refusal::Size { block_size, size });
+        }
+        let offset = identity.storage_offset;
+        let first_stripe = offset / u64::from(block_size);
+        let fits = offset.is_multiple_of(block_size.into())
+            && volume
+                .block_count
+                .checked_sub(first_stripe)
+                .is_some_and(|left| blocks <= left);
+        if !fits {
+            return refused(Refusal::Storage {
+                block_size,
+                capacity: volume.block_count * u64::from(block_size),
+                size,
+                offset,
+            });
+        }
+        let offset = identity.requester_offset;
+        let end = offset.checked_add(size.into());
+        if end.is_none_or(|end| end > requester_length) {
+            return refused(Refusal::Requester {
+                length: requester_length,
+                size,
+                offset,
+            });
+        }
+        Ok(Self {
+            operation,
+            first_stripe,
+            // At most 255.
+            blocks: blocks as u8,
+            ..identity
+        })
+    }
+
+    /// The answer, with what became of it.
+    pub(super) fn answer(&self, result: u32) -> [u8; io_message::SIZE] {
+        Repr {
+            message_type: IoMessageType::Result,
+            user_data: self.user_data,
+            result,
+            size: self.size,
+            requester_offset: self.requester_offset,
+            storage_offset: self.storage_offset,
+        }
+        .to_bytes()
+    }
+}
+
+#[cfg(test)]
+mod tests;

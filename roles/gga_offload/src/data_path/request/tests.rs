@@ -1,0 +1,169 @@
+use doca::ErrorCode;
+use role_common::stored_block::Geometry;
+
+use super::*;
+
+const MEMORY: u64 = 1 << 20;
+
+fn volume() -> Volume {
+    Volume {
+        geometry: Geometry::compatible(4096),
+        block_count: 100,
+    }
+}
+
+fn message() -> Repr {
+    Repr {
+        message_type: IoMessageType::Write,
+        user_data: 77,
+        result: 5,
+        size: 8192,
+        requester_offset: MEMORY - 8192,
+        storage_offset: 98 * 4096,
+    }
+}
+
+fn read(repr: Repr) -> Result<Request, Refusal> {
+    Request::read(&repr.to_bytes(), io_message::SIZE, volume(), MEMORY).map_err(
+        |(identity, refusal)| {
+            assert_eq!(
+                (identity.blocks, identity.user_data),
+                (0, 77),
+                "it can be answered"
+            );
+            refusal
+        },
+    )
+}
+
+#[test]
+fn a_request_up_to_the_last_byte_of_both_memories() {
+    let request = read(message()).expect("a request");
+    assert_eq!(request.operation, Operation::Write);
+    assert_eq!((request.first_stripe, request.blocks), (98, 2));
+    let answer = request.answer(ErrorCode::IO_FAILED.0);
+    let answer = IoMessage::new_unchecked_len(&answer);
+    assert_eq!(answer.message_type(), Ok(IoMessageType::Result));
+    assert_eq!(
+        (answer.result(), answer.user_data()),
+        (ErrorCode::IO_FAILED.0, 77)
+    );
+    assert_eq!(answer.requester_offset(), MEMORY - 8192);
+    assert_eq!((answer.size(), answer.storage_offset()), (8192, 98 * 4096));
+}
+
+#[test]
+fn what_leaves_the_memories_or_is_no_number_of_blocks_is_refused() {
+    for (change, part) in [
+        (
+            Repr {
+                size: 0,
+                ..message()
+            },
+            "size: expected 1 to 255 blocks of 4096",
+        ),
+        (
+            Repr {
+                size: 4097,
+                ..message()
+            },
+            "4097 bytes came",
+        ),
+        (
+            Repr {
+                size: 256 * 4096,
+                ..message()
+            },
+            "1048576 bytes came",
+        ),
+        (
+            Repr {
+                size: u32::MAX,
+                ..message()
+            },
+            "size",
+        ),
+        (
+            Repr {
+                storage_offset: 99 * 4096,
+                ..message()
+            },
+            "within 409600 bytes",
+        ),
+        (
+            Repr {
+                storage_offset: 98 * 4096 + 1,
+                ..message()
+            },
+            "a multiple of 4096",
+        ),
+        (
+            Repr {
+                storage_offset: u64::MAX - 4095,
+                ..message()
+            },
+            "storage offset",
+        ),
+        (
+            Repr {
+                storage_offset: 100 * 4096,
+                ..message()
+            },
+            "storage offset",
+        ),
+        (
+            Repr {
+                requester_offset: MEMORY - 8191,
+                ..message()
+            },
+            "within 1048576 bytes",
+        ),
+        (
+            Repr {
+                requester_offset: u64::MAX,
+                ..message()
+            },
+            "requester offset",
+        ),
+        (
+            Repr {
+                message_type: IoMessageType::Result,
+                ..message()
+            },
+            "expected a read or write",
+        ),
+    ] {
+        let refusal = read(change).expect_err("refused").to_string();
+        assert!(refusal.contains(part), "expected {part:?} in {refusal:?}");
+    }
+}
+
+#[test]
+fn more_than_a_memory_may_be_asked_for_in_blocks() {
+    let large = Repr {
+        size: 255 * 4096,
+        requester_offset: 0,
+        storage_offset: 0,
+        ..message()
+    };
+    let many = Volume {
+        block_count: 255,
+        ..volume()
+    };
+    let request = Request::read(&large.to_bytes(), io_message::SIZE, many, MEMORY);
+    assert_eq!(request.map(|request| request.blocks), Ok(255));
+}
+
+#[test]
+fn short_messages_and_unknown_types_are_no_requests() {
+    let bytes = message().to_bytes();
+    let (_, refusal) = Request::read(&bytes, 63, volume(), MEMORY).expect_err("short");
+    assert_eq!(refusal, Refusal::NoRequest { length: 63 });
+    let mut unknown = bytes;
+    unknown[3] = 9;
+    let refused = Request::read(&unknown, io_message::SIZE, volume(), MEMORY);
+    assert!(matches!(
+        refused,
+        Err((_, Refusal::NoRequest { length: 64 }))
+    ));
+}

@@ -1,0 +1,117 @@
+//! Requests to the targets, and their results.
+
+use doca::ErrorCode;
+use role_common::Failure;
+use wire::io_message::{self, IoMessage, IoMessageType, Repr};
+
+use super::GgaDataPath;
+use super::token::Kind;
+use super::transaction::Stage;
+use crate::target::{Target, Targets};
+
+impl GgaDataPath {
+    /// Asks targets to read or write their halves of the block at hand, and goes on in `stage` when all
+    /// have answered.
+    pub(super) fn ask_targets(
+        &mut self,
+        index: usize,
+        targets: Targets,
+        message_type: IoMessageType,
+        stage: Stage,
+    ) -> Result<Result<(), ErrorCode>, Failure> {
+        let half = self.setup.volume.geometry.half_block_size();
+        let transaction = &mut self.transactions[index];
+        transaction.stage = stage;
+        transaction.awaited = targets;
+        transaction.sending = targets;
+        let storage_offset = transaction.stripe() * u64::from(half);
+        for target in targets.iter() {
+            let tasks = self.tasks.of(index);
+            let request = Repr {
+                message_type,
+                user_data: index as u64,
+                result: 0,
+                size: half,
+                requester_offset: tasks.chunk.half(target),
+                storage_offset,
+            };
+            tasks.requests[target.number()].write_data(&request.to_bytes())?;
+            self.must_submit(index, Kind::Send(target))?;
+        }
+        Ok(Ok(()))
+    }
+
+    /// A request has left.
+    #[inline]
+    pub(super) fn request_sent(&mut self, index: usize, target: Target) -> Result<(), Failure> {
+        let transaction = &mut self.transactions[index];
+        transaction.sending.remove(target);
+        if transaction.is_quiet() {
+            self.targets_answered(index)?;
+        }
+        Ok(())
+    }
+
+    /// A target answered, whichever transaction.
+    #[inline]
+    pub(super) fn result_received(&mut self, lane: usize, target: Target) -> Result<(), Failure> {
+        let message = self.tasks.result(target, lane);
+        let length = message.data_len()?;
+        let mut bytes = [0; io_message::SIZE];
+        message.read_data(&mut bytes)?;
+        message.reset_data()?;
+        self.must_submit(lane, Kind::ReceiveResult(target))?;
+
+        let message = IoMessage::new_unchecked_len(&bytes);
+        let kind = message.message_type();
+        if length != io_message::SIZE || kind != Ok(IoMessageType::Result) {
+            return Err(Failure::unexpected(format!(
+                "storage target {}: expected a result, {length} bytes came that are none: {kind:?}",
+                target.name()
+            )));
+        }
+        let number = message.user_data();
+        let index = usize::try_from(number)
+            .ok()
+            .filter(|&index| index < self.transactions.len());
+        let transaction = index.map(|index| &mut self.transactions[index]);
+        let (Some(index), Some(transaction)) = (index, transaction) else {
+            return Err(unasked(target, number));
+        };
+        if !transaction.awaited.contains(target) {
+            return Err(unasked(target, number));
+        }
+        transaction.awaited.remove(target);
+        if message.result() != ErrorCode::SUCCESS.0 {
+            transaction.error.get_or_insert(ErrorCode(message.result()));
+        }
+        if transaction.is_quiet() {
+            self.targets_answered(index)?;
+        }
+        Ok(())
+    }
+
+    /// All targets that were asked have answered.
+    fn targets_answered(&mut self, index: usize) -> Result<(), Failure> {
+        let transaction = &self.transactions[index];
+        if let Some(code) = transaction.error {
+            return self.fail(index, code);
+        }
+        match transaction.stage {
+            Stage::Halves => self.halves_read(index),
+            Stage::LastHalf => self.suspect(index, Target::Data1),
+            Stage::Store => self.block_done(index),
+            stage => Err(Failure::unexpected(format!(
+                "targets answered a transaction that waits for {stage:?}"
+            ))),
+        }
+    }
+}
+
+#[cold]
+fn unasked(target: Target, number: u64) -> Failure {
+    Failure::unexpected(format!(
+        "storage target {}: sent a result for transaction {number}, which it was not asked for",
+        target.name()
+    ))
+}

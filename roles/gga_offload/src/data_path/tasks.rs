@@ -1,0 +1,245 @@
+//! Buffers and tasks of one worker, allocated before the first request.
+
+use std::array;
+
+use doca::{
+    Buf, BufInventory, Compress, CompressTask, EcMatrix, ErasureCoding, ErrorCode, Lz4Checksums,
+    Lz4Stream, Mmap, RdmaConnection, Task,
+};
+use role_common::Failure;
+use role_common::service::endpoints::{ComchEnds, TargetEnds};
+use role_common::stored_block::Geometry;
+use wire::io_message;
+
+use super::token::{Kind, Token};
+use crate::local_memory::Chunk;
+use crate::target::{Target, Targets};
+
+/// Message buffers of each transaction: the initiator's, one request and one result per target.
+const MESSAGES: usize = 1 + 3 + 3;
+/// All bufs of each transaction, those of its fetches included.
+const BUFS: usize = MESSAGES + 12;
+
+/// Bytes of message buffers for this many transactions.
+pub(super) fn message_bytes(transactions: usize) -> usize {
+    transactions * MESSAGES * io_message::SIZE
+}
+
+/// Bufs for this many transactions.
+pub(super) fn bufs(transactions: usize) -> usize {
+    transactions * BUFS
+}
+
+/// The tasks of one transaction and what they work on.
+pub(super) struct TransactionTasks {
+    receive: Task,
+    answer: Task,
+    /// The initiator's request, then the answer to it.
+    pub(super) message: Buf,
+    sends: [Task; 3],
+    /// Requests to the targets.
+    pub(super) requests: [Buf; 3],
+    create: Task,
+    pub(super) parity: Buf,
+    recovers: [Task; 2],
+    /// Where recovered halves of data_1 and data_2 go.
+    pub(super) recovered: [Buf; 2],
+    decompress: CompressTask<Lz4Checksums>,
+    /// The LZ4 data blocks.
+    pub(super) compressed: Buf,
+    /// The initiator's block.
+    pub(super) decompressed: Buf,
+    pub(super) chunk: Chunk,
+}
+
+/// A receive of a target's result.
+struct ResultLane {
+    task: Task,
+    message: Buf,
+}
+
+/// The tasks of a worker, but for those that fetch content.
+#[derive(Default)]
+pub(super) struct Tasks {
+    transactions: Vec<TransactionTasks>,
+    results: [Vec<ResultLane>; 3],
+}
+
+/// What tasks are made with.
+pub(super) struct Maker<'a> {
+    pub(super) comch: &'a ComchEnds,
+    /// The initiator's consumer that is answered to.
+    pub(super) initiator_consumer: u32,
+    pub(super) targets: &'a [TargetEnds; 3],
+    pub(super) coding: &'a ErasureCoding,
+    pub(super) encoding: EcMatrix,
+    /// For a lost half of data_1, and of data_2.
+    pub(super) recoveries: [EcMatrix; 2],
+    pub(super) decompressor: &'a Compress,
+    pub(super) inventory: &'a BufInventory,
+    pub(super) messages: &'a Mmap,
+    pub(super) local: &'a Mmap,
+    pub(super) initiator: &'a Mmap,
+    pub(super) geometry: Geometry,
+    /// The chunk of the first transaction.
+    pub(super) first_chunk: u64,
+}
+
+impl Tasks {
+    pub(super) fn allocate(maker: &Maker<'_>, transactions: usize) -> Result<Self, Failure> {
+        let mut next_message = (0..).step_by(io_message::SIZE);
+        let mut message = || {
+            let offset = next_message.next().expect("the range has no end");
+            maker
+                .inventory
+                .buf(maker.messages, offset, io_message::SIZE)
+        };
+        let mut tasks = Self::default();
+        for index in 0..transactions {
+            tasks
+                .transactions
+                .push(maker.transaction(index, &mut message)?);
+        }
+        for target in Target::ALL {
+            for index in 0..transactions {
+                tasks.results[target.number()].push(maker.result(index, target, message()?)?);
+            }
+        }
+        Ok(tasks)
+    }
+
+    pub(super) fn of(&self, transaction: usize) -> &TransactionTasks {
+        &self.transactions[transaction]
+    }
+
+    /// The buffer of a receive.
+    pub(super) fn result(&self, target: Target, index: usize) -> &Buf {
+        &self.results[target.number()][index].message
+    }
+
+    /// The task of this name, unless it is one that fetches.
+    pub(super) fn task(&self, index: usize, kind: Kind) -> Option<&Task> {
+        let tasks = || &self.transactions[index];
+        Some(match kind {
+            Kind::ReceiveRequest => &tasks().receive,
+            Kind::Answer => &tasks().answer,
+            Kind::Send(target) => &tasks().sends[target.number()],
+            Kind::ReceiveResult(target) => &self.results[target.number()][index].task,
+            Kind::CreateParity => &tasks().create,
+            Kind::Recover(target) => &tasks().recovers[target.number()],
+            Kind::Decompress => &tasks().decompress,
+            Kind::Fetch => return None,
+        })
+    }
+}
+
+impl Maker<'_> {
+    fn transaction(
+        &self,
+        index: usize,
+        message: &mut impl FnMut() -> doca::Result<Buf>,
+    ) -> Result<TransactionTasks, Failure> {
+        let chunk = Chunk::of(self.geometry, self.first_chunk + index as u64);
+        let half = self.geometry.half_block_size() as usize;
+        let stored = self.geometry.stored_block_size as usize;
+        let logical = self.geometry.logical_block_size as usize;
+        let token = |kind| Token::new(index, kind).0;
+        let local = |offset, length| self.inventory.buf_with_data(self.local, offset, length);
+        let destination = |offset, length| self.inventory.buf(self.local, offset, length);
+
+        let initiator_message = message()?;
+        let requests = [message()?, message()?, message()?];
+        let mut sends = Vec::with_capacity(requests.len());
+        for (target, request) in Target::ALL.into_iter().zip(&requests) {
+            let (ends, connection) = self.control(target)?;
+            sends.push(ends.control.rdma().send_task(
+                connection,
+                request,
+                token(Kind::Send(target)),
+            )?);
+        }
+        let parity = destination(chunk.half(Target::DataP), half)?;
+        let create = self.coding.create_task(
+            &self.encoding,
+            &local(chunk.stored(), stored)?,
+            &parity,
+            token(Kind::CreateParity),
+        )?;
+        let recover = |lost: Target| -> doca::Result<(Task, Buf)> {
+            // In the order of their numbers, as erasure coding wants them.
+            let mut survivors = Targets::without(lost).iter();
+            let mut survivor = || {
+                let target = survivors.next().expect("two are left");
+                local(chunk.half(target), half)
+            };
+            let available = survivor()?;
+            available.append(&survivor()?)?;
+            let recovered = destination(chunk.half(lost), half)?;
+            let matrix = &self.recoveries[lost.number()];
+            let token = token(Kind::Recover(lost));
+            let task = self
+                .coding
+                .recover_task(matrix, &available, &recovered, token)?;
+            Ok((task, recovered))
+        };
+        let (recover_1, recovered_1) = recover(Target::Data1)?;
+        let (recover_2, recovered_2) = recover(Target::Data2)?;
+        let compressed = local(chunk.stored(), stored)?;
+        let decompressed = self.inventory.buf(self.initiator, 0, logical.min(1))?;
+        let decompress = self.decompressor.decompress_lz4_stream_task(
+            &compressed,
+            &decompressed,
+            Lz4Stream {
+                block_checksums: false,
+                independent_blocks: true,
+            },
+            token(Kind::Decompress),
+        )?;
+        let receive = self
+            .comch
+            .consumer
+            .post_recv_task(&initiator_message, token(Kind::ReceiveRequest))?;
+        let answer = self.comch.producer.send_task(
+            &initiator_message,
+            self.initiator_consumer,
+            token(Kind::Answer),
+        )?;
+        let mut sends = sends.into_iter();
+        Ok(TransactionTasks {
+            receive,
+            answer,
+            message: initiator_message,
+            sends: array::from_fn(|_| sends.next().expect("one per target")),
+            requests,
+            create,
+            parity,
+            recovers: [recover_1, recover_2],
+            recovered: [recovered_1, recovered_2],
+            decompress,
+            compressed,
+            decompressed,
+            chunk,
+        })
+    }
+
+    fn result(&self, index: usize, target: Target, message: Buf) -> Result<ResultLane, Failure> {
+        let (ends, _) = self.control(target)?;
+        let token = Token::new(index, Kind::ReceiveResult(target)).0;
+        let task = ends.control.rdma().receive_task(&message, token)?;
+        Ok(ResultLane { task, message })
+    }
+
+    fn control(&self, target: Target) -> Result<(&TargetEnds, &RdmaConnection), Failure> {
+        let ends = &self.targets[target.number()];
+        let connection = ends
+            .control
+            .connection()
+            .map_err(|failure| failure.context(format_args!("storage target {}", target.name())))?;
+        Ok((ends, connection))
+    }
+}
+
+/// What a step of a transaction says when it cannot be begun: a reason to fail the transaction.
+pub(super) fn refused(error: doca::Error) -> ErrorCode {
+    error.code
+}

@@ -1,0 +1,99 @@
+//! One I/O of the initiator, on its way.
+
+use doca::ErrorCode;
+
+use super::request::{Operation, Request};
+use crate::stripe_order::Access;
+use crate::target::{Target, Targets};
+
+/// What a transaction waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Stage {
+    /// A request.
+    Idle,
+    /// Its turn on the stripe.
+    Stripe,
+    /// The halves that it reads.
+    Halves,
+    /// The recovery of the half that it did without.
+    Recovery(Target),
+    /// The half that it did not read, because the block is not what was written.
+    LastHalf,
+    /// A recovery of this half from the two others, to see whether its target is the one that is wrong.
+    Suspicion(Target),
+    /// Decompression into the initiator's memory.
+    Decompression,
+    /// The content of the initiator's memory.
+    Content,
+    /// The parity.
+    Parity,
+    /// The targets' acknowledgement of what they were given to store.
+    Store,
+    /// The answer to be sent.
+    Answer,
+}
+
+/// An I/O, from its request to its answer.
+#[derive(Debug)]
+pub(super) struct Transaction {
+    pub(super) stage: Stage,
+    pub(super) request: Request,
+    /// Blocks that are done.
+    pub(super) block: u8,
+    /// Targets whose result has not come.
+    pub(super) awaited: Targets,
+    /// Targets to which a request is still being sent.
+    pub(super) sending: Targets,
+    /// The half that the read at hand does without, as long as it does.
+    pub(super) lost: Option<Target>,
+    /// What went wrong.
+    pub(super) error: Option<ErrorCode>,
+    /// How the stripe of the block at hand is taken, if it is.
+    pub(super) taken: Option<Access>,
+}
+
+impl Transaction {
+    pub(super) fn new() -> Self {
+        Self {
+            stage: Stage::Idle,
+            request: Request::default(),
+            block: 0,
+            awaited: Targets::NONE,
+            sending: Targets::NONE,
+            lost: None,
+            error: None,
+            taken: None,
+        }
+    }
+
+    /// Begins with a request.
+    pub(super) fn begin(&mut self, request: Request) {
+        *self = Self {
+            request,
+            ..Self::new()
+        };
+    }
+
+    /// How it uses the stripes of its blocks.
+    pub(super) fn access(&self) -> Access {
+        match self.request.operation {
+            Operation::Read => Access::Read,
+            Operation::Write => Access::Write,
+        }
+    }
+
+    /// The stripe of the block at hand.
+    pub(super) fn stripe(&self) -> u64 {
+        self.request.first_stripe + u64::from(self.block)
+    }
+
+    /// Where the block at hand, of `block_size` bytes, is in the initiator's memory.
+    pub(super) fn requester_offset(&self, block_size: u32) -> u64 {
+        self.request.requester_offset + u64::from(self.block) * u64::from(block_size)
+    }
+
+    /// Whether no target owes a result and no message buffer is in use.
+    pub(super) fn is_quiet(&self) -> bool {
+        self.awaited.is_empty() && self.sending.is_empty()
+    }
+}

@@ -1,0 +1,82 @@
+//! Writes: content from the initiator's memory, compressed, with parity, to three targets.
+
+use doca::ErrorCode;
+use role_common::Failure;
+use wire::io_message::IoMessageType;
+
+use super::GgaDataPath;
+use super::tasks::refused;
+use super::token::Kind;
+use super::transaction::Stage;
+use crate::target::Targets;
+
+impl GgaDataPath {
+    /// Fetches the content.
+    pub(super) fn begin_write(&mut self, index: usize) -> Result<Result<(), ErrorCode>, Failure> {
+        self.transactions[index].stage = Stage::Content;
+        if !self.fetcher.is_usable() {
+            self.fetcher.postpone(index);
+            return Ok(Ok(()));
+        }
+        let logical = self.setup.volume.geometry.logical_block_size;
+        let from = self.transactions[index].requester_offset(logical);
+        if let Err(code) = self.fetcher.aim(index, from, logical as usize) {
+            return Ok(Err(code));
+        }
+        Ok(self.submit(index, Kind::Fetch))
+    }
+
+    /// The content was not fetched.
+    #[cold]
+    pub(super) fn fetch_failed(&mut self, index: usize, code: ErrorCode) -> Result<(), Failure> {
+        if code == ErrorCode::SHUTDOWN && !self.fetcher.is_usable() {
+            // Another task failed, and took this one down with the context.
+            self.fetcher.postpone(index);
+        } else {
+            self.fetcher.failed();
+            self.fail(index, code)?;
+        }
+        self.restart_fetcher()
+    }
+
+    /// Starts a new context when the old one is done for, and fetches again what that did not.
+    #[cold]
+    pub(super) fn restart_fetcher(&mut self) -> Result<(), Failure> {
+        for index in self.fetcher.restart(&self.pe)? {
+            self.begin_write(index)?
+                .or_else(|code| self.fail(index, code))?;
+        }
+        Ok(())
+    }
+
+    /// Makes the stored block of the content, and has the parity calculated.
+    pub(super) fn content_fetched(&mut self, index: usize) -> Result<(), Failure> {
+        let chunk = self.tasks.of(index).chunk;
+        let region = &self.setup.local.region;
+        region.read(chunk.staging() as usize, &mut self.content)?;
+        let stored = match self.encoder.encode(&self.content) {
+            Ok(stored) => stored,
+            Err(incompressible) => {
+                // Only the first of a worker is logged: content that does not compress comes in masses.
+                if self.statistics.incompressible == 0 {
+                    let stripe = self.transactions[index].stripe();
+                    tracing::error!(
+                        "block {stripe} {incompressible}; further ones are counted, and not logged"
+                    );
+                }
+                self.statistics.incompressible += 1;
+                return self.fail(index, ErrorCode::IO_FAILED);
+            }
+        };
+        region.write(chunk.stored() as usize, stored)?;
+        self.transactions[index].stage = Stage::Parity;
+        let aimed = self.tasks.of(index).parity.reset_data().map_err(refused);
+        self.begin_step(index, Kind::CreateParity, aimed)
+    }
+
+    /// Has all three halves stored.
+    pub(super) fn parity_created(&mut self, index: usize) -> Result<(), Failure> {
+        self.ask_targets(index, Targets::ALL, IoMessageType::Write, Stage::Store)?
+            .or_else(|code| self.fail(index, code))
+    }
+}

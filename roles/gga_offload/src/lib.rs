@@ -1,0 +1,27 @@
+//! `doca_storage_comch_to_rdma_gga_offload`: a storage service that compresses and adds parity.
+//!
+//! It serves one initiator over Comch and keeps its blocks on three storage targets: the two halves of
+//! a compressed block on data_1 and data_2, their parity on data_p. `session` says what the initiator
+//! sees of the targets, `data_path` is what each worker thread does, `stripe_order` keeps I/Os on one
+//! block apart, and `app` has [`role_common::service`] drive them.
+#![forbid(unsafe_code)]
+
+mod app;
+mod cli;
+mod data_path;
+mod local_memory;
+pub mod session;
+mod statistics;
+mod stripe_order;
+mod target;
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+/// Name of the program, whatever its file is called.
+pub const NAME: &str = "doca_storage_comch_to_rdma_gga_offload";
+
+/// Runs the program with these arguments, the first of which is ignored.
+pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
+    role_common::application::run(NAME, args, app::run)
+}

@@ -1,0 +1,111 @@
+//! The control session of the gga_offload service: three targets that hold half blocks, and what the
+//! initiator sees of them.
+
+use doca::ErrorCode;
+use role_common::Failure;
+use role_common::service::session::{self, Layout};
+use role_common::stored_block::{Geometry, HALF_ALIGNMENT};
+use wire::control::StorageDetails;
+
+/// The session of a service with three targets.
+pub type Session = session::Session<Striped>;
+
+/// Stored blocks lie in halves on two targets, their parity on the third.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Striped {
+    /// Bytes of the initiator's blocks; `None` for as many as are stored of them.
+    pub logical_block_size: Option<u32>,
+}
+
+impl Striped {
+    /// Sizes of stored blocks and content on a target with this storage.
+    ///
+    /// # Errors
+    ///
+    /// Half blocks of this size cannot be encoded, or have no room for the content.
+    pub fn geometry(&self, target: &StorageDetails) -> Result<Geometry, Failure> {
+        let half = target.block_size;
+        let stored = half
+            .checked_mul(2)
+            .filter(|_| half != 0 && half.is_multiple_of(HALF_ALIGNMENT));
+        let Some(stored_block_size) = stored else {
+            return Err(Failure::new(
+                ErrorCode::NOT_SUPPORTED,
+                format!(
+                    "block size of the targets: expected a multiple of {HALF_ALIGNMENT} below 2 GiB, as erasure coding \
+                     needs, {half} came"
+                ),
+            ));
+        };
+        let Some(logical_block_size) = self.logical_block_size else {
+            return Ok(Geometry::compatible(stored_block_size));
+        };
+        let geometry = Geometry {
+            stored_block_size,
+            logical_block_size,
+        };
+        if geometry.holds_any_content() {
+            return Ok(geometry);
+        }
+        let needed = Geometry::for_logical(logical_block_size)
+            .map_or(u32::MAX, |geometry| geometry.half_block_size());
+        Err(Failure::invalid(format!(
+            "block size of the targets: --logical-block-size {logical_block_size} needs targets with blocks of at least \
+             {needed} bytes, {half} came"
+        )))
+    }
+}
+
+impl Layout for Striped {
+    const TARGETS: &'static [&'static str] = &[
+        "storage target data_1",
+        "storage target data_2",
+        "storage target data_p",
+    ];
+
+    fn present(&self, targets: &[StorageDetails]) -> Result<StorageDetails, Failure> {
+        let [first, others @ ..] = targets else {
+            return Err(Failure::unexpected("no target answered"));
+        };
+        for (name, other) in Self::TARGETS[1..].iter().zip(others) {
+            for (what, expected, came) in [
+                ("capacity", first.total_size, other.total_size),
+                (
+                    "block_size",
+                    first.block_size.into(),
+                    other.block_size.into(),
+                ),
+            ] {
+                if expected != came {
+                    let message = format!(
+                        "Mismatch in {what}: {expected} vs {came} ({} vs {name})",
+                        Self::TARGETS[0]
+                    );
+                    return Err(Failure::new(ErrorCode::BAD_STATE, message));
+                }
+            }
+        }
+        let geometry = self.geometry(first)?;
+        let block_count = first.total_size / u64::from(first.block_size);
+        let total_size = block_count
+            .checked_mul(geometry.logical_block_size.into())
+            .ok_or_else(|| {
+                Failure::invalid(format!(
+                    "capacity of the targets: {} bytes are too many to be doubled",
+                    first.total_size
+                ))
+            })?;
+        tracing::info!(
+            "{block_count} stored blocks of {} bytes for blocks of {} bytes",
+            geometry.stored_block_size,
+            geometry.logical_block_size
+        );
+        Ok(StorageDetails {
+            total_size,
+            block_size: geometry.logical_block_size,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;

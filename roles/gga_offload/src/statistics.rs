@@ -1,0 +1,160 @@
+//! What the workers counted, in the reference's words and with what it does not count.
+
+use std::fmt;
+
+use role_common::statistics::CoreStatistics;
+use serde::Serialize;
+
+use crate::target::Target;
+
+/// The counters of one worker thread.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub(crate) struct GgaCoreStatistics {
+    #[serde(flatten)]
+    pub(crate) core: CoreStatistics,
+    /// Reads of a block that did without one of its halves, because of `--trigger-recovery-read-every-n`.
+    pub(crate) recovery_count: u64,
+    /// I/O operations that ended with an error.
+    pub(crate) failed_count: u64,
+    /// Requests that were refused, among the failed ones.
+    #[serde(skip)]
+    pub(crate) refused: u64,
+    /// Writes of content that does not compress, among the failed ones.
+    #[serde(skip)]
+    pub(crate) incompressible: u64,
+    #[serde(flatten)]
+    pub(crate) corruption: Corruption,
+}
+
+/// Blocks that were not what had been written.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub(crate) struct Corruption {
+    /// Half blocks that were wrong, and that the others made up for, of data_1, data_2 and data_p.
+    pub(crate) corrected: [u64; 3],
+    /// Blocks that nothing could be made of.
+    pub(crate) uncorrectable: u64,
+}
+
+impl Corruption {
+    pub(crate) fn correct(&mut self, target: Target) {
+        self.corrected[target.number()] += 1;
+    }
+
+    fn is_none(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// The statistics of the service: one block per worker.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub(crate) struct GgaStatistics {
+    pub(crate) application: &'static str,
+    pub(crate) operation_count: u64,
+    pub(crate) recovery_count: u64,
+    pub(crate) failed_count: u64,
+    #[serde(flatten)]
+    pub(crate) corruption: Corruption,
+    pub(crate) cores: Vec<GgaCoreStatistics>,
+}
+
+impl GgaStatistics {
+    pub(crate) fn new(application: &'static str, cores: Vec<GgaCoreStatistics>) -> Self {
+        let mut sum = Self {
+            application,
+            ..Self::default()
+        };
+        for core in &cores {
+            sum.operation_count += core.core.operation_count;
+            sum.recovery_count += core.recovery_count;
+            sum.failed_count += core.failed_count;
+            for (sum, count) in sum
+                .corruption
+                .corrected
+                .iter_mut()
+                .zip(core.corruption.corrected)
+            {
+                *sum += count;
+            }
+            sum.corruption.uncorrectable += core.corruption.uncorrectable;
+        }
+        sum.cores = cores;
+        sum
+    }
+}
+
+impl fmt::Display for GgaStatistics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for GgaCoreStatistics {
+            core,
+            recovery_count,
+            failed_count,
+            corruption,
+            ..
+        } in &self.cores
+        {
+            writeln!(f, "+================================================+")?;
+            writeln!(f, "| Core: {}", core.core)?;
+            writeln!(f, "| Operation count: {}", core.operation_count)?;
+            writeln!(f, "| Recovery count: {recovery_count}")?;
+            let (rate, hit, miss) = (core.pe_hit_rate(), core.pe_hit_count, core.pe_miss_count);
+            writeln!(f, "| PE hit rate: {rate:.3}% ({hit}:{miss})")?;
+            // Lines that the reference does not have come last, and only when there is something to say.
+            if *failed_count != 0 {
+                writeln!(f, "| Failed operation count: {failed_count}")?;
+            }
+            if !corruption.is_none() {
+                for target in Target::ALL {
+                    let count = corruption.corrected[target.number()];
+                    writeln!(f, "| Corrected half blocks of {}: {count}", target.name())?;
+                }
+                writeln!(f, "| Uncorrectable blocks: {}", corruption.uncorrectable)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn core() -> GgaCoreStatistics {
+        GgaCoreStatistics {
+            core: CoreStatistics {
+                core: 3,
+                operation_count: 7,
+                pe_hit_count: 1,
+                pe_miss_count: 3,
+            },
+            recovery_count: 2,
+            ..GgaCoreStatistics::default()
+        }
+    }
+
+    #[test]
+    fn text_has_the_keys_of_the_reference() {
+        let text = GgaStatistics::new("app", vec![core()]).to_string();
+        let expected = "+================================================+\n| Core: 3\n| Operation count: 7\n\
+                        | Recovery count: 2\n| PE hit rate: 25.000% (1:3)\n";
+        assert_eq!(text, expected, "and no more when nothing went wrong");
+    }
+
+    #[test]
+    fn corruption_is_told_with_its_target() {
+        let mut wrong = core();
+        wrong.corruption.correct(Target::Data2);
+        wrong.corruption.uncorrectable = 4;
+        let statistics = GgaStatistics::new("app", vec![core(), wrong, wrong]);
+        let text = statistics.to_string();
+        assert!(
+            text.contains("| Corrected half blocks of data_2: 1\n"),
+            "{text}"
+        );
+        assert!(text.contains("| Uncorrectable blocks: 4\n"), "{text}");
+        let json = serde_json::to_value(&statistics).expect("serializable");
+        assert_eq!(json["operation_count"], 21);
+        assert_eq!(json["corrected"], serde_json::json!([0, 2, 0]));
+        assert_eq!(json["uncorrectable"], 8);
+        assert_eq!(json["cores"][1]["core"], 3);
+    }
+}

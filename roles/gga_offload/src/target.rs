@@ -1,0 +1,90 @@
+//! The three targets, and what each holds of a stored block.
+
+use serde::Serialize;
+
+/// A target. Its number is its place among the targets of the session, and that of its half block in
+/// erasure coding.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Target {
+    /// It holds the first halves of stored blocks.
+    Data1 = 0,
+    /// It holds the second halves.
+    Data2 = 1,
+    /// It holds the parity of the two.
+    DataP = 2,
+}
+
+impl Target {
+    pub(crate) const ALL: [Self; 3] = [Self::Data1, Self::Data2, Self::DataP];
+
+    pub(crate) fn number(self) -> usize {
+        self as usize
+    }
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Data1 => "data_1",
+            Self::Data2 => "data_2",
+            Self::DataP => "data_p",
+        }
+    }
+}
+
+/// Some of the three targets.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Targets(u8);
+
+impl Targets {
+    pub(crate) const NONE: Self = Self(0);
+    pub(crate) const ALL: Self = Self(0b111);
+    /// Those that hold the stored block itself.
+    pub(crate) const DATA: Self = Self(0b011);
+
+    pub(crate) fn only(target: Target) -> Self {
+        Self(1 << target.number())
+    }
+
+    /// The two that are left when `lost` does not answer.
+    pub(crate) fn without(lost: Target) -> Self {
+        Self(Self::ALL.0 & !Self::only(lost).0)
+    }
+
+    #[inline]
+    pub(crate) fn contains(self, target: Target) -> bool {
+        self.0 & Self::only(target).0 != 0
+    }
+
+    #[inline]
+    pub(crate) fn remove(&mut self, target: Target) {
+        self.0 &= !Self::only(target).0;
+    }
+
+    #[inline]
+    pub(crate) fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    pub(crate) fn iter(self) -> impl Iterator<Item = Target> {
+        Target::ALL
+            .into_iter()
+            .filter(move |&target| self.contains(target))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sets_of_targets() {
+        let mut targets = Targets::without(Target::Data1);
+        assert!(targets.iter().eq([Target::Data2, Target::DataP]));
+        targets.remove(Target::Data2);
+        assert_eq!(targets, Targets::only(Target::DataP));
+        targets.remove(Target::DataP);
+        assert!(targets.is_empty() && targets == Targets::NONE);
+        assert!(Targets::DATA.iter().eq([Target::Data1, Target::Data2]));
+        assert!(Targets::ALL.iter().eq(Target::ALL));
+    }
+}
