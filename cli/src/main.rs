@@ -41,6 +41,9 @@ enum Command {
     /// The zero-copy service: doca_storage_comch_to_rdma_zero_copy
     #[command(disable_help_flag = true)]
     ZeroCopy(RoleArguments),
+    /// The compressing, erasure coding service: doca_storage_comch_to_rdma_gga_offload
+    #[command(disable_help_flag = true)]
+    GgaOffload(RoleArguments),
     /// The initiator: doca_storage_initiator_comch
     #[command(disable_help_flag = true)]
     Initiator(RoleArguments),
@@ -73,6 +76,7 @@ fn main() -> ExitCode {
         Command::Sdk(options) => sdk::run(&options),
         Command::Target(role) => role_target::run(role.with_program_name()),
         Command::ZeroCopy(role) => role_zero_copy::run(role.with_program_name()),
+        Command::GgaOffload(role) => role_gga_offload::run(role.with_program_name()),
         Command::Initiator(role) => role_initiator::run(role.with_program_name()),
         Command::SbcGenerator(role) => role_sbc_generator::run(role.with_program_name()),
     }
