@@ -2,6 +2,8 @@ use wire::stored_block::{Header, Trailer};
 
 use super::*;
 
+mod properties;
+
 /// Bytes that do not compress: a linear congruential generator's high bytes.
 fn noise(len: usize) -> Vec<u8> {
     let mut state = 1u64;
@@ -210,8 +212,18 @@ fn the_checksum_is_castagnoli_s_and_never_0() {
     // RFC 3720, B.4.
     assert_eq!(checksum_of(&[0; 32]), 0x8A91_36AA);
     assert_eq!(checksum_of(&[0xFF; 32]), 0x62A8_AB43);
-    // The CRC of nothing is 0.
-    assert_eq!(checksum_of(&[]), 1);
+    // Bytes whose CRC is 0: their last four take the register to all ones, found by running it backwards.
+    let mut register = u32::MAX;
+    for _ in 0..32 {
+        register = match register >> 31 {
+            0 => register << 1,
+            _ => (register ^ 0x82F6_3B78) << 1 | 1,
+        };
+    }
+    let mut bytes = b"four more bytes: ".to_vec();
+    bytes.extend((register ^ !crc32c::crc32c(&bytes)).to_le_bytes());
+    assert_eq!(crc32c::crc32c(&bytes), 0);
+    assert_eq!(checksum_of(&bytes), 1);
 }
 
 #[test]
