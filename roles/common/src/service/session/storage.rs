@@ -44,6 +44,9 @@ impl<L: Layout> Session<L> {
                     "{name}: unexpected {came}, nothing was asked"
                 )));
             }
+            // A target that has answered to its shutdown may leave before the others answer.
+            (ChannelEvent::Closed, Step::Storage)
+                if self.phase == Phase::Shutdown && !self.inquiry.is_pending(target) => {}
             (ChannelEvent::Closed, _) => {
                 let waiting = self.waiting_for();
                 let message = format!("the {name} left while the service waited for {waiting}");
