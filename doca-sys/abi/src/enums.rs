@@ -16,6 +16,7 @@ macro_rules! enums {
             pub type $name = u32;
             $(
                 #[doc = $value_doc]
+                #[allow(non_upper_case_globals, reason = "the names are those of the C API")]
                 pub const $value_name: $name = $value;
             )+
         )+
@@ -101,6 +102,13 @@ macro_rules! errors {
                 DOCA_MTU_SIZE_2K_BYTES = 3, "2 KiB.";
                 DOCA_MTU_SIZE_4K_BYTES = 4, "4 KiB.";
                 DOCA_MTU_SIZE_RAW_ETHERNET = 5, "Reserved.";
+            }
+
+            header "doca_rdma.h"
+            enum doca_rdma_addr_type as doca_rdma_addr_type, "Kinds of addresses." {
+                DOCA_RDMA_ADDR_TYPE_IPv4 = 0, "An IPv4 address.";
+                DOCA_RDMA_ADDR_TYPE_IPv6 = 1, "An IPv6 address.";
+                DOCA_RDMA_ADDR_TYPE_GID = 2, "A global identifier.";
             }
 
             header "doca_rdma.h"

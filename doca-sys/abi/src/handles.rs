@@ -81,6 +81,7 @@ handles! {
 
     header "doca_rdma.h" {
         doca_rdma, "An RDMA instance.";
+        doca_rdma_addr, "An address that an RDMA instance can connect to.";
         doca_rdma_connection, "A connection of two RDMA instances.";
         doca_rdma_task_receive, "A task that receives a message.";
         doca_rdma_task_send, "A task that sends a message.";

@@ -83,6 +83,8 @@ pub(crate) struct Ctx {
     pe: RefCell<Option<Rc<Pe>>>,
     allocated: Cell<usize>,
     in_flight: Cell<usize>,
+    /// Events that are being delivered: more than one when a callback makes progress itself.
+    delivering: Cell<u32>,
     driver: Box<dyn Driver>,
 }
 
@@ -98,6 +100,7 @@ impl Ctx {
             pe: RefCell::new(None),
             allocated: Cell::new(0),
             in_flight: Cell::new(0),
+            delivering: Cell::new(0),
             driver: Box::new(driver),
         })
     }
@@ -240,6 +243,17 @@ impl Ctx {
 
     /// Delivers one event to the program.
     pub(super) fn dispatch(&self, event: Event) {
+        self.delivering.set(self.delivering.get() + 1);
+        self.deliver(event);
+        self.delivering.set(self.delivering.get() - 1);
+    }
+
+    /// The program is called for one of the context's events.
+    pub(crate) fn is_in_callback(&self) -> bool {
+        self.delivering.get() != 0
+    }
+
+    fn deliver(&self, event: Event) {
         match event {
             Event::Task(task, result) => {
                 // SAFETY: a driver only reports tasks that were submitted to it and have not completed; a task in

@@ -16,7 +16,6 @@ use crate::error::{Error, Result};
 /// Functions of the program that are called when connections change.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct ConnectionCallbacks {
-    #[expect(dead_code, reason = "only connections by address are asked for")]
     pub(crate) request: doca_rdma_connection_request_cb_t,
     pub(crate) established: doca_rdma_connection_established_cb_t,
     pub(crate) failure: doca_rdma_connection_failure_cb_t,

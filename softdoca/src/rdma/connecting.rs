@@ -5,9 +5,11 @@ use std::rc::Rc;
 use doca_abi::{doca_data, doca_rdma_connection};
 
 use super::blob::ConnectionDetails;
+use super::by_address::Watched;
 use super::connection::{Connection, State};
 use super::driver::Rdma;
 use super::transport::Outbox;
+use super::transport::shared_memory::SharedOutbox;
 use crate::agent::AgentAddress;
 use crate::error::{Error, Result};
 use crate::progress::{Ctx, CtxState, Urgency};
@@ -27,7 +29,16 @@ impl Rdma {
     /// # Errors
     /// [`Error::BadState`] before the start, [`Error::Full`] when the instance has all its connections.
     pub(crate) fn export(&self, ctx: &Ctx) -> Result<Rc<Connection>> {
-        expect_running(ctx, "a connection is exported")?;
+        self.offer(ctx, false).map(|(connection, _)| connection)
+    }
+
+    /// A connection that a peer can use who knows its details.
+    pub(super) fn offer(
+        &self,
+        ctx: &Ctx,
+        by_address: bool,
+    ) -> Result<(Rc<Connection>, ConnectionDetails)> {
+        expect_running(ctx, "a connection is made")?;
         let mut state = self.state.borrow_mut();
         let (open, max) = (state.connections.len(), self.config.max_connections.get());
         if open >= usize::from(max) {
@@ -47,10 +58,11 @@ impl Rdma {
             &details,
             Box::new(inbox),
             self.pools.work_limit(),
+            by_address,
         ));
-        state.next_id = state.next_id.wrapping_add(1);
+        state.next_id = (state.next_id + 1) % Watched::NUMBERS;
         state.connections.push(Rc::clone(&connection));
-        Ok(connection)
+        Ok((connection, details))
     }
 
     /// The connection behind a handle, if it is one of this instance.
@@ -86,22 +98,39 @@ impl Rdma {
             )));
         }
         let details = ConnectionDetails::decode(details)?;
-        let pe = ctx.pe()?;
+        let outbox = self.claim(&details)?;
+        self.establish(ctx, connection, outbox, details.permissions)
+    }
+
+    /// The sending end of a connection whose details a peer has given.
+    pub(super) fn claim(&self, details: &ConnectionDetails) -> Result<SharedOutbox> {
         let claimed = self
             .state
             .borrow()
             .transport()?
             .claim(&details.agent, details.key);
-        let outbox = claimed.map_err(|error| match error {
+        claimed.map_err(|error| match error {
             Error::AlreadyExist => error.because(
                 "the RDMA connection details were used already: each connection needs an export of its own",
             ),
             Error::NotFound | Error::ConnectionReset => Error::ConnectionAborted
                 .because("the RDMA peer has gone, or has ended the connection"),
             error => error,
-        })?;
-        pe.watch(outbox.liveness(), ctx, connection.id, Urgency::Liveness)?;
-        connection.connect(Box::new(outbox), details.permissions);
+        })
+    }
+
+    /// Tasks of this side can run.
+    pub(super) fn establish(
+        &self,
+        ctx: &Ctx,
+        connection: &Rc<Connection>,
+        outbox: SharedOutbox,
+        permissions: u32,
+    ) -> Result<()> {
+        let pe = ctx.pe()?;
+        let token = Watched::Liveness.token(connection.id);
+        pe.watch(outbox.liveness(), ctx, token, Urgency::Liveness)?;
+        connection.connect(Box::new(outbox), permissions);
         let callback = self.config.callbacks.get().established;
         self.call_later(ctx, connection, callback);
         // What was submitted before runs with the next progress.
@@ -109,16 +138,23 @@ impl Rdma {
         Ok(())
     }
 
-    /// Ends a connection: its tasks fail.
+    /// Ends a connection: its tasks fail. A program that is told of the end says with this that it knows.
     pub(crate) fn disconnect(&self, ctx: &Ctx, connection: &Rc<Connection>) -> Result<()> {
-        if connection.state() == State::Ended {
+        if !connection.learn_end() {
             return Err(Error::NotConnected.because("the connection has ended already"));
         }
-        self.end(ctx, connection, Ending::Orderly);
+        if !connection.has_ended() {
+            self.end(ctx, connection, Ending::Orderly);
+        }
         Ok(())
     }
 
-    fn call_later(
+    /// Ends a connection that the program does not want to hear of again.
+    pub(super) fn forget(&self, ctx: &Ctx, connection: &Rc<Connection>) {
+        self.close(ctx, connection, Ending::Orderly);
+    }
+
+    pub(super) fn call_later(
         &self,
         ctx: &Ctx,
         connection: &Rc<Connection>,
@@ -128,14 +164,28 @@ impl Rdma {
         let (connection, user_data) = (Rc::clone(connection), ctx.user_data());
         self.state.borrow_mut().calls.push_back(Box::new(move || {
             let handle = Rc::as_ptr(&connection).cast_mut().cast();
+            if connection.has_ended() {
+                connection.tell_end();
+            }
             // SAFETY: the program gave the callback for connections of this instance; this one lives.
             unsafe { callback(handle, connection.user_data(), user_data) };
         }));
     }
 
     pub(super) fn end(&self, ctx: &Ctx, connection: &Rc<Connection>, ending: Ending) {
-        self.unwatch(ctx, connection);
         let was_connected = connection.state() == State::Connected;
+        self.close(ctx, connection, ending);
+        let callbacks = self.config.callbacks.get();
+        let callback = if was_connected {
+            callbacks.disconnection
+        } else {
+            callbacks.failure
+        };
+        self.call_later(ctx, connection, callback);
+    }
+
+    fn close(&self, ctx: &Ctx, connection: &Rc<Connection>, ending: Ending) {
+        self.unwatch(ctx, connection);
         {
             let state = &mut *self.state.borrow_mut();
             let error = match ending {
@@ -160,16 +210,10 @@ impl Rdma {
             }
             state.broken |= failed && state.connections.is_empty();
         }
-        let callbacks = self.config.callbacks.get();
-        let callback = if was_connected {
-            callbacks.disconnection
-        } else {
-            callbacks.failure
-        };
-        self.call_later(ctx, connection, callback);
     }
 
     pub(super) fn unwatch(&self, ctx: &Ctx, connection: &Connection) {
+        drop(self.stop_shaking(ctx, connection));
         let parts = connection.parts.borrow();
         if let (Some(outbox), Ok(pe)) = (&parts.outbox, ctx.pe()) {
             pe.unwatch(outbox.liveness(), Urgency::Liveness);
@@ -177,7 +221,7 @@ impl Rdma {
     }
 }
 
-fn expect_running(ctx: &Ctx, what: &str) -> Result<()> {
+pub(super) fn expect_running(ctx: &Ctx, what: &str) -> Result<()> {
     match ctx.state() {
         CtxState::Starting | CtxState::Running => Ok(()),
         state => Err(Error::BadState.because(format_args!(

@@ -3,10 +3,13 @@
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::ptr::NonNull;
+use std::sync::Arc;
 
 use doca_abi::doca_data;
 
+use super::address::Address;
 use super::blob::ConnectionDetails;
+use super::by_address::Handshake;
 use super::receiving::Assembly;
 use super::task::{Stage, Work};
 use super::transport::{Inbox, Outbox, Peer};
@@ -21,6 +24,8 @@ pub(super) type Done = (NonNull<Task>, Result<()>);
 pub(crate) enum State {
     /// Its details are exported; the peer may send already.
     Exported,
+    /// It is being made by address: nothing arrives before both sides know of it.
+    Negotiating,
     /// Tasks of this side run.
     Connected,
     /// It has ended: tasks fail.
@@ -37,6 +42,11 @@ pub(crate) struct Connection {
     state: Cell<State>,
     /// What was exported; the program reads it through a pointer.
     details: [u8; ConnectionDetails::SIZE],
+    /// Where it was made to. Let go at its end: the program may destroy it then.
+    address: RefCell<Option<Arc<Address>>>,
+    pub(super) handshake: RefCell<Option<Handshake>>,
+    /// The program knows of the end: it has ended the connection itself, or has answered the callback.
+    end_is_known: Cell<bool>,
     pub(super) parts: RefCell<Parts>,
 }
 
@@ -77,13 +87,22 @@ impl Connection {
         details: &ConnectionDetails,
         inbox: Box<dyn Inbox>,
         queue_size: usize,
+        by_address: bool,
     ) -> Self {
+        let state = if by_address {
+            State::Negotiating
+        } else {
+            State::Exported
+        };
         Self {
             id,
             ctx: NonNull::from(ctx),
             user_data: Cell::new(doca_data { u64: 0 }),
-            state: Cell::new(State::Exported),
+            state: Cell::new(state),
             details: details.encode(),
+            address: RefCell::default(),
+            handshake: RefCell::default(),
+            end_is_known: Cell::new(false),
             parts: RefCell::new(Parts {
                 inbox: Some(inbox),
                 outbox: None,
@@ -109,6 +128,29 @@ impl Connection {
 
     pub(crate) fn state(&self) -> State {
         self.state.get()
+    }
+
+    pub(crate) fn has_ended(&self) -> bool {
+        self.state.get() == State::Ended
+    }
+
+    /// The address that it was made to.
+    pub(crate) fn address(&self) -> Option<Arc<Address>> {
+        self.address.borrow().clone()
+    }
+
+    pub(super) fn set_address(&self, address: Arc<Address>) {
+        self.address.replace(Some(address));
+    }
+
+    /// The program is told of the end, and may answer.
+    pub(super) fn tell_end(&self) {
+        self.end_is_known.set(false);
+    }
+
+    /// The program ends the connection, or says that it knows of the end. False when it has said so before.
+    pub(super) fn learn_end(&self) -> bool {
+        !self.end_is_known.replace(true)
     }
 
     /// Names the connection within its instance.
@@ -179,7 +221,7 @@ impl Connection {
         receives: &mut VecDeque<NonNull<Task>>,
         done: &mut VecDeque<Done>,
     ) -> News {
-        if self.state.get() == State::Ended {
+        if matches!(self.state.get(), State::Ended | State::Negotiating) {
             return News::None;
         }
         let mut parts = self.parts.borrow_mut();
@@ -200,6 +242,7 @@ impl Connection {
     /// failed by its end.
     pub(super) fn end(&self, error: Error, done: &mut VecDeque<Done>) -> bool {
         self.state.set(State::Ended);
+        self.address.take();
         let mut parts = self.parts.borrow_mut();
         let before = done.len();
         parts.inbox = None;

@@ -8,9 +8,11 @@ use std::sync::Arc;
 
 use doca_abi::{doca_data, doca_rdma_transport_type};
 
+use super::by_address::Watched;
 use super::config::{Config, ConnectionCallbacks, Fabric};
 use super::connecting::Ending;
 use super::connection::{Connection, Done, News};
+use super::listening::Reception;
 use super::pools::Pools;
 use super::task::{Arguments, Operation, Receive, Work};
 use super::transport::shared_memory::SharedMemory;
@@ -22,7 +24,7 @@ use crate::progress::{Ctx, Driver, Event, Started, Task, TaskOf};
 /// The driver of RDMA contexts.
 pub(crate) struct Rdma {
     /// Stays open as long as the instance exists.
-    _device: Arc<Device>,
+    pub(super) device: Arc<Device>,
     pub(super) config: Config,
     pub(super) pools: Pools,
     pub(super) state: RefCell<Instance>,
@@ -43,6 +45,8 @@ pub(super) struct Instance {
     pub(super) done: VecDeque<Done>,
     /// Calls of the program's functions about connections.
     pub(super) calls: VecDeque<Box<dyn FnOnce()>>,
+    /// Ports that are listened to.
+    pub(super) reception: Reception,
     /// The last connection has failed.
     pub(super) broken: bool,
     /// Which connection is looked at first, so that none starves the others.
@@ -59,7 +63,7 @@ impl Rdma {
     /// A context for an instance on `device`.
     pub(crate) fn context(device: Arc<Device>) -> Rc<Ctx> {
         Ctx::new(Self {
-            _device: device,
+            device,
             config: Config::default(),
             pools: Pools::default(),
             state: RefCell::default(),
@@ -253,6 +257,8 @@ impl Driver for Rdma {
     }
 
     fn flush(&self, ctx: &Ctx) {
+        let reception = std::mem::take(&mut self.state.borrow_mut().reception);
+        self.close_reception(ctx, reception);
         let state = &mut *self.state.borrow_mut();
         for connection in state.connections.drain(..) {
             self.unwatch(ctx, &connection);
@@ -268,19 +274,29 @@ impl Driver for Rdma {
         state.broken = false;
     }
 
-    fn finish_stop(&self, _ctx: &Ctx) -> bool {
-        true
+    fn finish_stop(&self, ctx: &Ctx) -> bool {
+        // Programs that stop an instance in one of its callbacks expect it to be stopping then, and idle soon after.
+        !ctx.is_in_callback()
     }
 
     fn on_ready(&self, ctx: &Ctx, token: u32) {
+        let (watched, number) = Watched::of(token);
+        match watched {
+            Watched::Liveness | Watched::Handshake => {}
+            Watched::Port => return self.on_port(ctx, number),
+            Watched::Caller => return self.on_caller(ctx, number),
+        }
         let found = self
             .state
             .borrow()
             .connections
             .iter()
-            .find(|connection| connection.id == token)
+            .find(|connection| connection.id == number)
             .cloned();
-        if let Some(connection) = found {
+        let Some(connection) = found else { return };
+        if watched == Watched::Handshake {
+            self.on_handshake(ctx, &connection);
+        } else {
             // It hangs up for good: one report is enough.
             self.unwatch(ctx, &connection);
             connection.parts.borrow_mut().broken = true;

@@ -9,19 +9,24 @@
 //! Reads and writes are done by the side that submits them, in the memory that its peer has exported, and need no progress
 //! by the peer.
 
+mod address;
 mod blob;
 mod buffers;
+mod by_address;
 mod config;
 mod connecting;
 mod connection;
 mod driver;
 mod gid;
+mod handshake;
+mod listening;
 mod pools;
 mod receiving;
 mod sending;
 mod task;
 mod transport;
 
+pub(crate) use address::Address;
 pub(crate) use config::{ConnectionCallbacks, Fabric, limits};
 pub(crate) use connection::Connection;
 pub(crate) use driver::Rdma;

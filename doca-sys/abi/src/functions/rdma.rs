@@ -212,6 +212,54 @@ macro_rules! doca_rdma_functions {
 
             /// Sets the time for finding the way to an address, in milliseconds; before the start.
             fn doca_rdma_set_connection_request_timeout(rdma: *mut doca_rdma, timeout: u16) -> doca_error_t;
+
+            /// An address to connect to: its kind, its text, and a port.
+            fn doca_rdma_addr_create(
+                addr_type: doca_rdma_addr_type,
+                address: *const c_char,
+                port: u16,
+                addr: *mut *mut doca_rdma_addr
+            ) -> doca_error_t;
+
+            /// Destroys an address that no connection uses.
+            fn doca_rdma_addr_destroy(addr: *mut doca_rdma_addr) -> doca_error_t;
+
+            /// Kind, text and port of an address; the text lives as long as the address.
+            fn doca_rdma_addr_get_params(
+                addr: *mut doca_rdma_addr,
+                addr_type: *mut doca_rdma_addr_type,
+                address: *mut *const c_char,
+                port: *mut u16
+            ) -> doca_error_t;
+
+            /// Asks the instance that listens at an address for a connection; callbacks tell what comes of it.
+            fn doca_rdma_connect_to_addr(
+                rdma: *mut doca_rdma,
+                addr: *mut doca_rdma_addr,
+                connection_user_data: doca_data
+            ) -> doca_error_t;
+
+            /// Accepts a requested connection, with up to 255 bytes of private data for the peer.
+            fn doca_rdma_connection_accept(
+                rdma_connection: *mut doca_rdma_connection,
+                private_data: *mut c_void,
+                private_data_len: u8
+            ) -> doca_error_t;
+
+            /// The address that a connection was made to; NULL when it was made otherwise.
+            fn doca_rdma_connection_get_addr(
+                rdma_connection: *const doca_rdma_connection,
+                addr: *mut *mut doca_rdma_addr
+            ) -> doca_error_t;
+
+            /// Rejects a requested connection.
+            fn doca_rdma_connection_reject(rdma_connection: *mut doca_rdma_connection) -> doca_error_t;
+
+            /// Takes requests for connections at a port of the device.
+            fn doca_rdma_start_listen_to_port(rdma: *mut doca_rdma, port: u16) -> doca_error_t;
+
+            /// Takes no more requests at a port. Connections stay.
+            fn doca_rdma_stop_listen_to_port(rdma: *mut doca_rdma, port: u16) -> doca_error_t;
         }
     };
 }

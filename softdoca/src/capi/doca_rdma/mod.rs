@@ -1,5 +1,6 @@
 //! `doca_rdma.h`: RDMA instances, connections and tasks.
 
+mod address;
 mod atomic;
 mod capabilities;
 mod connection;
@@ -18,6 +19,7 @@ use doca_abi::{
     doca_rdma_task_send, doca_rdma_task_send_imm, doca_rdma_task_write, doca_rdma_task_write_imm,
 };
 
+pub use address::*;
 pub use atomic::*;
 pub use capabilities::*;
 pub use connection::*;

@@ -2,6 +2,7 @@
 
 mod access;
 mod accessors;
+mod addresses;
 mod atomics;
 mod connections;
 mod memory;

@@ -30,6 +30,24 @@ pub(super) struct Completion {
     pub(super) task: *mut doca_task,
 }
 
+/// What a callback of a connection by address told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Told {
+    Request,
+    Established,
+    Failure,
+    Disconnection,
+}
+
+/// How requests are answered, in their callback.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) enum Answer {
+    #[default]
+    Accept,
+    Reject,
+    Later,
+}
+
 /// What the callbacks saw.
 #[derive(Default)]
 pub(super) struct Log {
@@ -37,6 +55,10 @@ pub(super) struct Log {
     pub(super) states: RefCell<Vec<(u32, u32)>>,
     pub(super) established: Cell<u32>,
     pub(super) disconnected: Cell<u32>,
+    /// Connections by address, in the order of their callbacks.
+    pub(super) by_address: RefCell<Vec<(Told, *mut doca_rdma_connection, u64)>>,
+    /// What the callback for requests does.
+    pub(super) answer: Cell<Answer>,
     /// Tasks are freed in their callbacks when the context stops.
     free_on_error: Cell<bool>,
     freed: RefCell<Vec<*mut doca_task>>,

@@ -1,0 +1,472 @@
+//! Connections by address.
+
+use std::ffi::CStr;
+use std::ptr::{null, null_mut};
+use std::sync::atomic::{AtomicU16, Ordering};
+
+use doca_abi::{
+    DOCA_CTX_STATE_IDLE, DOCA_CTX_STATE_RUNNING, DOCA_RDMA_ADDR_TYPE_GID, DOCA_RDMA_ADDR_TYPE_IPv4,
+    DOCA_RDMA_ADDR_TYPE_IPv6, doca_data, doca_rdma_addr, doca_rdma_connection,
+};
+
+use super::super::*;
+use super::memory::{Bufs, Memory, c};
+use super::side::{ALL, Answer, Log, Side, Told, ok, submit};
+use crate::capi::doca_ctx::{doca_ctx_start, doca_ctx_stop};
+use crate::error::Error;
+
+/// A port that no other test of this process uses, and no other process: runtime directories are shared by all tests of a
+/// user, so the process id is in it.
+pub(super) fn port() -> u16 {
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    let own = NEXT.fetch_add(1, Ordering::Relaxed) % 64;
+    1 + (std::process::id() % 1000) as u16 * 64 + own
+}
+
+unsafe fn log<'a>(ctx_data: doca_data) -> &'a Log {
+    // SAFETY: the context data of a test points to the log of its side.
+    unsafe { &*ctx_data.ptr.cast::<Log>() }
+}
+
+unsafe extern "C" fn request(connection: *mut doca_rdma_connection, ctx_data: doca_data) {
+    // SAFETY: called with a live connection and the data that the test set.
+    unsafe {
+        let log = log(ctx_data);
+        log.by_address
+            .borrow_mut()
+            .push((Told::Request, connection, 0));
+        match log.answer.get() {
+            Answer::Accept => {
+                let mut data = *b"welcome";
+                let len = data.len() as u8;
+                ok(doca_rdma_connection_accept(
+                    connection,
+                    data.as_mut_ptr().cast(),
+                    len,
+                ));
+                ok(doca_rdma_connection_set_user_data(
+                    connection,
+                    doca_data { u64: 77 },
+                ));
+            }
+            Answer::Reject => ok(doca_rdma_connection_reject(connection)),
+            Answer::Later => {}
+        }
+    }
+}
+
+macro_rules! callbacks {
+    ($($name:ident: $told:ident;)+) => { $(
+        unsafe extern "C" fn $name(connection: *mut doca_rdma_connection, data: doca_data, ctx_data: doca_data) {
+            // SAFETY: as in `request`.
+            unsafe {
+                log(ctx_data).by_address.borrow_mut().push((Told::$told, connection, data.u64));
+                if Told::$told == Told::Disconnection {
+                    // As the reference programs do.
+                    ok(doca_rdma_connection_disconnect(connection));
+                }
+            }
+        }
+    )+ };
+}
+callbacks! {
+    established: Established;
+    failure: Failure;
+    disconnection: Disconnection;
+}
+
+/// A running instance with callbacks for connections by address.
+pub(super) fn start(connections: u16) -> Side {
+    let side = Side::new(ALL, connections);
+    // SAFETY: live handles.
+    unsafe {
+        ok(doca_rdma_set_connection_state_callbacks(
+            side.rdma,
+            Some(request),
+            Some(established),
+            Some(failure),
+            Some(disconnection),
+        ));
+        ok(doca_ctx_start(side.ctx()));
+    }
+    side
+}
+
+pub(super) struct Addr(pub(super) *mut doca_rdma_addr);
+
+impl Addr {
+    fn new(kind: u32, text: &CStr, port: u16) -> Addr {
+        let mut addr = null_mut();
+        // SAFETY: a string and a valid out-parameter.
+        ok(unsafe { doca_rdma_addr_create(kind, text.as_ptr(), port, &mut addr) });
+        Addr(addr)
+    }
+
+    pub(super) fn local(port: u16) -> Addr {
+        Addr::new(DOCA_RDMA_ADDR_TYPE_IPv4, c"127.0.0.1", port)
+    }
+}
+
+impl Drop for Addr {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            // SAFETY: a live address.
+            ok(unsafe { doca_rdma_addr_destroy(self.0) });
+        }
+    }
+}
+
+impl Side {
+    pub(super) fn listen(&self, port: u16) -> u32 {
+        // SAFETY: a live handle.
+        unsafe { doca_rdma_start_listen_to_port(self.rdma, port) }
+    }
+
+    pub(super) fn call(&self, addr: &Addr, user: u64) -> u32 {
+        // SAFETY: live handles.
+        unsafe { doca_rdma_connect_to_addr(self.rdma, addr.0, doca_data { u64: user }) }
+    }
+
+    /// What was told, with the connection's data.
+    pub(super) fn told(&self) -> Vec<(Told, u64)> {
+        let told = self.log.by_address.borrow();
+        told.iter().map(|(told, _, data)| (*told, *data)).collect()
+    }
+
+    pub(super) fn last_connection(&self) -> *mut doca_rdma_connection {
+        self.log.by_address.borrow().last().expect("a callback").1
+    }
+
+    /// Progresses both until this one has been told as often.
+    #[track_caller]
+    fn told_with(&self, other: &Side, count: usize) -> Vec<(Told, u64)> {
+        self.wait_until("callbacks", |side| {
+            other.progress();
+            side.told().len() >= count
+        });
+        self.told()
+    }
+}
+
+#[test]
+fn a_client_asks_and_the_server_accepts() {
+    let (server, client, port) = (start(2), start(1), port());
+    ok(server.listen(port));
+    let kinds = [
+        (DOCA_RDMA_ADDR_TYPE_IPv4, c"127.0.0.1"),
+        (DOCA_RDMA_ADDR_TYPE_IPv6, c"::ffff:127.0.0.1"),
+        (
+            DOCA_RDMA_ADDR_TYPE_GID,
+            c"0000:0000:0000:0000:0000:ffff:7f00:0001",
+        ),
+        // Any address leads to this machine.
+        (DOCA_RDMA_ADDR_TYPE_IPv4, c"192.168.100.2"),
+    ];
+    for (round, (kind, text)) in kinds.into_iter().enumerate() {
+        for side in [&server, &client] {
+            side.log.by_address.take();
+        }
+        let addr = Addr::new(kind, text, port);
+        ok(client.call(&addr, 5));
+        assert_eq!(client.told(), [], "callbacks come from progress");
+        assert_eq!(
+            client.told_with(&server, 1),
+            [(Told::Established, 5)],
+            "{text:?}"
+        );
+        let told = server.told_with(&client, 2);
+        assert_eq!(told, [(Told::Request, 0), (Told::Established, 77)]);
+        let (to_client, to_server) = (server.last_connection(), client.last_connection());
+
+        let (memory, bufs) = (Memory::local(64), Bufs::new());
+        memory.write(0, b"question");
+        let (before, room) = (client.completed().len(), bufs.room(&memory.mmap, 32, 8));
+        submit(server.receive(c(room), round as u64));
+        submit(client.send(to_server, c(bufs.data(&memory.mmap, 0, 8)), 2));
+        client.wait(before + 1);
+        server.wait(2 * round + 1);
+        assert_eq!(memory.read(32, 8), b"question");
+        submit(client.receive(c(bufs.room(&memory.mmap, 48, 8)), 3));
+        submit(server.send(to_client, c(bufs.data(&memory.mmap, 0, 8)), 4));
+        assert_eq!(server.wait(2 * round + 2)[2 * round + 1], (4, 0));
+        client.wait(before + 2);
+
+        let (mut used, mut refused) = (null_mut(), 0);
+        // SAFETY: live handles and valid out-parameters.
+        unsafe {
+            ok(doca_rdma_connection_get_addr(to_server, &mut used));
+            assert_eq!(used, addr.0);
+            ok(doca_rdma_connection_get_addr(to_client, &mut used));
+            assert!(used.is_null(), "the server did not call an address");
+            refused += doca_rdma_addr_destroy(addr.0);
+        }
+        assert_eq!(refused, Error::BadState.code(), "in use");
+
+        // Either side may end it; both are told, and answer by disconnecting.
+        let ender = if round % 2 == 0 { to_server } else { to_client };
+        // SAFETY: a live connection.
+        ok(unsafe { doca_rdma_connection_disconnect(ender) });
+        let told = client.told_with(&server, 2);
+        assert_eq!(told[1..], [(Told::Disconnection, 5)]);
+        assert_eq!(
+            server.told_with(&client, 3)[2..],
+            [(Told::Disconnection, 77)]
+        );
+        // SAFETY: a connection that has ended, of a live instance.
+        let again = unsafe { doca_rdma_connection_disconnect(to_server) };
+        assert_eq!(again, Error::NotConnected.code());
+        assert_eq!(client.state(), DOCA_CTX_STATE_RUNNING);
+    }
+}
+
+#[test]
+fn several_clients_connect_to_one_port() {
+    let port = port();
+    let addr = Addr::local(port);
+    let server = start(3);
+    ok(server.listen(port));
+    let clients: Vec<Side> = (0..4).map(|_| start(1)).collect();
+    for (number, client) in clients.iter().take(3).enumerate() {
+        ok(client.call(&addr, number as u64));
+        client.told_with(&server, 1);
+        server.told_with(client, 2 * (number + 1));
+    }
+    // The fourth finds no place, and the program of the server is not asked.
+    ok(clients[3].call(&addr, 9));
+    assert_eq!(clients[3].told_with(&server, 1), [(Told::Failure, 9)]);
+    assert_eq!(server.told().len(), 6);
+    for user in 0..3 {
+        submit(server.receive(null_mut(), user));
+    }
+    for client in &clients[..3] {
+        submit(client.send(client.last_connection(), null_mut(), 1));
+        assert_eq!(client.wait(1), [(1, 0)]);
+    }
+    assert_eq!(server.wait(3).len(), 3);
+}
+
+#[test]
+fn a_rejected_client_is_told_and_may_ask_again() {
+    let port = port();
+    let addr = Addr::local(port);
+    let (server, client) = (start(1), start(1));
+    ok(server.listen(port));
+    server.log.answer.set(Answer::Reject);
+    ok(client.call(&addr, 1));
+    assert_eq!(client.told_with(&server, 1), [(Told::Failure, 1)]);
+    assert_eq!(
+        server.told(),
+        [(Told::Request, 0)],
+        "it has rejected itself"
+    );
+    server.log.answer.set(Answer::Accept);
+    ok(client.call(&addr, 2));
+    assert_eq!(client.told_with(&server, 2)[1..], [(Told::Established, 2)]);
+    assert_eq!(client.state(), DOCA_CTX_STATE_RUNNING);
+}
+
+#[test]
+fn a_program_may_answer_a_request_later_but_once() {
+    let port = port();
+    let addr = Addr::local(port);
+    let (server, client) = (start(1), start(1));
+    ok(server.listen(port));
+    server.log.answer.set(Answer::Later);
+    ok(client.call(&addr, 1));
+    server.told_with(&client, 1);
+    client.rest(&server);
+    assert_eq!(client.told(), []);
+    let asked = server.last_connection();
+    // SAFETY: live connections, or NULL.
+    unsafe {
+        let invalid = Error::InvalidValue.code();
+        assert_eq!(doca_rdma_connection_accept(asked, null_mut(), 3), invalid);
+        ok(doca_rdma_connection_accept(asked, null_mut(), 0));
+        let state = Error::BadState.code();
+        assert_eq!(doca_rdma_connection_accept(asked, null_mut(), 0), state);
+        assert_eq!(doca_rdma_connection_reject(asked), state);
+        assert_eq!(
+            doca_rdma_connection_accept(null_mut(), null_mut(), 0),
+            invalid
+        );
+        assert_eq!(doca_rdma_connection_reject(null_mut()), invalid);
+    }
+    client.told_with(&server, 1);
+    server.told_with(&client, 2);
+    // SAFETY: a live connection.
+    let established = unsafe { doca_rdma_connection_reject(asked) };
+    assert_eq!(established, Error::BadState.code());
+}
+
+#[test]
+fn a_client_that_goes_before_it_is_answered_is_missed() {
+    let port = port();
+    let addr = Addr::local(port);
+    let server = start(1);
+    ok(server.listen(port));
+    server.log.answer.set(Answer::Later);
+    let client = start(1);
+    ok(client.call(&addr, 1));
+    server.told_with(&client, 1);
+    let asked = server.last_connection();
+    drop(client);
+    assert_eq!(server.told_with(&server, 2)[1..], [(Told::Failure, 0)]);
+    // SAFETY: a connection that has ended, of a live instance.
+    let late = unsafe { doca_rdma_connection_accept(asked, null_mut(), 0) };
+    assert_eq!(late, Error::ConnectionAborted.code());
+    // Its place is free.
+    server.log.answer.set(Answer::Accept);
+    let client = start(1);
+    ok(client.call(&addr, 2));
+    assert_eq!(client.told_with(&server, 1), [(Told::Established, 2)]);
+}
+
+#[test]
+fn nobody_listens() {
+    let port = port();
+    let addr = Addr::local(port);
+    let (server, client) = (start(1), start(1));
+    ok(client.call(&addr, 1));
+    assert_eq!(client.told(), []);
+    assert_eq!(client.told_with(&server, 1), [(Told::Failure, 1)]);
+    ok(server.listen(port));
+    ok(client.call(&addr, 2));
+    assert_eq!(client.told_with(&server, 2)[1..], [(Told::Established, 2)]);
+    // SAFETY: a live handle.
+    ok(unsafe { doca_rdma_stop_listen_to_port(server.rdma, port) });
+    // The connection stays, the port does not.
+    submit(server.receive(null_mut(), 8));
+    submit(client.send(client.last_connection(), null_mut(), 9));
+    assert_eq!(client.wait(1), [(9, 0)]);
+    assert_eq!(server.wait(1), [(8, 0)]);
+    let late = start(1);
+    ok(late.call(&addr, 3));
+    assert_eq!(late.told_with(&server, 1), [(Told::Failure, 3)]);
+    // And another may take it.
+    ok(late.listen(port));
+}
+
+#[test]
+fn ports_belong_to_one_instance() {
+    let (a, b, port) = (start(1), start(1), port());
+    let invalid = Error::InvalidValue.code();
+    ok(a.listen(port));
+    assert_eq!(b.listen(port), Error::AlreadyExist.code());
+    assert_eq!(a.listen(0), invalid);
+    // SAFETY: live handles, or NULL.
+    unsafe {
+        assert_eq!(doca_rdma_stop_listen_to_port(b.rdma, port), invalid);
+        assert_eq!(doca_rdma_start_listen_to_port(null_mut(), port), invalid);
+        assert_eq!(doca_rdma_stop_listen_to_port(null_mut(), port), invalid);
+    }
+    // An instance that stops gives its ports back.
+    a.stop();
+    ok(b.listen(port));
+    assert_eq!(a.listen(port), Error::BadState.code());
+    let addr = Addr::local(port);
+    assert_eq!(a.call(&addr, 1), Error::BadState.code());
+    // SAFETY: a live handle, and NULL.
+    let none = unsafe { doca_rdma_connect_to_addr(b.rdma, null_mut(), doca_data { u64: 0 }) };
+    assert_eq!(none, invalid);
+}
+
+#[test]
+fn a_server_without_a_callback_for_requests_rejects_them() {
+    let port = port();
+    let addr = Addr::local(port);
+    let (server, client) = (Side::start(ALL, 1), start(1));
+    ok(server.listen(port));
+    ok(client.call(&addr, 1));
+    assert_eq!(client.told_with(&server, 1), [(Told::Failure, 1)]);
+}
+
+#[test]
+fn whoever_comes_to_a_port_and_says_nothing_or_nonsense_is_no_request() {
+    use crate::runtime::{RuntimeDir, Socket};
+    let port = port();
+    let addr = Addr::local(port);
+    let (server, client) = (start(1), start(1));
+    ok(server.listen(port));
+    let directory = RuntimeDir::get().expect("a runtime directory");
+    let device = super::memory::device();
+    let name = crate::runtime::named_socket(
+        "rdma",
+        &[&device.model().pci.to_string(), &port.to_string()],
+    );
+    let come = || Socket::connect(&directory, &name).expect("the server listens");
+    let (silent, talker) = (come(), come());
+    talker.send(b"good day to you", &[]).expect("room");
+    drop(come());
+    ok(client.call(&addr, 1));
+    assert_eq!(client.told_with(&server, 1), [(Told::Established, 1)]);
+    assert!(talker.is_closed());
+    assert!(!silent.is_closed(), "it may yet say something");
+    drop(silent);
+    client.rest(&server);
+    assert_eq!(server.told().len(), 2);
+}
+
+#[test]
+fn addresses_tell_what_they_were_made_of() {
+    let addr = Addr::new(DOCA_RDMA_ADDR_TYPE_IPv6, c"::1", 4791);
+    let (mut kind, mut text, mut port) = (9, null(), 0);
+    // SAFETY: a live address and valid out-parameters, or NULL; strings.
+    unsafe {
+        ok(doca_rdma_addr_get_params(
+            addr.0, &mut kind, &mut text, &mut port,
+        ));
+        assert_eq!((kind, port), (DOCA_RDMA_ADDR_TYPE_IPv6, 4791));
+        assert_eq!(CStr::from_ptr(text), c"::1");
+        let invalid = Error::InvalidValue.code();
+        let get = doca_rdma_addr_get_params;
+        assert_eq!(get(null_mut(), &mut kind, &mut text, &mut port), invalid);
+        assert_eq!(get(addr.0, null_mut(), &mut text, &mut port), invalid);
+        assert_eq!(get(addr.0, &mut kind, null_mut(), &mut port), invalid);
+        assert_eq!(get(addr.0, &mut kind, &mut text, null_mut()), invalid);
+        let mut other = null_mut();
+        let create = doca_rdma_addr_create;
+        assert_eq!(create(0, c"::1".as_ptr(), 1, &mut other), invalid);
+        assert_eq!(create(1, null(), 1, &mut other), invalid);
+        assert_eq!(create(1, c"::1".as_ptr(), 1, null_mut()), invalid);
+        assert_eq!(doca_rdma_addr_destroy(null_mut()), invalid);
+        let none = doca_rdma_connection_get_addr(null(), &mut other);
+        assert_eq!(none, invalid);
+    }
+}
+
+/// Programs stop the instance when their last task has completed, inside its callback, and expect it to be stopping then.
+#[test]
+fn an_instance_that_is_stopped_in_its_callback_becomes_idle_afterwards() {
+    static STOPPED: AtomicU16 = AtomicU16::new(u16::MAX);
+    unsafe extern "C" fn stop(_: *mut doca_rdma_connection, _: doca_data, ctx_data: doca_data) {
+        // SAFETY: the context data of this test is the context.
+        let code = unsafe { doca_ctx_stop(ctx_data.ptr.cast()) };
+        STOPPED.store(code as u16, Ordering::Relaxed);
+    }
+    let side = Side::new(ALL, 1);
+    // SAFETY: live handles.
+    unsafe {
+        let none = doca_rdma_set_connection_state_callbacks(
+            side.rdma,
+            None,
+            Some(stop),
+            Some(stop),
+            Some(stop),
+        );
+        ok(none);
+        let ctx = side.ctx();
+        ok(crate::capi::doca_ctx::doca_ctx_set_state_changed_cb(
+            ctx, None,
+        ));
+        let data = doca_data { ptr: ctx.cast() };
+        ok(crate::capi::doca_ctx::doca_ctx_set_user_data(ctx, data));
+        ok(doca_ctx_start(ctx));
+    }
+    let addr = Addr::local(port());
+    ok(side.call(&addr, 0));
+    side.wait_until("the stop", |side| side.state() == DOCA_CTX_STATE_IDLE);
+    assert_eq!(
+        u32::from(STOPPED.load(Ordering::Relaxed)),
+        Error::InProgress.code()
+    );
+}

@@ -1,0 +1,163 @@
+//! Addresses to connect to, and who is found there.
+
+use std::ffi::{CStr, CString};
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+use doca_abi::{
+    DOCA_RDMA_ADDR_TYPE_GID, DOCA_RDMA_ADDR_TYPE_IPv4, DOCA_RDMA_ADDR_TYPE_IPv6,
+    doca_rdma_addr_type,
+};
+
+use super::gid::gids;
+use crate::error::{Error, Result};
+use crate::runtime::named_socket;
+use crate::topology::{DeviceModel, Topology};
+
+/// An address as the program gave it.
+#[derive(Debug)]
+pub(crate) struct Address {
+    kind: doca_rdma_addr_type,
+    text: CString,
+    port: u16,
+    /// IPv4 as its mapped address.
+    host: Ipv6Addr,
+}
+
+impl Address {
+    /// Reads an address.
+    ///
+    /// # Errors
+    /// [`Error::InvalidValue`] for an unknown kind, a text that is no address of its kind, and port 0.
+    #[allow(non_upper_case_globals, reason = "the names are those of the C API")]
+    pub(crate) fn new(kind: doca_rdma_addr_type, text: &CStr, port: u16) -> Result<Address> {
+        let utf8 = text.to_str().unwrap_or_default();
+        let (expected, host) = match kind {
+            DOCA_RDMA_ADDR_TYPE_IPv4 => (
+                "an IPv4 address such as 127.0.0.1",
+                utf8.parse().ok().map(|ip: Ipv4Addr| ip.to_ipv6_mapped()),
+            ),
+            DOCA_RDMA_ADDR_TYPE_IPv6 => ("an IPv6 address such as ::1", utf8.parse().ok()),
+            DOCA_RDMA_ADDR_TYPE_GID => (
+                "a GID such as fe80:0000:0000:0000:005d:03ff:fe00:0000",
+                utf8.parse().ok(),
+            ),
+            other => {
+                return Err(Error::InvalidValue.because(format_args!(
+                    "expected an address type between {DOCA_RDMA_ADDR_TYPE_IPv4} and {DOCA_RDMA_ADDR_TYPE_GID}, got {other}"
+                )));
+            }
+        };
+        let host = host.ok_or_else(|| {
+            Error::InvalidValue.because(format_args!("expected {expected}, got {text:?}"))
+        })?;
+        check_port(port)?;
+        Ok(Address {
+            kind,
+            text: text.to_owned(),
+            port,
+            host,
+        })
+    }
+
+    pub(crate) fn kind(&self) -> doca_rdma_addr_type {
+        self.kind
+    }
+
+    pub(crate) fn text(&self) -> &CStr {
+        &self.text
+    }
+
+    pub(crate) fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Sockets of those who may listen there, the likeliest first: devices that have the address, or else all of them. Every
+    /// address leads to this machine, and programs are given the machine's own ones as well.
+    pub(super) fn sockets(&self) -> Result<Vec<String>> {
+        let devices = &Topology::get()?.devices;
+        let mut found: Vec<&DeviceModel> = devices
+            .iter()
+            .filter(|device| has_address(device, self.host))
+            .collect();
+        if found.is_empty() {
+            found.extend(devices);
+        }
+        Ok(found
+            .into_iter()
+            .map(|device| socket_name(device, self.port))
+            .collect())
+    }
+}
+
+fn has_address(device: &DeviceModel, host: Ipv6Addr) -> bool {
+    gids(device).contains(&host.octets())
+}
+
+pub(super) fn check_port(port: u16) -> Result<()> {
+    if port == 0 {
+        return Err(Error::InvalidValue.because("expected a port between 1 and 65535, got 0"));
+    }
+    Ok(())
+}
+
+/// Name of the socket where an instance on the device takes requests for the port.
+pub(super) fn socket_name(device: &DeviceModel, port: u16) -> String {
+    named_socket("rdma", &[&device.pci.to_string(), &port.to_string()])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_of_their_kind() {
+        let (v4, v6, gid) = (
+            DOCA_RDMA_ADDR_TYPE_IPv4,
+            DOCA_RDMA_ADDR_TYPE_IPv6,
+            DOCA_RDMA_ADDR_TYPE_GID,
+        );
+        for (kind, text, good) in [
+            (v4, c"127.0.0.1", true),
+            (v4, c"::1", false),
+            (v4, c"127.0.0.1:5", false),
+            (v4, c"localhost", false),
+            (v4, c"", false),
+            (v4, c"\xff", false),
+            (v6, c"::1", true),
+            (v6, c"127.0.0.1", false),
+            (gid, c"0000:0000:0000:0000:0000:ffff:7f00:0001", true),
+            (gid, c"mlx5_0", false),
+            (3, c"127.0.0.1", false),
+        ] {
+            let address = Address::new(kind, text, 5);
+            assert_eq!(address.is_ok(), good, "{kind} {text:?}");
+            if let Ok(address) = address {
+                assert_eq!(
+                    (address.kind(), address.text(), address.port()),
+                    (kind, text, 5)
+                );
+            }
+        }
+        assert!(Address::new(v4, c"127.0.0.1", 0).is_err());
+    }
+
+    #[test]
+    fn an_address_leads_to_the_device_that_has_it() {
+        let devices = Topology::built_in().devices;
+        let address = |kind, text: &CStr| {
+            let address = Address::new(kind, text, 7).expect("an address");
+            address.sockets().expect("a topology")
+        };
+        let all: Vec<_> = devices
+            .iter()
+            .map(|device| socket_name(device, 7))
+            .collect();
+        assert_eq!(address(DOCA_RDMA_ADDR_TYPE_IPv4, c"127.0.0.1"), all);
+        assert_eq!(address(DOCA_RDMA_ADDR_TYPE_IPv4, c"192.168.7.7"), all);
+        assert_eq!(address(DOCA_RDMA_ADDR_TYPE_IPv6, c"::ffff:127.0.0.1"), all);
+        let own = Ipv6Addr::from(gids(&devices[1])[0]).to_string();
+        let own = CString::new(own).expect("no zero");
+        assert_eq!(address(DOCA_RDMA_ADDR_TYPE_GID, &own), all[1..]);
+        assert_ne!(socket_name(&devices[0], 7), socket_name(&devices[0], 8));
+    }
+}

@@ -1,0 +1,232 @@
+//! Connections by address: who asks, who answers, and how they come to be connected.
+
+use std::os::fd::AsFd;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use doca_abi::doca_data;
+
+use super::address::Address;
+use super::blob::ConnectionDetails;
+use super::connecting::Ending;
+use super::connection::Connection;
+use super::driver::Rdma;
+use super::handshake::{Heard, Word, hear, say};
+use super::transport::shared_memory::SharedOutbox;
+use crate::error::{Error, Result};
+use crate::log;
+use crate::progress::{Ctx, Urgency};
+use crate::runtime::{RuntimeDir, Socket};
+
+/// What is watched for an instance; the rest of the token says which one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Watched {
+    /// That the peer of a connection lives.
+    Liveness = 0,
+    /// The socket over which a connection is being made.
+    Handshake = 1,
+    /// A port.
+    Port = 2,
+    /// Somebody who has come to a port and not yet said what he wants.
+    Caller = 3,
+}
+
+impl Watched {
+    /// Numbers are below this.
+    pub(super) const NUMBERS: u32 = 1 << 30;
+
+    pub(super) fn token(self, number: u32) -> u32 {
+        (self as u32) << 30 | number
+    }
+
+    /// What a token stands for, and its number.
+    pub(super) fn of(token: u32) -> (Watched, u32) {
+        let watched = match token >> 30 {
+            0 => Watched::Liveness,
+            1 => Watched::Handshake,
+            2 => Watched::Port,
+            _ => Watched::Caller,
+        };
+        (watched, token % Watched::NUMBERS)
+    }
+}
+
+/// How far a connection by address has come.
+pub(super) enum Handshake {
+    /// This side has asked.
+    Asked(Socket),
+    /// The peer has asked, and the program has not answered yet.
+    Requested(Socket, ConnectionDetails),
+    /// The program has accepted; the peer is connecting.
+    Accepted(Socket, Box<SharedOutbox>, u32),
+}
+
+impl Handshake {
+    fn socket(&self) -> &Socket {
+        match self {
+            Handshake::Asked(socket)
+            | Handshake::Requested(socket, _)
+            | Handshake::Accepted(socket, ..) => socket,
+        }
+    }
+}
+
+impl Rdma {
+    /// Asks the one that listens at `address`. What comes of it is told by callbacks, also that nobody is there.
+    ///
+    /// # Errors
+    /// Those of an export.
+    pub(crate) fn connect_to_address(
+        &self,
+        ctx: &Ctx,
+        address: &Arc<Address>,
+        user_data: doca_data,
+    ) -> Result<()> {
+        let (connection, details) = self.offer(ctx, true)?;
+        connection.set_user_data(user_data);
+        connection.set_address(Arc::clone(address));
+        match call(address).and_then(|socket| {
+            say(&socket, &Word::Request(details))?;
+            self.shake(ctx, &connection, Handshake::Asked(socket))
+        }) {
+            Ok(()) => {}
+            Err(error) => {
+                log::info!(
+                    "no RDMA connection to {:?} port {}: {error}",
+                    address.text(),
+                    address.port()
+                );
+                self.end(ctx, &connection, Ending::Orderly);
+            }
+        }
+        // Somebody may wait for the callback.
+        ctx.pe()?.wake().ring();
+        Ok(())
+    }
+
+    /// The program lets a peer in that has asked.
+    ///
+    /// # Errors
+    /// [`Error::BadState`] for any other connection, [`Error::ConnectionAborted`] when the peer has gone meanwhile.
+    pub(crate) fn accept(
+        &self,
+        ctx: &Ctx,
+        connection: &Rc<Connection>,
+        private_data: &[u8],
+    ) -> Result<()> {
+        let (socket, theirs) = self.take_request(ctx, connection)?;
+        let accepted = self.claim(&theirs).and_then(|outbox| {
+            let word = Word::Acceptance {
+                details: ConnectionDetails::decode(connection.details())?,
+                private_data: private_data.to_vec(),
+            };
+            say(&socket, &word)?;
+            let handshake = Handshake::Accepted(socket, Box::new(outbox), theirs.permissions);
+            self.shake(ctx, connection, handshake)
+        });
+        accepted.map_err(|error| {
+            self.end(ctx, connection, Ending::Orderly);
+            Error::ConnectionAborted.because(format_args!(
+                "the peer that asked for an RDMA connection has gone: {error}"
+            ))
+        })
+    }
+
+    /// The program does not let a peer in that has asked.
+    ///
+    /// # Errors
+    /// As [`Rdma::accept`].
+    pub(crate) fn reject(&self, ctx: &Ctx, connection: &Rc<Connection>) -> Result<()> {
+        let (socket, _) = self.take_request(ctx, connection)?;
+        // One who has gone needs no answer.
+        let _ = say(&socket, &Word::Rejection);
+        self.forget(ctx, connection);
+        Ok(())
+    }
+
+    fn take_request(
+        &self,
+        ctx: &Ctx,
+        connection: &Connection,
+    ) -> Result<(Socket, ConnectionDetails)> {
+        if connection.has_ended() {
+            return Err(Error::ConnectionAborted
+                .because("the peer that asked for an RDMA connection has gone"));
+        }
+        match self.stop_shaking(ctx, connection) {
+            Some(Handshake::Requested(socket, details)) => Ok((socket, details)),
+            other => {
+                if let Some(handshake) = other {
+                    self.shake(ctx, connection, handshake)?;
+                }
+                Err(Error::BadState.because(
+                    "expected a connection that a peer has just asked for (from the request callback)",
+                ))
+            }
+        }
+    }
+
+    /// The peer has answered, or gone.
+    pub(super) fn on_handshake(&self, ctx: &Ctx, connection: &Rc<Connection>) {
+        let Some(handshake) = self.stop_shaking(ctx, connection) else {
+            return;
+        };
+        let heard = hear(handshake.socket());
+        let done = match (handshake, heard) {
+            (handshake, Heard::Nothing) => self.shake(ctx, connection, handshake),
+            (
+                Handshake::Asked(socket),
+                Heard::Word(Word::Acceptance {
+                    details,
+                    private_data: _,
+                }),
+            ) => self.claim(&details).and_then(|outbox| {
+                self.establish(ctx, connection, outbox, details.permissions)?;
+                say(&socket, &Word::Ready)
+            }),
+            (Handshake::Accepted(_, outbox, permissions), Heard::Word(Word::Ready)) => {
+                self.establish(ctx, connection, *outbox, permissions)
+            }
+            _ => Err(Error::ConnectionAborted),
+        };
+        if done.is_err() {
+            self.end(ctx, connection, Ending::Orderly);
+        }
+    }
+
+    /// Watches a connection that is being made.
+    pub(super) fn shake(
+        &self,
+        ctx: &Ctx,
+        connection: &Connection,
+        handshake: Handshake,
+    ) -> Result<()> {
+        let token = Watched::Handshake.token(connection.id());
+        ctx.pe()?
+            .watch(handshake.socket().as_fd(), ctx, token, Urgency::Message)?;
+        connection.handshake.replace(Some(handshake));
+        Ok(())
+    }
+
+    /// The connection is made, or will not be.
+    pub(super) fn stop_shaking(&self, ctx: &Ctx, connection: &Connection) -> Option<Handshake> {
+        let handshake = connection.handshake.take()?;
+        if let Ok(pe) = ctx.pe() {
+            pe.unwatch(handshake.socket().as_fd(), Urgency::Message);
+        }
+        Some(handshake)
+    }
+}
+
+/// The way to whoever listens at an address.
+fn call(address: &Address) -> Result<Socket> {
+    let directory = RuntimeDir::get()?;
+    let mut result = Err(Error::NotFound.because("nobody listens there"));
+    for name in address.sockets()? {
+        result = Socket::connect(&directory, &name);
+        if result.is_ok() {
+            break;
+        }
+    }
+    result
+}

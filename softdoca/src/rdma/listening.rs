@@ -1,0 +1,181 @@
+//! Ports of an instance, and who comes to them.
+
+use std::os::fd::AsFd;
+use std::rc::Rc;
+
+use super::address::{check_port, socket_name};
+use super::blob::ConnectionDetails;
+use super::by_address::{Handshake, Watched};
+use super::connecting::expect_running;
+use super::driver::Rdma;
+use super::handshake::{Heard, Word, hear, say};
+use crate::error::{Error, Result};
+use crate::log;
+use crate::progress::{Ctx, Urgency};
+use crate::runtime::{Listener, RuntimeDir, Socket};
+
+/// Who listens, and who has come.
+#[derive(Default)]
+pub(super) struct Reception {
+    ports: Vec<(u16, Listener)>,
+    callers: Vec<(u32, Socket)>,
+    next_caller: u32,
+}
+
+impl Rdma {
+    /// Takes requests at a port of the device.
+    ///
+    /// # Errors
+    /// [`Error::BadState`] before the start, [`Error::AlreadyExist`] when somebody listens there.
+    pub(crate) fn listen(&self, ctx: &Ctx, port: u16) -> Result<()> {
+        expect_running(ctx, "requests for connections are taken")?;
+        check_port(port)?;
+        let name = socket_name(self.device.model(), port);
+        let listener = Listener::bind(&RuntimeDir::get()?, &name).map_err(|error| match error {
+            Error::AlreadyExist => error.because(format_args!(
+                "another RDMA instance listens to port {port} of device {}",
+                self.device.model().pci
+            )),
+            error => error,
+        })?;
+        let pe = ctx.pe()?;
+        let token = Watched::Port.token(u32::from(port));
+        pe.watch(listener.as_fd(), ctx, token, Urgency::Message)?;
+        self.state
+            .borrow_mut()
+            .reception
+            .ports
+            .push((port, listener));
+        Ok(())
+    }
+
+    /// Takes no more requests at a port. Those that the program knows of are not concerned.
+    ///
+    /// # Errors
+    /// [`Error::BadState`] before the start, [`Error::InvalidValue`] when the instance does not listen there.
+    pub(crate) fn stop_listening(&self, ctx: &Ctx, port: u16) -> Result<()> {
+        expect_running(ctx, "a port is given up")?;
+        let reception = &mut self.state.borrow_mut().reception;
+        let place = reception
+            .ports
+            .iter()
+            .position(|(listened, _)| *listened == port)
+            .ok_or_else(|| {
+                Error::InvalidValue.because(format_args!(
+                    "the RDMA instance does not listen to port {port}"
+                ))
+            })?;
+        let (_, listener) = reception.ports.swap_remove(place);
+        ctx.pe()?.unwatch(listener.as_fd(), Urgency::Message);
+        Ok(())
+    }
+
+    /// Somebody has come to a port.
+    pub(super) fn on_port(&self, ctx: &Ctx, port: u32) {
+        loop {
+            let accepted = {
+                let state = self.state.borrow();
+                let ports = &state.reception.ports;
+                let Some((_, listener)) = ports.iter().find(|(known, _)| u32::from(*known) == port)
+                else {
+                    return;
+                };
+                listener.accept()
+            };
+            let socket = match accepted {
+                Ok(Some(socket)) => socket,
+                Ok(None) => return,
+                Err(error) => {
+                    log::warn!("an RDMA instance cannot take a request at port {port}: {error}");
+                    return;
+                }
+            };
+            self.welcome(ctx, socket);
+        }
+    }
+
+    fn welcome(&self, ctx: &Ctx, socket: Socket) {
+        let number = {
+            let reception = &mut self.state.borrow_mut().reception;
+            let number = reception.next_caller;
+            reception.next_caller = (number + 1) % Watched::NUMBERS;
+            number
+        };
+        let token = Watched::Caller.token(number);
+        let watched = ctx
+            .pe()
+            .and_then(|pe| pe.watch(socket.as_fd(), ctx, token, Urgency::Message));
+        if watched.is_ok() {
+            self.state
+                .borrow_mut()
+                .reception
+                .callers
+                .push((number, socket));
+            self.on_caller(ctx, number);
+        }
+    }
+
+    /// Somebody who has come says what he wants, or goes.
+    pub(super) fn on_caller(&self, ctx: &Ctx, number: u32) {
+        let (socket, heard) = {
+            let callers = &mut self.state.borrow_mut().reception.callers;
+            let Some(place) = callers.iter().position(|(known, _)| *known == number) else {
+                return;
+            };
+            match hear(&callers[place].1) {
+                Heard::Nothing => return,
+                heard => (callers.swap_remove(place).1, heard),
+            }
+        };
+        if let Ok(pe) = ctx.pe() {
+            pe.unwatch(socket.as_fd(), Urgency::Message);
+        }
+        if let Heard::Word(Word::Request(details)) = heard
+            && let Err((socket, error)) = self.request(ctx, socket, details)
+        {
+            log::warn!("an RDMA instance rejects a request for a connection: {error}");
+            let _ = say(&socket, &Word::Rejection);
+        }
+    }
+
+    /// Tells the program that somebody asks.
+    fn request(
+        &self,
+        ctx: &Ctx,
+        socket: Socket,
+        details: ConnectionDetails,
+    ) -> std::result::Result<(), (Socket, Error)> {
+        let Some(callback) = self.config.callbacks.get().request else {
+            let error = Error::NotSupported
+                .because("no callback for requests (doca_rdma_set_connection_state_callbacks)");
+            return Err((socket, error));
+        };
+        let connection = match self.offer(ctx, true) {
+            Ok((connection, _)) => connection,
+            Err(error) => return Err((socket, error)),
+        };
+        if let Err(error) = self.shake(ctx, &connection, Handshake::Requested(socket, details)) {
+            log::warn!("an RDMA instance cannot watch a request for a connection: {error}");
+            self.forget(ctx, &connection);
+            return Ok(());
+        }
+        let user_data = ctx.user_data();
+        self.state.borrow_mut().calls.push_back(Box::new(move || {
+            let handle = Rc::as_ptr(&connection).cast_mut().cast();
+            // SAFETY: the program gave the callback for connections of this instance; this one lives.
+            unsafe { callback(handle, user_data) };
+        }));
+        Ok(())
+    }
+
+    /// Closes the ports, and turns away who has come.
+    pub(super) fn close_reception(&self, ctx: &Ctx, reception: Reception) {
+        let Ok(pe) = ctx.pe() else { return };
+        for (_, listener) in &reception.ports {
+            pe.unwatch(listener.as_fd(), Urgency::Message);
+        }
+        for (_, socket) in &reception.callers {
+            pe.unwatch(socket.as_fd(), Urgency::Message);
+        }
+    }
+}
