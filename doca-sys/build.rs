@@ -3,7 +3,15 @@
 use std::env;
 
 /// Packages that hold the functions of the table.
-const PACKAGES: &[&str] = &["doca-common", "doca-comch", "doca-rdma"];
+const PACKAGES: &[&str] = &[
+    "doca-common",
+    "doca-argp",
+    "doca-comch",
+    "doca-rdma",
+    "doca-dma",
+    "doca-compress",
+    "doca-erasure-coding",
+];
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");

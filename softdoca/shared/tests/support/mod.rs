@@ -121,7 +121,12 @@ impl Sdk {
 
     /// A program of one source, linked by plain `-l` flags.
     pub fn program(&self, language: Language, source: &Path, libraries: &[&str]) -> PathBuf {
-        let name = source.file_stem().expect("a source's name");
+        self.program_of(language, &[source], libraries)
+    }
+
+    /// A program of several sources, named like the first.
+    pub fn program_of(&self, language: Language, sources: &[&Path], libraries: &[&str]) -> PathBuf {
+        let name = sources[0].file_stem().expect("a source's name");
         let program = self.scratch("programs").join(name);
         let mut command = Command::new(language.main_compiler());
         command
@@ -129,7 +134,7 @@ impl Sdk {
             .arg("-g")
             .arg("-I")
             .arg(self.include())
-            .arg(source)
+            .args(sources)
             .arg("-L")
             .arg(self.libraries())
             .args(libraries.iter().map(|library| format!("-l{library}")))
