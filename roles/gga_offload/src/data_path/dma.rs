@@ -111,7 +111,8 @@ impl Fetcher {
     /// Whether tasks can be submitted; otherwise the transaction is to [wait](Self::postpone).
     #[inline]
     pub(super) fn is_usable(&self) -> bool {
-        !self.broken
+        // The context stops before the completion of the task that failed is taken.
+        !self.broken && self.is_running()
     }
 
     /// This transaction fetches again, or at last, when there is a new context.
@@ -146,5 +147,59 @@ impl Fetcher {
         let repeat = self.repeat.clone();
         self.repeat.clear();
         Ok(repeat)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use doca::{Access, Event, MemoryRegion};
+
+    use super::*;
+
+    #[test]
+    fn a_failed_copy_costs_the_others_a_new_context_and_nothing_else() {
+        let device = Device::open("mlx5_0").expect("device");
+        let pe = Pe::new().expect("engine");
+        let geometry = Geometry::compatible(128);
+        let map = |access| {
+            let region = MemoryRegion::new(4096).expect("memory");
+            Mmap::register(&device, region, access).expect("map")
+        };
+        let readable = map(Access::LOCAL_READ_WRITE);
+        let read_only = map(Access::LOCAL_READ_ONLY);
+        let inventory = BufInventory::new(8).expect("bufs");
+        let mut fetcher = Fetcher::start(&pe, &device, 2).expect("started");
+        // Copies into memory that must not be written fail.
+        fetcher
+            .prepare(&inventory, &readable, &read_only, geometry, 0)
+            .expect("tasks");
+        for index in 0..2 {
+            fetcher.aim(index, 0, 128).expect("inside");
+            fetcher.get(index).submit().expect("submitted");
+        }
+        let mut results = Vec::new();
+        while results.len() < 2 {
+            if let Some(Event::Task(completion)) = pe.poll() {
+                results.push((Token(completion.token).parts().0, completion.result));
+            }
+        }
+        assert_eq!(
+            results,
+            [
+                (0, Err(ErrorCode::NOT_PERMITTED)),
+                (1, Err(ErrorCode::SHUTDOWN))
+            ]
+        );
+        assert!(!fetcher.is_usable());
+        fetcher.failed();
+        fetcher.postpone(1);
+        assert_eq!(fetcher.restart(&pe).expect("a new context"), [1]);
+        assert!(fetcher.is_usable());
+        assert_eq!(fetcher.restart(&pe).expect("again"), [0; 0], "once");
+        fetcher.aim(1, 4096 - 128, 128).expect("inside");
+        assert_eq!(
+            fetcher.aim(1, 4096 - 127, 128),
+            Err(ErrorCode::INVALID_VALUE)
+        );
     }
 }

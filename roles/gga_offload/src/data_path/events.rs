@@ -38,6 +38,14 @@ impl GgaDataPath {
                 ErrorCode::CONNECTION_RESET,
                 "a Comch or RDMA connection was lost: the initiator or a storage target is gone",
             )),
+            Event::State {
+                context,
+                next: CtxState::Idle,
+                ..
+            } if self.fetcher.owns(context) => {
+                self.fetcher.failed();
+                self.restart_fetcher()
+            }
             Event::State { .. } | Event::Comch(_) => Ok(()),
         }
     }

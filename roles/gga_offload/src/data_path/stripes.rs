@@ -51,10 +51,9 @@ impl GgaDataPath {
         transaction.stage = Stage::Stripe;
         let slot = StripeOrder::slot(transaction.stripe());
         // Who waits already comes first.
-        if self.waiting.is_empty() || !self.waiting.contains(usize::MAX, slot) {
-            if self.try_take(index, slot) {
-                return self.stripe_taken(index);
-            }
+        let first = self.waiting.is_empty() || !self.waiting.contains(usize::MAX, slot);
+        if first && self.try_take(index, slot) {
+            return self.stripe_taken(index);
         }
         let transaction = index;
         self.waiting.queue.push_back(Waiting { transaction, slot });

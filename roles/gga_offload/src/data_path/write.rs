@@ -29,11 +29,11 @@ impl GgaDataPath {
     /// The content was not fetched.
     #[cold]
     pub(super) fn fetch_failed(&mut self, index: usize, code: ErrorCode) -> Result<(), Failure> {
-        if code == ErrorCode::SHUTDOWN && !self.fetcher.is_usable() {
+        self.fetcher.failed();
+        if code == ErrorCode::SHUTDOWN {
             // Another task failed, and took this one down with the context.
             self.fetcher.postpone(index);
         } else {
-            self.fetcher.failed();
             self.fail(index, code)?;
         }
         self.restart_fetcher()

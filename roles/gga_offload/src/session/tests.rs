@@ -166,6 +166,16 @@ fn a_target_may_leave_after_its_shutdown_and_not_before() {
         world.end
     );
 
+    // The last answer makes the service destroy its workers; events of the same moment come before that.
+    let mut world = World::new();
+    world.run_to_stop();
+    world.script = Script::LeavesAtOnce(2);
+    assert_eq!(
+        world.request(Payload::ShutdownRequest),
+        Some(Payload::ShutdownResponse)
+    );
+    assert_eq!(world.end, Some(Ok(())));
+
     let mut world = World::new();
     world.request(Payload::QueryStorageRequest);
     world.storage_event(1, ChannelEvent::Closed);

@@ -44,8 +44,8 @@ impl<L: Layout> Session<L> {
                     "{name}: unexpected {came}, nothing was asked"
                 )));
             }
-            // A target that has answered to its shutdown may leave before the others answer.
-            (ChannelEvent::Closed, Step::Storage)
+            // A target that has answered to its shutdown may leave before the service is done.
+            (ChannelEvent::Closed, Step::Storage | Step::Job(Doing::DestroyWorkers))
                 if self.phase == Phase::Shutdown && !self.inquiry.is_pending(target) => {}
             (ChannelEvent::Closed, _) => {
                 let waiting = self.waiting_for();

@@ -21,6 +21,8 @@ pub(super) enum Script {
     Honest,
     Silent(usize),
     Refuses(usize),
+    /// It answers, and closes its connection right behind the answer.
+    LeavesAtOnce(usize),
 }
 
 pub(super) struct World {
@@ -123,6 +125,10 @@ impl World {
         }
         self.service
             .storage_event(self.now, target, ChannelEvent::Message(answer));
+        if self.script == Script::LeavesAtOnce(target) {
+            self.service
+                .storage_event(self.now, target, ChannelEvent::Closed);
+        }
     }
 
     pub(super) fn target_jobs(&self, target: usize) -> &[String] {
