@@ -1,11 +1,12 @@
 //! The DOCA C API in software: a safe engine under a thin C layer ([`capi`]).
 //!
 //! Each module uses only those before it in this list: `log`, `error`; `runtime`; `topology`, `device`; `agent`; `memory`; `buffer`;
-//! `ring`; `progress`; `engines`; `comch`, `rdma`; `accelerator`;
+//! `ring`; `progress`; `engines`; `comch`, `rdma`; `accelerator`; `argp`;
 //! `dma`, `compress`, `erasure_coding`; `capi`.
 
 mod accelerator;
 pub mod agent;
+pub mod argp;
 pub mod buffer;
 pub mod capi;
 mod comch;

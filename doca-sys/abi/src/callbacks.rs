@@ -189,4 +189,30 @@ callbacks! {
         task_user_data: doca_data,
         ctx_user_data: doca_data
     ), "Called when a recover task completes.";
+
+    header "doca_graph.h";
+    fn doca_graph_completion_cb_t(
+        instance: *mut doca_graph_instance,
+        instance_user_data: doca_data,
+        graph_user_data: doca_data
+    ), "Called when an instance of a graph has completed, or failed.";
+    fn doca_graph_user_node_cb_t(cookie: *mut c_void) -> doca_error_t, "What a user node does; an error fails the instance.";
+
+    header "doca_mmap_advise.h";
+    fn doca_mmap_advise_task_invalidate_cache_completion_cb_t(
+        task: *mut doca_mmap_advise_task_invalidate_cache,
+        task_user_data: doca_data,
+        ctx_user_data: doca_data
+    ), "Called when a task that invalidates caches completes.";
+
+    header "doca_argp.h";
+    fn doca_argp_param_cb_t(param: *mut c_void, config: *mut c_void) -> doca_error_t, "Called with a pointer to the value (of a string: to its characters) and the configuration.";
+    fn doca_argp_cmd_cb_t(config: *mut c_void) -> doca_error_t, "Called when a command was named.";
+    fn doca_argp_dpdk_cb_t(argc: c_int, argv: *mut *mut c_char) -> doca_error_t, "Called with DPDK's arguments, which live until the parser is destroyed.";
+    fn doca_argp_validation_cb_t(config: *mut c_void) -> doca_error_t, "Called when all parameters are read.";
+    fn doca_argp_logger_cb_t(
+        level: doca_log_level,
+        format: *const c_char,
+        args: va_list
+    ) -> doca_error_t, "Called with messages for the user.";
 }

@@ -118,6 +118,17 @@ macro_rules! errors {
                 DOCA_RDMA_OPCODE_RECV_WRITE_WITH_IMM = 2, "The immediate value of a remote write.";
             }
 
+            header "doca_argp.h"
+            enum doca_argp_type as doca_argp_type, "Types of a parameter's value." {
+                DOCA_ARGP_TYPE_UNKNOWN = 0, "None.";
+                DOCA_ARGP_TYPE_STRING = 1, "A string.";
+                DOCA_ARGP_TYPE_INT = 2, "An int.";
+                DOCA_ARGP_TYPE_BOOLEAN = 3, "A bool: true when the flag is given.";
+                DOCA_ARGP_TYPE_JSON_OBJ = 4, "The text of a JSON object, only in the JSON file.";
+                DOCA_ARGP_TYPE_DEVICE = 5, "A device, opened: struct doca_argp_device_ctx.";
+                DOCA_ARGP_TYPE_DEVICE_REP = 6, "A representor, opened: struct doca_argp_device_rep_ctx.";
+            }
+
             header "doca_erasure_coding.h"
             enum doca_ec_matrix_type as doca_ec_matrix_type, "How the factors of a coding matrix are chosen." {
                 DOCA_EC_MATRIX_TYPE_CAUCHY = 1, "Any losses can be recovered, as many as there are redundancy blocks.";

@@ -3,14 +3,17 @@
 //! The table is a set of macros, one per header, that hand their declarations to another macro; see
 //! [`doca_functions!`](crate::doca_functions).
 
+mod argp;
 mod comch;
 mod compress;
 mod core;
 mod dev;
 mod dma;
 mod erasure_coding;
+mod graph;
 mod log;
 mod memory;
+mod mmap_advise;
 mod progress;
 mod rdma;
 mod rdma_tasks;
@@ -52,6 +55,7 @@ macro_rules! doca_functions {
         $crate::doca_dma_functions!($($callback)::+ $(, $($arguments)*)?);
         $crate::doca_compress_functions!($($callback)::+ $(, $($arguments)*)?);
         $crate::doca_erasure_coding_functions!($($callback)::+ $(, $($arguments)*)?);
+        $crate::doca_argp_functions!($($callback)::+ $(, $($arguments)*)?);
     };
 }
 
@@ -144,6 +148,7 @@ pub const fn headers() -> &'static [Header] {
         crate::doca_dma_functions!(header),
         crate::doca_compress_functions!(header),
         crate::doca_erasure_coding_functions!(header),
+        crate::doca_argp_functions!(header),
     ];
     HEADERS
 }

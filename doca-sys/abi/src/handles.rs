@@ -1,6 +1,6 @@
 //! Opaque objects, and the few plain data types.
 
-use core::ffi::c_void;
+use core::ffi::{c_char, c_void};
 use core::marker::{PhantomData, PhantomPinned};
 
 use crate::{DOCA_GID_BYTE_LENGTH, HandleDecl};
@@ -114,6 +114,22 @@ handles! {
         doca_ec_task_update, "A task that updates redundancy blocks.";
         doca_ec_task_recover, "A task that recovers missing blocks.";
     }
+
+    header "doca_graph.h" {
+        doca_graph, "An order of tasks and functions.";
+        doca_graph_node, "A task, function or graph in a graph.";
+        doca_graph_instance, "One run of a graph, with its tasks and arguments.";
+    }
+
+    header "doca_mmap_advise.h" {
+        doca_mmap_advise, "An instance that gives advice on memory.";
+        doca_mmap_advise_task_invalidate_cache, "A task that invalidates caches.";
+    }
+
+    header "doca_argp.h" {
+        doca_argp_param, "A parameter of a program.";
+        doca_argp_cmd, "A command of a program.";
+    }
 }
 
 /// A value that the library keeps for its user and hands back.
@@ -126,6 +142,26 @@ pub union doca_data {
     pub ptr: *mut c_void,
     /// As an integer.
     pub u64: u64,
+}
+
+/// A device that a user named on the command line.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct doca_argp_device_ctx {
+    /// Opened; to be closed by the program.
+    pub dev: *mut doca_dev,
+    /// What followed the name behind a comma, or NULL; lives until the parser is destroyed.
+    pub devargs: *const c_char,
+}
+
+/// A representor that a user named on the command line.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct doca_argp_device_rep_ctx {
+    /// Its device.
+    pub dev_ctx: doca_argp_device_ctx,
+    /// Opened; to be closed by the program.
+    pub dev_rep: *mut doca_dev_rep,
 }
 
 /// A global identifier of an RDMA port.

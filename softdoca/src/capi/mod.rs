@@ -3,6 +3,7 @@
 //! A function here checks its pointers, calls the engine and maps the result to a `doca_error_t`. No panic crosses into C,
 //! and nothing else in the crate is `extern "C"`.
 
+mod doca_argp;
 mod doca_buf;
 mod doca_buf_inventory;
 mod doca_comch;
@@ -19,6 +20,7 @@ mod doca_mmap;
 mod doca_pe;
 mod doca_rdma;
 mod doca_version;
+mod stdio;
 mod task;
 #[cfg(test)]
 mod testing;

@@ -68,6 +68,7 @@ impl Names {
             "usize" => Kind::Plain("size_t"),
             "bool" => Kind::Plain("bool"),
             "FILE" => Kind::Plain("FILE"),
+            "va_list" => Kind::Plain("va_list"),
             "doca_data" => Kind::Union(name),
             "doca_rdma_gid" => Kind::Struct(name),
             _ => {

@@ -43,6 +43,7 @@ const PARTS: &[Part] = &[
     part!("doca_error" after),
     part!("doca_types" before),
     part!("doca_rdma" before),
+    part!("doca_argp" before),
     part!("doca_log" after),
 ];
 

@@ -2,18 +2,19 @@
 
 mod sinks;
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;
 
 use std::ffi::{CStr, c_char, c_int};
 use std::sync::Once;
 
 use doca_abi::{FILE, doca_log_backend, log_flush_callback};
 
+use super::stdio::Stream;
 use super::{Handle, borrow, check_out, doca_error_t, give, guard, put, text};
 use crate::error::{Error, Result};
 use crate::log::{self, Backend, Level, Origin, Record, Sink, Syslog};
 
-use sinks::{Buffer, Descriptor, Stream};
+use sinks::{Buffer, Descriptor};
 
 // SAFETY: back ends are given out by `give` and never taken back.
 unsafe impl Handle for doca_log_backend {
@@ -45,9 +46,12 @@ unsafe fn create<S: Sink + 'static>(
     })
 }
 
-fn stream(fptr: *mut FILE) -> Result<Stream> {
+/// # Safety
+/// `fptr` is NULL or a stream that stays open.
+unsafe fn stream(fptr: *mut FILE) -> Result<Stream> {
     check_out(fptr)?;
-    Ok(Stream(fptr.cast()))
+    // SAFETY: the caller's promise to the function that this is part of.
+    Ok(unsafe { Stream::new(fptr) })
 }
 
 fn descriptor(fd: c_int) -> Result<Descriptor> {
@@ -155,11 +159,10 @@ pub unsafe extern "C" fn doca_log_backend_create_standard() -> doca_error_t {
 }
 
 fn create_standard() -> Result<()> {
-    let (output, errors) = sinks::standard_streams();
-    let output = log::add_backend(Origin::Program, Box::new(output));
+    let output = log::add_backend(Origin::Program, Box::new(Stream::output()));
     output.set_upper(Origin::Program, Level::Info)?;
     output.fix_upper(Origin::Program)?;
-    let errors = log::add_backend(Origin::Program, Box::new(errors));
+    let errors = log::add_backend(Origin::Program, Box::new(Stream::errors()));
     let global = log::global_lower(Origin::Program);
     // What global limits set later goes no further than warnings either.
     errors.set_lower(Origin::Program, Level::Warning)?;

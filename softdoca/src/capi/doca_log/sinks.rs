@@ -5,37 +5,13 @@ use std::ffi::{c_char, c_int};
 use std::os::fd::BorrowedFd;
 use std::sync::{Mutex, PoisonError};
 
+use crate::capi::stdio::Stream;
 use crate::log::{Line, Record, Sink};
-
-/// A C stream.
-pub(super) struct Stream(pub(super) *mut libc::FILE);
-
-// SAFETY: stdio locks its streams; the program keeps it open, as DOCA asks.
-unsafe impl Send for Stream {}
-// SAFETY: as above.
-unsafe impl Sync for Stream {}
 
 impl Sink for Stream {
     fn accept(&self, record: &Record<'_>) {
-        let line = Line(record).to_string();
-        // SAFETY: an open stream, and a buffer of the stated size. There is nowhere to report a failure to.
-        unsafe {
-            libc::fwrite(line.as_ptr().cast(), 1, line.len(), self.0);
-            libc::fflush(self.0);
-        }
+        self.write(&Line(record).to_string());
     }
-}
-
-unsafe extern "C" {
-    // The C library's own names.
-    static stdout: *mut libc::FILE;
-    static stderr: *mut libc::FILE;
-}
-
-/// The streams that the program's `printf` writes to: messages come between its lines, in order.
-pub(super) fn standard_streams() -> (Stream, Stream) {
-    // SAFETY: set before `main`, and no program assigns to them while it logs.
-    unsafe { (Stream(stdout), Stream(stderr)) }
 }
 
 /// A descriptor of the program's.

@@ -15,7 +15,7 @@ use doca_abi::{
 use super::*;
 
 /// Back ends and global limits are the process's: one test at a time.
-fn alone() -> MutexGuard<'static, ()> {
+pub(crate) fn alone() -> MutexGuard<'static, ()> {
     static ONE: Mutex<()> = Mutex::new(());
     ONE.lock().unwrap_or_else(PoisonError::into_inner)
 }

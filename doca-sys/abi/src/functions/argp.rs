@@ -1,0 +1,134 @@
+//! The argument parser. See [`doca_functions!`](crate::doca_functions).
+
+#[doc(hidden)]
+#[macro_export]
+macro_rules! doca_argp_functions {
+    ($($callback:ident)::+ $(, $($arguments:tt)*)?) => {
+        $($callback)::+! {
+            [$($($arguments)*)?]
+            header "doca_argp.h";
+
+            /// Prints how the program is used.
+            fn doca_argp_usage();
+
+            /// Begins: what follows is registered for `program_config`, which every callback gets.
+            fn doca_argp_init(
+                program_name: *const c_char,
+                program_config: *mut c_void
+            ) -> doca_error_t;
+
+            /// Registers a parameter of the program, which belongs to the parser from here on, also after an error.
+            fn doca_argp_register_param(input_param: *mut doca_argp_param) -> doca_error_t;
+
+            /// Registers a command of the program, which belongs to the parser from here on, also after an error.
+            fn doca_argp_register_cmd(input_cmd: *mut doca_argp_cmd) -> doca_error_t;
+
+            /// Sets what `--version` calls instead of printing the library's version.
+            fn doca_argp_register_version_callback(callback: doca_argp_param_cb_t) -> doca_error_t;
+
+            /// Sets what is called with the configuration when all parameters are read.
+            fn doca_argp_register_validation_callback(
+                callback: doca_argp_validation_cb_t
+            ) -> doca_error_t;
+
+            /// Sets where messages for the user go instead of standard error.
+            fn doca_argp_register_logger_callback(callback: doca_argp_logger_cb_t) -> doca_error_t;
+
+            /// Messages for the user go to standard error again.
+            fn doca_argp_disable_logger_callback() -> doca_error_t;
+
+            /// Reads the arguments, and the JSON file that they name, and calls the callbacks.
+            fn doca_argp_start(argc: c_int, argv: *mut *mut c_char) -> doca_error_t;
+
+            /// Ends: frees everything that was created or registered.
+            fn doca_argp_destroy() -> doca_error_t;
+
+            /// Arguments before a `--` are DPDK's and go to this callback.
+            fn doca_argp_set_dpdk_program(callback: doca_argp_dpdk_cb_t);
+
+            /// Creates a parameter, to be described by the setters and registered.
+            fn doca_argp_param_create(param: *mut *mut doca_argp_param) -> doca_error_t;
+
+            /// Sets the name behind one dash; it may have several letters.
+            fn doca_argp_param_set_short_name(param: *mut doca_argp_param, name: *const c_char);
+
+            /// Sets the name behind two dashes, which is the key in the JSON file as well.
+            fn doca_argp_param_set_long_name(param: *mut doca_argp_param, name: *const c_char);
+
+            /// Sets what the usage text calls the argument, e.g. `<path>`.
+            fn doca_argp_param_set_arguments(param: *mut doca_argp_param, arguments: *const c_char);
+
+            /// Sets what the usage text says of the parameter.
+            fn doca_argp_param_set_description(
+                param: *mut doca_argp_param,
+                description: *const c_char
+            );
+
+            /// Sets what is called with each value; the value is gone when the callback returns.
+            fn doca_argp_param_set_callback(
+                param: *mut doca_argp_param,
+                callback: doca_argp_param_cb_t
+            );
+
+            /// Sets the type of the value.
+            fn doca_argp_param_set_type(param: *mut doca_argp_param, arg_type: doca_argp_type);
+
+            /// The parameter must be given.
+            fn doca_argp_param_set_mandatory(param: *mut doca_argp_param);
+
+            /// The parameter cannot be given in the JSON file.
+            fn doca_argp_param_set_cli_only(param: *mut doca_argp_param);
+
+            /// The parameter may be given several times; in the JSON file as an array.
+            fn doca_argp_param_set_multiplicity(param: *mut doca_argp_param);
+
+            /// The parameter cannot be given together with others.
+            fn doca_argp_param_set_singular(param: *mut doca_argp_param);
+
+            /// The parameter may stand behind inner commands as well.
+            fn doca_argp_param_set_inherited(param: *mut doca_argp_param);
+
+            /// The usage text leaves the parameter out.
+            fn doca_argp_param_set_hidden(param: *mut doca_argp_param);
+
+            /// Destroys a parameter that was not registered.
+            fn doca_argp_param_destroy(param: *mut doca_argp_param) -> doca_error_t;
+
+            /// Creates a command, to be described by the setters and registered.
+            fn doca_argp_cmd_create(cmd: *mut *mut doca_argp_cmd) -> doca_error_t;
+
+            /// Sets the name of a command.
+            fn doca_argp_cmd_set_name(cmd: *mut doca_argp_cmd, name: *const c_char);
+
+            /// Sets what the usage text says of the command.
+            fn doca_argp_cmd_set_description(cmd: *mut doca_argp_cmd, description: *const c_char);
+
+            /// Sets what is called when the command is named.
+            fn doca_argp_cmd_set_callback(cmd: *mut doca_argp_cmd, callback: doca_argp_cmd_cb_t);
+
+            /// The usage text leaves the command out.
+            fn doca_argp_cmd_set_hidden(cmd: *mut doca_argp_cmd);
+
+            /// Registers a parameter of a command that is not registered yet; it belongs to the parser from here on.
+            fn doca_argp_cmd_register_param(
+                cmd: *mut doca_argp_cmd,
+                input_param: *mut doca_argp_param
+            ) -> doca_error_t;
+
+            /// Registers an inner command of a command that is not registered yet; it belongs to the parser from here on.
+            fn doca_argp_cmd_register_cmd(
+                cmd: *mut doca_argp_cmd,
+                input_cmd: *mut doca_argp_cmd
+            ) -> doca_error_t;
+
+            /// Destroys a command that was not registered.
+            fn doca_argp_cmd_destroy(cmd: *mut doca_argp_cmd) -> doca_error_t;
+
+            /// Log level that the user gave, or the global lower limit.
+            fn doca_argp_get_log_level(log_level: *mut c_int) -> doca_error_t;
+
+            /// SDK log level that the user gave, or the global limit.
+            fn doca_argp_get_sdk_log_level(log_level: *mut c_int) -> doca_error_t;
+        }
+    };
+}

@@ -1,0 +1,168 @@
+//! Arguments from the command line.
+
+use std::ffi::{CStr, CString};
+
+use super::general::{self, General};
+use super::value::number;
+use super::{Action, Definitions, LogLevels, ParamId, Refusal, Scope, Value, ValueType};
+use crate::error::Error;
+
+/// What a command line says.
+pub(super) enum Read {
+    Help(Scope),
+    Version,
+    Line(Line),
+}
+
+#[derive(Default)]
+pub(super) struct Line {
+    pub(super) scope: Scope,
+    pub(super) levels: LogLevels,
+    pub(super) json: Option<CString>,
+    pub(super) actions: Vec<Action>,
+}
+
+impl Line {
+    pub(super) fn gives(&self, id: ParamId) -> bool {
+        self.actions
+            .iter()
+            .any(|action| matches!(action, Action::Param(given, _) if *given == id))
+    }
+}
+
+/// A flag that the program or every program has.
+#[derive(Clone, Copy)]
+enum Flag {
+    General(General),
+    Program(ParamId),
+}
+
+/// Reads arguments from left to right; a flag for help or version ends the reading.
+pub(super) fn read(
+    definitions: &Definitions,
+    arguments: &[&CStr],
+    version_is_shown: bool,
+) -> Result<Read, Refusal> {
+    let mut line = Line::default();
+    let mut rest = arguments.iter().copied().peekable();
+    while let Some(argument) = rest.next() {
+        let text = argument.to_string_lossy();
+        if !text.starts_with('-') || text == "-" {
+            command(definitions, &mut line, &text)?;
+            continue;
+        }
+        let Some((flag, written, inline)) = flag(definitions, &line.scope, argument) else {
+            return Err(Refusal::new(
+                Error::NotSupported,
+                format_args!("{text} is no flag of this program"),
+            ));
+        };
+        let takes_value = match flag {
+            Flag::General(flag) => flag.takes_value(),
+            Flag::Program(id) => definitions
+                .param(id)
+                .value_type
+                .is_none_or(ValueType::takes_value),
+        };
+        let value = match (takes_value, inline) {
+            (true, Some(value)) => value,
+            (true, None) => {
+                // A flag in the place of a value is a forgotten value.
+                let next = rest.next_if(|next| {
+                    self::flag(definitions, &line.scope, next).is_none() && *next != c"--"
+                });
+                next.map(CStr::to_owned)
+                    .ok_or_else(|| Refusal::invalid(format_args!("{written} expects a value")))?
+            }
+            (false, None) => CString::default(),
+            (false, Some(_)) => {
+                return Err(Refusal::invalid(format_args!("{written} takes no value")));
+            }
+        };
+        match flag {
+            Flag::General(General::Help) => return Ok(Read::Help(line.scope)),
+            Flag::General(General::Version) if version_is_shown => {}
+            Flag::General(General::Version) => return Ok(Read::Version),
+            Flag::General(General::Json) => {
+                if line.json.replace(value).is_some() {
+                    return Err(twice(&written));
+                }
+            }
+            Flag::General(flag) => {
+                let text = value.to_string_lossy();
+                let level = number(&text).ok_or_else(|| {
+                    Refusal::invalid(format_args!("{written}: expected a number, got {text:?}"))
+                })?;
+                line.levels.set(flag, level)?;
+            }
+            Flag::Program(id) => {
+                let param = definitions.param(id);
+                if !param.multiple && line.gives(id) {
+                    return Err(twice(&written));
+                }
+                let value_type = param.value_type.unwrap_or(ValueType::String);
+                let value = Value::read(value_type, &written, &value)?;
+                line.actions.push(Action::Param(id, value));
+            }
+        }
+    }
+    Ok(Read::Line(line))
+}
+
+fn twice(flag: &str) -> Refusal {
+    Refusal::invalid(format_args!("{flag} can be given only once"))
+}
+
+fn command(definitions: &Definitions, line: &mut Line, name: &str) -> Result<(), Refusal> {
+    let following = definitions.following(&line.scope);
+    let named = following
+        .iter()
+        .find(|id| definitions.command(**id).name.as_deref() == Some(name));
+    let Some(id) = named.copied() else {
+        let known: Vec<&str> = following
+            .iter()
+            .filter(|id| !definitions.command(**id).hidden)
+            .filter_map(|id| definitions.command(*id).name.as_deref())
+            .collect();
+        let text = match known.is_empty() {
+            true => format!("unexpected argument {name:?}"),
+            false => format!("no command {name:?}; there are {}", known.join(", ")),
+        };
+        return Err(Refusal::new(Error::NotSupported, text));
+    };
+    line.scope.push(id);
+    line.actions.push(Action::Command(id));
+    Ok(())
+}
+
+/// The flag that an argument names, as it is written, and the value behind a `=`.
+fn flag(
+    definitions: &Definitions,
+    scope: &Scope,
+    argument: &CStr,
+) -> Option<(Flag, String, Option<CString>)> {
+    let bytes = argument.to_bytes();
+    let (name, value) = match bytes.iter().position(|byte| *byte == b'=') {
+        Some(at) => (&bytes[..at], Some(&bytes[at + 1..])),
+        None => (bytes, None),
+    };
+    let written = std::str::from_utf8(name).ok()?;
+    let value = value.and_then(|value| CString::new(value).ok());
+    let visible = definitions.visible(scope);
+    let program = |same: &dyn Fn(&super::Param) -> bool| {
+        visible
+            .iter()
+            .rev()
+            .find(|id| same(definitions.param(**id)))
+            .map(|id| Flag::Program(*id))
+    };
+    let flag = if let Some(long) = written.strip_prefix("--") {
+        program(&|param| param.long.as_deref() == Some(long))
+            .or_else(|| general::by_long(long).map(Flag::General))
+    } else {
+        let short = written.strip_prefix('-')?;
+        program(&|param| param.short.as_deref() == Some(short))
+            .or_else(|| general::by_short(short).map(Flag::General))
+    }?;
+    Some((flag, written.to_owned(), value))
+}

@@ -1,0 +1,194 @@
+//! The JSON file.
+//!
+//! ```text
+//! {
+//!     // comments like this one are allowed, and /* such ones */ too
+//!     "doca_general_flags": { "log-level": 60 },
+//!     "doca_program_flags": { "device": "03:00.0", "cpu": [0, 1] }
+//! }
+//! ```
+
+mod comments;
+mod ordered;
+
+use std::ffi::{CStr, CString};
+use std::fs::File;
+use std::io::Read as _;
+use std::os::unix::ffi::OsStrExt as _;
+
+use serde_json::Value as Json;
+
+use super::command_line::Line;
+use super::general::General;
+use super::{
+    Action, Definitions, LogLevels, Param, ParamId, Refusal, Value, ValueType, dpdk, general,
+};
+use crate::error::Error;
+use ordered::Object;
+
+const GENERAL_OBJECT: &str = "doca_general_flags";
+const PROGRAM_OBJECT: &str = "doca_program_flags";
+const DPDK_OBJECT: &str = "doca_dpdk_flags";
+
+/// A file of flags is small; anything larger is the wrong file.
+const MAX_FILE: u64 = 1 << 20;
+
+/// What a file says, without what the command line says itself.
+#[derive(Default)]
+pub(super) struct Flags {
+    pub(super) levels: LogLevels,
+    pub(super) actions: Vec<Action>,
+    pub(super) dpdk: Vec<CString>,
+}
+
+/// Reads the file that a command line names.
+pub(super) fn read(definitions: &Definitions, line: &Line, path: &CStr) -> Result<Flags, Refusal> {
+    let shown = path.to_string_lossy();
+    let failed = |error: &dyn std::fmt::Display| {
+        Refusal::new(Error::IoFailed, format_args!("--json {shown}: {error}"))
+    };
+    let text = text_of(path).map_err(|error| failed(&error))?;
+    let root: Object<Object<Json>> =
+        serde_json::from_str(&comments::blanked(&text)).map_err(|error| failed(&error))?;
+    let mut flags = Flags::default();
+    for (name, object) in root.0 {
+        let read = match name.as_str() {
+            GENERAL_OBJECT => general_flags(object, &mut flags.levels),
+            PROGRAM_OBJECT => program_flags(definitions, line, object, &mut flags.actions),
+            DPDK_OBJECT if definitions.with_dpdk => {
+                dpdk::from_json(object.0).map(|arguments| flags.dpdk = arguments)
+            }
+            _ => Err(Refusal::new(
+                Error::NotSupported,
+                format_args!("expected \"{GENERAL_OBJECT}\" or \"{PROGRAM_OBJECT}\""),
+            )),
+        };
+        read.map_err(|refusal| {
+            let text = format!("--json {shown}: \"{name}\": {}", refusal.text);
+            Refusal { text, ..refusal }
+        })?;
+    }
+    Ok(flags)
+}
+
+/// The text of a file of flags, which may be a pipe (`-j <(generate)`), so that its size says nothing.
+fn text_of(path: &CStr) -> std::io::Result<String> {
+    let mut text = String::new();
+    let path = std::ffi::OsStr::from_bytes(path.to_bytes());
+    let size = File::open(path)?
+        .take(MAX_FILE + 1)
+        .read_to_string(&mut text)?;
+    if size as u64 > MAX_FILE {
+        return Err(std::io::Error::other(format!(
+            "too large for a file of flags, the limit is {MAX_FILE} bytes"
+        )));
+    }
+    Ok(text)
+}
+
+fn general_flags(object: Object<Json>, levels: &mut LogLevels) -> Result<(), Refusal> {
+    for (key, value) in object.0 {
+        match general::by_long(&key) {
+            Some(flag @ (General::LogLevel | General::SdkLogLevel)) => {
+                let number = value.as_i64().ok_or_else(|| {
+                    Refusal::invalid(format_args!(
+                        "\"{key}\": expected a number, found {}",
+                        kind(&value)
+                    ))
+                })?;
+                levels.set(flag, number)?;
+            }
+            _ => return Err(unknown(&key, ["log-level", "sdk-log-level"].into_iter())),
+        }
+    }
+    Ok(())
+}
+
+fn program_flags(
+    definitions: &Definitions,
+    line: &Line,
+    object: Object<Json>,
+    actions: &mut Vec<Action>,
+) -> Result<(), Refusal> {
+    // A parameter of every command that was named, however deep it stands.
+    let known: Vec<ParamId> = definitions
+        .chain(&line.scope)
+        .flat_map(|command| command.params.iter().copied())
+        .filter(|id| !definitions.param(*id).command_line_only)
+        .collect();
+    for (key, value) in object.0 {
+        let same = |id: &&ParamId| definitions.param(**id).long.as_deref() == Some(&key);
+        let Some(id) = known.iter().rev().find(same) else {
+            let names = known
+                .iter()
+                .filter(|id| !definitions.param(**id).hidden)
+                .filter_map(|id| definitions.param(*id).long.as_deref());
+            return Err(unknown(&key, names));
+        };
+        let values = values(definitions.param(*id), value).map_err(|refusal| {
+            let text = format!("\"{key}\": {}", refusal.text);
+            Refusal { text, ..refusal }
+        })?;
+        // The command line wins. Checked all the same: a mistake in the file does not hide behind a flag.
+        if !line.gives(*id) {
+            actions.extend(values.into_iter().map(|value| Action::Param(*id, value)));
+        }
+    }
+    Ok(())
+}
+
+fn unknown<'a>(key: &str, known: impl Iterator<Item = &'a str>) -> Refusal {
+    let known: Vec<&str> = known.collect();
+    Refusal::new(
+        Error::NotSupported,
+        format_args!("unknown key \"{key}\", accepted are: {}", known.join(", ")),
+    )
+}
+
+fn values(param: &Param, value: Json) -> Result<Vec<Value>, Refusal> {
+    match value {
+        Json::Array(elements) if param.multiple => elements
+            .into_iter()
+            .map(|element| scalar(param, element))
+            .collect(),
+        value => Ok(vec![scalar(param, value)?]),
+    }
+}
+
+fn scalar(param: &Param, value: Json) -> Result<Value, Refusal> {
+    let value_type = param.value_type.unwrap_or(ValueType::String);
+    let wrong = |expected: &str| {
+        Refusal::invalid(format_args!("expected {expected}, found {}", kind(&value)))
+    };
+    match (value_type, &value) {
+        (ValueType::Boolean, Json::Bool(value)) => Ok(Value::Bool(*value)),
+        (ValueType::Boolean, _) => Err(wrong("true or false")),
+        (ValueType::Int, Json::Number(number)) => number
+            .as_i64()
+            .and_then(|number| i32::try_from(number).ok())
+            .map(Value::Int)
+            .ok_or_else(|| wrong("a whole number of 32 bits")),
+        (ValueType::Int, _) => Err(wrong("a number")),
+        (ValueType::JsonObject, Json::Object(_)) => text(&value.to_string()).map(Value::Text),
+        (ValueType::JsonObject, _) => Err(wrong("an object")),
+        (value_type, Json::String(content)) => {
+            Value::read(value_type, &param.flag(), &text(content)?)
+        }
+        _ => Err(wrong("a string")),
+    }
+}
+
+fn text(content: &str) -> Result<CString, Refusal> {
+    CString::new(content).map_err(|_| Refusal::invalid("a string cannot contain NUL"))
+}
+
+pub(super) fn kind(value: &Json) -> String {
+    match value {
+        Json::Null => "null".to_owned(),
+        Json::Bool(value) => value.to_string(),
+        Json::Number(number) => format!("the number {number}"),
+        Json::String(text) => format!("the string {text:?}"),
+        Json::Array(_) => "an array".to_owned(),
+        Json::Object(_) => "an object".to_owned(),
+    }
+}
