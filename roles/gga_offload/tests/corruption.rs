@@ -1,0 +1,234 @@
+//! Targets that hold something else than what they were given.
+
+mod support;
+
+use doca::ErrorCode;
+use role_common::stored_block::{Checksum, checksum_of};
+use support::{Deployment, HALF, Stripes, text};
+use wire::io_message::IoMessageType::Read;
+
+const BLOCKS: u64 = 8;
+const STORED: usize = 2 * HALF;
+
+fn content() -> Vec<u8> {
+    text(BLOCKS, STORED)
+}
+
+fn block(content: &[u8], block: u64) -> &[u8] {
+    &content[block as usize * STORED..][..STORED]
+}
+
+/// Recovery reads never, by data_2, and by data_1 and data_2 in turn.
+const RECOVERIES: [&str; 3] = [
+    "--trigger-recovery-read-every-n 0",
+    "--trigger-recovery-read-every-n 1",
+    "--trigger-recovery-read-every-n 2",
+];
+
+#[test]
+fn a_wrong_half_of_any_one_target_is_made_good_for_and_named() {
+    let content = content();
+    for args in RECOVERIES {
+        for target in 0..3 {
+            // In the header, in the LZ4 data, and at the end, which on data_2 is the checksum.
+            for byte in [2, 20, HALF - 1] {
+                let stripes = Stripes::of(&content, Checksum::Crc32c).flip(target, 3, byte);
+                let mut deployment = Deployment::start(&stripes.0, args);
+                for pass in 0..4 {
+                    let initiator = &mut deployment.initiator;
+                    initiator
+                        .memory
+                        .fill(0, support::HALF * 16, 0xee)
+                        .expect("inside");
+                    assert_eq!(
+                        initiator.io(Read, 3, 1),
+                        ErrorCode::SUCCESS,
+                        "{args} {target} {byte} {pass}"
+                    );
+                    assert_eq!(
+                        initiator.block(3),
+                        block(&content, 3),
+                        "{args} {target} {byte} {pass}"
+                    );
+                }
+                let end = deployment.end();
+                let corrected = end.statistics["corrected"]
+                    .as_array()
+                    .expect("counts")
+                    .clone();
+                let others: u64 = (0..3)
+                    .filter(|&other| other != target)
+                    .map(|other| corrected[other].as_u64().expect("count"))
+                    .sum();
+                assert_eq!(others, 0, "{args} {target} {byte}: {corrected:?}");
+                let count = corrected[target].as_u64().expect("count");
+                // A read that does without the wrong half does not see it.
+                let seen = match (target, args) {
+                    (0 | 1, "--trigger-recovery-read-every-n 0") => 4,
+                    (2, "--trigger-recovery-read-every-n 0") => 0,
+                    (0 | 1, "--trigger-recovery-read-every-n 1") => 2,
+                    (2, "--trigger-recovery-read-every-n 1") => 4,
+                    // Two reads are regular; of the others, one does without data_2, one without data_1.
+                    (0 | 1, _) => 3,
+                    _ => 2,
+                };
+                assert_eq!(count, seen, "{args} {target} {byte}");
+                let name = ["data_1", "data_2", "data_p"][target];
+                let named = end.stderr.contains(&format!(
+                    "the half block of storage target {name} is not what"
+                ));
+                assert_eq!(named, seen != 0, "{}", end.stderr);
+            }
+        }
+    }
+}
+
+#[test]
+fn two_wrong_halves_are_an_error_and_never_data() {
+    let content = content();
+    for args in RECOVERIES {
+        for (one, other) in [(0, 1), (0, 2), (1, 2)] {
+            let stripes = Stripes::of(&content, Checksum::Crc32c)
+                .flip(one, 3, 30)
+                .flip(other, 3, 40);
+            let mut deployment = Deployment::start(&stripes.0, args);
+            let initiator = &mut deployment.initiator;
+            for _ in 0..4 {
+                initiator.memory.fill(0, STORED * 8, 0xee).expect("inside");
+                match initiator.io(Read, 3, 1) {
+                    // Where the parity is one of them, a regular read has what was written.
+                    ErrorCode::SUCCESS => assert_eq!(initiator.block(3), block(&content, 3)),
+                    code => {
+                        assert_eq!(code, ErrorCode::IO_FAILED);
+                        assert_eq!(initiator.block(3), [0xee; STORED], "nothing was written");
+                    }
+                }
+            }
+            assert_eq!(
+                initiator.io(Read, 4, 1),
+                ErrorCode::SUCCESS,
+                "the worker goes on"
+            );
+            let end = deployment.end();
+            assert_ne!(end.statistics["uncorrectable"], 0, "{args} {one} {other}");
+        }
+    }
+}
+
+#[test]
+fn blocks_without_checksum_are_compared_with_their_parity() {
+    let content = content();
+    let stripes = Stripes::of(&content, Checksum::Off);
+    for args in RECOVERIES {
+        let mut deployment = Deployment::start(&stripes.0, args);
+        for block in 0..BLOCKS {
+            assert_eq!(deployment.initiator.io(Read, block, 1), ErrorCode::SUCCESS);
+            assert_eq!(
+                deployment.initiator.block(block),
+                self::block(&content, block)
+            );
+        }
+        assert_eq!(deployment.end().statistics["uncorrectable"], 0);
+
+        for target in 0..3 {
+            // In the LZ4 data, and in the padding; both decompress.
+            for byte in [20, HALF - 5] {
+                let wrong = stripes.clone().flip(target, 5, byte);
+                let mut deployment = Deployment::start(&wrong.0, args);
+                for _ in 0..2 {
+                    assert_eq!(
+                        deployment.initiator.io(Read, 5, 1),
+                        ErrorCode::IO_FAILED,
+                        "{args} {target} {byte}"
+                    );
+                }
+                assert_eq!(deployment.initiator.io(Read, 6, 1), ErrorCode::SUCCESS);
+                assert_eq!(deployment.end().statistics["uncorrectable"], 2);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_block_that_lost_its_checksum_gets_it_back_from_the_parity() {
+    let content = content();
+    let mut stripes = Stripes::of(&content, Checksum::Crc32c);
+    // The trailer is the end of data_2's half.
+    stripes.0[1][2 * HALF - 4..2 * HALF].fill(0);
+    for args in ["", "--checksum require", "--checksum off"] {
+        let mut deployment = Deployment::start(&stripes.0, args);
+        assert_eq!(deployment.initiator.io(Read, 1, 1), ErrorCode::SUCCESS);
+        assert_eq!(deployment.initiator.block(1), block(&content, 1));
+        assert_eq!(
+            deployment.end().statistics["corrected"],
+            serde_json::json!([0, 1, 0])
+        );
+    }
+}
+
+#[test]
+fn checksums_can_be_required() {
+    let stripes = Stripes::of(&content(), Checksum::Off);
+    let mut deployment = Deployment::start(&stripes.0, "--checksum require");
+    assert_eq!(deployment.initiator.io(Read, 0, 1), ErrorCode::IO_FAILED);
+    let end = deployment.end();
+    assert!(end.stderr.contains("--checksum require"), "{}", end.stderr);
+}
+
+#[test]
+fn headers_that_promise_too_much_are_not_believed() {
+    let content = content();
+    let stripes = Stripes::of(&content, Checksum::Crc32c);
+    // Original and compressed size, with a checksum and a parity that are right.
+    let claims: [(u32, u32); 6] = [
+        (0, 0),
+        (1025, 100),
+        (1023, 100),
+        (u32::MAX, u32::MAX),
+        (1024, 1013),
+        (1024, 3),
+    ];
+    for (original, compressed) in claims {
+        let mut stored = stripes.stored(0);
+        stored[..4].copy_from_slice(&original.to_be_bytes());
+        stored[4..8].copy_from_slice(&compressed.to_be_bytes());
+        let checksum = checksum_of(&stored[..STORED - 4]);
+        stored[STORED - 4..].copy_from_slice(&checksum.to_be_bytes());
+        refused_without_a_byte(&stored, &format!("{original} {compressed}"));
+    }
+}
+
+#[test]
+fn lz4_data_that_is_shorter_or_longer_than_the_block_is_an_error() {
+    // Raw data blocks: a byte too few, a byte too many, and a length beyond what was stored.
+    for (length, pieces) in [(1000, vec![999]), (1000, vec![500, 525]), (600, vec![800])] {
+        let mut stored = vec![0; STORED];
+        let mut at = 8;
+        for piece in pieces {
+            let prefix: u32 = piece | 1 << 31;
+            stored[at..at + 4].copy_from_slice(&prefix.to_le_bytes());
+            at += 4 + piece as usize;
+            if at > STORED - 4 {
+                break;
+            }
+        }
+        stored[..4].copy_from_slice(&(STORED as u32).to_be_bytes());
+        stored[4..8].copy_from_slice(&(length as u32 + 4).to_be_bytes());
+        let checksum = checksum_of(&stored[..STORED - 4]);
+        stored[STORED - 4..].copy_from_slice(&checksum.to_be_bytes());
+        refused_without_a_byte(&stored, &format!("{length}"));
+    }
+}
+
+/// Reading this stored block is an I/O error, and nothing behind the initiator's block is written.
+fn refused_without_a_byte(stored: &[u8], what: &str) {
+    let stripes = Stripes::of_stored(&[stored.to_vec(), stored.to_vec()]);
+    let mut deployment = Deployment::start(&stripes.0, "");
+    let initiator = &mut deployment.initiator;
+    initiator.memory.fill(0, STORED * 4, 0xee).expect("inside");
+    assert_eq!(initiator.io(Read, 1, 1), ErrorCode::IO_FAILED, "{what}");
+    assert_eq!(initiator.block(0), [0xee; STORED], "{what}");
+    assert_eq!(initiator.block(2), [0xee; STORED], "{what}");
+    let end = deployment.end();
+    assert_eq!(end.statistics["uncorrectable"], 1, "{what}");
+}

@@ -1,0 +1,119 @@
+//! A running service between three scripted targets and an initiator that the test plays.
+#![allow(dead_code, reason = "every test file uses a part of this")]
+
+mod initiator;
+mod stripes;
+
+use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use conformance::process::Process;
+use conformance::target::{Fault, Script, ScriptedTarget};
+
+pub use initiator::Initiator;
+#[allow(unused_imports, reason = "every test file uses a part of this")]
+pub use stripes::{HALF, Stripes, noise, text};
+
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A CPU that this process may use.
+pub fn cpu() -> usize {
+    let cpus = rustix::thread::sched_getaffinity(None).expect("affinity");
+    (0..1024).find(|&cpu| cpus.is_set(cpu)).expect("a CPU")
+}
+
+pub fn command(args: &str) -> Command {
+    let program = env!("CARGO_BIN_EXE_doca_storage_comch_to_rdma_gga_offload");
+    let mut command = Command::new(program);
+    command.args(args.split_whitespace());
+    command
+}
+
+/// What a deployment left behind.
+pub struct End {
+    /// The statistics of the service.
+    pub statistics: serde_json::Value,
+    /// What the service logged.
+    pub stderr: String,
+    /// What data_1, data_2 and data_p hold.
+    pub halves: [Vec<u8>; 3],
+}
+
+/// Fields are in the order in which they are dropped.
+pub struct Deployment {
+    pub initiator: Initiator,
+    service: Process,
+    targets: Vec<JoinHandle<Vec<u8>>>,
+}
+
+impl Deployment {
+    /// Starts targets with these contents, and a service with these further flags.
+    pub fn start(halves: &[Vec<u8>; 3], args: &str) -> Self {
+        Self::with_faults(halves, args, [Fault::None; 3])
+    }
+
+    pub fn with_faults(halves: &[Vec<u8>; 3], args: &str, faults: [Fault; 3]) -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let channel_name = format!("gga-test-{}-{number}", std::process::id());
+        let (ports, targets): (Vec<u16>, Vec<_>) = halves
+            .iter()
+            .zip(faults)
+            .map(|(content, fault)| {
+                let script = Script {
+                    device: "03:00.0".to_owned(),
+                    block_size: HALF as u32,
+                    content: content.clone(),
+                    fault,
+                };
+                let target = ScriptedTarget::listen(script, 0).expect("a free port");
+                let port = target.port().expect("port");
+                let serve = move || target.serve().expect("a session");
+                (port, std::thread::spawn(serve))
+            })
+            .unzip();
+        let command = command(&format!(
+            "-d 03:00.0 -r 3b:00.0 --cpu {cpu} --data-1-storage 127.0.0.1:{} --data-2-storage 127.0.0.1:{} \
+             --data-p-storage 127.0.0.1:{} --command-channel-name {channel_name} --output json {args}",
+            ports[0],
+            ports[1],
+            ports[2],
+            cpu = cpu(),
+        ));
+        let mut service = Process::spawn("service", command).expect("started");
+        let waiting = |line: &str| line.contains("waiting for the initiator").then_some(());
+        service
+            .wait_for("waited for an initiator", PATIENCE, waiting)
+            .expect("ready");
+        let initiator = Initiator::connect(&channel_name);
+        Self {
+            initiator,
+            service,
+            targets,
+        }
+    }
+
+    /// Ends the session in good order.
+    pub fn end(self) -> End {
+        let Self {
+            initiator,
+            service,
+            targets,
+        } = self;
+        initiator.leave();
+        let stderr = service.stderr();
+        let stdout = service
+            .finish(Instant::now() + PATIENCE, || false)
+            .expect("a good end");
+        let mut halves = targets
+            .into_iter()
+            .map(|target| target.join().expect("a target"));
+        End {
+            statistics: serde_json::from_str(&stdout).expect("statistics"),
+            stderr,
+            halves: std::array::from_fn(|_| halves.next().expect("three targets")),
+        }
+    }
+}
