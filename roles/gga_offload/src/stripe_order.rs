@@ -1,23 +1,19 @@
 //! The order of I/Os on one stripe, across all workers.
 //!
 //! A write changes three half blocks on three targets, one after the other as it happens; whoever reads
-//! in between, or writes at the same time, would see or leave halves of different blocks. So a stripe is
-//! taken by its writer alone, or by any number of readers. Who cannot take it tries again later: nobody
-//! waits inside, and where nobody collides it costs one atomic operation to take and one to release.
+//! in between, or writes at the same time, would see or leave halves of different blocks. So I/Os on one
+//! stripe queue: each draws a ticket, and its turn comes in the order of the tickets, for neighbouring
+//! readers at once. Nobody waits inside: who has drawn a ticket asks whether its turn has come. Where
+//! nobody collides, that is two atomic additions on a cache line that no other worker uses.
 //!
 //! Stripes share a fixed number of slots. I/Os on two stripes of one slot wait for each other, which is
-//! slow and seldom, and no I/O ever holds two.
+//! slow and seldom, and no I/O ever queues in two.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Slots of one session: more than I/Os can be in flight at once with common settings, so that
 /// collisions stay seldom. A power of two.
 const SLOTS: usize = 1 << 14;
-
-/// Somebody writes.
-const WRITER: u32 = 1 << 31;
-/// Somebody wants to write: readers that come later let it pass, or it would wait for ever.
-const WRITER_WAITS: u32 = 1 << 30;
 
 /// How a stripe is taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,10 +24,23 @@ pub(crate) enum Access {
     Write,
 }
 
-/// A slot on a cache line of its own: workers on other stripes are not slowed down.
+/// A place in the queue of a slot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Ticket(u32);
+
+/// The queue of a slot, on a cache line of its own: workers on other stripes are not slowed down. Tickets
+/// wrap, which does no harm: there are never as many at once.
 #[repr(align(64))]
 #[derive(Debug, Default)]
-struct Slot(AtomicU32);
+struct Slot {
+    /// The next ticket.
+    next: AtomicU32,
+    /// The ticket with which a reader's turn has come: all before it are writers that have finished, or
+    /// readers.
+    readers: AtomicU32,
+    /// The ticket with which a writer's turn has come: all before it have finished.
+    writers: AtomicU32,
+}
 
 /// Who uses which stripes.
 #[derive(Debug)]
@@ -53,41 +62,45 @@ impl StripeOrder {
         (stripe.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> (64 - SLOTS.trailing_zeros())) as usize
     }
 
-    /// Takes a slot, or says that it is taken.
+    /// Draws a ticket. Its turn has to be taken and finished, or nobody's behind it ever comes.
     #[inline]
-    pub(crate) fn try_take(&self, slot: usize, access: Access) -> bool {
-        let word = &self.slots[slot].0;
+    pub(crate) fn queue(&self, slot: usize) -> Ticket {
+        Ticket(self.slots[slot].next.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// Takes the turn of a ticket, if it has come.
+    #[inline]
+    pub(crate) fn try_take(&self, slot: usize, ticket: Ticket, access: Access) -> bool {
+        let slot = &self.slots[slot];
         match access {
             Access::Read => {
-                let before = word.load(Ordering::Relaxed);
-                before & (WRITER | WRITER_WAITS) == 0
-                    && word
-                        .compare_exchange(before, before + 1, Ordering::Acquire, Ordering::Relaxed)
-                        .is_ok()
-            }
-            Access::Write => {
-                let before = word.load(Ordering::Relaxed);
-                let free = before & !WRITER_WAITS == 0;
-                let taken = free
-                    && word
-                        .compare_exchange(before, WRITER, Ordering::Acquire, Ordering::Relaxed)
-                        .is_ok();
-                if !taken {
-                    word.fetch_or(WRITER_WAITS, Ordering::Relaxed);
+                let turn = slot.readers.load(Ordering::Acquire) == ticket.0;
+                if turn {
+                    // The next one may read too. Nobody else changes the word while it is this turn.
+                    slot.readers
+                        .store(ticket.0.wrapping_add(1), Ordering::Release);
                 }
-                taken
+                turn
             }
+            Access::Write => slot.writers.load(Ordering::Acquire) == ticket.0,
         }
     }
 
-    /// Gives back a slot that was taken.
+    /// Finishes a turn that was taken.
     #[inline]
-    pub(crate) fn release(&self, slot: usize, access: Access) {
-        let word = &self.slots[slot].0;
+    pub(crate) fn finish(&self, slot: usize, ticket: Ticket, access: Access) {
+        let slot = &self.slots[slot];
         match access {
-            Access::Read => word.fetch_sub(1, Ordering::Release),
-            Access::Write => word.fetch_and(!WRITER, Ordering::Release),
-        };
+            Access::Read => {
+                slot.writers.fetch_add(1, Ordering::Release);
+            }
+            Access::Write => {
+                // A writer is alone: nobody else changes the words.
+                let next = ticket.0.wrapping_add(1);
+                slot.writers.store(next, Ordering::Release);
+                slot.readers.store(next, Ordering::Release);
+            }
+        }
     }
 }
 

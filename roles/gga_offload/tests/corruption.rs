@@ -200,24 +200,54 @@ fn headers_that_promise_too_much_are_not_believed() {
 
 #[test]
 fn lz4_data_that_is_shorter_or_longer_than_the_block_is_an_error() {
-    // Raw data blocks: a byte too few, a byte too many, and a length beyond what was stored.
-    for (length, pieces) in [(1000, vec![999]), (1000, vec![500, 525]), (600, vec![800])] {
-        let mut stored = vec![0; STORED];
-        let mut at = 8;
-        for piece in pieces {
-            let prefix: u32 = piece | 1 << 31;
-            stored[at..at + 4].copy_from_slice(&prefix.to_le_bytes());
-            at += 4 + piece as usize;
-            if at > STORED - 4 {
-                break;
-            }
-        }
-        stored[..4].copy_from_slice(&(STORED as u32).to_be_bytes());
-        stored[4..8].copy_from_slice(&(length as u32 + 4).to_be_bytes());
-        let checksum = checksum_of(&stored[..STORED - 4]);
-        stored[STORED - 4..].copy_from_slice(&checksum.to_be_bytes());
-        refused_without_a_byte(&stored, &format!("{length}"));
+    for (what, data) in [
+        ("a byte too few", raw(999)),
+        ("a byte too few, compressed", run(STORED - 1)),
+        ("a byte too many", run(STORED + 1)),
+        ("much too many", run(60_000)),
+        (
+            "a second data block too many",
+            [run(STORED), raw(1)].concat(),
+        ),
+        ("a data block that is cut off", raw(1000)[..500].to_vec()),
+        ("no data block", vec![0; 4]),
+    ] {
+        refused_without_a_byte(&stored_block(&data), what);
     }
+    // The same, made well.
+    let stripes = Stripes::of_stored(&[stored_block(&run(STORED))]);
+    let mut deployment = Deployment::start(&stripes.0, "");
+    assert_eq!(deployment.initiator.io(Read, 0, 1), ErrorCode::SUCCESS);
+    assert_eq!(deployment.initiator.block(0), [7; STORED]);
+    deployment.end();
+}
+
+/// A stored block with these LZ4 data blocks, and a checksum that is right.
+fn stored_block(data: &[u8]) -> Vec<u8> {
+    let mut stored = vec![0; STORED];
+    stored[..4].copy_from_slice(&(STORED as u32).to_be_bytes());
+    stored[4..8].copy_from_slice(&(data.len() as u32).to_be_bytes());
+    stored[8..8 + data.len()].copy_from_slice(data);
+    let checksum = checksum_of(&stored[..STORED - 4]);
+    stored[STORED - 4..].copy_from_slice(&checksum.to_be_bytes());
+    stored
+}
+
+/// A data block with bytes as they are.
+fn raw(length: u32) -> Vec<u8> {
+    let mut data = (length | 1 << 31).to_le_bytes().to_vec();
+    data.resize(4 + length as usize, 7);
+    data
+}
+
+/// A data block that decompresses to `length` equal bytes: one literal, a match on it, five literals.
+fn run(length: usize) -> Vec<u8> {
+    let rest = length - 6 - 19;
+    let mut sequence = vec![0x1f, 7, 1, 0];
+    sequence.extend(std::iter::repeat_n(255, rest / 255));
+    sequence.push((rest % 255) as u8);
+    sequence.extend([0x50, 7, 7, 7, 7, 7]);
+    [&(sequence.len() as u32).to_le_bytes()[..], &sequence].concat()
 }
 
 /// Reading this stored block is an I/O error, and nothing behind the initiator's block is written.

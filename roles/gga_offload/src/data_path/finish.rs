@@ -13,7 +13,7 @@ impl GgaDataPath {
     /// The block at hand is done: on to the next one, or to the answer.
     #[inline]
     pub(super) fn block_done(&mut self, index: usize) -> Result<(), Failure> {
-        self.release_stripe(index);
+        self.finish_turn(index);
         let transaction = &mut self.transactions[index];
         transaction.block += 1;
         if transaction.block < transaction.request.blocks {
@@ -39,7 +39,7 @@ impl GgaDataPath {
     /// Ends a transaction with an error. Nothing of it is in flight any more.
     #[cold]
     pub(super) fn fail(&mut self, index: usize, code: ErrorCode) -> Result<(), Failure> {
-        self.release_stripe(index);
+        self.finish_turn(index);
         self.statistics.failed_count += 1;
         self.answer(index, code)
     }

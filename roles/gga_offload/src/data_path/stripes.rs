@@ -7,67 +7,47 @@ use role_common::Failure;
 
 use super::GgaDataPath;
 use super::request::Operation;
-use super::transaction::Stage;
+use super::transaction::{Stage, Turn};
 use crate::stripe_order::StripeOrder;
 
-/// Transactions that wait for their stripes, in the order of their arrival. It allocates only when it is
-/// made.
+/// Transactions that wait for their turn. It allocates only when it is made.
 #[derive(Debug)]
 pub(super) struct WaitingForStripe {
-    queue: VecDeque<Waiting>,
-}
-
-#[derive(Debug, Clone, Copy)]
-struct Waiting {
-    transaction: usize,
-    slot: usize,
+    transactions: VecDeque<usize>,
 }
 
 impl WaitingForStripe {
     /// Room for this many transactions.
     pub(super) fn with_capacity(transactions: usize) -> Self {
         Self {
-            queue: VecDeque::with_capacity(transactions),
+            transactions: VecDeque::with_capacity(transactions),
         }
-    }
-
-    #[inline]
-    fn is_empty(&self) -> bool {
-        self.queue.is_empty()
-    }
-
-    /// Whether one of the first `length` waits for this slot.
-    fn contains(&self, length: usize, slot: usize) -> bool {
-        let mut first = self.queue.iter().take(length);
-        first.any(|waiting| waiting.slot == slot)
     }
 }
 
 impl GgaDataPath {
-    /// Begins with the block at hand, now or when its stripe is free.
+    /// Begins with the block at hand, now or when it is its turn on the stripe.
     #[inline]
     pub(super) fn begin_block(&mut self, index: usize) -> Result<(), Failure> {
         let transaction = &mut self.transactions[index];
         transaction.stage = Stage::Stripe;
         let slot = StripeOrder::slot(transaction.stripe());
-        // Who waits already comes first.
-        let first = self.waiting.is_empty() || !self.waiting.contains(usize::MAX, slot);
-        if first && self.try_take(index, slot) {
+        let ticket = self.setup.stripe_order.queue(slot);
+        transaction.turn = Some(Turn { slot, ticket });
+        if self.try_take(index) {
             return self.stripe_taken(index);
         }
-        let transaction = index;
-        self.waiting.queue.push_back(Waiting { transaction, slot });
+        self.waiting.transactions.push_back(index);
         Ok(())
     }
 
-    fn try_take(&mut self, index: usize, slot: usize) -> bool {
-        let transaction = &mut self.transactions[index];
-        let access = transaction.access();
-        let taken = self.setup.stripe_order.try_take(slot, access);
-        if taken {
-            transaction.taken = Some(access);
-        }
-        taken
+    #[inline]
+    fn try_take(&self, index: usize) -> bool {
+        let transaction = &self.transactions[index];
+        let order = &self.setup.stripe_order;
+        transaction
+            .turn
+            .is_some_and(|turn| order.try_take(turn.slot, turn.ticket, transaction.access()))
     }
 
     fn stripe_taken(&mut self, index: usize) -> Result<(), Failure> {
@@ -78,20 +58,20 @@ impl GgaDataPath {
         begun.or_else(|code: ErrorCode| self.fail(index, code))
     }
 
-    /// Gives back the stripe of the block at hand, if it is taken.
+    /// Ends the turn on the stripe of the block at hand, if there is one.
     #[inline]
-    pub(super) fn release_stripe(&mut self, index: usize) {
+    pub(super) fn finish_turn(&mut self, index: usize) {
         let transaction = &mut self.transactions[index];
-        if let Some(access) = transaction.taken.take() {
-            let slot = StripeOrder::slot(transaction.stripe());
-            self.setup.stripe_order.release(slot, access);
+        if let Some(Turn { slot, ticket }) = transaction.turn.take() {
+            let access = transaction.access();
+            self.setup.stripe_order.finish(slot, ticket, access);
         }
     }
 
     /// Begins with the blocks whose turn has come.
     #[inline]
     pub(super) fn retry_stripes(&mut self) -> Result<(), Failure> {
-        if self.waiting.is_empty() {
+        if self.waiting.transactions.is_empty() {
             return Ok(());
         }
         self.retry_waiting()
@@ -99,13 +79,15 @@ impl GgaDataPath {
 
     #[cold]
     fn retry_waiting(&mut self) -> Result<(), Failure> {
-        let mut at = 0;
-        while let Some(&Waiting { transaction, slot }) = self.waiting.queue.get(at) {
-            if !self.waiting.contains(at, slot) && self.try_take(transaction, slot) {
-                self.waiting.queue.remove(at);
-                self.stripe_taken(transaction)?;
+        // Those that are still not to begin go to the end, and keep their order among themselves.
+        for _ in 0..self.waiting.transactions.len() {
+            let Some(index) = self.waiting.transactions.pop_front() else {
+                break;
+            };
+            if self.try_take(index) {
+                self.stripe_taken(index)?;
             } else {
-                at += 1;
+                self.waiting.transactions.push_back(index);
             }
         }
         Ok(())

@@ -3,7 +3,7 @@
 use doca::ErrorCode;
 
 use super::request::{Operation, Request};
-use crate::stripe_order::Access;
+use crate::stripe_order::{Access, Ticket};
 use crate::target::{Target, Targets};
 
 /// What a transaction waits for.
@@ -33,6 +33,13 @@ pub(super) enum Stage {
     Answer,
 }
 
+/// A place in the queue for a stripe.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Turn {
+    pub(super) slot: usize,
+    pub(super) ticket: Ticket,
+}
+
 /// An I/O, from its request to its answer.
 #[derive(Debug)]
 pub(super) struct Transaction {
@@ -48,8 +55,8 @@ pub(super) struct Transaction {
     pub(super) lost: Option<Target>,
     /// What went wrong.
     pub(super) error: Option<ErrorCode>,
-    /// How the stripe of the block at hand is taken, if it is.
-    pub(super) taken: Option<Access>,
+    /// Its place in the queue for the stripe of the block at hand, until it is done with that.
+    pub(super) turn: Option<Turn>,
 }
 
 impl Transaction {
@@ -62,7 +69,7 @@ impl Transaction {
             sending: Targets::NONE,
             lost: None,
             error: None,
-            taken: None,
+            turn: None,
         }
     }
 

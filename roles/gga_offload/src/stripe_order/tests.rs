@@ -5,39 +5,87 @@ use std::thread;
 use super::Access::{Read, Write};
 use super::*;
 
+/// An I/O on slot 5.
+struct Io<'a> {
+    order: &'a StripeOrder,
+    ticket: Ticket,
+    access: Access,
+}
+
+impl<'a> Io<'a> {
+    fn new(order: &'a StripeOrder, access: Access) -> Self {
+        let ticket = order.queue(5);
+        Self {
+            order,
+            ticket,
+            access,
+        }
+    }
+
+    fn begins(&self) -> bool {
+        self.order.try_take(5, self.ticket, self.access)
+    }
+
+    fn ends(self) {
+        self.order.finish(5, self.ticket, self.access);
+    }
+}
+
 #[test]
 fn readers_share_and_a_writer_is_alone() {
     let order = StripeOrder::new();
-    assert!(order.try_take(5, Read) && order.try_take(5, Read));
-    assert!(!order.try_take(5, Write));
-    order.release(5, Read);
-    assert!(!order.try_take(5, Write), "a reader is left");
-    order.release(5, Read);
-    assert!(order.try_take(5, Write));
-    assert!(!order.try_take(5, Read) && !order.try_take(5, Write));
-    assert!(order.try_take(6, Write), "another slot");
-    order.release(5, Write);
+    let [first, second] = [Read, Read].map(|access| Io::new(&order, access));
+    assert!(first.begins() && second.begins());
+    let writer = Io::new(&order, Write);
+    assert!(!writer.begins());
+    second.ends();
+    assert!(!writer.begins(), "a reader is left");
+    first.ends();
+    assert!(writer.begins());
+    let [reader, other] = [Read, Write].map(|access| Io::new(&order, access));
+    assert!(!reader.begins() && !other.begins());
+    let elsewhere = order.queue(6);
+    assert!(order.try_take(6, elsewhere, Write), "another slot");
+    writer.ends();
+    assert!(reader.begins() && !other.begins());
+    reader.ends();
+    assert!(other.begins());
 }
 
 #[test]
-fn a_waiting_writer_comes_before_later_readers() {
+fn turns_come_in_the_order_of_arrival() {
     let order = StripeOrder::new();
-    assert!(order.try_take(0, Read));
-    assert!(!order.try_take(0, Write));
-    assert!(!order.try_take(0, Read), "it would wait for ever otherwise");
-    order.release(0, Read);
-    assert!(order.try_take(0, Write));
-    order.release(0, Write);
-    assert!(order.try_take(0, Read), "nobody waits any more");
+    let running = Io::new(&order, Read);
+    assert!(running.begins());
+    let waiting = [Write, Read, Read, Write, Read].map(|access| Io::new(&order, access));
+    let begins = |waiting: &[Io<'_>]| waiting.iter().map(Io::begins).collect::<Vec<_>>();
+    assert_eq!(begins(&waiting), [false; 5], "no reader passes a writer");
+    running.ends();
+    let [writer, rest @ ..] = waiting;
+    assert!(writer.begins());
+    assert_eq!(begins(&rest), [false; 4]);
+    writer.ends();
+    assert_eq!(begins(&rest), [true, true, false, false]);
+    let [first, second, writer, last] = rest;
+    first.ends();
+    second.ends();
+    assert!(writer.begins() && !last.begins());
+    writer.ends();
+    assert!(last.begins());
 }
 
 #[test]
-fn a_writer_that_waits_for_a_writer_is_not_forgotten() {
+fn tickets_wrap() {
     let order = StripeOrder::new();
-    assert!(order.try_take(0, Write) && !order.try_take(0, Write));
-    order.release(0, Write);
-    assert!(!order.try_take(0, Read));
-    assert!(order.try_take(0, Write));
+    let slot = &order.slots[5];
+    for word in [&slot.next, &slot.readers, &slot.writers] {
+        word.store(u32::MAX, Ordering::Relaxed);
+    }
+    for access in [Read, Write, Read, Read, Write] {
+        let io = Io::new(&order, access);
+        assert!(io.begins());
+        io.ends();
+    }
 }
 
 #[test]
@@ -55,30 +103,32 @@ fn neighbours_have_different_slots() {
 fn threads_never_see_a_half_written_pair() {
     let order = StripeOrder::new();
     let pair = [AtomicU64::new(0), AtomicU64::new(0)];
-    let take = |access| {
-        while !order.try_take(1, access) {
+    let begin = |access| {
+        let io = Io::new(&order, access);
+        while !io.begins() {
             thread::yield_now();
         }
+        io
     };
     thread::scope(|scope| {
         for writer in 0..2 {
-            let (pair, order, take) = (&pair, &order, &take);
+            let (pair, begin) = (&pair, &begin);
             scope.spawn(move || {
                 for round in 0..2000 {
-                    take(Write);
+                    let io = begin(Write);
                     pair[0].store(writer << 32 | round, Ordering::Relaxed);
                     thread::yield_now();
                     pair[1].store(writer << 32 | round, Ordering::Relaxed);
-                    order.release(1, Write);
+                    io.ends();
                 }
             });
         }
         for _ in 0..2 {
             scope.spawn(|| {
                 for _ in 0..2000 {
-                    take(Read);
+                    let io = begin(Read);
                     let seen = [&pair[0], &pair[1]].map(|half| half.load(Ordering::Relaxed));
-                    order.release(1, Read);
+                    io.ends();
                     assert_eq!(seen[0], seen[1]);
                 }
             });

@@ -20,7 +20,7 @@ pub const TRANSACTIONS: u32 = 8;
 
 const RECEIVED: u64 = 1 << 32;
 
-/// One message each way.
+/// One message each way, over one of the fast paths.
 struct Lane {
     receive: Task,
     send: Task,
@@ -31,7 +31,7 @@ struct Lane {
 /// Fields are in the order in which they are dropped.
 pub struct Initiator {
     lanes: Vec<Lane>,
-    fast_path: Option<(Consumer, Producer)>,
+    fast_paths: Vec<(Consumer, Producer)>,
     pe: Pe,
     _mmap: Mmap,
     messages: Mmap,
@@ -40,7 +40,7 @@ pub struct Initiator {
     pub details: StorageDetails,
     channel: ComchClientChannel,
     waiter: Waiter,
-    service_consumer: u32,
+    service_consumers: Vec<u32>,
     next_id: u32,
 }
 
@@ -48,13 +48,14 @@ pub struct Initiator {
 pub const MEMORY: usize = 300 * 1024;
 
 impl Initiator {
-    pub(super) fn connect(channel_name: &str) -> Self {
+    /// Starts a session of this many workers.
+    pub(super) fn connect(channel_name: &str, workers: u32) -> Self {
         let host = Device::open("3b:00.0").expect("host");
         let memory = MemoryRegion::new(MEMORY).expect("memory");
         let mmap = Mmap::register(&host, memory.clone(), Access::PCI_READ_WRITE).expect("map");
         let mut initiator = Self {
             lanes: Vec::new(),
-            fast_path: None,
+            fast_paths: Vec::new(),
             pe: Pe::new().expect("progress engine"),
             memory,
             details: StorageDetails {
@@ -63,7 +64,7 @@ impl Initiator {
             },
             channel: ComchClientChannel::connect(&host, channel_name, PATIENCE).expect("channel"),
             waiter: Waiter::new(Shutdown::new().expect("pipe")),
-            service_consumer: 0,
+            service_consumers: Vec::new(),
             next_id: 0,
             _mmap: mmap.clone(),
             messages: messages(&host),
@@ -78,12 +79,12 @@ impl Initiator {
         initiator.details = details;
         let init = InitStorage {
             transaction_count: TRANSACTIONS,
-            core_count: 1,
+            core_count: workers,
             mmap_export_blob: Bytes::from(mmap.export_pci(&host).expect("export")),
         };
         let answer = initiator.request(Payload::InitStorageRequest(init));
         assert_eq!(answer, Payload::InitStorageResponse);
-        initiator.open_fast_path();
+        (0..workers).for_each(|_| initiator.open_fast_path());
         let answer = initiator.request(Payload::StartStorageRequest);
         assert_eq!(answer, Payload::StartStorageResponse);
         initiator.make_lanes();
@@ -100,24 +101,31 @@ impl Initiator {
         let producer = Producer::start(&self.pe, &connection, TRANSACTIONS);
         let (consumer, producer) = (consumer.expect("consumer"), producer.expect("producer"));
         // The connection moves on while the channel is polled, which start does.
-        self.fast_path = Some((consumer, producer));
+        self.fast_paths.push((consumer, producer));
     }
 
+    /// Neighbouring lanes are of different workers.
     fn make_lanes(&mut self) {
-        let (consumer, producer) = self.fast_path.as_ref().expect("open");
-        let running = || [consumer.state(), producer.state()] == [CtxState::Running; 2];
+        let running = || {
+            let mut paths = self.fast_paths.iter();
+            paths.all(|(consumer, producer)| {
+                [consumer.state(), producer.state()] == [CtxState::Running; 2]
+            })
+        };
         assert!(self.pe.progress_until(PATIENCE, running), "no fast path");
         let inventory = BufInventory::new(2 * TRANSACTIONS as usize).expect("inventory");
-        let buf = |lane: u64, half: u64| {
-            let offset = (2 * lane + half) * io_message::SIZE as u64;
+        let buf = |lane: usize, half: usize| {
+            let offset = (2 * lane + half) * io_message::SIZE;
             inventory
-                .buf(&self.messages, offset, io_message::SIZE)
+                .buf(&self.messages, offset as u64, io_message::SIZE)
                 .expect("buf")
         };
-        for lane in 0..TRANSACTIONS.into() {
+        for lane in 0..TRANSACTIONS as usize {
+            let path = lane % self.fast_paths.len();
+            let (consumer, producer) = &self.fast_paths[path];
             let (incoming, outgoing) = (buf(lane, 0), buf(lane, 1));
-            let receive = consumer.post_recv_task(&incoming, RECEIVED | lane);
-            let send = producer.send_task(&outgoing, self.service_consumer, lane);
+            let receive = consumer.post_recv_task(&incoming, RECEIVED | lane as u64);
+            let send = producer.send_task(&outgoing, self.service_consumers[path], lane as u64);
             let lane = Lane {
                 receive: receive.expect("task"),
                 send: send.expect("task"),
@@ -146,7 +154,7 @@ impl Initiator {
                     assert_eq!(answer.message_id, self.next_id);
                     return answer.payload;
                 }
-                Some(ChannelEvent::ConsumerAdded(id)) => self.service_consumer = id,
+                Some(ChannelEvent::ConsumerAdded(id)) => self.service_consumers.push(id),
                 Some(ChannelEvent::Closed) => panic!("the service is gone"),
                 Some(_) => {}
                 None => {
@@ -267,7 +275,7 @@ impl Initiator {
         let answer = self.request(Payload::StopStorageRequest);
         assert_eq!(answer, Payload::StopStorageResponse);
         self.lanes.clear();
-        if let Some((consumer, producer)) = self.fast_path.take() {
+        for (consumer, producer) in self.fast_paths.drain(..) {
             consumer.stop().expect("stopped");
             producer.stop().expect("stopped");
         }

@@ -18,10 +18,12 @@ pub use stripes::{HALF, Stripes, noise, text};
 
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A CPU that this process may use.
-pub fn cpu() -> usize {
-    let cpus = rustix::thread::sched_getaffinity(None).expect("affinity");
-    (0..1024).find(|&cpu| cpus.is_set(cpu)).expect("a CPU")
+/// `--cpu` flags for this many workers, on different CPUs as long as there are some.
+fn cpus(workers: u32) -> String {
+    let set = rustix::thread::sched_getaffinity(None).expect("affinity");
+    let usable: Vec<usize> = (0..1024).filter(|&cpu| set.is_set(cpu)).collect();
+    let cpus = usable.iter().cycle().take(workers as usize);
+    cpus.map(|cpu| format!(" --cpu {cpu}")).collect()
 }
 
 pub fn command(args: &str) -> Command {
@@ -51,10 +53,11 @@ pub struct Deployment {
 impl Deployment {
     /// Starts targets with these contents, and a service with these further flags.
     pub fn start(halves: &[Vec<u8>; 3], args: &str) -> Self {
-        Self::with_faults(halves, args, [Fault::None; 3])
+        Self::with(halves, args, [Fault::None; 3], 1)
     }
 
-    pub fn with_faults(halves: &[Vec<u8>; 3], args: &str, faults: [Fault; 3]) -> Self {
+    /// As [`start`](Self::start), with targets that do these things wrong, and this many workers.
+    pub fn with(halves: &[Vec<u8>; 3], args: &str, faults: [Fault; 3], workers: u32) -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let channel_name = format!("gga-test-{}-{number}", std::process::id());
@@ -75,19 +78,19 @@ impl Deployment {
             })
             .unzip();
         let command = command(&format!(
-            "-d 03:00.0 -r 3b:00.0 --cpu {cpu} --data-1-storage 127.0.0.1:{} --data-2-storage 127.0.0.1:{} \
+            "-d 03:00.0 -r 3b:00.0{cpus} --data-1-storage 127.0.0.1:{} --data-2-storage 127.0.0.1:{} \
              --data-p-storage 127.0.0.1:{} --command-channel-name {channel_name} --output json {args}",
             ports[0],
             ports[1],
             ports[2],
-            cpu = cpu(),
+            cpus = cpus(workers),
         ));
         let mut service = Process::spawn("service", command).expect("started");
         let waiting = |line: &str| line.contains("waiting for the initiator").then_some(());
         service
             .wait_for("waited for an initiator", PATIENCE, waiting)
             .expect("ready");
-        let initiator = Initiator::connect(&channel_name);
+        let initiator = Initiator::connect(&channel_name, workers);
         Self {
             initiator,
             service,
@@ -99,10 +102,12 @@ impl Deployment {
     pub fn end(self) -> End {
         let Self {
             initiator,
-            service,
+            mut service,
             targets,
         } = self;
         initiator.leave();
+        // Nothing matches, so it waits for the last line.
+        let _ = service.wait_for("ended", PATIENCE, |_| None::<()>);
         let stderr = service.stderr();
         let stdout = service
             .finish(Instant::now() + PATIENCE, || false)
