@@ -1,7 +1,7 @@
 //! The DOCA C API in software: a safe engine under a thin C layer ([`capi`]).
 //!
 //! Each module uses only those before it in this list: `log`, `error`; `runtime`; `topology`, `device`; `agent`; `memory`; `buffer`;
-//! `ring`; `progress`; `engines`; `comch`, `rdma`; `accelerator`; `argp`;
+//! `ring`; `progress`; `engines`; `sync_event`; `comch`, `rdma`; `accelerator`; `argp`;
 //! `dma`, `compress`, `erasure_coding`; `capi`.
 
 mod accelerator;
@@ -22,4 +22,5 @@ mod progress;
 mod rdma;
 mod ring;
 pub mod runtime;
+mod sync_event;
 pub mod topology;

@@ -78,6 +78,33 @@ callbacks! {
         ctx_user_data: doca_data
     ), "Called when a message of the fast path was sent, or failed.";
 
+    header "doca_sync_event.h";
+    fn doca_sync_event_task_get_completion_cb_t(
+        task: *mut doca_sync_event_task_get,
+        task_user_data: doca_data,
+        ctx_user_data: doca_data
+    ), "Called when a get task completes.";
+    fn doca_sync_event_task_notify_set_completion_cb_t(
+        task: *mut doca_sync_event_task_notify_set,
+        task_user_data: doca_data,
+        ctx_user_data: doca_data
+    ), "Called when a notify-set task completes.";
+    fn doca_sync_event_task_notify_add_completion_cb_t(
+        task: *mut doca_sync_event_task_notify_add,
+        task_user_data: doca_data,
+        ctx_user_data: doca_data
+    ), "Called when a notify-add task completes.";
+    fn doca_sync_event_task_wait_eq_completion_cb_t(
+        task: *mut doca_sync_event_task_wait_eq,
+        task_user_data: doca_data,
+        ctx_user_data: doca_data
+    ), "Called when a wait-until-equal task completes.";
+    fn doca_sync_event_task_wait_neq_completion_cb_t(
+        task: *mut doca_sync_event_task_wait_neq,
+        task_user_data: doca_data,
+        ctx_user_data: doca_data
+    ), "Called when a wait-until-different task completes.";
+
     header "doca_rdma.h";
     fn doca_rdma_connection_request_cb_t(
         rdma_connection: *mut doca_rdma_connection,
@@ -138,6 +165,21 @@ callbacks! {
         task_user_data: doca_data,
         ctx_user_data: doca_data
     ), "Called when a fetch-and-add task completes.";
+    fn doca_rdma_task_remote_net_sync_event_get_completion_cb_t(
+        task: *mut doca_rdma_task_remote_net_sync_event_get,
+        task_user_data: doca_data,
+        ctx_user_data: doca_data
+    ), "Called when a remote-event get task completes.";
+    fn doca_rdma_task_remote_net_sync_event_notify_set_completion_cb_t(
+        task: *mut doca_rdma_task_remote_net_sync_event_notify_set,
+        task_user_data: doca_data,
+        ctx_user_data: doca_data
+    ), "Called when a remote-event set task completes.";
+    fn doca_rdma_task_remote_net_sync_event_notify_add_completion_cb_t(
+        task: *mut doca_rdma_task_remote_net_sync_event_notify_add,
+        task_user_data: doca_data,
+        ctx_user_data: doca_data
+    ), "Called when a remote-event add task completes.";
 
     header "doca_dma.h";
     fn doca_dma_task_memcpy_completion_cb_t(

@@ -16,7 +16,10 @@ mod memory;
 mod mmap_advise;
 mod progress;
 mod rdma;
+mod rdma_remote_events;
 mod rdma_tasks;
+mod sync_event;
+mod sync_event_tasks;
 
 use crate::{FunctionDecl, Header, Parameter, Type};
 
@@ -51,6 +54,7 @@ macro_rules! doca_functions {
         $crate::doca_comch_functions!($($callback)::+ $(, $($arguments)*)?);
         $crate::doca_comch_consumer_functions!($($callback)::+ $(, $($arguments)*)?);
         $crate::doca_comch_producer_functions!($($callback)::+ $(, $($arguments)*)?);
+        $crate::doca_sync_event_functions!($($callback)::+ $(, $($arguments)*)?);
         $crate::doca_rdma_functions!($($callback)::+ $(, $($arguments)*)?);
         $crate::doca_dma_functions!($($callback)::+ $(, $($arguments)*)?);
         $crate::doca_compress_functions!($($callback)::+ $(, $($arguments)*)?);
@@ -144,6 +148,7 @@ pub const fn headers() -> &'static [Header] {
         crate::doca_comch_functions!(header),
         crate::doca_comch_consumer_functions!(header),
         crate::doca_comch_producer_functions!(header),
+        crate::doca_sync_event_functions!(header),
         crate::doca_rdma_functions!(header),
         crate::doca_dma_functions!(header),
         crate::doca_compress_functions!(header),

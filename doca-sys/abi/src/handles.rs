@@ -79,6 +79,18 @@ handles! {
         doca_comch_producer_task_send, "A task that sends one message of the fast path.";
     }
 
+    header "doca_sync_event.h" {
+        doca_sync_event, "A 64-bit value that others can wait for.";
+        doca_sync_event_remote_net, "A sync event of a network peer.";
+        doca_sync_event_task_get, "A task that gets the value of an event.";
+        doca_sync_event_task_notify_set, "A task that sets the value of an event.";
+        doca_sync_event_task_notify_add, "A task that adds to the value of an event.";
+        doca_sync_event_task_wait_eq, "A task that waits until the value of an event equals another.";
+        doca_sync_event_task_wait_neq, "A task that waits until the value of an event differs from another.";
+        doca_dpa, "A DPA context; there is none in software.";
+        doca_gpu, "A GPU; there is none in software.";
+    }
+
     header "doca_rdma.h" {
         doca_rdma, "An RDMA instance.";
         doca_rdma_addr, "An address that an RDMA instance can connect to.";
@@ -91,6 +103,11 @@ handles! {
         doca_rdma_task_write_imm, "A task that writes remote memory and sends an immediate value.";
         doca_rdma_task_atomic_cmp_swp, "A task that compares and swaps 8 bytes of remote memory.";
         doca_rdma_task_atomic_fetch_add, "A task that adds to 8 bytes of remote memory.";
+        doca_rdma_task_remote_net_sync_event_get, "A task that gets the value of a peer's event.";
+        doca_rdma_task_remote_net_sync_event_notify_set, "A task that sets the value of a peer's event.";
+        doca_rdma_task_remote_net_sync_event_notify_add, "A task that adds to the value of a peer's event.";
+        doca_gpu_dev_rdma, "An RDMA instance as a GPU sees it; there is none in software.";
+        doca_dpa_completion, "Where the DPA gets completions; there is none in software.";
     }
 
     header "doca_dma.h" {

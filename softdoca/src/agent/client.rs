@@ -193,6 +193,15 @@ impl RemoteRegion {
         Ok((count, segments.collect::<Result<_>>()?))
     }
 
+    /// Whether the exporter has ended, or nothing of it is exported any more.
+    pub fn is_closed(&self) -> bool {
+        let connection = self
+            .connection
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        connection.is_closed()
+    }
+
     /// Copies `len` bytes at the exporter's address `addr` to `to`.
     ///
     /// # Errors

@@ -19,6 +19,7 @@ mod doca_log;
 mod doca_mmap;
 mod doca_pe;
 mod doca_rdma;
+mod doca_sync_event;
 mod doca_version;
 mod stdio;
 mod task;

@@ -1,7 +1,5 @@
 //! Moving bytes between memory maps and private memory. Ranges are checked here; permissions of a peer's access are the caller's.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-
 use super::imported::Piece;
 use super::mmap::Mmap;
 use crate::error::{Error, Result};
@@ -133,55 +131,7 @@ impl Mmap {
         Ok(())
     }
 
-    /// Adds `value` to the u64 (of this machine's byte order) at `addr`; answers the old value.
-    ///
-    /// # Errors
-    /// As [`copy`]; [`Error::InvalidValue`] for an address that is no multiple of 8. Whether the peer permits atomics is the caller's
-    /// to check; its agent checks as well.
-    pub fn fetch_add(&self, addr: u64, value: u64) -> Result<u64> {
-        match self.atomic_word(addr)? {
-            Some(word) => Ok(word.fetch_add(value, Ordering::SeqCst)),
-            None => self.region()?.fetch_add(addr, value),
-        }
-    }
-
-    /// Replaces the u64 at `addr` by `new` if it is `expected`; answers the old value.
-    ///
-    /// # Errors
-    /// As [`Mmap::fetch_add`].
-    pub fn compare_swap(&self, addr: u64, expected: u64, new: u64) -> Result<u64> {
-        match self.atomic_word(addr)? {
-            Some(word) => {
-                match word.compare_exchange(expected, new, Ordering::SeqCst, Ordering::SeqCst) {
-                    Ok(old) | Err(old) => Ok(old),
-                }
-            }
-            None => self.region()?.compare_swap(addr, expected, new),
-        }
-    }
-
-    /// The word, if it is mapped here.
-    fn atomic_word(&self, addr: u64) -> Result<Option<&AtomicU64>> {
-        const SIZE: usize = size_of::<u64>();
-        self.check(addr, SIZE)?;
-        let allowed = match self.imported() {
-            Some(imported) => imported.rights.atomic,
-            None => self.is_writable(),
-        };
-        if !allowed {
-            return Err(Error::NotPermitted);
-        }
-        if !addr.is_multiple_of(SIZE as u64) {
-            return Err(Error::InvalidValue);
-        }
-        // SAFETY: in range, writable, aligned (mappings keep the offset in the page), and alive as long as the map; all sides
-        // use atomics on a word that several use.
-        Ok(self
-            .local_ptr(addr, SIZE as u64)
-            .map(|pointer| unsafe { AtomicU64::from_ptr(pointer.cast()) }))
-    }
-
-    fn check(&self, addr: u64, len: usize) -> Result<()> {
+    pub(super) fn check(&self, addr: u64, len: usize) -> Result<()> {
         if !self.is_usable() {
             return Err(Error::BadState);
         }
@@ -216,7 +166,7 @@ impl Mmap {
         }
     }
 
-    fn region(&self) -> Result<&crate::agent::RemoteRegion> {
+    pub(super) fn region(&self) -> Result<&crate::agent::RemoteRegion> {
         self.imported()
             .map(super::imported::Imported::region)
             .ok_or(Error::Unexpected)

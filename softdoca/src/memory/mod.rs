@@ -16,6 +16,7 @@ mod permissions;
 mod sharing;
 #[cfg(test)]
 mod tests;
+mod word;
 
 pub use copy::copy;
 pub use descriptor::ExportKind;

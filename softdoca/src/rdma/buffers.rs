@@ -219,3 +219,43 @@ pub(super) fn put_result(result: &Buf, room: u64, value: u64) -> Result<()> {
     unsafe { result.mmap()?.write_from(room, bytes.as_ptr(), bytes.len()) }?;
     result.set_data_len(result.data_len() + bytes.len())
 }
+
+/// Checks that 8 bytes can be appended to the data of a local list.
+pub(super) fn check_room(list: &Buf) -> Result<()> {
+    if list.list_tail_len() < ATOMIC {
+        return Err(Error::TooBig);
+    }
+    list.tail_segments()
+        .try_for_each(|segment| check_local(&segment.mmap))
+}
+
+/// Appends a value, in the machine's byte order, to the data of a local list; answers the number of bytes.
+pub(super) fn append_value(list: &Buf, value: u64) -> Result<usize> {
+    let bytes = value.to_ne_bytes();
+    fill_tail(list, bytes.len(), |from, to, len| {
+        // SAFETY: `to` is writable for `len` bytes, and `from + len` is at most 8.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr().add(from), to, len) };
+    })?;
+    Ok(bytes.len())
+}
+
+/// The value, in the machine's byte order, that the data of a local list is.
+///
+/// # Errors
+/// [`Error::InvalidValue`] for another number of bytes than 8.
+pub(super) fn value(list: &Buf) -> Result<u64> {
+    check_source(Some(list))?;
+    if list.list_data_len() != ATOMIC {
+        return Err(Error::InvalidValue.because(format_args!(
+            "a sync event is set to {ATOMIC} bytes of data, the list has {}",
+            list.list_data_len()
+        )));
+    }
+    let (mut bytes, mut done) = ([0; ATOMIC], 0);
+    with_data(Some(list), 0, ATOMIC, &mut |from, len| {
+        // SAFETY: `from` is readable for `len` bytes, of which there are 8 in all.
+        unsafe { std::ptr::copy(from, bytes.as_mut_ptr().add(done), len) };
+        done += len;
+    })?;
+    Ok(u64::from_ne_bytes(bytes))
+}

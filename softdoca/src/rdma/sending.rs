@@ -19,6 +19,9 @@ pub(super) fn run(work: &Work, outbox: &mut dyn Outbox, peer_permissions: u32) -
         Operation::Write => write(work, peer_permissions).map(|_| ()),
         Operation::WriteImmediate => write_immediate(work, outbox, peer_permissions),
         Operation::CompareSwap | Operation::FetchAdd => atomic(work, peer_permissions),
+        Operation::EventGet | Operation::EventSet | Operation::EventAdd => {
+            on_event(work, peer_permissions)
+        }
     }
 }
 
@@ -106,6 +109,33 @@ fn atomic(work: &Work, peer_permissions: u32) -> Result<()> {
         Operation::CompareSwap => remote.compare_swap(addr, compare, operand),
         _ => remote.fetch_add(addr, operand),
     })
+}
+
+fn on_event(work: &Work, peer_permissions: u32) -> Result<()> {
+    let event = work.event.borrow().clone().ok_or(Error::InvalidValue)?;
+    match work.operation {
+        Operation::EventGet => {
+            let destination = work.destination.get().ok_or(Error::InvalidValue)?;
+            expect(peer_permissions, DOCA_ACCESS_FLAG_RDMA_READ)?;
+            buffers::check_room(&destination)?;
+            let value = event.get()?;
+            work.progress
+                .set(buffers::append_value(&destination, value)?);
+            Ok(())
+        }
+        Operation::EventSet => {
+            let source = work.source.get().ok_or(Error::InvalidValue)?;
+            expect(peer_permissions, DOCA_ACCESS_FLAG_RDMA_WRITE)?;
+            event.set(buffers::value(&source)?)
+        }
+        _ => {
+            let result = work.result.get().ok_or(Error::InvalidValue)?;
+            expect(peer_permissions, DOCA_ACCESS_FLAG_RDMA_ATOMIC)?;
+            let room = buffers::result_room(&result)?;
+            let old = event.add(work.operand.get())?;
+            buffers::put_result(&result, room, old)
+        }
+    }
 }
 
 fn expect(granted: u32, wanted: u32) -> Result<()> {

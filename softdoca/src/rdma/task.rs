@@ -3,10 +3,12 @@
 use std::cell::{Cell, Ref, RefCell};
 use std::ptr;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use super::connection::Connection;
 use crate::buffer::BufHandle;
 use crate::error::{Error, Result};
+use crate::sync_event::RemoteEvent;
 
 /// A buf of the program, which is looked at only while the task is in flight.
 pub(crate) type BufSlot = Cell<Option<BufHandle>>;
@@ -28,11 +30,17 @@ pub(crate) enum Operation {
     CompareSwap,
     /// Eight bytes of remote memory are added to.
     FetchAdd,
+    /// A remote event's value comes to the tail of a local buf's data.
+    EventGet,
+    /// A remote event gets the value in a local buf's data.
+    EventSet,
+    /// A remote event is added to.
+    EventAdd,
 }
 
 impl Operation {
     /// How many there are.
-    pub(super) const COUNT: usize = Operation::FetchAdd as usize + 1;
+    pub(super) const COUNT: usize = Operation::EventAdd as usize + 1;
 }
 
 /// What the program gives to a [`Work`] task. Each operation looks at its own.
@@ -44,6 +52,7 @@ pub(crate) struct Arguments {
     pub(crate) immediate: u32,
     pub(crate) compare: u64,
     pub(crate) operand: u64,
+    pub(crate) event: Option<Arc<RemoteEvent>>,
 }
 
 /// Body of a task that acts on a connection.
@@ -60,6 +69,7 @@ pub(crate) struct Work {
     pub(crate) compare: Cell<u64>,
     /// What an atomic operation adds or swaps in.
     pub(crate) operand: Cell<u64>,
+    pub(crate) event: RefCell<Option<Arc<RemoteEvent>>>,
     /// Bytes that are done: of the message while it goes in fragments, of a read when it has completed.
     pub(super) progress: Cell<usize>,
     pub(super) stage: Cell<Stage>,
@@ -104,6 +114,7 @@ impl Work {
             immediate: Cell::new(arguments.immediate),
             compare: Cell::new(arguments.compare),
             operand: Cell::new(arguments.operand),
+            event: RefCell::new(arguments.event),
             progress: Cell::new(0),
             stage: Cell::new(Stage::Waiting),
         }
@@ -122,7 +133,7 @@ impl Work {
     /// Refuses local lists that are longer than the instance was set up for.
     pub(super) fn check_lists(&self, limit: u32) -> Result<()> {
         let local = match self.operation {
-            Operation::Read => &self.destination,
+            Operation::Read | Operation::EventGet => &self.destination,
             _ => &self.source,
         };
         check_list(local, limit)

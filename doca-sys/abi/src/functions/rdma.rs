@@ -260,6 +260,21 @@ macro_rules! doca_rdma_functions {
 
             /// Takes no more requests at a port. Connections stay.
             fn doca_rdma_stop_listen_to_port(rdma: *mut doca_rdma, port: u16) -> doca_error_t;
+
+            /// Lets completions go to the DPA.
+            fn doca_rdma_dpa_completion_attach(
+                rdma: *mut doca_rdma,
+                dpa_comp: *mut doca_dpa_completion
+            ) -> doca_error_t;
+
+            /// The instance as the DPA sees it.
+            fn doca_rdma_get_dpa_handle(rdma: *mut doca_rdma, dpa_rdma: *mut u64) -> doca_error_t;
+
+            /// The instance as a GPU sees it.
+            fn doca_rdma_get_gpu_handle(
+                rdma: *mut doca_rdma,
+                gpu_rdma: *mut *mut doca_gpu_dev_rdma
+            ) -> doca_error_t;
         }
     };
 }

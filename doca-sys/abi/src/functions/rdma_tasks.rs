@@ -4,9 +4,9 @@
 #[macro_export]
 macro_rules! __doca_rdma_with_tasks {
     (($($callback:ident)::+) [$($arguments:tt)*] $($before:tt)*) => {
-        $($callback)::+! {
+        $crate::__doca_rdma_with_remote_events! {
+            ($($callback)::+)
             [$($arguments)*]
-            header "doca_rdma.h";
             $($before)*
 
             /// `DOCA_SUCCESS` when the device can receive.

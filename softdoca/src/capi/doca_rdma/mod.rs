@@ -8,15 +8,19 @@ mod instance;
 mod properties;
 mod read;
 mod receive;
+mod remote_event;
 mod send;
 #[cfg(test)]
 mod tests;
+mod unsupported;
 mod write;
 
 use doca_abi::{
     doca_data, doca_rdma, doca_rdma_connection, doca_rdma_task_atomic_cmp_swp,
     doca_rdma_task_atomic_fetch_add, doca_rdma_task_read, doca_rdma_task_receive,
-    doca_rdma_task_send, doca_rdma_task_send_imm, doca_rdma_task_write, doca_rdma_task_write_imm,
+    doca_rdma_task_remote_net_sync_event_get, doca_rdma_task_remote_net_sync_event_notify_add,
+    doca_rdma_task_remote_net_sync_event_notify_set, doca_rdma_task_send, doca_rdma_task_send_imm,
+    doca_rdma_task_write, doca_rdma_task_write_imm,
 };
 
 pub use address::*;
@@ -27,7 +31,9 @@ pub use instance::*;
 pub use properties::*;
 pub use read::*;
 pub use receive::*;
+pub use remote_event::*;
 pub use send::*;
+pub use unsupported::*;
 pub use write::*;
 
 use super::Handle;
@@ -66,6 +72,9 @@ task_handles! {
     doca_rdma_task_write_imm => Work,
     doca_rdma_task_atomic_cmp_swp => Work,
     doca_rdma_task_atomic_fetch_add => Work,
+    doca_rdma_task_remote_net_sync_event_get => Work,
+    doca_rdma_task_remote_net_sync_event_notify_set => Work,
+    doca_rdma_task_remote_net_sync_event_notify_add => Work,
 }
 
 /// Allocates a task that acts on a connection.

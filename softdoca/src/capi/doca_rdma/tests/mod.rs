@@ -2,6 +2,7 @@
 
 mod access;
 mod accessors;
+mod across;
 mod addresses;
 mod atomics;
 mod connections;
@@ -9,6 +10,7 @@ mod memory;
 mod messages;
 mod processes;
 mod properties;
+mod remote_events;
 mod several;
 mod side;
 mod waking;

@@ -36,14 +36,14 @@ fn unhex(text: &str) -> Vec<u8> {
 }
 
 /// The other process.
-struct Peer {
-    child: Child,
+pub(super) struct Peer {
+    pub(super) child: Child,
     input: ChildStdin,
     output: BufReader<ChildStdout>,
 }
 
 impl Peer {
-    fn start(directory: &Path, role: &str) -> Peer {
+    pub(super) fn start(directory: &Path, role: &str) -> Peer {
         let mut child = Command::new(std::env::current_exe().expect("a path"))
             .args([
                 "capi::doca_rdma::tests::processes::peer",
@@ -63,13 +63,13 @@ impl Peer {
         }
     }
 
-    fn tell(&mut self, name: &str, bytes: &[u8]) {
+    pub(super) fn tell(&mut self, name: &str, bytes: &[u8]) {
         writeln!(self.input, "{name} {}", hex(bytes)).expect("the peer listens");
     }
 
     /// Waits for the line `name`; others, such as those of the test harness, are passed over.
     #[track_caller]
-    fn hear(&mut self, name: &str) -> Vec<u8> {
+    pub(super) fn hear(&mut self, name: &str) -> Vec<u8> {
         loop {
             let mut line = String::new();
             let read = self.output.read_line(&mut line).expect("text");
@@ -81,13 +81,13 @@ impl Peer {
         }
     }
 
-    fn signal(&self, signal: rustix::process::Signal) {
+    pub(super) fn signal(&self, signal: rustix::process::Signal) {
         let pid = rustix::process::Pid::from_child(&self.child);
         rustix::process::kill_process(pid, signal).expect("a living child");
     }
 
     /// Stops it, as a debugger does; it has stopped when this returns.
-    fn stop(&self) {
+    pub(super) fn stop(&self) {
         self.signal(rustix::process::Signal::STOP);
         let pid = rustix::process::Pid::from_child(&self.child);
         let (_, status) =
@@ -97,7 +97,7 @@ impl Peer {
         assert!(status.stopped());
     }
 
-    fn end(mut self) {
+    pub(super) fn end(mut self) {
         drop(self.input);
         // A full pipe must not keep the child from ending.
         let rest =
@@ -107,13 +107,13 @@ impl Peer {
     }
 }
 
-fn say(name: &str, bytes: &[u8]) {
+pub(super) fn say(name: &str, bytes: &[u8]) {
     let mut out = std::io::stdout().lock();
     writeln!(out, "\n{name} {}", hex(bytes)).expect("the parent listens");
     out.flush().expect("the parent listens");
 }
 
-fn listen(name: &str) -> Vec<u8> {
+pub(super) fn listen(name: &str) -> Vec<u8> {
     let mut line = String::new();
     std::io::stdin().read_line(&mut line).expect("text");
     let (got, bytes) = line.split_once(' ').expect("a name");
@@ -122,7 +122,7 @@ fn listen(name: &str) -> Vec<u8> {
 }
 
 /// Until the parent closes the pipe.
-fn wait_for_the_end() {
+pub(super) fn wait_for_the_end() {
     std::io::copy(&mut std::io::stdin(), &mut std::io::sink()).expect("a pipe");
 }
 
@@ -133,6 +133,9 @@ fn peer() {
         Ok("sleeper") => sleeper(),
         Ok("echo") => echo(),
         Ok("initiator") => initiator(),
+        Ok("server") => super::across::server(),
+        Ok("counter") => super::across::counter(),
+        Ok("pci") => super::across::pci(),
         Ok("visitor") => {
             let side = Side::start(ALL, 1);
             side.export();
@@ -161,7 +164,7 @@ fn sleeper() {
     assert_eq!(memory.read(4096, 5), b"hello");
 }
 
-fn with_runtime_dir(test: impl FnOnce(&Path)) {
+pub(super) fn with_runtime_dir(test: impl FnOnce(&Path)) {
     // The directory of this process is fixed at its first use: the peers share it.
     let directory = crate::runtime::RuntimeDir::get().expect("a runtime directory");
     test(directory.path());

@@ -11,8 +11,9 @@ use doca_abi::{
     DOCA_ACCESS_FLAG_RDMA_WRITE, DOCA_CTX_STATE_IDLE, doca_buf, doca_ctx, doca_ctx_states,
     doca_data, doca_pe, doca_rdma, doca_rdma_connection, doca_rdma_task_atomic_cmp_swp,
     doca_rdma_task_atomic_fetch_add, doca_rdma_task_read, doca_rdma_task_receive,
-    doca_rdma_task_send, doca_rdma_task_send_imm, doca_rdma_task_write, doca_rdma_task_write_imm,
-    doca_task,
+    doca_rdma_task_remote_net_sync_event_get, doca_rdma_task_remote_net_sync_event_notify_add,
+    doca_rdma_task_remote_net_sync_event_notify_set, doca_rdma_task_send, doca_rdma_task_send_imm,
+    doca_rdma_task_write, doca_rdma_task_write_imm, doca_task,
 };
 
 use super::super::*;
@@ -177,7 +178,10 @@ impl Side {
                 doca_rdma_task_write_set_conf: doca_rdma_task_write,
                 doca_rdma_task_write_imm_set_conf: doca_rdma_task_write_imm,
                 doca_rdma_task_atomic_cmp_swp_set_conf: doca_rdma_task_atomic_cmp_swp,
-                doca_rdma_task_atomic_fetch_add_set_conf: doca_rdma_task_atomic_fetch_add
+                doca_rdma_task_atomic_fetch_add_set_conf: doca_rdma_task_atomic_fetch_add,
+                doca_rdma_task_remote_net_sync_event_get_set_conf: doca_rdma_task_remote_net_sync_event_get,
+                doca_rdma_task_remote_net_sync_event_notify_set_set_conf: doca_rdma_task_remote_net_sync_event_notify_set,
+                doca_rdma_task_remote_net_sync_event_notify_add_set_conf: doca_rdma_task_remote_net_sync_event_notify_add
             );
         }
         Side {

@@ -1,0 +1,93 @@
+//! Export blobs: what a program carries to whoever shall signal its event.
+//!
+//! ```text
+//!    0  8 bytes magic
+//!    8  u16 version, u8 kind (1 network, 2 PCIe), 0
+//!   12  u32 zero
+//!   16  u64 address of the value, in the exporting process
+//!   24  export descriptor of memory that it lies in
+//! ```
+//!
+//! Integers are big endian.
+
+use crate::error::{Error, Result};
+
+const MAGIC: [u8; 8] = *b"SDSYNCEV";
+const VERSION: u16 = 1;
+const HEAD: usize = 24;
+
+/// Who may use a blob.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub(super) enum Audience {
+    /// Peers, with RDMA tasks: `doca_sync_event_export_to_remote_net`.
+    Network = 1,
+    /// The other side of PCIe: `doca_sync_event_export_to_remote_pci`.
+    Pci = 2,
+}
+
+pub(super) fn encode(audience: Audience, addr: u64, descriptor: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(HEAD + descriptor.len());
+    bytes.extend_from_slice(&MAGIC);
+    bytes.extend_from_slice(&VERSION.to_be_bytes());
+    bytes.extend_from_slice(&[audience as u8, 0, 0, 0, 0, 0]);
+    bytes.extend_from_slice(&addr.to_be_bytes());
+    bytes.extend_from_slice(descriptor);
+    bytes
+}
+
+/// The value's address and its memory's export descriptor, which are still to be checked.
+///
+/// # Errors
+/// [`Error::InvalidValue`] for other bytes, and for a blob that is meant for somebody else; [`Error::UnsupportedVersion`].
+pub(super) fn decode(audience: Audience, bytes: &[u8]) -> Result<(u64, &[u8])> {
+    let Some((head, descriptor)) = bytes
+        .split_first_chunk::<HEAD>()
+        .filter(|(head, _)| head[..8] == MAGIC)
+    else {
+        return Err(Error::InvalidValue.because(format_args!(
+            "expected an exported sync event, got {} other bytes",
+            bytes.len()
+        )));
+    };
+    let version = u16::from_be_bytes([head[8], head[9]]);
+    if version != VERSION {
+        return Err(Error::UnsupportedVersion.because(format_args!(
+            "the exported sync event has version {version}, expected {VERSION}: run the same softdoca on both sides"
+        )));
+    }
+    let (kind, addr) = head[10..].split_at(6);
+    if kind != [audience as u8, 0, 0, 0, 0, 0] {
+        return Err(Error::InvalidValue.because(format_args!(
+            "expected a sync event that was exported for {audience:?}, this one was not"
+        )));
+    }
+    let addr = addr.try_into().map_or(0, u64::from_be_bytes);
+    Ok((addr, descriptor))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blobs_are_for_their_audience() {
+        let blob = encode(Audience::Network, 0x1008, b"descriptor");
+        let decoded = decode(Audience::Network, &blob);
+        assert_eq!(decoded, Ok((0x1008, &b"descriptor"[..])));
+        assert_eq!(decode(Audience::Pci, &blob), Err(Error::InvalidValue));
+        for len in 0..HEAD {
+            let cut = decode(Audience::Network, &blob[..len]);
+            assert_eq!(cut, Err(Error::InvalidValue), "{len} bytes");
+        }
+        let changed = |at: usize| {
+            let mut blob = blob.clone();
+            blob[at] ^= 1;
+            decode(Audience::Network, &blob).map(|(addr, _)| addr)
+        };
+        assert_eq!(changed(0), Err(Error::InvalidValue));
+        assert_eq!(changed(9), Err(Error::UnsupportedVersion));
+        assert_eq!(changed(10), Err(Error::InvalidValue));
+        assert_eq!(changed(13), Err(Error::InvalidValue));
+    }
+}

@@ -1,0 +1,317 @@
+//! An event: how it is set up, started and stopped, and what the program does with its value.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::blob::{self, Audience};
+use super::tasks::{Pools, Running};
+use super::value::{self, Value};
+use super::wait::{self, Condition};
+use crate::buffer::Buf;
+use crate::device::Device;
+use crate::error::{Error, Result};
+use crate::memory::Mmap;
+use crate::progress::Ctx;
+
+/// What a location does with an event.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// It sets or adds to the value.
+    Publisher = 0,
+    /// It waits.
+    Subscriber = 1,
+}
+
+/// Who uses an event.
+pub(crate) enum Location {
+    /// This process, through a device.
+    Cpu(Arc<Device>),
+    /// Network peers.
+    RemoteNet,
+    /// The other side of PCIe.
+    RemotePci,
+}
+
+/// The driver of an event's context. What the program does with the value may come from any thread.
+pub(crate) struct SyncEvent {
+    setup: Mutex<Setup>,
+    /// While it is started.
+    value: Mutex<Option<Arc<Value>>>,
+    pub(super) pools: Pools,
+    pub(super) running: RefCell<Running>,
+}
+
+/// What is known before the start, and of exports.
+#[derive(Default)]
+pub(super) struct Setup {
+    /// By [`Role`].
+    has: [bool; 2],
+    pub(super) remote_net: bool,
+    pub(super) remote_pci: bool,
+    pub(super) devices: Vec<Arc<Device>>,
+    place: Place,
+    mode: Mode,
+    /// What the program was given; kept as long as the event.
+    pub(super) exports: Vec<Box<[u8]>>,
+}
+
+#[derive(Default)]
+enum Place {
+    #[default]
+    OwnPage,
+    Address(u64),
+    Map(Arc<Mmap>, u64),
+    /// Of another process: there is nothing to set up.
+    Imported(Arc<Value>),
+}
+
+/// How the program uses the event.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+enum Mode {
+    #[default]
+    Fresh,
+    /// As a context, once it has asked for it.
+    Context,
+    /// Started without one.
+    Alone,
+}
+
+impl SyncEvent {
+    fn with(setup: Setup) -> Rc<Ctx> {
+        Ctx::new(SyncEvent {
+            setup: Mutex::new(setup),
+            value: Mutex::default(),
+            pools: Pools::default(),
+            running: RefCell::default(),
+        })
+    }
+
+    /// A fresh event, as a context.
+    pub(crate) fn context() -> Rc<Ctx> {
+        SyncEvent::with(Setup::default())
+    }
+
+    /// An event of the other side of PCIe.
+    ///
+    /// # Errors
+    /// [`Error::InvalidValue`] for bytes that are no such event, [`Error::NotFound`] when its process has gone.
+    pub(crate) fn import(bytes: &[u8], device: &Arc<Device>) -> Result<Rc<Ctx>> {
+        let descriptor = blob::decode(Audience::Pci, bytes)?;
+        let value = Value::import(descriptor, device)?;
+        Ok(SyncEvent::with(Setup {
+            place: Place::Imported(Arc::new(value)),
+            ..Setup::default()
+        }))
+    }
+
+    pub(crate) fn pools(&self) -> &Pools {
+        &self.pools
+    }
+
+    pub(super) fn setup(&self) -> MutexGuard<'_, Setup> {
+        // Every change is a single assignment.
+        self.setup.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn slot(&self) -> MutexGuard<'_, Option<Arc<Value>>> {
+        self.value.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The value of a started event.
+    pub(super) fn value(&self) -> Result<Arc<Value>> {
+        self.slot()
+            .clone()
+            .ok_or_else(|| Error::BadState.because("a sync event has a value while it is started"))
+    }
+
+    pub(super) fn is_started(&self) -> bool {
+        self.slot().is_some()
+    }
+
+    fn configure(&self, what: &str) -> Result<MutexGuard<'_, Setup>> {
+        if self.is_started() {
+            return Err(
+                Error::BadState.because(format_args!("{what} before the sync event is started"))
+            );
+        }
+        let setup = self.setup();
+        if let Place::Imported(_) = setup.place {
+            return Err(Error::NotPermitted
+                .because("a sync event that was made from an export cannot be configured"));
+        }
+        Ok(setup)
+    }
+
+    /// Says who uses the event.
+    ///
+    /// # Errors
+    /// [`Error::BadState`] when it is started, [`Error::NotPermitted`] for an imported one.
+    pub(crate) fn add_location(&self, role: Role, location: Location) -> Result<()> {
+        let mut setup = self.configure("publishers and subscribers are added")?;
+        match location {
+            Location::Cpu(device) => {
+                if !setup
+                    .devices
+                    .iter()
+                    .any(|known| Arc::ptr_eq(known, &device))
+                {
+                    setup.devices.push(device);
+                }
+            }
+            Location::RemoteNet => setup.remote_net = true,
+            Location::RemotePci => setup.remote_pci = true,
+        }
+        setup.has[role as usize] = true;
+        Ok(())
+    }
+
+    /// Puts the value at an address of the program.
+    ///
+    /// # Errors
+    /// As [`SyncEvent::add_location`]; [`Error::InvalidValue`] for an address that is no multiple of 8.
+    pub(crate) fn set_address(&self, addr: u64) -> Result<()> {
+        let mut setup = self.configure("the address of the value is set")?;
+        check_address(addr)?;
+        setup.place = Place::Address(addr);
+        Ok(())
+    }
+
+    /// Puts the value into a buf's data.
+    ///
+    /// # Errors
+    /// As [`SyncEvent::set_address`]; [`Error::NotPermitted`] for other lengths than 8 bytes, and for memory that peers may
+    /// not read, write and change by atomics.
+    pub(crate) fn set_buf(&self, buf: &Buf) -> Result<()> {
+        let mut setup = self.configure("the buf of the value is set")?;
+        if buf.data_len() as u64 != value::SIZE || buf.is_in_list() {
+            return Err(Error::NotPermitted.because(format_args!(
+                "the buf of a sync event has 8 bytes of data and is in no list, this one has {}",
+                buf.data_len()
+            )));
+        }
+        let mmap = Arc::clone(&*buf.mmap()?);
+        Value::check_map(&mmap)?;
+        check_address(buf.data())?;
+        setup.place = Place::Map(mmap, buf.data());
+        Ok(())
+    }
+
+    /// The program uses the event as a context. False when it has started it without one.
+    pub(crate) fn become_context(&self) -> bool {
+        let mut setup = self.setup();
+        if setup.mode == Mode::Fresh {
+            setup.mode = Mode::Context;
+        }
+        setup.mode == Mode::Context
+    }
+
+    /// Starts the event without a context.
+    ///
+    /// # Errors
+    /// [`Error::BadState`] when it is started, or used as a context, or has no publisher or subscriber.
+    pub(crate) fn start_alone(&self) -> Result<()> {
+        {
+            let mut setup = self.setup();
+            if setup.mode == Mode::Context {
+                return Err(Error::BadState.because(
+                    "a sync event that is used as a context is started by doca_ctx_start",
+                ));
+            }
+            setup.mode = Mode::Alone;
+        }
+        self.begin()
+    }
+
+    /// Ends [`SyncEvent::start_alone`].
+    ///
+    /// # Errors
+    /// [`Error::BadState`] when it is not started so.
+    pub(crate) fn stop_alone(&self) -> Result<()> {
+        if self.setup().mode != Mode::Alone || !self.is_started() {
+            return Err(
+                Error::BadState.because("the sync event was not started by doca_sync_event_start")
+            );
+        }
+        self.end();
+        Ok(())
+    }
+
+    /// Makes the value.
+    pub(super) fn begin(&self) -> Result<()> {
+        if self.is_started() {
+            return Err(Error::BadState.because("the sync event is started already"));
+        }
+        let setup = self.setup();
+        let is_imported = matches!(setup.place, Place::Imported(_));
+        if !is_imported && setup.has != [true, true] {
+            return Err(Error::BadState.because(
+                "a sync event needs a publisher and a subscriber (doca_sync_event_add_publisher_location_*, \
+                 doca_sync_event_add_subscriber_location_*)",
+            ));
+        }
+        let shared = setup.remote_net || setup.remote_pci;
+        let value = match &setup.place {
+            Place::OwnPage => Value::new(&setup.devices, shared)?.into(),
+            Place::Address(addr) => Value::at(*addr, value::SIZE, &setup.devices, shared)?.into(),
+            Place::Map(mmap, addr) => Value::in_map(Arc::clone(mmap), *addr).into(),
+            Place::Imported(value) => Arc::clone(value),
+        };
+        drop(setup);
+        *self.slot() = Some(value);
+        Ok(())
+    }
+
+    pub(super) fn end(&self) {
+        let value = self.slot().take();
+        drop(value);
+    }
+
+    /// Checks that the event may be destroyed.
+    ///
+    /// # Errors
+    /// [`Error::BadState`] while it is started.
+    pub(crate) fn check_stopped(&self) -> Result<()> {
+        if self.is_started() {
+            return Err(Error::BadState.because("a sync event is stopped before it is destroyed"));
+        }
+        Ok(())
+    }
+
+    /// # Errors
+    /// [`Error::BadState`] when it is not started; what reaching another process answers.
+    pub(crate) fn get(&self) -> Result<u64> {
+        self.value()?.get()
+    }
+
+    /// # Errors
+    /// As [`SyncEvent::get`].
+    pub(crate) fn set(&self, value: u64) -> Result<()> {
+        self.value()?.set(value)
+    }
+
+    /// Answers the old value.
+    ///
+    /// # Errors
+    /// As [`SyncEvent::get`].
+    pub(crate) fn add(&self, value: u64) -> Result<u64> {
+        self.value()?.add(value)
+    }
+
+    /// Blocks this thread.
+    ///
+    /// # Errors
+    /// As [`SyncEvent::get`]; [`Error::ConnectionReset`] when the value is another process's and that has gone.
+    pub(crate) fn wait(&self, condition: Condition, mask: u64) -> Result<()> {
+        wait::until(&*self.value()?, condition, mask)
+    }
+}
+
+fn check_address(addr: u64) -> Result<()> {
+    if addr == 0 || !addr.is_multiple_of(value::SIZE) {
+        return Err(Error::InvalidValue.because(format_args!(
+            "the value of a sync event lies at a multiple of 8, not at {addr:#x}"
+        )));
+    }
+    Ok(())
+}

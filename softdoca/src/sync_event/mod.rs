@@ -1,0 +1,21 @@
+//! Sync events: 64-bit values that programs set, add to and wait for, across processes.
+//!
+//! * [`SyncEvent`] is the driver of an event's context; an event can also be started by itself, without one.
+//! * [`value`] is where the number lives: in a page of its own, in memory of the program, or in another process.
+//! * [`wait`] lets a thread wait for it.
+//! * [`tasks`] are what a progress engine runs on it.
+//! * [`blob`] is what programs carry to others; [`RemoteEvent`] is what a network peer makes of it, for RDMA tasks.
+
+mod blob;
+mod event;
+mod exporting;
+mod page;
+mod remote;
+mod tasks;
+mod value;
+mod wait;
+
+pub(crate) use event::{Location, Role, SyncEvent};
+pub(crate) use remote::RemoteEvent;
+pub(crate) use tasks::{Kind, Work};
+pub(crate) use wait::Condition;
