@@ -1,8 +1,8 @@
 //! The DOCA C API in software: a safe engine under a thin C layer ([`capi`]).
 //!
-//! Each module uses only those before it in this list: `log`, `error`; `runtime`; `topology`, `device`; `agent`; `memory`; `buffer`;
-//! `ring`; `progress`; `engines`; `sync_event`; `comch`, `rdma`; `accelerator`; `argp`;
-//! `dma`, `compress`, `erasure_coding`; `capi`.
+//! Each module uses only those before it in this list: `log`, `error`; `runtime`; `topology`, `device`; `argp`; `agent`; `memory`;
+//! `buffer`; `ring`; `progress`; `graph`; `engines`; `sync_event`; `comch`, `rdma`; `accelerator`;
+//! `dma`, `compress`, `erasure_coding`, `mmap_advise`; `capi`.
 
 mod accelerator;
 pub mod agent;
@@ -16,8 +16,10 @@ mod dma;
 pub mod engines;
 mod erasure_coding;
 pub mod error;
+mod graph;
 pub mod log;
 pub mod memory;
+mod mmap_advise;
 mod progress;
 mod rdma;
 mod ring;

@@ -59,6 +59,8 @@ macro_rules! doca_functions {
         $crate::doca_dma_functions!($($callback)::+ $(, $($arguments)*)?);
         $crate::doca_compress_functions!($($callback)::+ $(, $($arguments)*)?);
         $crate::doca_erasure_coding_functions!($($callback)::+ $(, $($arguments)*)?);
+        $crate::doca_graph_functions!($($callback)::+ $(, $($arguments)*)?);
+        $crate::doca_mmap_advise_functions!($($callback)::+ $(, $($arguments)*)?);
         $crate::doca_argp_functions!($($callback)::+ $(, $($arguments)*)?);
     };
 }
@@ -153,6 +155,8 @@ pub const fn headers() -> &'static [Header] {
         crate::doca_dma_functions!(header),
         crate::doca_compress_functions!(header),
         crate::doca_erasure_coding_functions!(header),
+        crate::doca_graph_functions!(header),
+        crate::doca_mmap_advise_functions!(header),
         crate::doca_argp_functions!(header),
     ];
     HEADERS

@@ -22,6 +22,14 @@ pub(crate) trait Accelerator: 'static {
     /// The pools of all kinds of tasks.
     fn pools(&self) -> impl Iterator<Item = &TaskPool>;
 
+    /// Whether a task could be done, as far as that can be told without doing it.
+    ///
+    /// # Errors
+    /// What the task would complete with.
+    fn check(&self, _task: &Task) -> Result<()> {
+        Ok(())
+    }
+
     /// Does what a task says; answers how many bytes it has worked on.
     ///
     /// # Errors
@@ -74,6 +82,10 @@ impl<A: Accelerator> Driver for Offload<A> {
         self.submitted.borrow_mut().reserve(tasks as usize);
         self.ended.borrow_mut().reserve(tasks as usize);
         Ok(Started::Running)
+    }
+
+    fn check(&self, _ctx: &Ctx, task: &Task) -> Result<()> {
+        self.accelerator.check(task)
     }
 
     fn submit(&self, _ctx: &Ctx, task: &Task) -> Result<()> {

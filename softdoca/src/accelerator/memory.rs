@@ -19,7 +19,10 @@ pub(crate) fn check_list(buf: Option<&Buf>) -> Result<&Buf> {
 }
 
 /// What a peer exported for RDMA is out of an accelerator's reach.
-fn check_reach(mmap: &Mmap) -> Result<()> {
+///
+/// # Errors
+/// [`Error::NotPermitted`].
+pub(crate) fn check_reach(mmap: &Mmap) -> Result<()> {
     if mmap.import_kind() == Some(ExportKind::Rdma) {
         return Err(Error::NotPermitted);
     }

@@ -4,7 +4,9 @@ use std::rc::Rc;
 
 use doca_abi::{doca_ctx, doca_ctx_state_changed_callback_t, doca_ctx_states, doca_data};
 
-use super::{Handle, borrow, check_out, doca_error_t, guard, not_null, put};
+use super::{
+    Handle, borrow, check_out, doca_error_t, give_local, guard, put, reclaim_local, share_local,
+};
 use crate::error::Result;
 use crate::progress::Ctx;
 
@@ -15,7 +17,7 @@ unsafe impl Handle for doca_ctx {
 
 /// A new handle, of `doca_ctx` or of any kind of context, that owns one reference.
 pub(super) fn give_ctx<H: Handle<Engine = Ctx>>(ctx: Rc<Ctx>) -> *mut H {
-    Rc::into_raw(ctx).cast_mut().cast::<H>()
+    give_local(ctx)
 }
 
 /// One more reference to the context behind a handle.
@@ -23,13 +25,8 @@ pub(super) fn give_ctx<H: Handle<Engine = Ctx>>(ctx: Rc<Ctx>) -> *mut H {
 /// # Safety
 /// `handle` is NULL or a live handle from [`give_ctx`].
 pub(super) unsafe fn share_ctx<H: Handle<Engine = Ctx>>(handle: *const H) -> Result<Rc<Ctx>> {
-    not_null(handle)?;
-    let pointer = handle.cast::<Ctx>();
-    // SAFETY: the handle owns a reference, so the count is not zero; one thread at a time uses a context.
-    Ok(unsafe {
-        Rc::increment_strong_count(pointer);
-        Rc::from_raw(pointer)
-    })
+    // SAFETY: the caller's promise; one thread at a time uses a context.
+    unsafe { share_local(handle) }
 }
 
 /// Destroys a context of any kind: takes it from its engine and drops the handle's reference.
@@ -40,9 +37,8 @@ pub(super) unsafe fn destroy_ctx<H: Handle<Engine = Ctx>>(handle: *mut H) -> Res
     // SAFETY: the caller's promise.
     let ctx = unsafe { share_ctx(handle) }?;
     ctx.disconnect()?;
-    // SAFETY: gives back the reference that `give_ctx` put into the handle; `ctx` is a second one.
-    drop(unsafe { Rc::from_raw(handle.cast_const().cast::<Ctx>()) });
-    Ok(())
+    // SAFETY: the caller's promise; `ctx` is a second reference.
+    unsafe { reclaim_local(handle) }.map(drop)
 }
 
 /// Starts the context: `DOCA_SUCCESS`, or `DOCA_ERROR_IN_PROGRESS` when it will be running later.

@@ -2,16 +2,18 @@
 
 use std::os::fd::AsRawFd;
 use std::ptr::NonNull;
-use std::rc::Rc;
 
 use doca_abi::{doca_ctx, doca_data, doca_notification_handle_t, doca_pe, doca_task};
 
 use super::doca_ctx::share_ctx;
-use super::{Handle, borrow, check_out, doca_error_t, guard, guard_with, not_null, put};
+use super::{
+    Handle, borrow, check_out, doca_error_t, give_local, guard, guard_with, put, reclaim_local,
+    share_local,
+};
 use crate::error::{Error, Result};
 use crate::progress::{Pe, Task, yield_before_retry};
 
-// SAFETY: engines are given out as pointers from `Rc::into_raw(Rc<Pe>)`.
+// SAFETY: engines are given out by `give_local`.
 unsafe impl Handle for doca_pe {
     type Engine = Pe;
 }
@@ -19,20 +21,6 @@ unsafe impl Handle for doca_pe {
 // SAFETY: tasks are given out as pointers to their header.
 unsafe impl Handle for doca_task {
     type Engine = Task;
-}
-
-/// One more reference to the engine behind a handle.
-///
-/// # Safety
-/// `pe` is NULL or a live engine.
-unsafe fn share_pe(pe: *const doca_pe) -> Result<Rc<Pe>> {
-    not_null(pe)?;
-    let pointer = pe.cast::<Pe>();
-    // SAFETY: the handle owns a reference, so the count is not zero; one thread at a time uses an engine.
-    Ok(unsafe {
-        Rc::increment_strong_count(pointer);
-        Rc::from_raw(pointer)
-    })
 }
 
 /// Creates a progress engine.
@@ -44,7 +32,7 @@ pub unsafe extern "C" fn doca_pe_create(pe: *mut *mut doca_pe) -> doca_error_t {
     guard(|| {
         check_out(pe)?;
         // SAFETY: the caller's promise.
-        unsafe { put(pe, Rc::into_raw(Pe::new()?).cast_mut().cast()) }
+        unsafe { put(pe, give_local(Pe::new()?)) }
     })
 }
 
@@ -57,9 +45,8 @@ pub unsafe extern "C" fn doca_pe_destroy(pe: *mut doca_pe) -> doca_error_t {
     guard(|| {
         // SAFETY: the caller's promise.
         unsafe { borrow(pe) }?.check_unused()?;
-        // SAFETY: gives back the reference of `doca_pe_create`.
-        drop(unsafe { Rc::from_raw(pe.cast_const().cast::<Pe>()) });
-        Ok(())
+        // SAFETY: the caller's promise.
+        unsafe { reclaim_local(pe) }.map(drop)
     })
 }
 
@@ -71,7 +58,9 @@ pub unsafe extern "C" fn doca_pe_destroy(pe: *mut doca_pe) -> doca_error_t {
 pub unsafe extern "C" fn doca_pe_progress(pe: *mut doca_pe) -> u8 {
     guard_with(0, || {
         // SAFETY: the caller's promise. The reference of its own keeps the engine through its callbacks.
-        unsafe { share_pe(pe) }.is_ok_and(|pe| pe.progress()).into()
+        unsafe { share_local(pe) }
+            .is_ok_and(|pe| pe.progress())
+            .into()
     })
 }
 
@@ -97,7 +86,7 @@ pub unsafe extern "C" fn doca_pe_get_notification_handle(
 pub unsafe extern "C" fn doca_pe_request_notification(pe: *mut doca_pe) -> doca_error_t {
     guard(|| {
         // SAFETY: the caller's promise.
-        let pe = unsafe { share_pe(pe) }?;
+        let pe = unsafe { share_local(pe) }?;
         if !pe.arm() {
             // Something was delivered while arming. The program waits on the descriptor now: make it readable, so that
             // it comes back and looks at what its callbacks did.
@@ -118,7 +107,7 @@ pub unsafe extern "C" fn doca_pe_clear_notification(
 ) -> doca_error_t {
     guard(|| {
         // SAFETY: the caller's promise.
-        let pe = unsafe { share_pe(pe) }?;
+        let pe = unsafe { share_local(pe) }?;
         pe.wake().drain();
         pe.wake_up();
         Ok(())
@@ -145,7 +134,14 @@ pub unsafe extern "C" fn doca_pe_get_num_inflight_tasks(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_pe_connect_ctx(pe: *mut doca_pe, ctx: *mut doca_ctx) -> doca_error_t {
     // SAFETY: the caller's promise.
-    guard(|| unsafe { share_pe(pe)?.connect(&share_ctx(ctx)?) })
+    guard(|| unsafe { share_local(pe)?.connect(&share_ctx(ctx)?) })
+}
+
+fn answer(submitted: Result<()>) -> Result<()> {
+    if submitted == Err(Error::Again) {
+        yield_before_retry();
+    }
+    submitted
 }
 
 /// Submits a task. `DOCA_ERROR_AGAIN`: not now; try again.
@@ -154,24 +150,18 @@ pub unsafe extern "C" fn doca_pe_connect_ctx(pe: *mut doca_pe, ctx: *mut doca_ct
 /// `task` is NULL or a live task; its context is used by no other thread meanwhile.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_task_submit(task: *mut doca_task) -> doca_error_t {
-    guard(|| {
-        // SAFETY: the caller's promise.
-        let submitted = unsafe { borrow(task) }?.submit();
-        if submitted == Err(Error::Again) {
-            yield_before_retry();
-        }
-        submitted
-    })
+    // SAFETY: the caller's promise.
+    guard(|| answer(unsafe { borrow(task) }?.submit()))
 }
 
-/// As [`doca_task_submit`]: here every submission is a try.
+/// As [`doca_task_submit`], after a look at what the task is given: what would make it fail is answered at once.
 ///
 /// # Safety
 /// As [`doca_task_submit`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_task_try_submit(task: *mut doca_task) -> doca_error_t {
     // SAFETY: the caller's promise.
-    unsafe { doca_task_submit(task) }
+    guard(|| answer(unsafe { borrow(task) }?.try_submit()))
 }
 
 /// Frees a task that is not in flight.

@@ -15,8 +15,10 @@ mod doca_dev;
 mod doca_dma;
 mod doca_erasure_coding;
 mod doca_error;
+mod doca_graph;
 mod doca_log;
 mod doca_mmap;
+mod doca_mmap_advise;
 mod doca_pe;
 mod doca_rdma;
 mod doca_sync_event;
@@ -27,6 +29,7 @@ mod task;
 mod testing;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::rc::Rc;
 use std::sync::Arc;
 
 pub use doca_abi::{DOCA_SUCCESS, doca_error_t};
@@ -115,6 +118,35 @@ pub(crate) unsafe fn reclaim<H: Handle>(handle: *mut H) -> Result<Arc<H::Engine>
     not_null(handle)?;
     // SAFETY: from `Arc::into_raw` in `give`, and taken back only once by the caller's promise.
     Ok(unsafe { Arc::from_raw(handle.cast_const().cast::<H::Engine>()) })
+}
+
+/// A new handle that owns one reference to an object of a single thread. Given back with [`reclaim_local`].
+pub(crate) fn give_local<H: Handle>(object: Rc<H::Engine>) -> *mut H {
+    Rc::into_raw(object).cast_mut().cast::<H>()
+}
+
+/// One more reference to the object behind a handle that [`give_local`] made.
+///
+/// # Safety
+/// As [`borrow`]; the handle came from [`give_local`], and no other thread uses the object meanwhile.
+pub(crate) unsafe fn share_local<H: Handle>(handle: *const H) -> Result<Rc<H::Engine>> {
+    not_null(handle)?;
+    let pointer = handle.cast::<H::Engine>();
+    // SAFETY: the handle is a pointer from `Rc::into_raw` whose reference is still alive; it gets a second one here.
+    Ok(unsafe {
+        Rc::increment_strong_count(pointer);
+        Rc::from_raw(pointer)
+    })
+}
+
+/// Takes back the reference that [`give_local`] put into the handle; the handle is dead afterwards.
+///
+/// # Safety
+/// As [`share_local`], and C does not use the handle again.
+pub(crate) unsafe fn reclaim_local<H: Handle>(handle: *mut H) -> Result<Rc<H::Engine>> {
+    not_null(handle)?;
+    // SAFETY: from `Rc::into_raw` in `give_local`, and taken back only once by the caller's promise.
+    Ok(unsafe { Rc::from_raw(handle.cast_const().cast::<H::Engine>()) })
 }
 
 /// Refuses a NULL out-parameter before the call has had any effect.

@@ -237,7 +237,7 @@ unsafe extern "C" fn state_changed(
 pub(super) struct Instance<H> {
     pub(super) handle: *mut H,
     pub(super) log: Box<Log>,
-    pe: *mut doca_pe,
+    pub(super) pe: *mut doca_pe,
     destroy: unsafe extern "C" fn(*mut H) -> doca_error_t,
     tasks: RefCell<Vec<*mut doca_task>>,
 }

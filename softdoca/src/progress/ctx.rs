@@ -51,6 +51,11 @@ pub(crate) trait Driver: Any {
     /// Begins to work. `ctx` is connected to an engine.
     fn start(&self, ctx: &Ctx) -> Result<Started>;
 
+    /// Whether a task could succeed, as far as that can be told now. Not called on the data path.
+    fn check(&self, _ctx: &Ctx, _task: &Task) -> Result<()> {
+        Ok(())
+    }
+
     /// Takes a task of this context.
     fn submit(&self, ctx: &Ctx, task: &Task) -> Result<()>;
 
@@ -172,7 +177,7 @@ impl Ctx {
 
     /// The program has done something outside of progress. What follows from it is no peer's news, so an engine that is
     /// armed, and that its thread or the program waits for, is rung.
-    pub(super) fn stir(&self) {
+    pub(crate) fn stir(&self) {
         if let Some(pe) = &*self.pe.borrow()
             && pe.is_armed()
         {

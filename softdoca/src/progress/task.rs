@@ -1,7 +1,8 @@
 //! Tasks: one header for all kinds, and pools that hand them out.
 
 use std::any::TypeId;
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
+use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 use std::rc::Rc;
 
@@ -14,6 +15,12 @@ use crate::error::{Error, Result};
 /// context's user data. All kinds of tasks have callbacks of this shape.
 pub(crate) type TaskCallback = unsafe extern "C" fn(*mut doca_task, doca_data, doca_data);
 
+/// Gets a task's result in the place of the program's callbacks.
+pub(crate) trait Completion {
+    /// The task has ended. It belongs to the program again: it may be submitted, or freed, in here.
+    fn ended(self: Rc<Self>, result: Result<()>);
+}
+
 /// The head of every task; a `struct doca_task *` points to one.
 #[repr(C)]
 pub(crate) struct Task {
@@ -22,20 +29,26 @@ pub(crate) struct Task {
     ctx: NonNull<Ctx>,
     body: TypeId,
     in_flight: Cell<bool>,
+    /// Waits in its pool for the next allocation.
+    freed: Cell<bool>,
     status: Cell<u32>,
     user_data: Cell<doca_data>,
     on_success: TaskCallback,
     on_error: TaskCallback,
-    release: unsafe fn(NonNull<Task>),
+    /// Who gets the result of this run, if not the callbacks.
+    completion: Cell<Option<Rc<dyn Completion>>>,
+    shelf: Rc<Shelf>,
+    /// Drops the body, as the type that it is, and leaves its place.
+    drop_body: unsafe fn(NonNull<Task>),
+    /// Gives the memory of a task without a body back.
+    deallocate: unsafe fn(NonNull<Task>),
 }
 
 /// A task of one kind.
 #[repr(C)]
 pub(crate) struct TaskOf<B> {
     task: Task,
-    pub(crate) body: B,
-    /// Gives the place in the pool back.
-    _place: Place,
+    pub(crate) body: ManuallyDrop<B>,
 }
 
 impl Task {
@@ -72,7 +85,7 @@ impl Task {
     /// Answers `BadState` when the context is not running or the task is in flight already.
     pub(crate) fn submit(&self) -> Result<()> {
         let ctx = self.ctx();
-        if ctx.state() != CtxState::Running || self.in_flight.get() {
+        if ctx.state() != CtxState::Running || self.in_flight.get() || self.freed.get() {
             return Err(Error::BadState);
         }
         // Marked first: a driver may complete the task into its queue before it returns.
@@ -80,11 +93,29 @@ impl Task {
         let submitted = ctx.driver().submit(ctx, self);
         if submitted.is_ok() {
             ctx.task_submitted();
+            ctx.stir();
         } else {
             self.in_flight.set(false);
         }
-        ctx.stir();
         submitted
+    }
+
+    /// As [`submit`](Self::submit), after a look at what the task is given.
+    pub(crate) fn try_submit(&self) -> Result<()> {
+        let ctx = self.ctx();
+        if !self.freed.get() && !self.in_flight.get() {
+            ctx.driver().check(ctx, self)?;
+        }
+        self.submit()
+    }
+
+    /// As [`submit`](Self::submit); `completion` gets the result of this run, and the program's callbacks are not called.
+    pub(crate) fn submit_for(&self, completion: Rc<dyn Completion>) -> Result<()> {
+        if self.in_flight.get() {
+            return Err(Error::BadState);
+        }
+        self.completion.set(Some(completion));
+        self.submit().inspect_err(|_| self.completion.set(None))
     }
 
     /// Ends the run and calls the program.
@@ -96,7 +127,7 @@ impl Task {
     /// `task` is live and in flight.
     pub(super) unsafe fn complete(task: NonNull<Task>, result: Result<()>) {
         // No reference to the task is held, or passed to this function, across the call that may free it.
-        let (callback, user_data, ctx_user_data) = {
+        let (callback, user_data, ctx_user_data, completion) = {
             // SAFETY: the caller's promise.
             let header = unsafe { task.as_ref() };
             let ctx = header.ctx();
@@ -108,8 +139,17 @@ impl Task {
             } else {
                 header.on_error
             };
-            (callback, header.user_data.get(), ctx.user_data())
+            (
+                callback,
+                header.user_data.get(),
+                ctx.user_data(),
+                header.completion.take(),
+            )
         };
+        if let Some(completion) = completion {
+            completion.ended(result);
+            return;
+        }
         // SAFETY: the callback was given for this kind of task with this shape; `task` is a live task of that kind and
         // is not touched after the call.
         unsafe { callback(task.as_ptr().cast(), user_data, ctx_user_data) };
@@ -117,9 +157,11 @@ impl Task {
 
     /// Frees the task. A task in flight is refused: hardware would write through it later.
     ///
+    /// Its memory stays with the pool, for the next allocation: programs ask freed tasks for their status.
+    ///
     /// # Safety
     ///
-    /// `task` must come from [`TaskPool::allocate`] and must not be used afterwards.
+    /// `task` must come from [`TaskPool::allocate`], whose context lives.
     pub(crate) unsafe fn free(task: NonNull<Task>) -> Result<()> {
         // SAFETY: the caller vouches for the pointer.
         let header = unsafe { task.as_ref() };
@@ -128,21 +170,42 @@ impl Task {
                 Error::InUse.because("a task in flight cannot be freed; stop its context first")
             );
         }
-        let ctx = header.ctx;
-        // SAFETY: `release` is the function for the very type that was allocated.
-        unsafe { (header.release)(task) };
-        // SAFETY: the context outlives its tasks.
-        unsafe { ctx.as_ref() }.task_freed();
+        if header.freed.replace(true) {
+            return Err(Error::BadState.because("the task was freed already"));
+        }
+        // SAFETY: `drop_body` is the function for the very type that was allocated, and the body is there: the task was not freed.
+        unsafe { (header.drop_body)(task) };
+        header.shelf.put_back(task);
+        header.ctx().task_freed();
         Ok(())
     }
 }
 
-/// Counts the tasks that a pool has given out.
-struct Place(Rc<Cell<u32>>);
+/// What a pool shares with its tasks.
+#[derive(Default)]
+struct Shelf {
+    /// Tasks that the program has.
+    used: Cell<u32>,
+    /// Freed tasks, without bodies.
+    free: RefCell<Vec<NonNull<Task>>>,
+}
 
-impl Drop for Place {
-    fn drop(&mut self) {
-        self.0.set(self.0.get() - 1);
+impl Shelf {
+    fn put_back(&self, task: NonNull<Task>) {
+        self.used.set(self.used.get() - 1);
+        self.free.borrow_mut().push(task);
+    }
+
+    /// A freed task whose body was a `B`.
+    fn take<B: 'static>(&self) -> Option<NonNull<TaskOf<B>>> {
+        let mut free = self.free.borrow_mut();
+        let fits = |task: &NonNull<Task>| {
+            // SAFETY: the memory of freed tasks lives as long as the pool.
+            unsafe { task.as_ref() }.body == TypeId::of::<B>()
+        };
+        // The last one, as a rule: pools have tasks of one kind.
+        let index = free.iter().rposition(fits)?;
+        Some(free.swap_remove(index).cast())
     }
 }
 
@@ -157,7 +220,16 @@ struct PoolConf {
 #[derive(Default)]
 pub(crate) struct TaskPool {
     conf: Cell<Option<PoolConf>>,
-    used: Rc<Cell<u32>>,
+    shelf: Rc<Shelf>,
+}
+
+impl Drop for TaskPool {
+    fn drop(&mut self) {
+        for task in self.shelf.free.take() {
+            // SAFETY: a freed task has no body; nobody may use it any more, because its context is destroyed.
+            unsafe { (task.as_ref().deallocate)(task) };
+        }
+    }
 }
 
 impl TaskPool {
@@ -205,38 +277,58 @@ impl TaskPool {
         let conf = self.conf.get().ok_or_else(|| {
             Error::BadState.because("no pool was configured for tasks of this kind")
         })?;
-        if self.used.get() >= conf.limit {
+        let used = self.shelf.used.get();
+        if used >= conf.limit {
             return Err(Error::NoMemory.because(format_args!(
                 "all {} tasks of the pool are allocated",
                 conf.limit
             )));
         }
-        self.used.set(self.used.get() + 1);
-        let task = Box::new(TaskOf {
-            task: Task {
-                ctx: NonNull::from(ctx),
-                body: TypeId::of::<B>(),
-                in_flight: Cell::new(false),
-                status: Cell::new(0),
-                user_data: Cell::new(user_data),
-                on_success: conf.on_success,
-                on_error: conf.on_error,
-                release: release::<B>,
-            },
-            body,
-            _place: Place(Rc::clone(&self.used)),
-        });
+        self.shelf.used.set(used + 1);
+        let task = Task {
+            ctx: NonNull::from(ctx),
+            body: TypeId::of::<B>(),
+            in_flight: Cell::new(false),
+            freed: Cell::new(false),
+            status: Cell::new(0),
+            user_data: Cell::new(user_data),
+            on_success: conf.on_success,
+            on_error: conf.on_error,
+            completion: Cell::new(None),
+            shelf: Rc::clone(&self.shelf),
+            drop_body: drop_body::<B>,
+            deallocate: deallocate::<B>,
+        };
+        let body = ManuallyDrop::new(body);
+        let place = match self.shelf.take::<B>() {
+            Some(mut place) => {
+                // SAFETY: a freed task of this very type, which only the shelf knew of; its header is whole, its body dropped.
+                *unsafe { place.as_mut() } = TaskOf { task, body };
+                place
+            }
+            None => NonNull::from(Box::leak(Box::new(TaskOf { task, body }))),
+        };
         ctx.task_allocated();
-        Ok(NonNull::from(Box::leak(task)))
+        Ok(place)
     }
 }
 
-/// Drops a task as the type it was made as.
+/// Drops the body of a task, as the type it was made as.
 ///
 /// # Safety
 ///
-/// `task` is the header of a live, leaked `Box<TaskOf<B>>`.
-unsafe fn release<B>(task: NonNull<Task>) {
+/// `task` is the header of a live, leaked `Box<TaskOf<B>>` with its body, which is not used afterwards.
+unsafe fn drop_body<B>(task: NonNull<Task>) {
+    // SAFETY: see above; the header is the first field of a repr(C) struct.
+    unsafe { ManuallyDrop::drop(&mut (*task.as_ptr().cast::<TaskOf<B>>()).body) };
+}
+
+/// Gives the memory of a task back.
+///
+/// # Safety
+///
+/// `task` is the header of a live, leaked `Box<TaskOf<B>>` whose body was dropped.
+unsafe fn deallocate<B>(task: NonNull<Task>) {
     // SAFETY: see above; the header is the first field of a repr(C) struct.
     drop(unsafe { Box::from_raw(task.as_ptr().cast::<TaskOf<B>>()) });
 }

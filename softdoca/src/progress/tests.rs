@@ -257,3 +257,62 @@ fn engines_that_were_destroyed_keep_nobody_awake() {
         "an idle thread polled {calls} times in 200 ms: it does not sleep"
     );
 }
+
+#[test]
+fn a_freed_task_tells_its_status_until_its_place_is_taken() {
+    let f = fixture(false);
+    f.ctx.start().expect("start");
+    let task = f.task(Err(Error::IoFailed), 1).expect("a task");
+    // SAFETY: a task whose context lives.
+    let (header, free) = unsafe { (|| task.as_ref(), || Task::free(task)) };
+    header().submit().expect("submit");
+    while f.ctx.tasks_in_flight() > 0 {
+        f.pe.progress();
+    }
+    assert_eq!(free(), Ok(()));
+    assert_eq!(header().status(), Error::IoFailed.code());
+    assert_eq!(
+        header().submit(),
+        Err(Error::BadState),
+        "it is no task any more"
+    );
+    assert_eq!(free(), Err(Error::BadState), "nor can it be freed again");
+    let next = f.task(Ok(()), 2).expect("a task");
+    assert_eq!(next, task, "its place is used again");
+    assert_eq!((header().status(), header().submit()), (0, Ok(())));
+    while f.ctx.tasks_in_flight() > 0 {
+        f.pe.progress();
+    }
+    assert_eq!(free(), Ok(()));
+    assert_eq!(f.ctx.stop(), Ok(()));
+    assert_eq!(
+        *f.seen.completions.borrow(),
+        [(1, Error::IoFailed.code()), (2, 0)]
+    );
+}
+
+#[test]
+fn bodies_of_tasks_are_dropped_when_they_are_freed() {
+    let f = fixture(false);
+    f.ctx.start().expect("start");
+    let echo = f.ctx.driver_as::<Echo>().expect("an echo");
+    let held = Rc::new(());
+    let none = doca_data { u64: 0 };
+    for _ in 0..2 {
+        let task = echo.pool.allocate(&f.ctx, Rc::clone(&held), none);
+        assert_eq!(Rc::strong_count(&held), 2);
+        // SAFETY: a live task.
+        unsafe { Task::free(task.expect("a task").cast()) }.expect("free");
+        assert_eq!(Rc::strong_count(&held), 1);
+    }
+    // Another kind of body does not get the place of the first.
+    let task = echo
+        .pool
+        .allocate(&f.ctx, [7_u64; 40], none)
+        .expect("a task");
+    // SAFETY: a live task.
+    unsafe {
+        assert_eq!(*task.as_ref().body, [7; 40]);
+        Task::free(task.cast()).expect("free");
+    }
+}

@@ -183,6 +183,33 @@ fn every_failure_says_why() {
     assert_eq!(start_and_copy(bufs.data(&read_only.mmap, 0, 8), room), 0);
 }
 
+#[test]
+fn a_try_says_at_once_what_would_fail() {
+    let (dma, memory, bufs) = (start(), Memory::local(4096), Bufs::new());
+    let (from, small) = (
+        bufs.data(&memory.mmap, 0, 8),
+        bufs.room(&memory.mmap, 100, 7),
+    );
+    let task = copy(&dma, from, small, 1);
+    // SAFETY: a live task.
+    let attempt = || unsafe { doca_task_try_submit(task.cast()) };
+    assert_eq!(attempt(), Error::TooBig.code());
+    // SAFETY: as above.
+    unsafe { doca_dma_task_memcpy_set_dst(task, null_mut()) };
+    assert_eq!(attempt(), Error::InvalidValue.code());
+    assert!(!dma.progress(), "nothing is in flight");
+    assert_eq!(
+        dma.state(),
+        DOCA_CTX_STATE_RUNNING,
+        "and nothing has failed"
+    );
+    // SAFETY: as above.
+    unsafe { doca_dma_task_memcpy_set_dst(task, c(bufs.room(&memory.mmap, 200, 8))) };
+    assert_eq!(attempt(), 0);
+    assert_eq!(attempt(), Error::BadState.code(), "it is in flight");
+    assert_eq!(dma.wait(1), [(1, 0)]);
+}
+
 fn start_and_copy(from: &Buf, to: &Buf) -> u32 {
     let dma = start();
     dma.run(copy(&dma, from, to, 1))
