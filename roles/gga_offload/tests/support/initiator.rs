@@ -200,24 +200,22 @@ impl Initiator {
                     Err(code) => panic!("{code:?}"),
                 };
             }
-            match self.pe.poll() {
-                Some(Event::Task(Completion { token, result })) => {
-                    assert_eq!(result, Ok(()));
-                    if token & RECEIVED == 0 {
-                        sent += 1;
-                        continue;
-                    }
-                    let lane = &self.lanes[(token & !RECEIVED) as usize];
-                    let mut bytes = [0; io_message::SIZE];
-                    let length = lane.incoming.read_data(&mut bytes).expect("readable");
-                    assert_eq!(length, io_message::SIZE);
-                    let message = IoMessage::new_unchecked_len(&bytes);
-                    answers.push(Repr::parse(&message).expect("a result"));
-                    lane.incoming.reset_data().expect("reset");
-                    lane.receive.submit().expect("posted");
-                }
-                Some(_) | None => {}
+            let Some(Event::Task(Completion { token, result })) = self.pe.poll() else {
+                continue;
+            };
+            assert_eq!(result, Ok(()));
+            if token & RECEIVED == 0 {
+                sent += 1;
+                continue;
             }
+            let lane = &self.lanes[(token & !RECEIVED) as usize];
+            let mut bytes = [0; io_message::SIZE];
+            let length = lane.incoming.read_data(&mut bytes).expect("readable");
+            assert_eq!(length, io_message::SIZE);
+            let message = IoMessage::new_unchecked_len(&bytes);
+            answers.push(Repr::parse(&message).expect("a result"));
+            lane.incoming.reset_data().expect("reset");
+            lane.receive.submit().expect("posted");
         }
         answers.sort_by_key(|answer| answer.user_data);
         for answer in &answers {
