@@ -5,8 +5,41 @@ mod support;
 use serde_json::Value;
 use support::Bench;
 
-/// Runs the demo with few throughput operations (the validation runs visit every block all the same).
+/// Runs the demo of the zero-copy deployment with few throughput operations (the validation runs visit every block all
+/// the same).
 fn demo(arguments: &[&str]) {
+    run(&[&["--layout", "zero-copy"], arguments].concat(), 5);
+}
+
+/// Runs the demo of the gga deployment with so many workers and blocks per I/O.
+fn gga(block_size: &str, matrix: &str, shapes: [(&str, &str); 2]) {
+    for (workers, blocks_per_io) in shapes {
+        run(
+            &[
+                "--layout",
+                "gga",
+                "--block-size",
+                block_size,
+                "--matrix-type",
+                matrix,
+                "--workers",
+                workers,
+                "--blocks-per-io",
+                blocks_per_io,
+                "--transactions",
+                "16",
+            ],
+            6,
+        );
+    }
+}
+
+/// Shapes of gga deployments; each block size meets all four, and each matrix all sizes.
+const ONE_EACH_AND_MANY: [(&str, &str); 2] = [("1", "1"), ("2", "8")];
+const MANY_OF_ONE: [(&str, &str); 2] = [("1", "8"), ("2", "1")];
+
+/// Runs the demo, which must pass with so many sessions.
+fn run(arguments: &[&str], sessions: usize) {
     let base = ["demo", "--json"];
     let output = Bench::new()
         .command(&[&base[..], arguments].concat())
@@ -21,7 +54,7 @@ fn demo(arguments: &[&str]) {
     assert_eq!(report["verdict"], "PASS", "{report}");
     assert_eq!(
         report["sessions"].as_array().map(Vec::len),
-        Some(5),
+        Some(sessions),
         "{report}"
     );
 }
@@ -75,6 +108,48 @@ fn with_blocks_of_one_mebibyte() {
 #[test]
 fn with_one_transaction() {
     demo(&["--transactions", "1", "--operations", "500"]);
+}
+
+#[test]
+fn gga_with_blocks_of_4_kib_and_vandermonde() {
+    gga("4096", "vandermonde", ONE_EACH_AND_MANY);
+}
+
+#[test]
+fn gga_with_blocks_of_4_kib_and_cauchy() {
+    gga("4096", "cauchy", MANY_OF_ONE);
+}
+
+#[test]
+fn gga_with_blocks_of_64_kib_and_vandermonde() {
+    gga("65536", "vandermonde", ONE_EACH_AND_MANY);
+}
+
+#[test]
+fn gga_with_blocks_of_64_kib_and_cauchy() {
+    gga("65536", "cauchy", MANY_OF_ONE);
+}
+
+#[test]
+fn gga_with_blocks_of_1_mib_and_vandermonde() {
+    gga("1048576", "vandermonde", ONE_EACH_AND_MANY);
+}
+
+#[test]
+fn gga_with_blocks_of_1_mib_and_cauchy() {
+    gga("1048576", "cauchy", MANY_OF_ONE);
+}
+
+#[test]
+fn gga_with_content_that_does_not_compress() {
+    let bench = Bench::new();
+    let noise = bench.file("noise", &support::gga::noise(100_000));
+    run(&["--layout", "gga", "--content", support::text(&noise)], 6);
+}
+
+#[test]
+fn all_layouts_one_after_the_other() {
+    run(&["--layout", "all", "--operations", "2000"], 11);
 }
 
 #[test]

@@ -11,6 +11,10 @@ use super::{Error, Options};
 const SMALLEST_STORAGE: u64 = 1 << 20;
 /// I/Os that each worker gets at least.
 const IOS_PER_WORKER: u64 = 8;
+/// The same for gga deployments with large I/Os, which compress each byte in every session.
+const LARGE_IOS_PER_WORKER: u64 = 2;
+/// Bytes of all workers' I/Os from which on they are large.
+const LARGE_IOS: u64 = 4 << 20;
 /// Largest storage that a `.sbc` file can hold, and so the largest that the demo makes.
 const LARGEST_STORAGE: u64 = 2 << 30;
 
@@ -48,9 +52,14 @@ impl Content {
 
         let io_size = u64::from(options.block_size) * u64::from(options.blocks_per_io);
         let source_len = bytes.len() as u64;
-        let at_least = source_len
-            .max(SMALLEST_STORAGE)
-            .max(io_size * u64::from(options.workers) * IOS_PER_WORKER);
+        let one_each = io_size * u64::from(options.workers);
+        let for_workers = match one_each * IOS_PER_WORKER {
+            large if large > LARGE_IOS && options.layout.has_gga() => {
+                one_each * LARGE_IOS_PER_WORKER
+            }
+            enough => enough,
+        };
+        let at_least = source_len.max(SMALLEST_STORAGE).max(for_workers);
         let capacity = at_least.next_multiple_of(io_size);
         if capacity > LARGEST_STORAGE {
             return Err(Error::Options(format!(

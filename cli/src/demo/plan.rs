@@ -228,7 +228,7 @@ impl Plan {
             title,
             strategy: Strategy::WriteReadValidation,
             plain,
-            operations: self.pass * 3,
+            operations: self.pass * 2,
         };
         [
             read("read the file, recover every block", 1),
@@ -405,12 +405,12 @@ mod tests {
             .iter()
             .map(|run| plan.expected(run).recoveries)
             .collect();
-        // Ten I/Os of eight blocks each, then fifteen.
-        assert_eq!(recoveries, [160, 80, 16, 80, 80, 80]);
+        // Each worker reads 80 blocks: ten I/Os of eight.
+        assert_eq!(recoveries, [160, 80, 16, 52, 52, 52]);
         let writes = plan.expected(&plan.runs()[3]);
-        assert_eq!(writes.operations, 30);
-        assert_eq!(writes.service_ios, 60);
-        assert_eq!(writes.target_ios, 30 * 8 * 5);
+        assert_eq!(writes.operations, 20);
+        assert_eq!(writes.service_ios, 40);
+        assert_eq!(writes.target_ios, 20 * 8 * 5);
     }
 
     #[test]

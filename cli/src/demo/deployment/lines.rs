@@ -15,6 +15,9 @@ use super::files::Files;
 const DPU_DEVICE: &str = "03:00.0";
 const HOST_DEVICE: &str = "3b:00.0";
 
+/// Time that an I/O may take: hundreds of MiB may be in flight before it, to be compressed by a build without optimisation.
+const IO_TIMEOUT_SECONDS: u32 = 60;
+
 /// The arguments of `doca-storage` for the roles of one session.
 pub(super) struct CommandLines<'a> {
     pub(super) plan: &'a Plan,
@@ -104,7 +107,8 @@ impl CommandLines<'_> {
             .with("--run-limit-operation-count", self.run.operations)
             .with("--transaction-count", plan.transactions)
             .with("--blocks-per-io", plan.blocks_per_io)
-            .with("--local-io-region-size", plan.local_io_region_size);
+            .with("--local-io-region-size", plan.local_io_region_size)
+            .with("--io-timeout", IO_TIMEOUT_SECONDS);
         line = match self.run.plain {
             Plain::Pattern => line,
             Plain::Content => line.with("--storage-plain-content", self.files.content.as_os_str()),

@@ -1,0 +1,205 @@
+//! Targets whose bytes rot, or that lie: the gga service returns what was written, or an error, but no wrong byte.
+
+mod support;
+
+use std::path::PathBuf;
+
+use conformance::process::Process;
+use support::gga::{TARGETS, compressible};
+use support::{BLOCK_SIZE, Bench, complaint, document};
+
+const BLOCKS: usize = 60;
+const HALF: usize = BLOCK_SIZE / 2;
+/// Bytes of the header of a `.sbc` file.
+const SBC_HEADER: usize = 16;
+
+/// A byte of a half block to damage: of the header of the stored block, of its LZ4 data, or of what is behind them.
+const PLACES: [usize; 7] = [1, 5, 9, 60, HALF - 60, HALF - 4, HALF - 1];
+
+/// Flips a bit in these half blocks: target, block, byte.
+fn damage(files: &[PathBuf; 3], places: &[(usize, usize, usize)]) {
+    for &(target, block, byte) in places {
+        let mut bytes = std::fs::read(&files[target]).expect("a file");
+        bytes[SBC_HEADER + block * HALF + byte] ^= 0x20;
+        std::fs::write(&files[target], bytes).expect("written");
+    }
+}
+
+struct Session {
+    initiator: Process,
+    service: Process,
+    _targets: [Process; 3],
+}
+
+/// An initiator that reads all blocks twice, one after the other, and compares.
+fn reader(bench: &Bench, files: &[PathBuf; 3], arguments: &[&str]) -> Session {
+    let (targets, ports) = bench.gga_targets(files, 1);
+    let service = bench.gga_service(ports, 1, arguments);
+    let initiator = bench.gga_initiator(
+        "read_only_data_validity_test",
+        &bench.path("content"),
+        2 * BLOCKS,
+        1,
+        &["--transaction-count", "1"],
+    );
+    Session {
+        initiator,
+        service,
+        _targets: targets,
+    }
+}
+
+/// One damaged half block in each of many stripes, on every target in turn: all is read as it was written.
+fn one_of_three(matrix: &str) {
+    for recover_every in ["0", "1", "3"] {
+        let bench = Bench::new();
+        let content = compressible(BLOCKS * BLOCK_SIZE);
+        let files = bench.generate("content", &content, &["--matrix-type", matrix]);
+        let places: Vec<_> = (0..BLOCKS - 4)
+            .map(|block| (block % 3, block, PLACES[block % PLACES.len()]))
+            .collect();
+        damage(&files, &places);
+        let session = reader(
+            &bench,
+            &files,
+            &[
+                "--matrix-type",
+                matrix,
+                "--trigger-recovery-read-every-n",
+                recover_every,
+            ],
+        );
+        assert_eq!(document(session.initiator)["operation_count"], 2 * BLOCKS);
+        let counted = document(session.service);
+        assert_eq!(counted["uncorrectable"], 0, "{counted}");
+        let corrected: Vec<u64> =
+            serde_json::from_value(counted["corrected"].clone()).expect("a number for each target");
+        let damaged = |target| places.iter().filter(|place| place.0 == target).count() as u64;
+        if recover_every == "0" {
+            // Each pass meets each damaged half of the data, and never the parity.
+            assert_eq!(corrected, [2 * damaged(0), 2 * damaged(1), 0]);
+        } else {
+            // What a read does without is not looked at.
+            let most = [0, 1, 2].map(|target| 2 * damaged(target));
+            for (corrected, most) in std::iter::zip(corrected, most) {
+                assert!((1..=most).contains(&corrected), "{counted}");
+            }
+        }
+    }
+}
+
+#[test]
+fn one_damaged_half_is_made_anew_from_the_others_vandermonde() {
+    one_of_three("vandermonde");
+}
+
+#[test]
+fn one_damaged_half_is_made_anew_from_the_others_cauchy() {
+    one_of_three("cauchy");
+}
+
+/// Damage that cannot be repaired: an I/O error, not wrong data.
+fn refused(session: Session) {
+    let text = complaint(session.initiator);
+    assert!(
+        text.contains("DOCA_ERROR_IO_FAILED") && !text.contains("mismatch"),
+        "{text}"
+    );
+}
+
+#[test]
+fn two_damaged_halves_of_one_stripe_are_an_error() {
+    for (first, second) in [(0, 1), (0, 2), (1, 2)] {
+        for recover_every in ["0", "1"] {
+            let bench = Bench::new();
+            let content = compressible(BLOCKS * BLOCK_SIZE);
+            let files = bench.generate("content", &content, &[]);
+            damage(&files, &[(first, 17, 100), (second, 17, 200)]);
+            let session = reader(
+                &bench,
+                &files,
+                &["--trigger-recovery-read-every-n", recover_every],
+            );
+            refused(session);
+        }
+    }
+}
+
+#[test]
+fn without_checksums_damage_is_an_error_wherever_it_is() {
+    for target in 0..3 {
+        let bench = Bench::new();
+        let content = compressible(BLOCKS * BLOCK_SIZE);
+        let files = bench.generate("content", &content, &["--checksum", "off"]);
+        damage(&files, &[(target, 17, 100)]);
+        refused(reader(&bench, &files, &[]));
+    }
+}
+
+#[test]
+fn a_block_that_lost_its_checksum_is_checked_against_its_parity() {
+    let bench = Bench::new();
+    let content = compressible(BLOCKS * BLOCK_SIZE);
+    let files = bench.generate("content", &content, &[]);
+    // The trailer is the end of data_2; with it a byte of the LZ4 data rots.
+    let mut bytes = std::fs::read(&files[1]).expect("a file");
+    let block = &mut bytes[SBC_HEADER + 17 * HALF..][..HALF];
+    block[HALF - 4..].fill(0);
+    block[3] ^= 1;
+    std::fs::write(&files[1], bytes).expect("written");
+    // Parity and data_1 still have both.
+    let session = reader(&bench, &files, &[]);
+    assert_eq!(document(session.initiator)["operation_count"], 2 * BLOCKS);
+    let corrected = &document(session.service)["corrected"];
+    assert_eq!(*corrected, serde_json::json!([0, 2, 0]));
+}
+
+/// Write-read validation over scripted targets, one of which has a fault.
+fn writer(bench: &Bench, liar: usize, fault: &str, passes: usize) -> Session {
+    let targets = [0, 1, 2].map(|target| {
+        let content = bench.file(TARGETS[target], &vec![0; BLOCKS * HALF]);
+        let fault = if target == liar { fault } else { "none" };
+        bench.scripted_target(&content, HALF, fault)
+    });
+    let ports = targets.each_ref().map(|(_, port)| *port);
+    let service = bench.gga_service(ports, 1, &["--trigger-recovery-read-every-n", "5"]);
+    let operations = (BLOCKS * passes).to_string();
+    let initiator = bench.initiator(
+        "read_write_data_validity_test",
+        &[
+            "--run-limit-operation-count",
+            &operations,
+            "--transaction-count",
+            "8",
+        ],
+    );
+    Session {
+        initiator,
+        service,
+        _targets: targets.map(|(target, _)| target),
+    }
+}
+
+#[test]
+fn one_target_that_does_not_store_what_it_says_is_made_up_for() {
+    for fault in ["ignore-writes", "swap-blocks:3:17", "replay-previous-pass"] {
+        for (liar, name) in TARGETS.iter().enumerate() {
+            let bench = Bench::new();
+            let session = writer(&bench, liar, fault, 3);
+            assert_eq!(
+                document(session.initiator)["operation_count"],
+                3 * BLOCKS,
+                "{fault} on {name}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_target_that_cannot_store_is_an_error() {
+    for liar in 0..3 {
+        let bench = Bench::new();
+        // A write: the first pass has not come to its end.
+        refused(writer(&bench, liar, "fail-io:3:17", 1));
+    }
+}
