@@ -1,14 +1,14 @@
 struct doca_dev;
 struct doca_dev_rep;
 
-/** A device that a user named: what DOCA_ARGP_TYPE_DEVICE hands to a callback. */
+/** A device that a user named on the command line. */
 struct doca_argp_device_ctx {
-	struct doca_dev *dev; /**< Opened; the program closes it. */
-	const char *devargs;  /**< What followed the name behind a comma, or NULL; until doca_argp_destroy. */
+	struct doca_dev *dev; /**< Opened; to be closed by the program. */
+	const char *devargs;  /**< What followed the name behind a comma, or NULL; lives until the parser is destroyed. */
 };
 
-/** A representor that a user named: what DOCA_ARGP_TYPE_DEVICE_REP hands to a callback. */
+/** A representor that a user named on the command line. */
 struct doca_argp_device_rep_ctx {
 	struct doca_argp_device_ctx dev_ctx; /**< Its device. */
-	struct doca_dev_rep *dev_rep;	     /**< Opened; the program closes it. */
+	struct doca_dev_rep *dev_rep;        /**< Opened; to be closed by the program. */
 };

@@ -1,3 +1,13 @@
+/* Programs lean on what the RDMA library's own headers bring along; of those, this one comes with the C library. */
+#ifdef __has_include
+#if __has_include(<rdma/ib_user_verbs.h>)
+#include <rdma/ib_user_verbs.h>
+#endif
+#endif
+#ifndef IB_DEVICE_NAME_MAX
+#define IB_DEVICE_NAME_MAX 64
+#endif
+
 /** A global identifier of an RDMA port. */
 struct doca_rdma_gid {
 	uint8_t raw[DOCA_GID_BYTE_LENGTH]; /**< Bytes in network order. */

@@ -53,6 +53,8 @@ pub fn assertions() -> String {
     }
     types! {
         "union doca_data": doca_abi::doca_data,
+        "struct doca_argp_device_ctx": doca_abi::doca_argp_device_ctx,
+        "struct doca_argp_device_rep_ctx": doca_abi::doca_argp_device_rep_ctx,
         "struct doca_rdma_gid": doca_abi::doca_rdma_gid,
         "doca_be16_t": doca_abi::doca_be16_t,
         "doca_be32_t": doca_abi::doca_be32_t,

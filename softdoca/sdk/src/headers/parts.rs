@@ -42,6 +42,7 @@ const PARTS: &[Part] = &[
     part!("doca_version" after),
     part!("doca_error" after),
     part!("doca_types" before),
+    part!("doca_argp" before),
     part!("doca_rdma" before),
     part!("doca_argp" before),
     part!("doca_log" after),

@@ -45,9 +45,6 @@ pub(super) fn text(header: &'static str, names: &Names) -> String {
     sections.push(includes);
 
     let declares = !functions.is_empty() || !callbacks.is_empty();
-    if declares {
-        sections.push("#ifdef __cplusplus\nextern \"C\" {\n#endif\n".to_owned());
-    }
     sections.extend(
         CONSTANTS
             .iter()
@@ -62,6 +59,9 @@ pub(super) fn text(header: &'static str, names: &Names) -> String {
             }),
     );
     sections.extend(part.map(|part| part.before.to_owned()));
+    if declares {
+        sections.push("#ifdef __cplusplus\nextern \"C\" {\n#endif\n".to_owned());
+    }
     sections.extend(
         ENUMS
             .iter()

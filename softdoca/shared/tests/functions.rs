@@ -1,0 +1,167 @@
+//! Every function of the API has a test in C, and the test can fail.
+//!
+//! The tests are in `softdoca/tests/c`. Each names the functions that it is for; here each function is broken once so that it does
+//! nothing and succeeds, and once so that it is not supported, and one of its tests must notice.
+
+mod support;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+
+use support::{Language, Sdk, repository_source, succeed};
+
+/// The programs, by the names of their sources.
+const PROGRAMS: &[&str] = &[
+    "argp",
+    "core",
+    "log",
+    "memory",
+    "progress",
+    "dma",
+    "comch",
+    "compress",
+    "erasure_coding",
+    "rdma",
+    "rdma_connections",
+    "rdma_properties",
+];
+
+/// Parts of the names of functions whose tests are still being written.
+const PENDING: &[&str] = &["doca_graph", "doca_mmap_advise", "sync_event", "dpa", "gpu"];
+
+/// One test.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct Test {
+    program: PathBuf,
+    name: String,
+}
+
+struct Suite {
+    sdk: Sdk,
+    tests: BTreeMap<String, Vec<Test>>,
+}
+
+impl Suite {
+    fn compile() -> Self {
+        let sdk = Sdk::install();
+        let main = repository_source("tests/c/main.c");
+        let mut tests: BTreeMap<String, Vec<Test>> = BTreeMap::new();
+        for name in PROGRAMS {
+            let source = repository_source(&format!("tests/c/{name}.c"));
+            let program = sdk.program_of(Language::C, &[&source, &main], &["softdoca"]);
+            for line in succeed(sdk.command(&program, "run").arg("--list")).lines() {
+                let (name, functions) = line.split_once(": ").expect("a name and functions");
+                for function in functions.split(", ") {
+                    tests.entry(function.to_owned()).or_default().push(Test {
+                        program: program.clone(),
+                        name: name.to_owned(),
+                    });
+                }
+            }
+        }
+        Self { sdk, tests }
+    }
+
+    fn run(&self, test: &Test, broken: Option<(&str, u32)>) -> Output {
+        // A private directory: tests run at the same time.
+        static RUNS: AtomicUsize = AtomicUsize::new(0);
+        let run = RUNS.fetch_add(1, Ordering::Relaxed);
+        let mut command: Command = self.sdk.command(&test.program, &format!("run-{run}"));
+        command.arg(&test.name);
+        if let Some((function, result)) = broken {
+            command.env("SOFTDOCA_BREAK", format!("{function}={result}"));
+        }
+        command.output().expect("a process")
+    }
+
+    /// Does something for each item, on a few threads; what it answers is put together.
+    fn each<T: Sync>(
+        &self,
+        items: &[T],
+        check: impl Fn(&T) -> Option<String> + Sync,
+    ) -> Vec<String> {
+        let next = AtomicUsize::new(0);
+        let worker = || {
+            let mut problems = Vec::new();
+            while let Some(item) = items.get(next.fetch_add(1, Ordering::Relaxed)) {
+                problems.extend(check(item));
+            }
+            problems
+        };
+        thread::scope(|scope| {
+            let workers: Vec<_> = (0..4).map(|_| scope.spawn(worker)).collect();
+            workers
+                .into_iter()
+                .flat_map(|worker| worker.join().expect("no panic"))
+                .collect()
+        })
+    }
+}
+
+#[test]
+fn every_function_works_and_its_test_would_notice_if_not() {
+    let suite = Suite::compile();
+    let declared: BTreeSet<&str> = doca_abi::headers()
+        .iter()
+        .flat_map(|header| header.functions)
+        .map(|function| function.name)
+        .chain(softdoca_sdk::VARIADIC_FUNCTIONS.iter().copied())
+        .collect();
+    let tested: BTreeSet<&str> = suite.tests.keys().map(String::as_str).collect();
+    let unknown: Vec<_> = tested.difference(&declared).collect();
+    assert!(
+        unknown.is_empty(),
+        "tests for functions that there are not: {unknown:?}"
+    );
+
+    let all: BTreeSet<&Test> = suite.tests.values().flatten().collect();
+    let all: Vec<&Test> = all.into_iter().collect();
+    let failures = suite.each(&all, |test| {
+        let output = suite.run(test, None);
+        (!output.status.success()).then(|| {
+            format!(
+                "{} of {}: {}\n{}",
+                test.name,
+                file_name(&test.program),
+                output.status,
+                String::from_utf8_lossy(&output.stderr)
+            )
+        })
+    });
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+
+    let functions: Vec<(&String, &Vec<Test>)> = suite.tests.iter().collect();
+    let blind = suite.each(&functions, |(function, tests)| {
+        let unnoticed: Vec<u32> = [doca_abi::DOCA_SUCCESS, doca_abi::DOCA_ERROR_NOT_SUPPORTED]
+            .into_iter()
+            .filter(|result| {
+                tests
+                    .iter()
+                    .all(|test| suite.run(test, Some((function, *result))).status.success())
+            })
+            .collect();
+        (!unnoticed.is_empty()).then(|| {
+            format!("{function}: its tests pass although it does nothing but return {unnoticed:?}")
+        })
+    });
+    assert!(blind.is_empty(), "{}", blind.join("\n"));
+
+    let untested: Vec<_> = declared
+        .difference(&tested)
+        .filter(|name| !PENDING.iter().any(|part| name.contains(part)))
+        .collect();
+    assert!(
+        untested.is_empty(),
+        "{} functions without a test in C: {untested:?}",
+        untested.len()
+    );
+}
+
+fn file_name(path: &Path) -> String {
+    path.file_name()
+        .map(|name| name.to_string_lossy().into_owned())
+        .unwrap_or_default()
+}

@@ -1,0 +1,58 @@
+/*
+ * A few tests in one program, each run in a process of its own.
+ *
+ *   program --list       prints each test's name and the functions that it is for
+ *   program TEST         runs it: 0, or what failed on stderr
+ *
+ * SOFTDOCA_BREAK=FUNCTION=NUMBER makes a function of the library do nothing but return the number: whoever runs the tests finds out
+ * by that whether a test notices.
+ */
+#ifndef TEST_H
+#define TEST_H
+
+#include <doca_error.h>
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef void (*test_function)(void);
+
+/* Defined by main.c. */
+void test_register(const char *name, const char *functions, test_function run);
+
+/* TEST(name, functions…) { … } */
+#define TEST(name, ...)                                                                                                \
+	static void name(void);                                                                                        \
+	static void __attribute__((constructor)) register_##name(void)                                                 \
+	{                                                                                                              \
+		test_register(#name, #__VA_ARGS__, name);                                                              \
+	}                                                                                                              \
+	static void name(void)
+
+/* Ends the process unless the condition holds. */
+#define CHECK(condition)                                                                                               \
+	do {                                                                                                           \
+		if (!(condition)) {                                                                                    \
+			fprintf(stderr, "%s:%d: expected %s\n", __FILE__, __LINE__, #condition);                       \
+			exit(EXIT_FAILURE);                                                                            \
+		}                                                                                                      \
+	} while (0)
+
+/* Ends the process unless the call returns the result. */
+#define RETURNS(expected, call)                                                                                        \
+	do {                                                                                                           \
+		doca_error_t returned = (call);                                                                        \
+		if (returned != (expected)) {                                                                          \
+			fprintf(stderr, "%s:%d: expected %s of %s, got error %d\n", __FILE__, __LINE__, #expected,     \
+				#call, (int)returned);                                                                 \
+			exit(EXIT_FAILURE);                                                                            \
+		}                                                                                                      \
+	} while (0)
+
+#define OK(call) RETURNS(DOCA_SUCCESS, call)
+#define REFUSED(call) RETURNS(DOCA_ERROR_INVALID_VALUE, call)
+
+#endif
