@@ -1,6 +1,6 @@
 //! The DOCA C API in software: a safe engine under a thin C layer ([`capi`]).
 //!
-//! Each module uses only those before it in this list: `log`, `error`; `runtime`; `topology`, `device`; `argp`; `agent`; `memory`;
+//! Each module uses only those before it in this list: `log`, `check`, `error`; `runtime`; `topology`, `device`; `argp`; `agent`; `memory`;
 //! `buffer`; `ring`; `progress`; `graph`; `engines`; `sync_event`; `comch`, `rdma`; `accelerator`;
 //! `dma`, `compress`, `erasure_coding`, `mmap_advise`; `capi`.
 
@@ -9,6 +9,7 @@ pub mod agent;
 pub mod argp;
 pub mod buffer;
 pub mod capi;
+mod check;
 mod comch;
 mod compress;
 pub mod device;

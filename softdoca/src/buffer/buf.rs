@@ -7,6 +7,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use super::inventory::FreeList;
+use crate::check::{self, Mistake, Object};
 use crate::error::{Error, Result};
 use crate::memory::Mmap;
 
@@ -45,6 +46,7 @@ impl Buf {
     /// Puts a buf that came off the free list to use. The ranges have been checked.
     pub(super) fn take(&self, mmap: &Arc<Mmap>, head: u64, len: usize, data: u64, data_len: usize) {
         mmap.count_buf();
+        check::created(Object::Buf);
         *self.mmap.borrow_mut() = Some(Arc::clone(mmap));
         self.head.set(head);
         self.len.set(len);
@@ -59,6 +61,7 @@ impl Buf {
     fn release(&self) {
         if let Some(mmap) = self.mmap.take() {
             mmap.uncount_buf();
+            check::destroyed(Object::Buf);
         }
         self.refcount.set(0);
         self.is_linked.set(false);
@@ -113,6 +116,7 @@ impl Buf {
     #[inline]
     pub fn set_data(&self, data: u64, data_len: usize) -> Result<()> {
         if !fits(self.head(), self.capacity(), data, data_len) {
+            report_outside(data, data_len);
             return Err(Error::InvalidValue.because(format_args!(
                 "data of {data_len} bytes at {data:#x} is outside of the buf: {} bytes at {:#x}",
                 self.capacity(),
@@ -154,11 +158,13 @@ impl Buf {
     #[inline]
     pub fn reuse_by_args(&self, addr: u64, len: usize, data: u64, data_len: usize) -> Result<()> {
         if !self.mmap()?.contains(addr, len as u64) {
+            report_outside(addr, len);
             return Err(Error::InvalidValue.because(format_args!(
                 "{len} bytes at {addr:#x} are outside of the buf's mmap"
             )));
         }
         if !fits(addr, len, data, data_len) {
+            report_outside(data, data_len);
             return Err(Error::InvalidValue.because(format_args!(
                 "data of {data_len} bytes at {data:#x} is outside of the buf: {len} bytes at {addr:#x}"
             )));
@@ -230,10 +236,21 @@ impl Buf {
             );
         }
         match self.refcount.get() {
-            0 => Err(Error::BadState.because("the buf was given back to its inventory already")),
+            0 => {
+                check::report(Mistake::BufReturnedTwice, format_args!("buf {self:p}"));
+                Err(Error::BadState.because("the buf was given back to its inventory already"))
+            }
             count => Ok(count),
         }
     }
+}
+
+/// A program has aimed a buf at what is not its.
+pub(super) fn report_outside(addr: u64, len: usize) {
+    check::report(
+        Mistake::BufOutside,
+        format_args!("{len} bytes at {addr:#x}"),
+    );
 }
 
 /// Whether data lies inside a buf. Never wraps around.

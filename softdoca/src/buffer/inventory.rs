@@ -5,7 +5,7 @@ use std::ptr::NonNull;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use super::buf::{Buf, BufHandle, fits};
+use super::buf::{Buf, BufHandle, fits, report_outside};
 use crate::error::{Error, Result};
 use crate::memory::Mmap;
 
@@ -119,12 +119,14 @@ impl BufInventory {
                 .because("bufs are taken after the inventory and the mmap were started"));
         }
         if !mmap.contains(addr, len as u64) {
+            report_outside(addr, len);
             return Err(Error::InvalidValue.because(format_args!(
                 "a buf of {len} bytes at {addr:#x} is outside of its mmap {:x?}",
                 mmap.memrange()
             )));
         }
         if !fits(addr, len, data, data_len) {
+            report_outside(data, data_len);
             return Err(Error::InvalidValue.because(format_args!(
                 "data of {data_len} bytes at {data:#x} is outside of the buf: {len} bytes at {addr:#x}"
             )));

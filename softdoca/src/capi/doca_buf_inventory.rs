@@ -7,6 +7,7 @@ use doca_abi::{doca_buf, doca_buf_inventory, doca_mmap};
 use super::doca_buf::handle;
 use super::{Handle, borrow, check_out, doca_error_t, guard, put, share};
 use crate::buffer::BufInventory;
+use crate::check::{self, Object};
 
 // SAFETY: inventories are given out as pointers from `Box::into_raw`.
 unsafe impl Handle for doca_buf_inventory {
@@ -26,7 +27,9 @@ pub unsafe extern "C" fn doca_buf_inventory_create(
         check_out(inventory)?;
         let created = Box::new(BufInventory::new(num_elements)?);
         // SAFETY: the caller's promise.
-        unsafe { put(inventory, Box::into_raw(created).cast()) }
+        unsafe { put(inventory, Box::into_raw(created).cast()) }?;
+        check::created(Object::Inventory);
+        Ok(())
     })
 }
 
@@ -43,6 +46,7 @@ pub unsafe extern "C" fn doca_buf_inventory_destroy(
         unsafe { borrow(inventory) }?.check_unused()?;
         // SAFETY: from `Box::into_raw` in `doca_buf_inventory_create`, and taken back once.
         drop(unsafe { Box::from_raw(inventory.cast::<BufInventory>()) });
+        check::destroyed(Object::Inventory);
         Ok(())
     })
 }

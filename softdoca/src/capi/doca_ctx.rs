@@ -7,6 +7,7 @@ use doca_abi::{doca_ctx, doca_ctx_state_changed_callback_t, doca_ctx_states, doc
 use super::{
     Handle, borrow, check_out, doca_error_t, give_local, guard, put, reclaim_local, share_local,
 };
+use crate::check::{self, Object};
 use crate::error::Result;
 use crate::progress::Ctx;
 
@@ -17,6 +18,7 @@ unsafe impl Handle for doca_ctx {
 
 /// A new handle, of `doca_ctx` or of any kind of context, that owns one reference.
 pub(super) fn give_ctx<H: Handle<Engine = Ctx>>(ctx: Rc<Ctx>) -> *mut H {
+    check::created(Object::Context);
     give_local(ctx)
 }
 
@@ -38,7 +40,9 @@ pub(super) unsafe fn destroy_ctx<H: Handle<Engine = Ctx>>(handle: *mut H) -> Res
     let ctx = unsafe { share_ctx(handle) }?;
     ctx.disconnect()?;
     // SAFETY: the caller's promise; `ctx` is a second reference.
-    unsafe { reclaim_local(handle) }.map(drop)
+    unsafe { reclaim_local(handle) }.map(drop)?;
+    check::destroyed(Object::Context);
+    Ok(())
 }
 
 /// Starts the context: `DOCA_SUCCESS`, or `DOCA_ERROR_IN_PROGRESS` when it will be running later.

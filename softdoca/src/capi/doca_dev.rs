@@ -14,6 +14,7 @@ use super::{
     Handle, borrow, check_out, doca_error_t, give, guard, guard_with, put, put_text, reclaim,
     share, text,
 };
+use crate::check::{self, Object};
 use crate::device::{DevInfo, Device, Representor, RepresentorInfo};
 use crate::error::{Error, Result};
 use crate::topology::RepresentorKind;
@@ -164,7 +165,9 @@ pub unsafe extern "C" fn doca_dev_open(
     guard(|| {
         check_out(dev)?;
         // SAFETY: the caller's promise.
-        unsafe { put(dev, give(Device::open(borrow(devinfo)?))) }
+        unsafe { put(dev, give(Device::open(borrow(devinfo)?))) }?;
+        check::created(Object::Device);
+        Ok(())
     })
 }
 
@@ -174,8 +177,12 @@ pub unsafe extern "C" fn doca_dev_open(
 /// `dev` is NULL or live; one open of it is undone.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_dev_close(dev: *mut doca_dev) -> doca_error_t {
-    // SAFETY: the caller's promise.
-    guard(|| unsafe { reclaim(dev) }.map(drop))
+    guard(|| {
+        // SAFETY: the caller's promise.
+        unsafe { reclaim(dev) }.map(drop)?;
+        check::destroyed(Object::Device);
+        Ok(())
+    })
 }
 
 /// Opens a representor.
@@ -190,7 +197,9 @@ pub unsafe extern "C" fn doca_dev_rep_open(
     guard(|| {
         check_out(dev_rep)?;
         // SAFETY: the caller's promise.
-        unsafe { put(dev_rep, give(Representor::open(&share(devinfo)?))) }
+        unsafe { put(dev_rep, give(Representor::open(&share(devinfo)?))) }?;
+        check::created(Object::Representor);
+        Ok(())
     })
 }
 
@@ -200,8 +209,12 @@ pub unsafe extern "C" fn doca_dev_rep_open(
 /// `dev` is NULL or live, and dead afterwards.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_dev_rep_close(dev: *mut doca_dev_rep) -> doca_error_t {
-    // SAFETY: the caller's promise.
-    guard(|| unsafe { reclaim(dev) }.map(drop))
+    guard(|| {
+        // SAFETY: the caller's promise.
+        unsafe { reclaim(dev) }.map(drop)?;
+        check::destroyed(Object::Representor);
+        Ok(())
+    })
 }
 
 /// What is known of an open device; lives as long as the device is open. NULL for NULL.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use doca_abi::{doca_data, doca_dev, doca_mmap};
 
 use super::{Handle, borrow, bytes, check_out, doca_error_t, give, guard, put, reclaim, share};
+use crate::check::{self, Object};
 use crate::error::Result;
 use crate::memory::{ExportKind, Mmap, Permissions};
 
@@ -23,7 +24,9 @@ pub unsafe extern "C" fn doca_mmap_create(mmap: *mut *mut doca_mmap) -> doca_err
     guard(|| {
         check_out(mmap)?;
         // SAFETY: the caller's promise.
-        unsafe { put(mmap, give(Arc::new(Mmap::new()))) }
+        unsafe { put(mmap, give(Arc::new(Mmap::new()))) }?;
+        check::created(Object::Mmap);
+        Ok(())
     })
 }
 
@@ -51,7 +54,9 @@ pub unsafe extern "C" fn doca_mmap_create_from_export(
             imported.set_user_data(unsafe { (*user_data).u64 });
         }
         // SAFETY: the caller's promise.
-        unsafe { put(mmap, give(Arc::new(imported))) }
+        unsafe { put(mmap, give(Arc::new(imported))) }?;
+        check::created(Object::Mmap);
+        Ok(())
     })
 }
 
@@ -68,6 +73,7 @@ pub unsafe extern "C" fn doca_mmap_destroy(mmap: *mut doca_mmap) -> doca_error_t
         let mmap = unsafe { reclaim(mmap) }?;
         // Bufs of a thread safe map may keep it, but no longer use it.
         mmap.withdraw();
+        check::destroyed(Object::Mmap);
         Ok(())
     })
 }

@@ -10,6 +10,7 @@ use super::{
     Handle, borrow, check_out, doca_error_t, give_local, guard, guard_with, put, reclaim_local,
     share_local,
 };
+use crate::check::{self, Object};
 use crate::error::{Error, Result};
 use crate::progress::{Pe, Task, yield_before_retry};
 
@@ -32,7 +33,9 @@ pub unsafe extern "C" fn doca_pe_create(pe: *mut *mut doca_pe) -> doca_error_t {
     guard(|| {
         check_out(pe)?;
         // SAFETY: the caller's promise.
-        unsafe { put(pe, give_local(Pe::new()?)) }
+        unsafe { put(pe, give_local(Pe::new()?)) }?;
+        check::created(Object::Engine);
+        Ok(())
     })
 }
 
@@ -46,7 +49,9 @@ pub unsafe extern "C" fn doca_pe_destroy(pe: *mut doca_pe) -> doca_error_t {
         // SAFETY: the caller's promise.
         unsafe { borrow(pe) }?.check_unused()?;
         // SAFETY: the caller's promise.
-        unsafe { reclaim_local(pe) }.map(drop)
+        unsafe { reclaim_local(pe) }.map(drop)?;
+        check::destroyed(Object::Engine);
+        Ok(())
     })
 }
 

@@ -3,6 +3,8 @@
 //! A function here checks its pointers, calls the engine and maps the result to a `doca_error_t`. No panic crosses into C,
 //! and nothing else in the crate is `extern "C"`.
 
+#[cfg(test)]
+mod checks;
 mod doca_argp;
 mod doca_buf;
 mod doca_buf_inventory;

@@ -9,6 +9,7 @@ use super::imported::Imported;
 use super::permissions::Permissions;
 use super::sharing;
 use crate::agent::Segment;
+use crate::check::{self, Mistake};
 use crate::device::Device;
 use crate::error::{Error, Result};
 
@@ -260,6 +261,10 @@ impl Mmap {
         match self.buf_count() {
             0 => Ok(()),
             count => {
+                check::report(
+                    Mistake::MmapDestroyedWithBufs,
+                    format_args!("mmap {self:p} with {count} bufs"),
+                );
                 Err(Error::NotPermitted
                     .because(format_args!("{count} bufs still point into the mmap")))
             }

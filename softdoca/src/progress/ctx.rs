@@ -10,6 +10,7 @@ use doca_abi::{doca_ctx, doca_ctx_state_changed_callback_t, doca_data};
 
 use super::pe::Pe;
 use super::task::Task;
+use crate::check::{self, Mistake};
 use crate::error::{Error, Result};
 
 /// State of a context, with the values of `enum doca_ctx_states`.
@@ -313,6 +314,12 @@ impl Ctx {
     ///
     /// Answers `BadState` while it is not idle and `InUse` while tasks are allocated.
     pub(crate) fn disconnect(&self) -> Result<()> {
+        if self.state.get() != CtxState::Idle {
+            check::report(
+                Mistake::ContextDestroyedRunning,
+                format_args!("context {self:p}, its state is {:?}", self.state.get()),
+            );
+        }
         self.expect_idle("a context is destroyed when it is idle:")?;
         if self.allocated.get() != 0 {
             return Err(Error::InUse.because(format_args!(

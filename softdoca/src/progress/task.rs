@@ -2,6 +2,7 @@
 
 use std::any::TypeId;
 use std::cell::{Cell, RefCell};
+use std::fmt;
 use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 use std::rc::Rc;
@@ -9,6 +10,7 @@ use std::rc::Rc;
 use doca_abi::{doca_data, doca_task};
 
 use super::ctx::{Ctx, CtxState};
+use crate::check::{self, Mistake, Object};
 use crate::error::{Error, Result};
 
 /// A completion callback: the task (a pointer to its kind, which starts with the header), the task's and the
@@ -86,7 +88,7 @@ impl Task {
     pub(crate) fn submit(&self) -> Result<()> {
         let ctx = self.ctx();
         if ctx.state() != CtxState::Running || self.in_flight.get() || self.freed.get() {
-            return Err(Error::BadState);
+            return Err(self.not_now());
         }
         // Marked first: a driver may complete the task into its queue before it returns.
         self.in_flight.set(true);
@@ -100,6 +102,19 @@ impl Task {
         submitted
     }
 
+    /// Why the task cannot be submitted.
+    #[cold]
+    fn not_now(&self) -> Error {
+        let mistake = match (self.freed.get(), self.in_flight.get()) {
+            (true, _) => Mistake::TaskUsedAfterFree,
+            (_, true) => Mistake::TaskSubmittedTwice,
+            // The context does not run; it may have stopped by itself.
+            _ => return Error::BadState,
+        };
+        check::report(mistake, format_args!("{self}"));
+        Error::BadState
+    }
+
     /// As [`submit`](Self::submit), after a look at what the task is given.
     pub(crate) fn try_submit(&self) -> Result<()> {
         let ctx = self.ctx();
@@ -111,8 +126,8 @@ impl Task {
 
     /// As [`submit`](Self::submit); `completion` gets the result of this run, and the program's callbacks are not called.
     pub(crate) fn submit_for(&self, completion: Rc<dyn Completion>) -> Result<()> {
-        if self.in_flight.get() {
-            return Err(Error::BadState);
+        if self.in_flight.get() || self.freed.get() {
+            return Err(self.not_now());
         }
         self.completion.set(Some(completion));
         self.submit().inspect_err(|_| self.completion.set(None))
@@ -166,18 +181,29 @@ impl Task {
         // SAFETY: the caller vouches for the pointer.
         let header = unsafe { task.as_ref() };
         if header.in_flight.get() {
+            check::report(Mistake::TaskFreedInFlight, format_args!("{header}"));
             return Err(
                 Error::InUse.because("a task in flight cannot be freed; stop its context first")
             );
         }
         if header.freed.replace(true) {
+            check::report(Mistake::TaskFreedTwice, format_args!("{header}"));
             return Err(Error::BadState.because("the task was freed already"));
         }
         // SAFETY: `drop_body` is the function for the very type that was allocated, and the body is there: the task was not freed.
         unsafe { (header.drop_body)(task) };
         header.shelf.put_back(task);
+        check::destroyed(Object::Task);
         header.ctx().task_freed();
         Ok(())
+    }
+}
+
+/// As a program knows it: by its address.
+impl fmt::Display for Task {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ctx = self.ctx;
+        write!(f, "task {:p} of context {ctx:p}", std::ptr::from_ref(self))
     }
 }
 
@@ -309,6 +335,7 @@ impl TaskPool {
             None => NonNull::from(Box::leak(Box::new(TaskOf { task, body }))),
         };
         ctx.task_allocated();
+        check::created(Object::Task);
         Ok(place)
     }
 }

@@ -9,6 +9,7 @@ use super::session::{self, Opaque};
 use super::user;
 use crate::argp::{self, Action, DeviceArgument, LogLevels, Outcome, Run, Value};
 use crate::capi::{doca_error_t, give, not_null};
+use crate::check::{self, Object};
 use crate::error::{Error, Result};
 use crate::log::{self, Origin};
 
@@ -171,6 +172,7 @@ unsafe fn call(
         Value::Bool(mut truth) => call(from_mut(&mut truth).cast()),
         Value::Device(argument) => call(from_mut(&mut device(argument)?).cast()),
         Value::Representor(argument) => {
+            check::created(Object::Representor);
             let mut both = doca_argp_device_rep_ctx {
                 dev_ctx: device(argument.device)?,
                 dev_rep: give(argument.representor),
@@ -182,6 +184,7 @@ unsafe fn call(
 
 /// A device as C sees it; the program owns what it points to, but for the string.
 fn device(argument: DeviceArgument) -> Result<doca_argp_device_ctx> {
+    check::created(Object::Device);
     Ok(doca_argp_device_ctx {
         dev: give(argument.device),
         devargs: match argument.rest {

@@ -16,6 +16,7 @@ use super::{
     Handle, borrow, check_out, doca_error_t, give_local, guard, not_null, put, reclaim_local,
     share_local,
 };
+use crate::check::{self, Object};
 use crate::error::Result;
 use crate::graph::{Data, Graph, Instance, Node};
 
@@ -46,7 +47,9 @@ pub unsafe extern "C" fn doca_graph_create(
     guard(|| {
         check_out(graph)?;
         // SAFETY: the caller's promise.
-        unsafe { put(graph, give_local(Graph::new(share_local(pe)?))) }
+        unsafe { put(graph, give_local(Graph::new(share_local(pe)?))) }?;
+        check::created(Object::Graph);
+        Ok(())
     })
 }
 
@@ -60,7 +63,9 @@ pub unsafe extern "C" fn doca_graph_destroy(graph: *mut doca_graph) -> doca_erro
         // SAFETY: the caller's promise.
         unsafe { borrow(graph) }?.check_destroyable()?;
         // SAFETY: the caller's promise.
-        unsafe { reclaim_local(graph) }.map(drop)
+        unsafe { reclaim_local(graph) }.map(drop)?;
+        check::destroyed(Object::Graph);
+        Ok(())
     })
 }
 
@@ -225,7 +230,9 @@ pub unsafe extern "C" fn doca_graph_instance_create(
                 graph_instance,
                 give_local(Instance::new(share_local(graph)?)?),
             )
-        }
+        }?;
+        check::created(Object::GraphInstance);
+        Ok(())
     })
 }
 
@@ -241,7 +248,9 @@ pub unsafe extern "C" fn doca_graph_instance_destroy(
         // SAFETY: the caller's promise.
         unsafe { borrow(graph_instance) }?.retire()?;
         // SAFETY: the caller's promise.
-        unsafe { reclaim_local(graph_instance) }.map(drop)
+        unsafe { reclaim_local(graph_instance) }.map(drop)?;
+        check::destroyed(Object::GraphInstance);
+        Ok(())
     })
 }
 

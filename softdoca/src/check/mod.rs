@@ -1,0 +1,107 @@
+//! Programming errors that hardware punishes and an emulator would swallow.
+//!
+//! With `SOFTDOCA_CHECK=1` in the environment each kind of [`Mistake`] is reported once, in a line on standard error: what
+//! was done, to which object, and what hardware makes of it. What the calls answer does not change. Without it, a check costs
+//! the look at one flag.
+
+mod objects;
+
+use std::fmt;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+pub(crate) use objects::{Object, created, destroyed};
+
+use crate::log::{Level, Origin, Record, Sink as _, StandardError};
+
+/// Whether programs are checked.
+pub(crate) fn is_on() -> bool {
+    static ON: OnceLock<bool> = OnceLock::new();
+    *ON.get_or_init(|| {
+        let on = std::env::var_os("SOFTDOCA_CHECK").is_some_and(|value| value == "1");
+        if on {
+            objects::report_at_exit();
+        }
+        on
+    })
+}
+
+/// What programs do wrong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Mistake {
+    TaskFreedInFlight,
+    TaskFreedTwice,
+    TaskUsedAfterFree,
+    TaskSubmittedTwice,
+    ContextDestroyedRunning,
+    BufOutside,
+    BufReturnedTwice,
+    MmapDestroyedWithBufs,
+    Leak,
+}
+
+impl Mistake {
+    fn what(self) -> &'static str {
+        match self {
+            Mistake::TaskFreedInFlight => "a task was freed while it is in flight",
+            Mistake::TaskFreedTwice => "a task was freed twice",
+            Mistake::TaskUsedAfterFree => "a task was submitted after it was freed",
+            Mistake::TaskSubmittedTwice => "a task was submitted again while it is in flight",
+            Mistake::ContextDestroyedRunning => "a context was destroyed before it was stopped",
+            Mistake::BufOutside => "a buf reaches outside of its memory",
+            Mistake::BufReturnedTwice => "a buf was given back twice",
+            Mistake::MmapDestroyedWithBufs => {
+                "a mmap was stopped or destroyed while bufs point into it"
+            }
+            Mistake::Leak => "objects were left when the process ended",
+        }
+    }
+
+    fn consequence(self) -> &'static str {
+        match self {
+            Mistake::TaskFreedInFlight => {
+                "hardware completes into memory that belongs to somebody else by then"
+            }
+            Mistake::TaskFreedTwice => "the context's pool hands the same task out twice",
+            Mistake::TaskUsedAfterFree => "hardware runs whatever task has its memory by then",
+            Mistake::TaskSubmittedTwice => {
+                "hardware runs it twice over one completion, and the second one corrupts the queue"
+            }
+            Mistake::ContextDestroyedRunning => "its queues go while hardware still writes to them",
+            Mistake::BufOutside => {
+                "hardware stops the queue with a protection error, or touches the program's other memory"
+            }
+            Mistake::BufReturnedTwice => "the inventory hands the same buf out twice",
+            Mistake::MmapDestroyedWithBufs => {
+                "hardware loses the registration of memory that tasks still name"
+            }
+            Mistake::Leak => {
+                "the device keeps their queues and registrations until the process is gone"
+            }
+        }
+    }
+}
+
+/// Reports a mistake, the first of its kind, if programs are checked.
+#[cold]
+pub(crate) fn report(mistake: Mistake, object: fmt::Arguments<'_>) {
+    static REPORTED: AtomicU32 = AtomicU32::new(0);
+    let kind = 1 << mistake as u32;
+    if !is_on() || REPORTED.fetch_or(kind, Ordering::Relaxed) & kind != 0 {
+        return;
+    }
+    let text = format!(
+        "SOFTDOCA_CHECK: {}: {object}; {}",
+        mistake.what(),
+        mistake.consequence()
+    );
+    // Not through the back ends: they are the program's, and it may have none.
+    StandardError.accept(&Record {
+        origin: Origin::Sdk,
+        level: Level::Error,
+        file: file!(),
+        line: line!(),
+        function: None,
+        text: &text,
+    });
+}
