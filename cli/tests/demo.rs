@@ -60,7 +60,7 @@ fn run(arguments: &[&str], sessions: usize) {
 }
 
 #[test]
-fn with_its_defaults() {
+fn with_defaults_otherwise() {
     demo(&["--operations", "2000"]);
 }
 
@@ -148,8 +148,8 @@ fn gga_with_content_that_does_not_compress() {
 }
 
 #[test]
-fn all_layouts_one_after_the_other() {
-    run(&["--layout", "all", "--operations", "2000"], 11);
+fn with_its_defaults_both_layouts_one_after_the_other() {
+    run(&["--operations", "2000"], 11);
 }
 
 #[test]

@@ -15,12 +15,21 @@ fn shell(line: &str) -> Output {
 }
 
 #[test]
-fn the_printed_lines_drive_and_remove_the_deployment() {
+fn the_printed_lines_drive_and_remove_a_zero_copy_deployment() {
+    the_printed_lines_drive_and_remove("zero-copy", 2);
+}
+
+#[test]
+fn the_printed_lines_drive_and_remove_a_gga_deployment() {
+    the_printed_lines_drive_and_remove("gga", 4);
+}
+
+fn the_printed_lines_drive_and_remove(layout: &str, processes: usize) {
     let parent = tempfile::tempdir().expect("a directory");
     let temporary = parent.path().join("it's here");
     std::fs::create_dir(&temporary).expect("a directory");
     let output = Bench::new()
-        .command(&["demo", "--keep", "--operations", "100"])
+        .command(&["demo", "--layout", layout, "--keep", "--operations", "100"])
         .env("TMPDIR", &temporary)
         .output()
         .expect("the program starts");
@@ -38,7 +47,8 @@ fn the_printed_lines_drive_and_remove_the_deployment() {
     assert!(initiator.status.success(), "{said}");
     // The session was theirs, so they end without being killed.
     let roles = after("without one: kill ");
-    let (roles, _) = roles.split_once(';').expect("two processes");
+    let (roles, _) = roles.split_once(';').expect("processes");
+    assert_eq!(roles.split(' ').count(), processes, "{roles}");
     for role in roles.split(' ') {
         let gone = || {
             let status = std::fs::read_to_string(Path::new("/proc").join(role).join("stat"));

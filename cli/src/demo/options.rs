@@ -49,12 +49,12 @@ pub struct Options {
     #[arg(long, value_enum, value_name = "TYPE", default_value_t)]
     pub matrix_type: MatrixType,
 
-    /// I/Os of each worker in the throughput tests; without it as many as take a few seconds
+    /// I/Os of each worker in the zero-copy deployment's throughput tests; without it as many as take a few seconds
     #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..))]
     pub operations: Option<u32>,
 
-    /// Afterwards start the targets and the service of the (first) layout once more, print the command lines, and leave
-    /// them running
+    /// Afterwards start targets and a service once more (zero-copy ones, with all layouts), print the command lines, and
+    /// leave them running
     #[arg(long)]
     pub keep: bool,
 
@@ -67,11 +67,11 @@ pub struct Options {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub enum LayoutChoice {
     /// The zero-copy service and its target
-    #[default]
     ZeroCopy,
     /// The gga_offload service and its three targets
     Gga,
     /// One after the other
+    #[default]
     All,
 }
 
