@@ -91,8 +91,8 @@ impl Rdma {
         }) {
             Ok(()) => {}
             Err(error) => {
-                log::info!(
-                    "no RDMA connection to {:?} port {}: {error}",
+                log::warn!(
+                    "no RDMA instance answers at {:?} port {}: {error}",
                     address.text(),
                     address.port()
                 );
@@ -221,7 +221,7 @@ impl Rdma {
 /// The way to whoever listens at an address.
 fn call(address: &Address) -> Result<Socket> {
     let directory = RuntimeDir::get()?;
-    let mut result = Err(Error::NotFound.because("nobody listens there"));
+    let mut result = Err(Error::NotFound);
     for name in address.sockets()? {
         result = Socket::connect(&directory, &name);
         if result.is_ok() {

@@ -138,15 +138,12 @@ impl Rdma {
         Ok(())
     }
 
-    /// Ends a connection: its tasks fail. A program that is told of the end says with this that it knows.
-    pub(crate) fn disconnect(&self, ctx: &Ctx, connection: &Rc<Connection>) -> Result<()> {
-        if !connection.learn_end() {
-            return Err(Error::NotConnected.because("the connection has ended already"));
-        }
+    /// Ends a connection: its tasks fail. One that has ended is left alone: programs answer so when they are told of an end,
+    /// some of them more than once, and librdmacm takes it.
+    pub(crate) fn disconnect(&self, ctx: &Ctx, connection: &Rc<Connection>) {
         if !connection.has_ended() {
             self.end(ctx, connection, Ending::Orderly);
         }
-        Ok(())
     }
 
     /// Ends a connection that the program does not want to hear of again.
@@ -164,9 +161,6 @@ impl Rdma {
         let (connection, user_data) = (Rc::clone(connection), ctx.user_data());
         self.state.borrow_mut().calls.push_back(Box::new(move || {
             let handle = Rc::as_ptr(&connection).cast_mut().cast();
-            if connection.has_ended() {
-                connection.tell_end();
-            }
             // SAFETY: the program gave the callback for connections of this instance; this one lives.
             unsafe { callback(handle, connection.user_data(), user_data) };
         }));

@@ -45,8 +45,6 @@ pub(crate) struct Connection {
     /// Where it was made to. Let go at its end: the program may destroy it then.
     address: RefCell<Option<Arc<Address>>>,
     pub(super) handshake: RefCell<Option<Handshake>>,
-    /// The program knows of the end: it has ended the connection itself, or has answered the callback.
-    end_is_known: Cell<bool>,
     pub(super) parts: RefCell<Parts>,
 }
 
@@ -102,7 +100,6 @@ impl Connection {
             details: details.encode(),
             address: RefCell::default(),
             handshake: RefCell::default(),
-            end_is_known: Cell::new(false),
             parts: RefCell::new(Parts {
                 inbox: Some(inbox),
                 outbox: None,
@@ -141,16 +138,6 @@ impl Connection {
 
     pub(super) fn set_address(&self, address: Arc<Address>) {
         self.address.replace(Some(address));
-    }
-
-    /// The program is told of the end, and may answer.
-    pub(super) fn tell_end(&self) {
-        self.end_is_known.set(false);
-    }
-
-    /// The program ends the connection, or says that it knows of the end. False when it has said so before.
-    pub(super) fn learn_end(&self) -> bool {
-        !self.end_is_known.replace(true)
     }
 
     /// Names the connection within its instance.

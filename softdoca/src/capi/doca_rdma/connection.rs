@@ -59,7 +59,7 @@ pub unsafe extern "C" fn doca_rdma_connect(
     })
 }
 
-/// Ends a connection; its tasks in flight fail.
+/// Ends a connection; its tasks in flight fail. Nothing happens to one that has ended.
 ///
 /// # Safety
 /// `rdma_connection` is NULL or a connection of a live instance, used by no other thread meanwhile.
@@ -72,7 +72,8 @@ pub unsafe extern "C" fn doca_rdma_connection_disconnect(
         let ctx = unsafe { borrow(rdma_connection) }?.ctx();
         let rdma = ctx.driver_as::<Rdma>()?;
         let connection = rdma.connection(rdma_connection.cast::<Connection>())?;
-        rdma.disconnect(ctx, &connection)
+        rdma.disconnect(ctx, &connection);
+        Ok(())
     })
 }
 
