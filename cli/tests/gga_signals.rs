@@ -1,0 +1,105 @@
+//! The end of any role of a gga deployment, in the middle of I/O, is the end of all of them.
+
+mod support;
+
+use std::path::PathBuf;
+
+use conformance::process::{Process, Signal};
+use support::Bench;
+use support::gga::{TARGETS, compressible};
+use support::{BLOCK_SIZE, PATIENCE, soon};
+
+/// A deployment of two workers in the middle of a run that would take hours.
+struct Load {
+    bench: Bench,
+    initiator: Process,
+    service: Process,
+    targets: [Process; 3],
+}
+
+impl Load {
+    fn new() -> Self {
+        let bench = Bench::new();
+        let files = bench.generate("content", &compressible(64 * BLOCK_SIZE), &[]);
+        let (targets, ports) = bench.gga_targets(&files, 2);
+        let recover = ["--trigger-recovery-read-every-n", "4"];
+        let service = bench.gga_service(ports, 2, &recover);
+        let mut initiator = bench.gga_initiator(
+            "read_write_data_validity_test",
+            &bench.path("content"),
+            2_000_000_000,
+            2,
+            &["--progress", "always"],
+        );
+        initiator
+            .wait_for("shown progress", PATIENCE, |line| {
+                line.contains("per second").then_some(())
+            })
+            .expect("the run is under way");
+        Self {
+            bench,
+            initiator,
+            service,
+            targets,
+        }
+    }
+
+    /// All roles end by themselves, the initiator with a failure, and leave nothing.
+    fn ends(self) {
+        let role = |process| code(process).expect("not by a signal");
+        assert_eq!(role(self.initiator), 1, "the initiator");
+        role(self.service);
+        for target in self.targets {
+            role(target);
+        }
+        assert_eq!(self.bench.leftovers(), Vec::<PathBuf>::new());
+    }
+}
+
+/// How a role ended; `None` when a signal did it.
+fn code(mut process: Process) -> Option<i32> {
+    let status = process
+        .wait(soon())
+        .unwrap_or_else(|| panic!("a role has not ended: {}", process.stderr()));
+    status.code()
+}
+
+#[test]
+fn of_the_initiator() {
+    let load = Load::new();
+    load.initiator.signal(Signal::INT);
+    load.ends();
+}
+
+#[test]
+fn of_the_service() {
+    let load = Load::new();
+    load.service.signal(Signal::TERM);
+    load.ends();
+}
+
+#[test]
+fn of_a_target() {
+    for target in 0..3 {
+        let load = Load::new();
+        load.targets[target].signal(Signal::INT);
+        load.ends();
+    }
+}
+
+#[test]
+fn of_a_target_that_dies() {
+    for (killed, name) in TARGETS.iter().enumerate() {
+        let load = Load::new();
+        load.targets[killed].signal(Signal::KILL);
+        assert_eq!(code(load.initiator), Some(1), "without {name}");
+        let mut service = load.service;
+        let status = service.wait(soon()).expect("the service ends");
+        assert_eq!(status.code(), Some(1), "without {name}");
+        let said = service.stderr();
+        assert!(said.contains(name), "{name}: {said}");
+        for (target, process) in load.targets.into_iter().enumerate() {
+            assert_eq!(code(process).is_none(), target == killed, "{name}");
+        }
+    }
+}
