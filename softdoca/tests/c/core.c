@@ -4,6 +4,7 @@
 
 #include <doca_version.h>
 
+#include <sys/wait.h>
 #include <unistd.h>
 
 TEST(errors_have_names, doca_error_get_name, doca_error_get_descr)
@@ -35,7 +36,44 @@ TEST(devices_are_listed_and_opened, doca_devinfo_create_list, doca_devinfo_destr
 	OK(doca_devinfo_destroy_list(list));
 	REFUSED(doca_devinfo_destroy_list(NULL));
 	OK(doca_dev_close(dev));
-	REFUSED(doca_dev_close(NULL));
+	/* Closed and forgotten. */
+	OK(doca_dev_close(NULL));
+}
+
+/* What the process says at its end of a device that was opened, and closed or not. */
+static bool leaks(bool close_it)
+{
+	char text[4096];
+	ssize_t length;
+	int ends[2], status;
+	pid_t child;
+
+	CHECK(pipe(ends) == 0);
+	child = fork();
+	CHECK(child >= 0);
+	if (child == 0) {
+		struct doca_dev *dev;
+
+		CHECK(setenv("SOFTDOCA_CHECK", "1", 1) == 0);
+		CHECK(dup2(ends[1], STDERR_FILENO) >= 0);
+		dev = world_open(DPU_DEVICE);
+		if (close_it)
+			OK(doca_dev_close(dev));
+		exit(EXIT_SUCCESS);
+	}
+	close(ends[1]);
+	CHECK(waitpid(child, &status, 0) == child && status == 0);
+	length = read(ends[0], text, sizeof(text) - 1);
+	CHECK(length >= 0);
+	text[length] = '\0';
+	close(ends[0]);
+	return strstr(text, "device") != NULL;
+}
+
+TEST(closed_devices_do_not_leak, doca_dev_close)
+{
+	CHECK(leaks(false));
+	CHECK(!leaks(true));
 }
 
 TEST(devices_have_names, doca_devinfo_get_pci_addr_str, doca_devinfo_is_equal_pci_addr, doca_devinfo_get_iface_name,
