@@ -73,7 +73,7 @@ impl Layout {
         }
     }
 
-    /// I/Os that all targets together see for a block of the initiator that is read, and for one that is written.
+    /// What all targets together see of one I/O of the initiator, of so many blocks.
     pub fn target_ios(&self, blocks_per_io: u64) -> TargetIos {
         match self {
             // The service passes on what the initiator asks for.
@@ -87,7 +87,7 @@ impl Layout {
     }
 }
 
-/// I/Os that all targets together see for one I/O of the initiator.
+/// I/Os that all targets together see for one of the initiator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TargetIos {
     /// For a read.

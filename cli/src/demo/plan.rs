@@ -1,11 +1,15 @@
 //! What the options mean: how many blocks, which runs, how many operations in each.
 
+mod runs;
+
 use role_common::stored_block::{Geometry, MatrixType, STORED_ALIGNMENT};
 
 use super::content::Content;
-use super::layout::{Gga, Layout, Storage};
+use super::layout::{Gga, Layout};
 use super::options::LayoutChoice;
 use super::{Error, Options};
+
+pub use runs::{Plain, Run};
 
 /// I/Os of a throughput test, all workers together, unless its bytes are more than [`THROUGHPUT_BYTES`].
 const THROUGHPUT_OPERATIONS: u64 = 400_000;
@@ -33,40 +37,6 @@ pub struct Plan {
     pass: u32,
 }
 
-/// One session of the demo.
-#[derive(Debug, Clone)]
-pub struct Run {
-    pub layout: Layout,
-    /// What the table calls it.
-    pub title: &'static str,
-    /// What the initiator does.
-    pub strategy: Strategy,
-    /// What the initiator compares with, or writes.
-    pub plain: Plain,
-    /// Operations of each worker.
-    pub operations: u32,
-}
-
-/// What an initiator does in a session.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Strategy {
-    ReadThroughput,
-    WriteThroughput,
-    ReadValidation,
-    WriteReadValidation,
-}
-
-/// Bytes that an initiator knows or makes up.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Plain {
-    /// Its own pattern, another one in each pass.
-    Pattern,
-    /// The content of the storage.
-    Content,
-    /// Bytes that do not compress.
-    Noise,
-}
-
 /// What the roles must have counted when a session ends well.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Expected {
@@ -77,26 +47,6 @@ pub struct Expected {
     pub target_ios: u64,
     /// Blocks that the service read without one of its targets.
     pub recoveries: u64,
-}
-
-impl Strategy {
-    /// The value of the initiator's `--execution-strategy`.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::ReadThroughput => "read_throughput_test",
-            Self::WriteThroughput => "write_throughput_test",
-            Self::ReadValidation => "read_only_data_validity_test",
-            Self::WriteReadValidation => "read_write_data_validity_test",
-        }
-    }
-
-    fn reads(self) -> bool {
-        self != Self::WriteThroughput
-    }
-
-    fn writes(self) -> bool {
-        matches!(self, Self::WriteThroughput | Self::WriteReadValidation)
-    }
 }
 
 impl Plan {
@@ -145,114 +95,6 @@ impl Plan {
             // Checked for the longest run, three passes.
             pass: count(pass * 3).map(|three| three / 3)?,
         })
-    }
-
-    /// The sessions, those of one layout together; every session visits every block at least twice, unless the user says
-    /// how long throughput tests are.
-    pub fn runs(&self) -> Vec<Run> {
-        let mut runs = Vec::new();
-        if self.layout.has_zero_copy() {
-            runs.extend(self.zero_copy_runs());
-        }
-        if self.layout.has_gga() {
-            runs.extend(self.gga_runs());
-        }
-        runs
-    }
-
-    /// Every strategy.
-    fn zero_copy_runs(&self) -> [Run; 5] {
-        let run = |title, strategy, plain, operations| Run {
-            layout: Layout::ZeroCopy,
-            title,
-            strategy,
-            plain,
-            operations,
-        };
-        let throughput = self.throughput_operations;
-        [
-            run(
-                "read the file, compare",
-                Strategy::ReadValidation,
-                Plain::Content,
-                self.pass * 2,
-            ),
-            run(
-                "read throughput",
-                Strategy::ReadThroughput,
-                Plain::Pattern,
-                throughput,
-            ),
-            run(
-                "write throughput",
-                Strategy::WriteThroughput,
-                Plain::Pattern,
-                throughput,
-            ),
-            run(
-                "write the file, read it back",
-                Strategy::WriteReadValidation,
-                Plain::Content,
-                self.pass * 2,
-            ),
-            run(
-                "write a pattern, read it back",
-                Strategy::WriteReadValidation,
-                Plain::Pattern,
-                self.pass * 3,
-            ),
-        ]
-    }
-
-    /// What three targets can get wrong: every half of every block is read and made anew from the others, whether the
-    /// generator made it or the service.
-    fn gga_runs(&self) -> [Run; 6] {
-        let read = |title, recover_every| Run {
-            layout: Layout::Gga(Gga {
-                geometry: self.content_geometry,
-                storage: Storage::Content,
-                recover_every,
-            }),
-            title,
-            strategy: Strategy::ReadValidation,
-            plain: Plain::Content,
-            operations: self.pass * 2,
-        };
-        let write = |title, geometry, storage, plain| Run {
-            layout: Layout::Gga(Gga {
-                geometry,
-                storage,
-                // Odd, so that a second pass does not recover the blocks of the first again.
-                recover_every: 3,
-            }),
-            title,
-            strategy: Strategy::WriteReadValidation,
-            plain,
-            operations: self.pass * 2,
-        };
-        [
-            read("read the file, recover every block", 1),
-            read("read the file, recover every 2nd", 2),
-            read("read the file, recover every 10th", 10),
-            write(
-                "write the file, read it back",
-                self.content_geometry,
-                Storage::Empty,
-                Plain::Content,
-            ),
-            write(
-                "write a pattern, read it back",
-                self.content_geometry,
-                Storage::Content,
-                Plain::Pattern,
-            ),
-            write(
-                "write random bytes, read them back",
-                self.any_geometry,
-                Storage::Content,
-                Plain::Noise,
-            ),
-        ]
     }
 
     /// What the roles must count in this session.
@@ -329,107 +171,4 @@ impl Plan {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn content(capacity: u64) -> Content {
-        Content {
-            source: "source".into(),
-            source_len: 1,
-            path: "path".into(),
-            capacity,
-            compresses: true,
-        }
-    }
-
-    #[test]
-    fn every_block_is_visited_at_least_twice() {
-        for workers in [1, 2, 3] {
-            for blocks_per_io in [1, 4] {
-                let options = Options {
-                    layout: LayoutChoice::All,
-                    workers,
-                    blocks_per_io,
-                    ..Options::default()
-                };
-                let plan = Plan::new(&options, &content(4096 * 4 * 100)).expect("a plan");
-                for run in plan.runs() {
-                    let blocks =
-                        u64::from(run.operations) * u64::from(workers) * u64::from(blocks_per_io);
-                    assert!(blocks >= 2 * plan.block_count, "{run:?}");
-                }
-            }
-        }
-    }
-
-    #[test]
-    fn a_region_without_room_for_one_io_per_worker_is_refused() {
-        let options = Options {
-            workers: 2,
-            local_io_region_size: 4096,
-            ..Options::default()
-        };
-        let error = Plan::new(&options, &content(1 << 20))
-            .expect_err("refused")
-            .to_string();
-        assert!(error.contains("at least 8192 bytes"), "{error}");
-    }
-
-    #[test]
-    fn blocks_that_no_target_of_a_gga_deployment_can_halve_are_refused() {
-        let options = |layout| Options {
-            layout,
-            block_size: 576,
-            ..Options::default()
-        };
-        Plan::new(&options(LayoutChoice::ZeroCopy), &content(576 * 100)).expect("a plan");
-        for layout in [LayoutChoice::Gga, LayoutChoice::All] {
-            let error = Plan::new(&options(layout), &content(576 * 100))
-                .expect_err("refused")
-                .to_string();
-            assert!(error.contains("a multiple of 128"), "{error}");
-        }
-    }
-
-    #[test]
-    fn recoveries_are_counted_by_each_worker() {
-        let options = Options {
-            layout: LayoutChoice::Gga,
-            workers: 2,
-            blocks_per_io: 8,
-            ..Options::default()
-        };
-        let plan = Plan::new(&options, &content(4096 * 8 * 2 * 5)).expect("a plan");
-        let recoveries: Vec<u64> = plan
-            .runs()
-            .iter()
-            .map(|run| plan.expected(run).recoveries)
-            .collect();
-        // Each worker reads 80 blocks: ten I/Os of eight.
-        assert_eq!(recoveries, [160, 80, 16, 52, 52, 52]);
-        let writes = plan.expected(&plan.runs()[3]);
-        assert_eq!(writes.operations, 20);
-        assert_eq!(writes.service_ios, 40);
-        assert_eq!(writes.target_ios, 20 * 8 * 5);
-    }
-
-    #[test]
-    fn content_that_does_not_compress_gets_larger_blocks() {
-        let options = Options {
-            layout: LayoutChoice::Gga,
-            ..Options::default()
-        };
-        let mut content = content(1 << 20);
-        let sizes = |content: &Content| {
-            let plan = Plan::new(&options, content).expect("a plan");
-            let of = |run: Run| match run.layout {
-                Layout::Gga(gga) => gga.geometry.half_block_size(),
-                Layout::ZeroCopy => panic!("{run:?}"),
-            };
-            plan.runs().into_iter().map(of).collect::<Vec<_>>()
-        };
-        assert_eq!(sizes(&content), [2048, 2048, 2048, 2048, 2048, 2112]);
-        content.compresses = false;
-        assert_eq!(sizes(&content), [2112; 6]);
-    }
-}
+mod tests;
