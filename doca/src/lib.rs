@@ -1,4 +1,5 @@
-//! Safe Rust over the DOCA C API: devices, memory maps, progress engines, Comch, RDMA, DMA, compression and erasure coding.
+//! Safe Rust over the DOCA C API: devices, memory maps, progress engines, Comch, RDMA, sync events, DMA, compression and
+//! erasure coding.
 //!
 //! The same code runs over NVIDIA's SDK on a BlueField and over softdoca on any Linux machine; `doca-sys` chooses.
 //!
@@ -32,7 +33,7 @@
 //!
 //! * A handle keeps what it was made from alive: a [`Buf`] its [`BufInventory`] and [`Mmap`], an `Mmap` its [`Device`] and
 //!   [`MemoryRegion`], a context ([`ComchServer`], [`ComchClient`], [`Consumer`], [`Producer`], [`Rdma`], [`Dma`],
-//!   [`Compress`], [`ErasureCoding`]) its [`Pe`].
+//!   [`Compress`], [`ErasureCoding`], [`SyncEventContext`]) its [`Pe`].
 //! * [`Device`], [`Representor`], [`Mmap`], [`MemoryRegion`] and [`Connection`] are shared between threads. All else
 //!   belongs to the thread that made it.
 //! * A [`Task`] is allocated once and submitted again and again. It keeps its bufs; its context owns the C object.
@@ -58,6 +59,7 @@ mod log;
 mod memory;
 mod pe;
 mod rdma;
+mod sync_event;
 
 pub use buf::{Buf, BufInventory};
 pub use comch::{
@@ -75,4 +77,5 @@ pub use error::{Error, ErrorCode, Result};
 pub use log::set_sdk_log_level;
 pub use memory::{Access, MemoryRegion, Mmap};
 pub use pe::{Completion, Event, Pe, PeStats};
-pub use rdma::{Rdma, RdmaBuilder, RdmaConnection};
+pub use rdma::{Rdma, RdmaAddress, RdmaBuilder, RdmaConnection, RdmaEvent, ReceiveTask, Received};
+pub use sync_event::{RemoteSyncEvent, SyncEvent, SyncEventBuilder, SyncEventContext};

@@ -158,7 +158,27 @@ impl<T: Object> Context<T> {
         token: u64,
     ) -> Result<Task> {
         // SAFETY: the caller's promise.
-        unsafe { self.tasks.adopt(operation, task, self.queue(), bufs, token) }
+        unsafe { self.adopt_with(operation, task, bufs, None, token) }
+    }
+
+    /// As [`adopt`](Self::adopt), for a task that uses more than bufs.
+    ///
+    /// # Safety
+    ///
+    /// As for [`TaskTable::adopt`], with this context.
+    pub(crate) unsafe fn adopt_with(
+        &self,
+        operation: &'static str,
+        task: *mut sys::doca_task,
+        bufs: [Option<&Buf>; 2],
+        keep: Option<Rc<dyn Any>>,
+        token: u64,
+    ) -> Result<Task> {
+        // SAFETY: the caller's promise.
+        unsafe {
+            self.tasks
+                .adopt(operation, task, self.queue(), bufs, keep, token)
+        }
     }
 
     pub(crate) fn state(&self) -> CtxState {

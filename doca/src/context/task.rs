@@ -1,3 +1,4 @@
+use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::ptr::{self, NonNull};
 use std::rc::{Rc, Weak};
@@ -74,6 +75,8 @@ pub(crate) struct TaskCell {
     succeeded: Cell<bool>,
     has_handle: Cell<bool>,
     bufs: [Option<Buf>; 2],
+    /// Whatever else the task uses.
+    _keep: Option<Rc<dyn Any>>,
     queue: Rc<EventQueue>,
     table: Weak<TaskTable>,
     slot: Cell<usize>,
@@ -161,6 +164,7 @@ impl TaskTable {
         task: *mut sys::doca_task,
         queue: &Rc<EventQueue>,
         bufs: [Option<&Buf>; 2],
+        keep: Option<Rc<dyn Any>>,
         token: u64,
     ) -> Result<Task> {
         let task: NonNull<sys::doca_task> = non_null(operation, task)?;
@@ -171,6 +175,7 @@ impl TaskTable {
             succeeded: Cell::new(false),
             has_handle: Cell::new(true),
             bufs: bufs.map(|buf| buf.cloned()),
+            _keep: keep,
             queue: Rc::clone(queue),
             table: Rc::downgrade(self),
             slot: Cell::new(0),

@@ -3,11 +3,13 @@ use std::slice;
 
 use doca_sys as sys;
 
-use super::{RdmaBuilder, RdmaConnection};
-use crate::context::{Context, ContextId, CtxState, NO_DATA, Object, Task, completion_callbacks};
+use super::address::{Address, RdmaAddress};
+use super::connections::{self, Connections};
+use super::{RdmaBuilder, RdmaConnection, RdmaEvent};
+use crate::context::{Context, ContextId, CtxState, Object, completion_callbacks};
 use crate::device::non_null;
 use crate::error::call;
-use crate::{Buf, Device, Error, ErrorCode, Pe, Result};
+use crate::{Device, Error, ErrorCode, Pe, Result};
 
 /// An RDMA instance.
 ///
@@ -36,12 +38,13 @@ use crate::{Buf, Device, Error, ErrorCode, Pe, Result};
 /// ```
 #[derive(Debug)]
 pub struct Rdma {
-    context: Context<sys::doca_rdma>,
+    pub(super) context: Context<sys::doca_rdma>,
+    by_address: bool,
 }
 
 // SAFETY: both functions are those of this type.
 unsafe impl Object for sys::doca_rdma {
-    type Events = ();
+    type Events = Connections;
     const DESTROY: &'static str = "doca_rdma_destroy";
 
     unsafe fn as_ctx(object: *mut Self) -> *mut sys::doca_ctx {
@@ -66,17 +69,17 @@ impl Rdma {
         // SAFETY: the device is open, the result has a place.
         unsafe { call!(doca_rdma_create(settings.device.as_ptr(), &mut rdma)) }?;
         let object = non_null("doca_rdma_create", rdma)?;
-        let tasks = [
-            settings.receive_tasks,
-            settings.send_tasks,
-            settings.read_tasks,
-            settings.write_tasks,
-        ];
-        let max_tasks = tasks
-            .iter()
-            .fold(0usize, |sum, &count| sum.saturating_add(count as usize));
         // SAFETY: just created, known to nobody else.
-        let context = unsafe { Context::new(object, pe, (), max_tasks, settings.device.clone()) }?;
+        let context = unsafe {
+            let max_tasks = settings.tasks.sum();
+            Context::new(
+                object,
+                pe,
+                Connections::default(),
+                max_tasks,
+                settings.device.clone(),
+            )
+        }?;
         // SAFETY: the instance is live and not started; the callbacks have the declared types.
         unsafe {
             call!(doca_rdma_set_permissions(rdma, settings.permissions.bits()))?;
@@ -86,45 +89,43 @@ impl Rdma {
             if let Some(index) = settings.gid_index {
                 call!(doca_rdma_set_gid_index(rdma, index))?;
             }
-            if settings.receive_tasks != 0 {
-                let (completed, failed) = completion_callbacks();
-                call!(doca_rdma_task_receive_set_conf(
+            if settings.by_address {
+                call!(doca_rdma_set_connection_state_callbacks(
                     rdma,
-                    completed,
-                    failed,
-                    settings.receive_tasks
+                    Some(connections::requested),
+                    Some(connections::established),
+                    Some(connections::failed),
+                    Some(connections::disconnected)
                 ))?;
             }
-            if settings.send_tasks != 0 {
-                let (completed, failed) = completion_callbacks();
-                call!(doca_rdma_task_send_set_conf(
-                    rdma,
-                    completed,
-                    failed,
-                    settings.send_tasks
-                ))?;
+            macro_rules! configure {
+                ($($set_conf:ident: $count:ident;)+) => { $(
+                    if settings.tasks.$count != 0 {
+                        let (completed, failed) = completion_callbacks();
+                        call!($set_conf(rdma, completed, failed, settings.tasks.$count))?;
+                    }
+                )+ };
             }
-            if settings.read_tasks != 0 {
-                let (completed, failed) = completion_callbacks();
-                call!(doca_rdma_task_read_set_conf(
-                    rdma,
-                    completed,
-                    failed,
-                    settings.read_tasks
-                ))?;
-            }
-            if settings.write_tasks != 0 {
-                let (completed, failed) = completion_callbacks();
-                call!(doca_rdma_task_write_set_conf(
-                    rdma,
-                    completed,
-                    failed,
-                    settings.write_tasks
-                ))?;
+            configure! {
+                doca_rdma_task_receive_set_conf: receive;
+                doca_rdma_task_send_set_conf: send;
+                doca_rdma_task_send_imm_set_conf: send_immediate;
+                doca_rdma_task_read_set_conf: read;
+                doca_rdma_task_write_set_conf: write;
+                doca_rdma_task_write_imm_set_conf: write_immediate;
+                doca_rdma_task_atomic_cmp_swp_set_conf: compare_swap;
+                doca_rdma_task_atomic_fetch_add_set_conf: fetch_add;
+                doca_rdma_task_remote_net_sync_event_get_set_conf: event_get;
+                doca_rdma_task_remote_net_sync_event_notify_set_set_conf: event_set;
+                doca_rdma_task_remote_net_sync_event_notify_add_set_conf: event_add;
             }
         }
         context.start()?;
-        Ok(Self { context })
+        let by_address = settings.by_address;
+        Ok(Self {
+            context,
+            by_address,
+        })
     }
 
     /// Makes a connection, and describes it for the peer, which passes the description to its [`connect`](Self::connect).
@@ -144,7 +145,8 @@ impl Rdma {
                 &mut connection
             ))
         }?;
-        let connection = RdmaConnection::new(self.id(), non_null(OPERATION, connection)?);
+        let connection = non_null(OPERATION, connection)?;
+        let connection = self.context.events().find_or_add(self.id(), connection);
         if details.is_null() {
             return Err(Error::new(OPERATION, ErrorCode::UNEXPECTED));
         }
@@ -172,121 +174,106 @@ impl Rdma {
         }
     }
 
-    /// Makes a task that receives one message to the tail of the data of `buf`.
+    /// Takes requests for connections at a port of the device: [`RdmaEvent::Requested`].
     ///
     /// # Errors
     ///
-    /// [`ErrorCode::BAD_STATE`] when the instance is not running, [`ErrorCode::NO_MEMORY`] when it has all its receive tasks.
-    pub fn receive_task(&self, buf: &Buf, token: u64) -> Result<Task> {
-        const OPERATION: &str = "doca_rdma_task_receive_allocate_init";
-        let mut task = ptr::null_mut();
-        // SAFETY: instance and buf are live, the result has a place. The buf is kept by the task's cell.
+    /// [`ErrorCode::NOT_SUPPORTED`] when the instance was not started with [`RdmaBuilder::by_address`]; whatever
+    /// `doca_rdma_start_listen_to_port` returns, as for a port that another instance listens to.
+    pub fn listen(&self, port: u16) -> Result<()> {
+        self.expect_by_address("doca_rdma_start_listen_to_port")?;
+        // SAFETY: the instance is live.
+        unsafe { call!(doca_rdma_start_listen_to_port(self.context.object(), port)) }
+    }
+
+    /// Takes no more requests at a port. Connections stay.
+    ///
+    /// # Errors
+    ///
+    /// Whatever `doca_rdma_stop_listen_to_port` returns, as for a port that the instance does not listen to.
+    pub fn stop_listening(&self, port: u16) -> Result<()> {
+        // SAFETY: the instance is live.
+        unsafe { call!(doca_rdma_stop_listen_to_port(self.context.object(), port)) }
+    }
+
+    /// Asks the instance that listens at an address for a connection. What comes of it is told, with the token, by
+    /// [`connection_event`](Self::connection_event).
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorCode::NOT_SUPPORTED`] when the instance was not started with [`RdmaBuilder::by_address`];
+    /// [`ErrorCode::INVALID_VALUE`] for port 0; whatever `doca_rdma_connect_to_addr` returns.
+    pub fn connect_to(&self, address: impl Into<RdmaAddress>, token: u64) -> Result<()> {
+        self.expect_by_address("doca_rdma_connect_to_addr")?;
+        let address = Address::new(address.into())?;
+        let addr = self.context.events().keep(address);
+        let token = sys::doca_data { u64: token };
+        // SAFETY: instance and address are live; the address is kept as long as the instance.
         unsafe {
-            call!(doca_rdma_task_receive_allocate_init(
+            call!(doca_rdma_connect_to_addr(
                 self.context.object(),
-                buf.as_ptr(),
-                NO_DATA,
-                &mut task
-            ))?;
-            self.context.adopt(
-                OPERATION,
-                sys::doca_rdma_task_receive_as_task(task),
-                [Some(buf), None],
-                token,
-            )
+                addr,
+                token
+            ))
         }
     }
 
-    /// Makes a task that sends the data of `buf`; a receive task of the peer gets it.
+    /// Lets a peer in that has asked. [`RdmaEvent::Established`] follows, with the token.
     ///
     /// # Errors
     ///
-    /// [`ErrorCode::INVALID_VALUE`] for a connection of another instance, [`ErrorCode::BAD_STATE`] when the instance is not running,
-    /// [`ErrorCode::NO_MEMORY`] when it has all its send tasks.
-    pub fn send_task(&self, connection: &RdmaConnection, buf: &Buf, token: u64) -> Result<Task> {
-        const OPERATION: &str = "doca_rdma_task_send_allocate_init";
-        let connection = connection.for_instance(OPERATION, self.id())?;
-        let mut task = ptr::null_mut();
-        // SAFETY: instance, connection and buf are live, the result has a place. The buf is kept by the task's cell.
+    /// [`ErrorCode::CONNECTION_ABORTED`] when the peer has gone meanwhile, [`ErrorCode::BAD_STATE`] for a connection that
+    /// nobody asks for.
+    pub fn accept(&self, connection: &RdmaConnection, token: u64) -> Result<()> {
+        let connection = connection.for_instance("doca_rdma_connection_accept", self.id())?;
+        let token = sys::doca_data { u64: token };
+        // SAFETY: the connection is live; there is no private data.
         unsafe {
-            call!(doca_rdma_task_send_allocate_init(
-                self.context.object(),
-                connection,
-                buf.as_ptr(),
-                NO_DATA,
-                &mut task
-            ))?;
-            self.context.adopt(
-                OPERATION,
-                sys::doca_rdma_task_send_as_task(task),
-                [Some(buf), None],
-                token,
-            )
+            call!(doca_rdma_connection_set_user_data(connection, token))?;
+            call!(doca_rdma_connection_accept(connection, ptr::null_mut(), 0))
         }
     }
 
-    /// Makes a task that reads the peer's memory, the data of `source`, to the tail of the data of `destination`.
-    /// `source` is a buf of a map that the peer exported ([`Mmap::import`](crate::Mmap::import)).
+    /// Does not let a peer in that has asked. The connection has ended then.
     ///
     /// # Errors
     ///
-    /// As for [`send_task`](Self::send_task).
-    pub fn read_task(
-        &self,
-        connection: &RdmaConnection,
-        source: &Buf,
-        destination: &Buf,
-        token: u64,
-    ) -> Result<Task> {
-        const OPERATION: &str = "doca_rdma_task_read_allocate_init";
-        let connection = connection.for_instance(OPERATION, self.id())?;
-        let mut task = ptr::null_mut();
-        // SAFETY: instance, connection and bufs are live, the result has a place. The bufs are kept by the task's cell.
-        unsafe {
-            call!(doca_rdma_task_read_allocate_init(
-                self.context.object(),
-                connection,
-                source.as_ptr(),
-                destination.as_ptr(),
-                NO_DATA,
-                &mut task
-            ))?;
-            let task = sys::doca_rdma_task_read_as_task(task);
-            self.context
-                .adopt(OPERATION, task, [Some(source), Some(destination)], token)
-        }
+    /// As for [`accept`](Self::accept).
+    pub fn reject(&self, connection: &RdmaConnection) -> Result<()> {
+        let raw = connection.for_instance("doca_rdma_connection_reject", self.id())?;
+        // SAFETY: the connection is live.
+        unsafe { call!(doca_rdma_connection_reject(raw)) }?;
+        self.context.events().forget(connection);
+        Ok(())
     }
 
-    /// Makes a task that writes the data of `source` to the peer's memory, to the tail of the data of `destination`.
-    /// `destination` is a buf of a map that the peer exported ([`Mmap::import`](crate::Mmap::import)).
+    /// Ends a connection; its tasks in flight fail. The peer is told.
     ///
     /// # Errors
     ///
-    /// As for [`send_task`](Self::send_task).
-    pub fn write_task(
-        &self,
-        connection: &RdmaConnection,
-        source: &Buf,
-        destination: &Buf,
-        token: u64,
-    ) -> Result<Task> {
-        const OPERATION: &str = "doca_rdma_task_write_allocate_init";
-        let connection = connection.for_instance(OPERATION, self.id())?;
-        let mut task = ptr::null_mut();
-        // SAFETY: instance, connection and bufs are live, the result has a place. The bufs are kept by the task's cell.
-        unsafe {
-            call!(doca_rdma_task_write_allocate_init(
-                self.context.object(),
-                connection,
-                source.as_ptr(),
-                destination.as_ptr(),
-                NO_DATA,
-                &mut task
-            ))?;
-            let task = sys::doca_rdma_task_write_as_task(task);
-            self.context
-                .adopt(OPERATION, task, [Some(source), Some(destination)], token)
+    /// [`ErrorCode::NOT_CONNECTED`] when it has ended, [`ErrorCode::INVALID_VALUE`] for a connection of another instance.
+    pub fn disconnect(&self, connection: &RdmaConnection) -> Result<()> {
+        let raw = connection.for_instance("doca_rdma_connection_disconnect", self.id())?;
+        // SAFETY: the connection is live.
+        unsafe { call!(doca_rdma_connection_disconnect(raw)) }
+    }
+
+    /// The next thing that became of a connection, of an instance that was started with [`RdmaBuilder::by_address`]. They
+    /// come while [`Pe::poll`] makes progress.
+    pub fn connection_event(&self) -> Option<RdmaEvent> {
+        self.context.events().next_event()
+    }
+
+    fn expect_by_address(&self, operation: &'static str) -> Result<()> {
+        if self.by_address {
+            return Ok(());
         }
+        let detail = "start the instance with RdmaBuilder::by_address";
+        Err(Error::with_detail(
+            operation,
+            ErrorCode::NOT_SUPPORTED,
+            detail,
+        ))
     }
 
     /// Names the instance in [`Event::State`](crate::Event::State).
