@@ -1,0 +1,121 @@
+//! The examples, as pairs of processes.
+
+use std::fs::Permissions;
+use std::io::{BufRead, BufReader, Read};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// How long a process may take.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// `cargo test` builds the examples beside the directory of the tests' executables, unless it is asked for single tests.
+fn example(name: &str) -> PathBuf {
+    let own = std::env::current_exe().unwrap();
+    let profile = own.parent().and_then(Path::parent).unwrap();
+    let path = profile.join("examples").join(name);
+    assert!(
+        path.exists(),
+        "{} is missing: run `cargo test -p doca`, or `cargo build -p doca --examples` before this test alone",
+        path.display()
+    );
+    path
+}
+
+fn start(name: &str, arguments: &[&str], directory: &Path) -> Child {
+    Command::new(example(name))
+        .args(arguments)
+        .env("SOFTDOCA_RUNTIME_DIR", directory)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap()
+}
+
+#[track_caller]
+fn finish(mut child: Child, what: &str) {
+    let start = Instant::now();
+    let status = loop {
+        match child.try_wait().unwrap() {
+            Some(status) => break status,
+            None if start.elapsed() > PATIENCE => {
+                child.kill().unwrap();
+                panic!("{what} did not end within {PATIENCE:?}");
+            }
+            None => std::thread::sleep(Duration::from_millis(5)),
+        }
+    };
+    assert!(status.success(), "{what}: {status}");
+}
+
+/// Runs both sides, each to its end, and compares what they print.
+#[track_caller]
+fn pair(name: &str, server_says: &str, client_says: &str) {
+    let directory = tempfile::Builder::new()
+        .prefix("doca")
+        .permissions(Permissions::from_mode(0o700))
+        .tempdir()
+        .unwrap();
+    let mut server = start(name, &["server", "18515"], directory.path());
+    let mut output = BufReader::new(server.stdout.take().unwrap());
+    let mut line = String::new();
+    output.read_line(&mut line).unwrap();
+    assert_eq!(line, "listening to port 18515\n");
+    let mut client = start(name, &["client", "127.0.0.1:18515"], directory.path());
+    let mut client_output = client.stdout.take().unwrap();
+    finish(client, "the client");
+    finish(server, "the server");
+    let (mut server_text, mut client_text) = (String::new(), String::new());
+    output.read_to_string(&mut server_text).unwrap();
+    client_output.read_to_string(&mut client_text).unwrap();
+    assert_eq!(
+        (server_text.as_str(), client_text.as_str()),
+        (server_says, client_says)
+    );
+}
+
+#[test]
+fn rdma_send_receive() {
+    pair(
+        "rdma_send_receive",
+        "received \"a message\"\nreceived \"another one\" with 0xd0ca000\nthe client has gone\n",
+        "sent two messages\nthe server says: thank you\n",
+    );
+}
+
+#[test]
+fn rdma_read_write() {
+    pair(
+        "rdma_read_write",
+        "the client has written \"done.\" at 4096\nand \"was there.\" at 1000\n",
+        "read \"the server's memory\"\nwritten\n",
+    );
+}
+
+#[test]
+fn rdma_atomics() {
+    pair(
+        "rdma_atomics",
+        "the client says: done\nthe counter is 21, the lock belongs to 11\n",
+        "the counter was 0\nthe counter was 7\nthe counter was 14\n\
+         11 has the lock\n22 does not get the lock: 11 has it\n",
+    );
+}
+
+#[test]
+fn rdma_sync_event() {
+    pair(
+        "rdma_sync_event",
+        "the client has set the event to 100\nthe client has added to it\n",
+        "the server has set the event to 200\nit was 200\n",
+    );
+}
+
+#[test]
+fn an_example_without_arguments_says_what_it_expects() {
+    let output = Command::new(example("rdma_atomics")).output().unwrap();
+    assert!(!output.status.success());
+    let text = String::from_utf8(output.stderr).unwrap();
+    assert!(text.contains("server PORT"), "{text}");
+}
