@@ -64,7 +64,7 @@ mod sync_event;
 pub use buf::{Buf, BufInventory};
 pub use comch::{
     ComchClient, ComchClientBuilder, ComchEvent, ComchServer, ComchServerBuilder, Connection,
-    Consumer, Producer,
+    Consumer, PostRecvTask, Producer, ReceivedMessage,
 };
 pub use compress::{
     Compress, CompressBuilder, CompressTask, DeflateChecksums, Lz4Checksums, Lz4Stream,

@@ -49,20 +49,35 @@ fn finish(mut child: Child, what: &str) {
     assert!(status.success(), "{what}: {status}");
 }
 
-/// Runs both sides, each to its end, and compares what they print.
+/// Runs both sides of an RDMA example, each to its end, and compares what they print.
 #[track_caller]
 fn pair(name: &str, server_says: &str, client_says: &str) {
+    let says = [server_says, client_says];
+    let ready = "listening to port 18515\n";
+    run_pair(name, ["18515", "127.0.0.1:18515"], ready, says);
+}
+
+/// Likewise a Comch example.
+#[track_caller]
+fn comch_pair(name: &str, server_says: &str, client_says: &str) {
+    let says = [server_says, client_says];
+    run_pair(name, ["example", "example"], "serving example\n", says);
+}
+
+/// Starts the server with its argument, and the client when it is `ready`.
+#[track_caller]
+fn run_pair(name: &str, arguments: [&str; 2], ready: &str, says: [&str; 2]) {
     let directory = tempfile::Builder::new()
         .prefix("doca")
         .permissions(Permissions::from_mode(0o700))
         .tempdir()
         .unwrap();
-    let mut server = start(name, &["server", "18515"], directory.path());
+    let mut server = start(name, &["server", arguments[0]], directory.path());
     let mut output = BufReader::new(server.stdout.take().unwrap());
     let mut line = String::new();
     output.read_line(&mut line).unwrap();
-    assert_eq!(line, "listening to port 18515\n");
-    let mut client = start(name, &["client", "127.0.0.1:18515"], directory.path());
+    assert_eq!(line, ready);
+    let mut client = start(name, &["client", arguments[1]], directory.path());
     let mut client_output = client.stdout.take().unwrap();
     finish(client, "the client");
     finish(server, "the server");
@@ -71,7 +86,27 @@ fn pair(name: &str, server_says: &str, client_says: &str) {
     client_output.read_to_string(&mut client_text).unwrap();
     assert_eq!(
         (server_text.as_str(), client_text.as_str()),
-        (server_says, client_says)
+        (says[0], says[1])
+    );
+}
+
+#[test]
+fn comch_control_path() {
+    comch_pair(
+        "comch_control_path",
+        "the client says \"hello\"\nthe client says \"good morning\"\nthe client says \"bye\"\nthe client has gone\n",
+        "the server says \"hello to you too\"\nthe server says \"good morning to you too\"\n\
+         the server says \"bye to you too\"\n",
+    );
+}
+
+#[test]
+fn comch_fast_path() {
+    comch_pair(
+        "comch_fast_path",
+        "received 1000 messages, the sum is 500500\n\
+         the last one came with [116, 104, 101, 32, 101, 110, 100]\n",
+        "sent 1000 messages\n",
     );
 }
 

@@ -2,7 +2,7 @@ use std::ptr;
 
 use doca_sys as sys;
 
-use super::Connection;
+use super::{Connection, PostRecvTask};
 use crate::context::{Context, ContextId, CtxState, Object, Task, completion_callbacks};
 use crate::device::non_null;
 use crate::error::call;
@@ -112,8 +112,27 @@ impl Consumer {
     /// [`ErrorCode::INVALID_VALUE`] for a buf of another map than the consumer's, [`ErrorCode::BAD_STATE`] when the consumer is not running,
     /// [`ErrorCode::NO_MEMORY`] when it has `max_tasks` tasks.
     pub fn post_recv_task(&self, buf: &Buf, token: u64) -> Result<Task> {
+        self.allocate(Some(buf), token).map(|(task, _)| task)
+    }
+
+    /// As [`post_recv_task`](Self::post_recv_task), for messages with immediate data, which need no buf when they are no more
+    /// than that.
+    ///
+    /// # Errors
+    ///
+    /// As for [`post_recv_task`](Self::post_recv_task).
+    pub fn post_recv_immediate_task(&self, buf: Option<&Buf>, token: u64) -> Result<PostRecvTask> {
+        let (task, raw) = self.allocate(buf, token)?;
+        Ok(PostRecvTask::new(task, raw))
+    }
+
+    fn allocate(
+        &self,
+        buf: Option<&Buf>,
+        token: u64,
+    ) -> Result<(Task, *mut sys::doca_comch_consumer_task_post_recv)> {
         const OPERATION: &str = "doca_comch_consumer_task_post_recv_alloc_init";
-        if !buf.mmap().is_same(&self.mmap) {
+        if buf.is_some_and(|buf| !buf.mmap().is_same(&self.mmap)) {
             let detail = "the buf is of another memory map than the consumer was started with";
             return Err(Error::with_detail(
                 OPERATION,
@@ -121,17 +140,17 @@ impl Consumer {
                 detail,
             ));
         }
-        let mut task = ptr::null_mut();
+        let mut raw = ptr::null_mut();
         // SAFETY: consumer and buf are live, the result has a place. The buf is kept by the task's cell.
         unsafe {
             call!(doca_comch_consumer_task_post_recv_alloc_init(
                 self.context.object(),
-                buf.as_ptr(),
-                &mut task
+                buf.map_or(ptr::null_mut(), Buf::as_ptr),
+                &mut raw
             ))?;
-            let task = sys::doca_comch_consumer_task_post_recv_as_task(task);
-            self.context
-                .adopt(OPERATION, task, [Some(buf), None], token)
+            let task = sys::doca_comch_consumer_task_post_recv_as_task(raw);
+            let task = self.context.adopt(OPERATION, task, [buf, None], token)?;
+            Ok((task, raw))
         }
     }
 

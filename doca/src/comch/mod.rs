@@ -6,6 +6,7 @@ mod connection;
 mod consumer;
 mod endpoint;
 mod producer;
+mod received;
 mod send;
 mod server;
 
@@ -14,6 +15,7 @@ pub use client::ComchClient;
 pub use connection::Connection;
 pub use consumer::Consumer;
 pub use producer::Producer;
+pub use received::{PostRecvTask, ReceivedMessage};
 pub use server::ComchServer;
 
 use crate::ErrorCode;

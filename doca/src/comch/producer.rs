@@ -85,22 +85,46 @@ impl Producer {
     /// [`ErrorCode::BAD_STATE`](crate::ErrorCode::BAD_STATE) when the producer is not running,
     /// [`ErrorCode::NO_MEMORY`](crate::ErrorCode::NO_MEMORY) when it has `max_tasks` tasks.
     pub fn send_task(&self, buf: &Buf, consumer_id: u32, token: u64) -> Result<Task> {
+        self.send_immediate_task(Some(buf), &[], consumer_id, token)
+    }
+
+    /// As [`send_task`](Self::send_task), with a copy of `immediate` beside the data, or instead of data. Every submission
+    /// sends the same bytes; 32 of them are a common limit.
+    ///
+    /// # Errors
+    ///
+    /// As for [`send_task`](Self::send_task), and [`ErrorCode::INVALID_VALUE`](crate::ErrorCode::INVALID_VALUE) for more bytes
+    /// than the device takes.
+    pub fn send_immediate_task(
+        &self,
+        buf: Option<&Buf>,
+        immediate: &[u8],
+        consumer_id: u32,
+        token: u64,
+    ) -> Result<Task> {
         const OPERATION: &str = "doca_comch_producer_task_send_alloc_init";
         let mut task = ptr::null_mut();
-        // SAFETY: producer and buf are live, there is no immediate data, the result has a place. The buf is kept by the
-        // task's cell.
+        // C takes a pointer to what it may write, and NULL for nothing.
+        let mut immediate = immediate.to_vec();
+        let len = u32::try_from(immediate.len()).unwrap_or(u32::MAX);
+        let data = if len == 0 {
+            ptr::null_mut()
+        } else {
+            immediate.as_mut_ptr()
+        };
+        // SAFETY: producer and buf are live, so are the immediate bytes during the call, the result has a place. The buf is
+        // kept by the task's cell.
         unsafe {
             call!(doca_comch_producer_task_send_alloc_init(
                 self.context.object(),
-                buf.as_ptr(),
-                ptr::null_mut(),
-                0,
+                buf.map_or(ptr::null(), |buf| buf.as_ptr().cast_const()),
+                data,
+                len,
                 consumer_id,
                 &mut task
             ))?;
             let task = sys::doca_comch_producer_task_send_as_task(task);
-            self.context
-                .adopt(OPERATION, task, [Some(buf), None], token)
+            self.context.adopt(OPERATION, task, [buf, None], token)
         }
     }
 

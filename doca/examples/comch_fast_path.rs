@@ -1,0 +1,106 @@
+//! The Comch fast path: a consumer on the DPU, a producer on the host, both on the connection of a server and a client.
+//!
+//! ```text
+//! cargo run --example comch_fast_path -- server stream
+//! cargo run --example comch_fast_path -- client stream
+//! ```
+
+mod comch_common;
+
+use std::time::Duration;
+
+use comch_common::{ClientSide, Result, Role, ServerSide, the_end, wait};
+use doca::{
+    Access, BufInventory, ComchEvent, Consumer, CtxState, ErrorCode, MemoryRegion, Mmap, Pe,
+    Producer, Task,
+};
+
+/// Bytes of each message, and how many there are.
+const MESSAGE: usize = 4096;
+const COUNT: u64 = 1000;
+const PATIENCE: Duration = Duration::from_secs(10);
+
+fn main() -> Result<()> {
+    match Role::from_arguments()? {
+        Role::Server(name) => server(&ServerSide::start(&name)?),
+        Role::Client(name) => client(ClientSide::connect(&name)?),
+    }
+}
+
+/// Submits a task, as soon as the peer has room for it, and waits for its end.
+fn run(pe: &Pe, task: &Task) -> Result<()> {
+    loop {
+        match task.submit() {
+            Ok(()) => break,
+            // The consumer has posted no buffer yet.
+            Err(ErrorCode::AGAIN) => drop(pe.poll()),
+            Err(code) => return Err(code.to_string().into()),
+        }
+    }
+    while task.is_in_flight() {
+        pe.poll();
+    }
+    Ok(())
+}
+
+fn server(side: &ServerSide) -> Result<()> {
+    let messages = Mmap::register(
+        &side.device,
+        MemoryRegion::new(MESSAGE)?,
+        Access::LOCAL_READ_WRITE | Access::PCI_READ_WRITE,
+    )?;
+    let inventory = BufInventory::new(1)?;
+    let consumer = Consumer::start(&side.pe, &side.client, &messages, 1)?;
+    let running = || consumer.state() == CtxState::Running;
+    assert!(side.pe.progress_until(PATIENCE, running));
+
+    let buf = inventory.buf(&messages, 0, MESSAGE)?;
+    let receive = consumer.post_recv_immediate_task(Some(&buf), 0)?;
+    let (mut bytes, mut sum) = (vec![0; MESSAGE], 0);
+    for _ in 0..COUNT {
+        buf.reset_data()?;
+        run(&side.pe, &receive)?;
+        buf.read_data(&mut bytes)?;
+        sum += u64::from_ne_bytes(bytes[..8].try_into()?);
+    }
+    let last = receive.received().ok_or("the last receive failed")?;
+    println!("received {COUNT} messages, the sum is {sum}");
+    println!("the last one came with {:?}", last.immediate);
+    consumer.stop()?;
+    the_end(&side.pe)
+}
+
+fn client(side: ClientSide) -> Result<()> {
+    let messages = Mmap::register(
+        &side.device,
+        MemoryRegion::new(MESSAGE)?,
+        Access::LOCAL_READ_WRITE,
+    )?;
+    let inventory = BufInventory::new(1)?;
+    let producer = Producer::start(&side.pe, &side.server, 2)?;
+    let consumer = wait(&side.pe, |event| match event {
+        ComchEvent::ConsumerAdded { id, .. } => Some(id),
+        _ => None,
+    })?;
+    let running = || producer.state() == CtxState::Running;
+    assert!(side.pe.progress_until(PATIENCE, running));
+
+    let buf = inventory.buf(&messages, 0, MESSAGE)?;
+    let send = producer.send_task(&buf, consumer, 0)?;
+    let mut bytes = vec![0; MESSAGE];
+    for number in 1..COUNT {
+        bytes[..8].copy_from_slice(&number.to_ne_bytes());
+        buf.write_data(&bytes)?;
+        run(&side.pe, &send)?;
+    }
+    // A few bytes beside the data need no buffer.
+    bytes[..8].copy_from_slice(&COUNT.to_ne_bytes());
+    buf.write_data(&bytes)?;
+    let last = producer.send_immediate_task(Some(&buf), b"the end", consumer, 1)?;
+    run(&side.pe, &last)?;
+    println!("sent {COUNT} messages");
+    drop((send, last));
+    producer.stop()?;
+    side.client.stop()?;
+    Ok(())
+}
