@@ -33,6 +33,14 @@ fn start(name: &str, arguments: &[&str], directory: &Path) -> Child {
         .unwrap()
 }
 
+fn private_directory() -> tempfile::TempDir {
+    tempfile::Builder::new()
+        .prefix("doca")
+        .permissions(Permissions::from_mode(0o700))
+        .tempdir()
+        .unwrap()
+}
+
 #[track_caller]
 fn finish(mut child: Child, what: &str) {
     let start = Instant::now();
@@ -67,11 +75,7 @@ fn comch_pair(name: &str, server_says: &str, client_says: &str) {
 /// Starts the server with its argument, and the client when it is `ready`.
 #[track_caller]
 fn run_pair(name: &str, arguments: [&str; 2], ready: &str, says: [&str; 2]) {
-    let directory = tempfile::Builder::new()
-        .prefix("doca")
-        .permissions(Permissions::from_mode(0o700))
-        .tempdir()
-        .unwrap();
+    let directory = private_directory();
     let mut server = start(name, &["server", arguments[0]], directory.path());
     let mut output = BufReader::new(server.stdout.take().unwrap());
     let mut line = String::new();
@@ -145,6 +149,18 @@ fn rdma_sync_event() {
         "the client has set the event to 100\nthe client has added to it\n",
         "the server has set the event to 200\nit was 200\n",
     );
+}
+
+#[test]
+fn a_client_without_a_server_says_so() {
+    let directory = private_directory();
+    let mut client = start(
+        "comch_control_path",
+        &["client", "nobody"],
+        directory.path(),
+    );
+    let status = client.wait().unwrap();
+    assert_eq!(status.code(), Some(1));
 }
 
 #[test]

@@ -4,7 +4,7 @@
 
 use std::error::Error;
 
-use doca::{ComchClient, ComchEvent, ComchServer, Connection, Device, Event, Pe};
+use doca::{ComchClient, ComchEvent, ComchServer, Connection, CtxState, Device, Event, Pe};
 
 pub type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
@@ -93,20 +93,23 @@ pub fn wait<T>(pe: &Pe, mut wanted: impl FnMut(ComchEvent) -> Option<T>) -> Resu
                     return Ok(found);
                 }
             }
-            Some(Event::State {
-                next: doca::CtxState::Idle,
-                ..
-            }) => return Err("there is no such server".into()),
             Some(_) | None => {}
         }
     }
 }
 
+/// Waits for a connection. A client that finds no server goes back to the idle state.
 fn connected(pe: &Pe) -> Result<Connection> {
-    wait(pe, |event| match event {
-        ComchEvent::Connected(connection) => Some(connection),
-        _ => None,
-    })
+    loop {
+        match pe.poll() {
+            Some(Event::Comch(ComchEvent::Connected(connection))) => return Ok(connection),
+            Some(Event::State {
+                next: CtxState::Idle,
+                ..
+            }) => return Err("there is no such server".into()),
+            Some(_) | None => {}
+        }
+    }
 }
 
 /// Waits for a control message.
