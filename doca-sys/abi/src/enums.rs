@@ -88,6 +88,19 @@ macro_rules! errors {
                 DOCA_CTX_STATE_STOPPING = 3, "Flushes its tasks; idle when the last one is freed.";
             }
 
+            header "doca_pe.h"
+            enum doca_task_submit_flag as doca_task_submit_flag, "How a task is submitted; or them together." {
+                DOCA_TASK_SUBMIT_FLAG_NONE = 0, "It may wait for others.";
+                DOCA_TASK_SUBMIT_FLAG_FLUSH = 1 << 0, "It starts at once, with those before it: as doca_task_submit.";
+                DOCA_TASK_SUBMIT_FLAG_OPTIMIZE_REPORTS = 1 << 1, "Its completion may be reported with a later one's.";
+            }
+
+            header "doca_pe.h"
+            enum doca_pe_event_mode as doca_pe_event_mode, "What a progress engine looks at." {
+                DOCA_PE_EVENT_MODE_PROGRESS_SELECTIVE = 0, "Contexts that have events.";
+                DOCA_PE_EVENT_MODE_PROGRESS_ALL = 1, "All contexts.";
+            }
+
             header "doca_rdma.h"
             enum doca_rdma_transport_type as doca_rdma_transport_type, "Transports of RDMA." {
                 DOCA_RDMA_TRANSPORT_TYPE_RC = 0, "Reliable connection: one peer.";

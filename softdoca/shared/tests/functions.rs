@@ -25,7 +25,9 @@ const PROGRAMS: &[&str] = &[
     "compress",
     "erasure_coding",
     "graph",
+    "lists",
     "mmap_advise",
+    "properties",
     "rdma",
     "rdma_connections",
     "rdma_properties",
@@ -33,6 +35,9 @@ const PROGRAMS: &[&str] = &[
     "sync_event",
     "sync_event_tasks",
 ];
+
+/// Functions that have nothing to do in software, so that no test can notice.
+const WITHOUT_EFFECT: &[&str] = &["doca_ctx_flush_tasks"];
 
 /// One test.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -135,7 +140,11 @@ fn every_function_works_and_its_test_would_notice_if_not() {
     });
     assert!(failures.is_empty(), "{}", failures.join("\n"));
 
-    let functions: Vec<(&String, &Vec<Test>)> = suite.tests.iter().collect();
+    let functions: Vec<(&String, &Vec<Test>)> = suite
+        .tests
+        .iter()
+        .filter(|(function, _)| !WITHOUT_EFFECT.contains(&function.as_str()))
+        .collect();
     let blind = suite.each(&functions, |(function, tests)| {
         let unnoticed: Vec<u32> = [doca_abi::DOCA_SUCCESS, doca_abi::DOCA_ERROR_NOT_SUPPORTED]
             .into_iter()

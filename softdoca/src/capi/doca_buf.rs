@@ -1,5 +1,7 @@
 //! `doca_buf.h`: bufs.
 
+mod lists;
+
 use std::ffi::c_void;
 
 use doca_abi::doca_buf;
@@ -153,5 +155,7 @@ pub unsafe extern "C" fn doca_buf_chain_list(
     // SAFETY: the caller's promise.
     guard(|| unsafe { borrow(list1)?.chain(borrow(list2)?) })
 }
+
+pub use lists::*;
 
 doca_abi::check_definitions!(doca_buf_functions, crate::capi::doca_buf);

@@ -1,5 +1,7 @@
 //! `doca_buf_inventory.h`: pools of bufs.
 
+mod properties;
+
 use std::ffi::c_void;
 
 use doca_abi::{doca_buf, doca_buf_inventory, doca_mmap};
@@ -186,6 +188,8 @@ pub unsafe extern "C" fn doca_buf_inventory_buf_reuse_by_data(
     // SAFETY: the caller's promise.
     unsafe { doca_buf_inventory_buf_reuse_by_args(buf, data, data_len, data, data_len) }
 }
+
+pub use properties::*;
 
 doca_abi::check_definitions!(
     doca_buf_inventory_functions,

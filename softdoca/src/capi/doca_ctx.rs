@@ -65,6 +65,13 @@ pub unsafe extern "C" fn doca_ctx_stop(ctx: *mut doca_ctx) -> doca_error_t {
     guard(|| unsafe { share_ctx(ctx) }?.stop())
 }
 
+/// Does nothing: tasks start when they are submitted, whatever the flags.
+///
+/// # Safety
+/// Safe for any pointer: it is not followed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_ctx_flush_tasks(_ctx: *mut doca_ctx) {}
+
 /// Number of tasks that are submitted and have not completed.
 ///
 /// # Safety

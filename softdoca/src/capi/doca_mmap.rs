@@ -1,5 +1,7 @@
 //! `doca_mmap.h`: memory maps.
 
+mod properties;
+
 use std::ffi::c_void;
 use std::sync::Arc;
 
@@ -218,6 +220,8 @@ pub unsafe extern "C" fn doca_mmap_export_rdma(
     // SAFETY: the caller's promise.
     guard(|| unsafe { export(ExportKind::Rdma, mmap, dev, export_desc, export_desc_len) })
 }
+
+pub use properties::*;
 
 doca_abi::check_definitions!(doca_mmap_functions, crate::capi::doca_mmap);
 

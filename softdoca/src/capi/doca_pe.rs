@@ -3,7 +3,11 @@
 use std::os::fd::AsRawFd;
 use std::ptr::NonNull;
 
-use doca_abi::{doca_ctx, doca_data, doca_notification_handle_t, doca_pe, doca_task};
+use doca_abi::{
+    DOCA_PE_EVENT_MODE_PROGRESS_ALL, DOCA_PE_EVENT_MODE_PROGRESS_SELECTIVE,
+    DOCA_TASK_SUBMIT_FLAG_FLUSH, DOCA_TASK_SUBMIT_FLAG_OPTIMIZE_REPORTS, doca_ctx, doca_data,
+    doca_notification_handle_t, doca_pe, doca_pe_event_mode, doca_task,
+};
 
 use super::doca_ctx::share_ctx;
 use super::{
@@ -119,6 +123,26 @@ pub unsafe extern "C" fn doca_pe_clear_notification(
     })
 }
 
+/// Both modes look at all contexts: to look is cheap.
+///
+/// # Safety
+/// `pe` is NULL or a live engine.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_pe_set_event_mode(
+    pe: *mut doca_pe,
+    event_mode: doca_pe_event_mode,
+) -> doca_error_t {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        unsafe { borrow(pe) }?;
+        match event_mode {
+            DOCA_PE_EVENT_MODE_PROGRESS_SELECTIVE | DOCA_PE_EVENT_MODE_PROGRESS_ALL => Ok(()),
+            other => Err(Error::InvalidValue
+                .because(format_args!("{other} is no event mode; expected 0 or 1"))),
+        }
+    })
+}
+
 /// Tasks in flight in all contexts of the engine.
 ///
 /// # Safety
@@ -167,6 +191,25 @@ pub unsafe extern "C" fn doca_task_submit(task: *mut doca_task) -> doca_error_t 
 pub unsafe extern "C" fn doca_task_try_submit(task: *mut doca_task) -> doca_error_t {
     // SAFETY: the caller's promise.
     guard(|| answer(unsafe { borrow(task) }?.try_submit()))
+}
+
+/// As [`doca_task_submit`]. A task never waits for others to be submitted, whatever the flags; unknown ones are
+/// `DOCA_ERROR_INVALID_VALUE`.
+///
+/// # Safety
+/// As [`doca_task_submit`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_task_submit_ex(task: *mut doca_task, flags: u32) -> doca_error_t {
+    const KNOWN: u32 = DOCA_TASK_SUBMIT_FLAG_FLUSH | DOCA_TASK_SUBMIT_FLAG_OPTIMIZE_REPORTS;
+    guard(|| {
+        if flags & !KNOWN != 0 {
+            return Err(Error::InvalidValue.because(format_args!(
+                "expected flags among {KNOWN:#x}, got {flags:#x}"
+            )));
+        }
+        // SAFETY: the caller's promise.
+        answer(unsafe { borrow(task) }?.submit())
+    })
 }
 
 /// Frees a task that is not in flight.

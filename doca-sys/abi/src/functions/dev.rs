@@ -115,6 +115,66 @@ macro_rules! doca_dev_functions {
                 pci_addr_str: *const c_char,
                 is_equal: *mut u8
             ) -> doca_error_t;
+
+            /// What is known of an open representor.
+            fn doca_dev_rep_as_devinfo(dev_rep: *mut doca_dev_rep) -> *mut doca_devinfo_rep;
+
+            /// IPv4 address of the interface, in network order.
+            fn doca_devinfo_get_ipv4_addr(
+                devinfo: *const doca_devinfo,
+                ipv4_addr: *mut u8,
+                size: u32
+            ) -> doca_error_t;
+
+            /// Hardware address of the interface.
+            fn doca_devinfo_get_mac_addr(
+                devinfo: *const doca_devinfo,
+                mac_addr: *mut u8,
+                size: u32
+            ) -> doca_error_t;
+
+            /// 1 when the device can plug emulated functions.
+            fn doca_devinfo_cap_is_hotplug_manager_supported(
+                devinfo: *const doca_devinfo,
+                is_hotplug_manager: *mut u8
+            ) -> doca_error_t;
+
+            /// 1 when notifications can be moderated.
+            fn doca_devinfo_cap_is_notification_moderation_supported(
+                devinfo: *const doca_devinfo,
+                is_notification_moderation_supported: *mut u8
+            ) -> doca_error_t;
+
+            /// 1 when all representors of the device can be listed.
+            fn doca_devinfo_rep_cap_is_filter_all_supported(
+                devinfo: *const doca_devinfo,
+                filter_all_supported: *mut u8
+            ) -> doca_error_t;
+
+            /// 1 when representors of emulated functions can be listed.
+            fn doca_devinfo_rep_cap_is_filter_emulated_supported(
+                devinfo: *const doca_devinfo,
+                filter_emulated_supported: *mut u8
+            ) -> doca_error_t;
+
+            /// Kind of the represented function.
+            fn doca_devinfo_rep_get_pci_func_type(
+                devinfo_rep: *const doca_devinfo_rep,
+                pci_func_type: *mut doca_pci_func_type
+            ) -> doca_error_t;
+
+            /// Name of the representor's network interface.
+            fn doca_devinfo_rep_get_iface_name(
+                devinfo_rep: *const doca_devinfo_rep,
+                iface_name: *mut c_char,
+                size: u32
+            ) -> doca_error_t;
+
+            /// 1 when the represented function was plugged.
+            fn doca_devinfo_rep_get_is_hotplug(
+                devinfo_rep: *const doca_devinfo_rep,
+                is_hotplug: *mut u8
+            ) -> doca_error_t;
         }
     };
 }

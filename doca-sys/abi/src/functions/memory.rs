@@ -70,6 +70,39 @@ macro_rules! doca_mmap_functions {
                 export_desc: *mut *const c_void,
                 export_desc_len: *mut usize
             ) -> doca_error_t;
+
+            /// Sets a value for the user to find again.
+            fn doca_mmap_set_user_data(mmap: *mut doca_mmap, user_data: doca_data) -> doca_error_t;
+
+            /// The value set by [`doca_mmap_set_user_data`], or given to [`doca_mmap_create_from_export`].
+            fn doca_mmap_get_user_data(
+                mmap: *const doca_mmap,
+                user_data: *mut doca_data
+            ) -> doca_error_t;
+
+            /// Number of bufs that point into the map.
+            fn doca_mmap_get_num_bufs(mmap: *const doca_mmap, num_bufs: *mut u32) -> doca_error_t;
+
+            /// 1 when the map was exported.
+            fn doca_mmap_get_exported(mmap: *const doca_mmap, exported: *mut u8) -> doca_error_t;
+
+            /// 1 when the map is of another process's memory.
+            fn doca_mmap_get_from_export(
+                mmap: *const doca_mmap,
+                from_export: *mut u8
+            ) -> doca_error_t;
+
+            /// 1 when the device can export maps across PCIe.
+            fn doca_mmap_cap_is_export_pci_supported(
+                devinfo: *const doca_devinfo,
+                mmap_export: *mut u8
+            ) -> doca_error_t;
+
+            /// 1 when the device can import maps across PCIe.
+            fn doca_mmap_cap_is_create_from_export_pci_supported(
+                devinfo: *const doca_devinfo,
+                from_export: *mut u8
+            ) -> doca_error_t;
         }
     };
 }
@@ -118,6 +151,43 @@ macro_rules! doca_buf_functions {
 
             /// Appends `list2` to `list1`; both must be heads of lists.
             fn doca_buf_chain_list(list1: *mut doca_buf, list2: *mut doca_buf) -> doca_error_t;
+
+            /// Adds one reference and writes the old count.
+            fn doca_buf_inc_refcount(buf: *mut doca_buf, refcount: *mut u16) -> doca_error_t;
+
+            /// Number of references.
+            fn doca_buf_get_refcount(buf: *const doca_buf, refcount: *mut u16) -> doca_error_t;
+
+            /// Changes the length of the data section, not its begin.
+            fn doca_buf_set_data_len(buf: *mut doca_buf, data_len: usize) -> doca_error_t;
+
+            /// The last buf of the list, which may be the same.
+            fn doca_buf_get_last_in_list(
+                buf: *mut doca_buf,
+                last_buf: *mut *mut doca_buf
+            ) -> doca_error_t;
+
+            /// 1 when no buf follows in the list.
+            fn doca_buf_is_last_in_list(buf: *const doca_buf, is_last: *mut u8) -> doca_error_t;
+
+            /// 1 when no buf comes before in the list.
+            fn doca_buf_is_first_in_list(buf: *const doca_buf, is_first: *mut u8) -> doca_error_t;
+
+            /// 1 when the buf is chained to others.
+            fn doca_buf_is_in_list(buf: *const doca_buf, is_in_list: *mut u8) -> doca_error_t;
+
+            /// Number of bufs in the list that begins with this one.
+            fn doca_buf_get_list_len(buf: *const doca_buf, num_elements: *mut u32) -> doca_error_t;
+
+            /// Appends `list2` to `list1`, whose last buf the caller knows.
+            fn doca_buf_chain_list_tail(
+                list1_head: *mut doca_buf,
+                list1_tail: *mut doca_buf,
+                list2: *mut doca_buf
+            ) -> doca_error_t;
+
+            /// Takes `list2` off the list that begins with `list1`.
+            fn doca_buf_unchain_list(list1: *mut doca_buf, list2: *mut doca_buf) -> doca_error_t;
         }
     };
 }
@@ -195,6 +265,43 @@ macro_rules! doca_buf_inventory_functions {
                 buf: *mut doca_buf,
                 data: *mut c_void,
                 data_len: usize
+            ) -> doca_error_t;
+
+            /// Takes a buf that describes the same as another one, or a list of them.
+            fn doca_buf_inventory_buf_dup(
+                inventory: *mut doca_buf_inventory,
+                src_buf: *const doca_buf,
+                dst_buf: *mut *mut doca_buf
+            ) -> doca_error_t;
+
+            /// Adds bufs to a started pool.
+            fn doca_buf_inventory_expand(
+                inventory: *mut doca_buf_inventory,
+                num_elements: u32
+            ) -> doca_error_t;
+
+            /// Number of bufs, free or not.
+            fn doca_buf_inventory_get_num_elements(
+                inventory: *const doca_buf_inventory,
+                num_of_elements: *mut u32
+            ) -> doca_error_t;
+
+            /// Number of bufs that can be taken.
+            fn doca_buf_inventory_get_num_free_elements(
+                inventory: *const doca_buf_inventory,
+                num_of_free_elements: *mut u32
+            ) -> doca_error_t;
+
+            /// Sets a value for the user to find again.
+            fn doca_buf_inventory_set_user_data(
+                inventory: *mut doca_buf_inventory,
+                user_data: doca_data
+            ) -> doca_error_t;
+
+            /// The value set by [`doca_buf_inventory_set_user_data`].
+            fn doca_buf_inventory_get_user_data(
+                inventory: *const doca_buf_inventory,
+                user_data: *mut doca_data
             ) -> doca_error_t;
         }
     };

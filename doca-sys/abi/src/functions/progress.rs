@@ -40,6 +40,9 @@ macro_rules! doca_ctx_functions {
                 ctx: *const doca_ctx,
                 state: *mut doca_ctx_states
             ) -> doca_error_t;
+
+            /// Starts tasks that were submitted without [`DOCA_TASK_SUBMIT_FLAG_FLUSH`].
+            fn doca_ctx_flush_tasks(ctx: *mut doca_ctx);
         }
     };
 }
@@ -105,6 +108,15 @@ macro_rules! doca_pe_functions {
 
             /// The context that the task was allocated from.
             fn doca_task_get_ctx(task: *const doca_task) -> *mut doca_ctx;
+
+            /// Submits a task; `flags` are [`doca_task_submit_flag`] values or-ed together.
+            fn doca_task_submit_ex(task: *mut doca_task, flags: u32) -> doca_error_t;
+
+            /// Sets how events find their way into progress.
+            fn doca_pe_set_event_mode(
+                pe: *mut doca_pe,
+                event_mode: doca_pe_event_mode
+            ) -> doca_error_t;
         }
     };
 }

@@ -1,0 +1,166 @@
+/* What devices, representors and maps tell of themselves, and the less common ways to submit. */
+#include "world.h"
+
+#include <doca_dma.h>
+
+CALLBACKS(doca_dma_task_memcpy)
+
+TEST(maps_tell_their_state, doca_mmap_set_user_data, doca_mmap_get_user_data, doca_mmap_get_num_bufs,
+     doca_mmap_get_exported, doca_mmap_get_from_export)
+{
+	struct world world = world_create();
+	struct doca_mmap *imported = NULL;
+	struct doca_buf *buf;
+	union doca_data data = {.u64 = 5};
+	const void *blob = NULL;
+	size_t size = 0;
+	uint32_t bufs = 9;
+	uint8_t answer = 2;
+
+	OK(doca_mmap_get_num_bufs(world.mmap, &bufs));
+	CHECK(bufs == 0);
+	buf = world_data(&world, 0, 10);
+	OK(doca_mmap_get_num_bufs(world.mmap, &bufs));
+	CHECK(bufs == 1);
+	world_release(buf);
+	OK(doca_mmap_set_user_data(world.mmap, data));
+	data.u64 = 0;
+	OK(doca_mmap_get_user_data(world.mmap, &data));
+	CHECK(data.u64 == 5);
+	OK(doca_mmap_get_exported(world.mmap, &answer));
+	CHECK(answer == 0);
+	OK(doca_mmap_export_rdma(world.mmap, world.dev, &blob, &size));
+	OK(doca_mmap_get_exported(world.mmap, &answer));
+	CHECK(answer == 1);
+	OK(doca_mmap_create_from_export(&data, blob, size, world.dev, &imported));
+	OK(doca_mmap_get_from_export(world.mmap, &answer));
+	CHECK(answer == 0);
+	OK(doca_mmap_get_from_export(imported, &answer));
+	CHECK(answer == 1);
+	data.u64 = 0;
+	OK(doca_mmap_get_user_data(imported, &data));
+	CHECK(data.u64 == 5);
+	REFUSED(doca_mmap_get_from_export(NULL, &answer));
+	OK(doca_mmap_destroy(imported));
+	world_destroy(&world);
+}
+
+TEST(devices_tell_their_addresses, doca_devinfo_get_ipv4_addr, doca_devinfo_get_mac_addr)
+{
+	struct world world = world_create();
+	uint8_t ipv4[DOCA_DEVINFO_IPV4_ADDR_SIZE] = {0}, mac[DOCA_DEVINFO_MAC_ADDR_SIZE] = {0};
+
+	OK(doca_devinfo_get_ipv4_addr(world.info, ipv4, sizeof(ipv4)));
+	CHECK(ipv4[0] == 127 && ipv4[3] == 1);
+	REFUSED(doca_devinfo_get_ipv4_addr(world.info, ipv4, sizeof(ipv4) - 1));
+	OK(doca_devinfo_get_mac_addr(world.info, mac, sizeof(mac)));
+	CHECK((mac[0] & 3) == 2); /* one device's, and locally administered */
+	REFUSED(doca_devinfo_get_mac_addr(world.info, mac, sizeof(mac) - 1));
+	world_destroy(&world);
+}
+
+TEST(devices_tell_what_they_can_do, doca_mmap_cap_is_export_pci_supported,
+     doca_mmap_cap_is_create_from_export_pci_supported, doca_devinfo_cap_is_hotplug_manager_supported,
+     doca_devinfo_cap_is_notification_moderation_supported, doca_devinfo_rep_cap_is_filter_all_supported,
+     doca_devinfo_rep_cap_is_filter_emulated_supported)
+{
+	struct world world = world_create();
+	struct doca_dev *host = world_open(HOST_DEVICE);
+	const struct doca_devinfo *host_info = doca_dev_as_devinfo(host);
+	uint8_t answer = 2;
+
+	OK(doca_mmap_cap_is_export_pci_supported(world.info, &answer));
+	CHECK(answer == 1);
+	answer = 2;
+	OK(doca_mmap_cap_is_create_from_export_pci_supported(world.info, &answer));
+	CHECK(answer == 1);
+	OK(doca_devinfo_cap_is_hotplug_manager_supported(world.info, &answer));
+	CHECK(answer == 0);
+	answer = 2;
+	OK(doca_devinfo_cap_is_notification_moderation_supported(world.info, &answer));
+	CHECK(answer == 0);
+	/* The DPU has representors, the host has not. */
+	OK(doca_devinfo_rep_cap_is_filter_all_supported(world.info, &answer));
+	CHECK(answer == 1);
+	OK(doca_devinfo_rep_cap_is_filter_all_supported(host_info, &answer));
+	CHECK(answer == 0);
+	OK(doca_devinfo_rep_cap_is_filter_emulated_supported(world.info, &answer));
+	CHECK(answer == 1);
+	OK(doca_devinfo_rep_cap_is_filter_emulated_supported(host_info, &answer));
+	CHECK(answer == 0);
+	REFUSED(doca_devinfo_rep_cap_is_filter_all_supported(NULL, &answer));
+	OK(doca_dev_close(host));
+	world_destroy(&world);
+}
+
+TEST(representors_tell_what_they_stand_for, doca_dev_rep_as_devinfo, doca_devinfo_rep_get_pci_func_type,
+     doca_devinfo_rep_get_iface_name, doca_devinfo_rep_get_is_hotplug)
+{
+	struct world world = world_create();
+	struct doca_devinfo_rep **list = NULL;
+	struct doca_dev_rep *rep = NULL;
+	const struct doca_devinfo_rep *info;
+	enum doca_pci_func_type type = DOCA_PCI_FUNC_TYPE_SF;
+	char name[DOCA_DEVINFO_IFACE_NAME_SIZE] = "x";
+	uint32_t count = 0;
+	uint8_t answer = 2, equal = 0;
+
+	OK(doca_devinfo_rep_create_list(world.dev, DOCA_DEVINFO_REP_FILTER_NET, &list, &count));
+	CHECK(count >= 1);
+	OK(doca_dev_rep_open(list[0], &rep));
+	OK(doca_devinfo_rep_destroy_list(list));
+	info = doca_dev_rep_as_devinfo(rep);
+	CHECK(info != NULL);
+	OK(doca_devinfo_rep_is_equal_pci_addr(info, HOST_DEVICE, &equal));
+	CHECK(equal == 1);
+	OK(doca_devinfo_rep_get_pci_func_type(info, &type));
+	CHECK(type == DOCA_PCI_FUNC_TYPE_PF);
+	OK(doca_devinfo_rep_get_iface_name(info, name, sizeof(name)));
+	CHECK(strcmp(name, "x") != 0);
+	OK(doca_devinfo_rep_get_is_hotplug(info, &answer));
+	CHECK(answer == 0);
+	REFUSED(doca_devinfo_rep_get_is_hotplug(NULL, &answer));
+	OK(doca_dev_rep_close(rep));
+	world_destroy(&world);
+}
+
+TEST(tasks_are_submitted_with_flags, doca_task_submit_ex, doca_ctx_flush_tasks)
+{
+	struct world world = world_create();
+	struct doca_buf *src = world_data(&world, 0, 100), *dst = world_room(&world, 4096, 200);
+	struct doca_dma *dma = NULL;
+	struct doca_dma_task_memcpy *task = NULL;
+	static const uint32_t flags[] = {DOCA_TASK_SUBMIT_FLAG_FLUSH, DOCA_TASK_SUBMIT_FLAG_NONE};
+
+	OK(doca_dma_create(world.dev, &dma));
+	OK(doca_dma_task_memcpy_set_conf(dma, doca_dma_task_memcpy_completed, doca_dma_task_memcpy_failed, 1));
+	world_start(&world, doca_dma_as_ctx(dma));
+	OK(doca_dma_task_memcpy_alloc_init(dma, src, dst, NO_DATA, &task));
+	REFUSED(doca_task_submit_ex(doca_dma_task_memcpy_as_task(task), 1U << 31));
+	REFUSED(doca_task_submit_ex(NULL, DOCA_TASK_SUBMIT_FLAG_FLUSH));
+	for (unsigned int i = 0; i < 2; i++) {
+		OK(doca_task_submit_ex(doca_dma_task_memcpy_as_task(task), flags[i]));
+		RETURNS(DOCA_ERROR_BAD_STATE, doca_task_submit_ex(doca_dma_task_memcpy_as_task(task), flags[i]));
+		doca_ctx_flush_tasks(doca_dma_as_ctx(dma));
+		while (world.completed == i)
+			(void)doca_pe_progress(world.pe);
+	}
+	CHECK(data_length(dst) == 200);
+	doca_task_free(doca_dma_task_memcpy_as_task(task));
+	world_stop(&world, doca_dma_as_ctx(dma));
+	OK(doca_dma_destroy(dma));
+	world_release(src);
+	world_release(dst);
+	world_destroy(&world);
+}
+
+TEST(engines_have_event_modes, doca_pe_set_event_mode)
+{
+	struct world world = world_create();
+
+	OK(doca_pe_set_event_mode(world.pe, DOCA_PE_EVENT_MODE_PROGRESS_ALL));
+	OK(doca_pe_set_event_mode(world.pe, DOCA_PE_EVENT_MODE_PROGRESS_SELECTIVE));
+	REFUSED(doca_pe_set_event_mode(world.pe, (enum doca_pe_event_mode)7));
+	REFUSED(doca_pe_set_event_mode(NULL, DOCA_PE_EVENT_MODE_PROGRESS_ALL));
+	world_destroy(&world);
+}
