@@ -4,5 +4,6 @@
 //! Nothing here uses the roles' code: a peer that shared it would share its mistakes.
 #![forbid(unsafe_code)]
 
+pub mod layout;
 pub mod process;
 pub mod target;

@@ -1,0 +1,169 @@
+//! What the `wire` crate makes of bytes, as the values of vector files, and back.
+
+use wire::control::{FrameDecoder, Message, Payload, RdmaConnectionDetails};
+use wire::io_message::{IoMessage, IoMessageType, Repr};
+use wire::{sbc, stored_block};
+
+use super::file::to_hex;
+
+/// Fields by name, with their values as vector files have them; and the bytes that the crate writes for them.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Decoded {
+    pub(super) values: Vec<(&'static str, String)>,
+    pub(super) encoded: Vec<u8>,
+}
+
+/// Decodes one whole message of this name.
+///
+/// # Errors
+///
+/// What the crate says, or that it read another message.
+pub(super) fn decode(message: &str, bytes: &[u8]) -> Result<Decoded, String> {
+    match message {
+        "io_message" => io_message(bytes),
+        "sbc_header" => sbc_header(bytes),
+        "stored_block" => whole_stored_block(bytes),
+        _ => control(message, bytes),
+    }
+}
+
+fn control(name: &str, bytes: &[u8]) -> Result<Decoded, String> {
+    let mut decoder = FrameDecoder::new();
+    decoder.push(bytes);
+    let message = decoder.next().map_err(|error| error.to_string())?;
+    let message = message.ok_or("the frame is not complete")?;
+    if decoder.buffered() != 0 {
+        return Err(format!("{} bytes follow the frame", decoder.buffered()));
+    }
+    let came = message.payload.message_type();
+    if came.name() != name {
+        return Err(format!("it is a {came}"));
+    }
+    let mut values = vec![
+        ("length", (bytes.len() - 4).to_string()),
+        ("type", came.number().to_string()),
+        ("message_id", message.message_id.to_string()),
+        ("correlation_id", message.correlation_id.to_string()),
+    ];
+    values.extend(payload(&message.payload));
+    Ok(Decoded {
+        values,
+        encoded: Message::encode_to_vec(&message),
+    })
+}
+
+fn payload(payload: &Payload) -> Vec<(&'static str, String)> {
+    let connection = |details: &RdmaConnectionDetails| {
+        vec![
+            ("context_index", details.context_index.to_string()),
+            ("role", details.role.to_string()),
+            (
+                "connection_details",
+                details.connection_details.len().to_string(),
+            ),
+        ]
+    };
+    match payload {
+        Payload::ErrorResponse(error) => vec![
+            ("error_code", error.error_code.to_string()),
+            ("message", error.message.len().to_string()),
+        ],
+        Payload::QueryStorageResponse(details) => vec![
+            ("total_size", details.total_size.to_string()),
+            ("block_size", details.block_size.to_string()),
+        ],
+        Payload::InitStorageRequest(init) => vec![
+            ("transaction_count", init.transaction_count.to_string()),
+            ("core_count", init.core_count.to_string()),
+            ("mmap_export_blob", init.mmap_export_blob.len().to_string()),
+        ],
+        Payload::CreateRdmaConnectionRequest(details)
+        | Payload::CreateRdmaConnectionResponse(details) => connection(details),
+        Payload::QueryStorageRequest
+        | Payload::InitStorageResponse
+        | Payload::StartStorageRequest
+        | Payload::StartStorageResponse
+        | Payload::StopStorageRequest
+        | Payload::StopStorageResponse
+        | Payload::ShutdownRequest
+        | Payload::ShutdownResponse => Vec::new(),
+    }
+}
+
+fn io_message(bytes: &[u8]) -> Result<Decoded, String> {
+    let view = IoMessage::new_checked(bytes).map_err(|error| error.to_string())?;
+    let repr = Repr::parse(&view).map_err(|error| error.to_string())?;
+    let message_type = match repr.message_type {
+        IoMessageType::Result => "result",
+        IoMessageType::Read => "read",
+        IoMessageType::Write => "write",
+    };
+    Ok(Decoded {
+        values: vec![
+            ("message_type", message_type.to_owned()),
+            ("user_data", repr.user_data.to_string()),
+            ("result", repr.result.to_string()),
+            ("size", repr.size.to_string()),
+            ("requester_offset", repr.requester_offset.to_string()),
+            ("storage_offset", repr.storage_offset.to_string()),
+        ],
+        encoded: repr.to_bytes().to_vec(),
+    })
+}
+
+fn sbc_header(bytes: &[u8]) -> Result<Decoded, String> {
+    let header = sbc::Header::parse(bytes).map_err(|error| error.to_string())?;
+    Ok(Decoded {
+        values: vec![
+            ("magic", format!("{:#x}", sbc::MAGIC)),
+            ("block_size", header.block_size.to_string()),
+            ("block_count", header.block_count.to_string()),
+        ],
+        encoded: header.emit().to_vec(),
+    })
+}
+
+fn whole_stored_block(bytes: &[u8]) -> Result<Decoded, String> {
+    let (header_size, trailer_size) = (stored_block::Header::SIZE, stored_block::Trailer::SIZE);
+    let end = bytes
+        .len()
+        .checked_sub(trailer_size)
+        .filter(|&end| end >= header_size + stored_block::DataBlock::SIZE)
+        .ok_or_else(|| format!("{} bytes are too few", bytes.len()))?;
+    let message = |error: wire::DecodeError| error.to_string();
+    let header = stored_block::Header::parse(&bytes[..header_size]).map_err(message)?;
+    let data = &bytes[header_size..end];
+    let data_block =
+        stored_block::DataBlock::parse(&data[..stored_block::DataBlock::SIZE]).map_err(message)?;
+    let trailer = stored_block::Trailer::parse(&bytes[end..]).map_err(message)?;
+    let checksum = crc32c::crc32c(&bytes[..end]);
+    if trailer.checksum != 0 && trailer.checksum != checksum.max(1) {
+        return Err(format!(
+            "its checksum is {}, the CRC-32C of its bytes {checksum}",
+            trailer.checksum
+        ));
+    }
+    let content = stored_block::DataBlock::SIZE..header.compressed_size as usize;
+    let lz4 = data.get(content).ok_or("its LZ4 data is cut off")?;
+    let original = lz4_flex::block::decompress(lz4, header.original_size as usize)
+        .map_err(|error| error.to_string())?;
+    if original.len() != header.original_size as usize {
+        let length = original.len();
+        return Err(format!("its content has {length} bytes"));
+    }
+    let mut encoded = header.emit().to_vec();
+    encoded.extend(data_block.emit());
+    encoded.extend(lz4);
+    encoded.resize(end, 0);
+    encoded.extend(trailer.emit());
+    Ok(Decoded {
+        values: vec![
+            ("original_size", header.original_size.to_string()),
+            ("compressed_size", header.compressed_size.to_string()),
+            ("size_and_raw", data_block.size_and_raw.to_string()),
+            ("lz4 data", to_hex(lz4)),
+            ("checksum", trailer.checksum.to_string()),
+        ],
+        encoded,
+    })
+}
