@@ -6,6 +6,7 @@ use std::ptr::null_mut;
 use doca_abi::{doca_data, doca_dma, doca_dma_task_memcpy, doca_task};
 
 use super::doca_buf::doca_buf_dec_refcount;
+use super::doca_dev::doca_devinfo_create_list;
 use super::doca_dma::*;
 use super::doca_mmap::*;
 use super::doca_pe::*;
@@ -107,6 +108,8 @@ fn make(mistake: &str) {
                 ok(doca_mmap_create(&mut mmap));
                 ok(doca_mmap_destroy(mmap));
                 ok(doca_pe_create(&mut pe));
+                let (mut list, mut count) = (null_mut(), 0);
+                ok(doca_devinfo_create_list(&mut list, &mut count));
             }
             "nothing" => with_tasks(|dma, task| {
                 ok(doca_task_submit(task));
@@ -222,7 +225,7 @@ fn a_map_that_goes_before_its_bufs() {
 #[test]
 fn objects_that_are_left() {
     let what = "objects were left when the process ended";
-    reported_once("leak", what, "2 doca_mmap, 1 doca_pe;");
+    reported_once("leak", what, "1 list of devices, 2 doca_mmap, 1 doca_pe;");
 }
 
 #[test]

@@ -61,8 +61,10 @@ unsafe fn put_list<H: Handle>(
     // SAFETY: the caller's promise.
     unsafe {
         put(count, len)?;
-        put(list, Box::into_raw(handles).cast())
+        put(list, Box::into_raw(handles).cast())?;
     }
+    check::created(Object::List);
+    Ok(())
 }
 
 /// Frees what [`put_list`] made.
@@ -83,6 +85,7 @@ unsafe fn destroy_list<H: Handle>(list: *mut *mut H) -> Result<()> {
             len + 1,
         )));
     }
+    check::destroyed(Object::List);
     Ok(())
 }
 

@@ -9,6 +9,8 @@ use super::{Mistake, is_on, report};
 pub(crate) enum Object {
     Device,
     Representor,
+    /// Of devices or representors that could be opened.
+    List,
     Mmap,
     Inventory,
     Buf,
@@ -19,9 +21,10 @@ pub(crate) enum Object {
     GraphInstance,
 }
 
-const KINDS: [(Object, &str); 10] = [
+const KINDS: [(Object, &str); 11] = [
     (Object::Device, "doca_dev"),
     (Object::Representor, "doca_dev_rep"),
+    (Object::List, "list of devices"),
     (Object::Mmap, "doca_mmap"),
     (Object::Inventory, "doca_buf_inventory"),
     (Object::Buf, "doca_buf"),

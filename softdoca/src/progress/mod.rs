@@ -15,12 +15,14 @@
 mod ctx;
 mod idle;
 mod pe;
+mod pool;
 mod task;
 
 pub(crate) use ctx::{Ctx, CtxState, Driver, Event, Started};
 pub(crate) use idle::yield_before_retry;
 pub(crate) use pe::{Pe, Urgency};
-pub(crate) use task::{Completion, Task, TaskCallback, TaskOf, TaskPool};
+pub(crate) use pool::TaskPool;
+pub(crate) use task::{Completion, Task, TaskCallback, TaskOf};
 
 #[cfg(test)]
 mod tests;

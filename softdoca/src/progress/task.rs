@@ -1,7 +1,7 @@
-//! Tasks: one header for all kinds, and pools that hand them out.
+//! Tasks: one header for all kinds.
 
 use std::any::TypeId;
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::fmt;
 use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
@@ -10,6 +10,7 @@ use std::rc::Rc;
 use doca_abi::{doca_data, doca_task};
 
 use super::ctx::{Ctx, CtxState};
+use super::pool::Shelf;
 use crate::check::{self, Mistake, Object};
 use crate::error::{Error, Result};
 
@@ -53,6 +54,36 @@ pub(crate) struct TaskOf<B> {
     pub(crate) body: ManuallyDrop<B>,
 }
 
+impl<B: 'static> TaskOf<B> {
+    /// A task of a context, not in flight.
+    pub(super) fn new(
+        ctx: &Ctx,
+        body: B,
+        user_data: doca_data,
+        (on_success, on_error): (TaskCallback, TaskCallback),
+        shelf: Rc<Shelf>,
+    ) -> Self {
+        let task = Task {
+            ctx: NonNull::from(ctx),
+            body: TypeId::of::<B>(),
+            in_flight: Cell::new(false),
+            freed: Cell::new(false),
+            status: Cell::new(0),
+            user_data: Cell::new(user_data),
+            on_success,
+            on_error,
+            completion: Cell::new(None),
+            shelf,
+            drop_body: drop_body::<B>,
+            deallocate: deallocate::<B>,
+        };
+        Self {
+            task,
+            body: ManuallyDrop::new(body),
+        }
+    }
+}
+
 impl Task {
     pub(crate) fn ctx(&self) -> &Ctx {
         // SAFETY: the context outlives its tasks (see the field).
@@ -72,9 +103,14 @@ impl Task {
         self.status.get()
     }
 
+    /// Whether it was allocated with a body of this type.
+    pub(super) fn has_body<B: 'static>(&self) -> bool {
+        self.body == TypeId::of::<B>()
+    }
+
     /// The task as its own kind, if `B` is the kind's body.
     pub(crate) fn downcast<B: 'static>(&self) -> Option<&TaskOf<B>> {
-        if self.body == TypeId::of::<B>() {
+        if self.has_body::<B>() {
             // SAFETY: the header was made as the first field of a `TaskOf<B>` (repr(C)) by `TaskPool::allocate`.
             Some(unsafe { &*std::ptr::from_ref(self).cast::<TaskOf<B>>() })
         } else {
@@ -197,6 +233,16 @@ impl Task {
         header.ctx().task_freed();
         Ok(())
     }
+
+    /// Gives the memory of a freed task back.
+    ///
+    /// # Safety
+    ///
+    /// `task` was freed, and is not used afterwards.
+    pub(super) unsafe fn deallocate(task: NonNull<Task>) {
+        // SAFETY: `deallocate` is the function for the very type that was allocated; a freed task has no body.
+        unsafe { (task.as_ref().deallocate)(task) };
+    }
 }
 
 /// As a program knows it: by its address.
@@ -204,139 +250,6 @@ impl fmt::Display for Task {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ctx = self.ctx;
         write!(f, "task {:p} of context {ctx:p}", std::ptr::from_ref(self))
-    }
-}
-
-/// What a pool shares with its tasks.
-#[derive(Default)]
-struct Shelf {
-    /// Tasks that the program has.
-    used: Cell<u32>,
-    /// Freed tasks, without bodies.
-    free: RefCell<Vec<NonNull<Task>>>,
-}
-
-impl Shelf {
-    fn put_back(&self, task: NonNull<Task>) {
-        self.used.set(self.used.get() - 1);
-        self.free.borrow_mut().push(task);
-    }
-
-    /// A freed task whose body was a `B`.
-    fn take<B: 'static>(&self) -> Option<NonNull<TaskOf<B>>> {
-        let mut free = self.free.borrow_mut();
-        let fits = |task: &NonNull<Task>| {
-            // SAFETY: the memory of freed tasks lives as long as the pool.
-            unsafe { task.as_ref() }.body == TypeId::of::<B>()
-        };
-        // The last one, as a rule: pools have tasks of one kind.
-        let index = free.iter().rposition(fits)?;
-        Some(free.swap_remove(index).cast())
-    }
-}
-
-#[derive(Clone, Copy)]
-struct PoolConf {
-    on_success: TaskCallback,
-    on_error: TaskCallback,
-    limit: u32,
-}
-
-/// The tasks of one kind that a context may have, with their callbacks.
-#[derive(Default)]
-pub(crate) struct TaskPool {
-    conf: Cell<Option<PoolConf>>,
-    shelf: Rc<Shelf>,
-}
-
-impl Drop for TaskPool {
-    fn drop(&mut self) {
-        for task in self.shelf.free.take() {
-            // SAFETY: a freed task has no body; nobody may use it any more, because its context is destroyed.
-            unsafe { (task.as_ref().deallocate)(task) };
-        }
-    }
-}
-
-impl TaskPool {
-    /// Sets callbacks and size. Only before the context is started.
-    pub(crate) fn configure(
-        &self,
-        ctx: &Ctx,
-        on_success: Option<TaskCallback>,
-        on_error: Option<TaskCallback>,
-        limit: u32,
-    ) -> Result<()> {
-        ctx.expect_idle("task pools are configured")?;
-        let (Some(on_success), Some(on_error)) = (on_success, on_error) else {
-            return Err(Error::InvalidValue.because("expected two completion callbacks, got NULL"));
-        };
-        if limit == 0 {
-            return Err(Error::InvalidValue.because("expected at least 1 task in the pool, got 0"));
-        }
-        self.conf.set(Some(PoolConf {
-            on_success,
-            on_error,
-            limit,
-        }));
-        Ok(())
-    }
-
-    /// Number of tasks that the pool was configured for; 0 when it was not.
-    pub(crate) fn limit(&self) -> u32 {
-        self.conf.get().map_or(0, |conf| conf.limit)
-    }
-
-    /// Takes a task out of the pool. It goes back with [`Task::free`].
-    pub(crate) fn allocate<B: 'static>(
-        &self,
-        ctx: &Ctx,
-        body: B,
-        user_data: doca_data,
-    ) -> Result<NonNull<TaskOf<B>>> {
-        if !matches!(ctx.state(), CtxState::Starting | CtxState::Running) {
-            return Err(Error::BadState.because(format_args!(
-                "expected a started context to allocate a task from, its state is {:?}",
-                ctx.state()
-            )));
-        }
-        let conf = self.conf.get().ok_or_else(|| {
-            Error::BadState.because("no pool was configured for tasks of this kind")
-        })?;
-        let used = self.shelf.used.get();
-        if used >= conf.limit {
-            return Err(Error::NoMemory.because(format_args!(
-                "all {} tasks of the pool are allocated",
-                conf.limit
-            )));
-        }
-        self.shelf.used.set(used + 1);
-        let task = Task {
-            ctx: NonNull::from(ctx),
-            body: TypeId::of::<B>(),
-            in_flight: Cell::new(false),
-            freed: Cell::new(false),
-            status: Cell::new(0),
-            user_data: Cell::new(user_data),
-            on_success: conf.on_success,
-            on_error: conf.on_error,
-            completion: Cell::new(None),
-            shelf: Rc::clone(&self.shelf),
-            drop_body: drop_body::<B>,
-            deallocate: deallocate::<B>,
-        };
-        let body = ManuallyDrop::new(body);
-        let place = match self.shelf.take::<B>() {
-            Some(mut place) => {
-                // SAFETY: a freed task of this very type, which only the shelf knew of; its header is whole, its body dropped.
-                *unsafe { place.as_mut() } = TaskOf { task, body };
-                place
-            }
-            None => NonNull::from(Box::leak(Box::new(TaskOf { task, body }))),
-        };
-        ctx.task_allocated();
-        check::created(Object::Task);
-        Ok(place)
     }
 }
 
