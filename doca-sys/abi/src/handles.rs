@@ -107,6 +107,7 @@ handles! {
         doca_rdma_task_remote_net_sync_event_notify_set, "A task that sets the value of a peer's event.";
         doca_rdma_task_remote_net_sync_event_notify_add, "A task that adds to the value of a peer's event.";
         doca_gpu_dev_rdma, "An RDMA instance as a GPU sees it; there is none in software.";
+        rdma_cm_id, "A connection of rdma-core's connection manager; softdoca has no use for it.";
         doca_dpa_completion, "Where the DPA gets completions; there is none in software.";
     }
 

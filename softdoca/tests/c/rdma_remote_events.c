@@ -206,8 +206,9 @@ TEST(devices_reach_events_of_peers, doca_rdma_cap_task_remote_net_sync_event_get
 	world_destroy(&world);
 }
 
-/* What the functions of a DPA and a GPU answer: that there is none, and that NULL is no instance. */
-TEST(other_data_paths_are_not_supported, doca_rdma_get_dpa_handle, doca_rdma_get_gpu_handle, doca_rdma_dpa_completion_attach)
+/* What the functions of a DPA, a GPU and rdma-core answer: that there is none, and that NULL is no instance. */
+TEST(other_data_paths_are_not_supported, doca_rdma_get_dpa_handle, doca_rdma_get_gpu_handle, doca_rdma_dpa_completion_attach,
+     doca_rdma_bridge_prepare_connection, doca_rdma_bridge_accept, doca_rdma_bridge_established)
 {
 	struct world world = world_create();
 	struct doca_rdma *rdma = rdma_create(&world);
@@ -218,6 +219,12 @@ TEST(other_data_paths_are_not_supported, doca_rdma_get_dpa_handle, doca_rdma_get
 	REFUSED(doca_rdma_get_dpa_handle(NULL, NULL));
 	REFUSED(doca_rdma_get_gpu_handle(NULL, NULL));
 	REFUSED(doca_rdma_dpa_completion_attach(NULL, NULL));
+	RETURNS(DOCA_ERROR_NOT_SUPPORTED, doca_rdma_bridge_prepare_connection(rdma, NULL, NULL));
+	RETURNS(DOCA_ERROR_NOT_SUPPORTED, doca_rdma_bridge_accept(rdma, NULL, 0, NULL));
+	RETURNS(DOCA_ERROR_NOT_SUPPORTED, doca_rdma_bridge_established(rdma, NULL));
+	REFUSED(doca_rdma_bridge_prepare_connection(NULL, NULL, NULL));
+	REFUSED(doca_rdma_bridge_accept(NULL, NULL, 0, NULL));
+	REFUSED(doca_rdma_bridge_established(NULL, NULL));
 	OK(doca_rdma_destroy(rdma));
 	world_destroy(&world);
 }

@@ -261,6 +261,27 @@ macro_rules! doca_rdma_functions {
             /// Takes no more requests at a port. Connections stay.
             fn doca_rdma_stop_listen_to_port(rdma: *mut doca_rdma, port: u16) -> doca_error_t;
 
+            /// Prepares a connection that rdma-core's connection manager was asked for.
+            fn doca_rdma_bridge_prepare_connection(
+                rdma: *mut doca_rdma,
+                cm_id: *mut rdma_cm_id,
+                rdma_connection: *mut *mut doca_rdma_connection
+            ) -> doca_error_t;
+
+            /// Accepts a connection of rdma-core's connection manager.
+            fn doca_rdma_bridge_accept(
+                rdma: *mut doca_rdma,
+                private_data: *mut c_void,
+                private_data_len: u8,
+                rdma_connection: *mut doca_rdma_connection
+            ) -> doca_error_t;
+
+            /// Says that a connection of rdma-core's connection manager is established.
+            fn doca_rdma_bridge_established(
+                rdma: *mut doca_rdma,
+                rdma_connection: *mut doca_rdma_connection
+            ) -> doca_error_t;
+
             /// Lets completions go to the DPA.
             fn doca_rdma_dpa_completion_attach(
                 rdma: *mut doca_rdma,

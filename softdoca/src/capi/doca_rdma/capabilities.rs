@@ -5,7 +5,7 @@ use doca_abi::{
 };
 
 use super::super::task::put_limit;
-use super::super::{borrow, check_out, doca_error_t, guard, not_null};
+use super::super::{borrow, check_out, doca_error_t, guard, not_null, put};
 use crate::error::Error;
 use crate::rdma::{gids, limits};
 
@@ -42,10 +42,12 @@ pub unsafe extern "C" fn doca_rdma_cap_task_receive_get_max_dst_buf_list_len(
     transport_type: doca_rdma_transport_type,
     max_buf_list_len: *mut u32,
 ) -> doca_error_t {
-    guard(|| check_transport(transport_type)).max(
+    guard(|| {
+        not_null(devinfo)?;
+        check_transport(transport_type)?;
         // SAFETY: the caller's promise.
-        unsafe { put_limit(devinfo, max_buf_list_len, limits::BUF_LIST_LEN) },
-    )
+        unsafe { put(max_buf_list_len, limits::BUF_LIST_LEN) }
+    })
 }
 
 /// `DOCA_SUCCESS` for `DOCA_RDMA_TRANSPORT_TYPE_RC`, else `DOCA_ERROR_NOT_SUPPORTED`.

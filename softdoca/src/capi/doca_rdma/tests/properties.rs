@@ -128,8 +128,13 @@ fn devices_tell_what_they_can_do() {
             info, rc, &mut len,
         ));
         assert_eq!(len, 32);
-        ok(doca_rdma_cap_transport_type_is_supported(info, rc));
+        let list_len = doca_rdma_cap_task_receive_get_max_dst_buf_list_len;
+        let invalid = Error::InvalidValue.code();
+        assert_eq!(list_len(info, rc, null_mut()), invalid);
+        assert_eq!(list_len(null(), rc, &mut len), invalid);
         let dc = DOCA_RDMA_TRANSPORT_TYPE_DC;
+        assert_eq!(list_len(info, dc, &mut len), Error::NotSupported.code());
+        ok(doca_rdma_cap_transport_type_is_supported(info, rc));
         let unsupported = doca_rdma_cap_transport_type_is_supported(info, dc);
         assert_eq!(unsupported, Error::NotSupported.code());
 
