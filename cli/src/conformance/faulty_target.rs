@@ -1,33 +1,15 @@
-//! `doca-storage conformance`: peers that test an implementation of a role from the outside.
+//! A target that lies, for one session.
 
 use std::path::PathBuf;
-use std::process::ExitCode;
 
 use ::conformance::target::{Fault, Script, ScriptedTarget};
-use clap::{Args, Subcommand, value_parser};
+use clap::{Args, value_parser};
 
-const EXAMPLES: &str = "\
-Examples:
-  doca-storage conformance faulty-target --content disk.img --fault ignore-writes
-  doca-storage conformance faulty-target --content disk.img --fault swap-blocks:3:17 --listen-port 12345
-  doca-storage conformance faulty-target --content disk.img --fault none --dump afterwards.img";
+use super::Result;
 
-/// Which test.
+/// Its flags.
 #[derive(Debug, Args)]
-#[command(after_help = EXAMPLES)]
-pub struct Options {
-    #[command(subcommand)]
-    command: Command,
-}
-
-#[derive(Debug, Subcommand)]
-enum Command {
-    /// Serve one session as a target that lies: does your initiator notice?
-    FaultyTarget(FaultyTarget),
-}
-
-#[derive(Debug, Args)]
-struct FaultyTarget {
+pub(super) struct FaultyTarget {
     /// Device identifier
     #[arg(short, long, default_value = "3b:00.0")]
     device: String,
@@ -53,20 +35,9 @@ struct FaultyTarget {
     dump: Option<PathBuf>,
 }
 
-/// Runs the test: 0 when it played its part to the end.
-pub fn run(options: &Options) -> ExitCode {
-    let Command::FaultyTarget(target) = &options.command;
-    match target.serve() {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("doca-storage conformance: error: {error}");
-            ExitCode::FAILURE
-        }
-    }
-}
-
 impl FaultyTarget {
-    fn serve(&self) -> Result<(), Box<dyn std::error::Error>> {
+    /// Serves one session.
+    pub(super) fn serve(&self) -> Result<()> {
         let content = std::fs::read(&self.content)
             .map_err(|error| format!("--content {}: {error}", self.content.display()))?;
         let block_size = self.block_size as usize;

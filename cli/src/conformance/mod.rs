@@ -1,0 +1,49 @@
+//! `doca-storage conformance`: tests of an implementation from the outside.
+
+mod faulty_target;
+mod samples;
+
+use std::process::ExitCode;
+
+use clap::{Args, Subcommand};
+
+use faulty_target::FaultyTarget;
+use samples::Samples;
+
+const EXAMPLES: &str = "\
+Examples:
+  doca-storage conformance faulty-target --content disk.img --fault ignore-writes
+  doca-storage conformance faulty-target --content disk.img --fault swap-blocks:3:17 --listen-port 12345
+  doca-storage conformance faulty-target --content disk.img --fault none --dump afterwards.img
+  doca-storage conformance samples --bin /tmp/build --library-path ~/softdoca/lib
+  doca-storage conformance samples --bin build-host --bin build-dpu --only doca_rdma --json";
+
+/// Which test.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Options {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Serve one session as a target that lies: does your initiator notice?
+    FaultyTarget(FaultyTarget),
+    /// Run DOCA's own samples, which you have built: does your DOCA bring them to their documented end?
+    Samples(Samples),
+}
+
+/// Runs the test: 0 when it played its part to the end.
+pub fn run(options: &Options) -> ExitCode {
+    let result = match &options.command {
+        Command::FaultyTarget(target) => target.serve().map(|()| ExitCode::SUCCESS),
+        Command::Samples(samples) => samples.run(),
+    };
+    result.unwrap_or_else(|error| {
+        eprintln!("doca-storage conformance: error: {error}");
+        ExitCode::FAILURE
+    })
+}
+
+type Result<T, E = Box<dyn std::error::Error>> = std::result::Result<T, E>;
