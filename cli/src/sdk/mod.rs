@@ -28,6 +28,8 @@ enum Command {
     Install(Install),
     /// Print what a shell has to export so that compilers and programs find them
     Env(Env),
+    /// Print which functions there are and what they do in software, as a table in Markdown
+    Functions,
 }
 
 #[derive(Debug, Args)]
@@ -58,6 +60,10 @@ pub fn run(options: &Options) -> ExitCode {
     let result = match &options.command {
         Command::Install(options) => options.run(),
         Command::Env(options) => options.run(),
+        Command::Functions => {
+            print!("{}", softdoca_sdk::table());
+            Ok(())
+        }
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -11,12 +11,14 @@ mod environment;
 mod headers;
 mod install;
 mod pkg_config;
+mod state;
 
 pub use assertions::assertions;
 pub use environment::{Side, environment};
 pub use headers::{Header, headers};
 pub use install::{Error, Installed, install};
 pub use pkg_config::{MODULES, Module};
+pub use state::{State, state, table};
 
 /// Name that programs record for the library, and of the file that is installed.
 ///

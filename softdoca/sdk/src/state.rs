@@ -1,0 +1,151 @@
+//! Which functions work, and a table of it.
+
+use std::fmt::Write as _;
+
+use crate::VARIADIC_FUNCTIONS;
+
+/// What a function does in software.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum State {
+    /// What it is for.
+    Works,
+    /// Answers `DOCA_ERROR_NOT_SUPPORTED`: it is for hardware that is not emulated.
+    NotSupported,
+    /// Nothing has to be done for it.
+    NothingToDo,
+}
+
+impl State {
+    /// In a few words.
+    pub const fn description(self) -> &'static str {
+        match self {
+            Self::Works => "works",
+            Self::NotSupported => "answers `DOCA_ERROR_NOT_SUPPORTED`",
+            Self::NothingToDo => "has nothing to do",
+        }
+    }
+}
+
+/// Functions of the DPA, of GPUs, and of rdma-core's connection manager.
+const NOT_SUPPORTED: &[&str] = &[
+    "doca_rdma_dpa_completion_attach",
+    "doca_rdma_get_dpa_handle",
+    "doca_rdma_get_gpu_handle",
+    "doca_sync_event_add_publisher_location_dpa",
+    "doca_sync_event_add_publisher_location_gpu",
+    "doca_sync_event_add_subscriber_location_dpa",
+    "doca_sync_event_add_subscriber_location_gpu",
+    "doca_sync_event_get_dpa_handle",
+    "doca_sync_event_get_gpu_handle",
+    "doca_sync_event_remote_net_get_dpa_handle",
+    "doca_sync_event_remote_net_get_gpu_handle",
+];
+
+/// Functions that have no effect in software.
+const NOTHING_TO_DO: &[&str] = &["doca_ctx_flush_tasks"];
+
+/// The state of a function of the API.
+pub fn state(function: &str) -> State {
+    if NOT_SUPPORTED.contains(&function) {
+        State::NotSupported
+    } else if NOTHING_TO_DO.contains(&function) {
+        State::NothingToDo
+    } else {
+        State::Works
+    }
+}
+
+/// All functions with their states, in Markdown.
+pub fn table() -> String {
+    let mut text = String::from(
+        "# Functions of softdoca\n\n\
+         Written by `doca-storage sdk functions` from the table that the headers are written from. Each function has a test in C\n\
+         ([`tests/c`](tests/c)), which has been seen to fail when the function does nothing, and when it answers\n\
+         `DOCA_ERROR_NOT_SUPPORTED`.\n",
+    );
+    for header in doca_abi::headers() {
+        // Writing to a string cannot fail.
+        let _ = write!(
+            text,
+            "\n## {}\n\n| function | state |\n| --- | --- |\n",
+            header.name
+        );
+        let variadic: &[&str] = match header.name {
+            "doca_log.h" => VARIADIC_FUNCTIONS,
+            _ => &[],
+        };
+        for name in header
+            .functions
+            .iter()
+            .map(|function| function.name)
+            .chain(variadic.iter().copied())
+        {
+            let _ = writeln!(text, "| `{name}` | {} |", state(name).description());
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::fs;
+    use std::path::{Path, PathBuf};
+
+    use super::*;
+
+    fn softdoca() -> PathBuf {
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+    }
+
+    /// softdoca defines them in files of their own.
+    #[test]
+    fn what_is_not_supported_is_known() {
+        let mut defined = BTreeSet::new();
+        for entry in softdoca().join("src/capi").read_dir().unwrap() {
+            let file = entry.unwrap().path().join("unsupported.rs");
+            let Ok(source) = fs::read_to_string(file) else {
+                continue;
+            };
+            for line in source.lines() {
+                let name = line
+                    .trim_start()
+                    .trim_start_matches("pub unsafe extern \"C\" fn ")
+                    .split('(')
+                    .next()
+                    .unwrap_or_default();
+                if name.starts_with("doca_") && !name.contains(' ') && line.contains('(') {
+                    defined.insert(name.to_owned());
+                }
+            }
+        }
+        let listed: BTreeSet<String> = NOT_SUPPORTED
+            .iter()
+            .map(|name| (*name).to_owned())
+            .collect();
+        assert_eq!(defined, listed);
+    }
+
+    #[test]
+    fn every_state_is_that_of_a_function() {
+        let functions: BTreeSet<&str> = doca_abi::headers()
+            .iter()
+            .flat_map(|header| header.functions)
+            .map(|function| function.name)
+            .collect();
+        for name in NOT_SUPPORTED.iter().chain(NOTHING_TO_DO) {
+            assert!(functions.contains(name), "{name}");
+            assert_ne!(state(name), State::Works);
+        }
+    }
+
+    #[test]
+    fn the_committed_table_is_current() {
+        let committed = fs::read_to_string(softdoca().join("FUNCTIONS.md")).unwrap();
+        assert!(
+            committed == table(),
+            "softdoca/FUNCTIONS.md is not what the table of functions says; write it anew with \
+             `cargo run -- sdk functions > softdoca/FUNCTIONS.md`"
+        );
+    }
+}
