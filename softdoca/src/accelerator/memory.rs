@@ -42,10 +42,24 @@ fn check_destination(mmap: &Mmap) -> Result<()> {
 ///
 /// # Errors
 /// [`Error::NotPermitted`].
-pub(crate) fn check_reachable(source: &Buf) -> Result<()> {
+fn check_reachable(source: &Buf) -> Result<()> {
     source
         .data_segments()
         .try_for_each(|segment| check_reach(&segment.mmap))
+}
+
+/// The bufs of a task, if they are there and can be used.
+///
+/// # Errors
+/// [`Error::InvalidValue`], [`Error::NotPermitted`].
+pub(crate) fn check_bufs<'a>(
+    source: Option<&'a Buf>,
+    destination: Option<&'a Buf>,
+) -> Result<(&'a Buf, &'a Buf)> {
+    let (source, destination) = (check_list(source)?, check_list(destination)?);
+    check_reachable(source)?;
+    check_room(destination)?;
+    Ok((source, destination))
 }
 
 /// Bytes of a task's source.
@@ -66,7 +80,7 @@ pub(crate) fn source_len(source: &Buf) -> Result<usize> {
 ///
 /// # Errors
 /// [`Error::NotPermitted`].
-pub(crate) fn check_room(destination: &Buf) -> Result<()> {
+fn check_room(destination: &Buf) -> Result<()> {
     destination
         .tail_segments()
         .try_for_each(|segment| check_destination(&segment.mmap))

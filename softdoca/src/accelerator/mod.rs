@@ -8,8 +8,7 @@ mod memory;
 
 pub(crate) use driver::{Accelerator, Offload};
 pub(crate) use memory::{
-    Appender, Gathered, check_list, check_reach, check_reachable, check_room, read_source,
-    source_len,
+    Appender, Gathered, check_bufs, check_list, check_reach, read_source, source_len,
 };
 
 use std::cell::Cell;

@@ -153,6 +153,13 @@ impl Accelerator for Compress {
         .into_iter()
     }
 
+    fn check(&self, task: &Task) -> Result<()> {
+        let work = &task.downcast::<Work>().ok_or(Error::InvalidValue)?.body;
+        let (source, destination) = (work.source.get(), work.destination.get());
+        let (source, _) = accelerator::check_bufs(source.as_deref(), destination.as_deref())?;
+        accelerator::source_len(source).map(|_| ())
+    }
+
     fn run(&self, task: &Task) -> Result<usize> {
         let work = &task.downcast::<Work>().ok_or(Error::InvalidValue)?.body;
         let mut engine = self.engine.borrow_mut();

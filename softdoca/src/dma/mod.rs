@@ -4,7 +4,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use crate::accelerator::{self, Accelerator, BufSlot, Offload};
-use crate::buffer::{Buf, BufHandle, copy_list};
+use crate::buffer::{BufHandle, copy_list};
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::progress::{Ctx, Task, TaskPool};
@@ -47,8 +47,9 @@ impl Accelerator for Dma {
     fn check(&self, task: &Task) -> Result<()> {
         let copy = &task.downcast::<Copy>().ok_or(Error::InvalidValue)?.body;
         let (source, destination) = (copy.source.get(), copy.destination.get());
-        let (source, destination) = check(source.as_deref(), destination.as_deref())?;
-        match source.list_data_len() > destination.list_tail_len() {
+        let (source, destination) =
+            accelerator::check_bufs(source.as_deref(), destination.as_deref())?;
+        match accelerator::source_len(source)? > destination.list_tail_len() {
             true => Err(Error::TooBig),
             false => Ok(()),
         }
@@ -57,16 +58,9 @@ impl Accelerator for Dma {
     fn run(&self, task: &Task) -> Result<usize> {
         let copy = &task.downcast::<Copy>().ok_or(Error::InvalidValue)?.body;
         let (source, destination) = (copy.source.get(), copy.destination.get());
-        let (source, destination) = check(source.as_deref(), destination.as_deref())?;
+        let (source, destination) =
+            accelerator::check_bufs(source.as_deref(), destination.as_deref())?;
+        accelerator::source_len(source)?;
         copy_list(destination, source)
     }
-}
-
-/// The bufs of a task, if they are there and can be used.
-fn check<'a>(source: Option<&'a Buf>, destination: Option<&'a Buf>) -> Result<(&'a Buf, &'a Buf)> {
-    let source = accelerator::check_list(source)?;
-    let destination = accelerator::check_list(destination)?;
-    accelerator::source_len(source)?;
-    accelerator::check_room(destination)?;
-    Ok((source, destination))
 }

@@ -100,21 +100,25 @@ fn block_len(len: usize, coder: &Coder) -> Result<usize> {
     Ok(block)
 }
 
+/// Length of the blocks of a source of `len` bytes, and of all blocks that are made of them.
+fn sizes(len: usize, coder: &Coder) -> Result<(usize, usize)> {
+    let block = block_len(len, coder)?;
+    if block > MAX_BUF_SIZE {
+        return Err(Error::InvalidValue);
+    }
+    let made = block.checked_mul(coder.outputs()).ok_or(Error::TooBig)?;
+    Ok((block, made))
+}
+
 impl Engine {
     fn run(&mut self, work: &Work) -> Result<usize> {
         let matrix = Arc::clone(&work.matrix.borrow());
         let coder = &matrix.coder;
         let (source, destination) = (work.source.get(), work.destination.get());
-        let source = accelerator::check_list(source.as_deref())?;
-        let destination = accelerator::check_list(destination.as_deref())?;
-        accelerator::check_reachable(source)?;
-        accelerator::check_room(destination)?;
+        let (source, destination) =
+            accelerator::check_bufs(source.as_deref(), destination.as_deref())?;
         let source_len = source.list_data_len();
-        let block = block_len(source_len, coder)?;
-        if block > MAX_BUF_SIZE {
-            return Err(Error::InvalidValue);
-        }
-        let made = block.checked_mul(coder.outputs()).ok_or(Error::TooBig)?;
+        let (block, made) = sizes(source_len, coder)?;
         let from = self.source.source(source)?;
         let to = self.destination.destination(destination, made)?;
         // SAFETY: the extents are readable and writable memory of the task's bufs, whose maps live and are not stopped
@@ -137,6 +141,18 @@ impl Accelerator for ErasureCoding {
             &pools.recover,
         ]
         .into_iter()
+    }
+
+    fn check(&self, task: &Task) -> Result<()> {
+        let work = &task.downcast::<Work>().ok_or(Error::InvalidValue)?.body;
+        let (source, destination) = (work.source.get(), work.destination.get());
+        let (source, destination) =
+            accelerator::check_bufs(source.as_deref(), destination.as_deref())?;
+        let (_, made) = sizes(source.list_data_len(), &work.matrix.borrow().coder)?;
+        match made > destination.list_tail_len() {
+            true => Err(Error::TooBig),
+            false => Ok(()),
+        }
     }
 
     fn run(&self, task: &Task) -> Result<usize> {

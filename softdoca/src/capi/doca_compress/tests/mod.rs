@@ -11,6 +11,7 @@ use lz4_flex::frame::{BlockMode, BlockSize, FrameEncoder, FrameInfo};
 
 use super::*;
 use crate::buffer::Buf;
+use crate::capi::doca_pe::*;
 use crate::capi::testing::*;
 use crate::error::Error;
 use crate::memory::{ExportKind, Permissions};

@@ -31,7 +31,10 @@ fn bad_tasks_fail_and_the_context_goes_on() {
         ),
         (bufs.data(&rdma, 0, 128), room(64), Error::NotPermitted),
     ] {
-        assert_eq!(ec.run(create(&ec, &coding, from, to)), error.code());
+        let task = create(&ec, &coding, from, to);
+        // SAFETY: a live task.
+        let tried = unsafe { doca_task_try_submit(task.cast()) };
+        assert_eq!((tried, ec.run(task)), (error.code(), error.code()));
         assert_eq!(to.data_len(), 0);
         ec.free_tasks();
     }
