@@ -152,14 +152,14 @@ impl Client {
         self.control.notify(Notice::Started);
     }
 
-    fn flush_stalled(&self) {
+    fn flush_stalled(&self, ctx: &Ctx) {
         if let Link::Open {
             connection,
             outbound,
         } = &*self.link.borrow()
             && outbound.take_stalled()
         {
-            connection.flush();
+            connection.flush(ctx, SOCKET);
         }
     }
 
@@ -196,7 +196,7 @@ impl Driver for Client {
     }
 
     fn next_event(&self, ctx: &Ctx) -> Option<Event> {
-        self.flush_stalled();
+        self.flush_stalled(ctx);
         if ctx.state() == CtxState::Starting
             && matches!(*self.link.borrow(), Link::Calling)
             && let Ok(pe) = ctx.pe()
@@ -221,7 +221,7 @@ impl Driver for Client {
     }
 
     fn finish_stop(&self, ctx: &Ctx) -> bool {
-        self.flush_stalled();
+        self.flush_stalled(ctx);
         let flushed = self
             .open_connection()
             .is_none_or(|connection| connection.is_flushed());

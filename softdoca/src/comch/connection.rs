@@ -75,6 +75,8 @@ pub(crate) struct Connection {
     lost: AtomicBool,
     /// Frames handed to the socket.
     sent: AtomicU64,
+    /// Whether the engine looks at the socket when it can be written.
+    waits_for_room: AtomicBool,
     outbound: Arc<Outbound>,
     shared: Mutex<Shared>,
 }
@@ -118,6 +120,7 @@ impl Connection {
             max_message: AtomicU32::new(max_message),
             lost: AtomicBool::new(false),
             sent: AtomicU64::new(0),
+            waits_for_room: AtomicBool::new(false),
             outbound: Arc::clone(outbound),
             shared: Mutex::new(Shared {
                 outbox: VecDeque::new(),
@@ -216,10 +219,18 @@ impl Connection {
         shared.queued
     }
 
-    /// Tries again to send what a full socket did not take.
-    pub(super) fn flush(&self) {
+    /// Tries again to send what a full socket did not take. As long as it takes no more, the engine looks at the socket,
+    /// which is watched with `token`, when it can be written: an engine that sleeps must not keep frames back.
+    pub(super) fn flush(&self, ctx: &Ctx, token: u32) {
         let mut shared = self.lock();
         self.flush_locked(&mut shared);
+        let waits = !shared.outbox.is_empty() && !self.is_lost();
+        drop(shared);
+        if self.waits_for_room.swap(waits, Ordering::Relaxed) != waits
+            && let Ok(pe) = ctx.pe()
+        {
+            pe.watch_output(self.socket.as_fd(), ctx, token, waits);
+        }
     }
 
     fn flush_locked(&self, shared: &mut Shared) {

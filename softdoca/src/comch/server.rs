@@ -222,14 +222,16 @@ impl Server {
         remember(&mut self.run.borrow_mut().ended, connection);
     }
 
-    fn flush_stalled(&self) {
+    fn flush_stalled(&self, ctx: &Ctx) {
         let run = self.run.borrow();
         if run
             .outbound
             .as_ref()
             .is_some_and(|outbound| outbound.take_stalled())
         {
-            run.clients.values().for_each(|client| client.flush());
+            for (token, client) in &run.clients {
+                client.flush(ctx, *token);
+            }
         }
     }
 }
@@ -267,7 +269,7 @@ impl Driver for Server {
     }
 
     fn next_event(&self, ctx: &Ctx) -> Option<Event> {
-        self.flush_stalled();
+        self.flush_stalled(ctx);
         self.control.next_event(ctx)
     }
 
@@ -307,7 +309,7 @@ impl Driver for Server {
     }
 
     fn finish_stop(&self, ctx: &Ctx) -> bool {
-        self.flush_stalled();
+        self.flush_stalled(ctx);
         let run = &mut *self.run.borrow_mut();
         let flushed = run.clients.values().all(|client| client.is_flushed());
         if !flushed && !self.control.is_impatient() {

@@ -122,15 +122,17 @@ impl Pe {
         token: u32,
         urgency: Urgency,
     ) -> Result<()> {
-        let data = epoll::EventData::new_u64(u64::from(ctx.id()) << 32 | u64::from(token));
-        epoll::add(
-            &*self.epoll,
-            fd,
-            data,
-            epoll::EventFlags::IN | epoll::EventFlags::RDHUP,
-        )?;
+        epoll::add(&*self.epoll, fd, event_data(ctx, token), INPUT)?;
         self.count(urgency).set(self.count(urgency).get() + 1);
         Ok(())
+    }
+
+    /// Whether a watched descriptor is also to be looked at when it can be written.
+    pub(crate) fn watch_output(&self, fd: BorrowedFd<'_>, ctx: &Ctx, token: u32, output: bool) {
+        let mut flags = INPUT;
+        flags.set(epoll::EventFlags::OUT, output);
+        // It fails for a descriptor that is not watched any more, and then nobody waits for it.
+        let _ = epoll::modify(&*self.epoll, fd, event_data(ctx, token), flags);
     }
 
     /// Ends [`watch`](Self::watch), before the descriptor is closed.
@@ -270,6 +272,13 @@ impl Pe {
     pub(crate) fn notification_fd(&self) -> BorrowedFd<'_> {
         self.epoll.as_fd()
     }
+}
+
+/// Something to read, or the end of the peer.
+const INPUT: epoll::EventFlags = epoll::EventFlags::IN.union(epoll::EventFlags::RDHUP);
+
+fn event_data(ctx: &Ctx, token: u32) -> epoll::EventData {
+    epoll::EventData::new_u64(u64::from(ctx.id()) << 32 | u64::from(token))
 }
 
 /// Delivers up to a batch of one context's events.

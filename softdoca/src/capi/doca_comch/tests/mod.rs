@@ -12,3 +12,4 @@ mod fixture;
 mod hostile;
 mod processes;
 mod threads;
+mod waking;
