@@ -28,6 +28,9 @@ impl State {
 
 /// Functions of the DPA, of GPUs, and of rdma-core's connection manager.
 const NOT_SUPPORTED: &[&str] = &[
+    "doca_rdma_bridge_accept",
+    "doca_rdma_bridge_established",
+    "doca_rdma_bridge_prepare_connection",
     "doca_rdma_dpa_completion_attach",
     "doca_rdma_get_dpa_handle",
     "doca_rdma_get_gpu_handle",
