@@ -9,13 +9,18 @@ use doca_abi::DOCA_SUCCESS;
 use super::fixture::*;
 use crate::capi::doca_pe::*;
 
-/// Arms the engine, and says whether it has something to do within this time.
-fn wakes(engine: &Engine, seconds: i64) -> bool {
-    let mut handle = std::io::stdin().as_raw_fd();
-    let woken = unsafe {
+fn arm(engine: &Engine) {
+    unsafe {
         while doca_pe_request_notification(engine.0) != DOCA_SUCCESS {
             doca_pe_progress(engine.0);
         }
+    }
+}
+
+/// Whether an armed engine has something to do within this time.
+fn wakes(engine: &Engine, seconds: i64) -> bool {
+    let mut handle = std::io::stdin().as_raw_fd();
+    let woken = unsafe {
         assert_ok(doca_pe_get_notification_handle(engine.0, &raw mut handle));
         let fd = BorrowedFd::borrow_raw(handle);
         let patience = Timespec {
@@ -40,14 +45,15 @@ fn room_in_a_full_socket_wakes_who_has_more_to_send() {
     let log = &pair.client.context.log;
     let sent = || log.count(|seen| *seen == Seen::Sent(0));
     while pair.client_engine.progress() {}
-    let first = sent();
     assert!(
-        first < COUNT,
+        sent() < COUNT,
         "the socket took everything, which proves nothing"
     );
+    arm(&pair.client_engine);
     assert!(!wakes(&pair.client_engine, 0), "there is no room yet");
-    // The server reads; the client does nothing but wait on its descriptor.
     while sent() < COUNT {
+        // The server reads after the client has gone to sleep on its descriptor.
+        arm(&pair.client_engine);
         while pair.server_engine.progress() {}
         assert!(wakes(&pair.client_engine, 5), "{} of {COUNT}", sent());
         while pair.client_engine.progress() {}
