@@ -54,11 +54,15 @@ impl Driver for Runner {
         Err(Error::InvalidValue)
     }
 
-    fn next_event(&self, _: &Ctx) -> Option<Event> {
+    fn next_event(&self, ctx: &Ctx) -> Option<Event> {
         let mut work = self.work.borrow_mut().pop_front();
         if work.is_none() && !self.waiting.borrow().is_empty() {
             self.retry();
             work = self.work.borrow_mut().pop_front();
+            if work.is_none() && !self.waiting.borrow().is_empty() {
+                // Nobody rings when there is room: an engine that is about to sleep stays awake.
+                ctx.stir();
+            }
         }
         Some(Event::Call(match work? {
             Work::Function(instance, node) => Box::new(move || instance.call(node)),

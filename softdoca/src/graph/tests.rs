@@ -2,10 +2,12 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
+use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
 use std::rc::Rc;
 
 use doca_abi::{doca_data, doca_graph_instance, doca_task};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::{Data, Graph, Instance};
 use crate::error::{Error, Result};
@@ -17,6 +19,8 @@ struct Narrow {
     pool: TaskPool,
     task: RefCell<VecDeque<NonNull<Task>>>,
     refused: Cell<u32>,
+    /// Tasks do not end.
+    stuck: Cell<bool>,
 }
 
 impl Driver for Narrow {
@@ -35,6 +39,9 @@ impl Driver for Narrow {
     }
 
     fn next_event(&self, _: &Ctx) -> Option<Event> {
+        if self.stuck.get() {
+            return None;
+        }
         let task = self.task.borrow_mut().pop_front()?;
         Some(Event::Task(task, Ok(())))
     }
@@ -54,6 +61,11 @@ unsafe extern "C" fn count(_: *mut doca_graph_instance, data: doca_data, _: doca
     // SAFETY: the instance data of the test points to its counter.
     let ended = unsafe { &*data.ptr.cast::<Cell<u32>>() };
     ended.set(ended.get() + 1);
+}
+
+fn is_readable(fd: BorrowedFd<'_>) -> bool {
+    let mut fds = [PollFd::from_borrowed_fd(fd, PollFlags::IN)];
+    poll(&mut fds, Some(&Timespec::default())).expect("a descriptor") == 1
 }
 
 #[test]
@@ -92,8 +104,16 @@ fn a_full_context_is_waited_for() {
         })
         .collect();
 
+    narrow.stuck.set(true);
     instance.submit().expect("complete");
     assert_eq!(narrow.refused.get(), 3, "one of four at a time");
+    pe.arm();
+    assert!(
+        is_readable(pe.notification_fd()),
+        "whoever waits for the engine comes back"
+    );
+    pe.wake_up();
+    narrow.stuck.set(false);
     for _ in 0..100 {
         pe.progress();
     }
