@@ -318,6 +318,46 @@ fn a_client_that_goes_before_it_is_answered_is_missed() {
     assert_eq!(client.told_with(&server, 1), [(Told::Established, 2)]);
 }
 
+/// The client knows of the connection first, and may use it at once.
+#[test]
+fn no_message_arrives_before_its_connection_is_established() {
+    let port = port();
+    let addr = Addr::local(port);
+    let (server, client) = (start(1), start(1));
+    ok(server.listen(port));
+    submit(server.receive(null_mut(), 1));
+    ok(client.call(&addr, 2));
+    server.wait_until("the request", |server| server.told().len() == 1);
+    client.wait_until("the acceptance", |client| client.told().len() == 1);
+    submit(client.send(client.last_connection(), null_mut(), 3));
+    assert_eq!(client.wait(1), [(3, 0)], "it needs nothing of the server");
+    while server.told().len() < 2 {
+        assert_eq!(server.completed(), []);
+        server.progress();
+        if server.told().len() < 2 {
+            assert_eq!(server.completed(), [], "before it was established");
+        }
+    }
+    assert_eq!(server.wait(1), [(1, 0)]);
+}
+
+#[test]
+fn a_server_that_stops_rejects_whom_it_has_not_answered() {
+    let port = port();
+    let addr = Addr::local(port);
+    let (server, client, late) = (start(1), start(1), start(1));
+    ok(server.listen(port));
+    server.log.answer.set(Answer::Later);
+    ok(client.call(&addr, 1));
+    server.told_with(&client, 1);
+    // This one is at the port, and the server has not looked.
+    ok(late.call(&addr, 2));
+    server.stop();
+    assert_eq!(client.told_with(&client, 1), [(Told::Failure, 1)]);
+    assert_eq!(late.told_with(&late, 1), [(Told::Failure, 2)]);
+    assert_eq!(server.told().len(), 1, "a stopped instance tells nothing");
+}
+
 #[test]
 fn nobody_listens() {
     let port = port();
