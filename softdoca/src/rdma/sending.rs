@@ -5,6 +5,7 @@ use doca_abi::{
 };
 
 use super::buffers;
+use super::config::limits;
 use super::receiving::{SEND_IMMEDIATE, WRITE_IMMEDIATE};
 use super::task::{Operation, Stage, Work};
 use super::transport::Outbox;
@@ -28,6 +29,7 @@ pub(super) fn run(work: &Work, outbox: &mut dyn Outbox, peer_permissions: u32) -
 fn send(work: &Work, immediate: Option<u32>, outbox: &mut dyn Outbox) -> Result<()> {
     let source = work.source.get();
     let list = source.as_deref();
+    let total = check_len(buffers::data_len(list))?;
     if work.stage.get() == Stage::Waiting {
         buffers::check_source(list)?;
         if !outbox.reserve_receive() {
@@ -35,7 +37,6 @@ fn send(work: &Work, immediate: Option<u32>, outbox: &mut dyn Outbox) -> Result<
         }
         work.progress.set(0);
     }
-    let total = buffers::data_len(list);
     let immediate = immediate.map(u32::to_ne_bytes);
     loop {
         let first = work.stage.get() == Stage::Waiting;
@@ -68,6 +69,7 @@ fn read(work: &Work, peer_permissions: u32) -> Result<()> {
     };
     let destination = work.destination.get().ok_or(Error::InvalidValue)?;
     expect(peer_permissions, DOCA_ACCESS_FLAG_RDMA_READ)?;
+    check_len(source.data_len())?;
     let len = buffers::read_remote(&source, &destination)?;
     work.progress.set(len);
     Ok(())
@@ -80,6 +82,7 @@ fn write(work: &Work, peer_permissions: u32) -> Result<usize> {
     };
     let destination = work.destination.get().ok_or(Error::InvalidValue)?;
     expect(peer_permissions, DOCA_ACCESS_FLAG_RDMA_WRITE)?;
+    check_len(source.list_data_len())?;
     buffers::write_remote(&source, &destination)
 }
 
@@ -136,6 +139,14 @@ fn on_event(work: &Work, peer_permissions: u32) -> Result<()> {
             buffers::put_result(&result, room, old)
         }
     }
+}
+
+/// A message, a read or a write is no longer than devices tell.
+fn check_len(len: usize) -> Result<usize> {
+    if len > limits::MESSAGE_SIZE as usize {
+        return Err(Error::TooBig);
+    }
+    Ok(len)
 }
 
 fn expect(granted: u32, wanted: u32) -> Result<()> {

@@ -88,6 +88,25 @@ fn lists_that_are_longer_than_configured_are_refused() {
 }
 
 #[test]
+fn what_is_longer_than_a_message_can_be_is_refused() {
+    const LIMIT: usize = 1 << 31;
+    let ((a, to_b), (b, _)) = super::side::pair();
+    // Never touched: the kernel gives no pages for it.
+    let (memory, bufs) = (Memory::local(LIMIT + 4096), Bufs::new());
+    let receive = b.receive(null_mut(), 1);
+    submit(receive);
+    let long = c(bufs.data(&memory.mmap, 0, LIMIT + 1));
+    let too_big = Error::TooBig.code();
+    submit(a.send(to_b, long, 2));
+    submit(a.write(to_b, (long, c(bufs.room(&memory.mmap, 0, 8))), 3));
+    assert_eq!(a.wait(2), [(2, too_big), (3, too_big)]);
+    // The receive of the peer is still there.
+    submit(a.send(to_b, null_mut(), 4));
+    assert_eq!(a.wait(3)[2], (4, 0));
+    assert_eq!(b.wait(1), [(1, 0)]);
+}
+
+#[test]
 fn devices_tell_what_they_can_do() {
     let device = device();
     let info: *const doca_devinfo = std::sync::Arc::as_ptr(device.info()).cast();

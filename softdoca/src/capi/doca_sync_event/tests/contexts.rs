@@ -230,6 +230,41 @@ fn waits_complete_when_the_value_is_as_they_want_and_no_progress_is_seen_before(
     assert!(set < Duration::from_millis(15), "seen after {set:?}");
 }
 
+/// Programs that wait on the engine's descriptor are woken to look, although nobody rings when a value changes.
+#[test]
+fn an_armed_engine_looks_again_while_a_task_waits() {
+    use rustix::event::{PollFd, PollFlags, Timespec};
+    use std::os::fd::BorrowedFd;
+
+    let context = Context::start();
+    submit(context.wait_eq(3, u64::MAX, 1));
+    let mut handle = -1;
+    // SAFETY: a live engine and a valid out-parameter; the descriptor lives as long as the engine.
+    let fd = unsafe {
+        ok(doca_pe_get_notification_handle(context.pe, &mut handle));
+        BorrowedFd::borrow_raw(handle)
+    };
+    context.progress();
+    let wake = |patience: Duration| {
+        let patience = Timespec::try_from(patience).expect("a short time");
+        // SAFETY: a live engine and its descriptor.
+        unsafe {
+            ok(doca_pe_request_notification(context.pe));
+            let woken =
+                rustix::event::poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&patience));
+            ok(doca_pe_clear_notification(context.pe, handle));
+            woken
+        }
+    };
+    assert_eq!(wake(Duration::from_secs(5)), Ok(1));
+    assert_eq!(context.progress(), 0);
+    context.event.set(3);
+    assert_eq!(wake(Duration::from_secs(5)), Ok(1));
+    assert_eq!(context.wait(1), [(1, 0)]);
+    // Nothing waits any more: nothing wakes.
+    assert_eq!(wake(Duration::from_millis(20)), Ok(0));
+}
+
 #[test]
 fn stopping_flushes_waits() {
     let context = Context::start();
