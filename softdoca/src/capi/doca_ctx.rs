@@ -1,5 +1,7 @@
 //! `doca_ctx.h`: contexts.
 
+mod data_path;
+
 use std::rc::Rc;
 
 use doca_abi::{doca_ctx, doca_ctx_state_changed_callback_t, doca_ctx_states, doca_data};
@@ -142,3 +144,7 @@ pub unsafe extern "C" fn doca_ctx_get_state(
         unsafe { put(state, borrow(ctx)?.state() as doca_ctx_states) }
     })
 }
+
+pub use data_path::*;
+
+doca_abi::check_definitions!(doca_ctx_functions, crate::capi::doca_ctx);

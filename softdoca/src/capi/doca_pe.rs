@@ -276,3 +276,5 @@ pub unsafe extern "C" fn doca_task_get_ctx(task: *const doca_task) -> *mut doca_
         })
     })
 }
+
+doca_abi::check_definitions!(doca_pe_functions, crate::capi::doca_pe);

@@ -35,8 +35,10 @@ pub struct Mmap {
 }
 
 /// What changes only while nobody transfers data.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Setup {
+    /// Most devices that can be added.
+    pub max_devices: u32,
     pub devices: Vec<Arc<Device>>,
     /// Of a started map of this process.
     pub segments: Vec<Segment>,
@@ -44,9 +46,21 @@ pub(super) struct Setup {
     pub rdma: Option<Exported>,
 }
 
+impl Default for Setup {
+    fn default() -> Self {
+        Self {
+            max_devices: Mmap::MAX_DEVICES,
+            devices: Vec::new(),
+            segments: Vec::new(),
+            pci: None,
+            rdma: None,
+        }
+    }
+}
+
 impl Mmap {
-    /// Most devices of one map.
-    pub const MAX_DEVICES: usize = 64;
+    /// Most devices of one map, if the program sets no other limit.
+    pub const MAX_DEVICES: u32 = 64;
 
     /// A map without a range, with the default permission.
     pub fn new() -> Mmap {
@@ -158,25 +172,63 @@ impl Mmap {
         Permissions::from_bits_retain(self.permissions.load(Ordering::Relaxed))
     }
 
+    fn expect_fresh(&self, what: &str) -> Result<()> {
+        if self.is_usable() || self.is_exported() {
+            return Err(Error::NotPermitted.because(format_args!(
+                "{what} an mmap that is not started, was never exported, and is not imported"
+            )));
+        }
+        Ok(())
+    }
+
+    /// How many devices can be added.
+    pub fn max_devices(&self) -> u32 {
+        self.setup().max_devices
+    }
+
+    /// Sets how many devices can be added.
+    ///
+    /// # Errors
+    /// [`Error::InvalidValue`] for fewer than there are, or none; [`Error::NotPermitted`] once started, exported or imported.
+    pub fn set_max_devices(&self, count: u32) -> Result<()> {
+        self.expect_fresh("the number of devices is set of")?;
+        let mut setup = self.setup();
+        if count == 0 || (count as usize) < setup.devices.len() {
+            return Err(Error::InvalidValue.because(format_args!(
+                "expected room for at least one device and for those that were added, got {count}"
+            )));
+        }
+        setup.max_devices = count;
+        Ok(())
+    }
+
+    /// Takes a device away.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`] when it was not added, [`Error::NotPermitted`] once started, exported or imported.
+    pub fn remove_device(&self, device: &Arc<Device>) -> Result<()> {
+        self.expect_fresh("a device is removed from")?;
+        let devices = &mut self.setup().devices;
+        let known = devices.iter().position(|known| Arc::ptr_eq(known, device));
+        devices.remove(known.ok_or(Error::NotFound)?);
+        Ok(())
+    }
+
     /// Adds a device.
     ///
     /// # Errors
     /// [`Error::AlreadyExist`], [`Error::NoMemory`] over [`Mmap::MAX_DEVICES`], [`Error::NotPermitted`] once started, exported or
     /// imported.
     pub fn add_device(&self, device: &Arc<Device>) -> Result<()> {
-        if self.is_usable() || self.is_exported() {
-            return Err(Error::NotPermitted.because(
-                "a device cannot be added to an mmap that is started, was exported, or is imported",
-            ));
-        }
+        self.expect_fresh("a device is added to")?;
         let mut setup = self.setup();
         if setup.devices.iter().any(|known| Arc::ptr_eq(known, device)) {
             return Err(Error::AlreadyExist);
         }
-        if setup.devices.len() >= Mmap::MAX_DEVICES {
+        if setup.devices.len() >= setup.max_devices as usize {
             return Err(Error::NoMemory.because(format_args!(
-                "an mmap has at most {} devices",
-                Mmap::MAX_DEVICES
+                "the mmap has at most {} devices",
+                setup.max_devices
             )));
         }
         setup.devices.push(Arc::clone(device));

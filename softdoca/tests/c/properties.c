@@ -164,3 +164,55 @@ TEST(engines_have_event_modes, doca_pe_set_event_mode)
 	REFUSED(doca_pe_set_event_mode(NULL, DOCA_PE_EVENT_MODE_PROGRESS_ALL));
 	world_destroy(&world);
 }
+
+TEST(maps_have_as_many_devices_as_they_may, doca_mmap_rm_dev, doca_mmap_set_max_num_devices,
+     doca_mmap_get_max_num_devices, doca_mmap_set_dpa_memrange)
+{
+	struct world world = world_create();
+	struct doca_dev *host = world_open(HOST_DEVICE);
+	struct doca_mmap *mmap = NULL;
+	uint32_t limit = 0;
+
+	OK(doca_mmap_create(&mmap));
+	OK(doca_mmap_get_max_num_devices(mmap, &limit));
+	CHECK(limit >= 2);
+	REFUSED(doca_mmap_set_max_num_devices(mmap, 0));
+	OK(doca_mmap_set_max_num_devices(mmap, 1));
+	OK(doca_mmap_get_max_num_devices(mmap, &limit));
+	CHECK(limit == 1);
+	OK(doca_mmap_add_dev(mmap, world.dev));
+	RETURNS(DOCA_ERROR_NO_MEMORY, doca_mmap_add_dev(mmap, host));
+	RETURNS(DOCA_ERROR_NOT_FOUND, doca_mmap_rm_dev(mmap, host));
+	OK(doca_mmap_rm_dev(mmap, world.dev));
+	OK(doca_mmap_add_dev(mmap, host));
+	RETURNS(DOCA_ERROR_NOT_SUPPORTED, doca_mmap_set_dpa_memrange(mmap, NULL, 0, 1));
+	REFUSED(doca_mmap_set_dpa_memrange(NULL, NULL, 0, 1));
+	OK(doca_mmap_destroy(mmap));
+	/* Not of one that is started. */
+	RETURNS(DOCA_ERROR_NOT_PERMITTED, doca_mmap_rm_dev(world.mmap, world.dev));
+	RETURNS(DOCA_ERROR_NOT_PERMITTED, doca_mmap_set_max_num_devices(world.mmap, 3));
+	OK(doca_dev_close(host));
+	world_destroy(&world);
+}
+
+TEST(contexts_stay_in_their_process, doca_ctx_set_datapath_on_gpu, doca_ctx_set_datapath_on_dpa,
+     doca_ctx_cap_get_num_completion_vectors, doca_ctx_set_completion_vector)
+{
+	struct world world = world_create();
+	struct doca_dma *dma = NULL;
+	struct doca_ctx *ctx;
+	uint32_t vectors = 0;
+
+	OK(doca_dma_create(world.dev, &dma));
+	ctx = doca_dma_as_ctx(dma);
+	RETURNS(DOCA_ERROR_NOT_SUPPORTED, doca_ctx_set_datapath_on_gpu(ctx, NULL));
+	REFUSED(doca_ctx_set_datapath_on_gpu(NULL, NULL));
+	RETURNS(DOCA_ERROR_NOT_SUPPORTED, doca_ctx_set_datapath_on_dpa(ctx, NULL));
+	REFUSED(doca_ctx_set_datapath_on_dpa(NULL, NULL));
+	OK(doca_ctx_cap_get_num_completion_vectors(world.info, &vectors));
+	CHECK(vectors >= 1);
+	OK(doca_ctx_set_completion_vector(ctx, vectors - 1));
+	REFUSED(doca_ctx_set_completion_vector(ctx, vectors));
+	OK(doca_dma_destroy(dma));
+	world_destroy(&world);
+}

@@ -103,6 +103,29 @@ macro_rules! doca_mmap_functions {
                 devinfo: *const doca_devinfo,
                 from_export: *mut u8
             ) -> doca_error_t;
+
+            /// Takes a device off an unstarted memory map.
+            fn doca_mmap_rm_dev(mmap: *mut doca_mmap, dev: *mut doca_dev) -> doca_error_t;
+
+            /// Sets how many devices may be added; before the start.
+            fn doca_mmap_set_max_num_devices(
+                mmap: *mut doca_mmap,
+                max_num_devices: u32
+            ) -> doca_error_t;
+
+            /// How many devices may be added.
+            fn doca_mmap_get_max_num_devices(
+                mmap: *const doca_mmap,
+                max_num_devices: *mut u32
+            ) -> doca_error_t;
+
+            /// Sets a range of a DPA's memory; there is no DPA in software.
+            fn doca_mmap_set_dpa_memrange(
+                mmap: *mut doca_mmap,
+                dpa: *mut doca_dpa,
+                dpa_addr: u64,
+                len: usize
+            ) -> doca_error_t;
         }
     };
 }

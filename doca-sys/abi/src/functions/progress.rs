@@ -43,6 +43,27 @@ macro_rules! doca_ctx_functions {
 
             /// Starts tasks that were submitted without [`DOCA_TASK_SUBMIT_FLAG_FLUSH`].
             fn doca_ctx_flush_tasks(ctx: *mut doca_ctx);
+
+            /// Moves the data path to a GPU; there is none in software.
+            fn doca_ctx_set_datapath_on_gpu(
+                ctx: *mut doca_ctx,
+                gpu_dev: *mut doca_gpu
+            ) -> doca_error_t;
+
+            /// Moves the data path to a DPA; there is none in software.
+            fn doca_ctx_set_datapath_on_dpa(
+                ctx: *mut doca_ctx,
+                dpa_dev: *mut doca_dpa
+            ) -> doca_error_t;
+
+            /// Number of completion vectors of a device.
+            fn doca_ctx_cap_get_num_completion_vectors(
+                devinfo: *const doca_devinfo,
+                num_comp_vectors: *mut u32
+            ) -> doca_error_t;
+
+            /// Sets the completion vector of an idle context.
+            fn doca_ctx_set_completion_vector(ctx: *mut doca_ctx, comp_vector: u32) -> doca_error_t;
         }
     };
 }

@@ -1,9 +1,10 @@
 //! What a memory map tells of itself.
 
-use doca_abi::{doca_data, doca_devinfo, doca_mmap};
+use doca_abi::{doca_data, doca_dev, doca_devinfo, doca_dpa, doca_mmap};
 
 use super::super::task::put_limit;
-use super::super::{borrow, doca_error_t, guard, put};
+use super::super::{borrow, doca_error_t, guard, put, share};
+use crate::error::Error;
 
 /// Sets the program's data.
 ///
@@ -102,4 +103,61 @@ pub unsafe extern "C" fn doca_mmap_cap_is_create_from_export_pci_supported(
 ) -> doca_error_t {
     // SAFETY: the caller's promise.
     unsafe { put_limit(devinfo, from_export, 1) }
+}
+
+/// Takes a device off an unstarted map; `DOCA_ERROR_NOT_FOUND` when it was not added.
+///
+/// # Safety
+/// The handles are NULL or live.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_mmap_rm_dev(
+    mmap: *mut doca_mmap,
+    dev: *mut doca_dev,
+) -> doca_error_t {
+    // SAFETY: the caller's promise.
+    guard(|| unsafe { borrow(mmap)?.remove_device(&share(dev)?) })
+}
+
+/// Sets how many devices can be added to an unstarted map.
+///
+/// # Safety
+/// `mmap` is NULL or live.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_mmap_set_max_num_devices(
+    mmap: *mut doca_mmap,
+    max_num_devices: u32,
+) -> doca_error_t {
+    // SAFETY: the caller's promise.
+    guard(|| unsafe { borrow(mmap) }?.set_max_devices(max_num_devices))
+}
+
+/// Tells how many devices can be added.
+///
+/// # Safety
+/// `mmap` is NULL or live; the out-parameter is NULL or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_mmap_get_max_num_devices(
+    mmap: *const doca_mmap,
+    max_num_devices: *mut u32,
+) -> doca_error_t {
+    // SAFETY: the caller's promise.
+    guard(|| unsafe { put(max_num_devices, borrow(mmap)?.max_devices()) })
+}
+
+/// `DOCA_ERROR_NOT_SUPPORTED`: softdoca has no DPA.
+///
+/// # Safety
+/// `mmap` is NULL or live.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_mmap_set_dpa_memrange(
+    mmap: *mut doca_mmap,
+    _dpa: *mut doca_dpa,
+    _dpa_addr: u64,
+    _len: usize,
+) -> doca_error_t {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        unsafe { borrow(mmap) }?;
+        Err(Error::NotSupported.because("softdoca has no DPA"))
+    })
 }
