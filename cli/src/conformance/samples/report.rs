@@ -31,7 +31,7 @@ pub(super) struct Row {
     seconds: f64,
     /// Why it did not pass.
     reason: Option<String>,
-    /// What the parties of a run that failed wrote.
+    /// What its parties wrote.
     output: Vec<Output>,
 }
 
@@ -75,7 +75,7 @@ impl Row {
             result,
             seconds: time.as_secs_f64(),
             reason,
-            output: output.filter(|_| result == Outcome::Fail).collect(),
+            output: output.collect(),
         }
     }
 }
