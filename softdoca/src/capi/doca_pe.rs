@@ -16,7 +16,7 @@ use super::{
 };
 use crate::check::{self, Object};
 use crate::error::{Error, Result};
-use crate::progress::{Pe, Task, yield_before_retry};
+use crate::progress::{Arming, Pe, Task, yield_before_retry};
 
 // SAFETY: engines are given out by `give_local`.
 unsafe impl Handle for doca_pe {
@@ -96,9 +96,9 @@ pub unsafe extern "C" fn doca_pe_request_notification(pe: *mut doca_pe) -> doca_
     guard(|| {
         // SAFETY: the caller's promise.
         let pe = unsafe { share_local(pe) }?;
-        if !pe.arm() {
-            // Something was delivered while arming. The program waits on the descriptor now: make it readable, so that
-            // it comes back and looks at what its callbacks did.
+        if pe.arm() != Arming::Armed {
+            // Something came while arming. The program waits on the descriptor now: make it readable, so that it comes
+            // back and looks at what its callbacks did.
             pe.wake().ring();
         }
         Ok(())

@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 
+use super::pe::Arming;
 use crate::ring::Deferral;
 
 /// Empty calls per engine that are spent spinning.
@@ -86,8 +87,9 @@ enum Step {
     Arm,
 }
 
-/// A call found nothing: spins, yields, or arms the engine with `arm` and sleeps. True when arming found something.
-pub(super) fn found_nothing(sleeper: &Arc<Sleeper>, arm: impl FnOnce() -> bool) -> bool {
+/// A call found nothing: spins, yields, or arms the engine with `arm` and sleeps. True when arming delivered
+/// something.
+pub(super) fn found_nothing(sleeper: &Arc<Sleeper>, arm: impl FnOnce() -> Arming) -> bool {
     match IDLE.with_borrow_mut(|idle| idle.next_step(sleeper)) {
         Step::Spin => {
             std::hint::spin_loop();
@@ -99,11 +101,15 @@ pub(super) fn found_nothing(sleeper: &Arc<Sleeper>, arm: impl FnOnce() -> bool) 
         }
         Step::Arm => {
             // Callbacks may run in here and progress other engines: nothing is borrowed.
-            if !arm() {
-                found_work();
-                return true;
+            match arm() {
+                Arming::Armed => sleep_if_all_armed(),
+                // The next call looks again, soon.
+                Arming::Stirred => {}
+                Arming::Delivered => {
+                    found_work();
+                    return true;
+                }
             }
-            sleep_if_all_armed();
             false
         }
     }

@@ -20,7 +20,7 @@ mod task;
 
 pub(crate) use ctx::{Ctx, CtxState, Driver, Event, Started};
 pub(crate) use idle::yield_before_retry;
-pub(crate) use pe::{Pe, Urgency};
+pub(crate) use pe::{Arming, Pe, Urgency};
 pub(crate) use pool::TaskPool;
 pub(crate) use task::{Completion, Task, TaskCallback, TaskOf};
 

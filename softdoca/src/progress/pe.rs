@@ -32,6 +32,17 @@ pub(crate) enum Urgency {
     Liveness,
 }
 
+/// What came of asking all peers to ring.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Arming {
+    /// They will ring: the thread may sleep.
+    Armed,
+    /// Not armed: a descriptor had something, but nothing that the program is told. A timer, or a byte of a longer message.
+    Stirred,
+    /// Not armed: there was something, and it was delivered.
+    Delivered,
+}
+
 /// A progress engine. A `struct doca_pe *` points to one.
 pub(crate) struct Pe {
     contexts: RefCell<Vec<Rc<Ctx>>>,
@@ -229,8 +240,8 @@ impl Pe {
         found
     }
 
-    /// Asks all peers to ring. False when there is something to do after all; then the engine is not armed.
-    pub(crate) fn arm(&self) -> bool {
+    /// Asks all peers to ring, unless there is something to do after all.
+    pub(crate) fn arm(&self) -> Arming {
         self.sleeper.set_armed(true);
         let mut index = 0;
         while let Some(ctx) = self.context_at(index) {
@@ -239,15 +250,19 @@ impl Pe {
             }
             index += 1;
         }
-        let found = {
+        let (stirred, delivered) = {
             let _bells = Deferral::begin();
-            let ready = self.poll_descriptors();
-            self.drain_all() | ready
+            (self.poll_descriptors(), self.drain_all())
         };
-        if found {
+        if delivered {
             self.wake_up();
+            Arming::Delivered
+        } else if stirred {
+            self.wake_up();
+            Arming::Stirred
+        } else {
+            Arming::Armed
         }
-        !found
     }
 
     pub(super) fn is_armed(&self) -> bool {

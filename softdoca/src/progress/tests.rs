@@ -1,5 +1,7 @@
 //! An engine with a driver that answers what it is told to.
 
+mod arming;
+
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::ptr::NonNull;
