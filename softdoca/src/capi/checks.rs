@@ -1,6 +1,5 @@
 //! What `SOFTDOCA_CHECK=1` reports, from processes that make each mistake twice.
 
-use std::process::Command;
 use std::ptr::null_mut;
 
 use doca_abi::{doca_data, doca_dma, doca_dma_task_memcpy, doca_task};
@@ -11,7 +10,7 @@ use super::doca_dma::*;
 use super::doca_mmap::*;
 use super::doca_pe::*;
 use super::give;
-use super::testing::{Bufs, Instance, Memory, c, done, ok};
+use super::testing::{Bufs, Instance, Memory, c, child, done, ok};
 
 const MISTAKE: &str = "SOFTDOCA_TEST_MISTAKE";
 
@@ -122,7 +121,7 @@ fn make(mistake: &str) {
 
 /// Run again by the tests below as a process of its own.
 #[test]
-fn child() {
+fn mistaken_child() {
     if let Ok(mistake) = std::env::var(MISTAKE) {
         make(&mistake);
     }
@@ -130,12 +129,8 @@ fn child() {
 
 /// What a process that makes a mistake writes about it.
 fn reports(mistake: &str, check: &str) -> Vec<String> {
-    let output = Command::new(std::env::current_exe().expect("a test"))
-        .args(["--exact", "--nocapture", "capi::checks::child"])
-        .env(MISTAKE, mistake)
-        .env("SOFTDOCA_CHECK", check)
-        .output()
-        .expect("a process");
+    let environment = [(MISTAKE, mistake), ("SOFTDOCA_CHECK", check)];
+    let output = child("capi::checks::mistaken_child", &environment);
     let text = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(output.status.success(), "{mistake}: {text}");
     let of_check = |line: &&str| line.contains("SOFTDOCA_CHECK");

@@ -24,6 +24,17 @@ fn pointer(addr: u64) -> *mut c_void {
     std::ptr::with_exposed_provenance_mut(addr as usize)
 }
 
+/// Writes a number of references for whoever wants to know.
+///
+/// # Safety
+/// `refcount` is NULL or writable.
+unsafe fn put_if_wanted(refcount: *mut u16, count: u16) {
+    if !refcount.is_null() {
+        // SAFETY: not NULL, so writable.
+        unsafe { refcount.write(count) };
+    }
+}
+
 /// Removes a reference; the last one gives the buf, or list, back to its inventory. `refcount` (may be NULL) becomes how many there were.
 ///
 /// # Safety
@@ -36,10 +47,8 @@ pub unsafe extern "C" fn doca_buf_dec_refcount(
     guard(|| {
         // SAFETY: the caller's promise.
         let before = unsafe { borrow(buf) }?.dec_refcount()?;
-        if !refcount.is_null() {
-            // SAFETY: not NULL, so writable.
-            unsafe { refcount.write(before) };
-        }
+        // SAFETY: the caller's promise.
+        unsafe { put_if_wanted(refcount, before) };
         Ok(())
     })
 }

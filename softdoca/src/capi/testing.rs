@@ -1,5 +1,7 @@
 //! What the tests of accelerators share: memory, bufs, and an instance whose callbacks keep a log.
 
+mod child;
+
 use std::alloc::Layout;
 use std::cell::{Cell, RefCell};
 use std::ptr::{NonNull, null_mut};
@@ -18,6 +20,8 @@ use crate::buffer::{Buf, BufInventory};
 use crate::device::Device;
 use crate::error::Error;
 use crate::memory::{ExportKind, Mmap, Permissions};
+
+pub(crate) use child::child;
 
 /// How importers reach memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

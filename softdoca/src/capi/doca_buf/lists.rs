@@ -3,7 +3,7 @@
 use doca_abi::doca_buf;
 
 use super::super::{borrow, check_out, doca_error_t, guard, put};
-use super::handle;
+use super::{handle, put_if_wanted};
 use crate::error::Error;
 
 /// Adds a reference. `refcount` (may be NULL) becomes how many there were.
@@ -18,10 +18,8 @@ pub unsafe extern "C" fn doca_buf_inc_refcount(
     guard(|| {
         // SAFETY: the caller's promise.
         let before = unsafe { borrow(buf) }?.inc_refcount()?;
-        if !refcount.is_null() {
-            // SAFETY: not NULL, so writable.
-            unsafe { refcount.write(before) };
-        }
+        // SAFETY: the caller's promise.
+        unsafe { put_if_wanted(refcount, before) };
         Ok(())
     })
 }

@@ -8,7 +8,6 @@ mod values;
 use std::cell::RefCell;
 use std::ffi::{CStr, CString};
 use std::io::Write as _;
-use std::process::{Command, Output};
 use std::ptr::null_mut;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

@@ -1,6 +1,9 @@
 //! Flags that end the process.
 
+use std::process::Output;
+
 use super::*;
+use crate::capi::testing::child;
 
 /// Run again by the test below as a process that may exit.
 #[test]
@@ -15,21 +18,14 @@ fn exiting_child() {
     println!("start answers {}", start(&arguments));
 }
 
-fn child(arguments: &str) -> Output {
-    Command::new(std::env::current_exe().unwrap())
-        .args([
-            "--exact",
-            "--nocapture",
-            "capi::doca_argp::tests::processes::exiting_child",
-        ])
-        .env("SOFTDOCA_TEST_ARGP", arguments)
-        .output()
-        .unwrap()
+fn with_arguments(arguments: &str) -> Output {
+    let test = "capi::doca_argp::tests::processes::exiting_child";
+    child(test, &[("SOFTDOCA_TEST_ARGP", arguments)])
 }
 
 #[test]
 fn help_and_version_are_printed_and_the_process_exits_well() {
-    let help = child("--help");
+    let help = with_arguments("--help");
     let text = String::from_utf8_lossy(&help.stdout);
     assert!(help.status.success(), "{help:?}");
     assert!(
@@ -45,13 +41,13 @@ fn help_and_version_are_printed_and_the_process_exits_well() {
         "{text}"
     );
 
-    let version = child("-v");
+    let version = with_arguments("-v");
     let text = String::from_utf8_lossy(&version.stdout);
     assert!(version.status.success(), "{version:?}");
     assert!(text.contains("DOCA Version: 3.3.0"), "{text}");
     assert!(!text.contains("start answers"), "{text}");
 
-    let wrong = child("--wrong");
+    let wrong = with_arguments("--wrong");
     let text = String::from_utf8_lossy(&wrong.stderr);
     assert!(
         text.contains("tester: --wrong is no flag of this program; -h shows the usage\n"),

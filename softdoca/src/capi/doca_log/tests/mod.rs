@@ -8,7 +8,6 @@ use std::ffi::CString;
 use std::fs::File;
 use std::io::{Read as _, Seek as _};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::process::Command;
 use std::ptr::null_mut;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

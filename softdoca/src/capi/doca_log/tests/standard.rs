@@ -1,6 +1,7 @@
 //! The standard back end.
 
 use super::*;
+use crate::capi::testing::child;
 
 /// Run again by [`the_standard_back_end_splits_by_severity`] as a process whose streams it looks at.
 #[test]
@@ -28,15 +29,8 @@ fn standard_child() {
 
 #[test]
 fn the_standard_back_end_splits_by_severity() {
-    let output = Command::new(std::env::current_exe().unwrap())
-        .args([
-            "--exact",
-            "--nocapture",
-            "capi::doca_log::tests::standard::standard_child",
-        ])
-        .env("SOFTDOCA_TEST_STANDARD", "1")
-        .output()
-        .unwrap();
+    let test = "capi::doca_log::tests::standard::standard_child";
+    let output = child(test, &[("SOFTDOCA_TEST_STANDARD", "1")]);
     let marks = |text: &[u8]| -> Vec<String> {
         let text = String::from_utf8_lossy(text).into_owned();
         let of_line = |line: &str| line.split(' ').next_back().unwrap_or_default().to_owned();
