@@ -14,7 +14,8 @@ impl Rdma {
     ///
     /// # Errors
     ///
-    /// [`ErrorCode::BAD_STATE`] when the instance is not running, [`ErrorCode::NO_MEMORY`] when it has all its receive tasks.
+    /// [`BAD_STATE`](crate::ErrorCode::BAD_STATE) when the instance is not running,
+    /// [`NO_MEMORY`](crate::ErrorCode::NO_MEMORY) when it has all its receive tasks.
     pub fn receive_task(&self, buf: &Buf, token: u64) -> Result<Task> {
         const OPERATION: &str = "doca_rdma_task_receive_allocate_init";
         let mut task = ptr::null_mut();
@@ -39,8 +40,10 @@ impl Rdma {
     ///
     /// # Errors
     ///
-    /// [`ErrorCode::INVALID_VALUE`] for a connection of another instance, [`ErrorCode::BAD_STATE`] when the instance is not running,
-    /// [`ErrorCode::NO_MEMORY`] when it has all its send tasks.
+    /// [`INVALID_VALUE`](crate::ErrorCode::INVALID_VALUE) for a connection of another instance,
+    /// [`NOT_CONNECTED`](crate::ErrorCode::NOT_CONNECTED) for one that has ended,
+    /// [`BAD_STATE`](crate::ErrorCode::BAD_STATE) when the instance is not running,
+    /// [`NO_MEMORY`](crate::ErrorCode::NO_MEMORY) when it has all its tasks of this kind.
     pub fn send_task(&self, connection: &RdmaConnection, buf: &Buf, token: u64) -> Result<Task> {
         const OPERATION: &str = "doca_rdma_task_send_allocate_init";
         let connection = connection.for_instance(OPERATION, self.id())?;

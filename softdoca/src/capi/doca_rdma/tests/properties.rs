@@ -1,17 +1,21 @@
 //! Properties of instances, and what devices can do.
 
 use std::ptr::{null, null_mut};
+use std::sync::Arc;
 
 use doca_abi::{
     DOCA_MTU_SIZE_4K_BYTES, DOCA_RDMA_TRANSPORT_TYPE_DC, DOCA_RDMA_TRANSPORT_TYPE_RC, doca_data,
     doca_devinfo, doca_rdma_gid,
 };
 
+use rustix::mm::{MapFlags, ProtFlags};
+
 use super::super::*;
 use super::memory::{Bufs, Memory, c, device};
 use super::side::{ALL, Side, ok, submit};
 use crate::capi::doca_ctx::doca_ctx_start;
 use crate::error::Error;
+use crate::memory::Mmap;
 
 /// Sets a property of an idle instance, gets it, and fails to set it when the instance runs.
 macro_rules! check {
@@ -92,24 +96,41 @@ fn what_is_longer_than_a_message_can_be_is_refused() {
     const LIMIT: usize = 1 << 31;
     let ((a, to_b), (b, _)) = super::side::pair();
     // Never touched: the kernel gives no pages for it.
-    let (memory, bufs) = (Memory::local(LIMIT + 4096), Bufs::new());
+    // SAFETY: a new mapping at an address of the kernel's choice.
+    let base = unsafe {
+        rustix::mm::mmap_anonymous(
+            null_mut(),
+            LIMIT + 4096,
+            ProtFlags::READ | ProtFlags::WRITE,
+            MapFlags::PRIVATE | MapFlags::NORESERVE,
+        )
+    };
+    let base = base.expect("room for addresses").cast::<u8>();
+    let mmap = Mmap::new();
+    mmap.set_memrange(base.expose_provenance() as u64, LIMIT as u64 + 4096)
+        .expect("a range");
+    mmap.start().expect("the range is mapped");
+    let (mmap, bufs) = (Arc::new(mmap), Bufs::new());
     let receive = b.receive(null_mut(), 1);
     submit(receive);
-    let long = c(bufs.data(&memory.mmap, 0, LIMIT + 1));
+    let long = c(bufs.data(&mmap, 0, LIMIT + 1));
     let too_big = Error::TooBig.code();
     submit(a.send(to_b, long, 2));
-    submit(a.write(to_b, (long, c(bufs.room(&memory.mmap, 0, 8))), 3));
+    submit(a.write(to_b, (long, c(bufs.room(&mmap, 0, 8))), 3));
     assert_eq!(a.wait(2), [(2, too_big), (3, too_big)]);
     // The receive of the peer is still there.
     submit(a.send(to_b, null_mut(), 4));
     assert_eq!(a.wait(3)[2], (4, 0));
     assert_eq!(b.wait(1), [(1, 0)]);
+    drop((bufs, mmap));
+    // SAFETY: made above, and nobody uses it any more.
+    unsafe { rustix::mm::munmap(base.cast(), LIMIT + 4096) }.expect("a mapping");
 }
 
 #[test]
 fn devices_tell_what_they_can_do() {
     let device = device();
-    let info: *const doca_devinfo = std::sync::Arc::as_ptr(device.info()).cast();
+    let info: *const doca_devinfo = Arc::as_ptr(device.info()).cast();
     // SAFETY: a live device's information, or NULL; valid out-parameters, or NULL.
     unsafe {
         for is_supported in [
