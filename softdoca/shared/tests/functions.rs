@@ -33,6 +33,7 @@ const PROGRAMS: &[&str] = &[
     "rdma_connections",
     "rdma_properties",
     "rdma_remote_events",
+    "reference",
     "sync_event",
     "sync_event_tasks",
 ];

@@ -190,6 +190,32 @@ TEST(json_files_are_read, doca_argp_param_set_cli_only)
 	CHECK(unlink(path) == 0);
 }
 
+TEST(json_files_have_arrays_and_general_flags, doca_argp_param_set_multiplicity, doca_argp_get_log_level)
+{
+	struct config config = {0};
+	struct doca_argp_param *text;
+	char path[] = "/tmp/softdoca-argp-XXXXXX";
+	FILE *file = fdopen(mkstemp(path), "w");
+	int level = 0;
+
+	CHECK(file != NULL);
+	CHECK(fputs("{ // The layout of DOCA's own files.\n"
+		    "\"doca_general_flags\": { \"log-level\": 60 },\n"
+		    "\"doca_program_flags\": { \"text\": [\"one\", \"two\", \"three\"] } }\n",
+		    file) >= 0);
+	CHECK(fclose(file) == 0);
+	OK(doca_argp_init("test", &config));
+	text = param("t", "text", DOCA_ARGP_TYPE_STRING, take_text);
+	doca_argp_param_set_multiplicity(text);
+	OK(doca_argp_register_param(text));
+	OK(START("--json", path));
+	CHECK(config.texts == 3 && strcmp(config.text, "three") == 0);
+	OK(doca_argp_get_log_level(&level));
+	CHECK(level == 60);
+	OK(doca_argp_destroy());
+	CHECK(unlink(path) == 0);
+}
+
 static void print_usage(void)
 {
 	struct config config = {0};

@@ -162,13 +162,13 @@ static inline void world_run(struct world *world, struct doca_task *task, bool s
 
 /* Callbacks name##_completed and name##_failed for tasks of struct name. */
 #define CALLBACKS(name)                                                                                                \
-	static void name##_completed(struct name *task, union doca_data task_data, union doca_data ctx_data)           \
+	static inline void name##_completed(struct name *task, union doca_data task_data, union doca_data ctx_data)    \
 	{                                                                                                              \
 		(void)task;                                                                                            \
 		(void)task_data;                                                                                       \
 		((struct world *)ctx_data.ptr)->completed++;                                                           \
 	}                                                                                                              \
-	static void name##_failed(struct name *task, union doca_data task_data, union doca_data ctx_data)              \
+	static inline void name##_failed(struct name *task, union doca_data task_data, union doca_data ctx_data)       \
 	{                                                                                                              \
 		(void)task;                                                                                            \
 		(void)task_data;                                                                                       \
