@@ -418,32 +418,6 @@ fn a_server_without_a_callback_for_requests_rejects_them() {
 }
 
 #[test]
-fn whoever_comes_to_a_port_and_says_nothing_or_nonsense_is_no_request() {
-    use crate::runtime::{RuntimeDir, Socket};
-    let port = port();
-    let addr = Addr::local(port);
-    let (server, client) = (start(1), start(1));
-    ok(server.listen(port));
-    let directory = RuntimeDir::get().expect("a runtime directory");
-    let device = super::memory::device();
-    let name = crate::runtime::named_socket(
-        "rdma",
-        &[&device.model().pci.to_string(), &port.to_string()],
-    );
-    let come = || Socket::connect(&directory, &name).expect("the server listens");
-    let (silent, talker) = (come(), come());
-    talker.send(b"good day to you", &[]).expect("room");
-    drop(come());
-    ok(client.call(&addr, 1));
-    assert_eq!(client.told_with(&server, 1), [(Told::Established, 1)]);
-    assert!(talker.is_closed());
-    assert!(!silent.is_closed(), "it may yet say something");
-    drop(silent);
-    client.rest(&server);
-    assert_eq!(server.told().len(), 2);
-}
-
-#[test]
 fn addresses_tell_what_they_were_made_of() {
     let addr = Addr::new(DOCA_RDMA_ADDR_TYPE_IPv6, c"::1", 4791);
     let (mut kind, mut text, mut port) = (9, null(), 0);

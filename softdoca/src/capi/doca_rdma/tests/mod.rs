@@ -5,6 +5,7 @@ mod accessors;
 mod across;
 mod addresses;
 mod atomics;
+mod callers;
 mod connections;
 mod memory;
 mod messages;
