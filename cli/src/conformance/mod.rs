@@ -1,6 +1,7 @@
 //! `doca-storage conformance`: tests of an implementation from the outside.
 
 mod faulty_target;
+mod layout;
 mod samples;
 
 use std::process::ExitCode;
@@ -8,10 +9,13 @@ use std::process::ExitCode;
 use clap::{Args, Subcommand};
 
 use faulty_target::FaultyTarget;
+use layout::Layout;
 use samples::Samples;
 
 const EXAMPLES: &str = "\
 Examples:
+  doca-storage conformance layout
+  doca-storage conformance layout --print --only io_message
   doca-storage conformance faulty-target --content disk.img --fault ignore-writes
   doca-storage conformance faulty-target --content disk.img --fault swap-blocks:3:17 --listen-port 12345
   doca-storage conformance faulty-target --content disk.img --fault none --dump afterwards.img
@@ -28,6 +32,8 @@ pub struct Options {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Check golden vectors of everything on the wire, and show where every byte lies
+    Layout(Layout),
     /// Serve one session as a target that lies: does your initiator notice?
     FaultyTarget(FaultyTarget),
     /// Run DOCA's own samples, which you have built: does your DOCA bring them to their documented end?
@@ -37,6 +43,7 @@ enum Command {
 /// Runs the test: 0 when it played its part to the end.
 pub fn run(options: &Options) -> ExitCode {
     let result = match &options.command {
+        Command::Layout(layout) => layout.run(),
         Command::FaultyTarget(target) => target.serve().map(|()| ExitCode::SUCCESS),
         Command::Samples(samples) => samples.run(),
     };
