@@ -29,6 +29,11 @@
 //! # }
 //! ```
 //!
+//! # Examples
+//!
+//! Programs that run as pairs of processes are in `doca/examples/`: Comch's control path and fast path, RDMA messages, reads and
+//! writes, atomics, and sync events. `cargo run -p doca --example rdma_atomics -- server 18515` is one side of one.
+//!
 //! # Who owns what
 //!
 //! * A handle keeps what it was made from alive: a [`Buf`] its [`BufInventory`] and [`Mmap`], an `Mmap` its [`Device`] and
