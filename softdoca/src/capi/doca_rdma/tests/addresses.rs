@@ -2,6 +2,7 @@
 
 use std::ffi::CStr;
 use std::ptr::{null, null_mut};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
 
 use doca_abi::{
@@ -10,9 +11,10 @@ use doca_abi::{
 };
 
 use super::super::*;
-use super::memory::{Bufs, Memory, c};
+use super::memory::{Bufs, Memory, c, device};
 use super::side::{ALL, Answer, Log, Side, Told, ok, submit};
 use crate::capi::doca_ctx::{doca_ctx_start, doca_ctx_stop};
+use crate::device::Device;
 use crate::error::Error;
 
 /// A port that no other test of this process uses, and no other process: runtime directories are shared by all tests of a
@@ -77,7 +79,11 @@ callbacks! {
 
 /// A running instance with callbacks for connections by address.
 pub(super) fn start(connections: u16) -> Side {
-    let side = Side::new(ALL, connections);
+    start_on(device(), connections)
+}
+
+fn start_on(device: Arc<Device>, connections: u16) -> Side {
+    let side = Side::on(device, ALL, connections);
     // SAFETY: live handles.
     unsafe {
         ok(doca_rdma_set_connection_state_callbacks(
@@ -213,6 +219,31 @@ fn a_client_asks_and_the_server_accepts() {
             [(Told::Disconnection, 77)]
         );
         assert_eq!(client.state(), DOCA_CTX_STATE_RUNNING);
+    }
+}
+
+#[test]
+fn each_device_has_ports_of_its_own() {
+    let port = port();
+    let other = Device::open_by_name("mlx5_1").expect("the built-in topology has it");
+    // The first GID is the device's own; the addresses of the built-in devices are the same.
+    let gids = [device(), Arc::clone(&other)].map(|device| crate::rdma::gids(device.model())[0]);
+    let addrs = gids.map(|gid| {
+        let text = std::net::Ipv6Addr::from(gid).to_string();
+        let text = std::ffi::CString::new(text).expect("no zero");
+        Addr::new(DOCA_RDMA_ADDR_TYPE_GID, &text, port)
+    });
+    let servers = [start(1), start_on(other, 1)];
+    for server in &servers {
+        ok(server.listen(port));
+    }
+    let client = start(2);
+    for (number, addr) in addrs.iter().enumerate() {
+        ok(client.call(addr, number as u64));
+        client.told_with(&servers[number], number + 1);
+        servers[number].told_with(&client, 2);
+        let others = servers[1 - number].told().len();
+        assert_eq!(others, 2 * number, "the other server was not asked");
     }
 }
 

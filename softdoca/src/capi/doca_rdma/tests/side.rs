@@ -21,6 +21,7 @@ use super::memory::device;
 use crate::capi::doca_ctx::*;
 use crate::capi::doca_pe::*;
 use crate::capi::give;
+use crate::device::Device;
 use crate::error::Error;
 
 /// A completion, as the callbacks saw it.
@@ -141,14 +142,19 @@ impl Side {
 
     /// A configured instance that is not started.
     pub(super) fn new(permissions: u32, connections: u16) -> Side {
+        Side::on(device(), permissions, connections)
+    }
+
+    /// The same on another device.
+    pub(super) fn on(device: Arc<Device>, permissions: u32, connections: u16) -> Side {
         let (mut pe, mut rdma) = (null_mut(), null_mut());
         let log = Box::<Log>::default();
         // SAFETY: live handles and valid out-parameters.
         unsafe {
             ok(doca_pe_create(&mut pe));
-            let dev = give::<doca_abi::doca_dev>(device());
+            let dev = give::<doca_abi::doca_dev>(device);
             ok(doca_rdma_create(dev, &mut rdma));
-            drop(Arc::from_raw(dev.cast::<crate::device::Device>()));
+            drop(Arc::from_raw(dev.cast::<Device>()));
             let ctx = doca_rdma_as_ctx(rdma);
             ok(doca_pe_connect_ctx(pe, ctx));
             let data = doca_data {
