@@ -12,3 +12,6 @@
 struct doca_rdma_gid {
 	uint8_t raw[DOCA_GID_BYTE_LENGTH]; /**< Bytes in network order. */
 };
+
+/** An instance as the DPA knows it. */
+typedef uint64_t doca_dpa_dev_rdma_t;
