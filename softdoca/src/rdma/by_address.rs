@@ -12,64 +12,11 @@ use super::connecting::Ending;
 use super::connection::Connection;
 use super::driver::Rdma;
 use super::handshake::{Heard, Word, hear, say};
-use super::transport::shared_memory::SharedOutbox;
+use super::pending::{Handshake, Watched};
 use crate::error::{Error, Result};
 use crate::log;
 use crate::progress::{Ctx, Urgency};
 use crate::runtime::{RuntimeDir, Socket};
-
-/// What is watched for an instance; the rest of the token says which one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Watched {
-    /// That the peer of a connection lives.
-    Liveness = 0,
-    /// The socket over which a connection is being made.
-    Handshake = 1,
-    /// A port.
-    Port = 2,
-    /// Somebody who has come to a port and not yet said what he wants.
-    Caller = 3,
-}
-
-impl Watched {
-    /// Numbers are below this.
-    pub(super) const NUMBERS: u32 = 1 << 30;
-
-    pub(super) fn token(self, number: u32) -> u32 {
-        (self as u32) << 30 | number
-    }
-
-    /// What a token stands for, and its number.
-    pub(super) fn of(token: u32) -> (Watched, u32) {
-        let watched = match token >> 30 {
-            0 => Watched::Liveness,
-            1 => Watched::Handshake,
-            2 => Watched::Port,
-            _ => Watched::Caller,
-        };
-        (watched, token % Watched::NUMBERS)
-    }
-}
-
-/// How far a connection by address has come.
-pub(super) enum Handshake {
-    /// This side has asked.
-    Asked(Socket),
-    /// The peer has asked, and the program has not answered yet.
-    Requested(Socket, ConnectionDetails),
-    /// The program has accepted; the peer is connecting.
-    Accepted(Socket, Box<SharedOutbox>, u32),
-}
-
-impl Handshake {
-    fn socket(&self) -> &Socket {
-        match self {
-            Handshake::Asked(socket)
-            | Handshake::Requested(socket, _)
-            | Handshake::Accepted(socket, ..) => socket,
-        }
-    }
-}
 
 impl Rdma {
     /// Asks the one that listens at `address`. What comes of it is told by callbacks, also that nobody is there.

@@ -5,9 +5,9 @@ use std::rc::Rc;
 use doca_abi::{doca_data, doca_rdma_connection};
 
 use super::blob::ConnectionDetails;
-use super::by_address::Watched;
 use super::connection::{Connection, State};
 use super::driver::Rdma;
+use super::pending::Watched;
 use super::transport::Outbox;
 use super::transport::shared_memory::SharedOutbox;
 use crate::agent::AgentAddress;

@@ -9,7 +9,7 @@ use doca_abi::doca_data;
 
 use super::address::Address;
 use super::blob::ConnectionDetails;
-use super::by_address::Handshake;
+use super::pending::Handshake;
 use super::receiving::Assembly;
 use super::task::{Stage, Work};
 use super::transport::{Inbox, Outbox, Peer};

@@ -8,11 +8,10 @@ use std::sync::Arc;
 
 use doca_abi::{doca_data, doca_rdma_transport_type};
 
-use super::by_address::Watched;
 use super::config::{Config, ConnectionCallbacks, Fabric};
 use super::connecting::Ending;
 use super::connection::{Connection, Done, News};
-use super::listening::Reception;
+use super::pending::{Reception, Watched};
 use super::pools::Pools;
 use super::task::{Arguments, Operation, Receive, Work};
 use super::transport::shared_memory::SharedMemory;

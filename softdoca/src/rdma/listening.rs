@@ -5,22 +5,14 @@ use std::rc::Rc;
 
 use super::address::{check_port, socket_name};
 use super::blob::ConnectionDetails;
-use super::by_address::{Handshake, Watched};
 use super::connecting::expect_running;
 use super::driver::Rdma;
 use super::handshake::{Heard, Word, hear, say};
+use super::pending::{Handshake, Reception, Watched};
 use crate::error::{Error, Result};
 use crate::log;
 use crate::progress::{Ctx, Urgency};
 use crate::runtime::{Listener, RuntimeDir, Socket};
-
-/// Who listens, and who has come.
-#[derive(Default)]
-pub(super) struct Reception {
-    ports: Vec<(u16, Listener)>,
-    callers: Vec<(u32, Socket)>,
-    next_caller: u32,
-}
 
 impl Rdma {
     /// Takes requests at a port of the device.

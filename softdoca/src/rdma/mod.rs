@@ -3,7 +3,8 @@
 //! * [`Rdma`] is the driver of an instance's context: its connections, its receive tasks, what has ended.
 //! * [`Connection`] is one peer: what it sends, and the tasks of this side in their order.
 //! * [`task`] holds the bodies of tasks; `sending` and `receiving` run them.
-//! * [`blob`] is what programs carry from one peer to the other.
+//! * [`blob`] is what programs carry from one peer to the other; [`handshake`] is how two instances exchange it by themselves,
+//!   when one of them listens to a port (`listening`) and the other connects to its [`Address`] (`by_address`).
 //! * [`transport`] moves messages between processes.
 //!
 //! Reads and writes are done by the side that submits them, in the memory that its peer has exported, and need no progress
@@ -20,6 +21,7 @@ mod driver;
 mod gid;
 mod handshake;
 mod listening;
+mod pending;
 mod pools;
 mod receiving;
 mod sending;
