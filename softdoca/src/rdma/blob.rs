@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!    0  6 bytes magic, u16 version
-//!    8  u16 transport, 2 bytes zero
+//!    8  u16 transport
+//!   10  u16 transport type (`doca_rdma_transport_type`) of the exporting instance
 //!   12  u32 permissions (`doca_access_flag`) of the exporting instance
 //!   16  address of the exporter's agent (boot id, key)
 //!   48  key of the connection
@@ -23,6 +24,8 @@ const SHARED_MEMORY: u16 = 1;
 /// Connection details of one connection of one instance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct ConnectionDetails {
+    /// How the exporting instance is connected; its peer's instance is of the same type.
+    pub transport_type: u16,
     /// What the exporting instance lets its peer do, `doca_access_flag` values.
     pub permissions: u32,
     /// Where the peer asks.
@@ -40,6 +43,7 @@ impl ConnectionDetails {
         bytes[0..6].copy_from_slice(&MAGIC);
         bytes[6..8].copy_from_slice(&VERSION.to_be_bytes());
         bytes[8..10].copy_from_slice(&SHARED_MEMORY.to_be_bytes());
+        bytes[10..12].copy_from_slice(&self.transport_type.to_be_bytes());
         bytes[12..16].copy_from_slice(&self.permissions.to_be_bytes());
         bytes[16..16 + AgentAddress::SIZE].copy_from_slice(&self.agent.encode());
         bytes[16 + AgentAddress::SIZE..].copy_from_slice(&self.key.to_bytes());
@@ -87,6 +91,7 @@ impl ConnectionDetails {
         let key = Key::from_bytes(key.try_into().map_err(whole)?);
         agent.check()?;
         Ok(Self {
+            transport_type: u16::from_be_bytes([head[10], head[11]]),
             permissions: u32::from_be_bytes([head[12], head[13], head[14], head[15]]),
             agent,
             key,
@@ -102,6 +107,7 @@ mod tests {
 
     fn details() -> ConnectionDetails {
         ConnectionDetails {
+            transport_type: 1,
             permissions: 0x0000_0007,
             agent: AgentAddress::local().expect("an address"),
             key: Key::from_bytes([7; Key::SIZE]),

@@ -22,13 +22,14 @@ impl Rdma {
     /// Asks the one that listens at `address`. What comes of it is told by callbacks, also that nobody is there.
     ///
     /// # Errors
-    /// Those of an export.
+    /// Those of an export; [`Error::NotSupported`] for dynamic connections.
     pub(crate) fn connect_to_address(
         &self,
         ctx: &Ctx,
         address: &Arc<Address>,
         user_data: doca_data,
     ) -> Result<()> {
+        self.config.expect_reliable()?;
         let (connection, details) = self.offer(ctx, true)?;
         connection.set_user_data(user_data);
         connection.set_address(Arc::clone(address));

@@ -6,9 +6,9 @@ use std::fmt::Display;
 use doca_abi::{
     DOCA_ACCESS_FLAG_LOCAL_READ_WRITE, DOCA_ACCESS_FLAG_RDMA_ATOMIC, DOCA_ACCESS_FLAG_RDMA_READ,
     DOCA_ACCESS_FLAG_RDMA_WRITE, DOCA_MTU_SIZE_1K_BYTES, DOCA_MTU_SIZE_4K_BYTES,
-    DOCA_RDMA_TRANSPORT_TYPE_RC, doca_mtu_size, doca_rdma_connection_disconnection_cb_t,
-    doca_rdma_connection_established_cb_t, doca_rdma_connection_failure_cb_t,
-    doca_rdma_connection_request_cb_t, doca_rdma_transport_type,
+    DOCA_RDMA_TRANSPORT_TYPE_DC, DOCA_RDMA_TRANSPORT_TYPE_RC, doca_mtu_size,
+    doca_rdma_connection_disconnection_cb_t, doca_rdma_connection_established_cb_t,
+    doca_rdma_connection_failure_cb_t, doca_rdma_connection_request_cb_t, doca_rdma_transport_type,
 };
 
 use crate::error::{Error, Result};
@@ -97,13 +97,22 @@ impl Config {
         &self,
         transport_type: doca_rdma_transport_type,
     ) -> Result<()> {
-        if transport_type != DOCA_RDMA_TRANSPORT_TYPE_RC {
-            return Err(Error::NotSupported.because(format_args!(
-                "softdoca has RDMA transport type {DOCA_RDMA_TRANSPORT_TYPE_RC} (reliable connection), not {transport_type}"
-            )));
-        }
+        check_transport_type(transport_type)?;
         self.transport_type.set(transport_type);
         Ok(())
+    }
+
+    /// Checks that connections are made by address.
+    ///
+    /// # Errors
+    /// [`Error::NotSupported`] for dynamic connections, which are made by exported details.
+    pub(super) fn expect_reliable(&self) -> Result<()> {
+        if self.transport_type.get() == DOCA_RDMA_TRANSPORT_TYPE_RC {
+            return Ok(());
+        }
+        Err(Error::NotSupported.because(
+            "RDMA instances with dynamic connections (DOCA_RDMA_TRANSPORT_TYPE_DC) connect by doca_rdma_export and doca_rdma_connect, not by address",
+        ))
     }
 
     pub(super) fn set_send_list_len(&self, len: u32) -> Result<()> {
@@ -125,6 +134,22 @@ impl Config {
         self.max_connections.set(max_connections);
         Ok(())
     }
+}
+
+/// Checks that there is such a transport.
+///
+/// # Errors
+/// [`Error::NotSupported`] for any but reliable and dynamic connections.
+pub(crate) fn check_transport_type(transport_type: doca_rdma_transport_type) -> Result<()> {
+    if matches!(
+        transport_type,
+        DOCA_RDMA_TRANSPORT_TYPE_RC | DOCA_RDMA_TRANSPORT_TYPE_DC
+    ) {
+        return Ok(());
+    }
+    Err(Error::NotSupported.because(format_args!(
+        "softdoca has RDMA transport types {DOCA_RDMA_TRANSPORT_TYPE_RC} (reliable connection) and {DOCA_RDMA_TRANSPORT_TYPE_DC} (dynamic connection), not {transport_type}"
+    )))
 }
 
 impl Fabric {
@@ -231,7 +256,7 @@ mod tests {
         assert_eq!(config.set_permissions(0b1111), Ok(()));
         assert_eq!(config.set_permissions(0b1_0000), Err(Error::InvalidValue));
         assert_eq!(config.permissions.get(), 0b1111);
-        assert_eq!(config.set_transport_type(1), Err(Error::NotSupported));
+        assert_eq!(config.set_transport_type(2), Err(Error::NotSupported));
         assert_eq!(config.set_max_connections(0), Err(Error::InvalidValue));
         assert_eq!(config.max_connections.get(), 1);
         let fabric = &config.fabric;

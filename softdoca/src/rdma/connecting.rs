@@ -48,6 +48,8 @@ impl Rdma {
         }
         let inbox = state.transport()?.offer(state.receives.len())?;
         let details = ConnectionDetails {
+            // One of two small numbers: it was checked when it was set.
+            transport_type: self.config.transport_type.get() as u16,
             permissions: self.config.permissions.get(),
             agent: AgentAddress::local()?,
             key: inbox.key(),
@@ -78,10 +80,11 @@ impl Rdma {
             })
     }
 
-    /// Connects with the peer that exported `details`. Its program need not be awake.
+    /// Connects with the peer that exported `details`. Its program need not be awake. With dynamic connections it need not
+    /// connect either, as it only receives, and is read and written.
     ///
     /// # Errors
-    /// Those of [`ConnectionDetails::decode`], [`Error::BadState`] when the connection is connected,
+    /// Those of [`ConnectionDetails::decode`], [`Error::InvalidValue`] for details of an instance of another transport type, [`Error::BadState`] when the connection is connected,
     /// [`Error::AlreadyExist`] when another peer has used the details, [`Error::ConnectionAborted`] when the peer has
     /// gone.
     pub(crate) fn connect(
@@ -98,6 +101,13 @@ impl Rdma {
             )));
         }
         let details = ConnectionDetails::decode(details)?;
+        let own = self.config.transport_type.get();
+        if u32::from(details.transport_type) != own {
+            return Err(Error::InvalidValue.because(format_args!(
+                "expected details of an RDMA instance of transport type {own}, as this one is, got {}: set the same on both sides",
+                details.transport_type
+            )));
+        }
         let outbox = self.claim(&details)?;
         self.establish(ctx, connection, outbox, details.permissions)
     }
@@ -172,8 +182,11 @@ impl Rdma {
         let callbacks = self.config.callbacks.get();
         let callback = if was_connected {
             callbacks.disconnection
-        } else {
+        } else if self.config.expect_reliable().is_ok() {
             callbacks.failure
+        } else {
+            // The target of a dynamic connection was never told that somebody came.
+            None
         };
         self.call_later(ctx, connection, callback);
     }

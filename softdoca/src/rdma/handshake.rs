@@ -129,6 +129,7 @@ mod tests {
 
     fn details() -> ConnectionDetails {
         ConnectionDetails {
+            transport_type: 0,
             permissions: 7,
             agent: AgentAddress::local().expect("an address"),
             key: Key::from_bytes([3; Key::SIZE]),

@@ -18,9 +18,11 @@ impl Rdma {
     /// Takes requests at a port of the device.
     ///
     /// # Errors
-    /// [`Error::BadState`] before the start, [`Error::AlreadyExist`] when somebody listens there.
+    /// [`Error::BadState`] before the start, [`Error::AlreadyExist`] when somebody listens there, [`Error::NotSupported`] for
+    /// dynamic connections.
     pub(crate) fn listen(&self, ctx: &Ctx, port: u16) -> Result<()> {
         expect_running(ctx, "requests for connections are taken")?;
+        self.config.expect_reliable()?;
         check_port(port)?;
         let name = socket_name(self.device.model(), port);
         let listener = Listener::bind(&RuntimeDir::get()?, &name).map_err(|error| match error {

@@ -29,7 +29,7 @@ mod task;
 mod transport;
 
 pub(crate) use address::Address;
-pub(crate) use config::{ConnectionCallbacks, Fabric, limits};
+pub(crate) use config::{ConnectionCallbacks, Fabric, check_transport_type, limits};
 pub(crate) use connection::Connection;
 pub(crate) use driver::Rdma;
 pub(crate) use gid::gids;

@@ -106,7 +106,8 @@ const PAIRS: [Pair; 6] = [
 pub(super) fn scenarios() -> Vec<Scenario> {
     let mut scenarios = Vec::new();
     for pair in &PAIRS {
-        scenarios.push(pair.by_descriptors());
+        scenarios.push(pair.by_descriptors(false));
+        scenarios.push(pair.by_descriptors(true));
         scenarios.push(pair.by_address("address", "127.0.0.1", "IPv4"));
         scenarios.push(pair.by_address("address_ipv6", "::1", "IPv6"));
         scenarios.push(pair.by_address("address_gid", "::ffff:127.0.0.1", "GID"));
@@ -141,18 +142,29 @@ impl Pair {
         }
     }
 
-    /// Descriptors in files, which the user copies from one to the other.
-    fn by_descriptors(&self) -> Scenario {
-        let files = ["-ld", "{dir}/local", "-re", "{dir}/remote"];
+    /// Descriptors in files, which the user copies from one to the other. With dynamic connections the passive side does
+    /// not need the other's.
+    fn by_descriptors(&self, dynamic: bool) -> Scenario {
+        let transport = if dynamic { "DC" } else { "RC" };
+        let flags = [
+            "-ld",
+            "{dir}/local",
+            "-re",
+            "{dir}/remote",
+            "-tt",
+            transport,
+        ];
         let (passive_name, active_name) = (self.passive.0, self.active.0);
-        let mut passive = self.passive().arguments(files).reply(
-            Reply::to("press enter")
+        let mut passive = self.passive().arguments(flags);
+        if !dynamic {
+            let fetch = Reply::to("press enter")
                 .when(Event::says(active_name, "You can now copy"))
-                .copy(format!("{{shared}}/{active_name}/local"), "{dir}/remote"),
-        );
+                .copy(format!("{{shared}}/{active_name}/local"), "{dir}/remote");
+            passive = passive.reply(fetch);
+        }
         let mut active = self
             .active()
-            .arguments(files)
+            .arguments(flags)
             .starts_when(Event::says(passive_name, "You can now copy"));
         let mut connect = Reply::to("press enter")
             .when(Event::says(passive_name, self.ready))
@@ -165,7 +177,12 @@ impl Pair {
                 "{dir}/resource",
             );
         }
-        self.scenario("descriptors")
+        let way = if dynamic {
+            "descriptors_dc"
+        } else {
+            "descriptors"
+        };
+        self.scenario(way)
             .party(self.told(passive))
             .party(active.reply(connect))
     }

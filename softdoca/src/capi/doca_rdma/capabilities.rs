@@ -1,13 +1,11 @@
 //! What devices can do: the same for all of them.
 
-use doca_abi::{
-    DOCA_RDMA_TRANSPORT_TYPE_RC, doca_devinfo, doca_rdma_gid, doca_rdma_transport_type,
-};
+use doca_abi::{doca_devinfo, doca_rdma_gid, doca_rdma_transport_type};
 
 use super::super::task::put_limit;
 use super::super::{borrow, check_out, doca_error_t, guard, not_null, put};
 use crate::error::Error;
-use crate::rdma::{gids, limits};
+use crate::rdma::{check_transport_type, gids, limits};
 
 /// Defines functions that tell a limit.
 macro_rules! limit_functions {
@@ -44,13 +42,13 @@ pub unsafe extern "C" fn doca_rdma_cap_task_receive_get_max_dst_buf_list_len(
 ) -> doca_error_t {
     guard(|| {
         not_null(devinfo)?;
-        check_transport(transport_type)?;
+        check_transport_type(transport_type)?;
         // SAFETY: the caller's promise.
         unsafe { put(max_buf_list_len, limits::BUF_LIST_LEN) }
     })
 }
 
-/// `DOCA_SUCCESS` for `DOCA_RDMA_TRANSPORT_TYPE_RC`, else `DOCA_ERROR_NOT_SUPPORTED`.
+/// `DOCA_SUCCESS` for `DOCA_RDMA_TRANSPORT_TYPE_RC` and `DOCA_RDMA_TRANSPORT_TYPE_DC`, else `DOCA_ERROR_NOT_SUPPORTED`.
 ///
 /// # Safety
 /// Safe for any pointer: it is not followed.
@@ -61,16 +59,8 @@ pub unsafe extern "C" fn doca_rdma_cap_transport_type_is_supported(
 ) -> doca_error_t {
     guard(|| {
         not_null(devinfo)?;
-        check_transport(transport_type)
+        check_transport_type(transport_type)
     })
-}
-
-fn check_transport(transport_type: doca_rdma_transport_type) -> crate::error::Result<()> {
-    if transport_type == DOCA_RDMA_TRANSPORT_TYPE_RC {
-        Ok(())
-    } else {
-        Err(Error::NotSupported)
-    }
 }
 
 /// Copies `num_entries` of a device's GIDs, from `start_index` on: the link-local one, then that of its IPv4 address.

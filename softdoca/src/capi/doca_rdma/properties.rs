@@ -47,7 +47,7 @@ properties! {
         => "what peers may do": u32;
         |ctx: &Ctx, rdma: &Rdma, value| rdma.set_permissions(ctx, value), Rdma::permissions;
     doca_rdma_set_transport_type, doca_rdma_get_transport_type(*const doca_rdma)
-        => "the transport, of which only `DOCA_RDMA_TRANSPORT_TYPE_RC` is there": doca_rdma_transport_type;
+        => "the transport, `DOCA_RDMA_TRANSPORT_TYPE_RC` or `DOCA_RDMA_TRANSPORT_TYPE_DC`": doca_rdma_transport_type;
         |ctx: &Ctx, rdma: &Rdma, value| rdma.set_transport_type(ctx, value), Rdma::transport_type;
     doca_rdma_set_max_num_connections, doca_rdma_get_max_num_connections(*mut doca_rdma)
         => "how many connections the instance may have": u16;
