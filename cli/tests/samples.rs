@@ -7,6 +7,7 @@ use std::path::Path;
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
+use conformance::process::{Process, Signal};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -122,6 +123,31 @@ fn a_sample_that_hangs_is_ended() {
     let line = run["output"][0]["lines"][0].as_str().expect("a line");
     let process = line.strip_suffix(" is my process").expect("its process");
     assert!(!Path::new("/proc").join(process).exists(), "{line}");
+}
+
+/// One who asks for the table back gets no table, and nothing that goes on running.
+#[test]
+fn an_interrupted_run_leaves_nothing_behind() {
+    let stand_ins = StandIns::new();
+    let process = stand_ins.directory.path().join("process");
+    let script = format!(
+        "echo $$ > {0}.new; mv {0}.new {0}; exec sleep 1000",
+        process.display()
+    );
+    stand_ins.add("doca_pe_polling", &script);
+    let mut command = samples(stand_ins.directory.path());
+    command.args(["--only", "pe_polling", "--timeout", "100"]);
+    let runner = Process::spawn("runner", command).expect("the program runs");
+    let patience = Instant::now() + Duration::from_secs(60);
+    while !process.exists() {
+        assert!(Instant::now() < patience, "{}", runner.stderr());
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    runner.signal(Signal::TERM);
+    let failure = runner.finish(patience, || false).expect_err("no result");
+    assert!(failure.stderr.contains("interrupted"), "{failure}");
+    let process = fs::read_to_string(&process).expect("a process");
+    assert!(!Path::new("/proc").join(process.trim()).exists());
 }
 
 /// The host's half of a copy: writes its two files and waits for Enter.

@@ -19,8 +19,7 @@ Examples:
   doca-storage conformance faulty-target --content disk.img --fault ignore-writes
   doca-storage conformance faulty-target --content disk.img --fault swap-blocks:3:17 --listen-port 12345
   doca-storage conformance faulty-target --content disk.img --fault none --dump afterwards.img
-  doca-storage conformance samples --bin /tmp/build --library-path ~/softdoca/lib
-  doca-storage conformance samples --bin build-host --bin build-dpu --only doca_rdma --json";
+  doca-storage conformance samples --bin /tmp/build --library-path ~/softdoca/lib";
 
 /// Which test.
 #[derive(Debug, Args)]

@@ -14,8 +14,17 @@ use role_common::shutdown::Shutdown;
 use super::Result;
 use report::{Report, Row};
 
+const HELP: &str = "\
+The exit status is the number of runs that did not pass, up to 100; one whose program is not there has not passed.
+
+Examples:
+  doca-storage sdk install --prefix ~/softdoca    build the samples against it, then
+  doca-storage conformance samples --bin /tmp/build --library-path ~/softdoca/lib
+  doca-storage conformance samples --bin build-host --bin build-dpu --only doca_rdma --json";
+
 /// Its flags.
 #[derive(Debug, Args)]
+#[command(after_help = HELP)]
 pub(super) struct Samples {
     /// Directory below which the samples' programs are; may be repeated. Programs for a DPU are told by dpu in the name of a
     /// directory, or dpu_ before their own
