@@ -5,9 +5,9 @@ use std::rc::Rc;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::blob::{self, Audience};
-use super::tasks::{Pools, Running};
 use super::value::{self, Value};
 use super::wait::{self, Condition};
+use super::work::{Pools, Running};
 use crate::buffer::Buf;
 use crate::device::Device;
 use crate::error::{Error, Result};

@@ -3,19 +3,20 @@
 //! * [`SyncEvent`] is the driver of an event's context; an event can also be started by itself, without one.
 //! * [`value`] is where the number lives: in a page of its own, in memory of the program, or in another process.
 //! * [`wait`] lets a thread wait for it.
-//! * [`tasks`] are what a progress engine runs on it.
+//! * [`work`] is what tasks do with it, and `driver` runs them on a progress engine.
 //! * [`blob`] is what programs carry to others; [`RemoteEvent`] is what a network peer makes of it, for RDMA tasks.
 
 mod blob;
+mod driver;
 mod event;
 mod exporting;
 mod page;
 mod remote;
-mod tasks;
 mod value;
 mod wait;
+mod work;
 
 pub(crate) use event::{Location, Role, SyncEvent};
 pub(crate) use remote::RemoteEvent;
-pub(crate) use tasks::{Kind, Work};
 pub(crate) use wait::Condition;
+pub(crate) use work::{Kind, Work};
