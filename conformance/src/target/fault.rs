@@ -21,6 +21,10 @@ pub enum Fault {
         /// The result, not 0.
         result: u32,
     },
+    /// Reads are answered, and then other bytes are written over what they were answered with, again and again.
+    ScribbleAfterRead,
+    /// Every I/O is answered twice.
+    AnswerTwice,
     /// The n-th I/O, counted from 0, is never answered.
     SwallowIo {
         /// Which I/O.
@@ -31,7 +35,8 @@ pub enum Fault {
 /// A text that names no fault.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "expected none, ignore-writes, swap-blocks:A:B, replay-previous-pass, fail-io:N:RESULT or swallow-io:N, got {0:?}"
+    "expected none, ignore-writes, swap-blocks:A:B, replay-previous-pass, fail-io:N:RESULT, scribble-after-read, answer-twice or swallow-io:N, got \
+     {0:?}"
 )]
 pub struct UnknownFault(String);
 
@@ -55,6 +60,8 @@ impl FromStr for Fault {
                     result: result.ok_or_else(unknown)?,
                 })
             }
+            ["answer-twice"] => Ok(Self::AnswerTwice),
+            ["scribble-after-read"] => Ok(Self::ScribbleAfterRead),
             ["swallow-io", nth] => Ok(Self::SwallowIo { nth: number(nth)? }),
             _ => Err(unknown()),
         }
@@ -91,6 +98,16 @@ impl Faults {
         }
     }
 
+    /// Whether reads are followed by other bytes.
+    pub(super) fn scribbles(&self) -> bool {
+        self.fault == Fault::ScribbleAfterRead
+    }
+
+    /// Whether every I/O is answered twice.
+    pub(super) fn answers_twice(&self) -> bool {
+        self.fault == Fault::AnswerTwice
+    }
+
     /// Decides about the next I/O.
     pub(super) fn judge(&mut self, is_write: bool, storage_offset: u64) -> Verdict {
         let nth = self.ios;
@@ -124,6 +141,7 @@ mod tests {
     #[test]
     fn faults_have_names() {
         assert_eq!("swap-blocks:3:17".parse(), Ok(Fault::SwapBlocks(3, 17)));
+        assert_eq!("scribble-after-read".parse(), Ok(Fault::ScribbleAfterRead));
         assert_eq!(
             "fail-io:1:17".parse(),
             Ok(Fault::FailIo { nth: 1, result: 17 })

@@ -1,5 +1,7 @@
 //! The data side of the scripted target: one worker, progressed by the control thread.
 
+use std::cell::Cell;
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use doca::{
@@ -25,6 +27,9 @@ pub(super) struct Storage {
     pub remote: Mmap,
 }
 
+/// Times that a read's place is written again.
+const SCRIBBLES: usize = 200;
+
 /// What a token stands for, in its upper half; the lower half is the transaction.
 #[derive(Clone, Copy)]
 enum Step {
@@ -45,6 +50,8 @@ struct Transaction {
     response: Task,
     to_host: Task,
     to_storage: Task,
+    /// Whether the response at hand is the second to one request.
+    answered_twice: Cell<bool>,
 }
 
 /// One worker's engine, contexts and transactions. Fields drop in this order: tasks before contexts, those before the
@@ -59,6 +66,8 @@ pub(super) struct Worker {
     messages: Mmap,
     storage: Arc<Storage>,
     count: usize,
+    /// Completions that came while a scribble was under way.
+    postponed: VecDeque<Completion>,
 }
 
 impl Worker {
@@ -90,6 +99,7 @@ impl Worker {
             messages,
             storage: Arc::clone(storage),
             count,
+            postponed: VecDeque::new(),
         })
     }
 
@@ -135,6 +145,7 @@ impl Worker {
                 message,
                 storage,
                 host,
+                answered_twice: Cell::new(false),
             };
             submit(&transaction.request)?;
             self.transactions.push(transaction);
@@ -144,21 +155,69 @@ impl Worker {
 
     /// Handles what has happened.
     pub(super) fn progress(&mut self, faults: &mut Faults) -> Result<(), Error> {
-        while let Some(event) = self.pe.poll() {
-            if let Event::Task(Completion { token, result }) = event {
-                let transaction = &self.transactions[(token & 0xffff_ffff) as usize];
-                match (token >> 32, result) {
-                    (step, Ok(())) if step == Step::Request as u64 => begin(transaction, faults)?,
-                    (step, result) if step == Step::Transfer as u64 => {
-                        let code = if result.is_ok() { 0 } else { IO_FAILED };
-                        respond(transaction, code)?;
+        while let Some(Completion { token, result }) = self.next_completion() {
+            let index = (token & 0xffff_ffff) as usize;
+            let transaction = &self.transactions[index];
+            match (token >> 32, result) {
+                (step, Ok(())) if step == Step::Request as u64 => begin(transaction, faults)?,
+                (step, result) if step == Step::Transfer as u64 => {
+                    let code = if result.is_ok() { 0 } else { IO_FAILED };
+                    let io = read_message(&transaction.message)?;
+                    respond(transaction, code)?;
+                    if faults.scribbles() && io.message_type == IoMessageType::Read {
+                        self.scribble(index, &io)?;
                     }
-                    (step, Ok(())) if step == Step::Response as u64 => {
-                        transaction.message.reset_data()?;
-                        submit(&transaction.request)?;
+                }
+                (step, Ok(())) if step == Step::Response as u64 => {
+                    if faults.answers_twice() && !transaction.answered_twice.replace(true) {
+                        submit(&transaction.response)?;
+                        continue;
                     }
-                    // Flushed: the peer has gone, or the session stops.
-                    _ => {}
+                    transaction.answered_twice.set(false);
+                    transaction.message.reset_data()?;
+                    submit(&transaction.request)?;
+                }
+                // Flushed: the peer has gone, or the session stops.
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn next_completion(&mut self) -> Option<Completion> {
+        if let Some(completion) = self.postponed.pop_front() {
+            return Some(completion);
+        }
+        loop {
+            if let Event::Task(completion) = self.pe.poll()? {
+                return Some(completion);
+            }
+        }
+    }
+
+    /// Writes the next block and the right one in turn over what a read was answered with.
+    fn scribble(&mut self, index: usize, io: &Repr) -> Result<(), Error> {
+        let transaction = &self.transactions[index];
+        let size = io.size as usize;
+        let other = io.storage_offset + u64::from(io.size);
+        let other = if other + u64::from(io.size) <= self.storage.local.len() {
+            other
+        } else {
+            0
+        };
+        for offset in [other, io.storage_offset]
+            .into_iter()
+            .cycle()
+            .take(SCRIBBLES)
+        {
+            transaction.storage.set_data(offset, size)?;
+            transaction.host.set_range(io.requester_offset, size)?;
+            submit(&transaction.to_host)?;
+            while transaction.to_host.is_in_flight() {
+                match self.pe.poll() {
+                    Some(Event::Task(done)) if done.token == token(Step::Transfer, index) => {}
+                    Some(Event::Task(done)) => self.postponed.push_back(done),
+                    Some(_) | None => {}
                 }
             }
         }

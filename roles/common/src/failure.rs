@@ -5,6 +5,9 @@ use std::fmt;
 use doca::ErrorCode;
 use wire::control::{ErrorResponse, Message, Payload};
 
+/// Bytes of text that a peer is told at most: half of what the shortest control message has room for, which is one of Comch.
+const MAX_ANSWER: usize = 2000;
+
 /// Why something failed: the text for people and the `doca_error_t` for the peer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message} ({})", .code.name())]
@@ -62,9 +65,14 @@ impl Failure {
     pub fn response_to(&self, request: &Message) -> Message {
         request.response(Payload::ErrorResponse(ErrorResponse {
             error_code: self.code.0,
-            message: self.message.clone(),
+            message: shortened(&self.message).to_owned(),
         }))
     }
+}
+
+/// The beginning of a text that is too long for a control message, over Comch too.
+fn shortened(text: &str) -> &str {
+    &text[..text.floor_char_boundary(MAX_ANSWER)]
 }
 
 impl From<doca::Error> for Failure {

@@ -59,10 +59,8 @@ fn installed_memory() -> u64 {
     u64::from(system.totalram).saturating_mul(system.mem_unit.into())
 }
 
-/// Where one transaction keeps what: two and a half stored blocks.
-///
-/// First the stored block, as two halves; then its parity; then room for the content on its way in, and
-/// for halves that are recovered only to find out which target is wrong.
+/// Where one transaction keeps what the targets read and write: the stored block, as two halves, and its
+/// parity. With what its worker keeps to itself, that is two and a half stored blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Chunk {
     begin: u64,
@@ -72,7 +70,7 @@ pub(crate) struct Chunk {
 impl Chunk {
     /// Bytes of each chunk.
     pub(crate) fn size(geometry: Geometry) -> u64 {
-        5 * u64::from(geometry.half_block_size())
+        3 * u64::from(geometry.half_block_size())
     }
 
     /// The chunk of this number.
@@ -92,11 +90,6 @@ impl Chunk {
     pub(crate) fn half(self, target: Target) -> u64 {
         self.begin + self.half * target.number() as u64
     }
-
-    /// The content, and what is recovered to be looked at.
-    pub(crate) fn staging(self) -> u64 {
-        self.begin + 3 * self.half
-    }
 }
 
 #[cfg(test)]
@@ -104,16 +97,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_chunk_is_two_and_a_half_blocks_without_overlaps() {
+    fn a_chunk_is_three_halves_without_overlaps() {
         let geometry = Geometry::compatible(4096);
-        assert_eq!(Chunk::size(geometry), 4096 * 5 / 2);
+        assert_eq!(Chunk::size(geometry), 4096 * 3 / 2);
         let chunk = Chunk::of(geometry, 3);
-        let begin = 3 * 10240;
+        let begin = 3 * 6144;
         assert_eq!(chunk.stored(), begin);
         let halves = Target::ALL.map(|target| chunk.half(target));
         assert_eq!(halves, [begin, begin + 2048, begin + 4096]);
-        assert_eq!(chunk.staging(), begin + 6144);
-        assert_eq!(chunk.staging() + 4096, Chunk::of(geometry, 4).stored());
+        assert_eq!(begin + 6144, Chunk::of(geometry, 4).stored());
     }
 
     #[test]

@@ -18,28 +18,46 @@ pub(crate) struct GgaCoreStatistics {
     pub(crate) failed_count: u64,
     /// Requests that were refused, among the failed ones.
     #[serde(skip)]
-    pub(crate) refused: u64,
+    pub(crate) refused: Occurrences,
     /// Writes of content that does not compress, among the failed ones.
     #[serde(skip)]
-    pub(crate) incompressible: u64,
+    pub(crate) incompressible: Occurrences,
+    /// Results of targets that nobody had asked for.
+    #[serde(skip)]
+    pub(crate) unasked: Occurrences,
     #[serde(flatten)]
     pub(crate) corruption: Corruption,
+}
+
+/// How often something has happened that is worth a line in the log, though not a million lines.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[serde(transparent)]
+pub(crate) struct Occurrences(pub(crate) u64);
+
+impl Occurrences {
+    /// It happened once more. True when that is to be logged: each time that the number has doubled.
+    pub(crate) fn count(&mut self) -> bool {
+        self.0 += 1;
+        self.0.is_power_of_two()
+    }
+}
+
+impl fmt::Display for Occurrences {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
 }
 
 /// Blocks that were not what had been written.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct Corruption {
     /// Half blocks that were wrong, and that the others made up for, of data_1, data_2 and data_p.
-    pub(crate) corrected: [u64; 3],
+    pub(crate) corrected: [Occurrences; 3],
     /// Blocks that nothing could be made of.
-    pub(crate) uncorrectable: u64,
+    pub(crate) uncorrectable: Occurrences,
 }
 
 impl Corruption {
-    pub(crate) fn correct(&mut self, target: Target) {
-        self.corrected[target.number()] += 1;
-    }
-
     fn is_none(&self) -> bool {
         *self == Self::default()
     }
@@ -73,9 +91,9 @@ impl GgaStatistics {
                 .iter_mut()
                 .zip(core.corruption.corrected)
             {
-                *sum += count;
+                sum.0 += count.0;
             }
-            sum.corruption.uncorrectable += core.corruption.uncorrectable;
+            sum.corruption.uncorrectable.0 += core.corruption.uncorrectable.0;
         }
         sum.cores = cores;
         sum
@@ -140,10 +158,17 @@ mod tests {
     }
 
     #[test]
+    fn a_million_times_are_twenty_lines() {
+        let mut often = Occurrences::default();
+        let lines = (0..1_000_000).filter(|_| often.count()).count();
+        assert_eq!((lines, often.0), (20, 1_000_000));
+    }
+
+    #[test]
     fn corruption_is_told_with_its_target() {
         let mut wrong = core();
-        wrong.corruption.correct(Target::Data2);
-        wrong.corruption.uncorrectable = 4;
+        wrong.corruption.corrected[Target::Data2.number()].count();
+        wrong.corruption.uncorrectable.0 = 4;
         let statistics = GgaStatistics::new("app", vec![core(), wrong, wrong]);
         let text = statistics.to_string();
         assert!(

@@ -95,10 +95,11 @@ impl StripeOrder {
                 slot.writers.fetch_add(1, Ordering::Release);
             }
             Access::Write => {
-                // A writer is alone: nobody else changes the words.
-                let next = ticket.0.wrapping_add(1);
-                slot.writers.store(next, Ordering::Release);
-                slot.readers.store(next, Ordering::Release);
+                // Readers first: with the other word comes the turn of the next writer, which must not be through before
+                // this one has changed both. It is added to, because readers may be through by then and have added too.
+                slot.readers
+                    .store(ticket.0.wrapping_add(1), Ordering::Release);
+                slot.writers.fetch_add(1, Ordering::Release);
             }
         }
     }

@@ -2,10 +2,11 @@
 
 mod support;
 
+use conformance::target::Fault;
 use doca::ErrorCode;
 use role_common::stored_block::{Checksum, checksum_of};
-use support::{Deployment, HALF, Stripes, text};
-use wire::io_message::IoMessageType::Read;
+use support::{Deployment, HALF, Stripes, noise, text};
+use wire::io_message::IoMessageType::{Read, Write};
 
 const BLOCKS: u64 = 8;
 const STORED: usize = 2 * HALF;
@@ -248,6 +249,36 @@ fn run(length: usize) -> Vec<u8> {
     sequence.push((rest % 255) as u8);
     sequence.extend([0x50, 7, 7, 7, 7, 7]);
     [&(sequence.len() as u32).to_le_bytes()[..], &sequence].concat()
+}
+
+#[test]
+fn what_a_target_writes_after_its_answer_is_never_data() {
+    // Data blocks as they are: what is written over them would decompress all the same.
+    let content = noise(960 * 8, 2);
+    let halves = [0; 3].map(|_| vec![0; 8 * HALF]);
+    let mut faults = [Fault::None; 3];
+    faults[0] = Fault::ScribbleAfterRead;
+    let mut deployment = Deployment::with(&halves, "--logical-block-size 960", faults, 1);
+    let initiator = &mut deployment.initiator;
+    initiator.memory.write(0, &content).expect("inside");
+    assert_eq!(initiator.io(Write, 0, 8), ErrorCode::SUCCESS);
+    let mut read = 0;
+    for _ in 0..500 {
+        initiator.memory.fill(0, 960, 0xee).expect("inside");
+        match initiator.io(Read, 0, 1) {
+            ErrorCode::SUCCESS => {
+                assert_eq!(
+                    initiator.bytes(0, 960),
+                    content[..960],
+                    "after {read} reads"
+                );
+                read += 1;
+            }
+            code => assert_eq!(code, ErrorCode::IO_FAILED),
+        }
+    }
+    assert_ne!(read, 0, "some reads are faster than the target");
+    deployment.end();
 }
 
 /// Reading this stored block is an I/O error, and nothing behind the initiator's block is written.

@@ -7,7 +7,7 @@ use std::collections::HashSet;
 use conformance::target::Fault;
 use doca::ErrorCode;
 use role_common::stored_block::Checksum;
-use support::{Deployment, HALF, Stripes, noise, text};
+use support::{Deployment, HALF, Stripes, TAIL, noise, text};
 use wire::io_message::IoMessageType::{self, Read, Write};
 use wire::io_message::Repr;
 
@@ -272,4 +272,60 @@ fn ios_on_one_block_at_a_time_do_not_tear_it() {
     assert_eq!(end.statistics["corrected"], serde_json::json!([0, 0, 0]));
     assert_eq!(end.statistics["uncorrectable"], 0);
     assert_eq!(end.statistics["operation_count"], 8 * ROUNDS + 1);
+}
+
+#[test]
+fn content_that_cannot_be_fetched_fails_its_write_and_no_other() {
+    for workers in [1, 2] {
+        let mut deployment = Deployment::with(&empty(8), "", [Fault::None; 3], workers);
+        let initiator = &mut deployment.initiator;
+        initiator.memory.write(0, &text(8, STORED)).expect("inside");
+        assert_eq!(initiator.io(Write, 0, 8), ErrorCode::SUCCESS);
+        initiator.withdraw_memory();
+        assert_ne!(initiator.io_at(Write, 1024, TAIL, 1024), ErrorCode::SUCCESS);
+        assert_eq!(initiator.io_at(Write, 1024, 0, 2048), ErrorCode::SUCCESS);
+        // Good and bad writes and some reads at once: a DMA task that fails takes others down with it.
+        for round in 0..60 {
+            let fails = |lane: u64| (lane * 7 + round * 3) % 5 < 2;
+            let requests: Vec<_> = (0..8)
+                .map(|lane| {
+                    let repr = Repr {
+                        message_type: if (lane + round) % 7 == 0 { Read } else { Write },
+                        user_data: lane,
+                        result: 0,
+                        size: 1024,
+                        requester_offset: if fails(lane) { TAIL } else { 0 },
+                        storage_offset: 1024 * (lane % 3),
+                    };
+                    repr.to_bytes()
+                })
+                .collect();
+            for answer in initiator.exchange(&requests) {
+                let failed = answer.result != ErrorCode::SUCCESS.0;
+                assert_eq!(failed, fails(answer.user_data), "round {round}: {answer:?}");
+            }
+        }
+        let end = deployment.end();
+        assert_eq!(end.statistics["uncorrectable"], 0, "no target is to blame");
+    }
+}
+
+#[test]
+fn a_result_that_nobody_asked_for_disturbs_nobody() {
+    let content = text(4, STORED);
+    let stripes = Stripes::of(&content, Checksum::Crc32c);
+    let mut faults = [Fault::None; 3];
+    faults[1] = Fault::AnswerTwice;
+    let mut deployment = Deployment::with(&stripes.0, "", faults, 1);
+    let initiator = &mut deployment.initiator;
+    for _ in 0..20 {
+        assert_eq!(initiator.io(Read, 0, 4), ErrorCode::SUCCESS);
+        assert_eq!(initiator.bytes(0, 4 * STORED), content);
+    }
+    let end = deployment.end();
+    assert!(
+        end.stderr.contains("data_2 sent a result"),
+        "{}",
+        end.stderr
+    );
 }

@@ -11,6 +11,7 @@ use role_common::stored_block::Encoder;
 use role_common::submit::DeferredTasks;
 
 use super::dma::Fetcher;
+use super::private_memory::PrivateMemory;
 use super::stripes::WaitingForStripe;
 use super::tasks::{self, Maker, Tasks};
 use super::token::Kind;
@@ -31,6 +32,7 @@ impl GgaDataPath {
         let region = MemoryRegion::new(tasks::message_bytes(transactions))?;
         let access = Access::LOCAL_READ_WRITE | Access::PCI_READ_WRITE;
         let messages = Mmap::register(&worker.device, region, access)?;
+        let private = PrivateMemory::allocate(&worker.device, geometry, transactions)?;
         let inventory = BufInventory::new(tasks::bufs(transactions))?;
         let pe = Pe::new()?;
         let comch = ComchEnds::start(&pe, &worker.client, &messages, count, count)?;
@@ -54,6 +56,7 @@ impl GgaDataPath {
             decompressor,
             inventory,
             messages,
+            private,
             pe,
             transactions: (0..transactions).map(|_| Transaction::new()).collect(),
             waiting: WaitingForStripe::with_capacity(transactions),
@@ -119,6 +122,7 @@ impl GgaDataPath {
             inventory: &self.inventory,
             messages: &self.messages,
             local: &setup.local.mmap,
+            private: &self.private,
             initiator: &setup.initiator,
             geometry,
             first_chunk,
@@ -126,13 +130,8 @@ impl GgaDataPath {
         let doing = format_args!("{transactions} transactions");
         self.tasks =
             Tasks::allocate(&maker, transactions).map_err(|failure| failure.context(doing))?;
-        self.fetcher.prepare(
-            &self.inventory,
-            &setup.initiator,
-            &setup.local.mmap,
-            geometry,
-            first_chunk,
-        )?;
+        self.fetcher
+            .prepare(&self.inventory, &setup.initiator, &self.private, geometry)?;
         for index in 0..transactions {
             for target in Target::ALL {
                 self.must_submit(index, Kind::ReceiveResult(target))?;

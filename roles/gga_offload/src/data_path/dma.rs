@@ -3,12 +3,12 @@
 //! A DMA context stops when one of its tasks fails, and takes the others down with it. They did nothing
 //! wrong, so they are repeated on a new context.
 
-use doca::{Buf, BufInventory, Device, Dma, ErrorCode, Mmap, Pe, Task};
+use doca::{Buf, BufInventory, ContextId, Device, Dma, ErrorCode, Mmap, Pe, Task};
 use role_common::Failure;
 use role_common::stored_block::Geometry;
 
+use super::private_memory::PrivateMemory;
 use super::token::{Kind, Token};
-use crate::local_memory::Chunk;
 
 /// A copy of one transaction.
 struct Fetch {
@@ -16,7 +16,7 @@ struct Fetch {
     bufs: FetchBufs,
 }
 
-/// What it copies: from the initiator's memory to the chunk of the transaction.
+/// What it copies: from the initiator's memory to the private memory of the transaction.
 #[derive(Clone)]
 struct FetchBufs {
     source: Buf,
@@ -33,6 +33,8 @@ pub(super) struct Fetcher {
     broken: bool,
     /// Transactions whose tasks were taken down.
     repeat: Vec<usize>,
+    /// The context before this one: the last changes of its state are delivered late.
+    replaced: Option<ContextId>,
 }
 
 impl Fetcher {
@@ -45,6 +47,7 @@ impl Fetcher {
             count,
             broken: false,
             repeat: Vec::new(),
+            replaced: None,
         })
     }
 
@@ -54,8 +57,13 @@ impl Fetcher {
     }
 
     /// Whether an event is about this context, which may stop without an end of everything.
-    pub(super) fn owns(&self, context: doca::ContextId) -> bool {
+    pub(super) fn owns(&self, context: ContextId) -> bool {
         self.dma.as_ref().is_some_and(|dma| dma.id() == context)
+    }
+
+    /// Whether an event is about the context that [`restart`](Self::restart) has replaced: it means nothing any more.
+    pub(super) fn has_replaced(&self, context: ContextId) -> bool {
+        self.replaced == Some(context)
     }
 
     /// Makes the tasks.
@@ -63,16 +71,14 @@ impl Fetcher {
         &mut self,
         inventory: &BufInventory,
         initiator: &Mmap,
-        local: &Mmap,
+        private: &PrivateMemory,
         geometry: Geometry,
-        first_chunk: u64,
     ) -> Result<(), Failure> {
         for index in 0..self.count as usize {
-            let chunk = Chunk::of(geometry, first_chunk + index as u64);
             let length = geometry.logical_block_size as usize;
             let bufs = FetchBufs {
                 source: inventory.buf(initiator, 0, 1)?,
-                destination: inventory.buf(local, chunk.staging(), length)?,
+                destination: private.destination(inventory, index, length)?,
             };
             let task = self.task(index, &bufs)?;
             self.fetches.push(Fetch { task, bufs });
@@ -115,6 +121,12 @@ impl Fetcher {
         !self.broken && self.is_running()
     }
 
+    /// Whether a task failed, and there is no new context yet.
+    #[inline]
+    pub(super) fn is_broken(&self) -> bool {
+        self.broken
+    }
+
     /// This transaction fetches again, or at last, when there is a new context.
     #[cold]
     pub(super) fn postpone(&mut self, index: usize) {
@@ -131,11 +143,13 @@ impl Fetcher {
     /// transactions that are to fetch again.
     #[cold]
     pub(super) fn restart(&mut self, pe: &Pe) -> Result<Vec<usize>, Failure> {
-        if self.dma.as_ref().is_some_and(|dma| dma.in_flight() != 0) {
+        // Completions that wait to be taken count: behind a restart they would be taken for those of the new tasks.
+        if self.fetches.iter().any(|fetch| fetch.task.is_in_flight()) {
             return Ok(Vec::new());
         }
         let bufs: Vec<FetchBufs> = self.fetches.drain(..).map(|fetch| fetch.bufs).collect();
         if let Some(old) = self.dma.take() {
+            self.replaced = Some(old.id());
             old.stop()?;
         }
         self.dma = Some(Dma::start(pe, &self.device, self.count)?);
@@ -166,12 +180,12 @@ mod tests {
             Mmap::register(&device, region, access).expect("map")
         };
         let readable = map(Access::LOCAL_READ_WRITE);
-        let read_only = map(Access::LOCAL_READ_ONLY);
+        let read_only = PrivateMemory::read_only(&device, geometry, 2);
         let inventory = BufInventory::new(8).expect("bufs");
         let mut fetcher = Fetcher::start(&pe, &device, 2).expect("started");
         // Copies into memory that must not be written fail.
         fetcher
-            .prepare(&inventory, &readable, &read_only, geometry, 0)
+            .prepare(&inventory, &readable, &read_only, geometry)
             .expect("tasks");
         for index in 0..2 {
             fetcher.aim(index, 0, 128).expect("inside");

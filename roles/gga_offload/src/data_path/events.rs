@@ -30,6 +30,7 @@ impl GgaDataPath {
                     Err(code) => self.failed(index, kind, code, run),
                 }
             }
+            Event::State { context, .. } if self.fetcher.has_replaced(context) => Ok(()),
             Event::State {
                 context,
                 next: CtxState::Stopping | CtxState::Idle,
@@ -40,7 +41,7 @@ impl GgaDataPath {
             )),
             Event::State {
                 context,
-                next: CtxState::Idle,
+                next: CtxState::Stopping | CtxState::Idle,
                 ..
             } if self.fetcher.owns(context) => {
                 self.fetcher.failed();
@@ -78,12 +79,12 @@ impl GgaDataPath {
         match kind {
             Kind::Fetch => self.fetch_failed(index, code),
             Kind::CreateParity | Kind::Recover(_) => self.fail(index, code),
-            // Its checksum and its sizes were right, or its parity was: it was written so.
-            Kind::Decompress => {
-                let description = code.description();
-                self.corrupt(index, format_args!("cannot be decompressed: {description}"))
-            }
+            Kind::Decompress => self.decompression_failed(index, code),
             // When the run ends, whatever waits for a message is flushed.
+            Kind::Answer if !run.is_set() => {
+                self.in_flight -= 1;
+                Ok(())
+            }
             _ if !run.is_set() => Ok(()),
             Kind::ReceiveRequest | Kind::Answer => Err(Failure::new(
                 code,
@@ -113,11 +114,10 @@ impl GgaDataPath {
                 self.begin_block(index)
             }
             Err((identity, refusal)) => {
-                // Only the first is logged: a broken client can send millions a second.
-                if self.statistics.refused == 0 {
-                    tracing::warn!("refused a request: {refusal}; further ones are not logged");
+                if self.statistics.refused.count() {
+                    let count = self.statistics.refused;
+                    tracing::warn!("refused a request ({count} so far): {refusal}");
                 }
-                self.statistics.refused += 1;
                 self.transactions[index].begin(identity);
                 self.fail(index, ErrorCode::INVALID_VALUE)
             }

@@ -30,9 +30,11 @@ impl GgaDataPath {
         index: usize,
         what: fmt::Arguments<'_>,
     ) -> Result<(), Failure> {
-        self.statistics.corruption.uncorrectable += 1;
-        let stripe = self.transactions[index].stripe();
-        tracing::error!("block {stripe} {what}");
+        let uncorrectable = &mut self.statistics.corruption.uncorrectable;
+        if uncorrectable.count() {
+            let stripe = self.transactions[index].stripe();
+            tracing::error!("block {stripe} ({uncorrectable} so far) {what}");
+        }
         self.fail(index, ErrorCode::IO_FAILED)
     }
 

@@ -2,9 +2,12 @@
 //!
 //! With all three halves at hand, one of data_1 and data_2 after the other is suspected: it is recovered
 //! from the two others, beside the block. A stored block with the recovered half in the place of the
-//! read one, whose checksum is right, is the one that was written, and the target of that half is wrong.
+//! read one, whose checksum is right, is one that was written, and the target of that half is wrong.
 //! Where the recovered half is equal to the read one, the three halves agree; that is all that can be
 //! known of a block without a checksum.
+//!
+//! A checksum says that a block was written, and not when: a target that loses a write whole, and keeps
+//! what it had before, is noticed only where its old half does not fit the new other one.
 
 use std::fmt;
 
@@ -32,9 +35,7 @@ impl GgaDataPath {
     /// Recovers the half of a suspect, beside the block.
     #[cold]
     pub(super) fn suspect(&mut self, index: usize, suspect: Target) -> Result<(), Failure> {
-        let chunk = self.tasks.of(index).chunk;
-        let region = &self.setup.local.region;
-        region.read(chunk.stored() as usize, &mut self.stored)?;
+        self.read_stored(index)?;
         if suspect == Target::Data1
             && let Ok((header, Verdict::Matches)) =
                 inspect(&self.stored, self.setup.volume.geometry)
@@ -43,7 +44,7 @@ impl GgaDataPath {
             self.corrected(index, Target::DataP);
             return self.decompress(index, header);
         }
-        self.recover(index, suspect, chunk.staging(), Stage::Suspicion(suspect))
+        self.recover(index, suspect, Stage::Suspicion(suspect))
     }
 
     /// A suspect's half was recovered beside the block.
@@ -54,22 +55,18 @@ impl GgaDataPath {
         suspect: Target,
     ) -> Result<(), Failure> {
         let geometry = self.setup.volume.geometry;
-        let chunk = self.tasks.of(index).chunk;
-        let half = geometry.half_block_size() as usize;
-        let region = &self.setup.local.region;
-        // Private copies: the block as it was read, then with the recovered half.
-        region.read(chunk.stored() as usize, &mut self.stored)?;
+        // The block as it was read, then with the recovered half.
+        self.read_stored(index)?;
         let as_read = inspect(&self.stored, geometry);
+        self.private.read(index, &mut self.recovered)?;
+        let half = self.recovered.len();
         let place = suspect.number() * half..(suspect.number() + 1) * half;
-        let recovered = &mut self.recovered[..half];
-        region.read(chunk.staging() as usize, recovered)?;
-        if recovered[..] == self.stored[place.clone()] {
+        if self.recovered[..] == self.stored[place.clone()] {
             return self.halves_agree(index, as_read);
         }
-        self.stored[place].copy_from_slice(recovered);
+        self.stored[place].copy_from_slice(&self.recovered);
         match inspect(&self.stored, geometry) {
             Ok((header, Verdict::Matches)) => {
-                region.write(chunk.half(suspect) as usize, recovered)?;
                 self.corrected(index, suspect);
                 self.decompress(index, header)
             }
@@ -109,11 +106,14 @@ impl GgaDataPath {
     /// A target had a wrong half, which the others made up for.
     #[cold]
     fn corrected(&mut self, index: usize, target: Target) {
-        let stripe = self.transactions[index].stripe();
-        tracing::warn!(
-            "block {stripe}: the half block of storage target {} is not what was written; the others made up for it",
-            target.name()
-        );
-        self.statistics.corruption.correct(target);
+        let corrected = &mut self.statistics.corruption.corrected[target.number()];
+        if corrected.count() {
+            let stripe = self.transactions[index].stripe();
+            tracing::warn!(
+                "block {stripe}: the half block of storage target {} is not what was written ({corrected} so far); the \
+                 others made up for it",
+                target.name()
+            );
+        }
     }
 }

@@ -11,6 +11,7 @@ mod dma;
 mod events;
 mod finish;
 mod heal;
+mod private_memory;
 mod read;
 mod request;
 mod storage;
@@ -36,6 +37,7 @@ use crate::local_memory::LocalMemory;
 use crate::statistics::GgaCoreStatistics;
 use crate::stripe_order::StripeOrder;
 use dma::Fetcher;
+use private_memory::PrivateMemory;
 use stripes::WaitingForStripe;
 use tasks::Tasks;
 use transaction::Transaction;
@@ -73,13 +75,14 @@ pub(crate) struct GgaDataPath {
     decompressor: Compress,
     inventory: BufInventory,
     messages: Mmap,
+    private: PrivateMemory,
     pe: Pe,
     transactions: Vec<Transaction>,
     waiting: WaitingForStripe,
     deferred: DeferredTasks,
     encoder: Encoder,
-    /// Private copies of what others may change: content that is to be compressed, a stored block that is
-    /// to be checked, and a half of it that was recovered.
+    /// Room to look at what lies in memory of the device: content that is to be compressed, a stored block
+    /// that is to be checked, and a half of it that was recovered.
     content: Vec<u8>,
     stored: Vec<u8>,
     recovered: Vec<u8>,

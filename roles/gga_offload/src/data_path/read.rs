@@ -41,36 +41,29 @@ impl GgaDataPath {
     pub(super) fn halves_read(&mut self, index: usize) -> Result<(), Failure> {
         match self.transactions[index].lost {
             None => self.check_block(index),
-            Some(lost) => {
-                let place = self.tasks.of(index).chunk.half(lost);
-                self.recover(index, lost, place, Stage::Recovery(lost))
-            }
+            Some(lost) => self.recover(index, lost, Stage::Recovery(lost)),
         }
     }
 
-    /// Recovers a half from the two others, to `place`, and goes on in `stage`.
+    /// Recovers a half from the two others, into private memory, and goes on in `stage`.
     pub(super) fn recover(
         &mut self,
         index: usize,
         lost: Target,
-        place: u64,
         stage: Stage,
     ) -> Result<(), Failure> {
         self.transactions[index].stage = stage;
-        let half = self.setup.volume.geometry.half_block_size() as usize;
         let recovered = &self.tasks.of(index).recovered[lost.number()];
-        let aimed = recovered.set_range(place, half).map_err(refused);
+        let aimed = recovered.reset_data().map_err(refused);
         self.begin_step(index, Kind::Recover(lost), aimed)
     }
 
     /// The stored block is complete: decompresses it when it is what was written.
     pub(super) fn check_block(&mut self, index: usize) -> Result<(), Failure> {
-        let chunk = self.tasks.of(index).chunk;
-        // A private copy, so that what was checked is what is used.
-        self.setup
-            .local
-            .region
-            .read(chunk.stored() as usize, &mut self.stored)?;
+        self.read_stored(index)?;
+        if let Some(lost) = self.transactions[index].lost {
+            self.read_recovered(index, lost)?;
+        }
         match inspect(&self.stored, self.setup.volume.geometry) {
             Ok((header, Verdict::Matches)) => self.decompress(index, header),
             Ok((_, Verdict::Absent | Verdict::Differs { .. })) | Err(_) => {
@@ -79,20 +72,57 @@ impl GgaDataPath {
         }
     }
 
-    /// Decompresses the block at hand into the initiator's memory.
+    /// Copies the two halves that came from data_1 and data_2 to where they can be looked at.
+    pub(super) fn read_stored(&mut self, index: usize) -> Result<(), Failure> {
+        let chunk = self.tasks.of(index).chunk;
+        let region = &self.setup.local.region;
+        region.read(chunk.stored() as usize, &mut self.stored)?;
+        Ok(())
+    }
+
+    /// Copies a recovered half over the one of the target that was lost.
+    fn read_recovered(&mut self, index: usize, lost: Target) -> Result<(), Failure> {
+        let half = self.recovered.len();
+        let place = lost.number() * half..(lost.number() + 1) * half;
+        self.private.read(index, &mut self.stored[place])?;
+        Ok(())
+    }
+
+    /// Decompresses the stored block that was looked at, and found right, into the initiator's memory.
     pub(super) fn decompress(&mut self, index: usize, header: Header) -> Result<(), Failure> {
         let logical = self.setup.volume.geometry.logical_block_size;
         let transaction = &mut self.transactions[index];
         transaction.stage = Stage::Decompression;
         let to = transaction.requester_offset(logical);
+        // What was checked is what is used, whatever the targets do to the chunk.
+        let length = header.compressed_size as usize;
+        let data = &self.stored[Header::SIZE..][..length];
+        self.private.write(index, data)?;
         let tasks = self.tasks.of(index);
-        let from = tasks.chunk.stored() + Header::SIZE as u64;
         let aimed = tasks
             .compressed
-            .set_data(from, header.compressed_size as usize)
+            .set_data(self.private.place(index), length)
             .and_then(|()| tasks.decompressed.set_range(to, logical as usize))
             .map_err(refused);
         self.begin_step(index, Kind::Decompress, aimed)
+    }
+
+    /// The device did not decompress a block.
+    #[cold]
+    pub(super) fn decompression_failed(
+        &mut self,
+        index: usize,
+        code: ErrorCode,
+    ) -> Result<(), Failure> {
+        match code {
+            // Its sizes and its checksum, or its parity, were right: it was written so.
+            ErrorCode::INVALID_VALUE | ErrorCode::TOO_BIG | ErrorCode::IO_FAILED => {
+                let description = code.description();
+                self.corrupt(index, format_args!("cannot be decompressed: {description}"))
+            }
+            // The initiator's memory is to blame, or the device.
+            _ => self.fail(index, code),
+        }
     }
 
     /// The block at hand is in the initiator's memory, if it has the length that its header promised.

@@ -65,22 +65,21 @@ impl GgaDataPath {
         let message = IoMessage::new_unchecked_len(&bytes);
         let kind = message.message_type();
         if length != io_message::SIZE || kind != Ok(IoMessageType::Result) {
-            return Err(Failure::unexpected(format!(
-                "storage target {}: expected a result, {length} bytes came that are none: {kind:?}",
-                target.name()
-            )));
+            self.unasked(target, format_args!("{length} bytes that are no result"));
+            return Ok(());
         }
+        let half = u64::from(self.setup.volume.geometry.half_block_size());
         let number = message.user_data();
-        let index = usize::try_from(number)
-            .ok()
-            .filter(|&index| index < self.transactions.len());
-        let transaction = index.map(|index| &mut self.transactions[index]);
-        let (Some(index), Some(transaction)) = (index, transaction) else {
-            return Err(unasked(target, number));
+        let index = usize::try_from(number).unwrap_or(usize::MAX);
+        let transaction = self.transactions.get_mut(index).filter(|transaction| {
+            // A result repeats its request: one that comes twice is not taken for that of the next block.
+            transaction.awaited.contains(target)
+                && transaction.stripe() * half == message.storage_offset()
+        });
+        let Some(transaction) = transaction else {
+            self.unasked(target, format_args!("a result for transaction {number}"));
+            return Ok(());
         };
-        if !transaction.awaited.contains(target) {
-            return Err(unasked(target, number));
-        }
         transaction.awaited.remove(target);
         if message.result() != ErrorCode::SUCCESS.0 {
             transaction.error.get_or_insert(ErrorCode(message.result()));
@@ -89,6 +88,15 @@ impl GgaDataPath {
             self.targets_answered(index)?;
         }
         Ok(())
+    }
+
+    /// A target sent what nobody waits for. Whoever waits for something else goes on waiting.
+    #[cold]
+    fn unasked(&mut self, target: Target, what: std::fmt::Arguments<'_>) {
+        if self.statistics.unasked.count() {
+            let (name, count) = (target.name(), self.statistics.unasked);
+            tracing::warn!("storage target {name} sent {what}, unasked ({count} so far)");
+        }
     }
 
     /// All targets that were asked have answered.
@@ -106,12 +114,4 @@ impl GgaDataPath {
             ))),
         }
     }
-}
-
-#[cold]
-fn unasked(target: Target, number: u64) -> Failure {
-    Failure::unexpected(format!(
-        "storage target {}: sent a result for transaction {number}, which it was not asked for",
-        target.name()
-    ))
 }

@@ -11,6 +11,7 @@ use role_common::service::endpoints::{ComchEnds, TargetEnds};
 use role_common::stored_block::Geometry;
 use wire::io_message;
 
+use super::private_memory::PrivateMemory;
 use super::token::{Kind, Token};
 use crate::local_memory::Chunk;
 use crate::target::{Target, Targets};
@@ -42,10 +43,10 @@ pub(super) struct TransactionTasks {
     create: Task,
     pub(super) parity: Buf,
     recovers: [Task; 2],
-    /// Where recovered halves of data_1 and data_2 go.
+    /// Where recovered halves of data_1 and data_2 go: to the beginning of the private memory.
     pub(super) recovered: [Buf; 2],
     decompress: CompressTask<Lz4Checksums>,
-    /// The LZ4 data blocks.
+    /// The LZ4 data blocks, in private memory.
     pub(super) compressed: Buf,
     /// The initiator's block.
     pub(super) decompressed: Buf,
@@ -79,6 +80,7 @@ pub(super) struct Maker<'a> {
     pub(super) inventory: &'a BufInventory,
     pub(super) messages: &'a Mmap,
     pub(super) local: &'a Mmap,
+    pub(super) private: &'a PrivateMemory,
     pub(super) initiator: &'a Mmap,
     pub(super) geometry: Geometry,
     /// The chunk of the first transaction.
@@ -174,7 +176,7 @@ impl Maker<'_> {
             };
             let available = survivor()?;
             available.append(&survivor()?)?;
-            let recovered = destination(chunk.half(lost), half)?;
+            let recovered = self.private.destination(self.inventory, index, half)?;
             let matrix = &self.recoveries[lost.number()];
             let token = token(Kind::Recover(lost));
             let task = self
@@ -184,7 +186,7 @@ impl Maker<'_> {
         };
         let (recover_1, recovered_1) = recover(Target::Data1)?;
         let (recover_2, recovered_2) = recover(Target::Data2)?;
-        let compressed = local(chunk.stored(), stored)?;
+        let compressed = self.private.destination(self.inventory, index, stored)?;
         let decompressed = self.inventory.buf(self.initiator, 0, logical.min(1))?;
         let decompress = self.decompressor.decompress_lz4_stream_task(
             &compressed,

@@ -51,23 +51,24 @@ impl GgaDataPath {
 
     /// Makes the stored block of the content, and has the parity calculated.
     pub(super) fn content_fetched(&mut self, index: usize) -> Result<(), Failure> {
-        let chunk = self.tasks.of(index).chunk;
-        let region = &self.setup.local.region;
-        region.read(chunk.staging() as usize, &mut self.content)?;
+        if self.fetcher.is_broken() {
+            // It may have been the last one of the context that failed.
+            self.restart_fetcher()?;
+        }
+        self.private.read(index, &mut self.content)?;
         let stored = match self.encoder.encode(&self.content) {
             Ok(stored) => stored,
             Err(incompressible) => {
-                // Only the first of a worker is logged: content that does not compress comes in masses.
-                if self.statistics.incompressible == 0 {
+                if self.statistics.incompressible.count() {
                     let stripe = self.transactions[index].stripe();
-                    tracing::error!(
-                        "block {stripe} {incompressible}; further ones are counted, and not logged"
-                    );
+                    let count = self.statistics.incompressible;
+                    tracing::error!("block {stripe} ({count} so far) {incompressible}");
                 }
-                self.statistics.incompressible += 1;
                 return self.fail(index, ErrorCode::IO_FAILED);
             }
         };
+        let chunk = self.tasks.of(index).chunk;
+        let region = &self.setup.local.region;
         region.write(chunk.stored() as usize, stored)?;
         self.transactions[index].stage = Stage::Parity;
         let aimed = self.tasks.of(index).parity.reset_data().map_err(refused);

@@ -6,6 +6,7 @@ use super::Access::{Read, Write};
 use super::*;
 
 /// An I/O on slot 5.
+#[derive(Debug)]
 struct Io<'a> {
     order: &'a StripeOrder,
     ticket: Ticket,
@@ -134,4 +135,36 @@ fn threads_never_see_a_half_written_pair() {
             });
         }
     });
+}
+
+#[test]
+fn no_turn_is_lost() {
+    let order = StripeOrder::new();
+    thread::scope(|scope| {
+        for seed in 0..4u64 {
+            let order = &order;
+            scope.spawn(move || {
+                let mut random = seed;
+                for _ in 0..50_000 {
+                    random = random
+                        .wrapping_mul(6_364_136_223_846_793_005)
+                        .wrapping_add(1_442_695_040_888_963_407);
+                    let access = if random >> 60 < 3 { Read } else { Write };
+                    let io = Io::new(order, access);
+                    let mut asked = 0u32;
+                    while !io.begins() {
+                        asked += 1;
+                        assert!(asked < 100_000_000, "the turn of {io:?} never comes");
+                        if asked.is_multiple_of(64) {
+                            thread::yield_now();
+                        }
+                    }
+                    io.ends();
+                }
+            });
+        }
+    });
+    let slot = &order.slots[5];
+    let words = [&slot.next, &slot.readers, &slot.writers].map(|word| word.load(Ordering::Relaxed));
+    assert_eq!(words, [200_000; 3]);
 }

@@ -33,7 +33,8 @@ pub struct Initiator {
     lanes: Vec<Lane>,
     fast_paths: Vec<(Consumer, Producer)>,
     pe: Pe,
-    _mmap: Mmap,
+    /// Its export lets the service reach the memory.
+    mmap: Option<Mmap>,
     messages: Mmap,
     /// The memory that the service reads and writes.
     pub memory: Arc<MemoryRegion>,
@@ -44,8 +45,11 @@ pub struct Initiator {
     next_id: u32,
 }
 
-/// Bytes of memory.
-pub const MEMORY: usize = 300 * 1024;
+/// Bytes of memory. The last are no whole page, which softdoca copies on request as long as the map is there.
+pub const MEMORY: usize = TAIL as usize + 1024;
+
+/// Where the last page begins.
+pub const TAIL: u64 = 300 * 1024;
 
 impl Initiator {
     /// Starts a session of this many workers.
@@ -66,7 +70,7 @@ impl Initiator {
             waiter: Waiter::new(Shutdown::new().expect("pipe")),
             service_consumers: Vec::new(),
             next_id: 0,
-            _mmap: mmap.clone(),
+            mmap: Some(mmap.clone()),
             messages: messages(&host),
         };
         while initiator.channel.poll().expect("channel") != Some(ChannelEvent::Connected) {
@@ -254,6 +258,11 @@ impl Initiator {
         };
         assert_eq!(answers[0], expected, "an answer repeats its request");
         ErrorCode(answers[0].result)
+    }
+
+    /// Withdraws the map: the service reaches the memory no longer behind [`TAIL`].
+    pub fn withdraw_memory(&mut self) {
+        self.mmap = None;
     }
 
     /// What is in the memory of this block.

@@ -12,7 +12,8 @@ use std::time::{Duration, Instant};
 use conformance::process::Process;
 use conformance::target::{Fault, Script, ScriptedTarget};
 
-pub use initiator::Initiator;
+#[allow(unused_imports, reason = "every test file uses a part of this")]
+pub use initiator::{Initiator, TAIL};
 #[allow(unused_imports, reason = "every test file uses a part of this")]
 pub use stripes::{HALF, Stripes, noise, text};
 

@@ -157,7 +157,7 @@ fn counts_out_of_range_are_refused_here() {
         (2, 1, "2 came"),
         (1, 0, "transactions per core"),
         (1, u32::MAX, "4294967295 came"),
-        (1, MAX_TRANSACTIONS + 1, "32769 came"),
+        (1, MAX_TRANSACTIONS + 1, "4001 came"),
     ] {
         let error = world.error(init(cores, transactions));
         assert_eq!(error.error_code, ErrorCode::INVALID_VALUE.0);

@@ -27,9 +27,10 @@ use progress::{Doing, Phase, Step};
 
 pub use action::{Action, Job, Memory, Outcome};
 
-/// Most transactions per core that an initiator may ask for. The service and its targets use twice as
+/// Most transactions per core that an initiator may ask for: a Comch consumer or producer has 8192 tasks at most, which
+/// twice as many and a few answers of the service's own must fit into. The service and its targets use twice as
 /// many, so that an initiator that is ahead of a completion here still finds a free one.
-pub const MAX_TRANSACTIONS: u32 = 1 << 15;
+pub const MAX_TRANSACTIONS: u32 = 4000;
 
 /// How a service makes one storage of its targets.
 pub trait Layout {
