@@ -1,17 +1,11 @@
-//! A scenario from its first process to the verdict.
+//! The processes of a scenario: who starts when, who gets which answer, and how each ended.
 
-use std::ffi::OsString;
-use std::fs;
-use std::io;
-use std::net::TcpListener;
-use std::os::unix::fs::DirBuilderExt as _;
-use std::path::{Path, PathBuf};
-use std::process::{Command, ExitStatus};
+use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
-use super::binaries::Binaries;
-use super::program::Program;
-use super::scenario::{Check, Event, Party, Said, Scenario, Side, Step};
+use super::bench::Bench;
+use crate::samples::program::Program;
+use crate::samples::scenario::{Event, Party, Said, Scenario};
 
 /// How often the processes are looked at.
 const TICK: Duration = Duration::from_millis(5);
@@ -19,17 +13,6 @@ const TICK: Duration = Duration::from_millis(5);
 const QUIET: Duration = Duration::from_secs(1);
 /// What lines of these levels look like in the log of a sample.
 const ERROR_LEVELS: [&str; 2] = ["[ERR]", "[CRT]"];
-
-/// What became of a scenario.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Verdict {
-    /// All processes came to their documented end, and all checks held.
-    Pass,
-    /// Not so, and why.
-    Fail(String),
-    /// It was not run: these programs are not there.
-    NotFound(Vec<&'static str>),
-}
 
 /// What a party wrote.
 #[derive(Debug, Clone)]
@@ -40,192 +23,8 @@ pub struct Transcript {
     pub lines: Vec<String>,
 }
 
-/// Runs scenarios.
-#[derive(Debug)]
-pub struct Runner {
-    /// The programs.
-    pub binaries: Binaries,
-    /// Directory of the DOCA libraries, put before what `LD_LIBRARY_PATH` says; `None` for what the environment has.
-    pub library_path: Option<PathBuf>,
-    /// How long a scenario may take.
-    pub timeout: Duration,
-}
-
-impl Runner {
-    /// Runs one scenario in a directory of its own, which must be empty. `interrupted` says that nobody wants the result
-    /// any more.
-    ///
-    /// # Errors
-    ///
-    /// Something that is no fault of the samples: a directory cannot be made, a free port is not to be had.
-    pub fn run(
-        &self,
-        scenario: &Scenario,
-        directory: &Path,
-        interrupted: &dyn Fn() -> bool,
-    ) -> io::Result<(Verdict, Vec<Transcript>)> {
-        let missing = self.missing(scenario);
-        if !missing.is_empty() {
-            return Ok((Verdict::NotFound(missing), Vec::new()));
-        }
-        let bench = Bench::new(self, scenario, directory)?;
-        let mut cast = Cast {
-            bench: &bench,
-            actors: scenario.parties.iter().map(Actor::new).collect(),
-        };
-        let verdict = cast
-            .play(Instant::now() + self.timeout, self.timeout, interrupted)
-            .and_then(|()| bench.check(&scenario.checks));
-        let transcripts = cast.actors.iter().map(Actor::transcript).collect();
-        let verdict = verdict.map_or_else(Verdict::Fail, |()| Verdict::Pass);
-        Ok((verdict, transcripts))
-    }
-
-    /// Samples without a program.
-    fn missing(&self, scenario: &Scenario) -> Vec<&'static str> {
-        let mut missing = Vec::new();
-        for party in &scenario.parties {
-            let found = self
-                .binaries
-                .find(scenario.library, party.sample, party.side);
-            if found.is_none() && !missing.contains(&party.sample) {
-                missing.push(party.sample);
-            }
-        }
-        missing
-    }
-}
-
-/// Where a scenario runs.
-struct Bench<'a> {
-    runner: &'a Runner,
-    library: &'static str,
-    shared: PathBuf,
-    runtime: PathBuf,
-    /// Held by nobody: taken, asked for its number, and given back.
-    port: u16,
-}
-
-impl<'a> Bench<'a> {
-    fn new(runner: &'a Runner, scenario: &Scenario, shared: &Path) -> io::Result<Self> {
-        let bench = Self {
-            runner,
-            library: scenario.library,
-            shared: shared.to_owned(),
-            runtime: shared.join("run"),
-            port: TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port(),
-        };
-        fs::DirBuilder::new().mode(0o700).create(&bench.runtime)?;
-        for party in &scenario.parties {
-            fs::create_dir(shared.join(&party.name))?;
-        }
-        for input in &scenario.inputs {
-            fs::write(
-                bench.fill(&input.path, &scenario.parties[0].name),
-                input.content.bytes()?,
-            )?;
-        }
-        Ok(bench)
-    }
-
-    /// Puts in what `{dir}`, `{shared}` and `{port}` stand for.
-    fn fill(&self, text: &str, party: &str) -> String {
-        let directory = self.shared.join(party);
-        text.replace("{dir}", &directory.to_string_lossy())
-            .replace("{shared}", &self.shared.to_string_lossy())
-            .replace("{port}", &self.port.to_string())
-    }
-
-    fn start(&self, party: &Party) -> Result<Program, String> {
-        let program = self.path(party.sample, party.side)?;
-        let mut command = Command::new(program);
-        command
-            .args(
-                party
-                    .arguments
-                    .iter()
-                    .map(|text| self.fill(text, &party.name)),
-            )
-            .current_dir(self.shared.join(&party.name))
-            .env("SOFTDOCA_RUNTIME_DIR", &self.runtime);
-        if let Some(directory) = &self.runner.library_path {
-            let mut path = OsString::from(directory);
-            if let Some(inherited) = std::env::var_os("LD_LIBRARY_PATH") {
-                path.push(":");
-                path.push(inherited);
-            }
-            command.env("LD_LIBRARY_PATH", path);
-        }
-        Program::start(command)
-            .map_err(|error| format!("{} could not be started: {error}", program.display()))
-    }
-
-    fn path(&self, sample: &str, side: Side) -> Result<&Path, String> {
-        self.runner
-            .binaries
-            .find(self.library, sample, side)
-            .ok_or_else(|| format!("there is no program of {sample}"))
-    }
-
-    fn step(&self, step: &Step, party: &str) -> Result<(), String> {
-        match step {
-            Step::Copy { from, to } => {
-                let (from, to) = (self.fill(from, party), self.fill(to, party));
-                let copied = fs::copy(&from, &to).map(drop);
-                copied.map_err(|error| format!("{from} cannot be copied to {to}: {error}"))
-            }
-            Step::Remove(path) => {
-                let path = self.fill(path, party);
-                fs::remove_file(&path).map_err(|error| format!("{path} cannot be removed: {error}"))
-            }
-        }
-    }
-
-    fn check(&self, checks: &[Check]) -> Result<(), String> {
-        for check in checks {
-            let (path, content, stream) = match check {
-                Check::File { path, content } => (path, content, None),
-                Check::Decodes {
-                    path,
-                    stream,
-                    content,
-                } => (path, content, Some(*stream)),
-            };
-            let path = self.fill(path, "");
-            let read = |error: io::Error| format!("{path} cannot be read: {error}");
-            let mut bytes = fs::read(&path).map_err(read)?;
-            if let Some(stream) = stream {
-                bytes = stream
-                    .decode(&bytes)
-                    .map_err(|error| format!("{path} is no {stream:?} stream: {error}"))?;
-            }
-            let expected = content
-                .bytes()
-                .map_err(|error| format!("what {path} should contain cannot be made: {error}"))?;
-            if let Some(difference) = difference(&bytes, &expected) {
-                return Err(format!("{path}: {difference}"));
-            }
-        }
-        Ok(())
-    }
-}
-
-/// Where two contents differ.
-fn difference(got: &[u8], expected: &[u8]) -> Option<String> {
-    if got == expected {
-        return None;
-    }
-    let same = got.iter().zip(expected).take_while(|(a, b)| a == b);
-    Some(format!(
-        "expected {} bytes and got {}; the first {} are right",
-        expected.len(),
-        got.len(),
-        same.count()
-    ))
-}
-
 /// The parties of a scenario, as far as they have come.
-struct Cast<'a> {
+pub(super) struct Cast<'a> {
     bench: &'a Bench<'a>,
     actors: Vec<Actor<'a>>,
 }
@@ -331,13 +130,30 @@ impl<'a> Actor<'a> {
     }
 }
 
-impl Cast<'_> {
-    fn play(
+impl<'a> Cast<'a> {
+    pub(super) fn new(bench: &'a Bench<'a>, scenario: &'a Scenario) -> Self {
+        Self {
+            bench,
+            actors: scenario.parties.iter().map(Actor::new).collect(),
+        }
+    }
+
+    /// What everybody has written.
+    pub(super) fn transcripts(&self) -> Vec<Transcript> {
+        self.actors.iter().map(Actor::transcript).collect()
+    }
+
+    /// Runs all to their end.
+    ///
+    /// # Errors
+    ///
+    /// One has ended in another way than documented, or they have not ended in time: which one, and what it waits for.
+    pub(super) fn play(
         &mut self,
-        deadline: Instant,
         timeout: Duration,
         interrupted: &dyn Fn() -> bool,
     ) -> Result<(), String> {
+        let deadline = Instant::now() + timeout;
         loop {
             for index in 0..self.actors.len() {
                 self.advance(index)?;
