@@ -1,7 +1,8 @@
-//! `doca_comch`: a text each way, over the control path and over the fast path.
+//! `doca_comch`: a text each way, over the control path and over the fast path. The same code for host and DPU:
+//! only their flags differ.
 
 use super::{DPU, HOST};
-use crate::samples::scenario::{Event, Party, Scenario, Side};
+use crate::samples::scenario::{Event, Party, Scenario};
 
 const LIBRARY: &str = "doca_comch";
 /// Just below the 4080 bytes that the samples take.
@@ -30,13 +31,11 @@ pub(super) fn scenarios() -> Vec<Scenario> {
                 Scenario::new(LIBRARY, format!("{client}:{kind}"))
                     .party(
                         Party::new("server", server)
-                            .on(Side::Dpu)
                             .arguments(["-p", DPU, "-r", HOST, "-t", to_client])
                             .says(format!("Message received: '{to_server}'")),
                     )
                     .party(
                         Party::new("client", client)
-                            .on(Side::Host)
                             .arguments(["-p", HOST, "-t", to_server])
                             .starts_when(Event::says("server", "Waiting for clients"))
                             .says(format!("Message received: '{to_client}'")),
