@@ -101,6 +101,14 @@ macro_rules! errors {
                 DOCA_PE_EVENT_MODE_PROGRESS_ALL = 1, "All contexts.";
             }
 
+            header "doca_comch.h"
+            enum doca_comch_counter as doca_comch_counter, "What is counted of a connection's control path." {
+                DOCA_COMCH_COUNTER_SENT_MESSAGES = 1, "Messages that were sent.";
+                DOCA_COMCH_COUNTER_SENT_BYTES = 2, "Their bytes.";
+                DOCA_COMCH_COUNTER_RECV_MESSAGES = 3, "Messages that were received.";
+                DOCA_COMCH_COUNTER_RECV_BYTES = 4, "Their bytes.";
+            }
+
             header "doca_rdma.h"
             enum doca_rdma_transport_type as doca_rdma_transport_type, "Transports of RDMA." {
                 DOCA_RDMA_TRANSPORT_TYPE_RC = 0, "Reliable connection: one peer.";

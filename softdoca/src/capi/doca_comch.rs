@@ -1,5 +1,7 @@
 //! `doca_comch.h`: servers, clients, connections and control messages.
 
+mod properties;
+
 use std::ffi::{c_char, c_void};
 use std::ptr::{NonNull, null_mut};
 use std::sync::Arc;
@@ -16,6 +18,8 @@ use super::{Handle, borrow, check_out, doca_error_t, guard, guard_with, put, sha
 use crate::comch::{Client, Connection, ControlPath, MAX_MESSAGE_SIZE, Server, Side};
 use crate::error::{Error, Result};
 use crate::progress::{Ctx, TaskCallback};
+
+pub use properties::*;
 
 // SAFETY: connections are given out as pointers into the `Arc<Connection>` that their server or client keeps.
 unsafe impl Handle for doca_comch_connection {

@@ -1,5 +1,7 @@
 //! `doca_comch_consumer.h`: the receiving end of the fast path.
 
+mod capabilities;
+
 use std::ptr::{null, null_mut};
 
 use doca_abi::{
@@ -14,6 +16,8 @@ use crate::buffer::BufHandle;
 use crate::comch::{Consumer, PostRecv};
 use crate::error::Result;
 use crate::progress::{Ctx, Task};
+
+pub use capabilities::*;
 
 // SAFETY: consumers are given out by `give_ctx`.
 unsafe impl Handle for doca_comch_consumer {
@@ -235,6 +239,40 @@ pub unsafe extern "C" fn doca_comch_consumer_task_post_recv_as_task(
     task: *mut doca_comch_consumer_task_post_recv,
 ) -> *mut doca_task {
     task.cast()
+}
+
+/// Sets the longest immediate data in bytes that is received; before the start. A message with more fails its receive task.
+///
+/// # Safety
+/// `consumer` is NULL or a live consumer.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_comch_consumer_set_imm_data_len(
+    consumer: *mut doca_comch_consumer,
+    imm_data_len: u32,
+) -> doca_error_t {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        let ctx = unsafe { borrow(consumer) }?;
+        ctx.driver_as::<Consumer>()?
+            .set_most_immediate(ctx, imm_data_len)
+    })
+}
+
+/// Longest immediate data in bytes that is received.
+///
+/// # Safety
+/// `consumer` is NULL or a live consumer; `imm_data_len` is NULL or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_comch_consumer_get_imm_data_len(
+    consumer: *const doca_comch_consumer,
+    imm_data_len: *mut u32,
+) -> doca_error_t {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        let driver = unsafe { borrow(consumer) }?.driver_as::<Consumer>()?;
+        // SAFETY: the caller's promise.
+        unsafe { put(imm_data_len, driver.most_immediate()) }
+    })
 }
 
 doca_abi::check_definitions!(doca_comch_consumer_functions, super::doca_comch_consumer);

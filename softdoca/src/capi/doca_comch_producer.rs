@@ -1,6 +1,8 @@
 //! `doca_comch_producer.h`: the sending end of the fast path.
 
-use std::ptr::null;
+mod capabilities;
+
+use std::ptr::{null, null_mut};
 
 use doca_abi::{
     doca_buf, doca_comch_connection, doca_comch_producer, doca_comch_producer_task_send,
@@ -13,6 +15,8 @@ use super::doca_ctx::{destroy_ctx, give_ctx};
 use super::{Handle, borrow, bytes, check_out, doca_error_t, guard, guard_with, put, share};
 use crate::comch::{Producer, ProducerSendTask};
 use crate::progress::{Ctx, Task};
+
+pub use capabilities::*;
 
 // SAFETY: producers are given out by `give_ctx`.
 unsafe impl Handle for doca_comch_producer {
@@ -217,6 +221,57 @@ pub unsafe extern "C" fn doca_comch_producer_task_send_as_task(
     task: *mut doca_comch_producer_task_send,
 ) -> *mut doca_task {
     task.cast()
+}
+
+/// Gives the task a copy of other immediate data. Not while it is submitted. More than the device takes changes nothing.
+///
+/// # Safety
+/// `task` is NULL or a live task; `imm_data` is NULL or readable for `imm_data_len` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_comch_producer_task_send_set_imm_data(
+    task: *mut doca_comch_producer_task_send,
+    imm_data: *mut u8,
+    imm_data_len: u32,
+) {
+    guard_with((), || {
+        // SAFETY: the caller's promise.
+        unsafe {
+            if let (Some(body), Ok(immediate)) =
+                (body(task), bytes(imm_data, imm_data_len as usize))
+            {
+                // It says in the log what is wrong; the function cannot.
+                let _ = body.set_immediate(immediate);
+            }
+        }
+    });
+}
+
+/// The task's copy of its immediate data; NULL when there is none.
+///
+/// # Safety
+/// `task` is NULL or a live task.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_comch_producer_task_send_get_imm_data(
+    task: *const doca_comch_producer_task_send,
+) -> *mut u8 {
+    guard_with(null_mut(), || {
+        // SAFETY: the caller's promise.
+        unsafe { body(task) }.map_or(null_mut(), ProducerSendTask::immediate)
+    })
+}
+
+/// Bytes of the task's immediate data.
+///
+/// # Safety
+/// `task` is NULL or a live task.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_comch_producer_task_send_get_imm_data_len(
+    task: *const doca_comch_producer_task_send,
+) -> u32 {
+    guard_with(0, || {
+        // SAFETY: the caller's promise.
+        unsafe { body(task) }.map_or(0, ProducerSendTask::immediate_len)
+    })
 }
 
 doca_abi::check_definitions!(doca_comch_producer_functions, super::doca_comch_producer);

@@ -60,6 +60,10 @@ impl Client {
         &self.control
     }
 
+    pub(crate) fn device(&self) -> &Arc<Device> {
+        &self.device
+    }
+
     /// The connection, once the server has accepted it.
     pub(crate) fn connection(&self) -> Result<Arc<Connection>> {
         match &*self.link.borrow() {

@@ -15,6 +15,7 @@ use super::frame::Frame;
 use super::limits::{MAX_CONSUMERS, MAX_ID};
 use super::local_consumer::LocalConsumer;
 use super::remote_consumer::RemoteConsumer;
+use super::traffic::Traffic;
 use crate::error::{Error, Result};
 use crate::progress::Ctx;
 use crate::ring::EventFd;
@@ -77,6 +78,7 @@ pub(crate) struct Connection {
     sent: AtomicU64,
     /// Whether the engine looks at the socket when it can be written.
     waits_for_room: AtomicBool,
+    traffic: Traffic,
     outbound: Arc<Outbound>,
     shared: Mutex<Shared>,
 }
@@ -121,6 +123,7 @@ impl Connection {
             lost: AtomicBool::new(false),
             sent: AtomicU64::new(0),
             waits_for_room: AtomicBool::new(false),
+            traffic: Traffic::default(),
             outbound: Arc::clone(outbound),
             shared: Mutex::new(Shared {
                 outbox: VecDeque::new(),
@@ -156,6 +159,37 @@ impl Connection {
     pub(crate) fn set_user_data(&self, data: doca_data) {
         // SAFETY: both fields are eight plain bytes, and every bit pattern is an integer.
         self.user_data.store(unsafe { data.u64 }, Ordering::Release);
+    }
+
+    /// What has been sent and received.
+    pub(crate) fn traffic(&self) -> &Traffic {
+        &self.traffic
+    }
+
+    /// Updates what the program sees of [`Self::traffic`].
+    pub(crate) fn update_traffic(&self) -> Result<()> {
+        if self.is_lost() {
+            return Err(Error::ConnectionAborted.because("the connection has ended"));
+        }
+        self.traffic.update();
+        Ok(())
+    }
+
+    /// Ends the connection in good order: both contexts find it ended, and tell their programs.
+    pub(crate) fn disconnect(&self) -> Result<()> {
+        let shared = self.lock();
+        if !shared.ids.is_empty() {
+            return Err(Error::InUse.because(format_args!(
+                "the connection has {} consumers and producers; destroy them first",
+                shared.ids.len()
+            )));
+        }
+        if !shared.outbox.is_empty() {
+            return Err(Error::Again);
+        }
+        drop(shared);
+        self.shut_down();
+        Ok(())
     }
 
     pub(super) fn max_message(&self) -> u32 {

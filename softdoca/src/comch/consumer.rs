@@ -35,6 +35,8 @@ pub(crate) struct Consumer {
     mmap: Arc<Mmap>,
     id: u32,
     tasks: TaskPool,
+    /// Longest immediate data in bytes that the program is ready for.
+    most_immediate: Cell<u32>,
     run: RefCell<Run>,
     stopping: Cell<bool>,
 }
@@ -54,6 +56,8 @@ struct Run {
     partial: Option<Partial>,
     /// Producer of the last message.
     sender: u32,
+    /// As the consumer was set before the start.
+    most_immediate: u32,
 }
 
 /// What has come of a message so far.
@@ -126,6 +130,7 @@ impl Consumer {
             mmap,
             id,
             tasks: TaskPool::default(),
+            most_immediate: Cell::new(MAX_IMMEDIATE as u32),
             run: RefCell::default(),
             stopping: Cell::new(false),
         }))
@@ -134,6 +139,22 @@ impl Consumer {
     /// The id by which the peer's producers name this consumer.
     pub(crate) fn id(&self) -> u32 {
         self.id
+    }
+
+    /// Longest immediate data in bytes that is received.
+    pub(crate) fn most_immediate(&self) -> u32 {
+        self.most_immediate.get()
+    }
+
+    pub(crate) fn set_most_immediate(&self, ctx: &Ctx, len: u32) -> Result<()> {
+        ctx.expect_idle("the length of immediate data is set")?;
+        if len as usize > MAX_IMMEDIATE {
+            return Err(Error::InvalidValue.because(format_args!(
+                "expected at most {MAX_IMMEDIATE} bytes of immediate data, got {len}"
+            )));
+        }
+        self.most_immediate.set(len);
+        Ok(())
     }
 
     pub(crate) fn configure_tasks(
@@ -213,7 +234,7 @@ impl Run {
                 let head = take_head(ring, &message, body, self.sender);
                 self.sender = head.unwrap_or(self.sender);
                 Partial {
-                    result: head.map(drop),
+                    result: head.and_then(|_| check_immediate(body, self.most_immediate)),
                     appended: 0,
                 }
             });
@@ -235,6 +256,18 @@ impl Run {
         }
         Ok(None)
     }
+}
+
+/// Refuses more immediate data than the program is ready for.
+fn check_immediate(body: &PostRecv, most: u32) -> Result<()> {
+    let len = body.immediate_len();
+    if len <= most {
+        return Ok(());
+    }
+    body.immediate_len.set(0);
+    Err(Error::TooBig.because(format_args!(
+        "the consumer was set to {most} bytes of immediate data, {len} came"
+    )))
 }
 
 /// Takes sender and immediate data of a message that begins. Answers its sender.
@@ -283,7 +316,8 @@ impl Driver for Consumer {
             return Err(Error::BadState.because("configure receive tasks before the start"));
         }
         self.stopping.set(false);
-        let run = self.begin(ctx, &*ctx.pe()?)?;
+        let mut run = self.begin(ctx, &*ctx.pe()?)?;
+        run.most_immediate = self.most_immediate.get();
         *self.run.borrow_mut() = run;
         Ok(Started::InProgress)
     }

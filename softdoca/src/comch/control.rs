@@ -89,6 +89,10 @@ impl ControlPath {
         Ok(())
     }
 
+    pub(crate) fn recv_queue(&self) -> u32 {
+        self.recv_queue.get()
+    }
+
     pub(crate) fn set_recv_queue(&self, ctx: &Ctx, size: u32) -> Result<()> {
         ctx.expect_idle("the size of the receive queue is set")?;
         check_range("receive queue", size, MAX_RECV_QUEUE)?;
@@ -151,6 +155,7 @@ impl ControlPath {
         let message =
             unsafe { std::slice::from_raw_parts(body.message.cast::<u8>(), body.len as usize) };
         let frame = body.connection.send(&Frame::Message(message), Vec::new());
+        body.connection.traffic().sent(message.len());
         self.sending.borrow_mut().push(Sending {
             task: NonNull::from(task),
             connection: Arc::clone(&body.connection),
@@ -252,6 +257,7 @@ impl ControlPath {
                         connection.max_message()
                     ));
                 }
+                connection.traffic().received(message.len());
                 self.notify(Notice::Message(Arc::clone(connection), message.to_vec()));
             }
             Frame::ConsumerAdded { id, max_message } => {

@@ -22,6 +22,10 @@ pub(crate) const MAX_CONSUMERS: usize = 512;
 pub(crate) const MAX_BUF_SIZE: usize = 1 << 20;
 /// Largest immediate data of the fast path in bytes.
 pub(crate) const MAX_IMMEDIATE: usize = 32;
+/// Longest list of bufs that a consumer receives into.
+pub(crate) const RECEIVE_LIST_LEN: u32 = 1;
+/// Longest list of bufs that every producer sends; it takes longer ones too.
+pub(crate) const SEND_LIST_LEN: u32 = 64;
 /// Ids of consumers and producers are 1 to this: programs use 0 and 0xffff for "none".
 pub(crate) const MAX_ID: u32 = 0xfffe;
 

@@ -5,6 +5,7 @@
 //! * [`consumer`] and [`producer`] are the two ends of the fast path. A consumer owns a ring in shared memory;
 //!   [`remote_consumer`] is the producers' end of it, [`local_consumer`] how the connection's thread reaches the consumer's.
 //! * [`payload`] moves bytes between the program's buffers and the rings.
+//! * [`traffic`] counts messages.
 //! * [`limits`] says how much of everything there may be.
 
 mod client;
@@ -20,11 +21,16 @@ mod payload;
 mod producer;
 mod remote_consumer;
 mod server;
+mod traffic;
 
 pub(crate) use client::Client;
 pub(crate) use connection::{Connection, Side};
 pub(crate) use consumer::{Consumer, PostRecv};
 pub(crate) use control::ControlPath;
-pub(crate) use limits::MAX_MESSAGE_SIZE;
+pub(crate) use limits::{
+    MAX_BUF_SIZE, MAX_CLIENTS, MAX_CONSUMERS, MAX_IMMEDIATE, MAX_MESSAGE_SIZE, MAX_NAME_LEN,
+    MAX_RECV_QUEUE, MAX_TASKS, RECEIVE_LIST_LEN, SEND_LIST_LEN,
+};
 pub(crate) use producer::{Producer, SendTask as ProducerSendTask};
 pub(crate) use server::Server;
+pub(crate) use traffic::Counter;

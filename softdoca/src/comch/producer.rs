@@ -48,11 +48,21 @@ struct Run {
 /// The body of a send task.
 pub(crate) struct SendTask {
     buf: Cell<Option<BufHandle>>,
-    immediate: [u8; MAX_IMMEDIATE],
-    immediate_len: usize,
+    immediate: Cell<[u8; MAX_IMMEDIATE]>,
+    immediate_len: Cell<usize>,
     consumer_id: Cell<u32>,
     /// The consumer of that id, once it has been looked up.
     consumer: RefCell<Option<Arc<RemoteConsumer>>>,
+}
+
+fn check_immediate(immediate: &[u8]) -> Result<()> {
+    if immediate.len() <= MAX_IMMEDIATE {
+        return Ok(());
+    }
+    Err(Error::InvalidValue.because(format_args!(
+        "expected at most {MAX_IMMEDIATE} bytes of immediate data, got {}",
+        immediate.len()
+    )))
 }
 
 impl SendTask {
@@ -62,6 +72,29 @@ impl SendTask {
 
     pub(crate) fn set_buf(&self, buf: Option<BufHandle>) {
         self.buf.set(buf);
+    }
+
+    /// Immediate data that is sent; null when there is none.
+    pub(crate) fn immediate(&self) -> *mut u8 {
+        match self.immediate_len.get() {
+            0 => std::ptr::null_mut(),
+            _ => self.immediate.as_ptr().cast(),
+        }
+    }
+
+    /// Bytes of immediate data.
+    pub(crate) fn immediate_len(&self) -> u32 {
+        self.immediate_len.get() as u32
+    }
+
+    /// Sends other immediate data from now on.
+    pub(crate) fn set_immediate(&self, immediate: &[u8]) -> Result<()> {
+        check_immediate(immediate)?;
+        let mut bytes = [0; MAX_IMMEDIATE];
+        bytes[..immediate.len()].copy_from_slice(immediate);
+        self.immediate.set(bytes);
+        self.immediate_len.set(immediate.len());
+        Ok(())
     }
 
     pub(crate) fn consumer_id(&self) -> u32 {
@@ -114,20 +147,14 @@ impl Producer {
         immediate: &[u8],
         consumer_id: u32,
     ) -> Result<NonNull<TaskOf<SendTask>>> {
-        if immediate.len() > MAX_IMMEDIATE {
-            return Err(Error::InvalidValue.because(format_args!(
-                "expected at most {MAX_IMMEDIATE} bytes of immediate data, got {}",
-                immediate.len()
-            )));
-        }
-        let mut body = SendTask {
+        let body = SendTask {
             buf: Cell::new(buf),
-            immediate: [0; MAX_IMMEDIATE],
-            immediate_len: immediate.len(),
+            immediate: Cell::new([0; MAX_IMMEDIATE]),
+            immediate_len: Cell::new(0),
             consumer_id: Cell::new(consumer_id),
             consumer: RefCell::default(),
         };
-        body.immediate[..immediate.len()].copy_from_slice(immediate);
+        body.set_immediate(immediate)?;
         self.tasks.allocate(ctx, body, doca_data { u64: 0 })
     }
 
@@ -183,7 +210,7 @@ impl Producer {
                 consumer.max_message()
             )));
         }
-        let immediate = &body.immediate[..body.immediate_len];
+        let immediate = &body.immediate.get()[..body.immediate_len.get()];
         let sent = consumer.push(self.id, immediate, payload);
         if sent == Err(Error::Again) {
             let full = &mut self.run.borrow_mut().full;

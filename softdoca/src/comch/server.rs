@@ -30,8 +30,8 @@ pub(crate) struct Server {
     /// PCI address of the function whose clients may connect.
     function: String,
     // What the program opened stays open while the server lives.
-    _device: Arc<Device>,
-    _representor: Arc<Representor>,
+    device: Arc<Device>,
+    representor: Arc<Representor>,
     run: RefCell<Run>,
     next_token: Cell<u32>,
 }
@@ -69,8 +69,8 @@ impl Server {
             control: ControlPath::new(),
             name: name.to_owned(),
             function: representor.model().pci.to_string(),
-            _device: device,
-            _representor: representor,
+            device,
+            representor,
             run: RefCell::default(),
             next_token: Cell::new(LISTENER + 1),
         }))
@@ -78,6 +78,14 @@ impl Server {
 
     pub(crate) fn control(&self) -> &ControlPath {
         &self.control
+    }
+
+    pub(crate) fn device(&self) -> &Arc<Device> {
+        &self.device
+    }
+
+    pub(crate) fn representor(&self) -> &Arc<Representor> {
+        &self.representor
     }
 
     /// Takes all connections that wait at the listener.

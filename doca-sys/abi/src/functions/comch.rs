@@ -35,6 +35,96 @@ macro_rules! doca_comch_functions {
                 size: *mut u32
             ) -> doca_error_t;
 
+            /// Whether the device can have clients.
+            fn doca_comch_cap_client_is_supported(devinfo: *const doca_devinfo) -> doca_error_t;
+
+            /// Whether the device can have servers.
+            fn doca_comch_cap_server_is_supported(devinfo: *const doca_devinfo) -> doca_error_t;
+
+            /// Most clients of one server.
+            fn doca_comch_cap_get_max_clients(
+                devinfo: *const doca_devinfo,
+                num_clients: *mut u32
+            ) -> doca_error_t;
+
+            /// Longest name in bytes, with the terminating zero.
+            fn doca_comch_cap_get_max_name_len(
+                devinfo: *const doca_devinfo,
+                max_name_len: *mut u32
+            ) -> doca_error_t;
+
+            /// Largest number of received messages that may wait.
+            fn doca_comch_cap_get_max_recv_queue_size(
+                devinfo: *const doca_devinfo,
+                size: *mut u32
+            ) -> doca_error_t;
+
+            /// Most send tasks of one client or server.
+            fn doca_comch_cap_get_max_send_tasks(
+                devinfo: *const doca_devinfo,
+                max_send_tasks: *mut u32
+            ) -> doca_error_t;
+
+            /// Lets the counters answer what has been counted until now.
+            fn doca_comch_connection_update_info(
+                comch_connection: *mut doca_comch_connection
+            ) -> doca_error_t;
+
+            /// A counter of the control path, as of the last update.
+            fn doca_comch_connection_get_counter(
+                comch_connection: *const doca_comch_connection,
+                counter_type: doca_comch_counter,
+                counter_value: *mut u64
+            ) -> doca_error_t;
+
+            /// Ends a connection of a server; consumers and producers must have been destroyed.
+            fn doca_comch_server_disconnect(
+                comch_server: *mut doca_comch_server,
+                connection: *mut doca_comch_connection
+            ) -> doca_error_t;
+
+            /// The server's device, which it keeps open.
+            fn doca_comch_server_get_device(
+                comch_server: *const doca_comch_server,
+                dev: *mut *mut doca_dev
+            ) -> doca_error_t;
+
+            /// The server's representor, which it keeps open.
+            fn doca_comch_server_get_device_rep(
+                comch_server: *const doca_comch_server,
+                rep: *mut *mut doca_dev_rep
+            ) -> doca_error_t;
+
+            /// Largest message in bytes that the server is set to.
+            fn doca_comch_server_get_max_msg_size(
+                comch_server: *const doca_comch_server,
+                size: *mut u32
+            ) -> doca_error_t;
+
+            /// How many received messages of the server may wait.
+            fn doca_comch_server_get_recv_queue_size(
+                comch_server: *const doca_comch_server,
+                size: *mut u32
+            ) -> doca_error_t;
+
+            /// The client's device, which it keeps open.
+            fn doca_comch_client_get_device(
+                comch_client: *const doca_comch_client,
+                dev: *mut *mut doca_dev
+            ) -> doca_error_t;
+
+            /// Largest message in bytes that the client is set to.
+            fn doca_comch_client_get_max_msg_size(
+                comch_client: *const doca_comch_client,
+                size: *mut u32
+            ) -> doca_error_t;
+
+            /// How many received messages of the client may wait.
+            fn doca_comch_client_get_recv_queue_size(
+                comch_client: *const doca_comch_client,
+                size: *mut u32
+            ) -> doca_error_t;
+
             /// Creates a server for `name` that clients behind the representor can connect to.
             fn doca_comch_server_create(
                 dev: *mut doca_dev,
@@ -173,6 +263,51 @@ macro_rules! doca_comch_consumer_functions {
             [$($($arguments)*)?]
             header "doca_comch_consumer.h";
 
+            /// Whether the device can have consumers.
+            fn doca_comch_consumer_cap_is_supported(devinfo: *const doca_devinfo) -> doca_error_t;
+
+            /// Most consumers of one end of a connection.
+            fn doca_comch_consumer_cap_get_max_consumers(
+                devinfo: *const doca_devinfo,
+                max_consumers: *mut u32
+            ) -> doca_error_t;
+
+            /// Most receive tasks of one consumer.
+            fn doca_comch_consumer_cap_get_max_num_tasks(
+                devinfo: *const doca_devinfo,
+                max_num_tasks: *mut u32
+            ) -> doca_error_t;
+
+            /// Largest buf in bytes that can be received into.
+            fn doca_comch_consumer_cap_get_max_buf_size(
+                devinfo: *const doca_devinfo,
+                max_buf_size: *mut u32
+            ) -> doca_error_t;
+
+            /// Longest list of bufs that can be received into.
+            fn doca_comch_consumer_cap_get_max_buf_list_len(
+                devinfo: *const doca_devinfo,
+                max_buf_list_len: *mut u32
+            ) -> doca_error_t;
+
+            /// Longest immediate data in bytes.
+            fn doca_comch_consumer_cap_get_max_imm_data_len(
+                devinfo: *const doca_devinfo,
+                max_imm_data_len: *mut u32
+            ) -> doca_error_t;
+
+            /// Sets the longest immediate data in bytes that is received; before the start.
+            fn doca_comch_consumer_set_imm_data_len(
+                consumer: *mut doca_comch_consumer,
+                imm_data_len: u32
+            ) -> doca_error_t;
+
+            /// Longest immediate data in bytes that is received.
+            fn doca_comch_consumer_get_imm_data_len(
+                consumer: *const doca_comch_consumer,
+                imm_data_len: *mut u32
+            ) -> doca_error_t;
+
             /// Creates a consumer on a connection, receiving into bufs of one memory map.
             fn doca_comch_consumer_create(
                 comch_connection: *mut doca_comch_connection,
@@ -248,6 +383,50 @@ macro_rules! doca_comch_producer_functions {
         $($callback)::+! {
             [$($($arguments)*)?]
             header "doca_comch_producer.h";
+
+            /// Whether the device can have producers.
+            fn doca_comch_producer_cap_is_supported(devinfo: *const doca_devinfo) -> doca_error_t;
+
+            /// Most producers of one end of a connection.
+            fn doca_comch_producer_cap_get_max_producers(
+                devinfo: *const doca_devinfo,
+                max_producers: *mut u32
+            ) -> doca_error_t;
+
+            /// Most send tasks of one producer.
+            fn doca_comch_producer_cap_get_max_num_tasks(
+                devinfo: *const doca_devinfo,
+                max_num_tasks: *mut u32
+            ) -> doca_error_t;
+
+            /// Largest buf in bytes that can be sent.
+            fn doca_comch_producer_cap_get_max_buf_size(
+                devinfo: *const doca_devinfo,
+                max_buf_size: *mut u32
+            ) -> doca_error_t;
+
+            /// Longest list of bufs that can be sent.
+            fn doca_comch_producer_cap_get_max_buf_list_len(
+                devinfo: *const doca_devinfo,
+                max_buf_list_len: *mut u32
+            ) -> doca_error_t;
+
+            /// Gives a task other immediate data, which is copied; not while it is submitted.
+            fn doca_comch_producer_task_send_set_imm_data(
+                task: *mut doca_comch_producer_task_send,
+                imm_data: *mut u8,
+                imm_data_len: u32
+            );
+
+            /// Immediate data of a task, or null.
+            fn doca_comch_producer_task_send_get_imm_data(
+                task: *const doca_comch_producer_task_send
+            ) -> *mut u8;
+
+            /// Bytes of a task's immediate data.
+            fn doca_comch_producer_task_send_get_imm_data_len(
+                task: *const doca_comch_producer_task_send
+            ) -> u32;
 
             /// Creates a producer on a connection.
             fn doca_comch_producer_create(
