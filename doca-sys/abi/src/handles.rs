@@ -72,6 +72,8 @@ handles! {
     header "doca_comch_consumer.h" {
         doca_comch_consumer, "The receiving end of a connection's fast path.";
         doca_comch_consumer_task_post_recv, "A task that receives one message of the fast path.";
+        doca_comch_consumer_completion, "Where the DPA gets completions of consumers; there is none in software.";
+        doca_dpa_thread, "A thread of the DPA; there is none in software.";
     }
 
     header "doca_comch_producer.h" {

@@ -23,6 +23,7 @@ const PROGRAMS: &[&str] = &[
     "progress",
     "dma",
     "comch",
+    "comch_dpa",
     "comch_properties",
     "compress",
     "erasure_coding",

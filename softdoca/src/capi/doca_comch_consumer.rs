@@ -1,6 +1,7 @@
 //! `doca_comch_consumer.h`: the receiving end of the fast path.
 
 mod capabilities;
+mod unsupported;
 
 use std::ptr::{null, null_mut};
 
@@ -18,6 +19,7 @@ use crate::error::Result;
 use crate::progress::{Ctx, Task};
 
 pub use capabilities::*;
+pub use unsupported::*;
 
 // SAFETY: consumers are given out by `give_ctx`.
 unsafe impl Handle for doca_comch_consumer {

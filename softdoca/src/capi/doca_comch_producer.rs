@@ -1,6 +1,7 @@
 //! `doca_comch_producer.h`: the sending end of the fast path.
 
 mod capabilities;
+mod unsupported;
 
 use std::ptr::{null, null_mut};
 
@@ -17,6 +18,7 @@ use crate::comch::{Producer, ProducerSendTask};
 use crate::progress::{Ctx, Task};
 
 pub use capabilities::*;
+pub use unsupported::*;
 
 // SAFETY: producers are given out by `give_ctx`.
 unsafe impl Handle for doca_comch_producer {

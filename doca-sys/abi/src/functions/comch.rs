@@ -263,6 +263,93 @@ macro_rules! doca_comch_consumer_functions {
             [$($($arguments)*)?]
             header "doca_comch_consumer.h";
 
+            /// Creates a destination of completions on the DPA.
+            fn doca_comch_consumer_completion_create(
+                consumer_comp: *mut *mut doca_comch_consumer_completion
+            ) -> doca_error_t;
+
+            /// Destroys a destination of completions on the DPA.
+            fn doca_comch_consumer_completion_destroy(
+                consumer_comp: *mut doca_comch_consumer_completion
+            ) -> doca_error_t;
+
+            /// Starts a destination of completions on the DPA.
+            fn doca_comch_consumer_completion_start(
+                consumer_comp: *mut doca_comch_consumer_completion
+            ) -> doca_error_t;
+
+            /// Stops a destination of completions on the DPA.
+            fn doca_comch_consumer_completion_stop(
+                consumer_comp: *mut doca_comch_consumer_completion
+            ) -> doca_error_t;
+
+            /// Sets how many receive operations there may be.
+            fn doca_comch_consumer_completion_set_max_num_recv(
+                consumer_comp: *mut doca_comch_consumer_completion,
+                max_num_recv: u32
+            ) -> doca_error_t;
+
+            /// How many receive operations there may be.
+            fn doca_comch_consumer_completion_get_max_num_recv(
+                consumer_comp: *const doca_comch_consumer_completion,
+                max_num_recv: *mut u32
+            ) -> doca_error_t;
+
+            /// Sets how many consumers there may be.
+            fn doca_comch_consumer_completion_set_max_num_consumers(
+                consumer_comp: *mut doca_comch_consumer_completion,
+                max_num_consumers: u32
+            ) -> doca_error_t;
+
+            /// How many consumers there may be.
+            fn doca_comch_consumer_completion_get_max_num_consumers(
+                consumer_comp: *const doca_comch_consumer_completion,
+                max_num_consumers: *mut u32
+            ) -> doca_error_t;
+
+            /// Sets the longest immediate data.
+            fn doca_comch_consumer_completion_set_imm_data_len(
+                consumer_comp: *mut doca_comch_consumer_completion,
+                imm_data_len: u32
+            ) -> doca_error_t;
+
+            /// The longest immediate data.
+            fn doca_comch_consumer_completion_get_imm_data_len(
+                consumer_comp: *const doca_comch_consumer_completion,
+                imm_data_len: *mut u32
+            ) -> doca_error_t;
+
+            /// Sets the thread of the DPA that is activated.
+            fn doca_comch_consumer_completion_set_dpa_thread(
+                consumer_comp: *mut doca_comch_consumer_completion,
+                dpa_thread: *mut doca_dpa_thread
+            ) -> doca_error_t;
+
+            /// The destination as the DPA sees it.
+            fn doca_comch_consumer_completion_get_dpa_handle(
+                consumer_comp: *mut doca_comch_consumer_completion,
+                consumer_comp_handle: *mut u64
+            ) -> doca_error_t;
+
+            /// The consumer as the DPA sees it.
+            fn doca_comch_consumer_get_dpa_handle(
+                consumer: *mut doca_comch_consumer,
+                dpa_consumer: *mut u64
+            ) -> doca_error_t;
+
+            /// Lets completions go to the DPA.
+            fn doca_comch_consumer_set_completion(
+                consumer: *mut doca_comch_consumer,
+                consumer_comp: *mut doca_comch_consumer_completion,
+                user_data: u32
+            ) -> doca_error_t;
+
+            /// Sets how many receive operations the DPA may have.
+            fn doca_comch_consumer_set_dev_max_num_recv(
+                consumer: *mut doca_comch_consumer,
+                dev_num_recv: u32
+            ) -> doca_error_t;
+
             /// Whether the device can have consumers.
             fn doca_comch_consumer_cap_is_supported(devinfo: *const doca_devinfo) -> doca_error_t;
 
@@ -383,6 +470,24 @@ macro_rules! doca_comch_producer_functions {
         $($callback)::+! {
             [$($($arguments)*)?]
             header "doca_comch_producer.h";
+
+            /// Lets completions go to the DPA.
+            fn doca_comch_producer_dpa_completion_attach(
+                producer: *mut doca_comch_producer,
+                dpa_comp: *mut doca_dpa_completion
+            ) -> doca_error_t;
+
+            /// The producer as the DPA sees it.
+            fn doca_comch_producer_get_dpa_handle(
+                producer: *mut doca_comch_producer,
+                dpa_producer: *mut u64
+            ) -> doca_error_t;
+
+            /// Sets how many send operations the DPA may have.
+            fn doca_comch_producer_set_dev_max_num_send(
+                producer: *mut doca_comch_producer,
+                dev_num_send: u32
+            ) -> doca_error_t;
 
             /// Whether the device can have producers.
             fn doca_comch_producer_cap_is_supported(devinfo: *const doca_devinfo) -> doca_error_t;

@@ -43,6 +43,8 @@ const PARTS: &[Part] = &[
     part!("doca_error" after),
     part!("doca_types" before),
     part!("doca_argp" before),
+    part!("doca_comch_consumer" before),
+    part!("doca_comch_producer" before),
     part!("doca_mmap" before),
     part!("doca_rdma" before),
     part!("doca_sync_event" before),
