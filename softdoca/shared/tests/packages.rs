@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::Command;
 
 use softdoca_sdk::{MODULES, Side};
-use support::{Sdk, succeed};
+use support::{Sdk, lacks_pkg_config, succeed};
 
 fn pkg_config(sdk: &Sdk, side: Side, arguments: &[&str]) -> String {
     succeed(
@@ -49,6 +49,9 @@ fn build(sdk: &Sdk, program: &Path, source: &Path, flags: &str) {
 
 #[test]
 fn every_package_compiles_and_links_a_program_of_its_side() {
+    if lacks_pkg_config() {
+        return;
+    }
     let sdk = Sdk::install();
     let source = sdk.source("side.c", PROGRAM);
     for (side, expected) in [(Side::Host, "host"), (Side::Dpu, "dpu")] {
@@ -77,6 +80,9 @@ fn every_package_compiles_and_links_a_program_of_its_side() {
 
 #[test]
 fn the_version_is_that_of_the_table() {
+    if lacks_pkg_config() {
+        return;
+    }
     let sdk = Sdk::install();
     let version = pkg_config(&sdk, Side::Host, &["--modversion", "doca-common"]);
     assert_eq!(
@@ -106,6 +112,9 @@ fn the_shell_finds_it_without_flags() {
 
 #[test]
 fn a_moved_prefix_works() {
+    if lacks_pkg_config() {
+        return;
+    }
     let sdk = Sdk::install();
     let moved = sdk.prefix().with_file_name("moved");
     std::fs::rename(sdk.prefix(), &moved).unwrap();
