@@ -20,6 +20,7 @@ pub mod shutdown;
 pub mod statistics;
 pub mod stored_block;
 pub mod submit;
+pub mod turns;
 pub mod worker;
 
 pub use failure::Failure;

@@ -9,25 +9,23 @@ mod request;
 mod transfers;
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use doca::{
     Access, BufInventory, Completion, CtxState, Device, ErrorCode, Event, MemoryRegion, Mmap, Pe,
-    Rdma,
+    PeStats, Rdma,
 };
 use role_common::Failure;
 use role_common::rdma::RdmaEndpoint;
 use role_common::statistics::CoreStatistics;
 use role_common::submit::DeferredTasks;
+use role_common::turns::{Turns, run_to_end};
 use role_common::worker::{DataPath, RunFlag};
 use wire::control::RdmaConnectionRole;
 use wire::io_message::{self, Repr};
 
 use request::Direction;
 use transfers::{Kind, Token, Transfers};
-
-/// How long transfers in flight may take to finish after the end of the run was asked for.
-const DRAIN: Duration = Duration::from_secs(1);
 
 pub(crate) fn permissions() -> Access {
     Access::LOCAL_READ_WRITE | Access::RDMA_READ | Access::RDMA_WRITE
@@ -274,6 +272,24 @@ impl TargetDataPath {
     }
 }
 
+impl Turns for TargetDataPath {
+    #[inline]
+    fn turn(&mut self, run: &RunFlag) -> Result<(), Failure> {
+        if let Some(event) = self.pe.poll() {
+            self.handle(event, run)?;
+        }
+        self.retry()
+    }
+
+    fn in_flight(&self) -> usize {
+        self.in_flight
+    }
+
+    fn pe_stats(&self) -> PeStats {
+        self.pe.stats()
+    }
+}
+
 impl DataPath for TargetDataPath {
     type Command = Command;
     type Reply = Reply;
@@ -287,35 +303,15 @@ impl DataPath for TargetDataPath {
     }
 
     fn run(&mut self, run: &RunFlag) -> Result<CoreStatistics, Failure> {
-        let before = self.pe.stats();
-        while run.is_set() {
-            if let Some(event) = self.pe.poll() {
-                self.handle(event, run)?;
-            }
-            self.retry()?;
-        }
-        let deadline = Instant::now() + DRAIN;
-        while self.in_flight != 0 && Instant::now() < deadline {
-            if let Some(event) = self.pe.poll() {
-                self.handle(event, run)?;
-            }
-            self.retry()?;
-        }
-        if self.in_flight != 0 {
-            tracing::warn!(
-                "{} I/Os were not finished within {DRAIN:?} after the end",
-                self.in_flight
-            );
-        }
+        let calls = run_to_end(self, run)?;
         if self.refused != 0 {
             tracing::warn!("{} I/Os were refused", self.refused);
         }
-        let after = self.pe.stats();
         Ok(CoreStatistics {
             core: self.setup.core,
             operation_count: self.operations,
-            pe_hit_count: after.hits - before.hits,
-            pe_miss_count: after.misses - before.misses,
+            pe_hit_count: calls.hits,
+            pe_miss_count: calls.misses,
         })
     }
 }

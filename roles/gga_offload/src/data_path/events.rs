@@ -1,7 +1,8 @@
 //! What a worker does with completions while it runs.
 
-use doca::{Completion, CtxState, ErrorCode, Event};
+use doca::{Completion, CtxState, ErrorCode, Event, PeStats};
 use role_common::Failure;
+use role_common::turns::Turns;
 use role_common::worker::RunFlag;
 use wire::io_message;
 
@@ -10,9 +11,9 @@ use super::request::Request;
 use super::token::{Kind, Token};
 use super::transaction::Stage;
 
-impl GgaDataPath {
+impl Turns for GgaDataPath {
     #[inline]
-    pub(super) fn turn(&mut self, run: &RunFlag) -> Result<(), Failure> {
+    fn turn(&mut self, run: &RunFlag) -> Result<(), Failure> {
         if let Some(event) = self.pe.poll() {
             self.handle(event, run)?;
         }
@@ -20,6 +21,16 @@ impl GgaDataPath {
         self.retry_deferred()
     }
 
+    fn in_flight(&self) -> usize {
+        self.in_flight
+    }
+
+    fn pe_stats(&self) -> PeStats {
+        self.pe.stats()
+    }
+}
+
+impl GgaDataPath {
     #[inline]
     fn handle(&mut self, event: Event, run: &RunFlag) -> Result<(), Failure> {
         match event {

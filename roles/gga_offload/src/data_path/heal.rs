@@ -11,7 +11,6 @@
 
 use std::fmt;
 
-use doca::ErrorCode;
 use role_common::Failure;
 use role_common::stored_block::{Verdict, inspect};
 use wire::io_message::IoMessageType;
@@ -28,8 +27,7 @@ impl GgaDataPath {
     pub(super) fn fetch_last_half(&mut self, index: usize) -> Result<(), Failure> {
         let last = self.transactions[index].lost.unwrap_or(Target::DataP);
         let targets = Targets::only(last);
-        self.ask_targets(index, targets, IoMessageType::Read, Stage::LastHalf)?
-            .or_else(|code: ErrorCode| self.fail(index, code))
+        self.ask_targets(index, targets, IoMessageType::Read, Stage::LastHalf)
     }
 
     /// Recovers the half of a suspect, beside the block.

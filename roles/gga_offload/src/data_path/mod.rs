@@ -22,7 +22,6 @@ mod transaction;
 mod write;
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use doca::{BufInventory, Compress, ErasureCoding, Mmap, Pe};
 use role_common::Failure;
@@ -30,6 +29,7 @@ use role_common::service::endpoints::{ComchEnds, TargetEnds};
 use role_common::service::{Command, Reply, WorkerSetup};
 use role_common::stored_block::{Encoder, Geometry, MatrixType};
 use role_common::submit::DeferredTasks;
+use role_common::turns::run_to_end;
 use role_common::worker::{DataPath, RunFlag};
 
 use crate::cli::ChecksumPolicy;
@@ -41,9 +41,6 @@ use private_memory::PrivateMemory;
 use stripes::WaitingForStripe;
 use tasks::Tasks;
 use transaction::Transaction;
-
-/// How long I/Os in flight may take to finish after the end of the run was asked for.
-const DRAIN: Duration = Duration::from_secs(1);
 
 /// The storage as the initiator sees it, and how it is stored.
 #[derive(Debug, Clone, Copy)]
@@ -117,25 +114,11 @@ impl DataPath for GgaDataPath {
     }
 
     fn run(&mut self, run: &RunFlag) -> Result<GgaCoreStatistics, Failure> {
-        let before = self.pe.stats();
-        while run.is_set() {
-            self.turn(run)?;
-        }
-        let deadline = Instant::now() + DRAIN;
-        while self.in_flight != 0 && Instant::now() < deadline {
-            self.turn(run)?;
-        }
-        if self.in_flight != 0 {
-            tracing::warn!(
-                "{} I/Os were not finished within {DRAIN:?} after the end",
-                self.in_flight
-            );
-        }
-        let after = self.pe.stats();
+        let calls = run_to_end(self, run)?;
         let core = &mut self.statistics.core;
         core.core = self.setup.worker.core;
-        core.pe_hit_count = after.hits - before.hits;
-        core.pe_miss_count = after.misses - before.misses;
+        core.pe_hit_count = calls.hits;
+        core.pe_miss_count = calls.misses;
         Ok(self.statistics)
     }
 }

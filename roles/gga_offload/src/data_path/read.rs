@@ -14,7 +14,7 @@ use crate::target::{Target, Targets};
 
 impl GgaDataPath {
     /// Asks for the halves, once in a while for one of them and the parity.
-    pub(super) fn begin_read(&mut self, index: usize) -> Result<Result<(), ErrorCode>, Failure> {
+    pub(super) fn begin_read(&mut self, index: usize) -> Result<(), Failure> {
         let lost = self.next_lost();
         self.transactions[index].lost = lost;
         let targets = lost.map_or(Targets::DATA, Targets::without);

@@ -18,7 +18,7 @@ impl GgaDataPath {
         targets: Targets,
         message_type: IoMessageType,
         stage: Stage,
-    ) -> Result<Result<(), ErrorCode>, Failure> {
+    ) -> Result<(), Failure> {
         let half = self.setup.volume.geometry.half_block_size();
         let transaction = &mut self.transactions[index];
         transaction.stage = stage;
@@ -38,7 +38,7 @@ impl GgaDataPath {
             tasks.requests[target.number()].write_data(&request.to_bytes())?;
             self.must_submit(index, Kind::Send(target))?;
         }
-        Ok(Ok(()))
+        Ok(())
     }
 
     /// A request has left.

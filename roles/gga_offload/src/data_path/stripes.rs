@@ -2,7 +2,6 @@
 
 use std::collections::VecDeque;
 
-use doca::ErrorCode;
 use role_common::Failure;
 
 use super::GgaDataPath;
@@ -51,11 +50,10 @@ impl GgaDataPath {
     }
 
     fn stripe_taken(&mut self, index: usize) -> Result<(), Failure> {
-        let begun = match self.transactions[index].request.operation {
-            Operation::Read => self.begin_read(index)?,
-            Operation::Write => self.begin_write(index)?,
-        };
-        begun.or_else(|code: ErrorCode| self.fail(index, code))
+        match self.transactions[index].request.operation {
+            Operation::Read => self.begin_read(index),
+            Operation::Write => self.begin_write(index),
+        }
     }
 
     /// Ends the turn on the stripe of the block at hand, if there is one.

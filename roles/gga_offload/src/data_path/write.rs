@@ -12,18 +12,16 @@ use crate::target::Targets;
 
 impl GgaDataPath {
     /// Fetches the content.
-    pub(super) fn begin_write(&mut self, index: usize) -> Result<Result<(), ErrorCode>, Failure> {
+    pub(super) fn begin_write(&mut self, index: usize) -> Result<(), Failure> {
         self.transactions[index].stage = Stage::Content;
         if !self.fetcher.is_usable() {
             self.fetcher.postpone(index);
-            return Ok(Ok(()));
+            return Ok(());
         }
         let logical = self.setup.volume.geometry.logical_block_size;
         let from = self.transactions[index].requester_offset(logical);
-        if let Err(code) = self.fetcher.aim(index, from, logical as usize) {
-            return Ok(Err(code));
-        }
-        Ok(self.submit(index, Kind::Fetch))
+        let aimed = self.fetcher.aim(index, from, logical as usize);
+        self.begin_step(index, Kind::Fetch, aimed)
     }
 
     /// The content was not fetched.
@@ -43,8 +41,7 @@ impl GgaDataPath {
     #[cold]
     pub(super) fn restart_fetcher(&mut self) -> Result<(), Failure> {
         for index in self.fetcher.restart(&self.pe)? {
-            self.begin_write(index)?
-                .or_else(|code| self.fail(index, code))?;
+            self.begin_write(index)?;
         }
         Ok(())
     }
@@ -77,7 +74,6 @@ impl GgaDataPath {
 
     /// Has all three halves stored.
     pub(super) fn parity_created(&mut self, index: usize) -> Result<(), Failure> {
-        self.ask_targets(index, Targets::ALL, IoMessageType::Write, Stage::Store)?
-            .or_else(|code| self.fail(index, code))
+        self.ask_targets(index, Targets::ALL, IoMessageType::Write, Stage::Store)
     }
 }

@@ -1,13 +1,32 @@
 //! What a worker does with completions while it runs.
 
-use doca::{Completion, CtxState, ErrorCode, Event};
+use doca::{Completion, CtxState, ErrorCode, Event, PeStats};
 use role_common::Failure;
+use role_common::turns::Turns;
 use role_common::worker::RunFlag;
 use wire::io_message::{self, IoMessage, IoMessageType};
 
 use super::ZeroCopyDataPath;
 use super::lanes::{Kind, Token};
 use super::refusals;
+
+impl Turns for ZeroCopyDataPath {
+    #[inline]
+    fn turn(&mut self, run: &RunFlag) -> Result<(), Failure> {
+        if let Some(event) = self.pe.poll() {
+            self.handle(event, run)?;
+        }
+        self.retry()
+    }
+
+    fn in_flight(&self) -> usize {
+        self.in_flight
+    }
+
+    fn pe_stats(&self) -> PeStats {
+        self.pe.stats()
+    }
+}
 
 impl ZeroCopyDataPath {
     #[inline]
@@ -151,13 +170,5 @@ impl ZeroCopyDataPath {
             let (_, kind) = Token(token).parts();
             Failure::new(code, format!("a deferred {kind:?} cannot be submitted"))
         })
-    }
-
-    #[inline]
-    pub(super) fn turn(&mut self, run: &RunFlag) -> Result<(), Failure> {
-        if let Some(event) = self.pe.poll() {
-            self.handle(event, run)?;
-        }
-        self.retry()
     }
 }

@@ -11,7 +11,6 @@ mod lanes;
 mod refusals;
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use doca::{BufInventory, MemoryRegion, Mmap, Pe};
 use role_common::Failure;
@@ -19,13 +18,11 @@ use role_common::service::endpoints::{ComchEnds, TargetEnds};
 use role_common::service::{Command, Reply, WorkerSetup};
 use role_common::statistics::CoreStatistics;
 use role_common::submit::DeferredTasks;
+use role_common::turns::run_to_end;
 use role_common::worker::{DataPath, RunFlag};
 
 use lanes::Lanes;
 use refusals::Refusals;
-
-/// How long I/Os in flight may take to finish after the end of the run was asked for.
-const DRAIN: Duration = Duration::from_secs(1);
 
 /// The data path of one worker. Fields are in the order in which they must be dropped.
 pub(crate) struct ZeroCopyDataPath {
@@ -66,29 +63,15 @@ impl DataPath for ZeroCopyDataPath {
     }
 
     fn run(&mut self, run: &RunFlag) -> Result<CoreStatistics, Failure> {
-        let before = self.pe.stats();
-        while run.is_set() {
-            self.turn(run)?;
-        }
-        let deadline = Instant::now() + DRAIN;
-        while self.in_flight != 0 && Instant::now() < deadline {
-            self.turn(run)?;
-        }
-        if self.in_flight != 0 {
-            tracing::warn!(
-                "{} I/Os were not finished within {DRAIN:?} after the end",
-                self.in_flight
-            );
-        }
+        let calls = run_to_end(self, run)?;
         if self.refusals.count() != 0 {
             tracing::warn!("{} messages were refused", self.refusals.count());
         }
-        let after = self.pe.stats();
         Ok(CoreStatistics {
             core: self.setup.core,
             operation_count: self.operations,
-            pe_hit_count: after.hits - before.hits,
-            pe_miss_count: after.misses - before.misses,
+            pe_hit_count: calls.hits,
+            pe_miss_count: calls.misses,
         })
     }
 }
