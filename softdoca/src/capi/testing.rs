@@ -77,14 +77,20 @@ impl Memory {
     }
 
     pub(super) fn import(&self, kind: ExportKind) -> Arc<Mmap> {
-        let descriptor = self
-            .mmap
-            .export(kind, &device())
-            .expect("permissions for the kind");
-        Arc::new(Mmap::import(&descriptor, &device()).expect("a descriptor"))
+        import(&self.export_for(kind))
     }
 
-    fn addr(&self) -> u64 {
+    /// Its descriptor for peers over RDMA.
+    pub(super) fn export(&self) -> Vec<u8> {
+        self.export_for(ExportKind::Rdma)
+    }
+
+    pub(super) fn export_for(&self, kind: ExportKind) -> Vec<u8> {
+        let exported = self.mmap.export(kind, &device());
+        exported.expect("permissions for the kind").to_vec()
+    }
+
+    pub(super) fn addr(&self) -> u64 {
         self.mmap.memrange().expect("a range").0
     }
 
@@ -113,8 +119,12 @@ impl Drop for Memory {
     }
 }
 
-fn device() -> Arc<Device> {
+pub(super) fn device() -> Arc<Device> {
     Device::open_by_name("mlx5_0").expect("the built-in topology has it")
+}
+
+pub(super) fn import(descriptor: &[u8]) -> Arc<Mmap> {
+    Arc::new(Mmap::import(descriptor, &device()).expect("a descriptor"))
 }
 
 /// Calls `action` with a device's handle.
