@@ -28,6 +28,28 @@ fn all_vectors_pass_and_are_counted() {
 }
 
 #[test]
+fn every_vector_is_a_case_of_the_junit_document() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("layout.xml");
+    let output = layout(&[
+        "--only",
+        "sbc_header",
+        "--junit",
+        path.to_str().expect("text"),
+    ]);
+    assert!(output.status.success(), "{output:?}");
+    let xml = fs::read_to_string(path).expect("a document");
+    assert!(
+        xml.contains("tests=\"1\"") && xml.contains("failures=\"0\""),
+        "{xml}"
+    );
+    assert!(
+        xml.contains("name=\"sbc_header\" classname=\"layout\""),
+        "{xml}"
+    );
+}
+
+#[test]
 fn bytes_are_shown_with_their_offsets() {
     let output = layout(&["--print", "--only", "query_storage_response"]);
     let text = text(&output.stdout);

@@ -4,12 +4,14 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use ::conformance::layout::{Vector, check, embedded, parse};
+use ::conformance::report::{Case, Outcome, Report};
 use clap::Args;
 use serde::Serialize;
 use tabled::builder::Builder;
 use tabled::settings::Style;
 
 use super::Result;
+use super::report::ReportOptions;
 
 /// Its flags.
 #[derive(Debug, Args)]
@@ -26,13 +28,9 @@ pub(super) struct Layout {
     #[arg(long)]
     print: bool,
 
-    /// Print the result as JSON
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    report: ReportOptions,
 }
-
-/// The highest exit status that counts: those above mean signals to a shell.
-const MOST_COUNTED: usize = 100;
 
 /// Most bytes of a field that are shown.
 const SHOWN_BYTES: usize = 16;
@@ -61,7 +59,9 @@ impl Layout {
                 }
             })
             .collect();
-        if self.json {
+        let report = report(&rows);
+        self.report.write_junit("conformance layout", &report)?;
+        if self.report.json {
             println!("{}", serde_json::to_string_pretty(&rows)?);
         } else {
             if self.print {
@@ -69,9 +69,7 @@ impl Layout {
             }
             println!("{}", summary(&rows));
         }
-        let failed = rows.iter().filter(|row| !row.passed).count();
-        let counted = failed.min(MOST_COUNTED);
-        Ok(ExitCode::from(u8::try_from(counted).unwrap_or(u8::MAX)))
+        Ok(ExitCode::from(report.exit_status()))
     }
 
     fn chosen(&self) -> Result<Vec<Vector>> {
@@ -116,6 +114,22 @@ fn read(directory: &Path) -> Result<Vec<Vector>> {
             Ok(parse(&text).map_err(|error| failed(path, &error))?)
         })
         .collect()
+}
+
+fn report(rows: &[Row<'_>]) -> Report {
+    let case = |row: &Row<'_>| {
+        let outcome = match &row.reason {
+            None => Outcome::Passed,
+            Some(reason) => Outcome::Failed(reason.clone()),
+        };
+        Case {
+            meaning: row.vector.meaning.clone(),
+            ..Case::new("layout", &row.vector.name, outcome)
+        }
+    };
+    Report {
+        cases: rows.iter().map(case).collect(),
+    }
 }
 
 fn print(vector: &Vector) {

@@ -2,6 +2,7 @@
 
 mod faulty_target;
 mod layout;
+mod report;
 mod samples;
 
 use std::process::ExitCode;

@@ -12,6 +12,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use role_common::shutdown::Shutdown;
 
 use super::Result;
+use super::report::ReportOptions;
 use report::{Report, Row};
 
 const HELP: &str = "\
@@ -43,9 +44,8 @@ pub(super) struct Samples {
     #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = value_parser!(u64).range(1..))]
     timeout: u64,
 
-    /// Print the result as JSON
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    report: ReportOptions,
 }
 
 /// The highest exit status that counts: those above mean signals to a shell.
@@ -77,7 +77,9 @@ impl Samples {
             progress.inc(1);
         }
         progress.finish_and_clear();
-        if self.json {
+        self.report
+            .write_junit("conformance samples", &report.checks())?;
+        if self.report.json {
             println!("{}", report.to_json()?);
         } else {
             println!("{report}");
@@ -117,7 +119,7 @@ impl Samples {
     }
 
     fn progress(&self, count: usize) -> ProgressBar {
-        if self.json {
+        if self.report.json {
             return ProgressBar::hidden();
         }
         let style = ProgressStyle::with_template("{spinner} {pos}/{len} {msg} {elapsed}")

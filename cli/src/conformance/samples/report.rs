@@ -3,6 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
+use ::conformance::report::{self, Case};
 use ::conformance::samples::{Scenario, Transcript, Verdict};
 use serde::Serialize;
 use tabled::builder::Builder;
@@ -78,6 +79,21 @@ impl Row {
             output: output.collect(),
         }
     }
+
+    fn check(&self) -> Case {
+        let reason = self.reason.clone().unwrap_or_default();
+        let outcome = match self.result {
+            Outcome::Pass => report::Outcome::Passed,
+            Outcome::Fail => report::Outcome::Failed(reason),
+            Outcome::NotFound => report::Outcome::NotRun(reason),
+        };
+        let party = |output: &Output| format!("{}:\n{}\n", output.party, output.lines.join("\n"));
+        Case {
+            took: Duration::from_secs_f64(self.seconds),
+            output: Some(self.output.iter().map(party).collect()),
+            ..Case::new(&format!("samples.{}", self.library), &self.name, outcome)
+        }
+    }
 }
 
 impl Report {
@@ -93,6 +109,13 @@ impl Report {
     /// Runs that did not pass, for whatever reason.
     pub(super) fn not_passed(&self) -> usize {
         self.failed + self.not_found
+    }
+
+    /// The runs as checks of one suite per library.
+    pub(super) fn checks(&self) -> report::Report {
+        report::Report {
+            cases: self.runs.iter().map(Row::check).collect(),
+        }
     }
 
     pub(super) fn to_json(&self) -> serde_json::Result<String> {

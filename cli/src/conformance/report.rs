@@ -1,0 +1,108 @@
+//! How the checks are shown: a table for people, JSON and JUnit XML for machines.
+
+use std::io::IsTerminal as _;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use ::conformance::report::{Case, Outcome, Report};
+use clap::Args;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use tabled::builder::Builder;
+use tabled::settings::Style;
+
+use super::Result;
+
+/// Lines of the processes' output that the text shows of a failure; the documents have all.
+const SHOWN_LINES: usize = 25;
+/// Most characters of a reason in the table; below it stands the whole.
+const SHOWN_REASON: usize = 80;
+
+/// Flags of everything that reports checks.
+#[derive(Debug, Args)]
+pub(super) struct ReportOptions {
+    /// Print the result as JSON
+    #[arg(long)]
+    pub(super) json: bool,
+
+    /// Write the result as JUnit XML, too
+    #[arg(long, value_name = "FILE")]
+    pub(super) junit: Option<PathBuf>,
+}
+
+impl ReportOptions {
+    /// Shows a report; the exit status counts what failed.
+    #[expect(dead_code)]
+    pub(super) fn finish(&self, name: &str, report: &Report) -> Result<ExitCode> {
+        self.write_junit(name, report)?;
+        if self.json {
+            println!("{}", serde_json::to_string_pretty(report)?);
+        } else {
+            print_table(report);
+            print_failures(report);
+            println!("{report}");
+        }
+        Ok(ExitCode::from(report.exit_status()))
+    }
+
+    /// Writes the document that `--junit` asks for.
+    pub(super) fn write_junit(&self, name: &str, report: &Report) -> Result<()> {
+        if let Some(path) = &self.junit {
+            std::fs::write(path, report.to_junit_xml(name)?)
+                .map_err(|error| format!("--junit {}: {error}", path.display()))?;
+        }
+        Ok(())
+    }
+}
+
+/// A progress line, for terminals only.
+#[expect(dead_code)]
+pub(super) fn progress(checks: usize) -> ProgressBar {
+    let progress = ProgressBar::new(checks as u64);
+    if !std::io::stderr().is_terminal() {
+        progress.set_draw_target(ProgressDrawTarget::hidden());
+    }
+    let style = ProgressStyle::with_template("{pos}/{len} {elapsed} {msg}")
+        .expect("a template of known keys");
+    progress.set_style(style);
+    progress
+}
+
+fn print_table(report: &Report) {
+    let mut table = Builder::new();
+    table.push_record(["suite", "check", "result", "seconds", "note"]);
+    for case in &report.cases {
+        table.push_record([
+            case.suite.clone(),
+            case.name.clone(),
+            shortened(&case.outcome.to_string()),
+            format!("{:.2}", case.took.as_secs_f64()),
+            shortened(case.note.as_deref().unwrap_or_default()),
+        ]);
+    }
+    println!("{}", table.build().with(Style::rounded()));
+}
+
+fn print_failures(report: &Report) {
+    let failed = |case: &&Case| matches!(case.outcome, Outcome::Failed(_));
+    for case in report.cases.iter().filter(failed) {
+        println!("\n{}: {}\n  {}", case.suite, case.name, case.outcome);
+        if !case.meaning.is_empty() {
+            println!("  checks: {}", case.meaning);
+        }
+        let lines: Vec<&str> = case.output.iter().flat_map(|text| text.lines()).collect();
+        let hidden = lines.len().saturating_sub(SHOWN_LINES);
+        if hidden > 0 {
+            println!("  ({hidden} lines before these)");
+        }
+        lines[hidden..].iter().for_each(|line| println!("  {line}"));
+    }
+}
+
+/// A text that fits a table: one line, not too long.
+fn shortened(text: &str) -> String {
+    let line = text.lines().next().unwrap_or_default();
+    match line.char_indices().nth(SHOWN_REASON) {
+        Some((end, _)) => format!("{}…", &line[..end]),
+        None => line.to_owned(),
+    }
+}

@@ -1,0 +1,198 @@
+//! Where the processes of one check meet, and nobody else: a runtime directory, files, a channel, ports.
+
+use std::fs;
+use std::io;
+use std::net::{Ipv4Addr, TcpListener};
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+
+/// How often waiting looks around.
+const TICK: Duration = Duration::from_millis(2);
+/// The state of a listening socket in `/proc/net/tcp`.
+const LISTEN: &str = "0A";
+
+/// Numbers the scenes of this process.
+static NUMBER: AtomicU32 = AtomicU32::new(0);
+
+/// A place of its own for one check. What is in it goes with it.
+#[derive(Debug)]
+pub struct Scene {
+    directory: TempDir,
+    runtime: PathBuf,
+    channel: String,
+}
+
+impl Scene {
+    /// One with a runtime directory of its own.
+    ///
+    /// # Errors
+    ///
+    /// A directory cannot be made.
+    pub fn new() -> io::Result<Self> {
+        let directory = tempfile::Builder::new().prefix("doca-storage-").tempdir()?;
+        let runtime = directory.path().join("run");
+        // softdoca refuses a directory that others may enter.
+        fs::DirBuilder::new().mode(0o700).create(&runtime)?;
+        Ok(Self::with(directory, runtime))
+    }
+
+    /// One in the runtime directory that this process uses itself: a peer in this process and a program under test must share
+    /// one. The names of their channels keep scenes apart.
+    ///
+    /// # Errors
+    ///
+    /// A directory cannot be made, or `SOFTDOCA_RUNTIME_DIR` names none.
+    pub fn shared() -> io::Result<Self> {
+        let runtime = std::env::var_os("SOFTDOCA_RUNTIME_DIR").ok_or_else(|| {
+            io::Error::other("expected SOFTDOCA_RUNTIME_DIR to name a directory of mode 0700")
+        })?;
+        let directory = tempfile::Builder::new().prefix("doca-storage-").tempdir()?;
+        Ok(Self::with(directory, runtime.into()))
+    }
+
+    fn with(directory: TempDir, runtime: PathBuf) -> Self {
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        Self {
+            directory,
+            runtime,
+            channel: format!("conformance-{}-{number}", std::process::id()),
+        }
+    }
+
+    /// The name of the scene's Comch channel.
+    pub fn channel(&self) -> &str {
+        &self.channel
+    }
+
+    /// Where a file of this name is, or is going to be.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    /// Writes a file.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be written.
+    pub fn file(&self, name: &str, content: &[u8]) -> io::Result<PathBuf> {
+        let path = self.path(name);
+        fs::write(&path, content)?;
+        Ok(path)
+    }
+
+    /// Lets a program meet its peers here.
+    pub fn place<'a>(&self, command: &'a mut Command) -> &'a mut Command {
+        command
+            .env("SOFTDOCA_RUNTIME_DIR", &self.runtime)
+            .current_dir(self.directory.path())
+    }
+
+    /// What is in the runtime directory: after all processes have ended, nothing should be.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be read.
+    pub fn leftovers(&self) -> io::Result<Vec<PathBuf>> {
+        entries(&self.runtime)
+    }
+}
+
+/// What is in a directory.
+///
+/// # Errors
+///
+/// It cannot be read.
+pub fn entries(directory: &Path) -> io::Result<Vec<PathBuf>> {
+    fs::read_dir(directory)?
+        .map(|entry| entry.map(|entry| entry.path()))
+        .collect()
+}
+
+/// A TCP port that nobody used a moment ago, on any address. Programs that cannot choose a port themselves (the C++ target) are
+/// started with it at once: somebody else may take it in between, which the program will report.
+///
+/// # Errors
+///
+/// There is none.
+pub fn free_port() -> io::Result<u16> {
+    let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0))?;
+    Ok(listener.local_addr()?.port())
+}
+
+/// Waits until somebody listens on a TCP port, without connecting: a target serves only one client. `false` when nobody does
+/// at `deadline`, or `given_up` says so.
+///
+/// # Errors
+///
+/// The operating system does not say who listens.
+pub fn wait_for_listener(
+    port: u16,
+    deadline: Instant,
+    mut given_up: impl FnMut() -> bool,
+) -> io::Result<bool> {
+    loop {
+        if is_listening(port)? {
+            return Ok(true);
+        }
+        if Instant::now() >= deadline || given_up() {
+            return Ok(false);
+        }
+        std::thread::sleep(TICK);
+    }
+}
+
+fn is_listening(port: u16) -> io::Result<bool> {
+    for table in ["/proc/net/tcp", "/proc/net/tcp6"] {
+        match fs::read_to_string(table) {
+            Ok(text) if listens(&text, port) => return Ok(true),
+            Ok(_) => {}
+            // A kernel without IPv6.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(false)
+}
+
+/// Lines are: number, local address:port, remote address:port, state, ..., in hexadecimal.
+fn listens(table: &str, port: u16) -> bool {
+    let port = format!(":{port:04X}");
+    table.lines().skip(1).any(|line| {
+        let mut words = line.split_ascii_whitespace().skip(1);
+        let local = words.next().unwrap_or_default();
+        local.ends_with(&port) && words.nth(1) == Some(LISTEN)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn listeners_are_seen_without_connecting() {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a port");
+        let port = listener.local_addr().expect("an address").port();
+        let now = Instant::now();
+        assert!(wait_for_listener(port, now, || false).expect("a table"));
+        drop(listener);
+        assert!(!wait_for_listener(port, now, || false).expect("a table"));
+        let never = now + Duration::from_secs(3600);
+        assert!(!wait_for_listener(port, never, || true).expect("a table"));
+    }
+
+    #[test]
+    fn scenes_are_apart() {
+        let (a, b) = (Scene::new().expect("one"), Scene::new().expect("another"));
+        assert_ne!(a.channel(), b.channel());
+        let mut command = Command::new("/bin/sh");
+        command.args(["-c", "touch \"$SOFTDOCA_RUNTIME_DIR/left\""]);
+        assert!(a.place(&mut command).status().expect("a shell").success());
+        assert_eq!(a.leftovers().expect("a directory").len(), 1);
+        assert!(b.leftovers().expect("a directory").is_empty());
+    }
+}
