@@ -33,7 +33,7 @@ fn every_vector_is_a_case_of_the_junit_document() {
     let path = directory.path().join("layout.xml");
     let output = layout(&[
         "--only",
-        "sbc_header",
+        "io_message_read",
         "--junit",
         path.to_str().expect("text"),
     ]);
@@ -44,7 +44,7 @@ fn every_vector_is_a_case_of_the_junit_document() {
         "{xml}"
     );
     assert!(
-        xml.contains("name=\"sbc_header\" classname=\"layout\""),
+        xml.contains("name=\"io_message_read\" classname=\"layout\""),
         "{xml}"
     );
 }
