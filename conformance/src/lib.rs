@@ -4,6 +4,7 @@
 //!   request, so that a test sees what the real role at the other end makes of it. Nothing here uses the roles' code: a peer
 //!   that shared it would share its mistakes.
 //! * [`samples`] DOCA's own samples, which somebody has built, run to their documented end.
+//! * [`role`] one role, between scripted peers.
 //! * [`layout`] what the wire's bytes are.
 //! * [`implementation`] somebody's binaries of the roles, [`process`] one of them as a process of its own, [`scene`] where they
 //!   meet without meeting anybody else.
@@ -14,6 +15,7 @@ pub mod implementation;
 pub mod layout;
 pub mod process;
 pub mod report;
+pub mod role;
 pub mod samples;
 pub mod scene;
 pub mod target;

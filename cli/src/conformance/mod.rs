@@ -3,6 +3,7 @@
 mod faulty_target;
 mod layout;
 mod report;
+mod role;
 mod samples;
 
 use std::process::ExitCode;
@@ -11,12 +12,14 @@ use clap::{Args, Subcommand};
 
 use faulty_target::FaultyTarget;
 use layout::Layout;
+use role::RoleOptions;
 use samples::Samples;
 
 const EXAMPLES: &str = "\
 Examples:
   doca-storage conformance layout
   doca-storage conformance layout --print --only io_message
+  doca-storage conformance role target --bin build/doca_storage_target_rdma
   doca-storage conformance faulty-target --content disk.img --fault ignore-writes
   doca-storage conformance faulty-target --content disk.img --fault swap-blocks:3:17 --listen-port 12345
   doca-storage conformance faulty-target --content disk.img --fault none --dump afterwards.img
@@ -34,6 +37,8 @@ pub struct Options {
 enum Command {
     /// Check golden vectors of everything on the wire, and show where every byte lies
     Layout(Layout),
+    /// Test one role's binary between scripted peers: does it speak the protocol?
+    Role(RoleOptions),
     /// Serve one session as a target that lies: does your initiator notice?
     FaultyTarget(FaultyTarget),
     /// Run DOCA's own samples, which you have built: does your DOCA bring them to their documented end?
@@ -44,6 +49,7 @@ enum Command {
 pub fn run(options: &Options) -> ExitCode {
     let result = match &options.command {
         Command::Layout(layout) => layout.run(),
+        Command::Role(role) => role.run(),
         Command::FaultyTarget(target) => target.serve().map(|()| ExitCode::SUCCESS),
         Command::Samples(samples) => samples.run(),
     };

@@ -31,7 +31,6 @@ pub(super) struct ReportOptions {
 
 impl ReportOptions {
     /// Shows a report; the exit status counts what failed.
-    #[expect(dead_code)]
     pub(super) fn finish(&self, name: &str, report: &Report) -> Result<ExitCode> {
         self.write_junit(name, report)?;
         if self.json {
@@ -55,7 +54,6 @@ impl ReportOptions {
 }
 
 /// A progress line, for terminals only.
-#[expect(dead_code)]
 pub(super) fn progress(checks: usize) -> ProgressBar {
     let progress = ProgressBar::new(checks as u64);
     if !std::io::stderr().is_terminal() {

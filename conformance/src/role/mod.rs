@@ -1,0 +1,36 @@
+//! Checks of **one** running role from the outside, whoever built it: every peer that it talks to is a script of ours.
+//!
+//! A [`Check`] starts the role on its [`Bench`], plays its peers over real TCP, Comch and RDMA, and says what was wrong. The peers
+//! live in this process, so this process and the role must share one runtime directory: the command gives both a private one.
+
+mod bench;
+mod control;
+mod run;
+mod wrong;
+
+pub use bench::{Bench, Running, Subject};
+pub use control::{ComchPeer, ControlPeer, Polled, TcpPeer};
+pub use run::run;
+pub use wrong::{During, Wrong};
+
+use crate::implementation::Role;
+
+/// One thing that a role must do, and how to see whether it does.
+#[derive(Debug, Clone, Copy)]
+pub struct Check {
+    /// Its name: a few words with dashes.
+    pub name: &'static str,
+    /// What must happen, in a sentence.
+    pub meaning: &'static str,
+    /// Plays it.
+    pub play: fn(&Bench<'_>) -> Result<(), Wrong>,
+}
+
+/// All checks of a role; none for the generator, which has no peers.
+pub fn checks(role: Role) -> Vec<Check> {
+    match role {
+        Role::Target | Role::ZeroCopy | Role::GgaOffload | Role::Initiator | Role::SbcGenerator => {
+            Vec::new()
+        }
+    }
+}
