@@ -5,11 +5,13 @@
 
 mod bench;
 mod control;
+mod io_channel;
 mod run;
 mod wrong;
 
 pub use bench::{Bench, Running, Subject};
 pub use control::{ComchPeer, ControlPeer, Polled, TcpPeer};
+pub use io_channel::IoChannel;
 pub use run::run;
 pub use wrong::{During, Wrong};
 

@@ -1,0 +1,267 @@
+//! The fast path of a Comch connection from the peer's side: a consumer and a producer, as one worker of the other role has them.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use doca::{
+    Access, Buf, BufInventory, Consumer, CtxState, Device, ErrorCode, Event, MemoryRegion, Mmap,
+    Pe, Producer, Task,
+};
+use wire::io_message::{IoMessage, Repr, SIZE};
+
+use super::{ComchPeer, Wrong};
+
+/// Room for one message: more than any may have, to see one that is too long.
+const ROOM: usize = 2 * SIZE;
+
+/// Says that a token is of a send task; the rest of it is the index.
+const SEND: u64 = 1 << 32;
+
+/// A buf with the task that sends or receives it.
+#[derive(Debug)]
+struct Message {
+    task: Task,
+    buf: Buf,
+}
+
+/// One worker's end of the fast path, an initiator's or a service's. It has an engine of its own: what happens on the control
+/// channel meanwhile waits there.
+#[derive(Debug)]
+pub struct IoChannel {
+    // Dropped in this order: tasks before contexts, those before the engine.
+    receives: Vec<Message>,
+    sends: Vec<Message>,
+    consumer: Consumer,
+    producer: Producer,
+    inventory: BufInventory,
+    messages: Mmap,
+    received: VecDeque<Vec<u8>>,
+    pe: Pe,
+}
+
+impl IoChannel {
+    /// Starts consumer and producer on the connection of `control`, for at most `depth` messages each way that nobody has taken
+    /// yet. The role learns of the consumer at once, and may send.
+    ///
+    /// # Errors
+    ///
+    /// They do not run within `patience`.
+    pub fn start(
+        device: &Device,
+        control: &ComchPeer,
+        depth: u32,
+        patience: Duration,
+    ) -> Result<Self, Wrong> {
+        let count = depth as usize;
+        let pe = Pe::new()?;
+        let access = Access::LOCAL_READ_WRITE | Access::PCI_READ_WRITE;
+        let messages = Mmap::register(device, MemoryRegion::new(2 * count * ROOM)?, access)?;
+        let producer = Producer::start(&pe, control.connection(), depth)?;
+        let consumer = Consumer::start(&pe, control.connection(), &messages, depth)?;
+        let running =
+            || consumer.state() == CtxState::Running && producer.state() == CtxState::Running;
+        Wrong::unless(
+            pe.progress_until(patience, running),
+            "a consumer and a producer to run",
+            format!("{:?} and {:?}", consumer.state(), producer.state()),
+        )?;
+        let mut channel = Self {
+            receives: Vec::with_capacity(count),
+            sends: Vec::new(),
+            consumer,
+            producer,
+            inventory: BufInventory::new(2 * count)?,
+            messages,
+            received: VecDeque::new(),
+            pe,
+        };
+        for index in 0..count {
+            let buf = channel.buf(index)?;
+            let task = channel.consumer.post_recv_task(&buf, index as u64)?;
+            task.submit()?;
+            channel.receives.push(Message { task, buf });
+        }
+        Ok(channel)
+    }
+
+    /// Has the producer send to this consumer of the role: one of [`ComchPeer::consumers`], the n-th for the n-th worker.
+    ///
+    /// # Errors
+    ///
+    /// There is no such consumer.
+    pub fn send_to(&mut self, consumer: u32) -> Result<(), Wrong> {
+        self.sends.clear();
+        let count = self.receives.len();
+        for index in 0..count {
+            let buf = self.buf(count + index)?;
+            let token = SEND | index as u64;
+            let task = self.producer.send_task(&buf, consumer, token)?;
+            self.sends.push(Message { task, buf });
+        }
+        Ok(())
+    }
+
+    /// Sends these bytes as one message; they need be no I/O message. It waits until the role has room for it.
+    ///
+    /// # Errors
+    ///
+    /// There is none within `patience`.
+    pub fn send_bytes(&mut self, bytes: &[u8], patience: Duration) -> Result<(), Wrong> {
+        let deadline = Instant::now() + patience;
+        let mut written = None;
+        loop {
+            let idle = written.or_else(|| {
+                let is_idle = |message: &Message| !message.task.is_in_flight();
+                self.sends.iter().position(is_idle)
+            });
+            if let Some(index) = idle {
+                let message = &self.sends[index];
+                if written.is_none() {
+                    message.buf.write_data(bytes)?;
+                    written = Some(index);
+                }
+                match message.task.submit() {
+                    Ok(()) => return Ok(()),
+                    Err(ErrorCode::AGAIN) => {}
+                    Err(code) => return Err(code.into()),
+                }
+            }
+            if Instant::now() > deadline {
+                return Err(Wrong::expected(
+                    "the role's consumer to have room for a message",
+                    format!("none in {patience:?}"),
+                ));
+            }
+            self.progress()?;
+        }
+    }
+
+    /// Sends an I/O message, with zeros in the reserved bytes.
+    ///
+    /// # Errors
+    ///
+    /// As [`IoChannel::send_bytes`].
+    pub fn send(&mut self, message: &Repr, patience: Duration) -> Result<(), Wrong> {
+        self.send_bytes(&message.to_bytes(), patience)
+    }
+
+    /// Waits until everything that was sent has reached the role.
+    ///
+    /// # Errors
+    ///
+    /// It has not within `patience`.
+    pub fn flush(&mut self, patience: Duration) -> Result<(), Wrong> {
+        let deadline = Instant::now() + patience;
+        while self.sends.iter().any(|sent| sent.task.is_in_flight()) {
+            if Instant::now() > deadline {
+                return Err(Wrong::expected(
+                    "the role to take what was sent",
+                    format!("nothing in {patience:?}"),
+                ));
+            }
+            self.progress()?;
+        }
+        Ok(())
+    }
+
+    /// The next message that has come, whatever its length; `None` when there is none.
+    ///
+    /// # Errors
+    ///
+    /// The fast path is broken.
+    pub fn poll(&mut self) -> Result<Option<Vec<u8>>, Wrong> {
+        if self.received.is_empty() {
+            self.progress()?;
+        }
+        Ok(self.received.pop_front())
+    }
+
+    /// Waits for a message of the right length.
+    ///
+    /// # Errors
+    ///
+    /// None comes within `patience`, or it has another length.
+    pub fn receive(&mut self, patience: Duration) -> Result<[u8; SIZE], Wrong> {
+        let deadline = Instant::now() + patience;
+        loop {
+            if let Some(bytes) = self.poll()? {
+                return <[u8; SIZE]>::try_from(bytes.as_slice()).map_err(|_| {
+                    Wrong::expected(
+                        format!("an I/O message of {SIZE} bytes"),
+                        format!("{} bytes", bytes.len()),
+                    )
+                });
+            }
+            if Instant::now() > deadline {
+                return Err(Wrong::expected(
+                    "an I/O message",
+                    format!("nothing in {patience:?}"),
+                ));
+            }
+        }
+    }
+
+    /// Waits for an I/O message.
+    ///
+    /// # Errors
+    ///
+    /// As [`IoChannel::receive`], and when it is none.
+    pub fn receive_message(&mut self, patience: Duration) -> Result<Repr, Wrong> {
+        let bytes = self.receive(patience)?;
+        Ok(Repr::parse(&IoMessage::new_unchecked_len(&bytes))?)
+    }
+
+    /// The id of this side's consumer.
+    ///
+    /// # Errors
+    ///
+    /// The fast path is broken.
+    pub fn consumer_id(&self) -> Result<u32, Wrong> {
+        Ok(self.consumer.consumer_id()?)
+    }
+
+    /// Destroys consumer and producer: the role sees the consumer expire.
+    ///
+    /// # Errors
+    ///
+    /// They do not stop.
+    pub fn stop(self) -> Result<(), Wrong> {
+        let Self {
+            receives,
+            sends,
+            consumer,
+            producer,
+            ..
+        } = self;
+        drop((receives, sends));
+        consumer.stop()?;
+        Ok(producer.stop()?)
+    }
+
+    fn buf(&self, index: usize) -> Result<Buf, Wrong> {
+        let offset = (index * ROOM) as u64;
+        Ok(self.inventory.buf(&self.messages, offset, ROOM)?)
+    }
+
+    /// Handles one event, if there is one.
+    fn progress(&mut self) -> Result<(), Wrong> {
+        let Some(Event::Task(completion)) = self.pe.poll() else {
+            return Ok(());
+        };
+        if completion.token & SEND != 0 {
+            return completion
+                .result
+                .map_err(|code| Wrong::expected("a message to be sent", code));
+        }
+        completion
+            .result
+            .map_err(|code| Wrong::expected("a message to be received", code))?;
+        let message = &self.receives[completion.token as usize];
+        let mut bytes = vec![0; message.buf.data_len()?];
+        message.buf.read_data(&mut bytes)?;
+        message.buf.reset_data()?;
+        message.task.submit()?;
+        self.received.push_back(bytes);
+        Ok(())
+    }
+}
