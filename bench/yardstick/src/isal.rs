@@ -1,0 +1,142 @@
+//! Erasure coding by Intel's ISA-L, the library that storage people compare with, loaded if it is installed.
+
+use std::ffi::{c_int, c_uchar};
+use std::ptr;
+
+use libloading::Library;
+
+/// Names under which it is installed.
+const NAMES: [&str; 2] = ["libisal.so.2", "libisal.so"];
+/// Bytes of ISA-L's table for one coefficient.
+const TABLE: usize = 32;
+
+type InitTables = unsafe extern "C" fn(c_int, c_int, *mut c_uchar, *mut c_uchar);
+type EncodeData =
+    unsafe extern "C" fn(c_int, c_int, c_int, *mut c_uchar, *mut *mut c_uchar, *mut *mut c_uchar);
+
+/// Why there is nothing to compare with.
+#[derive(Debug, thiserror::Error)]
+#[error("ISA-L cannot be used ({0}); Debian's package is libisal2")]
+pub struct NotInstalled(#[from] libloading::Error);
+
+/// The library, loaded.
+pub struct IsaL {
+    init_tables: InitTables,
+    encode_data: EncodeData,
+    // The functions are inside.
+    _library: Library,
+}
+
+impl IsaL {
+    /// Loads it.
+    ///
+    /// # Errors
+    ///
+    /// It is not installed.
+    pub fn load() -> Result<Self, NotInstalled> {
+        // SAFETY: ISA-L's initialisation only looks at the CPU.
+        let library = unsafe { Library::new(NAMES[0]).or_else(|_| Library::new(NAMES[1])) }?;
+        // SAFETY: the types are those of erasure_code.h; the pointers are used only as long as the library is loaded.
+        let (init_tables, encode_data) = unsafe {
+            (
+                *library.get::<InitTables>(b"ec_init_tables\0")?,
+                *library.get::<EncodeData>(b"ec_encode_data\0")?,
+            )
+        };
+        Ok(Self {
+            init_tables,
+            encode_data,
+            _library: library,
+        })
+    }
+
+    /// Prepares `rows` of coefficients, one for each of the `sources`.
+    ///
+    /// # Panics
+    ///
+    /// The coefficients are not `sources` for each row, or there are none.
+    pub fn coder(&self, sources: usize, coefficients: &[u8]) -> Coder<'_> {
+        assert!(sources > 0 && !coefficients.is_empty());
+        assert!(coefficients.len().is_multiple_of(sources) && coefficients.len() < 256);
+        let rows = coefficients.len() / sources;
+        let mut tables = vec![0; TABLE * coefficients.len()];
+        let mut coefficients = coefficients.to_vec();
+        // SAFETY: sources * rows coefficients are read, and 32 bytes for each are written, which is what there is.
+        unsafe {
+            (self.init_tables)(
+                sources as c_int,
+                rows as c_int,
+                coefficients.as_mut_ptr(),
+                tables.as_mut_ptr(),
+            );
+        }
+        Coder {
+            library: self,
+            sources,
+            rows,
+            tables,
+        }
+    }
+}
+
+/// Tables for one set of coefficients.
+pub struct Coder<'a> {
+    library: &'a IsaL,
+    sources: usize,
+    rows: usize,
+    tables: Vec<u8>,
+}
+
+impl Coder<'_> {
+    /// Computes the rows' blocks from the sources'.
+    ///
+    /// # Panics
+    ///
+    /// There are other numbers of blocks than of sources and rows, or they differ in length.
+    pub fn code(&mut self, sources: &[&[u8]], results: &mut [&mut [u8]]) {
+        assert!(sources.len() == self.sources && results.len() == self.rows);
+        let len = sources[0].len();
+        assert!(sources.iter().all(|block| block.len() == len));
+        assert!(results.iter().all(|block| block.len() == len));
+        let mut from = [ptr::null_mut(); 256];
+        let mut to = [ptr::null_mut(); 256];
+        for (pointer, block) in from.iter_mut().zip(sources) {
+            *pointer = block.as_ptr().cast_mut();
+        }
+        for (pointer, block) in to.iter_mut().zip(results.iter_mut()) {
+            *pointer = block.as_mut_ptr();
+        }
+        // SAFETY: all blocks have `len` bytes, there are as many as the tables were made for, and sources are only read.
+        unsafe {
+            (self.library.encode_data)(
+                c_int::try_from(len).expect("blocks below 2 GiB"),
+                self.sources as c_int,
+                self.rows as c_int,
+                self.tables.as_mut_ptr(),
+                from.as_mut_ptr(),
+                to.as_mut_ptr(),
+            );
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_computes_in_the_field_of_doca() {
+        let Ok(library) = IsaL::load() else {
+            eprintln!("NOT RUN: ISA-L is not installed");
+            return;
+        };
+        let (a, b) = ([3_u8; 96], [5_u8; 96]);
+        let (mut sum, mut weighted) = ([0; 96], [0; 96]);
+        // 2 * 3 + 4 * 5 without carries.
+        library
+            .coder(2, &[1, 1, 2, 4])
+            .code(&[&a, &b], &mut [&mut sum, &mut weighted]);
+        assert_eq!(sum, [3 ^ 5; 96]);
+        assert_eq!(weighted, [6 ^ 20; 96]);
+    }
+}
