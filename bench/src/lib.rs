@@ -1,0 +1,39 @@
+//! Figures of deployments of real processes, and beside each the limit that the machine sets.
+//!
+//! * [`point`] what is measured: a layout, an operation, sizes and depths.
+//! * [`deployment`] one session of real roles, whoever built them: rate, latencies, CPU time of every process.
+//! * [`limits`] what the machine could do at best, by the yardsticks.
+//! * [`kernels`] compression and erasure coding alone.
+//! * [`series`] runs in turns, their medians, and ratios between them.
+#![forbid(unsafe_code)]
+
+pub mod deployment;
+pub mod kernels;
+pub mod limits;
+pub mod machine;
+pub mod point;
+pub mod series;
+
+/// Why a measurement came to nothing.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A role or a yardstick did not do its part.
+    #[error(transparent)]
+    Process(#[from] conformance::process::Failure),
+    /// There is no such program.
+    #[error(transparent)]
+    Implementation(#[from] conformance::implementation::Error),
+    /// A file, a directory or a port cannot be had.
+    #[error("{0}")]
+    Io(#[from] std::io::Error),
+    /// A program printed something else than its figures.
+    #[error("{program}: expected {expected}, got {got:?}")]
+    Output {
+        /// Which.
+        program: &'static str,
+        /// What it should have printed.
+        expected: &'static str,
+        /// What it printed.
+        got: String,
+    },
+}

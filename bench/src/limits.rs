@@ -1,0 +1,103 @@
+//! What the machine could do at best.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use conformance::process::Process;
+use yardstick::ring::{Load, Measured, Pipeline};
+
+use crate::Error;
+use crate::point::{Operation, Point};
+use crate::series::{Figures, Latency};
+
+/// Time that a yardstick may take.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Starts the yardsticks as processes of their own: this program again, as `yardstick STAGE ...`.
+#[derive(Debug, Clone)]
+pub struct Yardsticks {
+    program: PathBuf,
+}
+
+impl Yardsticks {
+    /// Of this program.
+    pub fn of(program: &Path) -> Self {
+        Self {
+            program: program.to_owned(),
+        }
+    }
+
+    /// The bare ring through three processes, pinned as roles are on these CPUs: initiator, service, target.
+    ///
+    /// # Errors
+    ///
+    /// One of the processes did not do its part.
+    pub fn ring(&self, point: Point, operations: u64, cpus: [usize; 3]) -> Result<Figures, Error> {
+        let load = Load {
+            transactions: point.transactions as usize,
+            block_size: point.block_size as usize,
+            blocks: point.block_count() as usize,
+            operations,
+        };
+        let pipeline = Pipeline::create(load)?;
+        let path = pipeline.path();
+        let start = |role: &'static str, cpu: usize| {
+            let mut command = Command::new(&self.program);
+            command
+                .args(["yardstick", role, "--memory"])
+                .arg(&path)
+                .args(["--cpu", &cpu.to_string()])
+                .args(["--transactions", &load.transactions.to_string()])
+                .args(["--block-size", &load.block_size.to_string()])
+                .args(["--blocks", &load.blocks.to_string()])
+                .args(["--operations", &load.operations.to_string()]);
+            Process::spawn(role, command)
+        };
+        let [initiator, service, target] = cpus;
+        let target = start("target", target)?;
+        let service = start("service", service)?;
+        let initiator = start("initiator", initiator)?;
+        let deadline = Instant::now() + PATIENCE;
+        let stdout = initiator.finish(deadline, || false)?;
+        service.finish(deadline, || false)?;
+        target.finish(deadline, || false)?;
+        let measured: Measured = serde_json::from_str(&stdout).map_err(|_| Error::Output {
+            program: "the ring's initiator",
+            expected: "its figures as JSON",
+            got: stdout,
+        })?;
+        Ok(Figures {
+            rate: measured.rate,
+            bandwidth: measured.rate * f64::from(point.block_size),
+            latency: Some(Latency {
+                p50_ns: measured.p50_ns as f64,
+                p99_ns: measured.p99_ns as f64,
+                p99_9_ns: measured.p99_ns as f64,
+            }),
+            cpu_ns: None,
+        })
+    }
+
+    /// memcpy between memories of the sizes that a deployment at this point has.
+    ///
+    /// # Errors
+    ///
+    /// There is no such memory.
+    pub fn copy(&self, point: Point, time: Duration) -> Result<Figures, Error> {
+        let slots = (point.transactions * point.workers) as usize;
+        let blocks = point.block_count() as usize;
+        // Writes go the other way: from the initiator's blocks into the storage.
+        let (from, to) = match point.operation {
+            Operation::Write => (slots, blocks),
+            Operation::Read | Operation::RecoveryRead => (blocks, slots),
+        };
+        let bandwidth = yardstick::copy::bandwidth(point.block_size as usize, from, to, time)?;
+        Ok(Figures {
+            rate: bandwidth / f64::from(point.block_size),
+            bandwidth,
+            latency: None,
+            cpu_ns: None,
+        })
+    }
+}

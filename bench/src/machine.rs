@@ -1,0 +1,41 @@
+//! What the figures were measured on.
+
+use std::fs;
+
+use serde::Serialize;
+
+/// A machine, in a few words.
+#[derive(Debug, Clone, Serialize)]
+pub struct Machine {
+    /// The CPU's name.
+    pub cpu: String,
+    /// CPUs that this process may use.
+    pub cpus: usize,
+    /// Kernel release.
+    pub kernel: String,
+    /// Processes that wanted a CPU in the last minute, on average, before the measurements began: other load makes figures
+    /// worthless, and comparisons less so.
+    pub load: f64,
+}
+
+impl Machine {
+    /// This one; what cannot be found out is empty or 0.
+    pub fn this() -> Self {
+        let read = |path| fs::read_to_string(path).unwrap_or_default();
+        let cpu = read("/proc/cpuinfo")
+            .lines()
+            .find_map(|line| Some(line.strip_prefix("model name")?.split_once(':')?.1.trim().to_owned()))
+            .unwrap_or_else(|| std::env::consts::ARCH.to_owned());
+        let load = read("/proc/loadavg");
+        Self {
+            cpu,
+            cpus: std::thread::available_parallelism().map_or(1, usize::from),
+            kernel: read("/proc/sys/kernel/osrelease").trim().to_owned(),
+            load: load
+                .split_ascii_whitespace()
+                .next()
+                .and_then(|word| word.parse().ok())
+                .unwrap_or_default(),
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! Several measurements, in turns.
+//!
+//! A noisy machine is noisy for minutes: two things that are measured one after the other are not measured on the same machine.
+//! So everything that is going to be compared is run in turns, round after round, and ratios are made within a round.
+
+use serde::Serialize;
+
+/// Figures of one run.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Figures {
+    /// I/Os a second.
+    pub rate: f64,
+    /// Bytes of content a second.
+    pub bandwidth: f64,
+    /// Times of single I/Os, where the program measures them.
+    pub latency: Option<Latency>,
+    /// CPU time per I/O of each process, in nanoseconds, start and end of the process included.
+    pub cpu_ns: Option<CpuTime>,
+}
+
+/// Quantiles in nanoseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Latency {
+    /// Half are not longer.
+    pub p50_ns: f64,
+    /// 99 of 100 are not longer.
+    pub p99_ns: f64,
+    /// 999 of 1000 are not longer.
+    pub p99_9_ns: f64,
+}
+
+/// CPU time per I/O in nanoseconds; targets together.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct CpuTime {
+    /// Of the initiator.
+    pub initiator: f64,
+    /// Of the service.
+    pub service: f64,
+    /// Of all targets.
+    pub targets: f64,
+}
+
+/// One thing that is measured again and again.
+#[derive(Debug, Clone, Serialize)]
+pub struct Series {
+    /// What it is.
+    pub name: String,
+    /// A run per round.
+    pub runs: Vec<Figures>,
+}
+
+impl Series {
+    /// Without runs yet.
+    pub fn new(name: impl Into<String>) -> Self {
+        Self {
+            name: name.into(),
+            runs: Vec::new(),
+        }
+    }
+
+    /// The median of a figure over the runs that have it.
+    pub fn median(&self, of: impl Fn(&Figures) -> Option<f64>) -> Option<f64> {
+        median(self.runs.iter().filter_map(of).collect())
+    }
+
+    /// The median of the ratios, round by round, of this figure to that of another series.
+    pub fn ratio(&self, to: &Self, of: impl Fn(&Figures) -> Option<f64>) -> Option<f64> {
+        let ratios = std::iter::zip(&self.runs, &to.runs)
+            .filter_map(|(own, other)| Some(of(own)? / of(other)?))
+            .filter(|ratio| ratio.is_finite());
+        median(ratios.collect())
+    }
+}
+
+/// The middle one; of an even number, the mean of the two in the middle.
+pub fn median(mut values: Vec<f64>) -> Option<f64> {
+    values.sort_by(f64::total_cmp);
+    let middle = values.len() / 2;
+    match values.len() {
+        0 => None,
+        count if count.is_multiple_of(2) => Some((values[middle - 1] + values[middle]) / 2.0),
+        _ => Some(values[middle]),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn series(rates: &[f64]) -> Series {
+        let figures = |rate| Figures {
+            rate,
+            bandwidth: rate,
+            latency: None,
+            cpu_ns: None,
+        };
+        Series {
+            runs: rates.iter().copied().map(figures).collect(),
+            ..Series::new("some")
+        }
+    }
+
+    #[test]
+    fn medians() {
+        assert_eq!(median(vec![]), None);
+        assert_eq!(median(vec![3.0, 1.0, 2.0]), Some(2.0));
+        assert_eq!(median(vec![4.0, 1.0, 2.0, 3.0]), Some(2.5));
+    }
+
+    #[test]
+    fn ratios_are_made_within_a_round() {
+        // The machine was ten times slower in the second round, for both.
+        let (ours, limit) = (series(&[50.0, 6.0, 70.0]), series(&[100.0, 10.0, 100.0]));
+        assert_eq!(ours.ratio(&limit, |run| Some(run.rate)), Some(0.6));
+        assert_eq!(ours.ratio(&limit, |run| run.latency.map(|l| l.p50_ns)), None);
+    }
+}
