@@ -5,12 +5,13 @@
 
 mod bench;
 mod control;
+mod initiator;
 mod io_channel;
 mod run;
 mod wrong;
 
 pub use bench::{Bench, Running, Subject};
-pub use control::{ComchPeer, ControlPeer, Polled, TcpPeer};
+pub use control::{ComchPeer, ControlPeer, Listening, Polled, TcpPeer};
 pub use io_channel::IoChannel;
 pub use run::run;
 pub use wrong::{During, Wrong};
@@ -31,8 +32,7 @@ pub struct Check {
 /// All checks of a role; none for the generator, which has no peers.
 pub fn checks(role: Role) -> Vec<Check> {
     match role {
-        Role::Target | Role::ZeroCopy | Role::GgaOffload | Role::Initiator | Role::SbcGenerator => {
-            Vec::new()
-        }
+        Role::Initiator => initiator::checks(),
+        Role::Target | Role::ZeroCopy | Role::GgaOffload | Role::SbcGenerator => Vec::new(),
     }
 }

@@ -61,11 +61,11 @@ impl ComchPeer {
         }
     }
 
-    /// Waits for an initiator, as a service does. `alive` says whether the role still runs.
+    /// Starts to listen for an initiator, as a service does.
     ///
     /// # Errors
     ///
-    /// None comes within `patience`.
+    /// The server does not start.
     pub fn serve(
         device: &Device,
         representor: &Representor,
@@ -188,12 +188,16 @@ pub struct Listening {
 }
 
 impl Listening {
-    /// Waits for the first client.
+    /// Waits for the first client. `alive` says whether the role still runs.
     ///
     /// # Errors
     ///
-    /// None comes within `patience`.
-    pub fn accept(self, patience: Duration) -> Result<ComchPeer, Wrong> {
+    /// None comes within `patience`, or before the role's end.
+    pub fn accept(
+        self,
+        patience: Duration,
+        mut alive: impl FnMut() -> bool,
+    ) -> Result<ComchPeer, Wrong> {
         let deadline = Instant::now() + patience;
         loop {
             match self.pe.poll() {
@@ -205,6 +209,9 @@ impl Listening {
                     ));
                 }
                 Some(_) => {}
+                None if !alive() => {
+                    return Err(Wrong::expected("an initiator to connect", "its end"));
+                }
                 None if Instant::now() < deadline => std::thread::sleep(PAUSE),
                 None => {
                     return Err(Wrong::expected(

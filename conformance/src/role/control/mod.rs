@@ -9,7 +9,7 @@ use wire::control::{Message, Payload};
 
 use super::Wrong;
 
-pub use comch::ComchPeer;
+pub use comch::{ComchPeer, Listening};
 pub use tcp::TcpPeer;
 
 /// How long a peer sleeps when nothing has come.

@@ -1,0 +1,119 @@
+//! What a check starts the initiator with, and what it finds.
+
+use wire::control::StorageDetails;
+
+/// What the initiator is started with, and the storage that it finds.
+#[derive(Debug, Clone)]
+pub(super) struct Plan {
+    pub(super) strategy: &'static str,
+    pub(super) flags: Vec<String>,
+    pub(super) workers: u32,
+    pub(super) operations: u32,
+    pub(super) transactions: u32,
+    pub(super) blocks_per_io: u32,
+    pub(super) details: StorageDetails,
+    pub(super) storage: Vec<u8>,
+}
+
+/// Size of the storage's blocks, if nothing else is said.
+pub(super) const BLOCK: u32 = 4096;
+
+/// Blocks of the storage, if nothing else is said.
+pub(super) const BLOCKS: u32 = 16;
+
+impl Plan {
+    /// One worker that works on each of the storage's blocks once, four at a time.
+    pub(super) fn new(strategy: &'static str) -> Self {
+        Self {
+            strategy,
+            flags: Vec::new(),
+            workers: 1,
+            operations: BLOCKS,
+            transactions: 4,
+            blocks_per_io: 1,
+            details: StorageDetails {
+                total_size: u64::from(BLOCKS * BLOCK),
+                block_size: BLOCK,
+            },
+            storage: content(BLOCKS * BLOCK, 0x5a),
+        }
+    }
+
+    /// With further flags.
+    pub(super) fn flags(mut self, flags: &[&str]) -> Self {
+        self.flags
+            .extend(flags.iter().map(|flag| (*flag).to_owned()));
+        self
+    }
+
+    /// Its flags, but for those that the bench gives.
+    pub(super) fn arguments(&self) -> Vec<String> {
+        let counts = [
+            ("--run-limit-operation-count", self.operations),
+            ("--transaction-count", self.transactions),
+            ("--blocks-per-io", self.blocks_per_io),
+        ];
+        let counts = counts.map(|(flag, count)| [flag.to_owned(), count.to_string()]);
+        let mut arguments = counts.concat();
+        // The bench gives the first.
+        for _ in 1..self.workers {
+            arguments.extend(["--cpu".to_owned(), "0".to_owned()]);
+        }
+        arguments.extend_from_slice(&self.flags);
+        arguments
+    }
+
+    /// With an answer to be waited for 1 s at most.
+    pub(super) fn impatient(self) -> Self {
+        self.flags(&["--control-timeout", "1"])
+    }
+
+    pub(super) fn workers(mut self, count: u32) -> Self {
+        self.workers = count;
+        self
+    }
+
+    pub(super) fn operations(mut self, count: u32) -> Self {
+        self.operations = count;
+        self
+    }
+
+    pub(super) fn transactions(mut self, count: u32) -> Self {
+        self.transactions = count;
+        self
+    }
+
+    pub(super) fn blocks_per_io(mut self, count: u32) -> Self {
+        self.blocks_per_io = count;
+        self
+    }
+
+    /// With a storage that the service only claims to have: nothing may be moved.
+    pub(super) fn claiming(mut self, total_size: u64, block_size: u32) -> Self {
+        self.details = StorageDetails {
+            total_size,
+            block_size,
+        };
+        self.storage = Vec::new();
+        self
+    }
+
+    pub(super) fn block_size(mut self, size: u32) -> Self {
+        self.details.block_size = size;
+        self
+    }
+
+    /// With this content of the storage.
+    pub(super) fn holding(mut self, storage: Vec<u8>) -> Self {
+        self.details.total_size = storage.len() as u64;
+        self.storage = storage;
+        self
+    }
+}
+
+/// Bytes that differ from block to block and within a block, and from those of another `salt`.
+pub(super) fn content(len: u32, salt: u8) -> Vec<u8> {
+    (0..len)
+        .map(|i| (i / BLOCK * 31 + i * 7 + i / 251) as u8 ^ salt)
+        .collect()
+}

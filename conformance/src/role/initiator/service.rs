@@ -1,0 +1,359 @@
+//! The scripted service: an honest one, whose every step a check may do in its own way instead.
+
+use std::time::{Duration, Instant};
+
+use doca::Device;
+use wire::control::{InitStorage, Message, MessageType, Payload};
+
+use super::data_path::{Bounds, DataPath, Io};
+use super::host_memory::HostMemory;
+use super::plan::Plan;
+use crate::role::{
+    Bench, ComchPeer, ControlPeer as _, During as _, IoChannel, Polled, Running, Wrong,
+};
+
+/// A request of the session, in their order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Step {
+    Query,
+    Init,
+    Start,
+    Stop,
+    Shutdown,
+}
+
+impl Step {
+    pub(super) const ALL: [Self; 5] = [
+        Self::Query,
+        Self::Init,
+        Self::Start,
+        Self::Stop,
+        Self::Shutdown,
+    ];
+
+    fn request(self) -> MessageType {
+        match self {
+            Self::Query => MessageType::QueryStorageRequest,
+            Self::Init => MessageType::InitStorageRequest,
+            Self::Start => MessageType::StartStorageRequest,
+            Self::Stop => MessageType::StopStorageRequest,
+            Self::Shutdown => MessageType::ShutdownRequest,
+        }
+    }
+}
+
+/// A service, and the initiator that it serves.
+pub(super) struct Service {
+    plan: Plan,
+    device: Device,
+    /// Consumers and producers go before their connection.
+    pub(super) data: Option<DataPath>,
+    control: Option<ComchPeer>,
+    pub(super) initiator: Running,
+    patience: Duration,
+    /// Requests that have come.
+    pub(super) requests: Vec<Message>,
+    /// Answers are sent in pieces of this many bytes.
+    pub(super) piece: usize,
+    /// Time that answers take.
+    pub(super) delay: Duration,
+}
+
+impl Service {
+    /// Waits for an initiator that is started with this plan.
+    pub(super) fn begin(bench: &Bench<'_>, plan: Plan) -> Result<Self, Wrong> {
+        let device = Device::open(&bench.subject().dpu_device)?;
+        let representor = device.open_representor(&bench.subject().representor)?;
+        let listening = ComchPeer::serve(&device, &representor, bench.scene().channel())?;
+        let mut initiator = Self::start(bench, &plan)?;
+        let patience = bench.patience();
+        let control = listening
+            .accept(patience, || initiator.is_running())
+            .during("the initiator's start")?;
+        Ok(Self {
+            plan,
+            device,
+            data: None,
+            control: Some(control),
+            initiator,
+            patience,
+            requests: Vec::new(),
+            piece: usize::MAX,
+            delay: Duration::ZERO,
+        })
+    }
+
+    /// Starts the initiator of a plan, whether there is a service or not.
+    pub(super) fn start(bench: &Bench<'_>, plan: &Plan) -> Result<Running, Wrong> {
+        let arguments = plan.arguments();
+        let flags: Vec<&str> = arguments.iter().map(String::as_str).collect();
+        bench.start_initiator(plan.strategy, &flags)
+    }
+
+    /// The control channel.
+    pub(super) fn control(&mut self) -> Result<&mut ComchPeer, Wrong> {
+        self.control
+            .as_mut()
+            .ok_or_else(|| Wrong::new("the check has closed the channel"))
+    }
+
+    /// The data path.
+    pub(super) fn data(&mut self) -> Result<&mut DataPath, Wrong> {
+        self.data
+            .as_mut()
+            .ok_or_else(|| Wrong::new("the check has not come to a data path"))
+    }
+
+    /// Plays an honest service until the request of `step` has come, and returns that.
+    pub(super) fn until(&mut self, step: Step) -> Result<Message, Wrong> {
+        self.until_with(step, |data, io| data.serve(&io))
+    }
+
+    /// As [`Service::until`], with another data path than an honest one.
+    pub(super) fn until_with(
+        &mut self,
+        step: Step,
+        each: impl FnMut(&mut DataPath, Io) -> Result<(), Wrong>,
+    ) -> Result<Message, Wrong> {
+        let mut each = each;
+        loop {
+            let Some(next) = Step::ALL.get(self.requests.len()).copied() else {
+                return Err(Wrong::new("the check has come to the end of the session"));
+            };
+            let request = self.next_request(next, &mut each)?;
+            self.requests.push(request.clone());
+            if next == step {
+                return Ok(request);
+            }
+            self.answer(&request)?;
+        }
+    }
+
+    /// Waits for the request of `step`, and serves I/O until then.
+    fn next_request(
+        &mut self,
+        step: Step,
+        each: &mut impl FnMut(&mut DataPath, Io) -> Result<(), Wrong>,
+    ) -> Result<Message, Wrong> {
+        let what = step.request().to_string();
+        let mut deadline = Instant::now() + self.patience;
+        loop {
+            if step == Step::Stop
+                && let Some(data) = &mut self.data
+                && let Some(io) = data.next()?
+            {
+                each(data, io)?;
+                deadline = Instant::now() + self.patience;
+                continue;
+            }
+            match self.control()?.poll()? {
+                Polled::Message(message) if message.payload.message_type() == step.request() => {
+                    return Ok(message);
+                }
+                Polled::Message(message) => {
+                    return Err(Wrong::expected(what, format!("{message:?}")));
+                }
+                Polled::Closed => {
+                    return Err(Wrong::expected(what, "the end of the channel"));
+                }
+                Polled::Nothing if Instant::now() < deadline => {}
+                Polled::Nothing => {
+                    return Err(Wrong::expected(
+                        what,
+                        format!("nothing in {:?}", self.patience),
+                    ));
+                }
+            }
+        }
+    }
+
+    /// Serves `count` requests of the data path and lets those after them wait, until it is `enough`.
+    pub(super) fn serve_until(
+        &mut self,
+        enough: impl Fn(&DataPath) -> bool,
+        count: usize,
+    ) -> Result<(), Wrong> {
+        let deadline = Instant::now() + self.patience;
+        let data = self.data()?;
+        while !enough(data) {
+            if let Some(io) = data.next()? {
+                if data.seen.len() <= count {
+                    data.serve(&io)?;
+                }
+            } else if Instant::now() > deadline {
+                return Err(Wrong::expected(
+                    "further requests",
+                    format!("{} in all", data.seen.len()),
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// Does what a request asks for, and answers it.
+    pub(super) fn answer(&mut self, request: &Message) -> Result<(), Wrong> {
+        let payload = self.perform(&request.payload)?;
+        self.reply(&request.response(payload))
+    }
+
+    /// Does what a request asks for; the answer to it.
+    pub(super) fn perform(&mut self, request: &Payload) -> Result<Payload, Wrong> {
+        Ok(match request {
+            Payload::QueryStorageRequest => {
+                Payload::QueryStorageResponse(self.plan.details.clone())
+            }
+            Payload::InitStorageRequest(init) => {
+                self.init(init)?;
+                Payload::InitStorageResponse
+            }
+            Payload::StartStorageRequest => {
+                self.meet_consumers()?;
+                Payload::StartStorageResponse
+            }
+            Payload::StopStorageRequest => {
+                self.data()?.close_channels()?;
+                Payload::StopStorageResponse
+            }
+            Payload::ShutdownRequest => {
+                // Those of the workers, which would write into a service that is going.
+                Wrong::unless(
+                    self.control()?.consumers().is_empty(),
+                    "an initiator that has destroyed its consumers before shutdown_request",
+                    format!("consumers {:?}", self.control()?.consumers()),
+                )?;
+                Payload::ShutdownResponse
+            }
+            other => return Err(Wrong::expected("a request", other.message_type())),
+        })
+    }
+
+    /// Looks at what init_storage_request says, and makes this side of the data path.
+    fn init(&mut self, init: &InitStorage) -> Result<(), Wrong> {
+        let plan = &self.plan;
+        Wrong::unless(
+            init.core_count == plan.workers,
+            format!("core count {}, one for each --cpu", plan.workers),
+            init.core_count,
+        )?;
+        Wrong::unless(
+            (1..=plan.transactions).contains(&init.transaction_count),
+            format!("a transaction count of 1 to {}", plan.transactions),
+            init.transaction_count,
+        )?;
+        let host = HostMemory::import(&self.device, &init.mmap_export_blob)
+            .during("the export blob in init_storage_request")?;
+        let channels = self.channels(plan.workers, init.transaction_count)?;
+        self.data = Some(self.data_path(channels, host, init));
+        Ok(())
+    }
+
+    /// Consumers and producers of this side, one pair for a worker.
+    pub(super) fn channels(&self, count: u32, transactions: u32) -> Result<Vec<IoChannel>, Wrong> {
+        let Some(control) = &self.control else {
+            return Err(Wrong::new("the check has closed the channel"));
+        };
+        let channel = |_| IoChannel::start(&self.device, control, transactions * 2, self.patience);
+        (0..count).map(channel).collect()
+    }
+
+    fn data_path(
+        &self,
+        channels: Vec<IoChannel>,
+        host: HostMemory,
+        init: &InitStorage,
+    ) -> DataPath {
+        let bounds = Bounds {
+            storage: self.plan.details.clone(),
+            transactions: init.transaction_count,
+            io_size: self
+                .plan
+                .details
+                .block_size
+                .saturating_mul(self.plan.blocks_per_io),
+        };
+        let storage = self.plan.storage.clone();
+        DataPath::new(channels, host, bounds, storage, self.patience)
+    }
+
+    /// Waits for the initiator's consumers: the n-th belongs to the n-th worker.
+    fn meet_consumers(&mut self) -> Result<(), Wrong> {
+        let (count, patience) = (self.plan.workers as usize, self.patience);
+        let control = self.control()?;
+        let what = format!("{count} consumers of the initiator");
+        control.wait_until(&what, patience, |control| {
+            control.consumers().len() >= count
+        })?;
+        let consumers = control.consumers().to_vec();
+        Wrong::unless(consumers.len() == count, what, consumers.len())?;
+        self.data()?.send_to(&consumers)
+    }
+
+    /// Sends an answer, as slowly and in as many pieces as the check wants it.
+    pub(super) fn reply(&mut self, message: &Message) -> Result<(), Wrong> {
+        std::thread::sleep(self.delay);
+        let bytes = message.encode_to_vec();
+        let piece = self.piece.min(bytes.len());
+        let control = self.control()?;
+        bytes
+            .chunks(piece)
+            .try_for_each(|piece| control.send_bytes(piece))
+    }
+
+    /// Sends any bytes.
+    pub(super) fn send_bytes(&mut self, bytes: &[u8]) -> Result<(), Wrong> {
+        self.control()?.send_bytes(bytes)
+    }
+
+    /// Is gone, as far as the initiator can see.
+    pub(super) fn hang_up(&mut self) {
+        self.data = None;
+        self.control = None;
+    }
+
+    /// Plays an honest service to the end of the session.
+    pub(super) fn finish(&mut self) -> Result<(), Wrong> {
+        let request = self.until(Step::Shutdown)?;
+        self.answer(&request)
+    }
+
+    /// As [`Service::finish`], with another data path than an honest one.
+    pub(super) fn finish_with(
+        &mut self,
+        each: impl FnMut(&mut DataPath, Io) -> Result<(), Wrong>,
+    ) -> Result<(), Wrong> {
+        let request = self.until_with(Step::Shutdown, each)?;
+        self.answer(&request)
+    }
+
+    /// As [`Service::finish_with`], as far as it goes: the initiator may end at any time.
+    pub(super) fn play_on(&mut self, each: impl FnMut(&mut DataPath, Io) -> Result<(), Wrong>) {
+        // What is wrong with the initiator then is seen by how it ends.
+        let _ = self.finish_with(each);
+    }
+
+    /// As [`Service::finish`], and the initiator ends well.
+    pub(super) fn succeed(&mut self) -> Result<(), Wrong> {
+        self.finish()?;
+        self.expect_success()
+    }
+
+    /// The initiator ends by itself, and well.
+    pub(super) fn expect_success(&mut self) -> Result<(), Wrong> {
+        self.initiator.expect_success(self.patience)
+    }
+
+    /// The initiator ends by itself, and says that it has failed.
+    pub(super) fn expect_failure(&mut self) -> Result<(), Wrong> {
+        self.initiator.expect_failure(self.patience)
+    }
+
+    /// The initiator ends by itself.
+    pub(super) fn expect_end(&mut self) -> Result<(), Wrong> {
+        self.initiator.expect_end(self.patience)
+    }
+
+    /// Requests that came on the data path so far.
+    pub(super) fn seen(&self) -> &[Io] {
+        self.data.as_ref().map_or(&[], |data| &data.seen)
+    }
+}

@@ -1,0 +1,222 @@
+//! What the strategies ask for, and what they do with the data.
+
+use super::data_path::{DataPath, Io};
+use super::plan::{BLOCK, BLOCKS, Plan, content};
+use super::service::Service;
+use crate::role::{Bench, Check, Wrong};
+
+pub(super) const CHECKS: &[Check] = &[
+    Check {
+        name: "read-throughput",
+        meaning: "read_throughput_test sends as many reads as operations were asked for, inside of storage and memory, and ends with success",
+        play: |bench| play(bench, Plan::new("read_throughput_test"), (BLOCKS, 0)),
+    },
+    Check {
+        name: "write-throughput",
+        meaning: "write_throughput_test sends as many writes as operations were asked for, and ends with success",
+        play: |bench| play(bench, Plan::new("write_throughput_test"), (0, BLOCKS)),
+    },
+    Check {
+        name: "read-only-validity",
+        meaning: "read_only_data_validity_test reads every block and is content when it is as in --storage-plain-content",
+        play: read_only_validity,
+    },
+    Check {
+        name: "read-write-validity",
+        meaning: "read_write_data_validity_test writes every block, reads it after the write was answered, and ends with success",
+        play: |bench| {
+            let plan = Plan::new("read_write_data_validity_test");
+            play(bench, plan, (BLOCKS, BLOCKS))
+        },
+    },
+    Check {
+        name: "read-write-validity-plain-content",
+        meaning: "read_write_data_validity_test with --storage-plain-content writes that content",
+        play: writes_plain_content,
+    },
+    Check {
+        name: "more-operations-than-blocks",
+        meaning: "an initiator with more operations than the storage has blocks begins again with those that are done",
+        play: |bench| {
+            let plan = Plan::new("read_write_data_validity_test").operations(50);
+            session(bench, plan, (50, 50)).map(drop)
+        },
+    },
+    Check {
+        name: "fewer-operations-than-transactions",
+        meaning: "an initiator with fewer operations than transactions sends no more requests than operations",
+        play: |bench| {
+            let plan = Plan::new("read_throughput_test");
+            session(bench, plan.operations(3).transactions(8), (3, 0)).map(drop)
+        },
+    },
+    Check {
+        name: "several-blocks-per-io",
+        meaning: "--blocks-per-io 4 makes each request as large as four blocks, at a multiple of that",
+        play: several_blocks_per_io,
+    },
+    Check {
+        name: "transactions-in-flight",
+        meaning: "--transaction-count 8 puts eight requests in flight before the first is answered, and never more",
+        play: transactions_in_flight,
+    },
+    Check {
+        name: "two-workers",
+        meaning: "two --cpu make two consumers; each worker works on its own half of the blocks, through the service's consumer of its number",
+        play: two_workers,
+    },
+    Check {
+        name: "small-local-region",
+        meaning: "--local-io-region-size keeps the initiator's memory to that many bytes",
+        play: small_local_region,
+    },
+    Check {
+        name: "reserved-bytes-are-zero",
+        meaning: "bytes of a request that belong to no field are zero (the reference leaves what was there)",
+        play: reserved_bytes,
+    },
+];
+
+/// Plays a session well, and counts reads and writes. Each write of a block comes before its read.
+fn session(bench: &Bench<'_>, plan: Plan, counts: (u32, u32)) -> Result<Service, Wrong> {
+    let mut service = Service::begin(bench, plan)?;
+    service.succeed()?;
+    let writes = service.seen().iter().filter(|io| io.is_write()).count();
+    let came = (service.seen().len() - writes, writes);
+    Wrong::unless(
+        (counts.0 as usize, counts.1 as usize) == came,
+        format!("{} reads and {} writes", counts.0, counts.1),
+        format!("{} and {}", came.0, came.1),
+    )?;
+    Ok(service)
+}
+
+/// As [`session`], with requests for each block once in each direction.
+fn play(bench: &Bench<'_>, plan: Plan, counts: (u32, u32)) -> Result<(), Wrong> {
+    let service = session(bench, plan, counts)?;
+    each_once(&service, Io::is_read, counts.0)?;
+    each_once(&service, Io::is_write, counts.1)
+}
+
+fn each_once(service: &Service, is: impl Fn(&Io) -> bool, count: u32) -> Result<(), Wrong> {
+    let chosen = service.seen().iter().filter(|io| is(io));
+    let mut offsets: Vec<u64> = chosen.map(|io| io.request.storage_offset).collect();
+    offsets.sort_unstable();
+    let expected: Vec<u64> = (0..count)
+        .map(|block| u64::from(block) * u64::from(BLOCK))
+        .collect();
+    Wrong::unless(
+        offsets == expected,
+        "each block once in each direction",
+        format!("storage offsets {offsets:?}"),
+    )
+}
+
+fn read_only_validity(bench: &Bench<'_>) -> Result<(), Wrong> {
+    let bytes = content(BLOCKS * BLOCK, 0x33);
+    let file = bench.scene().file("plain", &bytes)?;
+    let plan = Plan::new("read_only_data_validity_test")
+        .flags(&["--storage-plain-content", &file.to_string_lossy()])
+        .holding(bytes);
+    play(bench, plan, (BLOCKS, 0))
+}
+
+fn writes_plain_content(bench: &Bench<'_>) -> Result<(), Wrong> {
+    let bytes = content(BLOCKS * BLOCK, 0x33);
+    let file = bench.scene().file("plain", &bytes)?;
+    let plan = Plan::new("read_write_data_validity_test")
+        .flags(&["--storage-plain-content", &file.to_string_lossy()]);
+    let mut service = session(bench, plan, (BLOCKS, BLOCKS))?;
+    let stored = &service.data()?.storage;
+    let differs = stored
+        .iter()
+        .zip(&bytes)
+        .position(|(stored, byte)| stored != byte);
+    Wrong::unless(
+        differs.is_none(),
+        "the storage to hold the plain content at the end",
+        format!("another byte at offset {}", differs.unwrap_or_default()),
+    )
+}
+
+fn several_blocks_per_io(bench: &Bench<'_>) -> Result<(), Wrong> {
+    let plan = Plan::new("read_write_data_validity_test");
+    let service = session(bench, plan.operations(4).blocks_per_io(4), (4, 4))?;
+    let size = 4 * BLOCK;
+    let is_wrong = |io: &&Io| {
+        io.request.size != size || !io.request.storage_offset.is_multiple_of(u64::from(size))
+    };
+    match service.seen().iter().find(is_wrong) {
+        None => Ok(()),
+        Some(io) => Err(Wrong::expected(
+            format!("{size} bytes at a multiple of that"),
+            format!("{:?}", io.request),
+        )),
+    }
+}
+
+fn transactions_in_flight(bench: &Bench<'_>) -> Result<(), Wrong> {
+    let count = 8;
+    let plan = Plan::new("read_throughput_test").transactions(count);
+    let mut service = Service::begin(bench, plan)?;
+    // Answered when all are there. The data path itself sees to it that there are never more.
+    service.finish_with(|data, _| {
+        if data.in_flight().len() == count as usize {
+            answer_all(data)?;
+        }
+        Ok(())
+    })?;
+    service.expect_success()
+}
+
+fn answer_all(data: &mut DataPath) -> Result<(), Wrong> {
+    let waiting = data.in_flight().to_vec();
+    waiting.iter().try_for_each(|io| data.serve(io))
+}
+
+fn two_workers(bench: &Bench<'_>) -> Result<(), Wrong> {
+    let half = BLOCKS / 2;
+    let plan = Plan::new("read_throughput_test")
+        .workers(2)
+        .operations(half);
+    let service = session(bench, plan, (BLOCKS, 0))?;
+    each_once(&service, |_| true, BLOCKS)?;
+    let middle = u64::from(half * BLOCK);
+    let is_wrong = |io: &&Io| (io.request.storage_offset >= middle) != (io.worker == 1);
+    match service.seen().iter().find(is_wrong) {
+        None => Ok(()),
+        Some(io) => Err(Wrong::expected(
+            "the first worker in the first half of the storage, the second in the second",
+            format!("{io:?}"),
+        )),
+    }
+}
+
+fn small_local_region(bench: &Bench<'_>) -> Result<(), Wrong> {
+    let blocks = 4;
+    let size = blocks * BLOCK;
+    let plan = Plan::new("read_write_data_validity_test")
+        .transactions(8)
+        .flags(&["--local-io-region-size", &size.to_string()]);
+    let service = session(bench, plan, (BLOCKS, BLOCKS))?;
+    let fits = |io: &Io| io.request.requester_offset + u64::from(io.request.size) <= size.into();
+    match service.seen().iter().find(|io| !fits(io)) {
+        None => Ok(()),
+        Some(io) => Err(Wrong::expected(
+            format!("a place in {size} bytes of the initiator's memory"),
+            format!("{:?}", io.request),
+        )),
+    }
+}
+
+fn reserved_bytes(bench: &Bench<'_>) -> Result<(), Wrong> {
+    let plan = Plan::new("read_write_data_validity_test");
+    let service = session(bench, plan, (BLOCKS, BLOCKS))?;
+    match service.seen().iter().find(|io| io.has_rubbish) {
+        None => Ok(()),
+        Some(io) => Err(Wrong::expected(
+            "zeros in the reserved bytes",
+            format!("others in {:?}", io.request),
+        )),
+    }
+}
