@@ -11,6 +11,9 @@ use crate::implementation::{Implementation, Role};
 use crate::process::{Process, Signal};
 use crate::scene::{Scene, free_port, wait_for_listener};
 
+/// The exit status of a Rust program whose main thread has panicked.
+const PANICKED: i32 = 101;
+
 /// What is tested.
 #[derive(Debug, Clone)]
 pub struct Subject {
@@ -223,14 +226,14 @@ impl Running {
         }
     }
 
-    /// Waits for it to end with an exit status other than 0, and not by a signal.
+    /// Waits for it to end with an exit status other than 0, and not by a signal or a panic.
     ///
     /// # Errors
     ///
     /// It ends otherwise, or not within `patience`.
     pub fn expect_failure(&mut self, patience: Duration) -> Result<(), Wrong> {
         match self.look(Instant::now() + patience) {
-            Some(status) if status.code().is_some_and(|code| code != 0) => Ok(()),
+            Some(status) if is_orderly(status) && !status.success() => Ok(()),
             _ => Err(Wrong::expected(
                 "it to end with an exit status other than 0",
                 self.state(),
@@ -238,14 +241,14 @@ impl Running {
         }
     }
 
-    /// Waits for it to end, well or not, but not by a signal.
+    /// Waits for it to end, well or not, but not by a signal or a panic.
     ///
     /// # Errors
     ///
-    /// It is killed by a signal, or runs on after `patience`.
+    /// It is killed by a signal, has panicked, or runs on after `patience`.
     pub fn expect_end(&mut self, patience: Duration) -> Result<(), Wrong> {
         match self.look(Instant::now() + patience) {
-            Some(status) if status.code().is_some() => Ok(()),
+            Some(status) if is_orderly(status) => Ok(()),
             _ => Err(Wrong::expected("it to end", self.state())),
         }
     }
@@ -264,6 +267,11 @@ impl Running {
         }
         self.status
     }
+}
+
+/// Whether a program came to an end that it had foreseen.
+fn is_orderly(status: ExitStatus) -> bool {
+    status.code().is_some_and(|code| code != PANICKED)
 }
 
 impl Drop for Running {

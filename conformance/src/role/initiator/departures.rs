@@ -40,7 +40,7 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "service-gone-in-the-run",
-        meaning: "a service that goes with requests in flight makes the initiator fail at once (the reference waits for results forever)",
+        meaning: "a service that goes with requests in flight makes the initiator fail (the reference waits for results forever)",
         play: gone_in_the_run,
     },
     Check {
