@@ -14,6 +14,10 @@ use crate::scene::{Scene, free_port, wait_for_listener};
 /// The exit status of a Rust program whose main thread has panicked.
 const PANICKED: i32 = 101;
 
+/// Time that a role which nobody needs any more gets to end: one that has crashed is gone from its channels a moment before
+/// its end is known.
+const GRACE: Duration = Duration::from_millis(100);
+
 /// What is tested.
 #[derive(Debug, Clone)]
 pub struct Subject {
@@ -276,7 +280,7 @@ fn is_orderly(status: ExitStatus) -> bool {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        let status = self.look(Instant::now());
+        let status = self.look(Instant::now() + GRACE);
         let mut watch = self.watch.borrow_mut();
         if let Some(signal) = status.and_then(|status| status.signal())
             && !self.signalled

@@ -187,7 +187,7 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "text-longer-than-its-frame",
-        meaning: "error_response whose text is longer than its frame makes the initiator fail",
+        meaning: "error_response whose text is longer than its frame makes the initiator fail (the reference reads beyond it)",
         play: |bench| {
             answer_bytes(bench, |request| {
                 frame(0, request, &[0, 0, 0, 18, 0xff, 0xff, 0xff, 0xff, b'x'])

@@ -60,7 +60,7 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "consumer-gone-in-the-run",
-        meaning: "a service whose consumer goes with requests in flight makes the initiator fail (the reference waits for results forever)",
+        meaning: "a service whose consumer goes with requests in flight makes the initiator fail after --io-timeout (the reference has no such flag)",
         play: consumer_gone,
     },
     Check {
@@ -85,7 +85,7 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "terminate",
-        meaning: "SIGTERM in the run: the initiator stops the storage, shuts it down and ends (the reference runs on to its end)",
+        meaning: "SIGTERM in the run: the initiator stops the storage, shuts it down and ends (the reference dies of it)",
         play: |bench| interrupt(bench, Signal::TERM),
     },
 ];

@@ -12,7 +12,7 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "blocks-of-no-bytes",
-        meaning: "a block size of 0 makes the initiator fail, not crash",
+        meaning: "a block size of 0 makes the initiator fail (the reference divides by it)",
         play: |bench| {
             refused(
                 bench,
@@ -32,7 +32,7 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "io-size-overflow",
-        meaning: "blocks so large that --blocks-per-io of them do not fit the size field make the initiator fail",
+        meaning: "blocks so large that --blocks-per-io of them do not fit the size field make the initiator fail (the reference divides by what is left)",
         play: |bench| {
             let plan = Plan::new("read_throughput_test").blocks_per_io(2);
             refused(bench, plan.claiming(1 << 33, 1 << 31))
@@ -102,7 +102,9 @@ fn refused(bench: &Bench<'_>, plan: Plan) -> Result<(), Wrong> {
 
 fn broken_blocks(bench: &Bench<'_>) -> Result<(), Wrong> {
     let size = u64::from(BLOCKS * BLOCK) + 100;
-    let plan = Plan::new("read_throughput_test").claiming(size, BLOCK);
+    let plan = Plan::new("read_throughput_test")
+        .operations(2 * BLOCKS)
+        .claiming(size, BLOCK);
     let mut service = Service::begin(bench, plan)?;
     let request = service.until(Step::Query)?;
     service.answer(&request)?;
