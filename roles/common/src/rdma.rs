@@ -8,7 +8,7 @@ use crate::failure::Failure;
 /// One of the two RDMA contexts of a worker, and its connection once there is one.
 pub struct RdmaEndpoint {
     // A connection goes before its context.
-    connection: Option<RdmaConnection>,
+    connection: Option<(RdmaConnection, Vec<u8>)>,
     rdma: Rdma,
     role: RdmaConnectionRole,
 }
@@ -31,14 +31,18 @@ impl RdmaEndpoint {
         &self.rdma
     }
 
-    /// Makes the connection, and exports it for the peer.
+    /// Makes the connection, and exports it for the peer; the same one again after the first time, since there is room for
+    /// one only and the peer's export may have been refused.
     ///
     /// # Errors
     ///
     /// As [`Rdma::export`].
     pub fn export(&mut self) -> Result<Vec<u8>, Failure> {
+        if let Some((_, export)) = &self.connection {
+            return Ok(export.clone());
+        }
         let (export, connection) = self.rdma.export()?;
-        self.connection = Some(connection);
+        self.connection = Some((connection, export.clone()));
         Ok(export)
     }
 
@@ -61,7 +65,8 @@ impl RdmaEndpoint {
     ///
     /// There was no export yet.
     pub fn connection(&self) -> Result<&RdmaConnection, Failure> {
-        self.connection.as_ref().ok_or_else(|| {
+        let made = self.connection.as_ref().map(|(connection, _)| connection);
+        made.ok_or_else(|| {
             let message = format!("the {} connection was not made yet", self.role);
             Failure::new(ErrorCode::NOT_CONNECTED, message)
         })
