@@ -2,6 +2,7 @@
 #![allow(dead_code, reason = "every test binary uses its own part")]
 
 pub mod gga;
+pub mod role;
 pub mod stored_block;
 
 use std::path::{Path, PathBuf};

@@ -100,26 +100,39 @@ impl<'a> Bench<'a> {
         self.subject.patience
     }
 
-    /// Starts a target with these flags beside device, CPU and port, and waits until it listens.
+    /// Starts a target on a free port, with these flags beside device, CPU and port, and waits until it listens.
     ///
     /// # Errors
     ///
     /// It does not.
     pub fn start_target(&self, flags: &[&str]) -> Result<(Running, u16), Wrong> {
         let port = free_port()?;
-        let port_text = port.to_string();
-        let base = [
-            "-d",
-            self.subject.host_device.as_str(),
-            "--cpu",
-            "0",
-            "--listen-port",
-            &port_text,
-        ];
-        let mut running = self.start(Role::Target, &[&base, flags].concat())?;
+        let mut running = self.spawn_target(port, flags)?;
+        self.wait_for_target(&mut running, port)?;
+        Ok((running, port))
+    }
+
+    /// Starts a target on this port. It may still have to listen.
+    ///
+    /// # Errors
+    ///
+    /// The program cannot be started.
+    pub fn spawn_target(&self, port: u16, flags: &[&str]) -> Result<Running, Wrong> {
+        let port = port.to_string();
+        let device = self.subject.host_device.as_str();
+        let base = ["-d", device, "--cpu", "0", "--listen-port", &port];
+        self.start(Role::Target, &[&base, flags].concat())
+    }
+
+    /// Waits until a target listens on its port.
+    ///
+    /// # Errors
+    ///
+    /// It does not.
+    pub fn wait_for_target(&self, running: &mut Running, port: u16) -> Result<(), Wrong> {
         let deadline = Instant::now() + self.patience();
         if wait_for_listener(port, deadline, || !running.is_running())? {
-            return Ok((running, port));
+            return Ok(());
         }
         Err(Wrong::expected(
             format!("the target to listen on port {port}"),

@@ -8,6 +8,7 @@ mod control;
 mod initiator;
 mod io_channel;
 mod run;
+mod target;
 mod wrong;
 
 pub use bench::{Bench, Running, Subject};
@@ -32,7 +33,8 @@ pub struct Check {
 /// All checks of a role; none for the generator, which has no peers.
 pub fn checks(role: Role) -> Vec<Check> {
     match role {
+        Role::Target => target::checks(),
         Role::Initiator => initiator::checks(),
-        Role::Target | Role::ZeroCopy | Role::GgaOffload | Role::SbcGenerator => Vec::new(),
+        Role::ZeroCopy | Role::GgaOffload | Role::SbcGenerator => Vec::new(),
     }
 }

@@ -86,6 +86,15 @@ pub trait ControlPeer {
     /// There is no answer, or another.
     fn ask(&mut self, request: &Message, patience: Duration) -> Result<Payload, Wrong> {
         self.send(request)?;
+        self.answer_to(request, patience)
+    }
+
+    /// Waits for the answer to a request that was sent, which must repeat both its ids.
+    ///
+    /// # Errors
+    ///
+    /// There is no answer, or another.
+    fn answer_to(&mut self, request: &Message, patience: Duration) -> Result<Payload, Wrong> {
         let what = format!("an answer to {}", request.payload.message_type());
         let answer = self.receive(&what, patience)?;
         let ids = |message: &Message| {

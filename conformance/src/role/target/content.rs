@@ -1,0 +1,219 @@
+//! What a target begins with: a file, or zeros.
+
+use wire::sbc::Header;
+
+use super::io::read;
+use super::service::{Plan, Service, Step};
+use super::store::pattern;
+use crate::role::{Bench, Check, Running, Wrong};
+use crate::scene::free_port;
+
+pub(super) const CHECKS: &[Check] = &[
+    Check {
+        name: "content-none",
+        meaning: "Without a file all blocks are zeros",
+        play: |bench| {
+            begins_with(
+                bench,
+                None,
+                &["--block-count", "5", "--block-size", "512"],
+                &[0; 5 * 512],
+                512,
+            )
+        },
+    },
+    Check {
+        name: "content-plain",
+        meaning: "A plain file of exactly the storage's size is its content",
+        play: |bench| {
+            let content = pattern(7 * 512, 3);
+            begins_with(
+                bench,
+                Some(&content),
+                &["--block-count", "7", "--block-size", "512"],
+                &content,
+                512,
+            )
+        },
+    },
+    Check {
+        name: "content-sbc",
+        meaning: "A .sbc file says how many blocks there are, of which size, whatever the flags say, and is their content",
+        play: |bench| {
+            let content = pattern(6 * 1024, 4);
+            begins_with(
+                bench,
+                Some(&sbc(1024, 6, &content)),
+                &["--block-count", "99"],
+                &content,
+                1024,
+            )
+        },
+    },
+    Check {
+        name: "content-sbc-halves",
+        meaning: "A .sbc file of a gga set, of half blocks, is served in half blocks",
+        play: |bench| {
+            let content = pattern(16 * 2048, 5);
+            begins_with(bench, Some(&sbc(2048, 16, &content)), &[], &content, 2048)
+        },
+    },
+    Check {
+        name: "content-sbc-too-long",
+        meaning: "Bytes behind the last block of a .sbc file are not served",
+        play: |bench| {
+            let content = pattern(9 * 512, 6);
+            begins_with(
+                bench,
+                Some(&sbc(512, 8, &content)),
+                &[],
+                &content[..8 * 512],
+                512,
+            )
+        },
+    },
+    Check {
+        name: "content-sbc-too-short",
+        meaning: "A .sbc file with less content than it says ends the target",
+        play: |bench| {
+            let content = pattern(8 * 512, 7);
+            refused(bench, &sbc(512, 8, &content[..8 * 512 - 1]))?;
+            refused(bench, &sbc(512, 8, &[]))
+        },
+    },
+    Check {
+        name: "content-sbc-header-cut-off",
+        meaning: "A .sbc file that ends within its header ends the target",
+        play: |bench| {
+            (1..4).try_for_each(|quarter| refused(bench, &sbc(512, 1, &[])[..quarter * 4]))
+        },
+    },
+    Check {
+        name: "content-sbc-wrong-magic",
+        meaning: "A file with another magic is a plain one, and ends the target when its size is not the storage's",
+        play: |bench| {
+            let mut file = sbc(512, 2, &pattern(1024, 8));
+            file[7] ^= 1;
+            refused(bench, &file)
+        },
+    },
+    Check {
+        name: "content-sbc-of-nothing",
+        meaning: "A .sbc file of no blocks, or of blocks without bytes, ends the target (the reference serves it)",
+        play: |bench| {
+            refused(bench, &sbc(0, 8, &[]))?;
+            refused(bench, &sbc(512, 0, &[]))
+        },
+    },
+    Check {
+        name: "content-sbc-too-large",
+        meaning: "A .sbc file that says more than 2 GiB ends the target",
+        play: |bench| {
+            refused(bench, &sbc(u32::MAX, u32::MAX, &[]))?;
+            refused(bench, &sbc(4096, 1 << 20, &[]))
+        },
+    },
+    Check {
+        name: "content-plain-wrong-size",
+        meaning: "A plain file that is shorter or longer than the storage, or empty, ends the target",
+        play: |bench| {
+            let content = pattern(128 * 4096 + 1, 9);
+            refused(bench, &content)?;
+            refused(bench, &content[..128 * 4096 - 1])?;
+            refused(bench, &[])
+        },
+    },
+    Check {
+        name: "content-missing",
+        meaning: "A file that is not there ends the target",
+        play: |bench| {
+            ends(
+                &mut spawn(bench, &["--binary-content", "/no/such/file"])?,
+                bench,
+            )
+        },
+    },
+    Check {
+        name: "storage-of-nothing",
+        meaning: "--block-count 0 and --block-size 0 end the target",
+        play: |bench| {
+            ends(&mut spawn(bench, &["--block-count", "0"])?, bench)?;
+            ends(&mut spawn(bench, &["--block-size", "0"])?, bench)
+        },
+    },
+    Check {
+        name: "port-in-use",
+        meaning: "A port that another target listens on ends the target, and not the other",
+        play: port_in_use,
+    },
+];
+
+fn sbc(block_size: u32, block_count: u32, content: &[u8]) -> Vec<u8> {
+    let header = Header {
+        block_size,
+        block_count,
+    };
+    [&header.emit()[..], content].concat()
+}
+
+/// A target with this file says that its storage is `content`, and serves it.
+fn begins_with(
+    bench: &Bench<'_>,
+    file: Option<&[u8]>,
+    flags: &[&str],
+    content: &[u8],
+    block_size: u32,
+) -> Result<(), Wrong> {
+    let path = file
+        .map(|bytes| bench.scene().file("content", bytes))
+        .transpose()?;
+    let path = path.map(|path| path.display().to_string());
+    let mut all = flags.to_vec();
+    if let Some(path) = &path {
+        all.extend(["--binary-content", path]);
+    }
+    let plan = Plan {
+        memory: content.len(),
+        ..Plan::SMALL
+    };
+    let (mut running, mut service) = Service::at(bench, &all, plan, Step::Query)?;
+    let details = service.query()?;
+    Wrong::unless(
+        (details.total_size, details.block_size) == (content.len() as u64, block_size),
+        format!("{} bytes in blocks of {block_size}", content.len()),
+        format!("{details:?}"),
+    )?;
+    service.taken(Step::Query);
+    service.go_to(Step::Stop)?;
+    // So that a read which does nothing is seen.
+    service.memory.fill(0, content.len(), 0xee)?;
+    let code = service.io(0, &read(0, 0, content.len()))?;
+    Wrong::unless(code == 0, "a result of 0", code)?;
+    let mut came = vec![0; content.len()];
+    service.memory.read(0, &mut came)?;
+    Wrong::unless(came == content, "the content of the file", "other bytes")?;
+    service.finish(&mut running)
+}
+
+/// A target with this file ends without success.
+fn refused(bench: &Bench<'_>, file: &[u8]) -> Result<(), Wrong> {
+    let path = bench.scene().file("content", file)?.display().to_string();
+    ends(&mut spawn(bench, &["--binary-content", &path])?, bench)
+}
+
+fn spawn(bench: &Bench<'_>, flags: &[&str]) -> Result<Running, Wrong> {
+    bench.spawn_target(free_port()?, flags)
+}
+
+fn ends(running: &mut Running, bench: &Bench<'_>) -> Result<(), Wrong> {
+    running.expect_failure(bench.patience() / 4)
+}
+
+fn port_in_use(bench: &Bench<'_>) -> Result<(), Wrong> {
+    let (mut running, port) = bench.start_target(&[])?;
+    ends(&mut bench.spawn_target(port, &[])?, bench)?;
+    let mut service = Service::connect(bench, port, Plan::SMALL)?;
+    service.go_to(Step::Stop)?;
+    service.works()?;
+    service.finish(&mut running)
+}

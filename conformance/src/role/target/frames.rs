@@ -1,0 +1,293 @@
+//! Frames in pieces, several at once, and bytes that are none.
+
+use std::time::Duration;
+
+use wire::control::{Message, Payload, RdmaConnectionRole};
+
+use super::service::{Plan, Service, Step};
+use crate::role::{Bench, Check, ControlPeer as _, During as _, Polled, TcpPeer, Wrong};
+
+/// Time for a target to read one piece before the next comes.
+const APART: Duration = Duration::from_micros(200);
+/// The same where there are few pieces: surely enough.
+const FAR_APART: Duration = Duration::from_millis(20);
+/// Bytes of length, type and ids.
+const HEADER: usize = 16;
+
+pub(super) const CHECKS: &[Check] = &[
+    Check {
+        name: "frames-byte-by-byte",
+        meaning: "A session whose every byte is a segment of its own works",
+        play: |bench| session(bench, byte_by_byte),
+    },
+    Check {
+        name: "frames-cut-in-two",
+        meaning: "A session whose frames are cut in two at different places, with a pause between, works",
+        play: |bench| session(bench, in_two),
+    },
+    Check {
+        name: "frames-together",
+        meaning: "Several requests in one segment are answered in their order",
+        play: together,
+    },
+    Check {
+        name: "frames-one-and-a-half",
+        meaning: "A request and the first bytes of the next in one segment are both answered",
+        play: one_and_a_half,
+    },
+    Check {
+        name: "frame-length-too-small",
+        meaning: "A length that the header does not fit into is refused, or ends the target (the reference reads on behind it)",
+        play: |bench| {
+            broken(
+                bench,
+                &[
+                    &[0, 0, 0, 0],
+                    &[0, 0, 0, 11, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0],
+                ],
+            )
+        },
+    },
+    Check {
+        name: "frame-length-huge",
+        meaning: "A length of 4 GiB is refused, or ends the target (the reference waits for the bytes)",
+        play: |bench| broken(bench, &[&header(u32::MAX, 1), &header(0x7fff_ffff, 3)]),
+    },
+    Check {
+        name: "frame-of-unknown-type",
+        meaning: "A frame of an unknown type is refused, or ends the target",
+        play: |bench| broken(bench, &[&header(12, 13), &header(12, u32::MAX)]),
+    },
+    Check {
+        name: "frame-payload-cut-off",
+        meaning: "A request whose payload ends within a field is refused, or ends the target (the reference reads on behind it)",
+        play: payload_cut_off,
+    },
+    Check {
+        name: "frame-blob-beyond-frame",
+        meaning: "A blob that is longer than its frame is refused, or ends the target (the reference reads on behind it)",
+        play: blob_beyond_frame,
+    },
+    Check {
+        name: "frame-trailing-bytes",
+        meaning: "Bytes behind the last field are refused, or end the target (the reference passes over them)",
+        play: |bench| broken(bench, &[&[&header(16, 1)[..], b"more"].concat()]),
+    },
+    Check {
+        name: "connection-of-unknown-role",
+        meaning: "An RDMA connection of an unknown role is refused, or ends the target (the reference takes it for io_control)",
+        play: unknown_role,
+    },
+];
+
+/// A whole session whose frames are sent like this.
+fn session(
+    bench: &Bench<'_>,
+    deliver: fn(&mut TcpPeer, &[u8], usize) -> Result<(), Wrong>,
+) -> Result<(), Wrong> {
+    let (mut running, mut service) = Service::at(bench, &[], Plan::SMALL, Step::Query)?;
+    let mut nth = 0;
+    service.deliver = Box::new(move |peer, bytes| {
+        nth += 1;
+        deliver(peer, bytes, nth)
+    });
+    service.go_to(Step::Stop)?;
+    service.works()?;
+    service.finish(&mut running)
+}
+
+fn byte_by_byte(peer: &mut TcpPeer, bytes: &[u8], _: usize) -> Result<(), Wrong> {
+    bytes.chunks(1).try_for_each(|byte| {
+        std::thread::sleep(APART);
+        peer.send_bytes(byte)
+    })
+}
+
+/// At another place for every frame: within the length, behind it, within the ids, before the last byte.
+fn in_two(peer: &mut TcpPeer, bytes: &[u8], nth: usize) -> Result<(), Wrong> {
+    let places = [1, 4, HEADER, bytes.len() - 1, 7, bytes.len() / 2, 3];
+    let (first, second) = bytes.split_at(places[nth % places.len()].min(bytes.len() - 1));
+    peer.send_bytes(first)?;
+    std::thread::sleep(FAR_APART);
+    peer.send_bytes(second)
+}
+
+fn together(bench: &Bench<'_>) -> Result<(), Wrong> {
+    let (mut running, mut service) = Service::at(bench, &[], Plan::SMALL, Step::Query)?;
+    let init = service.init_request()?;
+    let answers = all_at_once(
+        &mut service,
+        vec![
+            Payload::QueryStorageRequest,
+            Payload::InitStorageRequest(init),
+        ],
+    )?;
+    are(&answers, "query and init", |answers| {
+        matches!(
+            answers,
+            [
+                Payload::QueryStorageResponse(_),
+                Payload::InitStorageResponse
+            ]
+        )
+    })?;
+
+    service.make_workers()?;
+    let roles = [RdmaConnectionRole::IoData, RdmaConnectionRole::IoControl];
+    let mut requests = Vec::new();
+    for role in roles {
+        let details = service.connection_request(0, role)?;
+        requests.push(Payload::CreateRdmaConnectionRequest(details));
+    }
+    requests.push(Payload::StartStorageRequest);
+    let mut answers = all_at_once(&mut service, requests)?;
+    let started = answers.pop();
+    are(started.as_slice(), "start", |answers| {
+        matches!(answers, [Payload::StartStorageResponse])
+    })?;
+    for (role, answer) in roles.into_iter().zip(answers) {
+        service.connected(0, role, answer)?;
+    }
+    service.workers[0].prepare()?;
+    service.works()?;
+
+    let answers = all_at_once(
+        &mut service,
+        vec![Payload::StopStorageRequest, Payload::ShutdownRequest],
+    )?;
+    are(&answers, "stop and shutdown", |answers| {
+        matches!(
+            answers,
+            [Payload::StopStorageResponse, Payload::ShutdownResponse]
+        )
+    })?;
+    service.taken(Step::Shutdown);
+    service.finish(&mut running)
+}
+
+/// Sends these as one segment; their answers.
+fn all_at_once(service: &mut Service, payloads: Vec<Payload>) -> Result<Vec<Payload>, Wrong> {
+    let requests: Vec<Message> = payloads
+        .into_iter()
+        .map(|payload| service.request(payload))
+        .collect();
+    let bytes: Vec<u8> = requests.iter().flat_map(Message::encode_to_vec).collect();
+    service.control.send_bytes(&bytes)?;
+    requests
+        .iter()
+        .map(|request| service.answer_to(request))
+        .collect()
+}
+
+fn are(answers: &[Payload], what: &str, right: impl Fn(&[Payload]) -> bool) -> Result<(), Wrong> {
+    let came: Vec<_> = answers.iter().map(Payload::message_type).collect();
+    Wrong::unless(
+        right(answers),
+        format!("the answers to {what}"),
+        format!("{came:?}"),
+    )
+}
+
+fn one_and_a_half(bench: &Bench<'_>) -> Result<(), Wrong> {
+    let (mut running, mut service) = Service::at(bench, &[], Plan::SMALL, Step::Query)?;
+    let query = service.request(Payload::QueryStorageRequest);
+    let init = service.init_request()?;
+    let init = service.request(Payload::InitStorageRequest(init));
+    let frames = [query.encode_to_vec(), init.encode_to_vec()].concat();
+    let (first, second) = frames.split_at(query.encode_to_vec().len() + 6);
+    service.control.send_bytes(first)?;
+    let details = service.answer_to(&query)?;
+    are(&[details], "query", |answers| {
+        matches!(answers, [Payload::QueryStorageResponse(_)])
+    })?;
+    service.control.send_bytes(second)?;
+    let answer = service.answer_to(&init)?;
+    are(&[answer], "init", |answers| {
+        matches!(answers, [Payload::InitStorageResponse])
+    })?;
+    service.taken(Step::Init);
+    service.finish(&mut running)
+}
+
+/// The begin of a frame: this length and type, and ids.
+fn header(length: u32, message_type: u32) -> [u8; HEADER] {
+    let mut bytes = [0; HEADER];
+    for (place, value) in bytes.chunks_exact_mut(4).zip([length, message_type, 1, 1]) {
+        place.copy_from_slice(&value.to_be_bytes());
+    }
+    bytes
+}
+
+/// Targets that get these bytes at their beginning, one each.
+fn broken(bench: &Bench<'_>, all: &[&[u8]]) -> Result<(), Wrong> {
+    all.iter()
+        .try_for_each(|bytes| broken_at(bench, Step::Query, bytes))
+}
+
+/// A target that gets these bytes where `step` is due. It must not take them, and end without success when its peer goes.
+fn broken_at(bench: &Bench<'_>, step: Step, bytes: &[u8]) -> Result<(), Wrong> {
+    let (mut running, mut service) = Service::at(bench, &[], Plan::SMALL, step)?;
+    refuses(bench, &mut service, bytes)?;
+    drop(service.hang_up(false)?);
+    running.expect_failure(bench.patience())
+}
+
+/// Sends bytes that must be refused, or end the connection.
+fn refuses(bench: &Bench<'_>, service: &mut Service, bytes: &[u8]) -> Result<(), Wrong> {
+    service.control.send_bytes(bytes)?;
+    let what = match service.control.next(bench.patience() / 4)? {
+        Polled::Closed => return Ok(()),
+        Polled::Message(message) if matches!(message.payload, Payload::ErrorResponse(_)) => {
+            return Ok(());
+        }
+        Polled::Message(message) => message.payload.message_type().to_string(),
+        Polled::Nothing => "nothing".to_owned(),
+    };
+    let shown: Vec<_> = bytes.iter().take(HEADER).collect();
+    Err(Wrong::expected(
+        "an error_response or the end of the connection",
+        what,
+    ))
+    .during(format!(
+        "{} bytes that begin with {shown:02x?}",
+        bytes.len()
+    ))
+}
+
+/// The frame of a request with its last bytes gone, and its length corrected.
+fn payload_cut_off(bench: &Bench<'_>) -> Result<(), Wrong> {
+    for rest in [0, 3, 9, 11] {
+        let mut frame = header(12 + rest, 3).to_vec();
+        frame.extend(
+            [0, 0, 0, 4, 0, 0, 0, 1, 0, 0, 0, 0]
+                .iter()
+                .take(rest as usize),
+        );
+        broken_at(bench, Step::Init, &frame)?;
+    }
+    Ok(())
+}
+
+fn blob_beyond_frame(bench: &Bench<'_>) -> Result<(), Wrong> {
+    for length in [1, 0x7fff, u32::MAX] {
+        let mut frame = header(12 + 12, 3).to_vec();
+        frame.extend([0, 0, 0, 4, 0, 0, 0, 1]);
+        frame.extend(length.to_be_bytes());
+        broken_at(bench, Step::Init, &frame)?;
+    }
+    Ok(())
+}
+
+fn unknown_role(bench: &Bench<'_>) -> Result<(), Wrong> {
+    let (mut running, mut service) = Service::at(bench, &[], Plan::SMALL, Step::Connect)?;
+    service.make_workers()?;
+    let details = service.connection_request(0, RdmaConnectionRole::IoControl)?;
+    let mut frame = service
+        .request(Payload::CreateRdmaConnectionRequest(details))
+        .encode_to_vec();
+    // Behind the context index.
+    frame[HEADER + 4..HEADER + 8].copy_from_slice(&7u32.to_be_bytes());
+    refuses(bench, &mut service, &frame)?;
+    drop(service.hang_up(false)?);
+    running.expect_failure(bench.patience())
+}

@@ -1,0 +1,169 @@
+//! Services that go away, with and without a word.
+
+use std::time::Instant;
+
+use wire::control::Payload;
+
+use super::io::write;
+use super::service::{Plan, Service, Step};
+use crate::process::Signal;
+use crate::role::{Bench, Check, ControlPeer as _, During as _, Wrong};
+
+/// A check in which the control connection goes where a step is due.
+macro_rules! gone {
+    ($name:literal, $when:literal, $step:ident, $reset:literal) => {
+        Check {
+            name: $name,
+            meaning: concat!(
+                $when,
+                " the target ends by itself, without success (the reference does not notice, and waits forever)"
+            ),
+            play: |bench| gone(bench, Step::$step, $reset),
+        }
+    };
+}
+
+pub(super) const CHECKS: &[Check] = &[
+    gone!(
+        "closed-before-query",
+        "When the service closes the connection at once,",
+        Query,
+        false
+    ),
+    gone!(
+        "closed-after-query",
+        "When the service closes the connection after the query,",
+        Init,
+        false
+    ),
+    gone!(
+        "closed-after-init",
+        "When the service closes the connection after init,",
+        Connect,
+        false
+    ),
+    gone!(
+        "closed-after-connections",
+        "When the service closes the connection before start,",
+        Start,
+        false
+    ),
+    gone!(
+        "closed-after-start",
+        "When the service closes the connection while the data path runs,",
+        Stop,
+        false
+    ),
+    gone!(
+        "closed-after-stop",
+        "When the service closes the connection before shutdown,",
+        Shutdown,
+        false
+    ),
+    gone!(
+        "reset-before-query",
+        "When the connection is reset at once,",
+        Query,
+        true
+    ),
+    gone!(
+        "reset-after-init",
+        "When the connection is reset after init,",
+        Connect,
+        true
+    ),
+    gone!(
+        "reset-after-start",
+        "When the connection is reset while the data path runs,",
+        Stop,
+        true
+    ),
+    gone!(
+        "reset-after-stop",
+        "When the connection is reset before shutdown,",
+        Shutdown,
+        true
+    ),
+    Check {
+        name: "closed-between-connections",
+        meaning: "When the service closes the connection between its two RDMA connections, the target ends by itself, without success (the reference does not notice, and waits forever)",
+        play: between_connections,
+    },
+    Check {
+        name: "closed-within-frame",
+        meaning: "When the service closes the connection in the middle of a frame, the target ends by itself, without success (the reference does not notice, and waits forever)",
+        play: within_frame,
+    },
+    Check {
+        name: "died-with-io-under-way",
+        meaning: "When the service dies with requests under way, the target ends by itself, without success (the reference does not notice, and waits forever)",
+        play: died,
+    },
+    Check {
+        name: "closed-behind-shutdown",
+        meaning: "A service may close its side right behind the shutdown request: it is answered, and the target ends with success",
+        play: behind_shutdown,
+    },
+    Check {
+        name: "interrupted",
+        meaning: "SIGINT in the middle of a session ends the target by itself",
+        play: interrupted,
+    },
+];
+
+fn gone(bench: &Bench<'_>, step: Step, reset: bool) -> Result<(), Wrong> {
+    let (mut running, service) = Service::at(bench, &[], Plan::SMALL, step)?;
+    // Only the control connection goes.
+    let _rest = service.hang_up(reset)?;
+    running.expect_failure(bench.patience())
+}
+
+fn between_connections(bench: &Bench<'_>) -> Result<(), Wrong> {
+    let (mut running, mut service) = Service::at(bench, &[], Plan::SMALL, Step::Connect)?;
+    service.make_workers()?;
+    service.connect_one(0, wire::control::RdmaConnectionRole::IoData)?;
+    let _rest = service.hang_up(false)?;
+    running.expect_failure(bench.patience())
+}
+
+fn within_frame(bench: &Bench<'_>) -> Result<(), Wrong> {
+    let (mut running, mut service) = Service::at(bench, &[], Plan::SMALL, Step::Init)?;
+    let init = service.init_request()?;
+    let init = service.request(Payload::InitStorageRequest(init));
+    service.control.send_bytes(&init.encode_to_vec()[..30])?;
+    let _rest = service.hang_up(false)?;
+    running.expect_failure(bench.patience())
+}
+
+fn died(bench: &Bench<'_>) -> Result<(), Wrong> {
+    let (mut running, mut service) = Service::at(bench, &[], Plan::SMALL, Step::Stop)?;
+    for at in 0..Plan::SMALL.depth {
+        service.workers[0].send(&write(0, at as u64 * 4096, 4096).to_bytes())?;
+    }
+    drop(service);
+    running.expect_failure(bench.patience())
+}
+
+fn behind_shutdown(bench: &Bench<'_>) -> Result<(), Wrong> {
+    let (mut running, mut service) = Service::at(bench, &[], Plan::SMALL, Step::Shutdown)?;
+    let request = service.request(Payload::ShutdownRequest);
+    service.control.send(&request)?;
+    service.control.close_sending()?;
+    let answer = service.answer_to(&request)?;
+    Wrong::unless(
+        answer == Payload::ShutdownResponse,
+        "shutdown_response",
+        answer.message_type(),
+    )?;
+    running.expect_success(bench.patience())
+}
+
+fn interrupted(bench: &Bench<'_>) -> Result<(), Wrong> {
+    let (mut running, mut service) = Service::at(bench, &[], Plan::SMALL, Step::Stop)?;
+    service.works()?;
+    let started = Instant::now();
+    running.signal(Signal::INT);
+    running
+        .expect_end(bench.patience())
+        .during(format!("{:?} after SIGINT", started.elapsed()))
+}

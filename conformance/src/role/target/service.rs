@@ -1,0 +1,331 @@
+//! A service, as far as a target sees it: takes the steps of a session one by one.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use doca::{Device, MemoryRegion, Mmap};
+use wire::control::{
+    InitStorage, Message, Payload, RdmaConnectionDetails, RdmaConnectionRole, StorageDetails,
+};
+use wire::io_message::Repr;
+
+use super::messages::{describe, parse};
+use super::worker::{ACCESS, Worker};
+use crate::role::{Bench, ControlPeer as _, During as _, Running, TcpPeer, Wrong};
+
+/// What a session is going to do next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Step {
+    Query,
+    Init,
+    Connect,
+    Start,
+    Stop,
+    Shutdown,
+    End,
+}
+
+impl Step {
+    /// All that send something.
+    pub(super) const ALL: [Self; 6] = [
+        Self::Query,
+        Self::Init,
+        Self::Connect,
+        Self::Start,
+        Self::Stop,
+        Self::Shutdown,
+    ];
+
+    fn next(self) -> Self {
+        match self {
+            Self::Query => Self::Init,
+            Self::Init => Self::Connect,
+            Self::Connect => Self::Start,
+            Self::Start => Self::Stop,
+            Self::Stop => Self::Shutdown,
+            Self::Shutdown | Self::End => Self::End,
+        }
+    }
+}
+
+/// How large a session is.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Plan {
+    /// Workers that the target is asked for.
+    pub(super) cores: u32,
+    /// Transactions that the target is asked for.
+    pub(super) transactions: u32,
+    /// Requests that the service may have under way for each worker.
+    pub(super) depth: usize,
+    /// Bytes of the memory that the target reads and writes.
+    pub(super) memory: usize,
+}
+
+impl Plan {
+    /// One worker, four transactions, 8 KiB.
+    pub(super) const SMALL: Self = Self {
+        cores: 1,
+        transactions: 4,
+        depth: 4,
+        memory: 8192,
+    };
+}
+
+/// How bytes go to the target.
+pub(super) type Deliver = Box<dyn FnMut(&mut TcpPeer, &[u8]) -> Result<(), Wrong>>;
+
+/// Fields are in the order in which they are dropped: workers before the memory that their peers reach.
+pub(super) struct Service {
+    pub(super) workers: Vec<Worker>,
+    pub(super) memory: Arc<MemoryRegion>,
+    map: Mmap,
+    device: Device,
+    pub(super) control: TcpPeer,
+    /// How frames are sent: as one piece unless a check says otherwise.
+    pub(super) deliver: Deliver,
+    /// Message id and correlation id of the next request.
+    pub(super) ids: Box<dyn FnMut() -> (u32, u32)>,
+    plan: Plan,
+    due: Step,
+    patience: Duration,
+}
+
+impl Service {
+    /// One that has connected to the target on `port`.
+    pub(super) fn connect(bench: &Bench<'_>, port: u16, plan: Plan) -> Result<Self, Wrong> {
+        let device = Device::open(&bench.subject().dpu_device)?;
+        let memory = MemoryRegion::new(plan.memory)?;
+        let map = Mmap::register(&device, Arc::clone(&memory), ACCESS)?;
+        let mut next = 0x1000;
+        Ok(Self {
+            workers: Vec::new(),
+            memory,
+            map,
+            device,
+            control: TcpPeer::connect(port)?,
+            deliver: Box::new(|peer, bytes| peer.send_bytes(bytes)),
+            ids: Box::new(move || {
+                next += 1;
+                (next, 0x77)
+            }),
+            plan,
+            due: Step::Query,
+            patience: bench.patience(),
+        })
+    }
+
+    /// A target with these flags, and a service that has come to where `step` is due.
+    pub(super) fn at(
+        bench: &Bench<'_>,
+        flags: &[&str],
+        plan: Plan,
+        step: Step,
+    ) -> Result<(Running, Self), Wrong> {
+        let (running, port) = bench.start_target(flags)?;
+        let mut service = Self::connect(bench, port, plan)?;
+        service.go_to(step)?;
+        Ok((running, service))
+    }
+
+    /// Takes all steps before this one.
+    pub(super) fn go_to(&mut self, step: Step) -> Result<(), Wrong> {
+        while self.due < step {
+            match self.due {
+                Step::Query => {
+                    self.query()?;
+                }
+                Step::Init => self.init()?,
+                Step::Connect => self.connect_all()?,
+                Step::Start => {
+                    self.expect(Payload::StartStorageRequest, Payload::StartStorageResponse)?
+                }
+                Step::Stop => {
+                    self.expect(Payload::StopStorageRequest, Payload::StopStorageResponse)?
+                }
+                Step::Shutdown => {
+                    self.expect(Payload::ShutdownRequest, Payload::ShutdownResponse)?
+                }
+                Step::End => {}
+            }
+            self.due = self.due.next();
+        }
+        Ok(())
+    }
+
+    /// The rest of the session, behind which the target ends with success.
+    pub(super) fn finish(mut self, running: &mut Running) -> Result<(), Wrong> {
+        self.go_to(Step::End)?;
+        running
+            .expect_success(self.patience)
+            .during("after its last answer")
+    }
+
+    /// Says that a step was taken, by other means than [`Service::go_to`].
+    pub(super) fn taken(&mut self, step: Step) {
+        self.due = step.next();
+    }
+
+    /// A request with the next ids.
+    pub(super) fn request(&mut self, payload: Payload) -> Message {
+        let (message_id, correlation_id) = (self.ids)();
+        Message {
+            message_id,
+            correlation_id,
+            payload,
+        }
+    }
+
+    /// Sends a request, and waits for the answer with its ids.
+    pub(super) fn ask(&mut self, payload: Payload) -> Result<Payload, Wrong> {
+        let request = self.request(payload);
+        (self.deliver)(&mut self.control, &request.encode_to_vec())?;
+        self.answer_to(&request)
+    }
+
+    /// Waits for the answer to a request that was sent.
+    pub(super) fn answer_to(&mut self, request: &Message) -> Result<Payload, Wrong> {
+        self.control.answer_to(request, self.patience)
+    }
+
+    /// Sends a request that must get this answer.
+    pub(super) fn expect(&mut self, request: Payload, answer: Payload) -> Result<(), Wrong> {
+        let came = self.ask(request)?;
+        Wrong::unless(came == answer, answer.message_type(), describe(&came))
+    }
+
+    /// Sends a request that must be refused.
+    pub(super) fn refused(&mut self, request: Payload) -> Result<(), Wrong> {
+        let what = request.message_type();
+        let came = self.ask(request)?;
+        let refused = matches!(&came, Payload::ErrorResponse(error) if error.error_code != 0);
+        Wrong::unless(
+            refused,
+            format!("an error_response to {what}"),
+            describe(&came),
+        )
+    }
+
+    /// What the target holds.
+    pub(super) fn query(&mut self) -> Result<StorageDetails, Wrong> {
+        match self.ask(Payload::QueryStorageRequest)? {
+            Payload::QueryStorageResponse(details) => Ok(details),
+            other => Err(Wrong::expected("query_storage_response", describe(&other))),
+        }
+    }
+
+    /// The request that asks for this service's plan.
+    pub(super) fn init_request(&self) -> Result<InitStorage, Wrong> {
+        Ok(InitStorage {
+            transaction_count: self.plan.transactions,
+            core_count: self.plan.cores,
+            mmap_export_blob: self.map.export_rdma(&self.device)?.into(),
+        })
+    }
+
+    fn init(&mut self) -> Result<(), Wrong> {
+        let init = self.init_request()?;
+        self.expect(
+            Payload::InitStorageRequest(init),
+            Payload::InitStorageResponse,
+        )
+    }
+
+    /// Makes this side of all workers.
+    pub(super) fn make_workers(&mut self) -> Result<(), Wrong> {
+        self.workers = (0..self.plan.cores)
+            .map(|_| Worker::new(&self.device, self.plan.depth))
+            .collect::<Result<_, _>>()?;
+        Ok(())
+    }
+
+    fn connect_all(&mut self) -> Result<(), Wrong> {
+        self.make_workers()?;
+        for index in 0..self.plan.cores {
+            self.connect_one(index, RdmaConnectionRole::IoData)?;
+            self.connect_one(index, RdmaConnectionRole::IoControl)?;
+        }
+        self.workers.iter_mut().try_for_each(Worker::prepare)
+    }
+
+    /// The request for a connection of a worker.
+    pub(super) fn connection_request(
+        &mut self,
+        index: u32,
+        role: RdmaConnectionRole,
+    ) -> Result<RdmaConnectionDetails, Wrong> {
+        Ok(RdmaConnectionDetails {
+            context_index: index,
+            role,
+            connection_details: self.workers[index as usize].export(role)?.into(),
+        })
+    }
+
+    /// Makes one connection.
+    pub(super) fn connect_one(
+        &mut self,
+        index: u32,
+        role: RdmaConnectionRole,
+    ) -> Result<(), Wrong> {
+        let details = self.connection_request(index, role)?;
+        let answer = self.ask(Payload::CreateRdmaConnectionRequest(details))?;
+        self.connected(index, role, answer)
+    }
+
+    /// Takes the answer to a [`Service::connection_request`].
+    pub(super) fn connected(
+        &mut self,
+        index: u32,
+        role: RdmaConnectionRole,
+        answer: Payload,
+    ) -> Result<(), Wrong> {
+        match answer {
+            Payload::CreateRdmaConnectionResponse(details)
+                if (details.context_index, details.role) == (index, role) =>
+            {
+                self.workers[index as usize].connect(role, &details.connection_details)
+            }
+            other => Err(Wrong::expected(
+                format!("create_rdma_connection_response of context {index}, {role}"),
+                describe(&other),
+            )),
+        }
+    }
+
+    /// Has one worker do an I/O; the error code of its result, which repeats everything else.
+    pub(super) fn io(&mut self, worker: usize, request: &Repr) -> Result<u32, Wrong> {
+        self.workers[worker].send(&request.to_bytes())?;
+        let result = self.result(worker)?;
+        Wrong::unless(
+            result == request.answer(result.result),
+            format!("a result that repeats {request:?}"),
+            format!("{result:?}"),
+        )?;
+        Ok(result.result)
+    }
+
+    /// Has the first worker read a block, which must succeed.
+    pub(super) fn works(&mut self) -> Result<(), Wrong> {
+        let code = self.io(0, &super::io::read(0, 0, 512))?;
+        Wrong::unless(code == 0, "a read to succeed", format!("result {code}"))
+    }
+
+    /// Waits for a result.
+    pub(super) fn result(&mut self, worker: usize) -> Result<Repr, Wrong> {
+        parse(&self.workers[worker].receive(self.patience)?)
+    }
+
+    /// The target loses its control connection, and nothing else: what is returned is the rest of the service.
+    pub(super) fn hang_up(self, reset: bool) -> Result<impl Sized, Wrong> {
+        let Self {
+            workers,
+            memory,
+            map,
+            control,
+            ..
+        } = self;
+        if reset {
+            control.reset()?;
+        }
+        Ok((workers, memory, map))
+    }
+}

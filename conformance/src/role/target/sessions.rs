@@ -1,0 +1,274 @@
+//! Whole sessions.
+
+use std::time::Duration;
+
+use wire::control::{Payload, RdmaConnectionRole, StorageDetails};
+
+use super::io::{read, write};
+use super::service::{Plan, Service, Step};
+use crate::role::{Bench, Check, ControlPeer as _, During as _, Polled, TcpPeer, Wrong};
+use crate::scene::free_port;
+
+/// Time in which a target would have served a second client, were it to.
+const GLANCE: Duration = Duration::from_millis(150);
+/// How long a slow service takes for everything.
+const SLOW: Duration = Duration::from_millis(150);
+
+pub(super) const CHECKS: &[Check] = &[
+    Check {
+        name: "session",
+        meaning: "Every step is answered with the ids of its request, I/O works, and the target ends with success",
+        play: |bench| one(bench, &[], Plan::SMALL),
+    },
+    Check {
+        name: "session-of-two-workers",
+        meaning: "Two workers with two connections each do I/O",
+        play: |bench| {
+            one(
+                bench,
+                &["--cpu", "0"],
+                Plan {
+                    cores: 2,
+                    ..Plan::SMALL
+                },
+            )
+        },
+    },
+    Check {
+        name: "session-of-fewer-workers",
+        meaning: "A service may use fewer workers than the target has CPUs",
+        play: |bench| one(bench, &["--cpu", "0", "--cpu", "0"], Plan::SMALL),
+    },
+    Check {
+        name: "session-without-io",
+        meaning: "A session may end before any I/O",
+        play: without_io,
+    },
+    Check {
+        name: "session-one-transaction",
+        meaning: "One transaction is enough",
+        play: |bench| {
+            one(
+                bench,
+                &[],
+                Plan {
+                    transactions: 1,
+                    depth: 1,
+                    ..Plan::SMALL
+                },
+            )
+        },
+    },
+    Check {
+        name: "session-many-transactions",
+        meaning: "A thousand transactions are not too many",
+        play: |bench| {
+            one(
+                bench,
+                &[],
+                Plan {
+                    transactions: 1024,
+                    ..Plan::SMALL
+                },
+            )
+        },
+    },
+    Check {
+        name: "connections-in-any-order",
+        meaning: "Workers' connections may be made from the last to the first, io_control before io_data",
+        play: connections_in_any_order,
+    },
+    Check {
+        name: "session-repeated",
+        meaning: "A new target on the same port serves the next session",
+        play: repeated,
+    },
+    Check {
+        name: "second-client",
+        meaning: "A second client gets no session, and does not disturb the first",
+        play: second_client,
+    },
+    Check {
+        name: "stop-with-io-under-way",
+        meaning: "A stop right behind the last requests is answered, and so is the shutdown",
+        play: stop_with_io_under_way,
+    },
+    Check {
+        name: "ids",
+        meaning: "Answers repeat unusual ids: 0, the highest, descending, always the same",
+        play: ids,
+    },
+    Check {
+        name: "slow-service",
+        meaning: "A service may take its time between its requests",
+        play: slow_service,
+    },
+    Check {
+        name: "details",
+        meaning: "The storage's size is that of --block-count blocks of --block-size bytes",
+        play: details,
+    },
+];
+
+/// One session, with a write and a read by every worker.
+fn one(bench: &Bench<'_>, flags: &[&str], plan: Plan) -> Result<(), Wrong> {
+    let (mut running, mut service) = Service::at(bench, flags, plan, Step::Stop)?;
+    every_worker_works(&mut service)?;
+    service.finish(&mut running)
+}
+
+/// Each worker writes a block of its own, which the next one reads.
+fn every_worker_works(service: &mut Service) -> Result<(), Wrong> {
+    const BLOCK: usize = 4096;
+    let count = service.workers.len();
+    for worker in 0..count {
+        let (value, at) = (0xa1 + worker as u8, (worker * BLOCK) as u64);
+        service.memory.fill(0, BLOCK, value)?;
+        service.memory.fill(BLOCK, BLOCK, 0)?;
+        for (worker, request) in [
+            (worker, write(0, at, BLOCK)),
+            ((worker + 1) % count, read(BLOCK as u64, at, BLOCK)),
+        ] {
+            let code = service.io(worker, &request)?;
+            Wrong::unless(code == 0, "a result of 0", code)
+                .during(format!("worker {worker}, {}", request.message_type))?;
+        }
+        let mut back = [0; BLOCK];
+        service.memory.read(BLOCK, &mut back)?;
+        Wrong::unless(
+            back == [value; BLOCK],
+            format!("a block of bytes {value:#x}, as it was written"),
+            "other bytes",
+        )?;
+    }
+    Ok(())
+}
+
+fn without_io(bench: &Bench<'_>) -> Result<(), Wrong> {
+    let (mut running, service) = Service::at(bench, &[], Plan::SMALL, Step::Query)?;
+    service.finish(&mut running)
+}
+
+fn connections_in_any_order(bench: &Bench<'_>) -> Result<(), Wrong> {
+    let plan = Plan {
+        cores: 2,
+        ..Plan::SMALL
+    };
+    let (mut running, mut service) = Service::at(bench, &["--cpu", "0"], plan, Step::Connect)?;
+    service.make_workers()?;
+    for role in [RdmaConnectionRole::IoControl, RdmaConnectionRole::IoData] {
+        for index in [1, 0] {
+            service.connect_one(index, role)?;
+        }
+    }
+    for worker in &mut service.workers {
+        worker.prepare()?;
+    }
+    service.taken(Step::Connect);
+    service.go_to(Step::Stop)?;
+    every_worker_works(&mut service)?;
+    service.finish(&mut running)
+}
+
+fn repeated(bench: &Bench<'_>) -> Result<(), Wrong> {
+    let port = free_port()?;
+    for nth in ["first", "second", "third"] {
+        let play = || {
+            let mut running = bench.spawn_target(port, &[])?;
+            bench.wait_for_target(&mut running, port)?;
+            let mut service = Service::connect(bench, port, Plan::SMALL)?;
+            service.go_to(Step::Stop)?;
+            every_worker_works(&mut service)?;
+            service.finish(&mut running)
+        };
+        play().during(format!("the {nth} session"))?;
+    }
+    Ok(())
+}
+
+fn second_client(bench: &Bench<'_>) -> Result<(), Wrong> {
+    let (mut running, port) = bench.start_target(&[])?;
+    let mut service = Service::connect(bench, port, Plan::SMALL)?;
+    service.go_to(Step::Init)?;
+    let mut second = TcpPeer::connect(port)?;
+    let query = service.request(Payload::QueryStorageRequest);
+    // Somebody who is turned away at once cannot send any more.
+    let sent = second.send(&query);
+    if sent.is_ok()
+        && let Ok(Polled::Message(message)) = second.next(GLANCE)
+    {
+        let came = message.payload.message_type();
+        let refused = matches!(message.payload, Payload::ErrorResponse(_));
+        Wrong::unless(
+            refused,
+            "nothing or an error_response for the second client",
+            came,
+        )?;
+    }
+    drop(second);
+    service.go_to(Step::Stop)?;
+    every_worker_works(&mut service)?;
+    service.finish(&mut running)
+}
+
+fn stop_with_io_under_way(bench: &Bench<'_>) -> Result<(), Wrong> {
+    let (mut running, mut service) = Service::at(bench, &[], Plan::SMALL, Step::Stop)?;
+    for at in 0..Plan::SMALL.depth {
+        service.workers[0].send(&write(0, at as u64 * 4096, 4096).to_bytes())?;
+    }
+    service.go_to(Step::Shutdown)?;
+    service.finish(&mut running)
+}
+
+fn ids(bench: &Bench<'_>) -> Result<(), Wrong> {
+    let (mut running, mut service) = Service::at(bench, &[], Plan::SMALL, Step::Query)?;
+    let unusual = [
+        (0, 0),
+        (u32::MAX, u32::MAX),
+        (u32::MAX, 0),
+        (0, u32::MAX),
+        (7, 0x8000_0000),
+        (6, 0x8000_0000),
+        (6, 0x8000_0000),
+    ];
+    let mut next = unusual.into_iter().cycle();
+    service.ids = Box::new(move || next.next().unwrap_or_default());
+    service.go_to(Step::Stop)?;
+    // A refusal has the ids of what it refuses, too.
+    service.ids = Box::new(|| (0, u32::MAX));
+    service.finish(&mut running)
+}
+
+fn slow_service(bench: &Bench<'_>) -> Result<(), Wrong> {
+    let (mut running, mut service) = Service::at(bench, &[], Plan::SMALL, Step::Query)?;
+    for step in Step::ALL {
+        std::thread::sleep(SLOW);
+        service.go_to(step)?;
+        if step == Step::Stop {
+            std::thread::sleep(SLOW);
+            every_worker_works(&mut service)?;
+        }
+    }
+    service.finish(&mut running)
+}
+
+fn details(bench: &Bench<'_>) -> Result<(), Wrong> {
+    for (count, size) in [(1u32, 512u32), (9, 512), (3, 65536)] {
+        let (count_flag, size_flag) = (count.to_string(), size.to_string());
+        let flags = ["--block-count", &count_flag, "--block-size", &size_flag];
+        let (mut running, mut service) = Service::at(bench, &flags, Plan::SMALL, Step::Query)?;
+        let came = service.query()?;
+        let expected = StorageDetails {
+            total_size: u64::from(count) * u64::from(size),
+            block_size: size,
+        };
+        Wrong::unless(
+            came == expected,
+            format!("{expected:?}"),
+            format!("{came:?}"),
+        )?;
+        service.taken(Step::Query);
+        service.finish(&mut running)?;
+    }
+    Ok(())
+}
