@@ -8,7 +8,8 @@ mod control;
 mod initiator;
 mod io_channel;
 mod run;
-mod target;
+        Role::ZeroCopy | Role::GgaOffload => service::checks(),
+        Role::SbcGenerator => Vec::new(),
 mod wrong;
 
 pub use bench::{Bench, Running, Subject};
@@ -35,6 +36,7 @@ pub fn checks(role: Role) -> Vec<Check> {
     match role {
         Role::Target => target::checks(),
         Role::Initiator => initiator::checks(),
-        Role::ZeroCopy | Role::GgaOffload | Role::SbcGenerator => Vec::new(),
+        Role::ZeroCopy | Role::GgaOffload => service::checks(),
+        Role::SbcGenerator => Vec::new(),
     }
 }

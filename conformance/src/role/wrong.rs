@@ -66,5 +66,6 @@ from!(
     doca::ErrorCode,
     wire::DecodeError,
     Failure,
-    crate::implementation::Error
+    crate::implementation::Error,
+    crate::target::Error
 );

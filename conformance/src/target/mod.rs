@@ -2,12 +2,14 @@
 
 mod control;
 mod fault;
+mod session;
 mod worker;
 
 use std::io;
 use std::net::TcpListener;
 
 pub use fault::{Fault, UnknownFault};
+pub(crate) use session::Session;
 
 /// Why a scripted target could not go on.
 #[derive(Debug, thiserror::Error)]

@@ -4,11 +4,12 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use doca::{
-    ComchClient, ComchEvent, ComchServer, Connection, CtxState, Device, Event, Pe, Representor,
+    ComchClient, ComchEvent, ComchServer, Connection, CtxState, Device, ErrorCode, Event, Pe,
+    Representor,
 };
 use wire::control::{FrameDecoder, Message};
 
-use super::{ControlPeer, PAUSE, Polled};
+use super::{ControlPeer, PAUSE, Polled, SEND};
 use crate::role::Wrong;
 
 /// One end of it: an initiator's, or a service's.
@@ -163,11 +164,23 @@ impl ComchPeer {
 
 impl ControlPeer for ComchPeer {
     fn send_bytes(&mut self, bytes: &[u8]) -> Result<(), Wrong> {
-        match &self.end {
-            End::Client(client) => client.send(bytes)?,
-            End::Server(server) => server.send(&self.connection, bytes)?,
+        let deadline = Instant::now() + SEND;
+        loop {
+            let sent = match &self.end {
+                End::Client(client) => client.send(bytes),
+                End::Server(server) => server.send(&self.connection, bytes),
+            };
+            match sent {
+                // Others are still on their way.
+                Err(error)
+                    if matches!(error.code, ErrorCode::AGAIN | ErrorCode::NO_MEMORY)
+                        && Instant::now() < deadline =>
+                {
+                    self.take_event()?;
+                }
+                sent => return Ok(sent?),
+            }
         }
-        Ok(())
     }
 
     fn poll(&mut self) -> Result<Polled, Wrong> {

@@ -13,7 +13,9 @@ pub use comch::{ComchPeer, Listening};
 pub use tcp::TcpPeer;
 
 /// How long a peer sleeps when nothing has come.
-const PAUSE: Duration = Duration::from_micros(500);
+pub(crate) const PAUSE: Duration = Duration::from_micros(500);
+/// How long the role may leave what was sent unread before the peer gives up.
+const SEND: Duration = Duration::from_secs(10);
 
 /// What one look at a channel found.
 #[derive(Debug, Clone, PartialEq)]

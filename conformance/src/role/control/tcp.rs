@@ -6,11 +6,8 @@ use std::time::{Duration, Instant};
 
 use wire::control::FrameDecoder;
 
-use super::{ControlPeer, PAUSE, Polled};
+use super::{ControlPeer, PAUSE, Polled, SEND};
 use crate::role::Wrong;
-
-/// How long the role may leave bytes unread before the peer gives up.
-const SEND: Duration = Duration::from_secs(10);
 
 /// One end of it.
 #[derive(Debug)]

@@ -1,0 +1,259 @@
+//! Targets that answer with errors, with something else, late, or not at all.
+
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use doca::ErrorCode;
+use wire::control::{
+    ErrorResponse, Message, Payload, RdmaConnectionDetails, RdmaConnectionRole, StorageDetails,
+};
+
+use super::cast::{Cast, describe};
+use super::point::{POINTS, at_each_point};
+use super::step::Step;
+use super::target::Reply;
+use crate::role::{Bench, Check, Wrong};
+
+/// Makes the service wait a second for its peers.
+const SHORT: [&str; 2] = ["--control-timeout", "1"];
+/// What a service that waits a second may take until it says so, on a machine with other things to do.
+const SOON: Duration = Duration::from_millis(3500);
+
+/// A code that no service makes up itself.
+const CODE: u32 = ErrorCode::NOT_PERMITTED.0;
+
+const ERRORS: [Check; 6] = at_each_point!(
+    "target-error-on",
+    "an error_response of a target reaches the initiator: its code, with the ids of the initiator's request",
+    error
+);
+
+const OTHERS: [Check; 6] = at_each_point!(
+    "wrong-answer-on",
+    "a target's response of another type is an error_response to the initiator",
+    other
+);
+
+const SILENCE: [Check; 6] = at_each_point!(
+    "silent-target-on",
+    "a target that never answers becomes an error_response to the initiator",
+    silence
+);
+
+const OWN: [Check; 7] = [
+    Check {
+        name: "target-error-ends-it",
+        meaning: "after an error_response of a target to anything, the service ends with an exit status other than 0; the \
+                  reference waits for the next request",
+        play: error_ends_it,
+    },
+    Check {
+        name: "control-timeout-is-kept",
+        meaning: "with --control-timeout 1, a silent target becomes an error within 3.5 s, and the service ends; the reference waits \
+                  5 s whatever the flag says, and goes on",
+        play: control_timeout,
+    },
+    Check {
+        name: "wrong-answer-id",
+        meaning: "a response with an id that was not asked for is not taken for the answer",
+        play: wrong_id,
+    },
+    Check {
+        name: "wrong-connection",
+        meaning: "a create_rdma_connection_response for another worker or role is an error; the reference does not look",
+        play: wrong_connection,
+    },
+    Check {
+        name: "connection-blob-of-none",
+        meaning: "connection details that are none are an error_response to the initiator",
+        play: connection_blob,
+    },
+    Check {
+        name: "unasked-error",
+        meaning: "an error_response of a target that was asked for nothing ends the service; the reference takes it for a request of the \
+                  initiator",
+        play: unasked_error,
+    },
+    Check {
+        name: "absurd-storage",
+        meaning: "a target with blocks of 0 bytes, or of 2^32 - 1, is an error, or an answer that is as absurd: no crash; the gga_offload \
+                  reference divides by 0",
+        play: absurd_storage,
+    },
+];
+
+pub(super) fn checks() -> Vec<Check> {
+    [&ERRORS[..], &OTHERS, &SILENCE, &OWN].concat()
+}
+
+fn refusal() -> Payload {
+    Payload::ErrorResponse(ErrorResponse {
+        error_code: CODE,
+        message: "no".to_owned(),
+    })
+}
+
+fn error<const POINT: usize>(bench: &Bench<'_>) -> Result<(), Wrong> {
+    let point = POINTS[POINT];
+    let mut cast = Cast::start(bench, &[])?;
+    cast.take_until(point.step)?;
+    let targets = cast.targets.len();
+    let answer = cast.step(
+        point.step,
+        &mut point.wrong(targets, |_| Reply::Say(refusal())),
+    )?;
+    let code = Cast::expect_error(&answer)?;
+    Wrong::unless(code == CODE, format!("error {CODE}"), describe(&answer))
+}
+
+fn other<const POINT: usize>(bench: &Bench<'_>) -> Result<(), Wrong> {
+    let point = POINTS[POINT];
+    let mut cast = Cast::start(bench, &[])?;
+    cast.take_until(point.step)?;
+    let targets = cast.targets.len();
+    let other = |request: &Message| {
+        Reply::Say(match request.payload {
+            Payload::StopStorageRequest => Payload::StartStorageResponse,
+            _ => Payload::StopStorageResponse,
+        })
+    };
+    let answer = cast.step(point.step, &mut point.wrong(targets, other))?;
+    Cast::expect_error(&answer).map(|_| ())
+}
+
+fn silence<const POINT: usize>(bench: &Bench<'_>) -> Result<(), Wrong> {
+    let point = POINTS[POINT];
+    let mut cast = Cast::start(bench, &SHORT)?;
+    cast.take_until(point.step)?;
+    let targets = cast.targets.len();
+    let answer = cast.step(point.step, &mut point.wrong(targets, |_| Reply::Silence))?;
+    Cast::expect_error(&answer).map(|_| ())
+}
+
+fn error_ends_it(bench: &Bench<'_>) -> Result<(), Wrong> {
+    for point in POINTS {
+        let mut cast = Cast::start(bench, &[])?;
+        cast.take_until(point.step)?;
+        let targets = cast.targets.len();
+        let answer = cast.step(
+            point.step,
+            &mut point.wrong(targets, |_| Reply::Say(refusal())),
+        )?;
+        Cast::expect_error(&answer)?;
+        cast.expect_failure()?;
+    }
+    Ok(())
+}
+
+fn control_timeout(bench: &Bench<'_>) -> Result<(), Wrong> {
+    let mut cast = Cast::start(bench, &SHORT)?;
+    let begin = Instant::now();
+    let answer = cast.step(Step::Query, &mut |_, _| Reply::Silence)?;
+    Cast::expect_error(&answer)?;
+    let took = begin.elapsed();
+    Wrong::unless(
+        (Duration::from_millis(800)..SOON).contains(&took),
+        format!("an error after 1 s, at most {SOON:?}"),
+        format!("one after {took:?}"),
+    )?;
+    cast.expect_failure()
+}
+
+fn wrong_id(bench: &Bench<'_>) -> Result<(), Wrong> {
+    let mut cast = Cast::start(bench, &SHORT)?;
+    let answer = cast.step(Step::Query, &mut |_, request| {
+        let answer = Payload::QueryStorageResponse(StorageDetails {
+            total_size: 4096,
+            block_size: 64,
+        });
+        let mut response = request.response(answer);
+        response.message_id ^= 0x4000_0000;
+        Reply::Bytes(response.encode_to_vec())
+    })?;
+    Cast::expect_error(&answer).map(|_| ())
+}
+
+fn wrong_connection(bench: &Bench<'_>) -> Result<(), Wrong> {
+    use RdmaConnectionRole::{IoControl, IoData};
+    let swap = |details: &mut RdmaConnectionDetails| {
+        details.role = match details.role {
+            IoData => IoControl,
+            IoControl => IoData,
+        };
+    };
+    let wrongs: [&dyn Fn(&mut RdmaConnectionDetails); 2] =
+        [&|details| details.context_index += 1, &swap];
+    for wrong in wrongs {
+        let answer = init_with(bench, wrong)?;
+        Cast::expect_error(&answer)?;
+    }
+    Ok(())
+}
+
+fn connection_blob(bench: &Bench<'_>) -> Result<(), Wrong> {
+    for blob in [&b""[..], b"none", &[0xff; 300]] {
+        let wrong = |details: &mut RdmaConnectionDetails| {
+            details.connection_details = Bytes::copy_from_slice(blob);
+        };
+        let answer = init_with(bench, &wrong)?;
+        Cast::expect_error(&answer)?;
+    }
+    Ok(())
+}
+
+/// The answer to init when the first target answers with other connection details than it should.
+fn init_with(
+    bench: &Bench<'_>,
+    wrong: &dyn Fn(&mut RdmaConnectionDetails),
+) -> Result<Payload, Wrong> {
+    let mut cast = Cast::start(bench, &[])?;
+    cast.take(Step::Query)?;
+    cast.step(Step::Init, &mut |index, request| match &request.payload {
+        Payload::CreateRdmaConnectionRequest(details) if index == 0 => {
+            let mut details = details.clone();
+            wrong(&mut details);
+            Reply::Say(Payload::CreateRdmaConnectionResponse(details))
+        }
+        _ => Reply::Honest,
+    })
+}
+
+fn unasked_error(bench: &Bench<'_>) -> Result<(), Wrong> {
+    for before in [Step::Query, Step::Start] {
+        let mut cast = Cast::start(bench, &[])?;
+        cast.take_until(before)?;
+        let message = Message {
+            message_id: 0,
+            correlation_id: 0,
+            payload: refusal(),
+        };
+        cast.targets[0].say(&message.encode_to_vec())?;
+        cast.expect_failure()?;
+    }
+    Ok(())
+}
+
+fn absurd_storage(bench: &Bench<'_>) -> Result<(), Wrong> {
+    for (total_size, block_size) in [(0, 0), (4096, 0), (u64::MAX, u32::MAX), (1, 4096)] {
+        let mut cast = Cast::start(bench, &[])?;
+        let details = StorageDetails {
+            total_size,
+            block_size,
+        };
+        let answer = cast.step(Step::Query, &mut |_, _| {
+            Reply::Say(Payload::QueryStorageResponse(details.clone()))
+        })?;
+        match answer {
+            Payload::QueryStorageResponse(_) => {
+                let answer = cast.step(Step::Init, &mut |_, _| Reply::Honest)?;
+                if answer != Payload::InitStorageResponse {
+                    Cast::expect_error(&answer)?;
+                }
+            }
+            other => {
+                Cast::expect_error(&other)?;
+            }
+        }
+    }
+    Ok(())
+}

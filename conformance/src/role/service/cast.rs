@@ -1,0 +1,451 @@
+//! The service under test between an initiator and targets that the check plays, all in one thread.
+
+use std::net::{Ipv4Addr, TcpListener};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use doca::{Access, Device, MemoryRegion, Mmap};
+use wire::control::{InitStorage, Message, Payload, StorageDetails};
+
+use super::step::Step;
+use super::target::{Reply, Target};
+use crate::implementation::Role;
+use crate::role::control::PAUSE;
+use crate::role::{
+    Bench, ComchPeer, ControlPeer as _, During as _, IoChannel, Polled, Running, Wrong,
+};
+use crate::target::{Fault, Script};
+
+/// Bytes of a block, as the initiator sees it.
+pub(super) const BLOCK: usize = 4096;
+/// Blocks of the storage.
+pub(super) const BLOCKS: usize = 16;
+/// Blocks of the initiator's memory.
+pub(super) const MEMORY_BLOCKS: usize = 2 * BLOCKS;
+/// I/Os that the initiator may have under way on each worker.
+pub(super) const TRANSACTIONS: u32 = 8;
+
+/// What an initiator allows for its memory: a service may export it again for RDMA.
+const ACCESS: Access = Access::LOCAL_READ_WRITE
+    .union(Access::PCI_READ_WRITE)
+    .union(Access::RDMA_READ)
+    .union(Access::RDMA_WRITE);
+
+/// Who said something.
+#[derive(Debug)]
+pub(super) enum Heard {
+    /// This target was asked for something.
+    Target(usize, Message),
+    /// The service has closed the connection to this target.
+    TargetLeft(usize),
+    /// The initiator was told something.
+    Initiator(Message),
+    /// The service has closed the channel to the initiator.
+    InitiatorLeft,
+    /// Nobody, yet.
+    Nothing,
+}
+
+/// What the targets of a check hold: of a zero copy service one, of gga_offload three with half blocks.
+pub(super) fn scripts(bench: &Bench<'_>) -> Vec<Script> {
+    let (targets, block_size) = match bench.subject().role {
+        Role::GgaOffload => (3, BLOCK / 2),
+        _ => (1, BLOCK),
+    };
+    let script = |_| Script {
+        device: bench.subject().host_device.clone(),
+        block_size: block_size as u32,
+        content: vec![0; BLOCKS * block_size],
+        fault: Fault::None,
+    };
+    (0..targets).map(script).collect()
+}
+
+/// What the initiator is to be told of these targets.
+pub(super) fn presented(scripts: &[Script]) -> StorageDetails {
+    let factor = if scripts.len() == 3 { 2 } else { 1 };
+    StorageDetails {
+        total_size: scripts[0].content.len() as u64 * factor,
+        block_size: scripts[0].block_size * factor as u32,
+    }
+}
+
+/// Everybody on the stage. Dropped in this order: what uses a connection before the connection.
+pub(super) struct Cast<'a> {
+    pub(super) io: Vec<IoChannel>,
+    pub(super) initiator: Option<ComchPeer>,
+    pub(super) targets: Vec<Target>,
+    pub(super) service: Running,
+    memory_map: Mmap,
+    host: Device,
+    pub(super) bench: &'a Bench<'a>,
+    /// Workers that the initiator asks for.
+    pub(super) workers: u32,
+    /// Message id and correlation id of the next requests, the last first; when there are none, others are made up.
+    pub(super) ids: Vec<(u32, u32)>,
+    requests: u32,
+    /// What the targets were asked, in the order in which it came.
+    pub(super) asked: Vec<(usize, Message)>,
+}
+
+impl<'a> Cast<'a> {
+    /// Starts a service with these flags, and connects to it from both sides.
+    pub(super) fn start(bench: &'a Bench<'a>, flags: &[&str]) -> Result<Self, Wrong> {
+        Self::with(bench, flags, &scripts(bench))
+    }
+
+    /// As [`Cast::start`], with targets that hold this.
+    pub(super) fn with(
+        bench: &'a Bench<'a>,
+        flags: &[&str],
+        scripts: &[Script],
+    ) -> Result<Self, Wrong> {
+        let listeners = scripts
+            .iter()
+            .map(|_| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)))
+            .collect::<Result<Vec<_>, _>>()?;
+        Self::at(bench, flags, scripts, &listeners)
+    }
+
+    /// As [`Cast::with`], with targets that listen already.
+    pub(super) fn at(
+        bench: &'a Bench<'a>,
+        flags: &[&str],
+        scripts: &[Script],
+        listeners: &[TcpListener],
+    ) -> Result<Self, Wrong> {
+        let ports = listeners
+            .iter()
+            .map(|listener| Ok(listener.local_addr()?.port()))
+            .collect::<Result<Vec<_>, Wrong>>()?;
+        let service = bench.start_service(&ports, flags)?;
+        let mut targets = Vec::new();
+        for (script, listener) in scripts.iter().zip(listeners) {
+            targets.push(Target::accept(script, listener, bench.patience())?);
+        }
+        let host = Device::open(&bench.subject().host_device)?;
+        let initiator = ComchPeer::connect(&host, bench.scene().channel(), bench.patience())?;
+        let memory = MemoryRegion::new(MEMORY_BLOCKS * BLOCK)?;
+        let memory_map = Mmap::register(&host, memory, ACCESS)?;
+        Ok(Self {
+            io: Vec::new(),
+            initiator: Some(initiator),
+            targets,
+            service,
+            memory_map,
+            host,
+            bench,
+            workers: 1,
+            ids: Vec::new(),
+            requests: 0,
+            asked: Vec::new(),
+        })
+    }
+
+    pub(super) fn patience(&self) -> Duration {
+        self.bench.patience()
+    }
+
+    /// The next request of the initiator.
+    pub(super) fn request(&mut self, payload: Payload) -> Message {
+        self.requests += 1;
+        let made_up = (0x100 + self.requests, 0xc0de_0000 + self.requests);
+        let (message_id, correlation_id) = self.ids.pop().unwrap_or(made_up);
+        Message {
+            message_id,
+            correlation_id,
+            payload,
+        }
+    }
+
+    /// What the initiator asks for in this step.
+    pub(super) fn payload(&self, step: Step) -> Result<Payload, Wrong> {
+        Ok(match step {
+            Step::Query => Payload::QueryStorageRequest,
+            Step::Init => Payload::InitStorageRequest(self.init()?),
+            Step::Start => Payload::StartStorageRequest,
+            Step::Stop => Payload::StopStorageRequest,
+            Step::Shutdown => Payload::ShutdownRequest,
+        })
+    }
+
+    /// The initiator's init.
+    pub(super) fn init(&self) -> Result<InitStorage, Wrong> {
+        Ok(InitStorage {
+            transaction_count: TRANSACTIONS,
+            core_count: self.workers,
+            mmap_export_blob: Bytes::from(self.memory_map.export_pci(&self.host)?),
+        })
+    }
+
+    /// Has the initiator say this.
+    pub(super) fn say(&mut self, message: &Message) -> Result<(), Wrong> {
+        self.say_bytes(&message.encode_to_vec())
+    }
+
+    /// Has the initiator say these bytes, in one Comch message.
+    pub(super) fn say_bytes(&mut self, bytes: &[u8]) -> Result<(), Wrong> {
+        match &mut self.initiator {
+            Some(initiator) => initiator.send_bytes(bytes),
+            None => Err(Wrong::new("the initiator has left")),
+        }
+    }
+
+    /// Looks around once. The targets serve their I/Os meanwhile.
+    pub(super) fn look(&mut self) -> Result<Heard, Wrong> {
+        for (index, target) in self.targets.iter_mut().enumerate() {
+            match target.poll().during(format_args!("target {index}"))? {
+                Polled::Message(message) => {
+                    self.asked.push((index, message.clone()));
+                    return Ok(Heard::Target(index, message));
+                }
+                Polled::Closed => {
+                    target.peer = None;
+                    return Ok(Heard::TargetLeft(index));
+                }
+                Polled::Nothing => {}
+            }
+        }
+        let Some(initiator) = &mut self.initiator else {
+            return Ok(Heard::Nothing);
+        };
+        Ok(match initiator.poll().during("initiator")? {
+            Polled::Message(message) => Heard::Initiator(message),
+            Polled::Closed => Heard::InitiatorLeft,
+            Polled::Nothing => Heard::Nothing,
+        })
+    }
+
+    /// Looks around until somebody says something; [`Heard::Nothing`] when nobody does in this time.
+    pub(super) fn listen(&mut self, time: Duration) -> Result<Heard, Wrong> {
+        let deadline = Instant::now() + time;
+        loop {
+            match self.look()? {
+                Heard::Nothing if Instant::now() < deadline => std::thread::sleep(PAUSE),
+                heard => return Ok(heard),
+            }
+        }
+    }
+
+    /// Fails when anybody says something in this time.
+    pub(super) fn expect_silence(&mut self, time: Duration, why: &str) -> Result<(), Wrong> {
+        match self.listen(time)? {
+            Heard::Nothing => Ok(()),
+            heard => Err(Wrong::expected(format!("nothing, {why}"), heard.describe())),
+        }
+    }
+
+    /// The initiator says this, the targets reply to what they are asked, until the initiator has its answer: its ids are
+    /// the request's.
+    pub(super) fn exchange(
+        &mut self,
+        request: &Message,
+        reply: &mut dyn FnMut(usize, &Message) -> Reply,
+    ) -> Result<Payload, Wrong> {
+        self.say(request)?;
+        self.answer_to(request, reply)
+    }
+
+    /// Waits for the answer to what the initiator has said.
+    pub(super) fn answer_to(
+        &mut self,
+        request: &Message,
+        reply: &mut dyn FnMut(usize, &Message) -> Reply,
+    ) -> Result<Payload, Wrong> {
+        let what = request.payload.message_type();
+        let deadline = Instant::now() + self.patience();
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            match self.listen(left)? {
+                Heard::Target(index, message) => {
+                    let reply = reply(index, &message);
+                    self.targets[index].reply(&message, reply)?;
+                }
+                Heard::Initiator(answer) => {
+                    let ids = |message: &Message| {
+                        let (id, correlation) = (message.message_id, message.correlation_id);
+                        format!("message id {id:#x} and correlation id {correlation:#x}")
+                    };
+                    let (expected, came) = (ids(request), ids(&answer));
+                    Wrong::unless(expected == came, expected, came)
+                        .during(format_args!("answer to {what}"))?;
+                    return Ok(answer.payload);
+                }
+                // The answer may come after it.
+                Heard::TargetLeft(_) => {}
+                heard @ Heard::InitiatorLeft => {
+                    return Err(Wrong::expected(
+                        format!("an answer to {what}"),
+                        format!(
+                            "{}; the service: {}",
+                            heard.describe(),
+                            self.service.state()
+                        ),
+                    ));
+                }
+                Heard::Nothing => {
+                    return Err(Wrong::expected(
+                        format!("an answer to {what}"),
+                        format!("nothing in {:?}", self.patience()),
+                    ));
+                }
+            }
+        }
+    }
+
+    /// Takes this step as everybody should, and checks the answer.
+    pub(super) fn take(&mut self, step: Step) -> Result<(), Wrong> {
+        self.take_with(step, &mut |_, _| Reply::Honest)
+    }
+
+    /// Takes this step with targets that reply so; the answer may be anything.
+    pub(super) fn step(
+        &mut self,
+        step: Step,
+        reply: &mut dyn FnMut(usize, &Message) -> Reply,
+    ) -> Result<Payload, Wrong> {
+        self.prepare(step)?;
+        let payload = self.payload(step)?;
+        let request = self.request(payload);
+        self.exchange(&request, reply)
+    }
+
+    /// What the initiator does before it asks for this step.
+    pub(super) fn prepare(&mut self, step: Step) -> Result<(), Wrong> {
+        match step {
+            Step::Start => self.open_io(),
+            Step::Shutdown => self.close_io(),
+            Step::Query | Step::Init | Step::Stop => Ok(()),
+        }
+    }
+
+    /// Takes all steps before this one.
+    pub(super) fn take_until(&mut self, end: Step) -> Result<(), Wrong> {
+        Step::ALL
+            .into_iter()
+            .take_while(|step| *step != end)
+            .try_for_each(|step| self.take(step))
+    }
+
+    /// Takes this step and all after it, to the end of the service.
+    pub(super) fn finish_from(&mut self, begin: Step) -> Result<(), Wrong> {
+        Step::ALL
+            .into_iter()
+            .skip_while(|step| *step != begin)
+            .try_for_each(|step| self.take(step))?;
+        self.expect_success()
+    }
+
+    /// Opens the initiator's fast paths, unless they are.
+    fn open_io(&mut self) -> Result<(), Wrong> {
+        if !self.io.is_empty() {
+            return Ok(());
+        }
+        let patience = self.patience();
+        let Some(initiator) = &mut self.initiator else {
+            return Err(Wrong::new("the initiator has left"));
+        };
+        let workers = self.workers as usize;
+        initiator.wait_until("the service's consumers", patience, |initiator| {
+            initiator.consumers().len() >= workers
+        })?;
+        for index in 0..workers {
+            let mut io = IoChannel::start(&self.host, initiator, TRANSACTIONS, patience)?;
+            io.send_to(initiator.consumers()[index])?;
+            self.io.push(io);
+        }
+        Ok(())
+    }
+
+    /// Closes them.
+    pub(super) fn close_io(&mut self) -> Result<(), Wrong> {
+        self.io.drain(..).try_for_each(IoChannel::stop)
+    }
+
+    /// Takes this step with targets that reply so, and checks the answer.
+    pub(super) fn take_with(
+        &mut self,
+        step: Step,
+        reply: &mut dyn FnMut(usize, &Message) -> Reply,
+    ) -> Result<(), Wrong> {
+        expect_answer(step, &self.step(step, reply)?)
+    }
+
+    /// The service ends well.
+    pub(super) fn expect_success(&mut self) -> Result<(), Wrong> {
+        self.service.expect_success(self.bench.patience())
+    }
+
+    /// The service ends, well or not.
+    pub(super) fn expect_end(&mut self) -> Result<(), Wrong> {
+        self.service.expect_end(self.bench.patience())
+    }
+
+    /// The initiator goes without a word.
+    pub(super) fn leave(&mut self) {
+        self.io.clear();
+        self.initiator = None;
+    }
+
+    /// The initiator hears of an error, or the service ends with one. No target hears of anything.
+    pub(super) fn expect_refusal(&mut self, what: &str) -> Result<(), Wrong> {
+        match self.listen(self.patience())? {
+            Heard::Initiator(message) => {
+                Self::expect_error(&message.payload)?;
+                Ok(())
+            }
+            Heard::InitiatorLeft | Heard::TargetLeft(_) => self.expect_failure(),
+            heard => Err(Wrong::expected(
+                format!("an error_response or the end of the service after {what}"),
+                heard.describe(),
+            )),
+        }
+    }
+
+    /// Expects an error as the answer, and returns its code.
+    pub(super) fn expect_error(answer: &Payload) -> Result<u32, Wrong> {
+        match answer {
+            Payload::ErrorResponse(error) if error.error_code != 0 => Ok(error.error_code),
+            other => Err(Wrong::expected("an error_response", describe(other))),
+        }
+    }
+
+    /// The service ends by itself and says so with its exit status, whatever the peers hear of it.
+    pub(super) fn expect_failure(&mut self) -> Result<(), Wrong> {
+        self.service.expect_failure(self.bench.patience())
+    }
+}
+
+impl Heard {
+    /// In words.
+    pub(super) fn describe(&self) -> String {
+        match self {
+            Self::Target(index, message) => {
+                format!("{} at target {index}", describe(&message.payload))
+            }
+            Self::TargetLeft(index) => format!("the end of the connection to target {index}"),
+            Self::Initiator(message) => format!("{} at the initiator", describe(&message.payload)),
+            Self::InitiatorLeft => "the end of the channel to the initiator".to_owned(),
+            Self::Nothing => "nothing".to_owned(),
+        }
+    }
+}
+
+/// Expects the answer to this step, and no error.
+pub(super) fn expect_answer(step: Step, answer: &Payload) -> Result<(), Wrong> {
+    Wrong::unless(
+        answer.message_type() == step.answer(),
+        step.answer(),
+        describe(answer),
+    )
+}
+
+/// A payload in words: no blobs.
+pub(super) fn describe(payload: &Payload) -> String {
+    match payload {
+        Payload::ErrorResponse(error) => {
+            format!("error_response {} ({})", error.error_code, error.message)
+        }
+        other => other.message_type().to_string(),
+    }
+}

@@ -1,0 +1,132 @@
+//! A session of the scripted target, without its control channel.
+
+use std::sync::Arc;
+
+use doca::{Access, Device, MemoryRegion, Mmap};
+use wire::control::{Payload, RdmaConnectionDetails, RdmaConnectionRole, StorageDetails};
+
+use super::fault::Faults;
+use super::worker::{Storage, Worker};
+use super::{Error, Script};
+
+const ACCESS: Access = Access::LOCAL_READ_WRITE
+    .union(Access::RDMA_READ)
+    .union(Access::RDMA_WRITE);
+
+/// What a target does about the requests of a service, and with the I/Os of its workers. How they come is another's.
+pub(crate) struct Session {
+    workers: Vec<Worker>,
+    device: Device,
+    block_size: u32,
+    capacity: u64,
+    local: Mmap,
+    region: Arc<MemoryRegion>,
+    faults: Faults,
+    running: bool,
+}
+
+impl Session {
+    /// One that holds what the script says.
+    pub(crate) fn new(script: &Script) -> Result<Self, Error> {
+        let device = Device::open(&script.device)?;
+        let region = MemoryRegion::new(script.content.len())?;
+        region.write(0, &script.content)?;
+        let local = Mmap::register(&device, Arc::clone(&region), ACCESS)?;
+        Ok(Self {
+            workers: Vec::new(),
+            device,
+            block_size: script.block_size,
+            capacity: script.content.len() as u64,
+            local,
+            region,
+            faults: Faults::new(script.fault, script.block_size),
+            running: false,
+        })
+    }
+
+    /// Whether I/Os are served.
+    pub(crate) fn is_running(&self) -> bool {
+        self.running
+    }
+
+    /// What it holds in the end. Nobody writes there any more: the workers' connections are gone.
+    pub(crate) fn into_content(mut self) -> Result<Vec<u8>, Error> {
+        self.workers.clear();
+        self.content()
+    }
+
+    /// What it holds now.
+    pub(crate) fn content(&self) -> Result<Vec<u8>, Error> {
+        let mut content = vec![0; self.region.len()];
+        self.region.read(0, &mut content)?;
+        Ok(content)
+    }
+
+    /// Does what is asked, and says what to answer.
+    pub(crate) fn answer(&mut self, request: &Payload) -> Result<Payload, Error> {
+        Ok(match request {
+            Payload::QueryStorageRequest => Payload::QueryStorageResponse(StorageDetails {
+                total_size: self.capacity,
+                block_size: self.block_size,
+            }),
+            Payload::InitStorageRequest(init) => {
+                let remote = Mmap::import(&self.device, &init.mmap_export_blob)?;
+                let storage = Arc::new(Storage {
+                    local: self.local.clone(),
+                    remote,
+                });
+                for _ in 0..init.core_count {
+                    self.workers
+                        .push(Worker::new(&self.device, &storage, init.transaction_count)?);
+                }
+                Payload::InitStorageResponse
+            }
+            Payload::CreateRdmaConnectionRequest(details) => {
+                let index = details.context_index;
+                let worker =
+                    self.workers
+                        .get_mut(index as usize)
+                        .ok_or_else(|| Error::Unexpected {
+                            expected: "the context index of a worker",
+                            got: index.to_string(),
+                        })?;
+                let is_data = details.role == RdmaConnectionRole::IoData;
+                let blob = worker.connect(is_data, &details.connection_details)?;
+                Payload::CreateRdmaConnectionResponse(RdmaConnectionDetails {
+                    context_index: index,
+                    role: details.role,
+                    connection_details: blob.into(),
+                })
+            }
+            Payload::StartStorageRequest => {
+                for worker in &mut self.workers {
+                    worker.start()?;
+                }
+                self.running = true;
+                Payload::StartStorageResponse
+            }
+            Payload::StopStorageRequest => {
+                self.running = false;
+                Payload::StopStorageResponse
+            }
+            Payload::ShutdownRequest => {
+                self.workers.clear();
+                Payload::ShutdownResponse
+            }
+            other => {
+                return Err(Error::Unexpected {
+                    expected: "a request",
+                    got: other.message_type().to_string(),
+                });
+            }
+        })
+    }
+
+    /// Serves the I/Os that have come.
+    pub(crate) fn progress(&mut self) -> Result<(), Error> {
+        for worker in &mut self.workers {
+            worker.progress(&mut self.faults)?;
+        }
+        Ok(())
+    }
+}
