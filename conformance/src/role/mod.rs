@@ -8,8 +8,8 @@ mod control;
 mod initiator;
 mod io_channel;
 mod run;
-        Role::ZeroCopy | Role::GgaOffload => service::checks(),
-        Role::SbcGenerator => Vec::new(),
+mod service;
+mod target;
 mod wrong;
 
 pub use bench::{Bench, Running, Subject};
