@@ -13,6 +13,9 @@ const FILES: [&str; 4] = [
     "stored_block.proto",
 ];
 
+/// What is in recordings only, and on no wire.
+const RECORDED: [&str; 1] = ["transcript.proto"];
+
 /// What the modules import.
 const OPTIONS: &str = "options/layout.proto";
 
@@ -32,7 +35,7 @@ fn main() -> ExitCode {
 }
 
 fn run() -> Result<(), Box<dyn Error>> {
-    for file in FILES.into_iter().chain([OPTIONS]) {
+    for file in FILES.into_iter().chain(RECORDED).chain([OPTIONS]) {
         println!("cargo::rerun-if-changed={PROTO_DIR}/{file}");
     }
     println!("cargo::rerun-if-changed={ODD_DIR}/odd.proto");
@@ -40,13 +43,14 @@ fn run() -> Result<(), Box<dyn Error>> {
     let out_dir = env::var_os("OUT_DIR").ok_or("OUT_DIR is not set: run this through cargo")?;
     let out_dir = Path::new(&out_dir);
     let proto_dir = Path::new(PROTO_DIR);
-    wire_codegen::generate(&[proto_dir], &FILES, out_dir)?;
+    wire_codegen::generate(&[proto_dir], &FILES, &RECORDED, out_dir)?;
 
     let odd_out_dir = out_dir.join("odd");
     fs::create_dir_all(&odd_out_dir)?;
     wire_codegen::generate(
         &[Path::new(ODD_DIR), proto_dir],
         &["odd.proto"],
+        &[],
         &odd_out_dir,
     )?;
     Ok(())

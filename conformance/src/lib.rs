@@ -8,6 +8,7 @@
 //! * [`layout`] what the wire's bytes are.
 //! * [`implementation`] somebody's binaries of the roles, [`process`] one of them as a process of its own, [`scene`] where they
 //!   meet without meeting anybody else.
+//! * [`transcript`] what was said on control connections: recorded, shown, replayed.
 //! * [`report`] what all checks report, for people and as JUnit XML.
 #![forbid(unsafe_code)]
 
@@ -19,3 +20,4 @@ pub mod role;
 pub mod samples;
 pub mod scene;
 pub mod target;
+pub mod transcript;

@@ -4,3 +4,11 @@
 //! `TryFrom` lead from [`crate::control::Message`] and [`crate::io_message::Repr`] to them and back.
 
 include!(concat!(env!("OUT_DIR"), "/recording.rs"));
+
+/// Control transcripts: what was said on control connections, and when.
+pub mod transcript {
+    include!(concat!(
+        env!("OUT_DIR"),
+        "/prost/doca_storage.transcript.rs"
+    ));
+}

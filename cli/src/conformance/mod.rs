@@ -2,9 +2,11 @@
 
 mod faulty_target;
 mod layout;
+mod record;
 mod report;
 mod role;
 mod samples;
+mod show;
 
 use std::process::ExitCode;
 
@@ -12,8 +14,10 @@ use clap::{Args, Subcommand};
 
 use faulty_target::FaultyTarget;
 use layout::Layout;
+use record::Record;
 use role::RoleOptions;
 use samples::Samples;
+use show::Show;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -43,6 +47,10 @@ enum Command {
     FaultyTarget(FaultyTarget),
     /// Run DOCA's own samples, which you have built: does your DOCA bring them to their documented end?
     Samples(Samples),
+    /// Record what a service and its targets tell each other, from between them
+    Record(Record),
+    /// Show a recording: every message, when, from whom, with its fields and its place in the stream
+    Show(Show),
 }
 
 /// Runs the test: 0 when it played its part to the end.
@@ -52,6 +60,8 @@ pub fn run(options: &Options) -> ExitCode {
         Command::Role(role) => role.run(),
         Command::FaultyTarget(target) => target.serve().map(|()| ExitCode::SUCCESS),
         Command::Samples(samples) => samples.run(),
+        Command::Record(record) => record.run(),
+        Command::Show(show) => show.run(),
     };
     result.unwrap_or_else(|error| {
         eprintln!("doca-storage conformance: error: {error}");

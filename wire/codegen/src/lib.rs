@@ -6,7 +6,7 @@
 //! the file, the message and the field: see [`SchemaError`].
 //!
 //! ```no_run
-//! wire_codegen::generate(&["proto".as_ref()], &["control.proto"], "out".as_ref())?;
+//! wire_codegen::generate(&["proto".as_ref()], &["control.proto"], &[], "out".as_ref())?;
 //! # Ok::<(), wire_codegen::Error>(())
 //! ```
 #![forbid(unsafe_code)]
@@ -35,19 +35,25 @@ pub fn check(proto_dirs: &[&Path], files: &[&str]) -> Result<Schema, Error> {
 }
 
 /// Checks the schema of `files` and writes what the `wire` crate includes into `out_dir`: one file per module,
-/// `layout_table.rs`, `recording.rs`, and under `prost/` prost's file per package.
+/// `layout_table.rs`, `recording.rs`, and under `prost/` prost's file per package. `recorded` are files that are in
+/// recordings only: they have no layout, and get prost's types alone.
 ///
 /// # Errors
 ///
 /// The files do not compile, their layout is refused, or a file cannot be written.
-pub fn generate(proto_dirs: &[&Path], files: &[&str], out_dir: &Path) -> Result<(), Error> {
-    let pool = source::compile(proto_dirs, files)?;
+pub fn generate(
+    proto_dirs: &[&Path],
+    files: &[&str],
+    recorded: &[&str],
+    out_dir: &Path,
+) -> Result<(), Error> {
+    let pool = source::compile(proto_dirs, &[files, recorded].concat())?;
     let schema = checked(&pool, files)?;
     for (name, text) in emit::files(&schema)? {
         let path = out_dir.join(name);
         std::fs::write(&path, text).map_err(|source| Error::Write { path, source })?;
     }
-    emit::prost_types(&pool, &schema, out_dir)
+    emit::prost_types(&pool, &schema, recorded, out_dir)
 }
 
 fn checked(pool: &prost_reflect::DescriptorPool, files: &[&str]) -> Result<Schema, Error> {

@@ -117,7 +117,8 @@ fn generated_files_are_those_that_wire_includes() {
     let out = tempfile::tempdir().expect("a directory for the code");
     let text = format!("{}{SCHEMA}", head("BYTE_ORDER_BIG_ENDIAN"));
     write(proto.path(), &[("test.proto", &text)], OPTIONS);
-    wire_codegen::generate(&[proto.path()], &["test.proto"], out.path()).expect("a sound schema");
+    wire_codegen::generate(&[proto.path()], &["test.proto"], &[], out.path())
+        .expect("a sound schema");
 
     let read = |name: &str| {
         std::fs::read_to_string(out.path().join(name))
@@ -142,7 +143,7 @@ fn output_that_cannot_be_written_is_an_error() {
     let text = format!("{}{SCHEMA}", head("BYTE_ORDER_BIG_ENDIAN"));
     write(proto.path(), &[("test.proto", &text)], OPTIONS);
     let nowhere = proto.path().join("absent");
-    let error = wire_codegen::generate(&[proto.path()], &["test.proto"], &nowhere)
+    let error = wire_codegen::generate(&[proto.path()], &["test.proto"], &[], &nowhere)
         .expect_err("there is no such directory");
     assert!(error.to_string().contains("absent/test.rs"), "{error}");
 }

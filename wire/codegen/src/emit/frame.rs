@@ -247,7 +247,11 @@ fn functions(message: &Message, frame: &Frame) -> TokenStream {
             }
 
             /// Size of the frame that `input` begins with, in bytes; `None` while its length is not all there.
-            pub(crate) fn frame_size(input: &[u8]) -> Result<Option<usize>, crate::DecodeError> {
+            ///
+            /// # Errors
+            ///
+            /// The length is out of its bounds. Nobody knows where the next frame begins.
+            pub fn frame_size(input: &[u8]) -> Result<Option<usize>, crate::DecodeError> {
                 let place = crate::codec::Place { message: #wire_name, field: "length" };
                 let Ok((_, length)) = crate::codec::number(input, place, #length_width, #length_parser) else {
                     return Ok(None);
@@ -256,8 +260,12 @@ fn functions(message: &Message, frame: &Frame) -> TokenStream {
                 Ok(Some(#length_end + length as usize))
             }
 
-            /// Reads one whole frame; blobs share its memory.
-            pub(crate) fn decode_frame(frame: &::bytes::Bytes) -> Result<Self, crate::DecodeError> {
+            /// Reads one whole frame, of the size that [`frame_size`](Self::frame_size) says; blobs share its memory.
+            ///
+            /// # Errors
+            ///
+            /// It is not one of the protocol. The next frame begins behind it all the same.
+            pub fn decode_frame(frame: &::bytes::Bytes) -> Result<Self, crate::DecodeError> {
                 let place = |field| crate::codec::Place { message: #wire_name, field };
                 let rest: &[u8] = frame;
                 #(#decodes)*

@@ -45,29 +45,31 @@ pub(crate) fn files(schema: &Schema) -> Result<Vec<(String, String)>, Error> {
     Ok(files)
 }
 
-/// prost's types of the same messages, which are what recordings are made of.
+/// prost's types of the same messages, which are what recordings are made of, and of `recorded`: files of the pool without a
+/// layout, which import the others.
 pub(crate) fn prost_types(
     pool: &DescriptorPool,
     schema: &Schema,
+    recorded: &[&str],
     out_dir: &Path,
 ) -> Result<(), Error> {
+    let files: Vec<&str> = schema
+        .modules
+        .iter()
+        .map(|module| module.file.as_str())
+        .chain(recorded.iter().copied())
+        .collect();
     // With what they import, for prost looks into it; but not the options, which nobody records.
-    let wanted = |package: &str| {
-        schema
-            .modules
-            .iter()
-            .any(|module| module.package == package)
-    };
     let imported = |name: &str| {
-        schema.modules.iter().any(|module| {
-            pool.get_file_by_name(&module.file)
+        files.iter().any(|file| {
+            pool.get_file_by_name(file)
                 .is_some_and(|file| file.dependencies().any(|import| import.name() == name))
         })
     };
     let file = pool
         .file_descriptor_protos()
         .filter(|file| {
-            wanted(file.package()) || (imported(file.name()) && file.extension.is_empty())
+            files.contains(&file.name()) || (imported(file.name()) && file.extension.is_empty())
         })
         .cloned()
         .collect();

@@ -1,0 +1,117 @@
+//! A relay that writes down what services and targets tell each other.
+
+use std::fs::File;
+use std::net::{TcpListener, ToSocketAddrs as _};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use ::conformance::transcript::{Header, Recorder, Relay, Role};
+use clap::{Args, value_parser};
+use role_common::shutdown::Shutdown;
+
+use super::Result;
+
+const HELP: &str = "\
+Tell the service the relay's address instead of the target's. Ctrl-C ends the recording; without, it ends after --sessions.
+Only what is said over TCP is recorded: the data path is RDMA, and initiator and service talk over Comch.
+
+Examples:
+  doca-storage conformance record --listen 12346 --to 127.0.0.1:12345 --output session.transcript --sessions 1
+  doca-storage zero-copy ... --storage-server 127.0.0.1:12346
+  doca-storage conformance record --listen 2001 --to :1001 --listen 2002 --to :1002 --listen 2003 --to :1003 --output gga.transcript";
+
+/// Its flags.
+#[derive(Debug, Args)]
+#[command(after_help = HELP)]
+pub(super) struct Record {
+    /// TCP port to listen on, of 127.0.0.1 where no address stands before it; 0 picks a free one and prints it. Once for each --to
+    #[arg(long, value_name = "[ADDRESS:]PORT", required = true)]
+    listen: Vec<String>,
+
+    /// The target; without a host 127.0.0.1. Once for each --listen, in the same order
+    #[arg(long, value_name = "HOST:PORT", required = true)]
+    to: Vec<String>,
+
+    /// File for the transcript
+    #[arg(long, value_name = "FILE")]
+    output: PathBuf,
+
+    /// Connections of each --listen after which the recording ends
+    #[arg(long, value_name = "COUNT", value_parser = value_parser!(u32).range(1..))]
+    sessions: Option<u32>,
+}
+
+impl Record {
+    /// Records until it has all sessions, or a signal comes.
+    pub(super) fn run(&self) -> Result<ExitCode> {
+        let shutdown = Shutdown::on_signals()?;
+        if self.listen.len() != self.to.len() {
+            return Err(format!(
+                "expected as many --listen as --to, {} and {} came",
+                self.listen.len(),
+                self.to.len()
+            )
+            .into());
+        }
+        let mut channels = Vec::new();
+        for (listen, to) in std::iter::zip(&self.listen, &self.to) {
+            channels.push((listener(listen)?, server(to)?));
+        }
+        let servers = channels.iter().map(|(_, server)| server.clone()).collect();
+        let now = SystemTime::now().duration_since(UNIX_EPOCH)?;
+        let header = Header {
+            client: Role::Service,
+            server: Role::Target,
+            start_unix_ns: u64::try_from(now.as_nanos())?,
+            channels: servers,
+            recorder: concat!("doca-storage ", env!("CARGO_PKG_VERSION")).to_owned(),
+        };
+        let output = |error: std::io::Error| format!("--output {}: {error}", self.output.display());
+        let file = File::create(&self.output).map_err(output)?;
+        let recorder = Recorder::new(file, &header).map_err(output)?;
+        for (number, (listener, server)) in channels.iter().enumerate() {
+            let port = listener.local_addr()?.port();
+            eprintln!("channel {number} to {server}: listening on port {port}");
+        }
+        let relay = Relay {
+            channels,
+            sessions: self.sessions,
+        };
+        let relayed = relay.run(&recorder, &|| shutdown.is_requested());
+        let summary = recorder.finish().map_err(output)?;
+        relayed?;
+        eprintln!(
+            "{}: {} sessions, {} frames, {} bytes that are no frame",
+            self.output.display(),
+            summary.sessions,
+            summary.frames,
+            summary.raw_bytes
+        );
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+fn listener(text: &str) -> Result<TcpListener> {
+    let address = if text.contains(':') {
+        text.to_owned()
+    } else {
+        format!("127.0.0.1:{text}")
+    };
+    let listener =
+        TcpListener::bind(&address).map_err(|error| format!("--listen {text}: {error}"))?;
+    Ok(listener)
+}
+
+/// The address, when it is one.
+fn server(text: &str) -> Result<String> {
+    let address = if text.starts_with(':') {
+        format!("127.0.0.1{text}")
+    } else {
+        text.to_owned()
+    };
+    address
+        .to_socket_addrs()
+        .map_err(|error| format!("--to {text}: {error}"))?;
+    Ok(address)
+}

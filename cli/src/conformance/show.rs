@@ -1,0 +1,206 @@
+//! A transcript for people, or as JSON.
+
+use std::collections::HashMap;
+use std::fmt::Write as _;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use ::conformance::transcript::{Entry, Event, Side, Transcript, fields};
+use clap::Args;
+use serde::Serialize;
+use tabled::builder::Builder;
+use tabled::settings::Style;
+
+use super::Result;
+
+/// Bytes in a line of a hex dump.
+const DUMP_WIDTH: usize = 16;
+
+/// Its flags.
+#[derive(Debug, Args)]
+pub(super) struct Show {
+    /// Transcript that `record` wrote
+    #[arg(value_name = "FILE")]
+    transcript: PathBuf,
+
+    /// Show the bytes of every message below the table
+    #[arg(long)]
+    hex: bool,
+
+    /// Print it as JSON, with all bytes in hexadecimal
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Serialize)]
+struct Document<'a> {
+    #[serde(flatten)]
+    header: &'a ::conformance::transcript::Header,
+    entries: &'a [Entry],
+    /// Whether the recorder ended well.
+    whole: bool,
+    truncated: Option<&'a str>,
+}
+
+/// An entry, and where its bytes are in what its side sent.
+struct Placed<'a> {
+    number: usize,
+    entry: &'a Entry,
+    offset: usize,
+    bytes: bytes::Bytes,
+}
+
+impl Show {
+    /// Shows it.
+    pub(super) fn run(&self) -> Result<ExitCode> {
+        let transcript = read(&self.transcript)?;
+        if self.json {
+            let document = Document {
+                header: &transcript.header,
+                entries: &transcript.entries,
+                whole: transcript.is_whole(),
+                truncated: transcript.truncated.as_deref(),
+            };
+            println!("{}", serde_json::to_string_pretty(&document)?);
+        } else {
+            let placed = placed(&transcript.entries);
+            println!("{}", table(&transcript, &placed));
+            if self.hex {
+                let sent = |placed: &&Placed<'_>| !placed.bytes.is_empty();
+                placed
+                    .iter()
+                    .filter(sent)
+                    .for_each(|placed| println!("{}", dump(placed)));
+            }
+        }
+        if let Some(truncated) = &transcript.truncated {
+            eprintln!("note: {truncated}");
+        } else if !transcript.is_whole() {
+            eprintln!("note: the recording has no end: its recorder was killed, or still runs");
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// Reads a transcript; the error names the file.
+pub(super) fn read(path: &std::path::Path) -> Result<Transcript> {
+    let transcript =
+        Transcript::read(path).map_err(|error| format!("{}: {error}", path.display()))?;
+    Ok(transcript)
+}
+
+fn placed(entries: &[Entry]) -> Vec<Placed<'_>> {
+    let mut sent: HashMap<_, usize> = HashMap::new();
+    let place = |(number, entry): (usize, &'_ Entry)| -> (usize, usize, bytes::Bytes) {
+        let bytes = match &entry.event {
+            Event::Frame(frame) => frame.to_bytes(),
+            Event::Raw(bytes) => bytes.clone(),
+            _ => bytes::Bytes::new(),
+        };
+        let stream = (entry.channel, entry.session, entry.from);
+        let end = sent.entry(stream).or_default();
+        let offset = *end;
+        *end += bytes.len();
+        (number, offset, bytes)
+    };
+    let places: Vec<_> = entries.iter().enumerate().map(place).collect();
+    std::iter::zip(entries, places)
+        .map(|(entry, (number, offset, bytes))| Placed {
+            number,
+            entry,
+            offset,
+            bytes,
+        })
+        .collect()
+}
+
+fn table(transcript: &Transcript, placed: &[Placed<'_>]) -> String {
+    let header = &transcript.header;
+    let (client, server) = (header.name(Side::Client), header.name(Side::Server));
+    let mut text = format!(
+        "recorded by {}, {} ns after 1970 began\n",
+        header.recorder, header.start_unix_ns
+    );
+    for (number, address) in header.channels.iter().enumerate() {
+        let _ = writeln!(text, "channel {number}: {server} at {address}");
+    }
+    let mut table = Builder::new();
+    table.push_record([
+        "entry",
+        "seconds",
+        "session",
+        "direction",
+        "at",
+        "bytes",
+        "message",
+        "id",
+        "corr.",
+        "fields",
+    ]);
+    for placed in placed {
+        let entry = placed.entry;
+        let direction = match entry.from {
+            Some(Side::Client) => format!("{client} → {server}"),
+            Some(Side::Server) => format!("{client} ← {server}"),
+            None => String::new(),
+        };
+        let (message_id, correlation_id, content) = match &entry.event {
+            Event::Frame(frame) => {
+                let message = &frame.message;
+                let mut content: Vec<String> = fields(&message.payload)
+                    .iter()
+                    .map(ToString::to_string)
+                    .collect();
+                if frame.bytes.is_some() {
+                    content.push("(in other bytes than ours would be)".to_owned());
+                }
+                (
+                    message.message_id.to_string(),
+                    message.correlation_id.to_string(),
+                    content.join("\n"),
+                )
+            }
+            _ => Default::default(),
+        };
+        let (at, size) = match placed.bytes.len() {
+            0 => Default::default(),
+            size => (format!("{:#06x}", placed.offset), size.to_string()),
+        };
+        table.push_record([
+            placed.number.to_string(),
+            format!("{:.6}", entry.time.as_secs_f64()),
+            format!("{}.{}", entry.channel, entry.session),
+            direction,
+            at,
+            size,
+            entry.event.to_string(),
+            message_id,
+            correlation_id,
+            content,
+        ]);
+    }
+    let _ = write!(text, "{}", table.build().with(Style::rounded()));
+    text
+}
+
+/// The bytes of an entry, numbered from the beginning of their side's stream, as `xxd` shows a capture of it.
+fn dump(placed: &Placed<'_>) -> String {
+    let mut text = format!("entry {}: {}\n", placed.number, placed.entry.event);
+    for (line, bytes) in placed.bytes.chunks(DUMP_WIDTH).enumerate() {
+        let hex: Vec<String> = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+        let plain: String = bytes
+            .iter()
+            .map(|&byte| {
+                if byte.is_ascii_graphic() || byte == b' ' {
+                    byte as char
+                } else {
+                    '.'
+                }
+            })
+            .collect();
+        let offset = placed.offset + line * DUMP_WIDTH;
+        let width = DUMP_WIDTH * 3 - 1;
+        let _ = writeln!(text, "  {offset:08x}  {:width$}  {plain}", hex.join(" "));
+    }
+    text
+}

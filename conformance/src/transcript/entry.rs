@@ -1,0 +1,227 @@
+//! What a transcript consists of, and its way to prost's types and back.
+
+use std::fmt;
+use std::time::Duration;
+
+use bytes::Bytes;
+use serde::{Serialize, Serializer};
+use wire::control::Message;
+use wire::recording::transcript as recorded;
+
+use super::Role;
+
+/// What a transcript begins with.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Header {
+    /// Role that connects.
+    #[serde(serialize_with = "role")]
+    pub client: Role,
+    /// Role that listens.
+    #[serde(serialize_with = "role")]
+    pub server: Role,
+    /// When the recording began, in nanoseconds since the Unix epoch.
+    pub start_unix_ns: u64,
+    /// Where the server of each channel is, `HOST:PORT`.
+    pub channels: Vec<String>,
+    /// Program that recorded.
+    pub recorder: String,
+}
+
+impl Header {
+    /// The name of the role on this side, `client` or `server` when the transcript does not say.
+    pub fn name(&self, side: Side) -> &'static str {
+        match side {
+            Side::Client => role_name(self.client).unwrap_or("client"),
+            Side::Server => role_name(self.server).unwrap_or("server"),
+        }
+    }
+}
+
+fn role_name(role: Role) -> Option<&'static str> {
+    match role {
+        Role::Unspecified => None,
+        Role::Service => Some("service"),
+        Role::Target => Some("target"),
+    }
+}
+
+/// A side of a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Side {
+    /// Who connected.
+    Client,
+    /// Who listened.
+    Server,
+}
+
+impl Side {
+    /// The other one.
+    #[must_use]
+    pub fn peer(self) -> Self {
+        match self {
+            Self::Client => Self::Server,
+            Self::Server => Self::Client,
+        }
+    }
+}
+
+/// Something that happened.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Entry {
+    /// When, since the recording began; a whole number of nanoseconds.
+    #[serde(rename = "time_ns", serialize_with = "nanoseconds")]
+    pub time: Duration,
+    /// Which of the recorded servers, from 0.
+    pub channel: u32,
+    /// Which of the channel's connections, from 0.
+    pub session: u32,
+    /// From whom it came; nobody for what the recorder did itself.
+    pub from: Option<Side>,
+    /// What happened.
+    #[serde(flatten)]
+    pub event: Event,
+}
+
+/// What happened.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(tag = "event", content = "content", rename_all = "snake_case")]
+pub enum Event {
+    /// A connection was made.
+    Opened,
+    /// A frame came.
+    Frame(Frame),
+    /// Bytes came that are no frame.
+    Raw(#[serde(serialize_with = "hex")] Bytes),
+    /// The side sends nothing more.
+    Closed,
+    /// The connection has failed: why.
+    Failed(String),
+    /// The recorder has ended well.
+    Ended,
+}
+
+/// A control frame.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Frame {
+    /// What it says.
+    pub message: Message,
+    /// Its bytes, when they are not those that its message is encoded to.
+    #[serde(serialize_with = "optional_hex")]
+    pub bytes: Option<Bytes>,
+}
+
+impl Frame {
+    /// A frame with the bytes that everybody would write.
+    pub fn of(message: Message) -> Self {
+        Self {
+            message,
+            bytes: None,
+        }
+    }
+
+    /// Its bytes, as they came.
+    pub fn to_bytes(&self) -> Bytes {
+        self.bytes
+            .clone()
+            .unwrap_or_else(|| self.message.encode_to_vec().into())
+    }
+}
+
+impl fmt::Display for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Opened => f.write_str("connected"),
+            Self::Frame(frame) => write!(f, "{}", frame.message.payload.message_type()),
+            Self::Raw(bytes) => write!(f, "{} bytes that are no frame", bytes.len()),
+            Self::Closed => f.write_str("closes"),
+            Self::Failed(why) => write!(f, "fails: {why}"),
+            Self::Ended => f.write_str("end of the recording"),
+        }
+    }
+}
+
+impl From<&Entry> for recorded::Entry {
+    fn from(entry: &Entry) -> Self {
+        use recorded::entry::Event as Recorded;
+        let from = match entry.from {
+            None => recorded::Side::Unspecified,
+            Some(Side::Client) => recorded::Side::Client,
+            Some(Side::Server) => recorded::Side::Server,
+        };
+        let event = match &entry.event {
+            Event::Opened => Recorded::Opened(()),
+            Event::Frame(frame) => Recorded::Frame(recorded::Frame {
+                message: Some((&frame.message).into()),
+                bytes: frame.bytes.clone().unwrap_or_default(),
+            }),
+            Event::Raw(bytes) => Recorded::Raw(bytes.clone()),
+            Event::Closed => Recorded::Closed(()),
+            Event::Failed(why) => Recorded::Failed(why.clone()),
+            Event::Ended => Recorded::Ended(()),
+        };
+        Self {
+            // A recording of 584 years.
+            time_ns: u64::try_from(entry.time.as_nanos()).unwrap_or(u64::MAX),
+            channel: entry.channel,
+            session: entry.session,
+            side: from.into(),
+            event: Some(event),
+        }
+    }
+}
+
+impl TryFrom<recorded::Entry> for Entry {
+    type Error = String;
+
+    fn try_from(entry: recorded::Entry) -> Result<Self, String> {
+        use recorded::entry::Event as Recorded;
+        let from = match recorded::Side::try_from(entry.side) {
+            Ok(recorded::Side::Unspecified) => None,
+            Ok(recorded::Side::Client) => Some(Side::Client),
+            Ok(recorded::Side::Server) => Some(Side::Server),
+            Err(_) => return Err(format!("expected a side of 0 to 2, {} came", entry.side)),
+        };
+        let event = match entry.event.ok_or("expected an event, it has none")? {
+            Recorded::Opened(()) => Event::Opened,
+            Recorded::Frame(frame) => {
+                let message = frame.message.ok_or("expected a message in the frame")?;
+                let message = Message::try_from(message).map_err(|error| error.to_string())?;
+                let bytes = Some(frame.bytes).filter(|bytes| !bytes.is_empty());
+                Event::Frame(Frame { message, bytes })
+            }
+            Recorded::Raw(bytes) => Event::Raw(bytes),
+            Recorded::Closed(()) => Event::Closed,
+            Recorded::Failed(why) => Event::Failed(why),
+            Recorded::Ended(()) => Event::Ended,
+        };
+        Ok(Self {
+            time: Duration::from_nanos(entry.time_ns),
+            channel: entry.channel,
+            session: entry.session,
+            from,
+            event,
+        })
+    }
+}
+
+fn role<S: Serializer>(role: &Role, serializer: S) -> Result<S::Ok, S::Error> {
+    role_name(*role).serialize(serializer)
+}
+
+fn nanoseconds<S: Serializer>(time: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+    u64::try_from(time.as_nanos())
+        .unwrap_or(u64::MAX)
+        .serialize(serializer)
+}
+
+fn hex<S: Serializer>(bytes: &Bytes, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(&format_args!("{bytes:x}"))
+}
+
+fn optional_hex<S: Serializer>(bytes: &Option<Bytes>, serializer: S) -> Result<S::Ok, S::Error> {
+    match bytes {
+        Some(bytes) => hex(bytes, serializer),
+        None => serializer.serialize_none(),
+    }
+}

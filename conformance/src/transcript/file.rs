@@ -1,0 +1,410 @@
+//! Transcripts as files: magic bytes, then prost messages after their lengths.
+
+use std::fs::File;
+use std::io::{self, BufReader, Read, Write};
+use std::path::Path;
+
+use prost::Message as _;
+use wire::recording::transcript as recorded;
+
+use super::{Entry, Event, Header, Role};
+
+/// What a transcript file begins with.
+pub const MAGIC: [u8; 8] = *b"DOCA-TRN";
+/// The version of the schema that is written, and the only one that is read.
+pub const VERSION: u32 = 1;
+/// Most bytes of an entry: two times the largest frame, and room to spare.
+pub const MAX_ENTRY: u64 = 1 << 20;
+
+/// Why a transcript cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The file cannot be read.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    /// It is something else.
+    #[error("expected a transcript, which begins with \"DOCA-TRN\"; the file begins with \"{0}\"")]
+    Magic(String),
+    /// It is of another version.
+    #[error(
+        "expected a transcript of version {VERSION}, {0} came; read it with the program that wrote it"
+    )]
+    Version(u32),
+    /// It ends inside of something.
+    #[error(
+        "truncated: {what} ends after {came} of {expected} bytes; its recorder was killed, or the file was cut"
+    )]
+    Truncated {
+        /// Inside of what.
+        what: String,
+        /// Bytes that it has.
+        expected: u64,
+        /// Bytes that are left.
+        came: u64,
+    },
+    /// What an entry holds is none.
+    #[error("{what}: {reason}")]
+    Damaged {
+        /// Which entry, or the header.
+        what: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+}
+
+/// Writes a transcript. Each entry goes to `W` at once and whole, so that no buffer is lost with a recorder that is killed.
+#[derive(Debug)]
+pub struct Writer<W> {
+    sink: W,
+}
+
+impl<W: Write> Writer<W> {
+    /// Begins a transcript.
+    ///
+    /// # Errors
+    ///
+    /// Those of the sink.
+    pub fn new(mut sink: W, header: &Header) -> io::Result<Self> {
+        let header = recorded::Header {
+            version: VERSION,
+            client: header.client.into(),
+            server: header.server.into(),
+            start_unix_ns: header.start_unix_ns,
+            channels: header.channels.clone(),
+            recorder: header.recorder.clone(),
+        };
+        let mut bytes = MAGIC.to_vec();
+        bytes.extend(header.encode_length_delimited_to_vec());
+        sink.write_all(&bytes)?;
+        Ok(Self { sink })
+    }
+
+    /// Adds an entry.
+    ///
+    /// # Errors
+    ///
+    /// Those of the sink.
+    pub fn write(&mut self, entry: &Entry) -> io::Result<()> {
+        let entry = recorded::Entry::from(entry);
+        self.sink.write_all(&entry.encode_length_delimited_to_vec())
+    }
+}
+
+/// Reads a transcript, entry by entry. It holds one entry at a time, and never asks for more memory than the file has bytes.
+#[derive(Debug)]
+pub struct Reader<R> {
+    source: BufReader<R>,
+    header: Header,
+    /// Entries so far.
+    count: usize,
+    /// Nothing more can be read.
+    over: bool,
+}
+
+impl<R: Read> Reader<R> {
+    /// Reads the header.
+    ///
+    /// # Errors
+    ///
+    /// It is not the beginning of a transcript.
+    pub fn new(source: R) -> Result<Self, Error> {
+        let mut source = BufReader::new(source);
+        let mut magic = Vec::new();
+        (&mut source)
+            .take(MAGIC.len() as u64)
+            .read_to_end(&mut magic)?;
+        if magic != MAGIC {
+            return Err(Error::Magic(magic.escape_ascii().to_string()));
+        }
+        let what = || "the header".to_owned();
+        let header: recorded::Header = message(&mut source, what)?.ok_or(Error::Truncated {
+            what: what(),
+            expected: 1,
+            came: 0,
+        })?;
+        if header.version != VERSION {
+            return Err(Error::Version(header.version));
+        }
+        let role = |number| Role::try_from(number).unwrap_or(Role::Unspecified);
+        Ok(Self {
+            source,
+            header: Header {
+                client: role(header.client),
+                server: role(header.server),
+                start_unix_ns: header.start_unix_ns,
+                channels: header.channels,
+                recorder: header.recorder,
+            },
+            count: 0,
+            over: false,
+        })
+    }
+
+    /// What the transcript begins with.
+    pub fn header(&self) -> &Header {
+        &self.header
+    }
+
+    fn read(&mut self) -> Result<Option<Entry>, Error> {
+        let what = || format!("entry {}", self.count);
+        let Some(entry) = message::<_, recorded::Entry>(&mut self.source, what)? else {
+            return Ok(None);
+        };
+        let entry = Entry::try_from(entry).map_err(|reason| Error::Damaged {
+            what: what(),
+            reason,
+        })?;
+        self.count += 1;
+        Ok(Some(entry))
+    }
+}
+
+impl<R: Read> Iterator for Reader<R> {
+    type Item = Result<Entry, Error>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.over {
+            return None;
+        }
+        let next = self.read().transpose();
+        self.over = !matches!(next, Some(Ok(_)));
+        next
+    }
+}
+
+/// A message after its length; `None` at the end of the file.
+fn message<R: Read, M: prost::Message + Default>(
+    source: &mut R,
+    what: impl Fn() -> String,
+) -> Result<Option<M>, Error> {
+    let Some(length) = length(source, &what)? else {
+        return Ok(None);
+    };
+    if length > MAX_ENTRY {
+        return Err(Error::Damaged {
+            what: what(),
+            reason: format!("expected at most {MAX_ENTRY} bytes, its length says {length}"),
+        });
+    }
+    let mut bytes = Vec::new();
+    source.take(length).read_to_end(&mut bytes)?;
+    if (bytes.len() as u64) < length {
+        return Err(Error::Truncated {
+            what: what(),
+            expected: length,
+            came: bytes.len() as u64,
+        });
+    }
+    M::decode(bytes::Bytes::from(bytes))
+        .map(Some)
+        .map_err(|error| Error::Damaged {
+            what: what(),
+            reason: error.to_string(),
+        })
+}
+
+/// A varint; `None` at the end of the file.
+fn length(source: &mut impl Read, what: impl Fn() -> String) -> Result<Option<u64>, Error> {
+    let mut length = 0;
+    // Longer ones are over the limit whatever follows.
+    for index in 0..5 {
+        let mut byte = Vec::with_capacity(1);
+        if source.take(1).read_to_end(&mut byte)? == 0 {
+            return match index {
+                0 => Ok(None),
+                came => Err(Error::Truncated {
+                    what: format!("the length of {}", what()),
+                    expected: came + 1,
+                    came,
+                }),
+            };
+        }
+        length |= u64::from(byte[0] & 0x7f) << (7 * index);
+        if byte[0] & 0x80 == 0 {
+            return Ok(Some(length));
+        }
+    }
+    Ok(Some(u64::MAX))
+}
+
+/// A whole transcript.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Transcript {
+    /// What it begins with.
+    pub header: Header,
+    /// What happened, in order.
+    pub entries: Vec<Entry>,
+    /// Where the file was cut inside of an entry: what [`Error::Truncated`] says. The entries are those before.
+    pub truncated: Option<String>,
+}
+
+impl Transcript {
+    /// Reads a file.
+    ///
+    /// # Errors
+    ///
+    /// It is no transcript, or is damaged; a cut last entry is no error here.
+    pub fn read(path: &Path) -> Result<Self, Error> {
+        Self::from_reader(File::open(path)?)
+    }
+
+    /// Reads from anything.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`read`](Self::read).
+    pub fn from_reader(source: impl Read) -> Result<Self, Error> {
+        let mut reader = Reader::new(source)?;
+        let mut entries = Vec::new();
+        let mut truncated = None;
+        for entry in &mut reader {
+            match entry {
+                Ok(entry) => entries.push(entry),
+                Err(error @ Error::Truncated { .. }) => truncated = Some(error.to_string()),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(Self {
+            header: reader.header,
+            entries,
+            truncated,
+        })
+    }
+
+    /// Whether its recorder ended well. Otherwise sessions may lack their end.
+    pub fn is_whole(&self) -> bool {
+        self.entries
+            .last()
+            .is_some_and(|entry| entry.event == Event::Ended)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use bytes::Bytes;
+    use wire::control::{Message, Payload, RdmaConnectionDetails, RdmaConnectionRole};
+
+    use super::*;
+    use crate::transcript::{Frame, Side};
+
+    fn transcript() -> Transcript {
+        let message = Message {
+            message_id: 3,
+            correlation_id: 5,
+            payload: Payload::CreateRdmaConnectionRequest(RdmaConnectionDetails {
+                context_index: 1,
+                role: RdmaConnectionRole::IoControl,
+                connection_details: Bytes::from_static(b"blob"),
+            }),
+        };
+        let odd = Frame {
+            message: message.clone(),
+            bytes: Some(Bytes::from_static(b"other bytes")),
+        };
+        let events = [
+            (Some(Side::Client), Event::Opened),
+            (Some(Side::Client), Event::Frame(Frame::of(message))),
+            (Some(Side::Server), Event::Frame(odd)),
+            (
+                Some(Side::Server),
+                Event::Raw(Bytes::from_static(b"\0garbage")),
+            ),
+            (Some(Side::Client), Event::Closed),
+            (Some(Side::Server), Event::Failed("reset".to_owned())),
+            (None, Event::Ended),
+        ];
+        let entry = |(number, (from, event))| Entry {
+            time: Duration::from_nanos(u64::from(number) * 1_000_000_007),
+            channel: number,
+            session: 2,
+            from,
+            event,
+        };
+        Transcript {
+            header: Header {
+                client: Role::Service,
+                server: Role::Target,
+                start_unix_ns: 1_700_000_000_000_000_000,
+                channels: vec!["localhost:1".to_owned(), "localhost:2".to_owned()],
+                recorder: "test".to_owned(),
+            },
+            entries: std::iter::zip(0u32.., events).map(entry).collect(),
+            truncated: None,
+        }
+    }
+
+    fn file(transcript: &Transcript) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        let mut writer = Writer::new(&mut bytes, &transcript.header).expect("memory");
+        for entry in &transcript.entries {
+            writer.write(entry).expect("memory");
+        }
+        bytes
+    }
+
+    #[test]
+    fn what_was_written_is_read() {
+        let written = transcript();
+        let read = Transcript::from_reader(&file(&written)[..]).expect("a transcript");
+        assert_eq!(read, written);
+        assert!(read.is_whole());
+    }
+
+    #[test]
+    fn wherever_it_is_cut_what_is_whole_is_read_and_the_rest_is_told() {
+        let written = transcript();
+        let file = file(&written);
+        let ends: Vec<usize> = (0..=written.entries.len())
+            .map(|count| {
+                let entries = written.entries[..count].to_vec();
+                self::file(&Transcript {
+                    entries,
+                    ..transcript()
+                })
+                .len()
+            })
+            .collect();
+        for cut in 0..file.len() {
+            match Transcript::from_reader(&file[..cut]) {
+                Ok(read) => {
+                    let whole = ends.iter().filter(|&&end| end <= cut).count() - 1;
+                    assert_eq!(read.entries, written.entries[..whole], "{cut} bytes");
+                    assert_eq!(read.truncated.is_none(), ends[whole] == cut, "{cut} bytes");
+                    assert!(!read.is_whole());
+                }
+                Err(Error::Magic(_)) => assert!(cut < MAGIC.len()),
+                Err(Error::Truncated { .. }) => assert!(cut < ends[0]),
+                Err(other) => panic!("{cut} bytes: {other}"),
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_no_transcript_is_refused() {
+        let refused = |bytes: &[u8]| Transcript::from_reader(bytes).expect_err("no transcript");
+        let text = refused(b"\x7fELF and more").to_string();
+        assert!(text.contains(r"\x7fELF and"), "{text}");
+        let header = recorded::Header {
+            version: 2,
+            ..Default::default()
+        };
+        let mut bytes = [&MAGIC[..], &header.encode_length_delimited_to_vec()].concat();
+        assert!(matches!(refused(&bytes), Error::Version(2)));
+        // A length that no file justifies is refused before anything is read.
+        bytes.truncate(MAGIC.len());
+        bytes.extend([0xff; 9]);
+        let text = refused(&bytes).to_string();
+        assert!(text.contains("the header: expected at most"), "{text}");
+
+        let mut damaged = file(&Transcript {
+            entries: Vec::new(),
+            ..transcript()
+        });
+        let nothing = recorded::Entry::default();
+        damaged.extend(nothing.encode_length_delimited_to_vec());
+        let text = refused(&damaged).to_string();
+        assert_eq!(text, "entry 0: expected an event, it has none");
+    }
+}

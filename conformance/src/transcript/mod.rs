@@ -1,0 +1,17 @@
+//! Control transcripts: what was said on control connections between services and targets, and when.
+//!
+//! * [`Relay`] stands between the two and records; [`Splitter`] finds the frames in what passes.
+//! * [`Writer`], [`Reader`] and [`Transcript`] are the file; `proto/transcript.proto` is its schema.
+
+mod entry;
+mod fields;
+mod file;
+mod relay;
+mod splitter;
+
+pub use entry::{Entry, Event, Frame, Header, Side};
+pub use fields::{Field, Value, fields};
+pub use file::{Error, MAGIC, MAX_ENTRY, Reader, Transcript, VERSION, Writer};
+pub use relay::{Recorder, Relay, Summary};
+pub use splitter::{Piece, Splitter};
+pub use wire::recording::transcript::Role;
