@@ -3,6 +3,7 @@
 mod faulty_target;
 mod layout;
 mod record;
+mod replay;
 mod report;
 mod role;
 mod samples;
@@ -15,6 +16,7 @@ use clap::{Args, Subcommand};
 use faulty_target::FaultyTarget;
 use layout::Layout;
 use record::Record;
+use replay::Replay;
 use role::RoleOptions;
 use samples::Samples;
 use show::Show;
@@ -27,7 +29,10 @@ Examples:
   doca-storage conformance faulty-target --content disk.img --fault ignore-writes
   doca-storage conformance faulty-target --content disk.img --fault swap-blocks:3:17 --listen-port 12345
   doca-storage conformance faulty-target --content disk.img --fault none --dump afterwards.img
-  doca-storage conformance samples --bin /tmp/build --library-path ~/softdoca/lib";
+  doca-storage conformance samples --bin /tmp/build --library-path ~/softdoca/lib
+  doca-storage conformance record --listen 12346 --to 127.0.0.1:12345 --output session.transcript
+  doca-storage conformance show session.transcript
+  doca-storage conformance replay session.transcript --to 127.0.0.1:12345";
 
 /// Which test.
 #[derive(Debug, Args)]
@@ -49,6 +54,8 @@ enum Command {
     Samples(Samples),
     /// Record what a service and its targets tell each other, from between them
     Record(Record),
+    /// Play one side of a recording again: does a role still answer as it did?
+    Replay(Replay),
     /// Show a recording: every message, when, from whom, with its fields and its place in the stream
     Show(Show),
 }
@@ -61,6 +68,7 @@ pub fn run(options: &Options) -> ExitCode {
         Command::FaultyTarget(target) => target.serve().map(|()| ExitCode::SUCCESS),
         Command::Samples(samples) => samples.run(),
         Command::Record(record) => record.run(),
+        Command::Replay(replay) => replay.run(),
         Command::Show(show) => show.run(),
     };
     result.unwrap_or_else(|error| {

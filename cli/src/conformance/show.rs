@@ -2,8 +2,10 @@
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
+use std::io::{ErrorKind, Write as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use ::conformance::transcript::{Entry, Event, Side, Transcript, fields};
 use clap::Args;
@@ -54,24 +56,10 @@ impl Show {
     /// Shows it.
     pub(super) fn run(&self) -> Result<ExitCode> {
         let transcript = read(&self.transcript)?;
-        if self.json {
-            let document = Document {
-                header: &transcript.header,
-                entries: &transcript.entries,
-                whole: transcript.is_whole(),
-                truncated: transcript.truncated.as_deref(),
-            };
-            println!("{}", serde_json::to_string_pretty(&document)?);
-        } else {
-            let placed = placed(&transcript.entries);
-            println!("{}", table(&transcript, &placed));
-            if self.hex {
-                let sent = |placed: &&Placed<'_>| !placed.bytes.is_empty();
-                placed
-                    .iter()
-                    .filter(sent)
-                    .for_each(|placed| println!("{}", dump(placed)));
-            }
+        match std::io::stdout().write_all(self.text(&transcript)?.as_bytes()) {
+            // Who pages through it has seen enough.
+            Err(error) if error.kind() == ErrorKind::BrokenPipe => {}
+            written => written?,
         }
         if let Some(truncated) = &transcript.truncated {
             eprintln!("note: {truncated}");
@@ -79,6 +67,25 @@ impl Show {
             eprintln!("note: the recording has no end: its recorder was killed, or still runs");
         }
         Ok(ExitCode::SUCCESS)
+    }
+
+    fn text(&self, transcript: &Transcript) -> Result<String> {
+        if self.json {
+            let document = Document {
+                header: &transcript.header,
+                entries: &transcript.entries,
+                whole: transcript.is_whole(),
+                truncated: transcript.truncated.as_deref(),
+            };
+            return Ok(serde_json::to_string_pretty(&document)? + "\n");
+        }
+        let placed = placed(&transcript.entries);
+        let mut text = table(transcript, &placed);
+        if self.hex {
+            let sent = placed.iter().filter(|placed| !placed.bytes.is_empty());
+            sent.for_each(|placed| text += &format!("\n{}", dump(placed)));
+        }
+        Ok(text)
     }
 }
 
@@ -118,8 +125,9 @@ fn table(transcript: &Transcript, placed: &[Placed<'_>]) -> String {
     let header = &transcript.header;
     let (client, server) = (header.name(Side::Client), header.name(Side::Server));
     let mut text = format!(
-        "recorded by {}, {} ns after 1970 began\n",
-        header.recorder, header.start_unix_ns
+        "recorded by {} at {:.6} (Unix time)\n",
+        header.recorder,
+        Duration::from_nanos(header.start_unix_ns).as_secs_f64()
     );
     for (number, address) in header.channels.iter().enumerate() {
         let _ = writeln!(text, "channel {number}: {server} at {address}");
@@ -179,7 +187,7 @@ fn table(transcript: &Transcript, placed: &[Placed<'_>]) -> String {
             content,
         ]);
     }
-    let _ = write!(text, "{}", table.build().with(Style::rounded()));
+    let _ = writeln!(text, "{}", table.build().with(Style::rounded()));
     text
 }
 

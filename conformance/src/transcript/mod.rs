@@ -2,11 +2,13 @@
 //!
 //! * [`Relay`] stands between the two and records; [`Splitter`] finds the frames in what passes.
 //! * [`Writer`], [`Reader`] and [`Transcript`] are the file; `proto/transcript.proto` is its schema.
+//! * [`replay`] plays one of the two sides again, against a live program.
 
 mod entry;
 mod fields;
 mod file;
 mod relay;
+pub mod replay;
 mod splitter;
 
 pub use entry::{Entry, Event, Frame, Header, Side};
