@@ -21,50 +21,53 @@ Examples:
 /// A storage service that compresses the blocks of an initiator and keeps them, with parity, on three targets
 #[derive(Debug, Clone, Parser)]
 #[command(after_help = EXAMPLES)]
-pub(crate) struct Flags {
+pub struct Flags {
+    /// DOCA's general flags.
     #[command(flatten)]
-    pub(crate) general: GeneralFlags,
+    pub general: GeneralFlags,
 
+    /// Where it runs, and how it talks to its initiator.
     #[command(flatten)]
-    pub(crate) service: ServiceFlags,
+    pub service: ServiceFlags,
 
     /// Storage server addresses in <ip_addr>:<port> format: first half blocks
     #[arg(long = "data-1-storage", value_name = "ADDRESS", value_parser = socket_address)]
-    pub(crate) data_1_storage: SocketAddrV4,
+    pub data_1_storage: SocketAddrV4,
 
     /// Storage server addresses in <ip_addr>:<port> format: second half blocks
     #[arg(long = "data-2-storage", value_name = "ADDRESS", value_parser = socket_address)]
-    pub(crate) data_2_storage: SocketAddrV4,
+    pub data_2_storage: SocketAddrV4,
 
     /// Storage server addresses in <ip_addr>:<port> format: parity of the half blocks
     #[arg(long = "data-p-storage", value_name = "ADDRESS", value_parser = socket_address)]
-    pub(crate) data_p_storage: SocketAddrV4,
+    pub data_p_storage: SocketAddrV4,
 
     /// Type of matrix to use
     #[arg(long, value_enum, value_name = "TYPE", default_value = "vandermonde")]
-    pub(crate) matrix_type: MatrixType,
+    pub matrix_type: MatrixType,
 
     /// Trigger a recovery read flow every N th request, 0 for never
     #[arg(long, value_name = "N", default_value_t = 0)]
-    pub(crate) trigger_recovery_read_every_n: u32,
+    pub trigger_recovery_read_every_n: u32,
 
     /// Size of the initiator's blocks, which may have any content; without it, they are as large as what is stored of
     /// them, and must compress
     #[arg(long, value_name = "BYTES", value_parser = logical_block_size)]
-    pub(crate) logical_block_size: Option<u32>,
+    pub logical_block_size: Option<u32>,
 
     /// Checksum of stored blocks: what is written, and whether reads insist on one
     #[arg(long, value_enum, value_name = "POLICY", default_value = "crc32c")]
-    pub(crate) checksum: ChecksumPolicy,
+    pub checksum: ChecksumPolicy,
 
+    /// Format of what is printed at the end.
     #[command(flatten)]
-    pub(crate) output: OutputFlags,
+    pub output: OutputFlags,
 }
 
 /// What is written into the trailers of stored blocks, and what is accepted there.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum ChecksumPolicy {
+pub enum ChecksumPolicy {
     /// Written; a block without one is checked against its parity when it is read
     #[default]
     Crc32c,
@@ -76,7 +79,8 @@ pub(crate) enum ChecksumPolicy {
 
 impl ChecksumPolicy {
     /// What is written.
-    pub(crate) fn written(self) -> Checksum {
+    #[must_use]
+    pub fn written(self) -> Checksum {
         match self {
             Self::Crc32c | Self::Require => Checksum::Crc32c,
             Self::Off => Checksum::Off,

@@ -3,17 +3,20 @@
 //! It serves one initiator over Comch and keeps its blocks on three storage targets: the two halves of
 //! a compressed block on data_1 and data_2, their parity on data_p. `session` says what the initiator
 //! sees of the targets, `data_path` is what each worker thread does, `stripe_order` keeps I/Os on one
-//! block apart, and `app` has [`role_common::service`] drive them.
+//! block apart, and `app` has [`role_common::service`] drive them. What judges bytes from outside is public, so that it can be
+//! tested with any.
 #![forbid(unsafe_code)]
 
 mod app;
-mod cli;
+pub mod cli;
 mod data_path;
 mod local_memory;
 pub mod session;
 mod statistics;
 mod stripe_order;
 mod target;
+
+pub use data_path::{Volume, request};
 
 use std::ffi::OsString;
 use std::process::ExitCode;

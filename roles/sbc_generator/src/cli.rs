@@ -25,17 +25,18 @@ Examples:
 /// Makes the initial content of the three targets of a gga_offload deployment from a file
 #[derive(Debug, Clone, Parser)]
 #[command(after_help = EXAMPLES)]
-pub(crate) struct Flags {
+pub struct Flags {
+    /// DOCA's general flags.
     #[command(flatten)]
-    pub(crate) general: GeneralFlags,
+    pub general: GeneralFlags,
 
     /// Device identifier: PCI address, RDMA device or network interface name. It calculates the parity
     #[arg(short, long, value_name = "DEVICE")]
-    pub(crate) device: String,
+    pub device: String,
 
     /// File containing the original data that is represented by the storage
     #[arg(long, value_name = "FILE")]
-    pub(crate) original_input_data: PathBuf,
+    pub original_input_data: PathBuf,
 
     /// Size of each block, a multiple of 128, in the storage as in the data, which must compress; the last block of the
     /// data is filled up with zeros
@@ -49,35 +50,36 @@ pub(crate) struct Flags {
 
     /// Checksum that each block in the storage ends with; off writes the bytes of programs that know none
     #[arg(long, value_enum, value_name = "KIND", default_value = "crc32c")]
-    pub(crate) checksum: Checksum,
+    pub checksum: Checksum,
 
     /// Type of matrix to use
     #[arg(long, value_enum, value_name = "TYPE", default_value = "vandermonde")]
-    pub(crate) matrix_type: MatrixType,
+    pub matrix_type: MatrixType,
 
     /// .sbc file to create: first half of the data in storage
     #[arg(long = "data-1", value_name = "FILE")]
-    pub(crate) data_1: PathBuf,
+    pub data_1: PathBuf,
 
     /// .sbc file to create: second half of the data in storage
     #[arg(long = "data-2", value_name = "FILE")]
-    pub(crate) data_2: PathBuf,
+    pub data_2: PathBuf,
 
     /// .sbc file to create: parity data (used to perform recovery flow)
     #[arg(long, value_name = "FILE")]
-    pub(crate) data_p: PathBuf,
+    pub data_p: PathBuf,
 
     /// Show a progress line on standard error: auto shows it on a terminal
     #[arg(long, value_enum, value_name = "WHEN", default_value = "auto")]
-    pub(crate) progress: ProgressMode,
+    pub progress: ProgressMode,
 
+    /// Format of what is printed at the end.
     #[command(flatten)]
-    pub(crate) output: OutputFlags,
+    pub output: OutputFlags,
 }
 
 /// When to show the progress line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum ProgressMode {
+pub enum ProgressMode {
     /// When standard error is a terminal
     Auto,
     /// In any case
@@ -88,7 +90,8 @@ pub(crate) enum ProgressMode {
 
 impl Flags {
     /// The sizes of blocks, in the data and in the storage.
-    pub(crate) fn geometry(&self) -> Geometry {
+    #[must_use]
+    pub fn geometry(&self) -> Geometry {
         match self.logical_block_size {
             Some(size) => Geometry::for_logical(size).expect("the flag accepts no larger size"),
             None => Geometry::compatible(self.block_size),

@@ -6,7 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod app;
-mod cli;
+pub mod cli;
 mod input;
 mod output;
 mod parity;

@@ -17,37 +17,39 @@ Examples:
 /// A memory-backed storage target for a DOCA storage service
 #[derive(Debug, Clone, Parser)]
 #[command(after_help = EXAMPLES)]
-pub(crate) struct Flags {
+pub struct Flags {
+    /// DOCA's general flags.
     #[command(flatten)]
-    pub(crate) general: GeneralFlags,
+    pub general: GeneralFlags,
 
     /// Device identifier: PCI address, RDMA device or network interface name
     #[arg(short, long, value_name = "DEVICE")]
-    pub(crate) device: String,
+    pub device: String,
 
     /// CPU core to which the process affinity can be set; one worker thread each, may be repeated
     #[arg(long, value_name = "CPU", required = true, value_parser = cpu)]
-    pub(crate) cpu: Vec<u32>,
+    pub cpu: Vec<u32>,
 
     /// TCP listen port number; 0 picks a free one and prints it
     #[arg(long, value_name = "PORT", value_parser = listen_port)]
-    pub(crate) listen_port: u16,
+    pub listen_port: u16,
 
     /// Path to a file with the initial content: a .sbc file, or plain content of exactly block
     /// count * block size bytes
     #[arg(long, value_name = "FILE")]
-    pub(crate) binary_content: Option<PathBuf>,
+    pub binary_content: Option<PathBuf>,
 
     /// Number of available storage blocks. (Ignored when using a .sbc file)
     #[arg(long, value_name = "COUNT", default_value = "128", value_parser = number_u32)]
-    pub(crate) block_count: u32,
+    pub block_count: u32,
 
     /// Block size used by the storage. (Ignored when using a .sbc file)
     #[arg(long, value_name = "BYTES", default_value = "4096", value_parser = number_u32)]
-    pub(crate) block_size: u32,
+    pub block_size: u32,
 
+    /// Format of what is printed at the end.
     #[command(flatten)]
-    pub(crate) output: OutputFlags,
+    pub output: OutputFlags,
 }
 
 impl RoleFlags for Flags {

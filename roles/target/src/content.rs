@@ -30,8 +30,9 @@ impl Geometry {
 
 /// The content that the flags describe, not read yet.
 #[derive(Debug)]
-pub(crate) struct Content {
-    pub(crate) geometry: Geometry,
+pub struct Content {
+    /// The file's geometry where it has one, else that of the flags.
+    pub geometry: Geometry,
     source: Option<Source>,
 }
 
@@ -44,7 +45,11 @@ struct Source {
 impl Content {
     /// Finds out what the file is, if there is one, and whether it fits `flags`, the geometry that
     /// the flags say.
-    pub(crate) fn open(file: Option<&Path>, flags: Geometry) -> Result<Self, Failure> {
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be read, has a header that is none, or has another size than the geometry.
+    pub fn open(file: Option<&Path>, flags: Geometry) -> Result<Self, Failure> {
         let Some(path) = file else {
             return Ok(Self {
                 geometry: not_empty(flags, "--block-size and --block-count")?,
@@ -101,7 +106,11 @@ impl Content {
 
     /// Hands the content to `write`, in pieces with their offsets. Without a file it calls nothing:
     /// the blocks are zeros.
-    pub(crate) fn copy_to(self, mut write: impl FnMut(u64, &[u8])) -> Result<(), Failure> {
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be read, or became shorter. Some pieces were handed out by then.
+    pub fn copy_to(self, mut write: impl FnMut(u64, &[u8])) -> Result<(), Failure> {
         let Some(Source { mut file, name }) = self.source else {
             return Ok(());
         };

@@ -5,7 +5,7 @@
 //! the same message buffer (RDMA send), which then waits for the next request. The two RDMA contexts
 //! keep answers from queueing behind other transfers.
 
-mod request;
+pub mod request;
 mod transfers;
 
 use std::sync::Arc;

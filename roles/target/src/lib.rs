@@ -2,14 +2,16 @@
 //!
 //! It serves one service over TCP (control) and RDMA (data). `session` is the control state
 //! machine, `data_path` what each worker thread does, `content` what the blocks start with, and
-//! `app` drives them.
+//! `app` drives them. What judges bytes from outside is public, so that it can be tested with any.
 #![forbid(unsafe_code)]
 
 mod app;
-mod cli;
-mod content;
+pub mod cli;
+pub mod content;
 mod data_path;
 pub mod session;
+
+pub use data_path::request;
 
 use std::ffi::OsString;
 use std::process::ExitCode;

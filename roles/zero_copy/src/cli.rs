@@ -14,19 +14,22 @@ Examples:
 /// A storage service that forwards the I/O of an initiator to a storage target
 #[derive(Debug, Clone, Parser)]
 #[command(after_help = EXAMPLES)]
-pub(crate) struct Flags {
+pub struct Flags {
+    /// DOCA's general flags.
     #[command(flatten)]
-    pub(crate) general: GeneralFlags,
+    pub general: GeneralFlags,
 
+    /// Where it runs, and how it talks to its initiator.
     #[command(flatten)]
-    pub(crate) service: ServiceFlags,
+    pub service: ServiceFlags,
 
     /// Storage server addresses in <ip_addr>:<port> format
     #[arg(long, value_name = "ADDRESS", value_parser = socket_address)]
-    pub(crate) storage_server: SocketAddrV4,
+    pub storage_server: SocketAddrV4,
 
+    /// Format of what is printed at the end.
     #[command(flatten)]
-    pub(crate) output: OutputFlags,
+    pub output: OutputFlags,
 }
 
 impl RoleFlags for Flags {

@@ -3,13 +3,16 @@
 //! It serves one initiator over Comch and uses one storage target over TCP and RDMA. I/O messages
 //! pass through it; the blocks do not, they move between the target and the initiator's memory.
 //! `session` says what the initiator sees of the target, `data_path` is what each worker thread
-//! does, and `app` has [`role_common::service`] drive them.
+//! does, and `app` has [`role_common::service`] drive them. What judges bytes from outside is public, so that it can
+//! be tested with any.
 #![forbid(unsafe_code)]
 
 mod app;
-mod cli;
+pub mod cli;
 mod data_path;
 pub mod session;
+
+pub use data_path::message;
 
 use std::ffi::OsString;
 use std::process::ExitCode;

@@ -13,7 +13,7 @@ mod finish;
 mod heal;
 mod private_memory;
 mod read;
-mod request;
+pub mod request;
 mod storage;
 mod stripes;
 mod tasks;
@@ -44,9 +44,11 @@ use transaction::Transaction;
 
 /// The storage as the initiator sees it, and how it is stored.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Volume {
-    pub(crate) geometry: Geometry,
-    pub(crate) block_count: u64,
+pub struct Volume {
+    /// Sizes of stored blocks and of their content.
+    pub geometry: Geometry,
+    /// Number of blocks; as many bytes of content are a number of 64 bits.
+    pub block_count: u64,
 }
 
 /// What a worker is made from.

@@ -5,55 +5,83 @@ use wire::io_message::{self, IoMessage, IoMessageType, Repr};
 use super::Volume;
 
 /// Most blocks of one I/O, as in the reference.
-pub(super) const MAX_BLOCKS: u64 = 255;
+pub const MAX_BLOCKS: u64 = 255;
 
 /// What is to be done.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) enum Operation {
+pub enum Operation {
+    /// Blocks go to the initiator.
     #[default]
     Read,
+    /// Blocks come from the initiator.
     Write,
 }
 
 /// A request.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Request {
-    pub(super) operation: Operation,
+pub struct Request {
+    /// What is to be done.
+    pub operation: Operation,
     /// The first of its stripes, which are as many as its blocks.
-    pub(super) first_stripe: u64,
+    pub first_stripe: u64,
     /// Number of blocks: 1 to [`MAX_BLOCKS`], or 0 for a request that was refused.
-    pub(super) blocks: u8,
+    pub blocks: u8,
     /// Where in the initiator's memory the first block is.
-    pub(super) requester_offset: u64,
-    /// Copies of what the answer repeats.
-    pub(super) user_data: u64,
-    pub(super) size: u32,
-    pub(super) storage_offset: u64,
+    pub requester_offset: u64,
+    /// The initiator's number of the transaction, which the answer repeats.
+    pub user_data: u64,
+    /// Bytes, which the answer repeats.
+    pub size: u32,
+    /// Where in the storage the first block is, which the answer repeats.
+    pub storage_offset: u64,
 }
 
 /// Why a request is not carried out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub(super) enum Refusal {
+pub enum Refusal {
+    /// The message is no read and no write.
     #[error(
         "expected a read or write of {} bytes, {length} bytes came that are none",
         io_message::SIZE
     )]
-    NoRequest { length: usize },
+    NoRequest {
+        /// Bytes that came.
+        length: usize,
+    },
+    /// The size is no number of blocks, or too many of them.
     #[error("size: expected 1 to {MAX_BLOCKS} blocks of {block_size} bytes, {size} bytes came")]
-    Size { block_size: u32, size: u32 },
+    Size {
+        /// Bytes of a block.
+        block_size: u32,
+        /// Bytes that the request asks for.
+        size: u32,
+    },
+    /// There are no such blocks.
     #[error(
         "storage offset: expected a multiple of {block_size} and the end within {capacity} bytes, {size} bytes at {offset} came"
     )]
     Storage {
+        /// Bytes of a block.
         block_size: u32,
+        /// Bytes of the storage.
         capacity: u64,
+        /// Bytes that the request asks for.
         size: u32,
+        /// Where they would begin.
         offset: u64,
     },
+    /// The initiator has no such memory.
     #[error(
         "requester offset: expected the end within {length} bytes, {size} bytes at {offset} came"
     )]
-    Requester { length: u64, size: u32, offset: u64 },
+    Requester {
+        /// Bytes of the initiator's memory.
+        length: u64,
+        /// Bytes that the request asks for.
+        size: u32,
+        /// Where they would begin.
+        offset: u64,
+    },
 }
 
 impl Request {
@@ -70,7 +98,11 @@ impl Request {
 
     /// Reads a request: a message of `length` bytes that came from an initiator with `requester_length`
     /// bytes of memory. What is refused has no blocks, and enough to be answered.
-    pub(super) fn read(
+    ///
+    /// # Errors
+    ///
+    /// It is no request, or leaves one of the memories.
+    pub fn read(
         bytes: &[u8; io_message::SIZE],
         length: usize,
         volume: Volume,
@@ -127,7 +159,8 @@ impl Request {
     }
 
     /// The answer, with what became of it.
-    pub(super) fn answer(&self, result: u32) -> [u8; io_message::SIZE] {
+    #[must_use]
+    pub fn answer(&self, result: u32) -> [u8; io_message::SIZE] {
         Repr {
             message_type: IoMessageType::Result,
             user_data: self.user_data,

@@ -5,32 +5,36 @@ use wire::io_message::{self, IoMessage, IoMessageType, Repr};
 
 /// Lengths of the two memory maps, in bytes.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Limits {
-    pub(super) storage: u64,
-    pub(super) requester: u64,
+pub struct Limits {
+    /// The blocks.
+    pub storage: u64,
+    /// The memory of the service's client.
+    pub requester: u64,
 }
 
 /// Where the blocks go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Direction {
+pub enum Direction {
     /// The request is a read.
     ToRequester,
     /// The request is a write.
     ToStorage,
 }
 
+/// What there is to know about a request.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Examined {
+pub struct Examined {
     /// The values of the request, which its answer repeats. Its type is right only where there is a
     /// direction, which is no matter: an answer has another.
-    pub(super) repr: Repr,
+    pub repr: Repr,
     /// Where the blocks go, or the error to answer with.
-    pub(super) direction: Result<Direction, ErrorCode>,
+    pub direction: Result<Direction, ErrorCode>,
 }
 
 /// Examines a request of which `length` bytes came. Bytes that did not come are zeros.
 #[inline]
-pub(super) fn examine(bytes: &[u8; io_message::SIZE], length: usize, limits: Limits) -> Examined {
+#[must_use]
+pub fn examine(bytes: &[u8; io_message::SIZE], length: usize, limits: Limits) -> Examined {
     let message = IoMessage::new_unchecked_len(bytes);
     let message_type = message.message_type();
     let repr = Repr {

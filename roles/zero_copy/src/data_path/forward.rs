@@ -4,11 +4,11 @@ use doca::{Completion, CtxState, ErrorCode, Event, PeStats};
 use role_common::Failure;
 use role_common::turns::Turns;
 use role_common::worker::RunFlag;
-use wire::io_message::{self, IoMessage, IoMessageType};
+use wire::io_message::{self, IoMessage};
 
 use super::ZeroCopyDataPath;
 use super::lanes::{Kind, Token};
-use super::refusals;
+use super::message;
 
 impl Turns for ZeroCopyDataPath {
     #[inline]
@@ -83,10 +83,7 @@ impl ZeroCopyDataPath {
     fn request_received(&mut self, lane: usize) -> Result<(), Failure> {
         self.in_flight += 1;
         let (bytes, length) = self.message(lane, Kind::ReceiveRequest)?;
-        let kind = IoMessage::new_unchecked_len(&bytes).message_type();
-        if length == io_message::SIZE
-            && matches!(kind, Ok(IoMessageType::Read | IoMessageType::Write))
-        {
+        if message::is_request(&bytes, length) {
             self.must_submit(lane, Kind::ForwardRequest)
         } else {
             self.refuse(lane, length)
@@ -111,7 +108,7 @@ impl ZeroCopyDataPath {
         while let Some((request, refusal)) = self.refusals.next() {
             let (bytes, _) = self.message(request, Kind::ReceiveRequest)?;
             let (message, _) = self.lanes.message(refusal, Kind::Refuse);
-            message.write_data(&refusals::answer(&bytes))?;
+            message.write_data(&message::refusal(&bytes))?;
             self.must_submit(refusal, Kind::Refuse)?;
             self.receive_next(request, Kind::ReceiveRequest)?;
         }
@@ -121,8 +118,8 @@ impl ZeroCopyDataPath {
     #[inline]
     fn result_received(&mut self, lane: usize) -> Result<(), Failure> {
         let (bytes, length) = self.message(lane, Kind::ReceiveResult)?;
-        let kind = IoMessage::new_unchecked_len(&bytes).message_type();
-        if length != io_message::SIZE || kind != Ok(IoMessageType::Result) {
+        if !message::is_result(&bytes, length) {
+            let kind = IoMessage::new_unchecked_len(&bytes).message_type();
             return Err(Failure::unexpected(format!(
                 "the storage target sent a message of {length} bytes that is no result: {kind:?}"
             )));

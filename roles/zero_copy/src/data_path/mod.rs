@@ -8,6 +8,7 @@
 mod contexts;
 mod forward;
 mod lanes;
+pub mod message;
 mod refusals;
 
 use std::sync::Arc;

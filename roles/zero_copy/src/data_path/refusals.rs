@@ -1,9 +1,6 @@
-//! Answers of the service itself, to messages that are no requests.
+//! Turns of the service's own answers, to messages that are no requests.
 
 use std::collections::VecDeque;
-
-use doca::ErrorCode;
-use wire::io_message::{self, IoMessage, IoMessageType, Repr};
 
 /// Which messages wait for their refusal, and which lanes are free for one. It allocates only when
 /// it is made.
@@ -47,20 +44,6 @@ impl Refusals {
     pub(super) fn sent(&mut self, refusal: usize) {
         self.free.push(refusal);
     }
-}
-
-/// The answer to a message that is no request: a result that repeats what there is to repeat.
-pub(super) fn answer(message: &[u8; io_message::SIZE]) -> [u8; io_message::SIZE] {
-    let message = IoMessage::new_unchecked_len(message);
-    Repr {
-        message_type: IoMessageType::Result,
-        user_data: message.user_data(),
-        result: ErrorCode::INVALID_VALUE.0,
-        size: message.size(),
-        requester_offset: message.requester_offset(),
-        storage_offset: message.storage_offset(),
-    }
-    .to_bytes()
 }
 
 #[cfg(test)]
