@@ -1,0 +1,7 @@
+//! Files of flags.
+#![no_main]
+
+use fuzz_properties::json_flags::{Input, property};
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|input: Input| property(&input));

@@ -1,0 +1,7 @@
+//! The files that a target begins with.
+#![no_main]
+
+use fuzz_properties::sbc::{Input, property};
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|input: Input| property(&input));

@@ -1,0 +1,238 @@
+//! Frames of control messages, as channels deliver them.
+
+mod message;
+
+use arbitrary::{Arbitrary, Result, Unstructured};
+use prost::Message as _;
+use wire::DecodeError;
+use wire::control::{FrameDecoder, Message};
+use wire::recording::control::Message as Recorded;
+
+use crate::damage::{Damage, spoil};
+use crate::memory;
+use crate::pieces::Pieces;
+
+pub use message::{AnyMessage, AnyPayload, Blob, Text};
+
+/// What a channel delivers.
+#[derive(Debug, Clone)]
+pub enum Input {
+    /// Any bytes.
+    Raw {
+        /// How they come.
+        pieces: Pieces,
+        /// The bytes.
+        bytes: Vec<u8>,
+    },
+    /// Messages, which nothing happened to.
+    Sound {
+        /// How they come.
+        pieces: Pieces,
+        /// The messages.
+        messages: Vec<AnyMessage>,
+    },
+    /// Messages that something happened to.
+    Damaged {
+        /// How they come.
+        pieces: Pieces,
+        /// The messages.
+        messages: Vec<AnyMessage>,
+        /// How often they come, one after the other, less one.
+        repeat: u8,
+        /// What happened to all of that.
+        damage: Vec<Damage>,
+    },
+    /// Any bytes, as a recorded message in a file.
+    Recording {
+        /// The bytes.
+        bytes: Vec<u8>,
+    },
+}
+
+/// A number for the kind, one for the size of pieces, and the bytes, so that a frame is easily made an input.
+impl<'a> Arbitrary<'a> for Input {
+    fn arbitrary(u: &mut Unstructured<'a>) -> Result<Self> {
+        Ok(match u.int_in_range(0..=3)? {
+            0 => Self::Raw {
+                pieces: Pieces::of(u.arbitrary::<u8>()?.into()),
+                bytes: rest(u)?,
+            },
+            1 => Self::Sound {
+                pieces: u.arbitrary()?,
+                messages: u.arbitrary()?,
+            },
+            2 => Self::Damaged {
+                pieces: u.arbitrary()?,
+                messages: u.arbitrary()?,
+                repeat: u.arbitrary::<u8>()? % 16,
+                damage: u.arbitrary()?,
+            },
+            _ => Self::Recording { bytes: rest(u)? },
+        })
+    }
+}
+
+pub(crate) fn rest(u: &mut Unstructured<'_>) -> Result<Vec<u8>> {
+    let length = u.len();
+    u.bytes(length).map(<[u8]>::to_vec)
+}
+
+/// Decoding says the same however bytes are divided, needs no more memory than they justify, and is final when it fails;
+/// what is accepted is written with the same bytes.
+///
+/// # Panics
+///
+/// If that does not hold.
+pub fn property(input: &Input) {
+    match input {
+        Input::Raw { pieces, bytes } => any_bytes(bytes, pieces),
+        Input::Sound { pieces, messages } => sound(messages, pieces),
+        Input::Damaged {
+            pieces,
+            messages,
+            repeat,
+            damage,
+        } => {
+            let mut bytes = stream(messages).repeat(usize::from(*repeat) + 1);
+            spoil(&mut bytes, damage);
+            any_bytes(&bytes, pieces);
+        }
+        Input::Recording { bytes } => recording(bytes),
+    }
+}
+
+fn stream(messages: &[AnyMessage]) -> Vec<u8> {
+    messages
+        .iter()
+        .flat_map(|message| Message::from(message).encode_to_vec())
+        .collect()
+}
+
+/// Everything that a decoder found, and how it ended: with bytes of a frame that is not complete, or an error.
+type Found = (Vec<Message>, std::result::Result<usize, DecodeError>);
+
+fn decode<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> Found {
+    let mut decoder = FrameDecoder::new();
+    let mut messages = Vec::new();
+    for piece in pieces {
+        decoder.push(piece);
+        loop {
+            match decoder.next() {
+                Ok(Some(message)) => messages.push(message),
+                Ok(None) => break,
+                Err(error) => {
+                    is_final(&mut decoder, &error);
+                    return (messages, Err(error));
+                }
+            }
+        }
+        assert!(
+            decoder.buffered() < Message::MAX_FRAME_SIZE,
+            "{} bytes are kept though no frame has as many",
+            decoder.buffered()
+        );
+    }
+    (messages, Ok(decoder.buffered()))
+}
+
+fn is_final(decoder: &mut FrameDecoder, error: &DecodeError) {
+    let sound = AnyMessage::default_request().encode_to_vec();
+    for _ in 0..2 {
+        decoder.push(&sound);
+        assert_eq!(decoder.next().as_ref(), Err(error), "an error is final");
+        assert_eq!(
+            decoder.buffered(),
+            0,
+            "what comes after an error is dropped"
+        );
+    }
+}
+
+/// Messages come back, those before the first one that is over a limit.
+fn sound(messages: &[AnyMessage], pieces: &Pieces) {
+    let bytes = stream(messages);
+    let expected: Vec<_> = messages
+        .iter()
+        .take_while(|message| message.is_within_limits())
+        .map(AnyMessage::as_received)
+        .collect();
+    let (came, end) = decode(pieces.divide(&bytes));
+    assert_eq!(came, expected);
+    if expected.len() == messages.len() {
+        assert_eq!(end, Ok(0), "nothing is left of sound frames");
+    } else {
+        end.expect_err("a blob over its limit is refused");
+    }
+    for message in &expected {
+        let recorded = Recorded::from(message).encode_to_vec();
+        let recorded = Recorded::decode(recorded.as_slice()).expect("as it was recorded");
+        assert_eq!(Message::try_from(recorded).as_ref(), Ok(message));
+    }
+    any_bytes(&bytes, pieces);
+}
+
+fn any_bytes(bytes: &[u8], pieces: &Pieces) {
+    let (messages, end) = decode([bytes]);
+    assert_eq!(
+        decode(pieces.divide(bytes)),
+        (messages.clone(), end.clone()),
+        "the same, in pieces"
+    );
+
+    let mut rest = bytes;
+    for message in &messages {
+        let frame = message.encode_to_vec();
+        let (length, _) = rest.split_first_chunk().expect("the length of a frame");
+        let (came, after) = rest.split_at(4 + u32::from_be_bytes(*length) as usize);
+        // A text that was not UTF-8 is another text now, of at most three times the length.
+        if message.has_replaced_text(came) {
+            assert!(frame.len() <= 3 * came.len());
+        } else {
+            assert!(frame == came, "{message:?} is written as it came");
+        }
+        rest = after;
+    }
+    if let Ok(buffered) = end {
+        assert_eq!(buffered, rest.len(), "what is no whole frame is kept");
+    }
+
+    // A receiver that is done with each message before the next: what it holds is of the pieces, and of one frame.
+    let largest = pieces.divide(bytes).map(<[u8]>::len).max().unwrap_or(0);
+    let justified = bytes.len().min(Message::MAX_FRAME_SIZE + largest);
+    memory::within(256 + 6 * justified, "decoding frames", || {
+        let mut decoder = FrameDecoder::new();
+        for piece in pieces.divide(bytes) {
+            decoder.push(piece);
+            while let Ok(Some(message)) = decoder.next() {
+                drop(message);
+            }
+        }
+    });
+}
+
+/// A recorded message is one that could have come, or none.
+fn recording(bytes: &[u8]) {
+    let limit = 1024 + 64 * bytes.len();
+    let recorded = memory::within(limit, "reading a recording", || {
+        Recorded::decode(bytes).ok()
+    });
+    let Some(recorded) = recorded else { return };
+    if let Ok(message) = Message::try_from(recorded) {
+        let again = Recorded::decode(Recorded::from(&message).encode_to_vec().as_slice());
+        let again = again.expect("as it was recorded");
+        assert_eq!(Message::try_from(again), Ok(message));
+    }
+}
+
+trait ReplacedText {
+    fn has_replaced_text(&self, frame: &[u8]) -> bool;
+}
+
+impl ReplacedText for Message {
+    /// Whether this is an error whose text, at the end of its frame, was not UTF-8.
+    fn has_replaced_text(&self, frame: &[u8]) -> bool {
+        const TEXT: usize = Message::HEADER_SIZE + 8;
+        matches!(self.payload, wire::control::Payload::ErrorResponse(_))
+            && std::str::from_utf8(&frame[TEXT..]).is_err()
+    }
+}

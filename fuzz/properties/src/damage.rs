@@ -1,0 +1,131 @@
+//! What happens to bytes on their way.
+
+use arbitrary::Arbitrary;
+
+/// One thing that goes wrong. Places are taken modulo what there is.
+#[derive(Debug, Clone, Arbitrary)]
+pub enum Damage {
+    /// A byte is another one.
+    Overwrite {
+        /// Which byte.
+        at: u16,
+        /// What it is now.
+        byte: u8,
+    },
+    /// A big-endian word is another one: lengths, types and sizes are such words.
+    OverwriteWord {
+        /// Where it begins.
+        at: u16,
+        /// What it is now.
+        word: u32,
+    },
+    /// A bit is turned over.
+    Flip {
+        /// Which byte.
+        at: u16,
+        /// Which bit of it.
+        bit: u8,
+    },
+    /// Bytes come that nobody sent.
+    Insert {
+        /// Before which byte.
+        at: u16,
+        /// The bytes.
+        bytes: Vec<u8>,
+    },
+    /// Bytes are lost.
+    Remove {
+        /// The first of them.
+        at: u16,
+        /// How many.
+        count: u16,
+    },
+    /// A part comes twice.
+    Repeat {
+        /// Where it begins.
+        at: u16,
+        /// Its length.
+        count: u16,
+    },
+    /// Nothing comes after this.
+    Truncate {
+        /// Bytes that come.
+        length: u16,
+    },
+}
+
+impl Damage {
+    /// Does it.
+    pub fn apply(&self, bytes: &mut Vec<u8>) {
+        let place = |at: u16, length: usize| usize::from(at).checked_rem(length).unwrap_or(0);
+        let length = bytes.len();
+        match self {
+            Self::Overwrite { at, byte } => {
+                if let Some(place) = bytes.get_mut(place(*at, length)) {
+                    *place = *byte;
+                }
+            }
+            Self::OverwriteWord { at, word } => {
+                let rest = &mut bytes[place(*at, length)..];
+                rest.iter_mut()
+                    .zip(word.to_be_bytes())
+                    .for_each(|(place, byte)| *place = byte);
+            }
+            Self::Flip { at, bit } => {
+                if let Some(place) = bytes.get_mut(place(*at, length)) {
+                    *place ^= 1 << (bit % 8);
+                }
+            }
+            Self::Insert { at, bytes: new } => {
+                let at = place(*at, length + 1);
+                bytes.splice(at..at, new.iter().copied());
+            }
+            Self::Remove { at, count } => {
+                let at = place(*at, length + 1);
+                bytes.drain(at..at.saturating_add((*count).into()).min(length));
+            }
+            Self::Repeat { at, count } => {
+                let at = place(*at, length + 1);
+                let end = at.saturating_add((*count).into()).min(length);
+                let part = bytes[at..end].to_vec();
+                bytes.splice(at..at, part);
+            }
+            Self::Truncate { length } => bytes.truncate((*length).into()),
+        }
+    }
+}
+
+/// Does all of `damages`, one after the other.
+pub fn spoil(bytes: &mut Vec<u8>, damages: &[Damage]) {
+    damages.iter().for_each(|damage| damage.apply(bytes));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn anything_can_happen_to_no_bytes_and_to_some() {
+        let all = [
+            Damage::Overwrite { at: 1, byte: 9 },
+            Damage::OverwriteWord {
+                at: 3,
+                word: 0x0102_0304,
+            },
+            Damage::Flip { at: 0, bit: 9 },
+            Damage::Remove { at: 2, count: 1 },
+            Damage::Repeat { at: 0, count: 2 },
+            Damage::Insert {
+                at: 1,
+                bytes: vec![7, 7],
+            },
+            Damage::Truncate { length: 6 },
+        ];
+        let mut none = Vec::new();
+        spoil(&mut none, &all);
+        assert_eq!(none, [7, 7]);
+        let mut some = vec![0; 5];
+        spoil(&mut some, &all);
+        assert_eq!(some, [2, 7, 7, 9, 2, 9]);
+    }
+}

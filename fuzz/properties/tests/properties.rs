@@ -1,0 +1,47 @@
+//! Every property, for as many inputs as there is time for. `ARBTEST_BUDGET_MS` makes it more, `ARBTEST_SEED` does a
+//! failed one again.
+
+use std::time::Duration;
+
+use arbitrary::{Arbitrary, Result, Unstructured};
+use arbtest::arbtest;
+use fuzz_properties::{control_frames, io_message, json_flags, sbc, stored_block};
+
+/// Runs a property. Seldom an input is larger than `size` bytes of chance, which is what takes time.
+fn run<I: for<'a> Arbitrary<'a>>(size: u32, property: impl Fn(&I)) {
+    let test = |u: &mut Unstructured<'_>| -> Result<()> {
+        property(&u.arbitrary()?);
+        Ok(())
+    };
+    let search = arbtest(test).size_max(size);
+    if std::env::var_os("ARBTEST_BUDGET_MS").is_some() {
+        search.run();
+    } else {
+        search.budget(Duration::from_secs(2)).run();
+    }
+}
+
+#[test]
+fn control_frames() {
+    run(8192, control_frames::property);
+}
+
+#[test]
+fn io_messages() {
+    run(512, io_message::property);
+}
+
+#[test]
+fn sbc_files() {
+    run(2048, sbc::property);
+}
+
+#[test]
+fn stored_blocks() {
+    run(4096, stored_block::property);
+}
+
+#[test]
+fn json_flags() {
+    run(1024, json_flags::property);
+}
