@@ -19,6 +19,13 @@ pub enum Damage {
         /// What it is now.
         word: u32,
     },
+    /// A big-endian word is another one, small enough for a length.
+    OverwriteLength {
+        /// Where it begins.
+        at: u8,
+        /// What it is now.
+        length: u16,
+    },
     /// A bit is turned over.
     Flip {
         /// Which byte.
@@ -66,10 +73,12 @@ impl Damage {
                 }
             }
             Self::OverwriteWord { at, word } => {
-                let rest = &mut bytes[place(*at, length)..];
-                rest.iter_mut()
-                    .zip(word.to_be_bytes())
-                    .for_each(|(place, byte)| *place = byte);
+                overwrite(&mut bytes[place(*at, length)..], *word);
+            }
+            Self::OverwriteLength { at, length: word } => {
+                // Lengths and sizes begin at a multiple of four bytes, where nothing was inserted.
+                let at = u16::from(*at) * 4;
+                overwrite(&mut bytes[place(at, length)..], u32::from(*word));
             }
             Self::Flip { at, bit } => {
                 if let Some(place) = bytes.get_mut(place(*at, length)) {
@@ -93,6 +102,12 @@ impl Damage {
             Self::Truncate { length } => bytes.truncate((*length).into()),
         }
     }
+}
+
+/// As much of the word as there is room for.
+fn overwrite(bytes: &mut [u8], word: u32) {
+    let places = bytes.iter_mut().zip(word.to_be_bytes());
+    places.for_each(|(place, byte)| *place = byte);
 }
 
 /// Does all of `damages`, one after the other.

@@ -21,7 +21,7 @@ pub struct Input {
 struct Parts {
     header: Option<(u32, u32)>,
     content: Vec<u8>,
-    /// Bytes of the content, so that few make a file of the right length.
+    /// How often the content comes, so that it is as long as the header says.
     repeat: u8,
     damage: Vec<Damage>,
 }
@@ -52,18 +52,19 @@ impl<'a> Arbitrary<'a> for Input {
 
 impl Parts {
     fn file(&self) -> Vec<u8> {
-        let content = self.content.repeat(usize::from(self.repeat));
+        let repeat = self.repeat % 16;
+        let content = self.content.repeat(repeat.into());
         let mut file = Vec::new();
         if let Some((block_size, block_count)) = self.header {
             // Half of them fit the content.
             let header = match block_size % 4 {
                 0 | 1 => Header {
-                    block_size: u32::from(self.repeat),
+                    block_size: repeat.into(),
                     block_count: u32::try_from(self.content.len()).unwrap_or(u32::MAX),
                 },
                 2 => Header {
-                    block_size: block_size >> 16,
-                    block_count: block_count >> 16,
+                    block_size: block_size >> 29,
+                    block_count: block_count >> 29,
                 },
                 _ => Header {
                     block_size,

@@ -32,6 +32,8 @@ pub enum Input {
         compatible: bool,
         /// Whether it has a checksum.
         checksum: bool,
+        /// Bytes of data that its header claims, less the room that there is for them.
+        claim: Option<i8>,
         /// What happens to it.
         damage: Vec<Damage>,
         /// Whether it has the right checksum afterwards.
@@ -68,6 +70,7 @@ impl<'a> Arbitrary<'a> for Input {
                 runs: u.arbitrary()?,
                 compatible: u.arbitrary()?,
                 checksum: u.arbitrary()?,
+                claim: u.arbitrary()?,
                 damage: u.arbitrary()?,
                 repair: u.arbitrary()?,
             },
@@ -103,7 +106,7 @@ pub fn property(input: &Input) {
                 logical_block_size: logical,
             };
             if *checksum {
-                repair(&mut bytes);
+                make_checksum_right(&mut bytes);
             }
             any_bytes(&bytes, geometry);
         }
@@ -111,9 +114,29 @@ pub fn property(input: &Input) {
             runs,
             compatible,
             checksum,
+            claim,
             damage,
             repair,
-        } => content(runs, *compatible, *checksum, damage, *repair),
+        } => {
+            let Some((mut stored, geometry)) = content(runs, *compatible, *checksum, damage) else {
+                return;
+            };
+            if let Some(claim) = *claim {
+                let room = u32::try_from(geometry.room()).expect("not that much");
+                // Mostly about the room, seldom far from it.
+                let claim = if claim < 100 { claim % 8 } else { claim };
+                let claim = room.wrapping_add_signed(claim.into()).to_be_bytes();
+                stored
+                    .iter_mut()
+                    .skip(4)
+                    .zip(claim)
+                    .for_each(|(place, byte)| *place = byte);
+            }
+            if *repair {
+                make_checksum_right(&mut stored);
+            }
+            any_bytes(&stored, geometry);
+        }
         Input::Sizes {
             stored,
             logical,
@@ -125,7 +148,13 @@ pub fn property(input: &Input) {
 /// Bytes of content at most: a few pieces, as more of them are nothing new.
 const LONGEST: usize = 4 * PIECE;
 
-fn content(runs: &[Run], compatible: bool, checksum: bool, damage: &[Damage], mend: bool) {
+/// Makes a stored block of content, if that is possible, and spoils it.
+fn content(
+    runs: &[Run],
+    compatible: bool,
+    checksum: bool,
+    damage: &[Damage],
+) -> Option<(Vec<u8>, Geometry)> {
     let mut content = Vec::new();
     for Run { bytes, repeat } in runs {
         let most = (LONGEST - content.len()).checked_div(bytes.len());
@@ -134,7 +163,7 @@ fn content(runs: &[Run], compatible: bool, checksum: bool, damage: &[Damage], me
     }
     if content.is_empty() {
         // No block is.
-        return;
+        return None;
     }
     let logical = u32::try_from(content.len()).expect("not that much");
     let geometry = if compatible {
@@ -159,7 +188,7 @@ fn content(runs: &[Run], compatible: bool, checksum: bool, damage: &[Damage], me
         Err(refused) => {
             assert!(!geometry.holds_any_content(), "{refused}");
             assert!(refused.needed > refused.room);
-            return;
+            return None;
         }
     };
     assert_eq!(stored.len(), geometry.stored_block_size as usize);
@@ -181,10 +210,7 @@ fn content(runs: &[Run], compatible: bool, checksum: bool, damage: &[Damage], me
         // CRC-32C finds any four bytes in a row, and any three bits; sizes in the header may be wrong before.
         assert_ne!(as_read.map(|(_, verdict)| verdict), Ok(Verdict::Matches));
     }
-    if mend {
-        repair(&mut stored);
-    }
-    any_bytes(&stored, geometry);
+    Some((stored, geometry))
 }
 
 /// Bytes between the first and the last one that are different, with them.
@@ -195,8 +221,7 @@ fn changed_bytes(a: &[u8], b: &[u8]) -> usize {
     first.zip(last).map_or(0, |(first, last)| last - first + 1)
 }
 
-/// Makes the checksum right.
-fn repair(stored: &mut [u8]) {
+fn make_checksum_right(stored: &mut [u8]) {
     if let Some(end) = stored.len().checked_sub(Trailer::SIZE) {
         let (before, trailer) = stored.split_at_mut(end);
         let checksum = checksum_of(before);
@@ -223,6 +248,8 @@ fn any_bytes(bytes: &[u8], geometry: Geometry) {
         }
     };
     assert_eq!(header.original_size, geometry.logical_block_size);
+    let data = Header::SIZE + header.compressed_size as usize;
+    assert!(data >= Header::SIZE + DataBlock::SIZE && data <= bytes.len() - Trailer::SIZE);
     let (before, trailer) = bytes.split_at(bytes.len() - Trailer::SIZE);
     let stored = Trailer::parse(trailer).expect("its size").checksum;
     let expected = match (stored, checksum_of(before)) {

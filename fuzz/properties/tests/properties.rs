@@ -7,41 +7,44 @@ use arbitrary::{Arbitrary, Result, Unstructured};
 use arbtest::arbtest;
 use fuzz_properties::{control_frames, io_message, json_flags, sbc, stored_block};
 
-/// Runs a property. Seldom an input is larger than `size` bytes of chance, which is what takes time.
-fn run<I: for<'a> Arbitrary<'a>>(size: u32, property: impl Fn(&I)) {
+/// Runs a property for so long, with inputs made of at most `size` bytes of chance.
+fn run<I: for<'a> Arbitrary<'a>>(seconds: u64, size: u32, property: impl Fn(&I)) {
+    let mut inputs = 0;
     let test = |u: &mut Unstructured<'_>| -> Result<()> {
         property(&u.arbitrary()?);
+        inputs += 1;
         Ok(())
     };
     let search = arbtest(test).size_max(size);
     if std::env::var_os("ARBTEST_BUDGET_MS").is_some() {
         search.run();
     } else {
-        search.budget(Duration::from_secs(2)).run();
+        search.budget(Duration::from_secs(seconds)).run();
     }
+    println!("{inputs} inputs");
 }
 
 #[test]
 fn control_frames() {
-    run(8192, control_frames::property);
+    run(2, 8192, control_frames::property);
 }
 
 #[test]
 fn io_messages() {
-    run(512, io_message::property);
+    run(2, 512, io_message::property);
 }
 
 #[test]
 fn sbc_files() {
-    run(2048, sbc::property);
+    run(2, 2048, sbc::property);
 }
 
 #[test]
 fn stored_blocks() {
-    run(4096, stored_block::property);
+    run(2, 4096, stored_block::property);
 }
 
 #[test]
 fn json_flags() {
-    run(1024, json_flags::property);
+    run(4, 1024, json_flags::property);
 }

@@ -11,10 +11,12 @@ pub enum Place {
     At(u16),
     /// So many blocks from the beginning.
     Block(u16),
-    /// So many bytes less than what ends with the memory.
-    BeforeEnd(u16),
-    /// So many bytes more than that.
-    BehindEnd(u16),
+    /// Up to 15 bytes less than what ends with the memory.
+    BeforeEnd(u8),
+    /// Up to 3 blocks less than that.
+    BlocksBeforeEnd(u8),
+    /// 1 to 16 bytes more than that.
+    BehindEnd(u8),
     /// Where a sum is about to overflow.
     BeforeOverflow(u16),
 }
@@ -28,8 +30,11 @@ impl Place {
             Self::Any(offset) => offset,
             Self::At(offset) => offset.into(),
             Self::Block(number) => u64::from(number).wrapping_mul(block.into()),
-            Self::BeforeEnd(less) => last.wrapping_sub(less.into()),
-            Self::BehindEnd(more) => last.wrapping_add(more.into()),
+            Self::BeforeEnd(less) => last.wrapping_sub((less / 16).into()),
+            Self::BlocksBeforeEnd(less) => {
+                last.wrapping_sub(u64::from(less / 64).wrapping_mul(block.into()))
+            }
+            Self::BehindEnd(more) => last.wrapping_add(u64::from(more / 16) + 1),
             Self::BeforeOverflow(less) => u64::MAX - u64::from(less),
         }
     }

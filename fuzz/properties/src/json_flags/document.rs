@@ -9,7 +9,7 @@ use super::Program;
 /// What a file says.
 #[derive(Debug, Clone, Arbitrary)]
 pub struct Document {
-    /// Whether the mandatory flags are there, with values that are accepted.
+    /// Whether the mandatory flags are all there, with values that are accepted where nothing else is said.
     complete: bool,
     general: Vec<(u8, AnyValue)>,
     program: Vec<(u8, AnyValue)>,
@@ -30,6 +30,8 @@ enum AnyValue {
     /// One that is probably accepted.
     Plausible(u8),
     Text(String),
+    /// What a reader of comments stumbles over.
+    Tricky(Vec<Fragment>),
     Number(i64),
     Large(u64),
     Fraction(f64),
@@ -41,11 +43,42 @@ enum AnyValue {
     Deep(u8),
 }
 
+/// A part of a text.
+#[derive(Debug, Clone, Copy, Arbitrary)]
+pub(super) enum Fragment {
+    Quote,
+    Backslash,
+    Slash,
+    LineComment,
+    BlockComment,
+    EndOfComment,
+    LineEnd,
+    Letter,
+    Wide,
+}
+
+impl Fragment {
+    fn text(self) -> &'static str {
+        match self {
+            Self::Quote => "\"",
+            Self::Backslash => "\\",
+            Self::Slash => "/",
+            Self::LineComment => "//",
+            Self::BlockComment => "/*",
+            Self::EndOfComment => "*/",
+            Self::LineEnd => "\n",
+            Self::Letter => "a",
+            Self::Wide => "\u{1F980}",
+        }
+    }
+}
+
 impl AnyValue {
     fn json(&self, arg: Option<&Arg>) -> Value {
         match self {
             Self::Plausible(choice) => arg.map_or(Value::Null, |arg| plausible(arg, *choice)),
             Self::Text(text) => json!(text),
+            Self::Tricky(parts) => Value::String(parts.iter().map(|part| part.text()).collect()),
             Self::Number(number) => json!(number),
             Self::Large(number) => json!(number),
             Self::Fraction(number) => Number::from_f64(*number).map_or(Value::Null, Value::Number),
@@ -106,6 +139,16 @@ fn of_object(command: &Command, general: bool) -> Vec<&Arg> {
 }
 
 impl Document {
+    /// What is accepted, with any text as the device.
+    pub(super) fn with_text(text: Vec<Fragment>) -> Self {
+        Self {
+            complete: true,
+            general: Vec::new(),
+            program: vec![(0, AnyValue::Tricky(text))],
+            odd: None,
+        }
+    }
+
     /// The file as a value.
     pub(super) fn value(&self, program: Program) -> Value {
         let command = program.command();
@@ -119,13 +162,13 @@ impl Document {
             }
             object
         };
-        let mut general = object(&of_object(&command, true), &self.general);
-        let mut flags = object(&of_object(&command, false), &self.program);
+        let mut general = object(&of_object(command, true), &self.general);
+        let mut flags = object(&of_object(command, false), &self.program);
         if self.complete {
-            for arg in of_object(&command, false) {
+            for arg in of_object(command, false) {
                 let name = arg.get_long().expect("they have names");
                 if arg.is_required_set() {
-                    flags.insert(name.to_owned(), accepted(arg, name));
+                    flags.entry(name).or_insert_with(|| accepted(arg, name));
                 }
             }
         }
@@ -164,7 +207,7 @@ pub(super) fn arguments(program: Program, file: &Value) -> Option<Vec<String>> {
     let command = program.command();
     let mut arguments = Vec::new();
     for (object, flags) in file.as_object()? {
-        let known = of_object(&command, object == GENERAL);
+        let known = of_object(command, object == GENERAL);
         if object != GENERAL && object != PROGRAM {
             return None;
         }

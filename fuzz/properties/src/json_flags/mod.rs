@@ -42,20 +42,25 @@ pub enum Input {
 /// Two numbers for the kind and the program, and the bytes, so that a file is easily made an input.
 impl<'a> Arbitrary<'a> for Input {
     fn arbitrary(u: &mut Unstructured<'a>) -> Result<Self> {
-        let kind = u.int_in_range(0..=1)?;
+        let kind = u.int_in_range(0..=2)?;
         let program = *u.choose(&Program::ALL)?;
-        Ok(if kind == 0 {
-            Self::Raw {
+        Ok(match kind {
+            0 => Self::Raw {
                 program,
                 bytes: rest(u)?,
-            }
-        } else {
-            Self::Flags {
+            },
+            1 => Self::Flags {
                 program,
                 document: u.arbitrary()?,
                 spacing: u.arbitrary()?,
                 damage: u.arbitrary()?,
-            }
+            },
+            _ => Self::Flags {
+                program,
+                document: Document::with_text(u.arbitrary()?),
+                spacing: u.arbitrary()?,
+                damage: Vec::new(),
+            },
         })
     }
 }

@@ -1,6 +1,7 @@
 //! The programs, by their flags.
 
 use std::ffi::OsString;
+use std::sync::LazyLock;
 
 use clap::{Command, CommandFactory as _};
 use role_common::flags::FlagsError;
@@ -30,14 +31,18 @@ impl Program {
 
     /// Its flags, as it describes them.
     #[must_use]
-    pub fn command(self) -> Command {
-        match self {
-            Self::Target => role_target::cli::Flags::command(),
-            Self::ZeroCopy => role_zero_copy::cli::Flags::command(),
-            Self::GgaOffload => role_gga_offload::cli::Flags::command(),
-            Self::Initiator => role_initiator::cli::Flags::command(),
-            Self::SbcGenerator => role_sbc_generator::cli::Flags::command(),
-        }
+    pub fn command(self) -> &'static Command {
+        // Making them takes as long as reading flags.
+        static COMMANDS: LazyLock<[Command; 5]> = LazyLock::new(|| {
+            [
+                role_target::cli::Flags::command(),
+                role_zero_copy::cli::Flags::command(),
+                role_gga_offload::cli::Flags::command(),
+                role_initiator::cli::Flags::command(),
+                role_sbc_generator::cli::Flags::command(),
+            ]
+        });
+        &COMMANDS[self as usize]
     }
 
     /// Reads its flags; says what they are, but for the file that they come from.
