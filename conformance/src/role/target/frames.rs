@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use wire::control::{Message, Payload, RdmaConnectionRole};
 
+use super::messages::{describe, is_error};
 use super::service::{Plan, Service, Step};
-use crate::role::{Bench, Check, ControlPeer as _, During as _, Polled, TcpPeer, Wrong};
+use crate::role::{Bench, Check, ControlPeer as _, During as _, Polled, Running, TcpPeer, Wrong};
 
 /// Time for a target to read one piece before the next comes.
 const APART: Duration = Duration::from_micros(200);
@@ -70,8 +71,8 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "frame-trailing-bytes",
-        meaning: "Bytes behind the last field are refused, or end the target (the reference passes over them)",
-        play: |bench| broken(bench, &[&[&header(16, 1)[..], b"more"].concat()]),
+        meaning: "Bytes behind the last field are refused, end the target, or are passed over: they are never the next frame",
+        play: trailing_bytes,
     },
     Check {
         name: "connection-of-unknown-role",
@@ -224,31 +225,29 @@ fn broken(bench: &Bench<'_>, all: &[&[u8]]) -> Result<(), Wrong> {
         .try_for_each(|bytes| broken_at(bench, Step::Query, bytes))
 }
 
-/// A target that gets these bytes where `step` is due. It must not take them, and end without success when its peer goes.
+/// A target that gets these bytes where `step` is due. It must not take them.
 fn broken_at(bench: &Bench<'_>, step: Step, bytes: &[u8]) -> Result<(), Wrong> {
     let (mut running, mut service) = Service::at(bench, &[], Plan::SMALL, step)?;
-    refuses(bench, &mut service, bytes)?;
-    drop(service.hang_up(false)?);
-    running.expect_failure(bench.patience())
+    refuses(bench, &mut running, &mut service, bytes)
 }
 
-/// Sends bytes that must be refused, or end the connection.
-fn refuses(bench: &Bench<'_>, service: &mut Service, bytes: &[u8]) -> Result<(), Wrong> {
+/// Sends bytes that must be refused, or end the target without success.
+fn refuses(
+    bench: &Bench<'_>,
+    running: &mut Running,
+    service: &mut Service,
+    bytes: &[u8],
+) -> Result<(), Wrong> {
     service.control.send_bytes(bytes)?;
     let what = match service.control.next(bench.patience() / 4)? {
-        Polled::Closed => return Ok(()),
-        Polled::Message(message) if matches!(message.payload, Payload::ErrorResponse(_)) => {
-            return Ok(());
-        }
-        Polled::Message(message) => message.payload.message_type().to_string(),
+        Polled::Closed => return running.expect_failure(bench.patience()),
+        Polled::Message(message) if is_error(&message.payload) => return Ok(()),
+        Polled::Message(message) => describe(&message.payload),
         Polled::Nothing => "nothing".to_owned(),
     };
     let shown: Vec<_> = bytes.iter().take(HEADER).collect();
-    Err(Wrong::expected(
-        "an error_response or the end of the connection",
-        what,
-    ))
-    .during(format!(
+    let expected = "an error_response or the end of the connection";
+    Err(Wrong::expected(expected, what)).during(format!(
         "{} bytes that begin with {shown:02x?}",
         bytes.len()
     ))
@@ -278,6 +277,28 @@ fn blob_beyond_frame(bench: &Bench<'_>) -> Result<(), Wrong> {
     Ok(())
 }
 
+fn trailing_bytes(bench: &Bench<'_>) -> Result<(), Wrong> {
+    let (mut running, mut service) = Service::at(bench, &[], Plan::SMALL, Step::Query)?;
+    // The rest of it would be another query.
+    let longer = [header(12 + 16, 1), header(12, 1)].concat();
+    service.control.send_bytes(&longer)?;
+    match service.control.next(bench.patience() / 4)? {
+        Polled::Closed => running.expect_failure(bench.patience()),
+        Polled::Message(message) if is_error(&message.payload) => Ok(()),
+        Polled::Message(Message {
+            payload: Payload::QueryStorageResponse(_),
+            ..
+        }) => {
+            service.taken(Step::Query);
+            service.finish(&mut running)
+        }
+        other => Err(Wrong::expected(
+            "an answer or the end of the connection",
+            format!("{other:?}"),
+        )),
+    }
+}
+
 fn unknown_role(bench: &Bench<'_>) -> Result<(), Wrong> {
     let (mut running, mut service) = Service::at(bench, &[], Plan::SMALL, Step::Connect)?;
     service.make_workers()?;
@@ -287,7 +308,5 @@ fn unknown_role(bench: &Bench<'_>) -> Result<(), Wrong> {
         .encode_to_vec();
     // Behind the context index.
     frame[HEADER + 4..HEADER + 8].copy_from_slice(&7u32.to_be_bytes());
-    refuses(bench, &mut service, &frame)?;
-    drop(service.hang_up(false)?);
-    running.expect_failure(bench.patience())
+    refuses(bench, &mut running, &mut service, &frame)
 }

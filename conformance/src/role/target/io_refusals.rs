@@ -48,7 +48,7 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "io-message-cut-off",
-        meaning: "A message of less than 64 bytes gets an error result (the reference takes the rest from the message before)",
+        meaning: "A message of less than 64 bytes gets an error result (the reference takes the rest from the message before, and answers with as many bytes as came)",
         play: cut_off,
     },
 ];

@@ -7,7 +7,7 @@ use wire::control::Payload;
 use super::io::write;
 use super::service::{Plan, Service, Step};
 use crate::process::Signal;
-use crate::role::{Bench, Check, ControlPeer as _, During as _, Wrong};
+use crate::role::{Bench, Check, ControlPeer as _, During as _, Polled, Wrong};
 
 /// A check in which the control connection goes where a step is due.
 macro_rules! gone {
@@ -100,6 +100,11 @@ pub(super) const CHECKS: &[Check] = &[
         play: died,
     },
     Check {
+        name: "rdma-lost",
+        meaning: "When the RDMA connections go while the data path runs, the target ends without success, or ends at shutdown as ever: it neither crashes nor hangs",
+        play: rdma_lost,
+    },
+    Check {
         name: "closed-behind-shutdown",
         meaning: "A service may close its side right behind the shutdown request: it is answered, and the target ends with success",
         play: behind_shutdown,
@@ -142,6 +147,25 @@ fn died(bench: &Bench<'_>) -> Result<(), Wrong> {
     }
     drop(service);
     running.expect_failure(bench.patience())
+}
+
+fn rdma_lost(bench: &Bench<'_>) -> Result<(), Wrong> {
+    let (mut running, mut service) = Service::at(bench, &[], Plan::SMALL, Step::Stop)?;
+    service.works()?;
+    service.workers.clear();
+    for payload in [Payload::StopStorageRequest, Payload::ShutdownRequest] {
+        let request = service.request(payload);
+        let went_on = service.control.send(&request).is_ok()
+            && matches!(
+                service.control.next(bench.patience()),
+                Ok(Polled::Message(_))
+            );
+        if !went_on {
+            return running.expect_failure(bench.patience());
+        }
+    }
+    drop(service);
+    running.expect_end(bench.patience())
 }
 
 fn behind_shutdown(bench: &Bench<'_>) -> Result<(), Wrong> {

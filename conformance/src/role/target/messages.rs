@@ -2,7 +2,8 @@
 
 use bytes::Bytes;
 use wire::control::{
-    ErrorResponse, InitStorage, Payload, RdmaConnectionDetails, RdmaConnectionRole, StorageDetails,
+    ErrorResponse, InitStorage, Message, Payload, RdmaConnectionDetails, RdmaConnectionRole,
+    StorageDetails,
 };
 use wire::io_message::{IoMessage, IoMessageType, Repr, SIZE};
 
@@ -51,6 +52,17 @@ pub(super) fn one_of_each() -> Vec<Payload> {
         Payload::ShutdownRequest,
         Payload::ShutdownResponse,
     ]
+}
+
+/// Whether it says that something is wrong, and has a code for it.
+pub(super) fn is_error(payload: &Payload) -> bool {
+    matches!(payload, Payload::ErrorResponse(error) if error.error_code != 0)
+}
+
+/// Whether it refuses this request.
+pub(super) fn is_refusal(answer: &Message, request: &Message) -> bool {
+    let ids = |message: &Message| (message.message_id, message.correlation_id);
+    is_error(&answer.payload) && ids(answer) == ids(request)
 }
 
 /// A payload in a few words.

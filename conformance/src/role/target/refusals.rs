@@ -7,6 +7,9 @@ use super::messages::one_of_each;
 use super::service::{Plan, Service, Step};
 use crate::role::{Bench, Check, During as _, Wrong};
 
+/// What is no export of anything.
+const GARBAGE: Bytes = Bytes::from_static(&[0xa5; 300]);
+
 pub(super) const CHECKS: &[Check] = &[
     Check {
         name: "unexpected-before-query",
@@ -50,46 +53,42 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "cores-too-many",
-        meaning: "More workers than the target has CPUs are refused",
+        meaning: "More workers than the target has CPUs are refused, or end the target",
         play: |bench| refused_init(bench, |init| init.core_count = 2),
     },
     Check {
         name: "cores-absurd",
-        meaning: "4294967295 workers are refused",
+        meaning: "4294967295 workers are refused, or end the target",
         play: |bench| refused_init(bench, |init| init.core_count = u32::MAX),
     },
     Check {
         name: "cores-none",
-        meaning: "0 workers are refused (the reference accepts them)",
+        meaning: "0 workers are refused, or end the target (the reference takes them)",
         play: |bench| refused_init(bench, |init| init.core_count = 0),
     },
     Check {
         name: "transactions-none",
-        meaning: "0 transactions are refused",
+        meaning: "0 transactions are refused, or end the target",
         play: |bench| refused_init(bench, |init| init.transaction_count = 0),
     },
     Check {
         name: "transactions-absurd",
-        meaning: "4294967295 transactions are refused",
+        meaning: "4294967295 transactions are refused, or end the target",
         play: |bench| refused_init(bench, |init| init.transaction_count = u32::MAX),
     },
     Check {
         name: "memory-empty",
-        meaning: "An empty memory map export is refused",
+        meaning: "An empty memory map export is refused, or ends the target",
         play: |bench| refused_init(bench, |init| init.mmap_export_blob = Bytes::new()),
     },
     Check {
         name: "memory-garbage",
-        meaning: "Bytes that are no memory map export are refused",
-        play: |bench| {
-            refused_init(bench, |init| {
-                init.mmap_export_blob = Bytes::from_static(&[0xa5; 300])
-            })
-        },
+        meaning: "Bytes that are no memory map export are refused, or end the target",
+        play: |bench| refused_init(bench, |init| init.mmap_export_blob = GARBAGE),
     },
     Check {
         name: "memory-cut-off",
-        meaning: "Half a memory map export is refused",
+        meaning: "Half a memory map export is refused, or ends the target",
         play: |bench| {
             refused_init(bench, |init| {
                 init.mmap_export_blob
@@ -99,32 +98,34 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "context-next",
-        meaning: "A connection of the context behind the last is refused (the reference uses it)",
-        play: |bench| refused_context(bench, 1),
+        meaning: "A connection of the context behind the last is refused, or ends the target (the reference uses memory that is no worker)",
+        play: |bench| refused_connection(bench, |details| details.context_index = 1),
     },
     Check {
         name: "context-absurd",
-        meaning: "A connection of context 4294967295 is refused",
-        play: |bench| refused_context(bench, u32::MAX),
+        meaning: "A connection of context 4294967295 is refused, or ends the target",
+        play: |bench| refused_connection(bench, |details| details.context_index = u32::MAX),
     },
     Check {
         name: "connection-garbage",
-        meaning: "Bytes that are no connection export are refused",
-        play: |bench| refused_connection(bench, &[0xa5; 300]),
+        meaning: "Bytes that are no connection export are refused, or end the target",
+        play: |bench| refused_connection(bench, |details| details.connection_details = GARBAGE),
     },
     Check {
         name: "connection-empty",
-        meaning: "An empty connection export is refused",
-        play: |bench| refused_connection(bench, &[]),
+        meaning: "An empty connection export is refused, or ends the target",
+        play: |bench| {
+            refused_connection(bench, |details| details.connection_details = Bytes::new())
+        },
     },
     Check {
         name: "connection-twice",
-        meaning: "A second connection of the same context and role is refused, the first works (the reference takes it)",
+        meaning: "A second connection of the same context and role is refused, or ends the target",
         play: connection_twice,
     },
     Check {
         name: "impossible-requests-leave-the-session",
-        meaning: "After requests for the impossible the session goes on where it was, and I/O works (the reference takes the next step instead)",
+        meaning: "After requests for the impossible, and for what was had already, the session goes on where it was, and I/O works (the reference takes the next step instead)",
         play: impossible,
     },
 ];
@@ -179,47 +180,29 @@ fn leave_the_session(bench: &Bench<'_>) -> Result<(), Wrong> {
 }
 
 fn refused_init(bench: &Bench<'_>, spoil: fn(&mut InitStorage)) -> Result<(), Wrong> {
-    let (_running, mut service) = Service::at(bench, &[], Plan::SMALL, Step::Init)?;
+    let (mut running, mut service) = Service::at(bench, &[], Plan::SMALL, Step::Init)?;
     let mut init = service.init_request()?;
     spoil(&mut init);
-    service.refused(Payload::InitStorageRequest(init))
+    service.refused_or_over(Payload::InitStorageRequest(init), &mut running)
 }
 
-fn refused_context(bench: &Bench<'_>, context_index: u32) -> Result<(), Wrong> {
-    let (_running, mut service) = Service::at(bench, &[], Plan::SMALL, Step::Connect)?;
+fn refused_connection(
+    bench: &Bench<'_>,
+    spoil: fn(&mut RdmaConnectionDetails),
+) -> Result<(), Wrong> {
+    let (mut running, mut service) = Service::at(bench, &[], Plan::SMALL, Step::Connect)?;
     service.make_workers()?;
     let mut details = service.connection_request(0, RdmaConnectionRole::IoData)?;
-    details.context_index = context_index;
-    service.refused(Payload::CreateRdmaConnectionRequest(details))
-}
-
-fn refused_connection(bench: &Bench<'_>, blob: &'static [u8]) -> Result<(), Wrong> {
-    let (_running, mut service) = Service::at(bench, &[], Plan::SMALL, Step::Connect)?;
-    service.make_workers()?;
-    let mut details = service.connection_request(0, RdmaConnectionRole::IoData)?;
-    details.connection_details = Bytes::from_static(blob);
-    service.refused(Payload::CreateRdmaConnectionRequest(details))
+    spoil(&mut details);
+    service.refused_or_over(Payload::CreateRdmaConnectionRequest(details), &mut running)
 }
 
 fn connection_twice(bench: &Bench<'_>) -> Result<(), Wrong> {
     let (mut running, mut service) = Service::at(bench, &[], Plan::SMALL, Step::Connect)?;
     service.make_workers()?;
     service.connect_one(0, RdmaConnectionRole::IoData)?;
-    for blob in [&b"none"[..], &[0xa5; 300]] {
-        service.refused(Payload::CreateRdmaConnectionRequest(
-            RdmaConnectionDetails {
-                context_index: 0,
-                role: RdmaConnectionRole::IoData,
-                connection_details: Bytes::from_static(blob),
-            },
-        ))?;
-    }
-    service.connect_one(0, RdmaConnectionRole::IoControl)?;
-    service.workers[0].prepare()?;
-    service.taken(Step::Connect);
-    service.go_to(Step::Stop)?;
-    service.works()?;
-    service.finish(&mut running)
+    let details = service.connection_request(0, RdmaConnectionRole::IoData)?;
+    service.refused_or_over(Payload::CreateRdmaConnectionRequest(details), &mut running)
 }
 
 fn impossible(bench: &Bench<'_>) -> Result<(), Wrong> {
@@ -229,7 +212,7 @@ fn impossible(bench: &Bench<'_>) -> Result<(), Wrong> {
         |init| init.core_count = 2,
         |init| init.transaction_count = 0,
         |init| init.transaction_count = u32::MAX,
-        |init| init.mmap_export_blob = Bytes::from_static(&[0xa5; 300]),
+        |init| init.mmap_export_blob = GARBAGE,
     ];
     for spoil in spoilt {
         let mut init = service.init_request()?;
@@ -240,7 +223,7 @@ fn impossible(bench: &Bench<'_>) -> Result<(), Wrong> {
     service.make_workers()?;
     for role in [RdmaConnectionRole::IoData, RdmaConnectionRole::IoControl] {
         let right = service.connection_request(0, role)?;
-        for (context_index, blob) in [(1, None), (0, Some(Bytes::from_static(&[0xa5; 300])))] {
+        for (context_index, blob) in [(1, None), (0, Some(GARBAGE))] {
             let mut details = right.clone();
             details.context_index = context_index;
             if let Some(blob) = blob {
@@ -248,8 +231,12 @@ fn impossible(bench: &Bench<'_>) -> Result<(), Wrong> {
             }
             service.refused(Payload::CreateRdmaConnectionRequest(details))?;
         }
-        let answer = service.ask(Payload::CreateRdmaConnectionRequest(right))?;
+        let request = Payload::CreateRdmaConnectionRequest(right);
+        let answer = service.ask(request.clone())?;
         service.connected(0, role, answer)?;
+        service
+            .refused(request)
+            .during("the same connection again")?;
     }
     service.workers[0].prepare()?;
     service.taken(Step::Connect);

@@ -9,9 +9,9 @@ use wire::control::{
 };
 use wire::io_message::Repr;
 
-use super::messages::{describe, parse};
+use super::messages::{describe, is_error, is_refusal, parse};
 use super::worker::{ACCESS, Worker};
-use crate::role::{Bench, ControlPeer as _, During as _, Running, TcpPeer, Wrong};
+use crate::role::{Bench, ControlPeer as _, During as _, Polled, Running, TcpPeer, Wrong};
 
 /// What a session is going to do next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -197,12 +197,34 @@ impl Service {
     pub(super) fn refused(&mut self, request: Payload) -> Result<(), Wrong> {
         let what = request.message_type();
         let came = self.ask(request)?;
-        let refused = matches!(&came, Payload::ErrorResponse(error) if error.error_code != 0);
         Wrong::unless(
-            refused,
+            is_error(&came),
             format!("an error_response to {what}"),
             describe(&came),
         )
+    }
+
+    /// Sends a request that must be refused, or end the target without success.
+    pub(super) fn refused_or_over(
+        &mut self,
+        request: Payload,
+        running: &mut Running,
+    ) -> Result<(), Wrong> {
+        let request = self.request(request);
+        let what = request.payload.message_type();
+        self.control.send(&request)?;
+        match self.control.next(self.patience)? {
+            Polled::Closed => running.expect_failure(self.patience),
+            Polled::Message(answer) if is_refusal(&answer, &request) => Ok(()),
+            Polled::Message(answer) => Err(Wrong::expected(
+                format!("an error_response to {what} with its ids"),
+                describe(&answer.payload),
+            )),
+            Polled::Nothing => Err(Wrong::expected(
+                format!("an error_response to {what}, or the end"),
+                format!("nothing in {:?}", self.patience),
+            )),
+        }
     }
 
     /// What the target holds.

@@ -61,13 +61,13 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "session-many-transactions",
-        meaning: "A thousand transactions are not too many",
+        meaning: "Some hundred transactions are not too many",
         play: |bench| {
             one(
                 bench,
                 &[],
                 Plan {
-                    transactions: 1024,
+                    transactions: 256,
                     ..Plan::SMALL
                 },
             )
