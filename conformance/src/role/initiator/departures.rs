@@ -19,6 +19,11 @@ pub(super) const CHECKS: &[Check] = &[
         play: |bench| gone_at(bench, Step::Query),
     },
     Check {
+        name: "service-gone-after-query",
+        meaning: "a service that goes when it has answered query_storage_request makes the initiator fail",
+        play: |bench| gone_after(bench, Step::Query),
+    },
+    Check {
         name: "service-gone-at-init",
         meaning: "a service that goes instead of answering init_storage_request makes the initiator fail",
         play: |bench| gone_at(bench, Step::Init),
@@ -47,6 +52,11 @@ pub(super) const CHECKS: &[Check] = &[
         name: "service-gone-at-stop",
         meaning: "a service that goes instead of answering stop_storage_request makes the initiator fail",
         play: |bench| gone_at(bench, Step::Stop),
+    },
+    Check {
+        name: "service-gone-after-stop",
+        meaning: "a service that goes when it has answered stop_storage_request, and was not shut down, makes the initiator fail",
+        play: |bench| gone_after(bench, Step::Stop),
     },
     Check {
         name: "service-gone-at-shutdown",

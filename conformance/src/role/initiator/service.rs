@@ -1,16 +1,15 @@
 //! The scripted service: an honest one, whose every step a check may do in its own way instead.
 
+mod honest;
+
 use std::time::{Duration, Instant};
 
 use doca::Device;
-use wire::control::{InitStorage, Message, MessageType, Payload};
+use wire::control::{Message, MessageType};
 
-use super::data_path::{Bounds, DataPath, Io};
-use super::host_memory::HostMemory;
+use super::data_path::{DataPath, Io};
 use super::plan::Plan;
-use crate::role::{
-    Bench, ComchPeer, ControlPeer as _, During as _, IoChannel, Polled, Running, Wrong,
-};
+use crate::role::{Bench, ComchPeer, ControlPeer as _, During as _, Polled, Running, Wrong};
 
 /// A request of the session, in their order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -194,98 +193,6 @@ impl Service {
     pub(super) fn answer(&mut self, request: &Message) -> Result<(), Wrong> {
         let payload = self.perform(&request.payload)?;
         self.reply(&request.response(payload))
-    }
-
-    /// Does what a request asks for; the answer to it.
-    pub(super) fn perform(&mut self, request: &Payload) -> Result<Payload, Wrong> {
-        Ok(match request {
-            Payload::QueryStorageRequest => {
-                Payload::QueryStorageResponse(self.plan.details.clone())
-            }
-            Payload::InitStorageRequest(init) => {
-                self.init(init)?;
-                Payload::InitStorageResponse
-            }
-            Payload::StartStorageRequest => {
-                self.meet_consumers()?;
-                Payload::StartStorageResponse
-            }
-            Payload::StopStorageRequest => {
-                self.data()?.close_channels()?;
-                Payload::StopStorageResponse
-            }
-            Payload::ShutdownRequest => {
-                // Those of the workers, which would write into a service that is going.
-                Wrong::unless(
-                    self.control()?.consumers().is_empty(),
-                    "an initiator that has destroyed its consumers before shutdown_request",
-                    format!("consumers {:?}", self.control()?.consumers()),
-                )?;
-                Payload::ShutdownResponse
-            }
-            other => return Err(Wrong::expected("a request", other.message_type())),
-        })
-    }
-
-    /// Looks at what init_storage_request says, and makes this side of the data path.
-    fn init(&mut self, init: &InitStorage) -> Result<(), Wrong> {
-        let plan = &self.plan;
-        Wrong::unless(
-            init.core_count == plan.workers,
-            format!("core count {}, one for each --cpu", plan.workers),
-            init.core_count,
-        )?;
-        Wrong::unless(
-            (1..=plan.transactions).contains(&init.transaction_count),
-            format!("a transaction count of 1 to {}", plan.transactions),
-            init.transaction_count,
-        )?;
-        let host = HostMemory::import(&self.device, &init.mmap_export_blob)
-            .during("the export blob in init_storage_request")?;
-        let channels = self.channels(plan.workers, init.transaction_count)?;
-        self.data = Some(self.data_path(channels, host, init));
-        Ok(())
-    }
-
-    /// Consumers and producers of this side, one pair for a worker.
-    pub(super) fn channels(&self, count: u32, transactions: u32) -> Result<Vec<IoChannel>, Wrong> {
-        let Some(control) = &self.control else {
-            return Err(Wrong::new("the check has closed the channel"));
-        };
-        let channel = |_| IoChannel::start(&self.device, control, transactions * 2, self.patience);
-        (0..count).map(channel).collect()
-    }
-
-    fn data_path(
-        &self,
-        channels: Vec<IoChannel>,
-        host: HostMemory,
-        init: &InitStorage,
-    ) -> DataPath {
-        let bounds = Bounds {
-            storage: self.plan.details.clone(),
-            transactions: init.transaction_count,
-            io_size: self
-                .plan
-                .details
-                .block_size
-                .saturating_mul(self.plan.blocks_per_io),
-        };
-        let storage = self.plan.storage.clone();
-        DataPath::new(channels, host, bounds, storage, self.patience)
-    }
-
-    /// Waits for the initiator's consumers: the n-th belongs to the n-th worker.
-    fn meet_consumers(&mut self) -> Result<(), Wrong> {
-        let (count, patience) = (self.plan.workers as usize, self.patience);
-        let control = self.control()?;
-        let what = format!("{count} consumers of the initiator");
-        control.wait_until(&what, patience, |control| {
-            control.consumers().len() >= count
-        })?;
-        let consumers = control.consumers().to_vec();
-        Wrong::unless(consumers.len() == count, what, consumers.len())?;
-        self.data()?.send_to(&consumers)
     }
 
     /// Sends an answer, as slowly and in as many pieces as the check wants it.

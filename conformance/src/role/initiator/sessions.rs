@@ -61,6 +61,16 @@ pub(super) const CHECKS: &[Check] = &[
         play: own_consumers,
     },
     Check {
+        name: "requests-only-in-the-run",
+        meaning: "I/O is asked for after start_storage_response and not before, and every request has its result when stop_storage_request comes",
+        play: requests_only_in_the_run,
+    },
+    Check {
+        name: "memory-for-targets",
+        meaning: "the memory that init_storage_request exports can be passed on to targets, which read and write it by RDMA",
+        play: memory_for_targets,
+    },
+    Check {
         name: "repeated-sessions",
         meaning: "an initiator can be started again on the same channel as soon as the one before it has ended",
         play: repeated_sessions,
@@ -152,6 +162,31 @@ fn own_consumers(bench: &Bench<'_>) -> Result<(), Wrong> {
     )?;
     service.answer(&request)?;
     // Which looks for consumers.
+    service.succeed()
+}
+
+fn requests_only_in_the_run(bench: &Bench<'_>) -> Result<(), Wrong> {
+    let mut service = Service::begin(bench, plan())?;
+    let request = service.until(Step::Start)?;
+    service.expect_no_io("start_storage_response")?;
+    service.answer(&request)?;
+    let request = service.until(Step::Stop)?;
+    let waiting = service.data()?.in_flight().len();
+    Wrong::unless(
+        waiting == 0,
+        "results to be waited for before stop_storage_request",
+        format!("{waiting} requests in flight"),
+    )?;
+    service.expect_no_io("stop_storage_response")?;
+    service.answer(&request)?;
+    service.succeed()
+}
+
+fn memory_for_targets(bench: &Bench<'_>) -> Result<(), Wrong> {
+    let mut service = Service::begin(bench, plan())?;
+    let request = service.until(Step::Init)?;
+    service.pass_on_memory(&request.payload)?;
+    service.answer(&request)?;
     service.succeed()
 }
 
