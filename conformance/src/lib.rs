@@ -9,11 +9,13 @@
 //! * [`implementation`] somebody's binaries of the roles, [`process`] one of them as a process of its own, [`scene`] where they
 //!   meet without meeting anybody else.
 //! * [`transcript`] what was said on control connections: recorded, shown, replayed.
+//! * [`matrix`] every mix of implementations, in one deployment each.
 //! * [`report`] what all checks report, for people and as JUnit XML.
 #![forbid(unsafe_code)]
 
 pub mod implementation;
 pub mod layout;
+pub mod matrix;
 pub mod process;
 pub mod report;
 pub mod role;

@@ -137,6 +137,15 @@ impl Process {
         self.lines.indented()
     }
 
+    /// What the role has written to standard output, and to standard error (the last lines when it was much). Ends it when it
+    /// has not ended.
+    pub fn into_output(mut self) -> (String, String) {
+        self.end();
+        let stdout = self.take_stdout();
+        self.join_stderr();
+        (stdout, self.lines.text())
+    }
+
     fn pid(&self) -> Option<Pid> {
         i32::try_from(self.child.id()).ok().and_then(Pid::from_raw)
     }
@@ -202,14 +211,18 @@ impl Process {
 
     fn failure(&mut self, what: String) -> Failure {
         self.end();
-        if let Some(reader) = self.stderr.take() {
-            // The reader ends when the process has; what it got before a panic is kept all the same.
-            let _ = reader.join();
-        }
+        self.join_stderr();
         Failure {
             role: self.role,
             what,
             stderr: self.lines.indented(),
+        }
+    }
+
+    fn join_stderr(&mut self) {
+        if let Some(reader) = self.stderr.take() {
+            // The reader ends when the process has; what it got before a panic is kept all the same.
+            let _ = reader.join();
         }
     }
 
@@ -284,6 +297,11 @@ impl Lines {
         }
     }
 
+    fn text(&self) -> String {
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.lines.iter().map(|line| format!("{line}\n")).collect()
+    }
+
     fn indented(&self) -> String {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state
@@ -339,6 +357,17 @@ mod tests {
             failure.to_string().contains("before it was ready"),
             "{failure}"
         );
+    }
+
+    #[test]
+    fn all_output_is_there_after_the_end() {
+        let mut process = shell("echo result; echo reason >&2; exit 3");
+        assert_eq!(
+            process.wait(soon()).and_then(|status| status.code()),
+            Some(3)
+        );
+        let output = process.into_output();
+        assert_eq!(output, ("result\n".to_owned(), "reason\n".to_owned()));
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 mod faulty_target;
 mod layout;
+mod matrix;
 mod record;
 mod replay;
 mod report;
@@ -15,6 +16,7 @@ use clap::{Args, Subcommand};
 
 use faulty_target::FaultyTarget;
 use layout::Layout;
+use matrix::Matrix;
 use record::Record;
 use replay::Replay;
 use role::RoleOptions;
@@ -29,6 +31,7 @@ Examples:
   doca-storage conformance faulty-target --content disk.img --fault ignore-writes
   doca-storage conformance faulty-target --content disk.img --fault swap-blocks:3:17 --listen-port 12345
   doca-storage conformance faulty-target --content disk.img --fault none --dump afterwards.img
+  doca-storage conformance matrix --impl rust=target/release --impl cpp=build --library-path ~/softdoca/lib
   doca-storage conformance samples --bin /tmp/build --library-path ~/softdoca/lib
   doca-storage conformance record --listen 12346 --to 127.0.0.1:12345 --output session.transcript
   doca-storage conformance show session.transcript
@@ -50,6 +53,8 @@ enum Command {
     Role(RoleOptions),
     /// Serve one session as a target that lies: does your initiator notice?
     FaultyTarget(FaultyTarget),
+    /// Try every mix of implementations of the roles in both deployments: which work together?
+    Matrix(Matrix),
     /// Run DOCA's own samples, which you have built: does your DOCA bring them to their documented end?
     Samples(Samples),
     /// Record what a service and its targets tell each other, from between them
@@ -66,6 +71,7 @@ pub fn run(options: &Options) -> ExitCode {
         Command::Layout(layout) => layout.run(),
         Command::Role(role) => role.run(),
         Command::FaultyTarget(target) => target.serve().map(|()| ExitCode::SUCCESS),
+        Command::Matrix(matrix) => matrix.run(),
         Command::Samples(samples) => samples.run(),
         Command::Record(record) => record.run(),
         Command::Replay(replay) => replay.run(),

@@ -80,7 +80,8 @@ fn print_table(report: &Report) {
     println!("{}", table.build().with(Style::rounded()));
 }
 
-fn print_failures(report: &Report) {
+/// What failed, with what the processes wrote.
+pub(super) fn print_failures(report: &Report) {
     let failed = |case: &&Case| matches!(case.outcome, Outcome::Failed(_));
     for case in report.cases.iter().filter(failed) {
         println!("\n{}: {}\n  {}", case.suite, case.name, case.outcome);

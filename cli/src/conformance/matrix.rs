@@ -1,0 +1,227 @@
+//! Every mix of implementations, as a table.
+
+mod table;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use ::conformance::implementation::Implementation;
+use ::conformance::matrix::{
+    Check, Layout, Matrix as Runner, Member, Mix, Settings, Strategy, Tried, mixes,
+};
+use ::conformance::report::Report;
+use clap::{Args, ValueEnum, value_parser};
+use role_common::shutdown::Shutdown;
+
+use super::Result;
+use super::report::{ReportOptions, print_failures, progress};
+use table::Table;
+
+const HELP: &str = "\
+A mix is named by its implementations with commas between them, from the initiator over the service to the target or to data_1,
+data_2 and data_p: rust,cpp,rust. Beside the four strategies, one session has an I/O that fails (failing_io), and one a block with a
+wrong byte (corrupt_block). What is known to differ between implementations is expected: one that prints a usage without
+--output is taken for the C++ reference. The exit status is the number of checks that did not pass, up to 100.
+
+Examples:
+  doca-storage conformance matrix
+  doca-storage conformance matrix --impl rust=target/release --impl cpp=/opt/mellanox/doca/applications --library-path ~/softdoca/lib
+  doca-storage conformance matrix --impl rust=target/release --impl cpp=build --layout gga --only cpp,rust,rust,cpp,rust --only corrupt_block";
+
+/// Its flags.
+#[derive(Debug, Args)]
+#[command(after_help = HELP)]
+pub(super) struct Matrix {
+    /// An implementation: its name, and the directory of its programs; may be repeated [default: rust, this program]
+    #[arg(long = "impl", value_name = "NAME=DIR")]
+    implementations: Vec<String>,
+
+    /// Directory of the DOCA libraries to run them with [default: what LD_LIBRARY_PATH and the programs say]
+    #[arg(long, value_name = "DIR")]
+    library_path: Option<PathBuf>,
+
+    /// Which deployments
+    #[arg(long, value_enum, default_value_t = LayoutChoice::All)]
+    layout: LayoutChoice,
+
+    /// Only this mix, or this check; may be repeated
+    #[arg(long, value_name = "NAME")]
+    only: Vec<String>,
+
+    /// Only this strategy of the initiator; may be repeated
+    #[arg(long, value_name = "NAME")]
+    strategy: Vec<String>,
+
+    /// Operations of each session; those that validate make at least two passes over the storage of 256 blocks
+    #[arg(long, value_name = "N", default_value_t = 2000, value_parser = value_parser!(u32).range(64..))]
+    operations: u32,
+
+    /// Seconds that one session may take
+    #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = value_parser!(u64).range(1..))]
+    timeout: u64,
+
+    /// How often a session is repeated in which the C++ reference crashed when its worker thread began, as it sometimes does
+    #[arg(long, value_name = "N", default_value_t = 8)]
+    retries: u32,
+
+    #[command(flatten)]
+    report: ReportOptions,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum LayoutChoice {
+    /// The zero-copy service and one target
+    ZeroCopy,
+    /// The gga_offload service and three targets
+    Gga,
+    /// Both
+    All,
+}
+
+impl LayoutChoice {
+    fn layouts(self) -> &'static [Layout] {
+        match self {
+            Self::ZeroCopy => &[Layout::ZeroCopy],
+            Self::Gga => &[Layout::Gga],
+            Self::All => &Layout::ALL,
+        }
+    }
+}
+
+impl Matrix {
+    /// Tries them; the exit status is the number of checks that did not pass, up to 100.
+    pub(super) fn run(&self) -> Result<ExitCode> {
+        let shutdown = Shutdown::on_signals()?;
+        let members = self.members()?;
+        let all: Vec<Mix<'_>> = self
+            .layout
+            .layouts()
+            .iter()
+            .flat_map(|&layout| mixes(layout, &members))
+            .collect();
+        let (mixes, checks) = self.chosen(all)?;
+        let runner = Runner::new(self.settings()?);
+        let progress = progress(mixes.len() * checks.len());
+        let mut tried: Vec<Tried> = Vec::new();
+        for mix in &mixes {
+            for &check in &checks {
+                progress.set_message(format!("{mix}: {}", check.name()));
+                tried.push(runner.run(mix, check, &|| shutdown.is_requested()));
+                if shutdown.is_requested() {
+                    progress.finish_and_clear();
+                    return Err("interrupted".into());
+                }
+                progress.inc(1);
+            }
+        }
+        progress.finish_and_clear();
+        self.show(&members, &tried, &checks)
+    }
+
+    fn show(&self, members: &[Member], tried: &[Tried], checks: &[Check]) -> Result<ExitCode> {
+        let report = Report {
+            cases: tried.iter().map(|tried| tried.case.clone()).collect(),
+        };
+        self.report.write_junit("conformance matrix", &report)?;
+        let table = Table::new(members, tried, checks);
+        if self.report.json {
+            println!("{}", serde_json::to_string_pretty(&table)?);
+        } else {
+            println!("{table}");
+            print_failures(&report);
+            println!("{report}");
+        }
+        Ok(ExitCode::from(report.exit_status()))
+    }
+
+    fn members(&self) -> Result<Vec<Member>> {
+        let implementations = if self.implementations.is_empty() {
+            let program = std::env::current_exe()?;
+            let directory = program.parent().ok_or("this program is in no directory")?;
+            vec![Implementation::in_directory("rust", directory)?]
+        } else {
+            self.implementations
+                .iter()
+                .map(|text| Implementation::parse(text))
+                .collect::<Result<_, _>>()?
+        };
+        let mut members: Vec<Member> = Vec::new();
+        let library_path = self
+            .library_path
+            .as_ref()
+            .map(std::path::absolute)
+            .transpose()?;
+        for implementation in implementations {
+            let implementation = implementation.with_library_path(library_path.clone());
+            if members
+                .iter()
+                .any(|other| other.name() == implementation.name())
+            {
+                return Err(format!("--impl: two are called {}", implementation.name()).into());
+            }
+            members.push(Member::probe(implementation)?);
+        }
+        Ok(members)
+    }
+
+    /// The mixes and the checks that `--only` and `--strategy` leave.
+    fn chosen<'a>(&self, mut mixes: Vec<Mix<'a>>) -> Result<(Vec<Mix<'a>>, Vec<Check>)> {
+        let mut checks = Vec::new();
+        for name in &self.strategy {
+            let strategy = Strategy::ALL
+                .into_iter()
+                .find(|strategy| strategy.name() == name)
+                .ok_or_else(|| {
+                    let names = Strategy::ALL.map(Strategy::name).join(", ");
+                    format!("--strategy {name}: expected one of {names}")
+                })?;
+            checks.push(Check::Strategy(strategy));
+        }
+        let mut names = Vec::new();
+        for name in &self.only {
+            if let Some(check) = Check::ALL.into_iter().find(|check| check.name() == name) {
+                checks.push(check);
+            } else if mixes.iter().any(|mix| mix.to_string() == *name) {
+                names.push(name.as_str());
+            } else {
+                let checks = Check::ALL.map(Check::name).join(", ");
+                let mixes: Vec<_> = mixes.iter().map(Mix::to_string).collect();
+                let mixes = mixes.join(" ");
+                return Err(format!(
+                    "--only {name}: expected one of the checks {checks}, or of the mixes {mixes}"
+                )
+                .into());
+            }
+        }
+        if !names.is_empty() {
+            mixes.retain(|mix| names.contains(&mix.to_string().as_str()));
+        }
+        if checks.is_empty() {
+            checks = Check::ALL.to_vec();
+        }
+        if mixes.is_empty() {
+            return Err(
+                "the implementations have no initiator, service and target for any mix".into(),
+            );
+        }
+        Ok((mixes, checks))
+    }
+
+    fn settings(&self) -> Result<Settings> {
+        let allowed = rustix::thread::sched_getaffinity(None)?;
+        let cpus = (0..rustix::thread::CpuSet::MAX_CPU).filter(|cpu| allowed.is_set(*cpu));
+        let program = std::env::current_exe()?;
+        Ok(Settings {
+            operations: self.operations,
+            timeout: Duration::from_secs(self.timeout),
+            retries: self.retries,
+            cpus: cpus.collect(),
+            scripted_target: vec![
+                program.into_os_string(),
+                "conformance".into(),
+                "faulty-target".into(),
+            ],
+        })
+    }
+}

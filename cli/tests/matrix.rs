@@ -1,0 +1,274 @@
+//! `doca-storage conformance matrix`: what it makes of implementations that work together, and of some that do not. With
+//! `DOCA_REFERENCE_BIN`, the directory of the C++ reference's programs, and `DOCA_REFERENCE_LIB`, that of the DOCA libraries they need,
+//! ours are mixed with them, too.
+
+use std::fs;
+use std::io::Write as _;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_doca-storage");
+const TARGET: &str = "doca_storage_target_rdma";
+const INITIATOR: &str = "doca_storage_initiator_comch";
+const GGA_OFFLOAD: &str = "doca_storage_comch_to_rdma_gga_offload";
+
+fn matrix(arguments: &[&str]) -> Output {
+    Command::new(PROGRAM)
+        .args(["conformance", "matrix", "--operations", "300"])
+        .args(arguments)
+        .output()
+        .expect("the program runs")
+}
+
+/// Our program's directory as an implementation.
+fn ours() -> String {
+    let directory = Path::new(PROGRAM).parent().expect("a directory");
+    format!("rust={}", directory.display())
+}
+
+/// Somebody's programs: scripts.
+struct Scripts(TempDir);
+
+impl Scripts {
+    fn new() -> Self {
+        Self(tempfile::tempdir().expect("a directory"))
+    }
+
+    fn add(self, name: &str, script: &str) -> Self {
+        let path = self.0.path().join(name);
+        fs::write(&path, format!("#!/bin/sh\n{script}\n")).expect("a script");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("a program");
+        self
+    }
+
+    fn implementation(&self) -> String {
+        format!("own={}", self.0.path().display())
+    }
+}
+
+/// The cases of a document: mix and check, result, reason, cell, note.
+fn cases(output: &Output) -> Vec<Value> {
+    let document: Value = serde_json::from_slice(&output.stdout)
+        .unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(&output.stderr)));
+    document["cases"].as_array().expect("cases").clone()
+}
+
+fn case<'a>(cases: &'a [Value], name: &str) -> &'a Value {
+    let found = cases.iter().find(|case| case["name"] == name);
+    found.unwrap_or_else(|| panic!("no {name} in {cases:#?}"))
+}
+
+fn reason<'a>(cases: &'a [Value], name: &str) -> &'a str {
+    let case = case(cases, name);
+    assert_eq!(case["result"], "failed", "{case:#}");
+    case["reason"].as_str().expect("a reason")
+}
+
+#[test]
+fn ours_work_together_in_both_deployments() {
+    let junit = tempfile::tempdir().expect("a directory");
+    let junit = junit.path().join("junit.xml");
+    let output = matrix(&["--junit", junit.to_str().expect("a plain path")]);
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{text}");
+    assert!(text.contains("12 passed, 0 failed"), "{text}");
+    assert!(
+        text.contains("only one implementation (rust): no mixes"),
+        "{text}"
+    );
+    let rows: Vec<Vec<&str>> = text
+        .lines()
+        .filter(|line| line.starts_with("│ rust"))
+        .map(|line| line.trim_matches('│').split('│').map(str::trim).collect())
+        .collect();
+    let pass = ["pass"; 4];
+    assert_eq!(rows[0][3..9], [&pass[..], &["noticed", "noticed"]].concat());
+    assert_eq!(rows[1][5..11], [&pass[..], &["noticed", "healed"]].concat());
+    let junit = fs::read_to_string(junit).expect("a document");
+    assert!(
+        junit.contains("matrix.gga") && junit.contains("rust,rust,rust: failing_io"),
+        "{junit}"
+    );
+}
+
+#[test]
+fn a_role_that_does_not_play_its_part_fails_its_mixes_only() {
+    let own = Scripts::new().add(TARGET, "echo 'no storage here' >&2; exit 3");
+    let output = matrix(&[
+        "--impl",
+        &ours(),
+        "--impl",
+        &own.implementation(),
+        "--layout",
+        "zero-copy",
+        "--json",
+        "--strategy",
+        "read_throughput_test",
+    ]);
+    assert_eq!(output.status.code(), Some(1));
+    let cases = cases(&output);
+    assert_eq!(
+        case(&cases, "rust,rust,rust: read_throughput_test")["result"],
+        "passed"
+    );
+    let bad = "rust,rust,own: read_throughput_test";
+    assert!(
+        reason(&cases, bad).contains("target ended (exit status: 3) before it listened"),
+        "{cases:#?}"
+    );
+    let output = case(&cases, bad)["output"].as_str().expect("output");
+    assert!(output.contains("no storage here"), "{output}");
+}
+
+/// A target that answers every write with success and does none.
+#[test]
+fn a_target_that_ignores_writes_is_found_by_what_looks_at_bytes() {
+    let arguments = r#"
+while [ $# -gt 0 ]; do
+    case $1 in
+        --listen-port|--block-size) set -- "$@" "$1" "$2";;
+        --binary-content) set -- "$@" --content "$2";;
+        --end) shift; break;;
+    esac
+    shift 2
+done"#;
+    let own = Scripts::new().add(
+        TARGET,
+        &format!(
+            "[ $1 = --help ] && exec {PROGRAM} target --help\nset -- \"$@\" --end\n{arguments}\n\
+             exec {PROGRAM} conformance faulty-target --fault ignore-writes \"$@\""
+        ),
+    );
+    let output = matrix(&[
+        "--impl",
+        &ours(),
+        "--impl",
+        &own.implementation(),
+        "--only",
+        "rust,rust,own",
+        "--layout",
+        "zero-copy",
+        "--json",
+    ]);
+    let cases = cases(&output);
+    let read_back = reason(&cases, "rust,rust,own: read_write_data_validity_test");
+    assert!(
+        read_back.contains("initiator of rust failed (exit status: 1)"),
+        "{read_back}"
+    );
+    // It answers, but has no statistics.
+    let counts = reason(&cases, "rust,rust,own: write_throughput_test");
+    assert!(
+        counts.contains("expected the targets to print its operation count"),
+        "{counts}"
+    );
+    assert_eq!(
+        case(&cases, "rust,rust,own: corrupt_block")["cell"],
+        "noticed"
+    );
+}
+
+/// What is known of the reference must be so, in both directions: a program that is taken for one and is better fails, too.
+#[test]
+fn an_implementation_that_is_not_as_expected_fails() {
+    // A usage without the flag that ours have.
+    let disguise =
+        |role: &str| format!("[ $1 = --help ] && exec echo usage\nexec {PROGRAM} {role} \"$@\"");
+    let own = Scripts::new()
+        .add(INITIATOR, &disguise("initiator"))
+        .add(GGA_OFFLOAD, &disguise("gga-offload"));
+    let output = matrix(&[
+        "--impl",
+        &ours(),
+        "--impl",
+        &own.implementation(),
+        "--layout",
+        "gga",
+        "--json",
+        "--only",
+        "own,rust,rust,rust,rust",
+        "--only",
+        "rust,own,rust,rust,rust",
+        "--only",
+        "failing_io",
+        "--only",
+        "corrupt_block",
+    ]);
+    assert_eq!(output.status.code(), Some(2));
+    let cases = cases(&output);
+    let better = reason(&cases, "own,rust,rust,rust,rust: failing_io");
+    assert!(
+        better.contains("expected that the initiator hides the failed I/O"),
+        "{better}"
+    );
+    let better = reason(&cases, "rust,own,rust,rust,rust: corrupt_block");
+    assert!(better.contains("it ended well"), "{better}");
+}
+
+#[test]
+fn what_is_not_understood_is_refused() {
+    for (arguments, expected) in [
+        (&["--impl", "rust"][..], "expected NAME=DIR"),
+        (
+            &["--only", "rust,rust"],
+            "of the mixes rust,rust,rust rust,rust,rust,rust,rust",
+        ),
+        (
+            &["--strategy", "read"],
+            "expected one of read_throughput_test",
+        ),
+        (
+            &["--impl", &ours(), "--impl", &ours()],
+            "two are called rust",
+        ),
+    ] {
+        let output = matrix(arguments);
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert!(
+            !output.status.success() && text.contains(expected),
+            "{text}"
+        );
+    }
+}
+
+/// The reference mixed with ours: three mixes of each deployment that have both in all parts. The whole matrix takes a quarter of an
+/// hour.
+#[test]
+fn ours_and_the_reference_work_together() {
+    let Some(reference) = std::env::var_os("DOCA_REFERENCE_BIN") else {
+        // The standard stream itself is not captured, the macro is: without this line the test would look like a pass.
+        let _ = writeln!(
+            std::io::stderr(),
+            "NOT RUN: the matrix with the C++ reference: DOCA_REFERENCE_BIN is not set"
+        );
+        return;
+    };
+    let cpp = format!("cpp={}", Path::new(&reference).display());
+    let ours = ours();
+    let mut arguments = vec!["--impl", &ours, "--impl", &cpp, "--json"];
+    let library_path = std::env::var("DOCA_REFERENCE_LIB");
+    if let Ok(directory) = &library_path {
+        arguments.extend(["--library-path", directory]);
+    }
+    for mix in [
+        "cpp,rust,cpp",
+        "rust,cpp,rust",
+        "cpp,cpp,cpp",
+        "rust,cpp,rust,cpp,rust",
+        "cpp,rust,cpp,rust,cpp",
+        "cpp,cpp,rust,rust,cpp",
+    ] {
+        arguments.extend(["--only", mix]);
+    }
+    let output = matrix(&arguments);
+    let failed: Vec<_> = cases(&output)
+        .into_iter()
+        .filter(|case| case["result"] != "passed")
+        .collect();
+    assert!(failed.is_empty(), "{failed:#?}");
+    assert_eq!(cases(&output).len(), 36);
+}

@@ -1,0 +1,174 @@
+//! One check after the other.
+
+use std::ffi::OsString;
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+
+use super::check::{Check, Strategy};
+use super::content::BLOCKS;
+use super::expectation::Expectation;
+use super::files::Library;
+use super::mix::{Layout, Mix};
+use super::session::{Plan, Session, Stage};
+use super::verdict::judge;
+use crate::report::{Case, Outcome};
+use crate::scene::Scene;
+
+/// Says that nobody waits for the result any longer.
+pub type Interrupted<'a> = &'a (dyn Fn() -> bool + Sync);
+
+/// Which read of a gga service does without one of the data targets.
+const RECOVER_EVERY: u32 = 2;
+
+/// How checks are run.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// Operations of an initiator; a strategy that validates makes at least two passes over the storage.
+    pub operations: u32,
+    /// Time that a session may take.
+    pub timeout: Duration,
+    /// How often a session that ended in a start race is repeated.
+    pub retries: u32,
+    /// CPUs for the roles' workers, at least one.
+    pub cpus: Vec<usize>,
+    /// Program and first arguments of a [`ScriptedTarget`](crate::target::ScriptedTarget) as a process:
+    /// `doca-storage conformance faulty-target`.
+    pub scripted_target: Vec<OsString>,
+}
+
+/// A check that was tried.
+#[derive(Debug, Clone, Serialize)]
+pub struct Tried {
+    /// The deployment.
+    pub layout: Layout,
+    /// Names of the implementations, from the initiator to the last target.
+    pub mix: Vec<String>,
+    /// What was tried.
+    #[serde(skip)]
+    pub check: Check,
+    /// For a table: `pass`, `FAIL`, or where an error was noticed or hidden.
+    pub cell: &'static str,
+    /// Sessions that were repeated because a program crashed when its worker thread began.
+    pub start_races: u32,
+    /// The same for a report.
+    #[serde(flatten)]
+    pub case: Case,
+}
+
+/// Runs checks.
+#[derive(Debug)]
+pub struct Matrix {
+    settings: Settings,
+    library: Library,
+}
+
+impl Matrix {
+    /// With these settings.
+    pub fn new(settings: Settings) -> Self {
+        let library = Library::new(settings.timeout);
+        Self { settings, library }
+    }
+
+    /// Tries a check with a mix: the session, repeated while it ends in a start race of the reference.
+    pub fn run(&self, mix: &Mix<'_>, check: Check, interrupted: Interrupted<'_>) -> Tried {
+        let started = Instant::now();
+        let expectation = Expectation::of(mix, check);
+        let plan = self.plan(mix.layout, check);
+        let mut start_races = 0;
+        let verdict = loop {
+            let session = self.session(mix, check, plan, interrupted);
+            if session.is_start_race() && start_races < self.settings.retries && !interrupted() {
+                start_races += 1;
+                continue;
+            }
+            break judge(mix, plan, &expectation, &session);
+        };
+        let races = match start_races {
+            0 => None,
+            1 => Some("1 start race repeated".to_owned()),
+            n => Some(format!("{n} start races repeated")),
+        };
+        let notes: Vec<String> = verdict.note.into_iter().chain(races).collect();
+        Tried {
+            layout: mix.layout,
+            mix: mix.names().map(str::to_owned).collect(),
+            check,
+            cell: verdict.cell,
+            start_races,
+            case: Case {
+                meaning: check.meaning().to_owned(),
+                note: (!notes.is_empty()).then(|| notes.join("; ")),
+                took: started.elapsed(),
+                output: verdict.output,
+                ..Case::new(
+                    mix.layout.suite(),
+                    format!("{mix}: {}", check.name()),
+                    verdict.outcome,
+                )
+            },
+        }
+    }
+
+    fn plan(&self, layout: Layout, check: Check) -> Plan {
+        let strategy = check.strategy(layout);
+        let two_passes = u32::try_from(2 * BLOCKS).unwrap_or(u32::MAX);
+        let operations = self.settings.operations;
+        Plan {
+            strategy,
+            operations: if strategy.validates() {
+                operations.max(two_passes)
+            } else {
+                operations
+            },
+            recover_every: match check {
+                Check::Strategy(_) => RECOVER_EVERY,
+                // Which would sometimes do without the target that is wrong.
+                Check::FailingIo | Check::CorruptBlock => 0,
+            },
+            failing_io: check == Check::FailingIo,
+        }
+    }
+
+    fn session(
+        &self,
+        mix: &Mix<'_>,
+        check: Check,
+        plan: Plan,
+        interrupted: Interrupted<'_>,
+    ) -> Session {
+        let trouble = |trouble| Session {
+            trouble: Some(trouble),
+            ..Session::default()
+        };
+        let mut files = match self.library.of(mix, self.settings.cpus[0]) {
+            Ok(files) => files,
+            Err(error) => return trouble(error),
+        };
+        match check {
+            Check::CorruptBlock => files.corrupt(mix.layout),
+            Check::Strategy(Strategy::WriteReadValidation) => files.shift(mix.layout),
+            _ => {}
+        }
+        let scene = match Scene::new() {
+            Ok(scene) => scene,
+            Err(error) => return trouble(format!("a directory: {error}")),
+        };
+        let stage = Stage {
+            settings: &self.settings,
+            mix,
+            plan,
+            files: &files,
+            interrupted,
+            scene,
+        };
+        stage.play()
+    }
+}
+
+impl Tried {
+    /// It ended as expected.
+    pub fn passed(&self) -> bool {
+        self.case.outcome == Outcome::Passed
+    }
+}

@@ -1,0 +1,234 @@
+//! Whether a session ended as expected.
+
+use std::process::ExitStatus;
+
+use super::expectation::Expectation;
+use super::mix::{Layout, Mix};
+use super::session::{Ended, Plan, Session};
+use super::statistics::Statistics;
+use crate::implementation::Role;
+use crate::report::Outcome;
+
+/// Lines and bytes of a line of each role that a report keeps: comparisons that fail print whole blocks in hexadecimal.
+const KEPT_LINES: usize = 30;
+const KEPT_LINE: usize = 240;
+
+/// What became of a check.
+#[derive(Debug)]
+pub(super) struct Verdict {
+    pub(super) outcome: Outcome,
+    /// What a table shows: `pass`, or where an error was noticed or hidden.
+    pub(super) cell: &'static str,
+    /// What a reader should know.
+    pub(super) note: Option<String>,
+    /// What the roles wrote, when the check failed.
+    pub(super) output: Option<String>,
+}
+
+/// Compares.
+pub(super) fn judge(
+    mix: &Mix<'_>,
+    plan: Plan,
+    expectation: &Expectation,
+    session: &Session,
+) -> Verdict {
+    let result = match &session.trouble {
+        Some(trouble) => Err(trouble.clone()),
+        None => match expectation {
+            Expectation::Good => ended_well(session).and_then(|()| counted(mix, plan, session)),
+            Expectation::Found(words) => found(words, session),
+            Expectation::Hidden(role) => ended_well(session).map_err(|reason| {
+                format!(
+                    "expected that the {role} hides the failed I/O from the initiator, but {reason}"
+                )
+            }),
+            Expectation::Healed => healed(session),
+        },
+    };
+    let (outcome, cell, note, output) = match result {
+        Ok(()) => (
+            Outcome::Passed,
+            cell(expectation),
+            note(mix, expectation),
+            None,
+        ),
+        Err(reason) => (
+            Outcome::Failed(reason),
+            "FAIL",
+            None,
+            Some(transcript(session)),
+        ),
+    };
+    Verdict {
+        outcome,
+        cell,
+        note,
+        output,
+    }
+}
+
+fn cell(expectation: &Expectation) -> &'static str {
+    match expectation {
+        Expectation::Good => "pass",
+        Expectation::Found(_) => "noticed",
+        Expectation::Hidden(Role::Initiator) => "hidden by the initiator",
+        Expectation::Hidden(_) => "hidden by the service",
+        Expectation::Healed => "healed",
+    }
+}
+
+fn note(mix: &Mix<'_>, expectation: &Expectation) -> Option<String> {
+    match expectation {
+        Expectation::Good => None,
+        Expectation::Found(words) => Some(format!("the initiator fails: {}", words.join(", "))),
+        Expectation::Hidden(role) => {
+            let (member, label) = match role {
+                Role::Initiator => (mix.initiator, "initiator"),
+                _ => (mix.service, "service"),
+            };
+            Some(format!(
+                "hidden by the {label} of {}, as expected",
+                member.name()
+            ))
+        }
+        Expectation::Healed => Some(format!(
+            "the service of {} makes the block anew from its parity",
+            mix.service.name()
+        )),
+    }
+}
+
+/// All roles ended by themselves, with exit status 0, and left nothing.
+fn ended_well(session: &Session) -> Result<(), String> {
+    if let Some(bad) = session.all().find(|ended| !ended.well()) {
+        return Err(match bad.status {
+            Some(status) => format!("{} of {} failed ({status})", bad.label, bad.name),
+            None => format!("{} of {} did not end and was killed", bad.label, bad.name),
+        });
+    }
+    if session.leftovers.is_empty() {
+        Ok(())
+    } else {
+        Err(format!(
+            "expected an empty runtime directory, found {:?}",
+            session.leftovers
+        ))
+    }
+}
+
+/// All roles counted the I/Os that this strategy makes.
+fn counted(mix: &Mix<'_>, plan: Plan, session: &Session) -> Result<(), String> {
+    let operations = u64::from(plan.operations);
+    let (reads, writes) = (plan.strategy.reads(), plan.strategy.writes());
+    // Of all targets together, for a read and for a write: any two halves, all three.
+    let (for_read, for_write) = match mix.layout {
+        Layout::ZeroCopy => (1, 1),
+        Layout::Gga => (2, 3),
+    };
+    let count = |what: &str, ended: &[&Ended], expected: u64| {
+        let counted: Option<u64> = ended.iter().map(|ended| statistics(ended).operations).sum();
+        match counted {
+            Some(counted) if counted == expected => Ok(()),
+            Some(counted) => Err(format!(
+                "expected {what} to count {expected} I/Os, got {counted}"
+            )),
+            None => Err(format!("expected {what} to print its operation count")),
+        }
+    };
+    let initiator: Vec<_> = session.initiator.iter().collect();
+    let service: Vec<_> = session.service.iter().collect();
+    let targets: Vec<_> = session.targets.iter().collect();
+    count("the initiator", &initiator, operations)?;
+    count("the service", &service, operations * (reads + writes))?;
+    let halves = reads * for_read + writes * for_write;
+    count("the targets", &targets, operations * halves)?;
+    if mix.layout == Layout::Gga && plan.recover_every != 0 {
+        let expected = operations * reads / u64::from(plan.recover_every);
+        let counted = session
+            .service
+            .as_ref()
+            .and_then(|ended| statistics(ended).recoveries);
+        if counted != Some(expected) {
+            return Err(format!(
+                "expected the service to count {expected} recoveries, got {counted:?}"
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn statistics(ended: &Ended) -> Statistics {
+    Statistics::parse(&ended.stdout)
+}
+
+/// The initiator failed, and said these words.
+fn found(words: &[String], session: &Session) -> Result<(), String> {
+    let expected = words.join(", ");
+    let initiator = session.initiator.as_ref().ok_or("there is no initiator")?;
+    match initiator
+        .status
+        .and_then(|status: ExitStatus| status.code())
+    {
+        Some(0) => {
+            return Err(format!(
+                "expected the initiator to fail and to say {expected}; it ended well"
+            ));
+        }
+        Some(_) => {}
+        None => {
+            return Err(format!(
+                "expected the initiator to fail and to say {expected}; it was ended by a signal ({:?})",
+                initiator.status
+            ));
+        }
+    }
+    let missing: Vec<_> = words
+        .iter()
+        .filter(|word| !initiator.stderr.contains(*word) && !initiator.stdout.contains(*word))
+        .map(String::as_str)
+        .collect();
+    if missing.is_empty() {
+        Ok(())
+    } else {
+        Err(format!(
+            "the initiator failed, as expected, but did not say {}",
+            missing.join(", ")
+        ))
+    }
+}
+
+fn healed(session: &Session) -> Result<(), String> {
+    ended_well(session)?;
+    let service = session.service.as_ref().ok_or("there is no service")?;
+    match statistics(service).corrected {
+        Some(1..) => Ok(()),
+        got => Err(format!(
+            "expected the service to count corrected half blocks of data_1, got {got:?}"
+        )),
+    }
+}
+
+/// What all roles wrote, the end of it.
+fn transcript(session: &Session) -> String {
+    let mut text = String::new();
+    for ended in session.all() {
+        let status = match ended.status {
+            Some(status) => status.to_string(),
+            None => "killed".to_owned(),
+        };
+        text.push_str(&format!(
+            "--- {} of {} ({status})\n",
+            ended.label, ended.name
+        ));
+        for lines in [&ended.stdout, &ended.stderr] {
+            let lines: Vec<&str> = lines.lines().collect();
+            for line in &lines[lines.len().saturating_sub(KEPT_LINES)..] {
+                match line.char_indices().nth(KEPT_LINE) {
+                    Some((end, _)) => text.push_str(&format!("{}…\n", &line[..end])),
+                    None => text.push_str(&format!("{line}\n")),
+                }
+            }
+        }
+    }
+    text
+}
