@@ -83,7 +83,8 @@ fn plan() -> Plan {
 
 /// A session with a service of this manner.
 fn with(bench: &Bench<'_>, manner: impl FnOnce(&mut Service)) -> Result<(), Wrong> {
-    let mut service = Service::begin(bench, plan().impatient())?;
+    let plan = plan().flags(&["--control-timeout", "2"]);
+    let mut service = Service::begin(bench, plan)?;
     manner(&mut service);
     service.succeed()
 }
