@@ -1,0 +1,92 @@
+//! What is said of a stored block, and what is made of it.
+
+use role_common::stored_block::{Defect, Geometry, OVERHEAD, PIECE, Verdict, checksum_of, inspect};
+use softdoca::engines::lz4::{Decompressor, StreamFormat};
+use wire::stored_block::{DataBlock, Header, Trailer};
+
+use crate::memory;
+
+/// What is accepted has the sizes that it should have, and is decompressed by the device as by this, or refused by both.
+pub(super) fn any_bytes(bytes: &[u8], geometry: Geometry) {
+    let inspected = memory::within(0, "looking at a stored block", || inspect(bytes, geometry));
+    let (header, verdict) = match inspected {
+        Ok(accepted) => accepted,
+        Err(Defect::Size { .. }) => {
+            let right = bytes.len() == geometry.stored_block_size as usize;
+            return assert!(!right || bytes.len() < OVERHEAD);
+        }
+        Err(Defect::OriginalSize { expected, found }) => return assert_ne!(expected, found),
+        Err(Defect::CompressedSize { room, found }) => {
+            let end = Header::SIZE + found as usize;
+            assert_eq!(room, bytes.len() - OVERHEAD);
+            return assert!(
+                end < Header::SIZE + DataBlock::SIZE || end > bytes.len() - Trailer::SIZE
+            );
+        }
+    };
+    assert_eq!(header.original_size, geometry.logical_block_size);
+    let data = Header::SIZE + header.compressed_size as usize;
+    assert!(data >= Header::SIZE + DataBlock::SIZE && data <= bytes.len() - Trailer::SIZE);
+    let (before, trailer) = bytes.split_at(bytes.len() - Trailer::SIZE);
+    let stored = Trailer::parse(trailer).expect("its size").checksum;
+    let expected = match (stored, checksum_of(before)) {
+        (0, _) => Verdict::Absent,
+        (stored, calculated) if stored == calculated => Verdict::Matches,
+        (stored, calculated) => Verdict::Differs { stored, calculated },
+    };
+    assert_eq!(verdict, expected);
+
+    let room = geometry.logical_block_size as usize;
+    let ours = decompress(bytes, header, room);
+    let data = &bytes[Header::SIZE..][..header.compressed_size as usize];
+    let format = StreamFormat {
+        block_checksums: false,
+        independent_blocks: true,
+    };
+    let mut came = Vec::with_capacity(room);
+    // A buffer for one of the blocks, of at least the usual size and twice while it grows, and the text of an error.
+    let limit = 2 * room.max(PIECE) + 4096;
+    let done = memory::within(limit, "decompressing", || {
+        Decompressor::default().stream(data, format, room, |piece| {
+            assert!(
+                piece.len() <= room - came.len(),
+                "more than there is room for"
+            );
+            came.extend_from_slice(piece);
+            Ok(())
+        })
+    });
+    match (done, ours) {
+        (Ok(done), Some(ours)) => {
+            assert_eq!(done.len, ours.len());
+            assert!(came == ours, "the device decompresses something else");
+        }
+        (Err(_), None) => {}
+        (done, ours) => panic!(
+            "the device says {done:?}, expected {:?} bytes",
+            ours.map(|content| content.len())
+        ),
+    }
+}
+
+/// The content of a stored block, by LZ4 of single blocks; none when its data is malformed, or longer than `room`.
+pub(super) fn decompress(stored: &[u8], header: Header, room: usize) -> Option<Vec<u8>> {
+    /// The longest that a block of an LZ4 frame can be.
+    const LARGEST_BLOCK: usize = 4 << 20;
+    let mut data = &stored[Header::SIZE..][..header.compressed_size as usize];
+    let mut content = Vec::new();
+    while !data.is_empty() {
+        let (prefix, rest) = data.split_first_chunk()?;
+        let prefix = u32::from_le_bytes(*prefix);
+        let length = (prefix & !(1 << 31)) as usize;
+        let (block, rest) = rest.split_at_checked(length).filter(|_| length != 0)?;
+        let left = (room - content.len()).min(LARGEST_BLOCK);
+        if prefix >> 31 == 0 {
+            content.extend(lz4_flex::block::decompress(block, left).ok()?);
+        } else {
+            content.extend(block.get(..length).filter(|_| length <= left)?);
+        }
+        data = rest;
+    }
+    Some(content)
+}
