@@ -44,8 +44,8 @@ pub(super) fn any_bytes(bytes: &[u8], geometry: Geometry) {
         independent_blocks: true,
     };
     let mut came = Vec::with_capacity(room);
-    // A buffer for one of the blocks, of at least the usual size and twice while it grows, and the text of an error.
-    let limit = 2 * room.max(PIECE) + 4096;
+    // A buffer for one of the blocks, of at least the usual size; up to three times as much while it grows; a text.
+    let limit = 3 * room.max(PIECE) + 4096;
     let done = memory::within(limit, "decompressing", || {
         Decompressor::default().stream(data, format, room, |piece| {
             assert!(
