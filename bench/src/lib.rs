@@ -4,15 +4,18 @@
 //! * [`deployment`] one session of real roles, whoever built them: rate, latencies, CPU time of every process.
 //! * [`limits`] what the machine could do at best, by the yardsticks.
 //! * [`kernels`] compression and erasure coding alone.
-//! * [`series`] runs in turns, their medians, and ratios between them.
-#![forbid(unsafe_code)]
+//! * [`nbd`] what people would use instead.
+//! * [`series`] runs, their medians, and ratios between them; [`suite`] what is measured in turns, and the bars.
 
 pub mod deployment;
 pub mod kernels;
 pub mod limits;
 pub mod machine;
+pub mod nbd;
 pub mod point;
+pub mod report;
 pub mod series;
+pub mod suite;
 
 /// Why a measurement came to nothing.
 #[derive(Debug, thiserror::Error)]

@@ -73,7 +73,8 @@ impl Yardsticks {
             latency: Some(Latency {
                 p50_ns: measured.p50_ns as f64,
                 p99_ns: measured.p99_ns as f64,
-                p99_9_ns: measured.p99_ns as f64,
+                p99_9_ns: measured.p99_9_ns as f64,
+                distribution: None,
             }),
             cpu_ns: None,
         })

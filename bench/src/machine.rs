@@ -24,7 +24,15 @@ impl Machine {
         let read = |path| fs::read_to_string(path).unwrap_or_default();
         let cpu = read("/proc/cpuinfo")
             .lines()
-            .find_map(|line| Some(line.strip_prefix("model name")?.split_once(':')?.1.trim().to_owned()))
+            .find_map(|line| {
+                Some(
+                    line.strip_prefix("model name")?
+                        .split_once(':')?
+                        .1
+                        .trim()
+                        .to_owned(),
+                )
+            })
             .unwrap_or_else(|| std::env::consts::ARCH.to_owned());
         let load = read("/proc/loadavg");
         Self {

@@ -3,9 +3,11 @@
 //! Without arguments it runs the demo. Each role is a subcommand, so that the demo needs no other binary.
 #![forbid(unsafe_code)]
 
+mod bench;
 mod conformance;
 mod demo;
 mod sdk;
+mod yardstick;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -31,10 +33,15 @@ struct Cli {
 enum Command {
     /// Start a deployment, read and write a file through it, validate, measure: PASS or FAIL
     Demo(demo::Options),
+    /// Measure deployments, and the limits of the machine beside them
+    Bench(bench::Options),
     /// Test an implementation of the protocol from the outside
     Conformance(conformance::Options),
     /// softdoca for C and C++: install its library, headers and pkg-config files
     Sdk(sdk::Options),
+    /// A part of what `bench` compares with
+    #[command(hide = true)]
+    Yardstick(yardstick::Options),
     /// The storage target: doca_storage_target_rdma
     #[command(disable_help_flag = true)]
     Target(RoleArguments),
@@ -72,8 +79,10 @@ fn main() -> ExitCode {
         .unwrap_or_else(|| Command::Demo(demo::Options::default()))
     {
         Command::Demo(options) => demo::run(&options),
+        Command::Bench(options) => bench::run(&options),
         Command::Conformance(options) => conformance::run(&options),
         Command::Sdk(options) => sdk::run(&options),
+        Command::Yardstick(options) => yardstick::run(&options),
         Command::Target(role) => role_target::run(role.with_program_name()),
         Command::ZeroCopy(role) => role_zero_copy::run(role.with_program_name()),
         Command::GgaOffload(role) => role_gga_offload::run(role.with_program_name()),

@@ -7,7 +7,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, kill_process};
+use rustix::process::{Pid, WaitId, WaitIdOptions, kill_process, waitid};
 
 pub use rustix::process::Signal;
 
@@ -146,6 +146,35 @@ impl Process {
         (stdout, self.lines.text())
     }
 
+    /// Whether it has ended.
+    pub fn has_ended(&mut self) -> bool {
+        self.wait(Instant::now()).is_some()
+    }
+
+    /// Waits for the end without taking it from the operating system, which forgets the CPU time with it. What kept it from
+    /// waiting is seen by whoever takes the end.
+    pub fn wait_for_end(&self, deadline: Instant) {
+        let Some(pid) = self.pid() else { return };
+        let looks = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;
+        while let Ok(None) = waitid(WaitId::Pid(pid), looks)
+            && Instant::now() < deadline
+        {
+            std::thread::sleep(TICK);
+        }
+    }
+
+    /// CPU time of all its threads so far, in user and in kernel mode, in steps of a clock tick (10 ms). `None` once its end has
+    /// been taken.
+    pub fn cpu_time(&self) -> Option<Duration> {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id())).ok()?;
+        cpu_time_of(&stat, rustix::param::clock_ticks_per_second())
+    }
+
+    /// Ends it, and says why, with what it wrote.
+    pub fn failed(mut self, what: &str) -> Failure {
+        self.failure(what.to_owned())
+    }
+
     fn pid(&self) -> Option<Pid> {
         i32::try_from(self.child.id()).ok().and_then(Pid::from_raw)
     }
@@ -246,6 +275,15 @@ impl Drop for Process {
     fn drop(&mut self) {
         self.end();
     }
+}
+
+/// User and system time from a line of `/proc/PID/stat`: fields 14 and 15, of which the second may hold anything in parentheses.
+fn cpu_time_of(stat: &str, ticks_per_second: u64) -> Option<Duration> {
+    let (_, fields) = stat.rsplit_once(')')?;
+    let mut fields = fields.split_ascii_whitespace().skip(11);
+    let mut next = || fields.next()?.parse::<u64>().ok();
+    let ticks = next()? + next()?;
+    Some(Duration::from_secs(ticks) / u32::try_from(ticks_per_second).ok()?)
 }
 
 enum Wait {
@@ -368,6 +406,17 @@ mod tests {
         );
         let output = process.into_output();
         assert_eq!(output, ("result\n".to_owned(), "reason\n".to_owned()));
+    }
+
+    #[test]
+    fn cpu_time_is_there_until_the_end_is_taken() {
+        let stat = "17 (a) b) S 1 2 3 4 5 6 7 8 9 10 150 50 0 0 20 0 1 0";
+        assert_eq!(cpu_time_of(stat, 100), Some(Duration::from_secs(2)));
+        let mut process = shell("i=0; while [ $i -lt 200000 ]; do i=$((i + 1)); done");
+        process.wait_for_end(soon());
+        assert!(process.cpu_time() > Some(Duration::ZERO));
+        assert!(process.has_ended());
+        assert_eq!(process.cpu_time(), None);
     }
 
     #[test]

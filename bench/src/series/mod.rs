@@ -27,7 +27,12 @@ pub struct Latency {
     pub p99_ns: f64,
     /// 999 of 1000 are not longer.
     pub p99_9_ns: f64,
+    /// Percentages, and what so many are not longer than, where the program says so.
+    pub distribution: Option<Distribution>,
 }
+
+/// Percentages, and nanoseconds that so many of 100 I/Os are not longer than.
+pub type Distribution = [(f64, f64); 12];
 
 /// CPU time per I/O in nanoseconds; targets together.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
@@ -112,6 +117,9 @@ mod tests {
         // The machine was ten times slower in the second round, for both.
         let (ours, limit) = (series(&[50.0, 6.0, 70.0]), series(&[100.0, 10.0, 100.0]));
         assert_eq!(ours.ratio(&limit, |run| Some(run.rate)), Some(0.6));
-        assert_eq!(ours.ratio(&limit, |run| run.latency.map(|l| l.p50_ns)), None);
+        assert_eq!(
+            ours.ratio(&limit, |run| run.latency.map(|l| l.p50_ns)),
+            None
+        );
     }
 }

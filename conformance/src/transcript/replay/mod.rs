@@ -15,7 +15,7 @@ mod service;
 mod target;
 
 use std::io;
-use std::net::TcpListener;
+use std::net::{TcpListener, TcpStream};
 use std::time::Duration;
 
 pub use script::{NoScript, Script};
@@ -23,6 +23,7 @@ pub use script::{NoScript, Script};
 use super::Side;
 use crate::report::Case;
 use journal::Journal;
+use peer::Peer;
 use player::Player;
 
 /// How a script is played.
@@ -50,7 +51,8 @@ pub fn against_target(
     stop: &dyn Fn() -> bool,
 ) -> Vec<Case> {
     let mut journal = Journal::new(script, "target");
-    match peer::connect(address, settings.timeout) {
+    let connected = TcpStream::connect(address).and_then(Peer::new);
+    match connected {
         Ok(peer) => {
             let mut part = service::Service::new(settings);
             Player::new(script, Side::Client, peer, &mut part, settings, stop).play(&mut journal);

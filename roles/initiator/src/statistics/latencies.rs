@@ -8,6 +8,11 @@ use serde::Serialize;
 /// Longest latency that is told apart from longer ones. Far more than any `--io-timeout` in use.
 const LONGEST: Duration = Duration::from_secs(3600);
 
+/// Percentiles that make up the distribution in the JSON document.
+const DISTRIBUTION: [f64; 12] = [
+    1.0, 10.0, 25.0, 50.0, 75.0, 90.0, 95.0, 99.0, 99.5, 99.9, 99.99, 100.0,
+];
+
 /// Latencies of transactions, from the begin of the first I/O to the end of the validation.
 #[derive(Clone, Debug)]
 pub struct Latencies {
@@ -65,6 +70,7 @@ impl Latencies {
             p50: percentile(50.0),
             p99: percentile(99.0),
             p99_9: percentile(99.9),
+            distribution: DISTRIBUTION.map(|percent| (percent, percentile(percent))),
         }
     }
 }
@@ -94,4 +100,6 @@ pub struct LatencySummary {
     pub p99: f64,
     /// 99.9 % of the transactions took at most this.
     pub p99_9: f64,
+    /// Percentages, and what so many transactions took at most.
+    pub distribution: [(f64, f64); DISTRIBUTION.len()],
 }

@@ -90,6 +90,9 @@ fn json_says_the_same() {
     assert_eq!(json["duration_seconds"], 2.0);
     assert_eq!(json["latency_us"]["mean"], 20);
     assert!(json["latency_us"]["p99_9"].is_f64());
+    let median = &json["latency_us"]["distribution"][3];
+    assert_eq!(median[0], 50.0);
+    assert_eq!(median[1], json["latency_us"]["p50"]);
 }
 
 #[test]

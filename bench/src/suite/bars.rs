@@ -1,0 +1,271 @@
+//! What must come out.
+
+use serde::Serialize;
+
+use super::limit::{gga_limit, gga_point};
+use super::subject::OURS;
+use super::{Results, Subject};
+use crate::point::{Operation, Point};
+use crate::series::{CpuTime, Figures, median};
+
+/// Whether more or less is better.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Sense {
+    /// The value must not be below the bar.
+    AtLeast,
+    /// The value must not be above the bar.
+    AtMost,
+}
+
+/// One bar.
+#[derive(Debug, Clone, Serialize)]
+pub struct Bar {
+    /// What is compared with what.
+    pub name: String,
+    /// The median of what came out; `None` when it was not measured.
+    pub value: Option<f64>,
+    /// In which direction.
+    pub sense: Sense,
+    /// The bar.
+    pub bar: f64,
+    /// Where the value comes from.
+    pub detail: String,
+}
+
+impl Bar {
+    /// Whether it holds; `None` when it was not measured.
+    pub fn holds(&self) -> Option<bool> {
+        self.value.map(|value| match self.sense {
+            Sense::AtLeast => value >= self.bar,
+            Sense::AtMost => value <= self.bar,
+        })
+    }
+}
+
+/// A bare ring below this rate says that the machine was not there: I/Os a second.
+const RING_RATE: f64 = 1e6;
+/// What is no slower may seem so by this much: medians of a few runs on a shared machine are not better than this.
+const EVEN: f64 = 0.95;
+
+/// Whether the bare ring was measured, and below its rate.
+pub(super) fn is_void(results: &Results) -> bool {
+    let ring = Subject::Ring {
+        point: Point::ZERO_COPY_READ,
+    };
+    let rate = results
+        .of(&ring)
+        .and_then(|ring| ring.series.median(|run| Some(run.rate)));
+    rate.is_some_and(|rate| rate < RING_RATE)
+}
+
+/// All bars.
+pub fn bars(results: &Results) -> Vec<Bar> {
+    let rate = |run: &Figures| Some(run.rate);
+    let bandwidth = |run: &Figures| Some(run.bandwidth);
+    let p50 = |run: &Figures| run.latency.map(|latency| latency.p50_ns);
+    let base = Point::ZERO_COPY_READ;
+    let ours = |point| Subject::Deployment {
+        point,
+        cast: OURS.to_owned(),
+    };
+    let ratio = |own: &Subject, to: &Subject, of: &dyn Fn(&Figures) -> Option<f64>| {
+        results.of(own)?.series.ratio(&results.of(to)?.series, of)
+    };
+    let figure = |subject: &Subject, of: &dyn Fn(&Figures) -> Option<f64>| {
+        results.of(subject)?.series.median(of)
+    };
+    let detail = |own: &Subject,
+                  to: &Subject,
+                  of: &dyn Fn(&Figures) -> Option<f64>,
+                  unit: f64,
+                  name: &str| {
+        let text = |value: Option<f64>| {
+            value.map_or_else(|| "-".to_owned(), |v| format!("{:.1}", v / unit))
+        };
+        format!(
+            "{} of {} {name}",
+            text(figure(own, of)),
+            text(figure(to, of))
+        )
+    };
+    let at_least = |name: &str, value, bar, detail| Bar {
+        name: name.to_owned(),
+        value,
+        sense: Sense::AtLeast,
+        bar,
+        detail,
+    };
+    let at_most = |name: &str, value, bar, detail| Bar {
+        name: name.to_owned(),
+        value,
+        sense: Sense::AtMost,
+        bar,
+        detail,
+    };
+
+    let ring = Subject::Ring { point: base };
+    let nbd = Subject::Nbd { point: base };
+    let mut bars = vec![
+        at_least(
+            "the bare ring is fast enough to compare with (M I/Os a second)",
+            figure(&ring, &rate).map(|rate| rate / 1e6),
+            RING_RATE / 1e6,
+            String::new(),
+        ),
+        at_least(
+            &format!("{base}: of the bare ring"),
+            ratio(&ours(base), &ring, &rate),
+            0.5,
+            detail(&ours(base), &ring, &rate, 1e3, "k I/Os a second"),
+        ),
+        at_least(
+            &format!("{base}: of nbdkit's memory plugin under fio"),
+            ratio(&ours(base), &nbd, &rate),
+            3.0,
+            detail(&ours(base), &nbd, &rate, 1e3, "k I/Os a second"),
+        ),
+    ];
+    let single = Point {
+        transactions: 1,
+        ..base
+    };
+    let single_ring = Subject::Ring { point: single };
+    bars.push(at_most(
+        &format!("{single}: median latency of the bare ring's"),
+        ratio(&ours(single), &single_ring, &p50),
+        2.5,
+        detail(&ours(single), &single_ring, &p50, 1e3, "us"),
+    ));
+    for block_size in [64 << 10, 1 << 20] {
+        let point = Point { block_size, ..base };
+        let copy = Subject::Copy { point };
+        bars.push(at_least(
+            &format!("{point}: of memcpy's bandwidth"),
+            ratio(&ours(point), &copy, &bandwidth),
+            0.8,
+            detail(&ours(point), &copy, &bandwidth, f64::from(1 << 30), "GiB/s"),
+        ));
+    }
+    for (title, more) in [
+        (
+            "256 transactions of 64",
+            Point {
+                transactions: 256,
+                ..base
+            },
+        ),
+        ("2 workers of 1", Point { workers: 2, ..base }),
+    ] {
+        bars.push(at_least(
+            &format!("{base}: rate with {title}"),
+            ratio(&ours(more), &ours(base), &rate),
+            EVEN,
+            detail(&ours(more), &ours(base), &rate, 1e3, "k I/Os a second"),
+        ));
+    }
+    for operation in [Operation::Read, Operation::RecoveryRead, Operation::Write] {
+        let point = gga_point(operation);
+        let limit = gga_limit(results, operation, results.machine.cpus);
+        let own = figure(&ours(point), &rate);
+        bars.push(at_least(
+            &format!("{point}: of what kernels, copies and hops allow"),
+            own.zip(limit).map(|(own, limit)| own / limit.rate),
+            0.5,
+            limit.map_or_else(String::new, |limit| {
+                format!(
+                    "{:.1} of {:.1} k I/Os a second; per I/O {:.0} ns LZ4, {:.0} ns parity, {:.0} ns copies, {:.0} ns hops",
+                    own.unwrap_or_default() / 1e3,
+                    limit.rate / 1e3,
+                    limit.lz4_ns,
+                    limit.parity_ns,
+                    limit.service_copies_ns + limit.target_copies_ns,
+                    limit.hops_ns
+                )
+            }),
+        ));
+    }
+    let coding = results.kernels.ours.zip(results.kernels.isal);
+    for (title, pick) in [("create", 0), ("recover", 1)] {
+        let speeds = coding.map(|(ours, isal)| match pick {
+            0 => (ours.create.bandwidth, isal.create.bandwidth),
+            _ => (ours.recover.bandwidth, isal.recover.bandwidth),
+        });
+        bars.push(at_least(
+            &format!("erasure coding, {title} of 32 KiB halves: of ISA-L"),
+            speeds.map(|(ours, isal)| ours / isal),
+            0.8,
+            speeds.map_or_else(String::new, |(ours, isal)| {
+                format!("{:.1} of {:.1} GB/s", ours / 1e9, isal / 1e9)
+            }),
+        ));
+    }
+    bars.push(at_most(
+        "a started deployment without I/O: percent of one CPU, all processes",
+        results.idle_percent,
+        1.0,
+        String::new(),
+    ));
+    bars.extend(twins(results));
+    bars
+}
+
+/// Each Rust role in place of its C++ twin.
+fn twins(results: &Results) -> Vec<Bar> {
+    let mut bars = Vec::new();
+    for measurement in &results.measurements {
+        let Subject::Deployment { point, cast } = &measurement.subject else {
+            continue;
+        };
+        let Some(role) = cast.strip_prefix("cpp + rust ") else {
+            continue;
+        };
+        let all = Subject::Deployment {
+            point: *point,
+            cast: "cpp".to_owned(),
+        };
+        let Some(reference) = results.of(&all) else {
+            continue;
+        };
+        let (own, twin) = (&measurement.series, &reference.series);
+        let rate = |run: &Figures| Some(run.rate);
+        let cpu = move |run: &Figures| -> Option<f64> {
+            let CpuTime {
+                initiator,
+                service,
+                targets,
+            } = run.cpu_ns?;
+            Some(match role {
+                "initiator" => initiator,
+                "service" => service,
+                _ => targets,
+            })
+        };
+        let medians = |of: &dyn Fn(&Figures) -> Option<f64>| {
+            let all = |series: &crate::series::Series| {
+                median(series.runs.iter().filter_map(of).collect()).unwrap_or_default()
+            };
+            (all(own), all(twin))
+        };
+        let (rates, cpus) = (medians(&rate), medians(&cpu));
+        bars.push(Bar {
+            name: format!("{point}: rate with our {role} among C++ roles, of C++ alone"),
+            value: own.ratio(twin, rate),
+            sense: Sense::AtLeast,
+            bar: EVEN,
+            detail: format!(
+                "{:.1} of {:.1} k I/Os a second",
+                rates.0 / 1e3,
+                rates.1 / 1e3
+            ),
+        });
+        bars.push(Bar {
+            name: format!("{point}: CPU time per I/O of our {role}, of its C++ twin's"),
+            value: own.ratio(twin, cpu),
+            sense: Sense::AtMost,
+            bar: 1.0 / EVEN,
+            detail: format!("{:.2} of {:.2} us", cpus.0 / 1e3, cpus.1 / 1e3),
+        });
+    }
+    bars
+}

@@ -1,0 +1,221 @@
+//! `doca-storage bench`: figures, and the limits of the machine beside them.
+
+mod plan;
+mod table;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use ::bench::limits::Yardsticks;
+use ::bench::machine::Machine;
+use ::bench::suite::{Kernels, Results, Runner, Subject, bars, idle, kernels, measure};
+use ::conformance::implementation::Implementation;
+use clap::{Args, value_parser};
+use indicatif::{ProgressBar, ProgressStyle};
+use role_common::shutdown::Shutdown;
+
+const HELP: &str = "\
+Everything that is compared runs in turns, round after round; figures are medians, ratios are made within a round. The exit status is
+the number of bars that do not hold, and 0 only when the machine was quiet enough for the bare ring.
+
+Examples:
+  doca-storage bench                                      the bars
+  doca-storage bench --axes --report bench.html           all sizes and depths, as a page with plots
+  doca-storage bench --compare nbd --compare cpp=build --impl rust=build-rust --library-path ~/softdoca/lib";
+
+/// Its flags.
+#[derive(Debug, Args)]
+#[command(after_help = HELP)]
+pub struct Options {
+    /// Directory of our roles' binaries [default: this program]
+    #[arg(long = "impl", value_name = "rust=DIR")]
+    ours: Option<String>,
+
+    /// What to compare with: nbd (nbdkit's memory plugin under fio), or cpp=DIR with the reference's binaries; may be repeated
+    #[arg(long, value_name = "nbd|cpp=DIR")]
+    compare: Vec<String>,
+
+    /// Directory of the DOCA libraries to run the roles' binaries with [default: what LD_LIBRARY_PATH and the programs say]
+    #[arg(long, value_name = "DIR")]
+    library_path: Option<PathBuf>,
+
+    /// Measure all block sizes (512 B to 1 MiB), depths (1 to 256) and numbers of workers, and not only what the bars need
+    #[arg(long)]
+    axes: bool,
+
+    /// Rounds
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = value_parser!(u32).range(1..=1000))]
+    rounds: u32,
+
+    /// Seconds of a run
+    #[arg(long, value_name = "SECONDS", default_value_t = 1.0)]
+    seconds: f64,
+
+    /// Only what has this in its name; may be repeated
+    #[arg(long, value_name = "NAME")]
+    only: Vec<String>,
+
+    /// Write a page with the plots, too, readable offline
+    #[arg(long, value_name = "FILE.html")]
+    report: Option<PathBuf>,
+
+    /// Print the result as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+type Result<T, E = Box<dyn std::error::Error>> = std::result::Result<T, E>;
+
+/// Measures.
+pub fn run(options: &Options) -> ExitCode {
+    options.run().unwrap_or_else(|error| {
+        eprintln!("doca-storage bench: error: {error}");
+        ExitCode::FAILURE
+    })
+}
+
+impl Options {
+    fn run(&self) -> Result<ExitCode> {
+        if !(self.seconds > 0.0 && self.seconds <= 3600.0) {
+            return Err(format!(
+                "--seconds {}: expected more than 0 and at most 3600",
+                self.seconds
+            )
+            .into());
+        }
+        let time = Duration::from_secs_f64(self.seconds);
+        let shutdown = Shutdown::on_signals()?;
+        let mut left_out = Vec::new();
+        let runner = self.runner()?;
+        let subjects = self.subjects(&runner, &mut left_out)?;
+        let machine = Machine::this();
+
+        let rounds = self.rounds as usize;
+        let progress = self.progress(subjects.len() * (rounds + 1));
+        let told = |subject: &Subject| {
+            progress.set_message(subject.to_string());
+            progress.inc(1);
+        };
+        let interrupted = || shutdown.is_requested();
+        let measurements = measure(&runner, &subjects, rounds, time, &told, &interrupted);
+        progress.set_message("kernels, idling");
+        let (kernels, idle_percent) = if self.only.is_empty() && !interrupted() {
+            (
+                kernels(time, &mut left_out),
+                Some(idle(&runner, time.max(IDLE))?),
+            )
+        } else {
+            (Kernels::default(), None)
+        };
+        progress.finish_and_clear();
+        if interrupted() {
+            return Err("interrupted".into());
+        }
+        let mut results = Results {
+            machine,
+            rounds,
+            measurements,
+            kernels,
+            idle_percent,
+            bars: Vec::new(),
+            left_out,
+        };
+        results.bars = bars(&results);
+        if let Some(path) = &self.report {
+            std::fs::write(path, ::bench::report::html(&results)?)
+                .map_err(|error| format!("--report {}: {error}", path.display()))?;
+        }
+        if self.json {
+            println!("{}", serde_json::to_string_pretty(&results)?);
+        } else {
+            table::print(&results);
+        }
+        let missed = results.bars.iter().filter(|bar| bar.holds() == Some(false));
+        let failed = results.measurements.iter().filter(|m| m.failure.is_some());
+        let count = (missed.count() + failed.count()).min(100);
+        Ok(ExitCode::from(u8::try_from(count).unwrap_or(u8::MAX)))
+    }
+
+    fn runner(&self) -> Result<Runner> {
+        let program = std::env::current_exe()?;
+        let library_path = match &self.library_path {
+            Some(path) => Some(
+                std::fs::canonicalize(path)
+                    .map_err(|error| format!("--library-path {}: {error}", path.display()))?,
+            ),
+            None => None,
+        };
+        let ours = match &self.ours {
+            Some(text) => Implementation::parse(text)?,
+            None => {
+                let directory = program.parent().ok_or("this program is in no directory")?;
+                Implementation::in_directory("rust", directory)?
+            }
+        };
+        let ours = ours.with_library_path(library_path.clone());
+        let mut cpp = None;
+        for with in &self.compare {
+            if with.as_str() != "nbd" {
+                cpp = Some(Implementation::parse(with)?.with_library_path(library_path.clone()));
+            }
+        }
+        Ok(Runner {
+            yardsticks: Yardsticks::of(&program),
+            casts: plan::casts(&ours, cpp.as_ref()),
+            cpus: allowed_cpus()?,
+        })
+    }
+
+    fn subjects(&self, runner: &Runner, left_out: &mut Vec<String>) -> Result<Vec<Subject>> {
+        let mut subjects = plan::bars(runner);
+        if self.axes {
+            plan::add_axes(&mut subjects);
+        }
+        if self.compare.iter().any(|with| with == "nbd") {
+            match ::bench::nbd::missing() {
+                None => plan::add_nbd(&mut subjects),
+                Some(missing) => left_out.push(missing),
+            }
+        }
+        if !self.only.is_empty() {
+            let is = |subject: &Subject| {
+                let name = subject.to_string();
+                self.only.iter().any(|only| name.contains(only.as_str()))
+            };
+            let names: Vec<_> = subjects.iter().map(ToString::to_string).collect();
+            subjects.retain(is);
+            if subjects.is_empty() {
+                return Err(format!(
+                    "--only: expected a part of one of\n  {}",
+                    names.join("\n  ")
+                )
+                .into());
+            }
+        }
+        Ok(subjects)
+    }
+
+    fn progress(&self, runs: usize) -> ProgressBar {
+        if self.json {
+            return ProgressBar::hidden();
+        }
+        let style = ProgressStyle::with_template(
+            "{spinner} {pos}/{len} {elapsed}, about {eta} left: {msg}",
+        )
+        .expect("a template of known keys");
+        let bar = ProgressBar::new(runs as u64).with_style(style);
+        bar.enable_steady_tick(Duration::from_millis(500));
+        bar
+    }
+}
+
+/// Time over which idling is looked at, at least: a tick of CPU time is 10 ms.
+const IDLE: Duration = Duration::from_secs(5);
+
+fn allowed_cpus() -> Result<Vec<usize>> {
+    let set = rustix::thread::sched_getaffinity(None)?;
+    Ok((0..rustix::thread::CpuSet::MAX_CPU)
+        .filter(|cpu| set.is_set(*cpu))
+        .collect())
+}

@@ -1,0 +1,171 @@
+//! What is measured.
+
+use std::collections::BTreeMap;
+
+use ::bench::deployment::Cast;
+use ::bench::point::{Layout, Operation, Point};
+use ::bench::suite::{Runner, Subject};
+use ::conformance::implementation::Implementation;
+
+const OURS: &str = "rust";
+
+/// Ours alone; with the reference's programs, those alone, and each of ours among them.
+pub(super) fn casts(ours: &Implementation, cpp: Option<&Implementation>) -> BTreeMap<String, Cast> {
+    let mut casts = BTreeMap::from([(OURS.to_owned(), Cast::of(ours, true))]);
+    if let Some(cpp) = cpp {
+        let all = Cast::of(cpp, false);
+        let mut with = |role: &str, cast: Cast| casts.insert(format!("cpp + rust {role}"), cast);
+        with(
+            "initiator",
+            Cast {
+                initiator: ours.clone(),
+                prints_json: true,
+                ..all.clone()
+            },
+        );
+        with(
+            "service",
+            Cast {
+                service: ours.clone(),
+                ..all.clone()
+            },
+        );
+        with(
+            "target",
+            Cast {
+                target: ours.clone(),
+                ..all.clone()
+            },
+        );
+        casts.insert("cpp".to_owned(), all);
+    }
+    casts
+}
+
+fn deployment(point: Point, cast: &str) -> Subject {
+    Subject::Deployment {
+        point,
+        cast: cast.to_owned(),
+    }
+}
+
+fn gga(operation: Operation) -> Point {
+    Point {
+        layout: Layout::Gga,
+        operation,
+        ..Point::ZERO_COPY_READ
+    }
+}
+
+/// What the bars need.
+pub(super) fn bars(runner: &Runner) -> Vec<Subject> {
+    let base = Point::ZERO_COPY_READ;
+    let mut subjects = Vec::new();
+    for point in [
+        base,
+        Point {
+            transactions: 1,
+            ..base
+        },
+    ] {
+        subjects.push(Subject::Ring { point });
+        subjects.push(deployment(point, OURS));
+    }
+    subjects.push(Subject::Copy { point: base });
+    for point in [
+        Point {
+            transactions: 256,
+            ..base
+        },
+        Point { workers: 2, ..base },
+    ] {
+        subjects.push(deployment(point, OURS));
+    }
+    for block_size in [64 << 10, 1 << 20] {
+        let point = Point { block_size, ..base };
+        subjects.push(Subject::Copy { point });
+        subjects.push(deployment(point, OURS));
+    }
+    for operation in [Operation::Read, Operation::RecoveryRead, Operation::Write] {
+        subjects.push(deployment(gga(operation), OURS));
+    }
+    for cast in runner.casts.keys().filter(|cast| cast.as_str() != OURS) {
+        for point in [base, gga(Operation::Read)] {
+            subjects.push(deployment(point, cast));
+        }
+    }
+    subjects
+}
+
+/// All sizes with 64 transactions, all depths with 4 KiB, for every layout and operation, with one worker and with two.
+pub(super) fn add_axes(subjects: &mut Vec<Subject>) {
+    let layouts: [(Layout, &[Operation]); 2] = [
+        (Layout::ZeroCopy, &[Operation::Read, Operation::Write]),
+        (
+            Layout::Gga,
+            &[Operation::Read, Operation::RecoveryRead, Operation::Write],
+        ),
+    ];
+    let mut add = |subject: Subject| {
+        if !subjects.contains(&subject) {
+            subjects.push(subject);
+        }
+    };
+    for (layout, operations) in layouts {
+        for &operation in operations {
+            for workers in [1, 2] {
+                let base = Point {
+                    layout,
+                    operation,
+                    workers,
+                    ..Point::ZERO_COPY_READ
+                };
+                for shift in [9, 10, 11, 12, 14, 16, 18, 20] {
+                    add(deployment(
+                        Point {
+                            block_size: 1 << shift,
+                            ..base
+                        },
+                        OURS,
+                    ));
+                }
+                for transactions in [1, 2, 4, 8, 16, 32, 64, 128, 256] {
+                    add(deployment(
+                        Point {
+                            transactions,
+                            ..base
+                        },
+                        OURS,
+                    ));
+                }
+            }
+        }
+    }
+    let base = Point::ZERO_COPY_READ;
+    for transactions in [1, 4, 16, 64, 256] {
+        add(Subject::Ring {
+            point: Point {
+                transactions,
+                ..base
+            },
+        });
+    }
+    for shift in [9, 12, 16, 20] {
+        add(Subject::Ring {
+            point: Point {
+                block_size: 1 << shift,
+                ..base
+            },
+        });
+    }
+}
+
+/// nbdkit at the first bar's point.
+pub(super) fn add_nbd(subjects: &mut Vec<Subject>) {
+    subjects.insert(
+        2,
+        Subject::Nbd {
+            point: Point::ZERO_COPY_READ,
+        },
+    );
+}

@@ -1,0 +1,120 @@
+//! The results for people.
+
+use ::bench::suite::{Bar, Measurement, Results, Sense};
+use tabled::builder::Builder;
+use tabled::settings::object::Columns;
+use tabled::settings::{Alignment, Style};
+
+pub(super) fn print(results: &Results) {
+    let machine = &results.machine;
+    println!(
+        "{}, {} CPUs, Linux {}, load {:.1} before; medians of {} runs; software DOCA, no BlueField involved",
+        machine.cpu, machine.cpus, machine.kernel, machine.load, results.rounds
+    );
+    print_measurements(&results.measurements);
+    if !results.bars.is_empty() {
+        print_bars(&results.bars);
+    }
+    for reason in &results.left_out {
+        println!("left out: {reason}");
+    }
+    for measurement in &results.measurements {
+        if let Some(failure) = &measurement.failure {
+            println!("FAIL {}: {failure}", measurement.series.name);
+        }
+    }
+    if results.is_void() {
+        println!(
+            "VOID: the bare ring was too slow, so the machine was not there: run it again when nothing else runs"
+        );
+    }
+    let count = |wanted| {
+        results
+            .bars
+            .iter()
+            .filter(|bar| bar.holds() == wanted)
+            .count()
+    };
+    println!(
+        "{} bars hold, {} do not, {} were not measured",
+        count(Some(true)),
+        count(Some(false)),
+        count(None)
+    );
+}
+
+fn print_measurements(measurements: &[Measurement]) {
+    let mut table = Builder::new();
+    table.push_record([
+        "measured",
+        "k I/O/s",
+        "min",
+        "max",
+        "GiB/s",
+        "p50 us",
+        "p99 us",
+        "CPU us/I/O: initiator",
+        "service",
+        "targets",
+    ]);
+    for measurement in measurements {
+        let series = &measurement.series;
+        let text = |value: Option<f64>, unit: f64, digits: usize| {
+            value.map_or_else(
+                || "-".to_owned(),
+                |value| format!("{:.digits$}", value / unit),
+            )
+        };
+        let rates = || series.runs.iter().map(|run| run.rate);
+        table.push_record([
+            series.name.clone(),
+            text(series.median(|run| Some(run.rate)), 1e3, 1),
+            text(rates().reduce(f64::min), 1e3, 1),
+            text(rates().reduce(f64::max), 1e3, 1),
+            text(
+                series.median(|run| Some(run.bandwidth)),
+                f64::from(1 << 30),
+                2,
+            ),
+            text(series.median(|run| Some(run.latency?.p50_ns)), 1e3, 1),
+            text(series.median(|run| Some(run.latency?.p99_ns)), 1e3, 1),
+            text(series.median(|run| Some(run.cpu_ns?.initiator)), 1e3, 2),
+            text(series.median(|run| Some(run.cpu_ns?.service)), 1e3, 2),
+            text(series.median(|run| Some(run.cpu_ns?.targets)), 1e3, 2),
+        ]);
+    }
+    let mut table = table.build();
+    table
+        .with(Style::rounded())
+        .modify(Columns::new(1..), Alignment::right());
+    println!("{table}");
+}
+
+fn print_bars(bars: &[Bar]) {
+    let mut table = Builder::new();
+    table.push_record(["bar", "value", "wanted", "holds", "from"]);
+    for bar in bars {
+        let sense = match bar.sense {
+            Sense::AtLeast => ">=",
+            Sense::AtMost => "<=",
+        };
+        let holds = match bar.holds() {
+            Some(true) => "yes",
+            Some(false) => "NO",
+            None => "not measured",
+        };
+        table.push_record([
+            bar.name.clone(),
+            bar.value
+                .map_or_else(|| "-".to_owned(), |value| format!("{value:.2}")),
+            format!("{sense} {:.2}", bar.bar),
+            holds.to_owned(),
+            bar.detail.clone(),
+        ]);
+    }
+    let mut table = table.build();
+    table
+        .with(Style::rounded())
+        .modify(Columns::new(1..3), Alignment::right());
+    println!("{table}");
+}
