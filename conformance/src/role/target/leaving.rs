@@ -1,6 +1,6 @@
 //! Services that go away, with and without a word.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use wire::control::Payload;
 
@@ -8,6 +8,9 @@ use super::io::write;
 use super::service::{Plan, Service, Step};
 use crate::process::Signal;
 use crate::role::{Bench, Check, ControlPeer as _, During as _, Polled, Wrong};
+
+/// Time in which a lost RDMA connection is noticed, where it is.
+const NOTICE: Duration = Duration::from_millis(100);
 
 /// A check in which the control connection goes where a step is due.
 macro_rules! gone {
@@ -101,7 +104,7 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "rdma-lost",
-        meaning: "When the RDMA connections go while the data path runs, the target ends without success, or ends at shutdown as ever: it neither crashes nor hangs",
+        meaning: "When the RDMA connections go with requests under way, the target ends without success, or ends at shutdown as ever: it neither crashes nor hangs",
         play: rdma_lost,
     },
     Check {
@@ -142,17 +145,23 @@ fn within_frame(bench: &Bench<'_>) -> Result<(), Wrong> {
 
 fn died(bench: &Bench<'_>) -> Result<(), Wrong> {
     let (mut running, mut service) = Service::at(bench, &[], Plan::SMALL, Step::Stop)?;
-    for at in 0..Plan::SMALL.depth {
-        service.workers[0].send(&write(0, at as u64 * 4096, 4096).to_bytes())?;
-    }
+    with_io_under_way(&mut service)?;
     drop(service);
     running.expect_failure(bench.patience())
 }
 
+/// Sends requests, whose results nobody is going to take.
+fn with_io_under_way(service: &mut Service) -> Result<(), Wrong> {
+    (0..Plan::SMALL.depth as u64)
+        .try_for_each(|at| service.workers[0].send(&write(0, at * 4096, 4096).to_bytes()))
+}
+
 fn rdma_lost(bench: &Bench<'_>) -> Result<(), Wrong> {
     let (mut running, mut service) = Service::at(bench, &[], Plan::SMALL, Step::Stop)?;
-    service.works()?;
+    with_io_under_way(&mut service)?;
     service.workers.clear();
+    // Time to notice; which nobody has to.
+    std::thread::sleep(NOTICE);
     for payload in [Payload::StopStorageRequest, Payload::ShutdownRequest] {
         let request = service.request(payload);
         let went_on = service.control.send(&request).is_ok()

@@ -212,9 +212,18 @@ fn second_client(bench: &Bench<'_>) -> Result<(), Wrong> {
 }
 
 fn stop_with_io_under_way(bench: &Bench<'_>) -> Result<(), Wrong> {
-    let (mut running, mut service) = Service::at(bench, &[], Plan::SMALL, Step::Stop)?;
-    for at in 0..Plan::SMALL.depth {
-        service.workers[0].send(&write(0, at as u64 * 4096, 4096).to_bytes())?;
+    // All of the storage every time, so that the stop comes before the end.
+    const STORAGE: usize = 128 * 4096;
+    let plan = Plan {
+        transactions: 16,
+        depth: 16,
+        memory: STORAGE,
+        ..Plan::SMALL
+    };
+    let (mut running, mut service) = Service::at(bench, &[], plan, Step::Stop)?;
+    let request = write(0, 0, STORAGE).to_bytes();
+    for _ in 0..plan.depth {
+        service.workers[0].send(&request)?;
     }
     service.go_to(Step::Shutdown)?;
     service.finish(&mut running)
