@@ -2,15 +2,17 @@
 
 mod support;
 
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
 use std::path::Path;
 use std::process::Output;
 use std::sync::OnceLock;
 
 use conformance::process::{Process, Signal};
-use conformance::transcript::{Entry, Event, Transcript, Writer};
+use conformance::transcript::{Entry, Event, Side, Transcript, Writer};
 use serde_json::Value;
 use support::{Bench, PATIENCE, document, listening_port, soon, text};
-use wire::control::Payload;
+use wire::control::{InitStorage, Message, Payload};
 
 /// What the target and the initiator of all sessions here are started with.
 const TARGET: [&str; 2] = ["--block-count", "16"];
@@ -86,24 +88,18 @@ fn altered(bench: &Bench, name: &str, change: impl Fn(&mut Entry)) -> std::path:
 
 /// Plays a transcript against a fresh target; the report.
 fn replayed(bench: &Bench, transcript: &Path) -> (Option<i32>, Value) {
+    replayed_with(bench, &[text(transcript)], &TARGET)
+}
+
+fn replayed_with(bench: &Bench, arguments: &[&str], target: &[&str]) -> (Option<i32>, Value) {
     let output = conformance(
         bench,
         &[
-            &[
-                "replay",
-                text(transcript),
-                "--json",
-                "--timeout",
-                "20",
-                "--bin",
-                env!("CARGO_BIN_EXE_doca-storage"),
-                "--",
-                "-d",
-                "3b:00.0",
-                "--cpu",
-                "0",
-            ],
-            &TARGET[..],
+            &["replay", "--json", "--timeout", "20"],
+            arguments,
+            &["--bin", env!("CARGO_BIN_EXE_doca-storage"), "--"],
+            &["-d", "3b:00.0", "--cpu", "0"],
+            target,
         ]
         .concat(),
     );
@@ -207,6 +203,138 @@ fn a_fresh_service_asks_as_the_recorded_one_did() {
     assert_eq!(failures(&report), Vec::<String>::new());
     assert_eq!(document(initiator)["operation_count"], 32);
     document(service);
+}
+
+/// A recording that is kept with the sources.
+fn kept(name: &str) -> std::path::PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join(format!("../conformance/transcripts/{name}.transcript"))
+}
+
+#[test]
+fn our_target_answers_as_the_reference_did() {
+    let bench = Bench::new();
+    let gga = ["--block-count", "16", "--block-size", "2048"];
+    for (name, channel, target) in [
+        ("zero_copy", "0", &TARGET[..]),
+        ("zero_copy_reference", "0", &TARGET[..]),
+        ("gga_offload_reference", "0", &gga[..]),
+        ("gga_offload_reference", "2", &gga[..]),
+    ] {
+        let path = kept(name);
+        let (status, report) = replayed_with(&bench, &[text(&path), "--channel", channel], target);
+        assert_eq!(failures(&report), Vec::<String>::new(), "{name}");
+        assert_eq!(status, Some(0), "{name}");
+    }
+}
+
+#[test]
+fn our_gga_service_asks_as_the_reference_did() {
+    let bench = Bench::new();
+    let content = support::gga::compressible(65536);
+    let files = bench.generate("plain", &content, &[]);
+    let [data_1, data_2, data_p] = files.each_ref().map(|path| text(path));
+    let transcript = kept("gga_offload_reference");
+    let arguments = [
+        "conformance",
+        "replay",
+        text(&transcript),
+        "--against",
+        "service",
+        "--timeout",
+        "20",
+        "--json",
+        "--content",
+        data_1,
+        "--content",
+        data_2,
+        "--content",
+        data_p,
+    ];
+    let mut replay = bench.spawn("replay", &arguments);
+    let ports = ["0", "1", "2"].map(|channel| {
+        let own = |line: &str| {
+            line.starts_with(&format!("channel {channel}:"))
+                .then(|| listening_port(line))?
+        };
+        replay
+            .wait_for("was listening", PATIENCE, own)
+            .expect("the replay listens")
+    });
+    let service = bench.gga_service(ports, 1, &[]);
+    let arguments = ["--transaction-count", "4"];
+    let initiator = bench.gga_initiator(
+        "read_only_data_validity_test",
+        &bench.path("plain"),
+        16,
+        1,
+        &arguments,
+    );
+    let report = document(replay);
+    assert_eq!(failures(&report), Vec::<String>::new());
+    assert_eq!(report["cases"].as_array().expect("cases").len(), 3 * 8);
+    // It has read what the replayed targets hold.
+    assert_eq!(document(initiator)["operation_count"], 16);
+    document(service);
+}
+
+/// What no service says: the target refuses it, and drops who sends garbage.
+#[test]
+fn refusals_and_garbage_are_recorded_and_replayed_as_they_were() {
+    let bench = Bench::new();
+    let file = bench.path("wrong.transcript");
+    let (target, port) = bench.target(&TARGET);
+    let to = format!("127.0.0.1:{port}");
+    let (recorder, port) = recorder(&bench, &to, &file, &["--sessions", "1"]);
+    let message = |message_id, payload| {
+        let message = Message {
+            message_id,
+            correlation_id: 40,
+            payload,
+        };
+        message.encode_to_vec()
+    };
+    let bad_init = Payload::InitStorageRequest(InitStorage {
+        transaction_count: 4,
+        core_count: 1,
+        mmap_export_blob: b"not an export".as_slice().into(),
+    });
+    let mut client = TcpStream::connect(("127.0.0.1", port)).expect("the recorder");
+    let mut answer = [0; 4096];
+    for request in [
+        message(6, Payload::StartStorageRequest),
+        message(7, Payload::QueryStorageRequest),
+        message(8, bad_init),
+        // A length that no frame has.
+        b"\xff\xff\xff\xffgarbage".to_vec(),
+    ] {
+        client.write_all(&request).expect("the target listens");
+        // An answer, in the end that of a connection.
+        let _ = client.read(&mut answer).expect("an answer");
+    }
+    drop(client);
+    recorder
+        .finish(soon(), || false)
+        .expect("the recorder ends with the session");
+    drop(target);
+
+    let transcript = Transcript::read(&file).expect("a transcript");
+    let came: Vec<_> = transcript
+        .entries
+        .iter()
+        .map(|entry| (entry.from, entry.event.clone()))
+        .collect();
+    let garbage = Event::Raw(b"\xff\xff\xff\xffgarbage".as_slice().into());
+    assert!(came.contains(&(Some(Side::Client), garbage)), "{came:?}");
+    let refused = came.iter().filter(|(_, event)| match event {
+        Event::Frame(frame) => matches!(frame.message.payload, Payload::ErrorResponse(_)),
+        _ => false,
+    });
+    assert!(refused.count() >= 2, "{came:?}");
+
+    let (status, report) = replayed(&bench, &file);
+    assert_eq!(failures(&report), Vec::<String>::new());
+    assert_eq!(status, Some(0));
 }
 
 #[test]

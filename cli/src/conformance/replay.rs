@@ -15,6 +15,7 @@ use ::conformance::transcript::Transcript;
 use ::conformance::transcript::replay::{Script, Settings, against_service, against_target};
 use clap::{Args, ValueEnum, value_parser};
 use role_common::shutdown::Shutdown;
+use wire::sbc;
 
 use super::Result;
 use super::report::ReportOptions;
@@ -90,9 +91,9 @@ pub(super) struct Replay {
     #[arg(long)]
     no_probe: bool,
 
-    /// Against a service: what the storage holds at first [default: zeros]
+    /// Against a service: what the storage holds at first, as it is or as .sbc. Once for each channel [default: zeros]
     #[arg(long, value_name = "FILE")]
-    content: Option<PathBuf>,
+    content: Vec<PathBuf>,
 
     #[command(flatten)]
     report: ReportOptions,
@@ -141,17 +142,12 @@ impl Replay {
             Against::Target => "03:00.0",
             Against::Service => "3b:00.0",
         };
-        let content = match &self.content {
-            Some(path) => std::fs::read(path)
-                .map_err(|error| format!("--content {}: {error}", path.display()))?,
-            None => Vec::new(),
-        };
         Ok(Settings {
             device: self.device.clone().unwrap_or_else(|| device.to_owned()),
             timeout: Duration::from_secs(self.timeout),
             compare_ids: !self.any_ids,
             probe: !self.no_probe,
-            content,
+            content: Vec::new(),
         })
     }
 
@@ -237,13 +233,17 @@ impl Replay {
                 .take(transcript.header.channels.len().max(1))
                 .collect(),
         };
-        if !self.listen.is_empty() && self.listen.len() != channels.len() {
-            return Err(format!(
-                "expected --listen for each of {} channels, {} came",
-                channels.len(),
-                self.listen.len()
-            )
-            .into());
+        for (flag, count) in [
+            ("--listen", self.listen.len()),
+            ("--content", self.content.len()),
+        ] {
+            if count != 0 && count != channels.len() {
+                let channels = channels.len();
+                return Err(format!(
+                    "expected {flag} for each of {channels} channels, {count} came"
+                )
+                .into());
+            }
         }
         let mut parts = Vec::new();
         for (index, &channel) in channels.iter().enumerate() {
@@ -252,9 +252,14 @@ impl Replay {
                 .map_err(|error| format!("--listen {port}: {error}"))?;
             let port = listener.local_addr()?.port();
             eprintln!("channel {channel}: listening on port {port}");
-            parts.push((listener, self.scripts(transcript, channel)?));
+            let mut settings = settings.clone();
+            if let Some(path) = self.content.get(index) {
+                settings.content = content(path)?;
+            }
+            parts.push((listener, self.scripts(transcript, channel)?, settings));
         }
-        let play = |(listener, scripts): (TcpListener, Vec<Script>)| -> io::Result<Vec<Case>> {
+        type Part = (TcpListener, Vec<Script>, Settings);
+        let play = |(listener, scripts, settings): Part| -> io::Result<Vec<Case>> {
             let mut cases = Vec::new();
             for script in &scripts {
                 cases.extend(against_service(script, &listener, &settings, stop)?);
@@ -282,4 +287,15 @@ impl Replay {
         }
         Ok(report)
     }
+}
+
+/// The content of a storage, without the header of an .sbc file.
+fn content(path: &Path) -> Result<Vec<u8>> {
+    let mut content =
+        std::fs::read(path).map_err(|error| format!("--content {}: {error}", path.display()))?;
+    let header = content.get(..sbc::HEADER_SIZE).map(sbc::Header::parse);
+    if let Some(Ok(_)) = header {
+        content.drain(..sbc::HEADER_SIZE);
+    }
+    Ok(content)
 }

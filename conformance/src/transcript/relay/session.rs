@@ -1,14 +1,14 @@
 //! One connection through the relay.
 
 use std::io::{self, ErrorKind, Read as _, Write};
-use std::net::{Shutdown, TcpStream};
+use std::net::{Shutdown, TcpStream, ToSocketAddrs as _};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use super::{Recorder, TICK, passing};
 use crate::transcript::{Event, Piece, Side, Splitter};
 
-/// How long a server that refuses connections is asked again: it may be about to start.
+/// How long a server may take to answer, and how long one that refuses is asked again: it may be about to start.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(3);
 /// Most bytes that are read, and so passed on, at once.
 const CHUNK: usize = 65536;
@@ -52,7 +52,7 @@ pub(super) fn serve<W: Write + Send>(
 fn connect(server: &str, stop: &dyn Fn() -> bool) -> io::Result<TcpStream> {
     let deadline = Instant::now() + CONNECT_PATIENCE;
     loop {
-        match TcpStream::connect(server) {
+        match connect_once(server) {
             Err(error)
                 if error.kind() == ErrorKind::ConnectionRefused
                     && Instant::now() < deadline
@@ -63,6 +63,18 @@ fn connect(server: &str, stop: &dyn Fn() -> bool) -> io::Result<TcpStream> {
             result => return result,
         }
     }
+}
+
+/// With a limit for those who never answer.
+fn connect_once(server: &str) -> io::Result<TcpStream> {
+    let mut result = Err(io::Error::other("the name has no address"));
+    for address in server.to_socket_addrs()? {
+        result = TcpStream::connect_timeout(&address, CONNECT_PATIENCE);
+        if result.is_ok() {
+            break;
+        }
+    }
+    result
 }
 
 struct Session<'a, W> {

@@ -15,7 +15,7 @@ mod service;
 mod target;
 
 use std::io;
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpListener;
 use std::time::Duration;
 
 pub use script::{NoScript, Script};
@@ -23,7 +23,6 @@ pub use script::{NoScript, Script};
 use super::Side;
 use crate::report::Case;
 use journal::Journal;
-use peer::Peer;
 use player::Player;
 
 /// How a script is played.
@@ -51,8 +50,7 @@ pub fn against_target(
     stop: &dyn Fn() -> bool,
 ) -> Vec<Case> {
     let mut journal = Journal::new(script, "target");
-    let connected = TcpStream::connect(address).and_then(Peer::new);
-    match connected {
+    match peer::connect(address, settings.timeout) {
         Ok(peer) => {
             let mut part = service::Service::new(settings);
             Player::new(script, Side::Client, peer, &mut part, settings, stop).play(&mut journal);

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, Read as _, Write as _};
-use std::net::{Shutdown, TcpListener, TcpStream};
+use std::net::{Shutdown, TcpListener, TcpStream, ToSocketAddrs as _};
 use std::time::{Duration, Instant};
 
 use crate::transcript::{Piece, Splitter};
@@ -112,6 +112,18 @@ impl Peer {
     pub(super) fn pause() {
         std::thread::sleep(PAUSE);
     }
+}
+
+/// A program that listens at `HOST:PORT`.
+pub(super) fn connect(address: &str, timeout: Duration) -> io::Result<Peer> {
+    let mut result = Err(io::Error::other("the name has no address"));
+    for address in address.to_socket_addrs()? {
+        result = TcpStream::connect_timeout(&address, timeout).and_then(Peer::new);
+        if result.is_ok() {
+            break;
+        }
+    }
+    result
 }
 
 /// The next program that connects.
