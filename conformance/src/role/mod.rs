@@ -36,7 +36,7 @@ pub fn checks(role: Role) -> Vec<Check> {
     match role {
         Role::Target => target::checks(),
         Role::Initiator => initiator::checks(),
-        Role::ZeroCopy | Role::GgaOffload => service::checks(),
+        Role::ZeroCopy | Role::GgaOffload => service::checks(role),
         Role::SbcGenerator => Vec::new(),
     }
 }

@@ -3,6 +3,8 @@
 use std::collections::HashSet;
 use std::str::FromStr;
 
+use wire::io_message::Repr;
+
 /// A fault. Block numbers count from the start of the storage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
@@ -25,6 +27,16 @@ pub enum Fault {
     ScribbleAfterRead,
     /// Every I/O is answered twice.
     AnswerTwice,
+    /// The n-th I/O, counted from 0, is answered with a message that is no result.
+    Nonsense {
+        /// Which I/O.
+        nth: u64,
+    },
+    /// Results leave in reverse, always so many together.
+    Reverse {
+        /// How many, not 0.
+        together: usize,
+    },
     /// The n-th I/O, counted from 0, is never answered.
     SwallowIo {
         /// Which I/O.
@@ -35,8 +47,8 @@ pub enum Fault {
 /// A text that names no fault.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "expected none, ignore-writes, swap-blocks:A:B, replay-previous-pass, fail-io:N:RESULT, scribble-after-read, answer-twice or swallow-io:N, got \
-     {0:?}"
+    "expected none, ignore-writes, swap-blocks:A:B, replay-previous-pass, fail-io:N:RESULT, scribble-after-read, answer-twice, nonsense:N, reverse:N or swallow-io:N, \
+     got {0:?}"
 )]
 pub struct UnknownFault(String);
 
@@ -62,6 +74,11 @@ impl FromStr for Fault {
             }
             ["answer-twice"] => Ok(Self::AnswerTwice),
             ["scribble-after-read"] => Ok(Self::ScribbleAfterRead),
+            ["nonsense", nth] => Ok(Self::Nonsense { nth: number(nth)? }),
+            ["reverse", together] => match usize::try_from(number(together)?) {
+                Ok(together @ 1..) => Ok(Self::Reverse { together }),
+                _ => Err(unknown()),
+            },
             ["swallow-io", nth] => Ok(Self::SwallowIo { nth: number(nth)? }),
             _ => Err(unknown()),
         }
@@ -75,6 +92,8 @@ pub(super) enum Verdict {
     Do(u64),
     /// Answer with this result, and do nothing.
     Answer(u32),
+    /// Answer with what is no result.
+    Nonsense,
     /// Do not even answer.
     Swallow,
 }
@@ -86,6 +105,8 @@ pub(super) struct Faults {
     block_size: u64,
     ios: u64,
     written: HashSet<u64>,
+    /// The I/Os so far, if somebody wants to know.
+    seen: Option<Vec<Repr>>,
 }
 
 impl Faults {
@@ -95,6 +116,32 @@ impl Faults {
             block_size: u64::from(block_size).max(1),
             ios: 0,
             written: HashSet::new(),
+            seen: None,
+        }
+    }
+
+    /// Keeps the I/Os that come from now on.
+    pub(super) fn watch(&mut self) {
+        self.seen = Some(Vec::new());
+    }
+
+    /// The I/Os that have come since the last time.
+    pub(super) fn take_seen(&mut self) -> Vec<Repr> {
+        self.seen.as_mut().map(std::mem::take).unwrap_or_default()
+    }
+
+    /// An I/O has come.
+    pub(super) fn saw(&mut self, io: &Repr) {
+        if let Some(seen) = &mut self.seen {
+            seen.push(*io);
+        }
+    }
+
+    /// How many results leave together, in reverse.
+    pub(super) fn together(&self) -> usize {
+        match self.fault {
+            Fault::Reverse { together } => together,
+            _ => 1,
         }
     }
 
@@ -128,6 +175,7 @@ impl Faults {
                 Verdict::Answer(0)
             }
             Fault::FailIo { nth: n, result } if n == nth => Verdict::Answer(result),
+            Fault::Nonsense { nth: n } if n == nth => Verdict::Nonsense,
             Fault::SwallowIo { nth: n } if n == nth => Verdict::Swallow,
             _ => Verdict::Do(storage_offset),
         }
@@ -146,7 +194,15 @@ mod tests {
             "fail-io:1:17".parse(),
             Ok(Fault::FailIo { nth: 1, result: 17 })
         );
-        for wrong in ["", "swap-blocks:3", "fail-io:1:0", "fail-io:x:1", "none:1"] {
+        assert_eq!("reverse:2".parse(), Ok(Fault::Reverse { together: 2 }));
+        for wrong in [
+            "",
+            "swap-blocks:3",
+            "fail-io:1:0",
+            "fail-io:x:1",
+            "none:1",
+            "reverse:0",
+        ] {
             assert_eq!(wrong.parse::<Fault>(), Err(UnknownFault(wrong.to_owned())));
         }
     }
@@ -159,7 +215,11 @@ mod tests {
                 .map(|&(is_write, offset)| faults.judge(is_write, offset))
                 .collect::<Vec<_>>()
         };
-        use Verdict::{Answer, Do, Swallow};
+        use Verdict::{Answer, Do, Nonsense, Swallow};
+        assert_eq!(
+            judge(Fault::Nonsense { nth: 1 }, &[(true, 0), (true, 0)]),
+            [Do(0), Nonsense]
+        );
         assert_eq!(
             judge(Fault::None, &[(true, 512), (false, 0)]),
             [Do(512), Do(0)]

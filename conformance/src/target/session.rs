@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use doca::{Access, Device, MemoryRegion, Mmap};
 use wire::control::{Payload, RdmaConnectionDetails, RdmaConnectionRole, StorageDetails};
+use wire::io_message::Repr;
 
 use super::fault::Faults;
 use super::worker::{Storage, Worker};
@@ -42,6 +43,16 @@ impl Session {
             faults: Faults::new(script.fault, script.block_size),
             running: false,
         })
+    }
+
+    /// Keeps the I/Os that come from now on.
+    pub(crate) fn watch_ios(&mut self) {
+        self.faults.watch();
+    }
+
+    /// The I/Os that have come since the last time, in the order in which they came.
+    pub(crate) fn take_ios(&mut self) -> Vec<Repr> {
+        self.faults.take_seen()
     }
 
     /// Whether I/Os are served.

@@ -17,6 +17,8 @@ const ACCESS: Access = Access::LOCAL_READ_WRITE
     .union(Access::RDMA_READ)
     .union(Access::RDMA_WRITE);
 
+/// `DOCA_ERROR_INVALID_VALUE`, the result of an I/O outside of the memories.
+const INVALID_VALUE: u32 = 6;
 /// `DOCA_ERROR_IO_FAILED`, the result of an I/O whose transfer failed.
 const IO_FAILED: u32 = 17;
 
@@ -68,6 +70,8 @@ pub(super) struct Worker {
     count: usize,
     /// Completions that came while a scribble was under way.
     postponed: VecDeque<Completion>,
+    /// Transactions whose results wait for others, to leave after them.
+    held: Vec<usize>,
 }
 
 impl Worker {
@@ -100,6 +104,7 @@ impl Worker {
             storage: Arc::clone(storage),
             count,
             postponed: VecDeque::new(),
+            held: Vec::new(),
         })
     }
 
@@ -163,6 +168,11 @@ impl Worker {
                 (step, result) if step == Step::Transfer as u64 => {
                     let code = if result.is_ok() { 0 } else { IO_FAILED };
                     let io = read_message(&transaction.message)?;
+                    if faults.together() > 1 {
+                        prepare(transaction, code)?;
+                        self.hold(index, faults.together())?;
+                        continue;
+                    }
                     respond(transaction, code)?;
                     if faults.scribbles() && io.message_type == IoMessageType::Read {
                         self.scribble(index, &io)?;
@@ -179,6 +189,17 @@ impl Worker {
                 }
                 // Flushed: the peer has gone, or the session stops.
                 _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Holds a result back until so many are there.
+    fn hold(&mut self, index: usize, together: usize) -> Result<(), Error> {
+        self.held.push(index);
+        if self.held.len() >= together {
+            while let Some(index) = self.held.pop() {
+                submit(&self.transactions[index].response)?;
             }
         }
         Ok(())
@@ -227,32 +248,52 @@ impl Worker {
 
 fn begin(transaction: &Transaction, faults: &mut Faults) -> Result<(), Error> {
     let io = read_message(&transaction.message)?;
+    faults.saw(&io);
     let is_write = io.message_type == IoMessageType::Write;
+    let offset = match faults.judge(is_write, io.storage_offset) {
+        Verdict::Do(offset) => offset,
+        Verdict::Answer(result) => return respond(transaction, result),
+        Verdict::Nonsense => {
+            transaction.message.write_data(&[0xee; SIZE])?;
+            return submit(&transaction.response);
+        }
+        Verdict::Swallow => return Ok(()),
+    };
     let size = io.size as usize;
-    match faults.judge(is_write, io.storage_offset) {
-        Verdict::Do(offset) if is_write => {
-            transaction.host.set_data(io.requester_offset, size)?;
-            transaction.storage.set_range(offset, size)?;
-            submit(&transaction.to_storage)
-        }
-        Verdict::Do(offset) => {
-            transaction.storage.set_data(offset, size)?;
-            transaction.host.set_range(io.requester_offset, size)?;
-            submit(&transaction.to_host)
-        }
-        Verdict::Answer(result) => respond(transaction, result),
-        Verdict::Swallow => Ok(()),
+    let Transaction { storage, host, .. } = transaction;
+    let (from, to, task) = if is_write {
+        (
+            (host, io.requester_offset),
+            (storage, offset),
+            &transaction.to_storage,
+        )
+    } else {
+        (
+            (storage, offset),
+            (host, io.requester_offset),
+            &transaction.to_host,
+        )
+    };
+    let aimed = from
+        .0
+        .set_data(from.1, size)
+        .and_then(|()| to.0.set_range(to.1, size));
+    if size == 0 || aimed.is_err() {
+        return respond(transaction, INVALID_VALUE);
     }
+    submit(task)
 }
 
 fn respond(transaction: &Transaction, result: u32) -> Result<(), Error> {
-    let mut io = read_message(&transaction.message)?;
-    io.message_type = IoMessageType::Result;
-    io.result = result;
-    let mut bytes = [0; SIZE];
-    io.emit(&mut IoMessage::new_unchecked_len(&mut bytes));
-    transaction.message.write_data(&bytes)?;
+    prepare(transaction, result)?;
     submit(&transaction.response)
+}
+
+/// Makes the request in the message its result.
+fn prepare(transaction: &Transaction, result: u32) -> Result<(), Error> {
+    let io = read_message(&transaction.message)?.answer(result);
+    transaction.message.write_data(&io.to_bytes())?;
+    Ok(())
 }
 
 fn read_message(buf: &Buf) -> Result<Repr, Error> {

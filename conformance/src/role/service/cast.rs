@@ -1,6 +1,7 @@
 //! The service under test between an initiator and targets that the check plays, all in one thread.
 
 use std::net::{Ipv4Addr, TcpListener};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -76,6 +77,8 @@ pub(super) struct Cast<'a> {
     pub(super) initiator: Option<ComchPeer>,
     pub(super) targets: Vec<Target>,
     pub(super) service: Running,
+    /// The initiator's memory, which the I/Os read and write.
+    pub(super) memory: Arc<MemoryRegion>,
     memory_map: Mmap,
     host: Device,
     pub(super) bench: &'a Bench<'a>,
@@ -126,12 +129,13 @@ impl<'a> Cast<'a> {
         let host = Device::open(&bench.subject().host_device)?;
         let initiator = ComchPeer::connect(&host, bench.scene().channel(), bench.patience())?;
         let memory = MemoryRegion::new(MEMORY_BLOCKS * BLOCK)?;
-        let memory_map = Mmap::register(&host, memory, ACCESS)?;
+        let memory_map = Mmap::register(&host, Arc::clone(&memory), ACCESS)?;
         Ok(Self {
             io: Vec::new(),
             initiator: Some(initiator),
             targets,
             service,
+            memory,
             memory_map,
             host,
             bench,

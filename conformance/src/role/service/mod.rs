@@ -5,19 +5,23 @@ mod cast;
 mod course;
 mod ends;
 mod frames;
+mod io;
 mod point;
 mod refusals;
 mod step;
+mod stored;
 mod target;
 
 use super::Check;
+use crate::implementation::Role;
 
-/// All of them.
-pub(super) fn checks() -> Vec<Check> {
+/// All checks of this service.
+pub(super) fn checks(role: Role) -> Vec<Check> {
     let mut checks = course::CHECKS.to_vec();
     checks.extend(refusals::CHECKS);
     checks.extend(frames::CHECKS);
     checks.extend(answers::checks());
     checks.extend(ends::checks());
+    checks.extend(io::checks(role));
     checks
 }

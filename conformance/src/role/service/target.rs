@@ -45,6 +45,8 @@ pub(super) struct Target {
     /// None: it has left.
     pub(super) peer: Option<TcpPeer>,
     pub(super) session: Session,
+    /// It leaves I/Os alone.
+    pub(super) is_paused: bool,
 }
 
 impl Target {
@@ -57,12 +59,13 @@ impl Target {
         Ok(Self {
             peer: Some(TcpPeer::accept(listener, patience)?),
             session: Session::new(script)?,
+            is_paused: false,
         })
     }
 
     /// Looks for a request, and serves the I/Os that have come.
     pub(super) fn poll(&mut self) -> Result<Polled, Wrong> {
-        if self.session.is_running() {
+        if self.session.is_running() && !self.is_paused {
             self.session.progress()?;
         }
         match &mut self.peer {

@@ -1,0 +1,190 @@
+//! Targets and initiators that go wrong in the middle of I/O.
+
+use std::time::Duration;
+
+use wire::io_message::IoMessageType::{Read, Write};
+use wire::io_message::Repr;
+
+use super::super::cast::{BLOCK, Cast};
+use super::super::step::Step;
+use super::super::target::Reply;
+use super::volume::{Volume, content};
+use crate::role::{Bench, Check, Wrong};
+use crate::target::Fault;
+
+/// A result that no service makes up itself.
+const CODE: u32 = doca::ErrorCode::NOT_PERMITTED.0;
+
+pub(super) const CHECKS: [Check; 7] = [
+    Check {
+        name: "error-of-a-target",
+        meaning: "the error result of a target is that of its I/O and of no other; the zero_copy reference \
+                  overwrites it with success, that of gga_offload stops its worker when a read fails",
+        play: error,
+    },
+    Check {
+        name: "slow-target",
+        meaning: "an I/O waits for a target that takes 300 ms, and others are not mixed up meanwhile",
+        play: slow,
+    },
+    Check {
+        name: "target-answers-twice",
+        meaning: "a second result for one request does not end the service, or ends it with an exit status other than 0",
+        play: twice,
+    },
+    Check {
+        name: "target-sends-nonsense",
+        meaning: "what is no result is not taken for one: the service ends with an exit status other than 0, or goes on without; the \
+                  zero_copy reference makes it a success, that of gga_offload reaches beyond its transactions",
+        play: nonsense,
+    },
+    Check {
+        name: "target-leaves-during-io",
+        meaning: "a target that goes with I/Os under way ends the service; the reference waits forever",
+        play: target_leaves,
+    },
+    Check {
+        name: "initiator-leaves-during-io",
+        meaning: "an initiator that goes with I/Os under way ends the service; the reference waits forever",
+        play: initiator_leaves,
+    },
+    Check {
+        name: "stop-with-io-that-never-ends",
+        meaning: "stop is answered although a target never answers an I/O, with an error or without; the gga_offload \
+                  reference waits forever",
+        play: stop,
+    },
+];
+
+fn error(bench: &Bench<'_>) -> Result<(), Wrong> {
+    for (target, kind) in [(0, Read), (0, Write), (1, Read), (2, Write)] {
+        let fault = Fault::FailIo {
+            nth: 1,
+            result: CODE,
+        };
+        let mut volume = Volume::faulty(bench, &[], target, fault)?;
+        let mut codes = Vec::new();
+        for block in 0..3 {
+            volume.memory.write(block * BLOCK, &content(block, 1))?;
+            codes.push(volume.io(kind, block, 1)?);
+        }
+        Wrong::unless(
+            codes == [0, CODE, 0],
+            format!("success, {CODE} and success for {kind:?} with target {target} failing once"),
+            format!("{codes:?}"),
+        )?;
+        volume.finish()?;
+    }
+    Ok(())
+}
+
+/// A read of this block, with the block as user data.
+fn read(block: usize) -> Repr {
+    Repr {
+        message_type: Read,
+        user_data: block as u64,
+        result: 0,
+        size: BLOCK as u32,
+        requester_offset: (block * BLOCK) as u64,
+        storage_offset: (block * BLOCK) as u64,
+    }
+}
+
+fn slow(bench: &Bench<'_>) -> Result<(), Wrong> {
+    let mut volume = Volume::open(bench, &[])?;
+    let patience = volume.patience();
+    volume.memory.fill(0, volume.memory.len(), 0)?;
+    // The last of those that are asked for a read.
+    let slow = volume.targets.len().div_ceil(2) - 1;
+    volume.targets[slow].is_paused = true;
+    for block in 0..3 {
+        volume.io[0].send(&read(block), patience)?;
+    }
+    let early = volume.poll_result(0, Duration::from_millis(300))?;
+    Wrong::unless(
+        early.is_none(),
+        "no result before the target's",
+        format!("{early:?}"),
+    )?;
+    volume.targets[slow].is_paused = false;
+    for _ in 0..3 {
+        volume.result(0)?;
+    }
+    for block in 0..3 {
+        let mut read = vec![0; BLOCK];
+        volume.memory.read(block * BLOCK, &mut read)?;
+        Wrong::unless(
+            read == content(block, 1),
+            format!("block {block} as it was written"),
+            "something else",
+        )?;
+    }
+    volume.finish()
+}
+
+fn twice(bench: &Bench<'_>) -> Result<(), Wrong> {
+    let mut volume = Volume::faulty(bench, &[], 0, Fault::AnswerTwice)?;
+    for block in 0..4 {
+        volume.io[0].send(&read(block), bench.patience())?;
+        // Whatever comes, and comes again.
+        volume.poll_result(0, Duration::from_millis(50)).ok();
+    }
+    if volume.service.is_running() {
+        let answer = volume.step(Step::Stop, &mut |_, _| Reply::Honest);
+        if answer.is_err() && volume.service.is_running() {
+            answer?;
+        }
+        if volume.service.is_running() {
+            return Ok(());
+        }
+    }
+    volume.expect_failure()
+}
+
+fn nonsense(bench: &Bench<'_>) -> Result<(), Wrong> {
+    let mut volume = Volume::faulty(bench, &[], 0, Fault::Nonsense { nth: 0 })?;
+    volume.io[0].send(&read(0), bench.patience())?;
+    match volume.poll_result(0, Duration::from_millis(200)) {
+        Ok(Some(bytes)) => {
+            let answer = wire::io_message::IoMessage::new_unchecked_len(&bytes);
+            let is_error = answer.message_type() == Ok(wire::io_message::IoMessageType::Result)
+                && answer.result() != 0;
+            Wrong::unless(
+                is_error,
+                "no result, or an error",
+                format!("{:?} {}", answer.message_type(), answer.result()),
+            )
+        }
+        Ok(None) if volume.service.is_running() => Ok(()),
+        Ok(None) | Err(_) => volume.expect_failure(),
+    }
+}
+
+/// A session with an I/O that no target answers.
+fn stuck<'a>(bench: &'a Bench<'a>, flags: &[&str]) -> Result<Volume<'a>, Wrong> {
+    let mut volume = Volume::faulty(bench, flags, 0, Fault::SwallowIo { nth: 0 })?;
+    volume.io[0].send(&read(0), bench.patience())?;
+    volume.poll_result(0, Duration::from_millis(30))?;
+    Ok(volume)
+}
+
+fn target_leaves(bench: &Bench<'_>) -> Result<(), Wrong> {
+    let mut volume = stuck(bench, &[])?;
+    volume.targets.remove(0);
+    volume.expect_failure()
+}
+
+fn initiator_leaves(bench: &Bench<'_>) -> Result<(), Wrong> {
+    let mut volume = stuck(bench, &[])?;
+    volume.leave();
+    volume.expect_end()
+}
+
+fn stop(bench: &Bench<'_>) -> Result<(), Wrong> {
+    let mut volume = stuck(bench, &["--control-timeout", "1"])?;
+    let answer = volume.step(Step::Stop, &mut |_, _| Reply::Honest)?;
+    if answer.message_type() != Step::Stop.answer() {
+        Cast::expect_error(&answer)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,301 @@
+//! What only the gga_offload service does: halves, parity, recovery.
+
+use wire::control::{Payload, StorageDetails};
+use wire::io_message::IoMessageType::{self, Read, Write};
+
+use super::super::cast::{BLOCK, BLOCKS, Cast};
+use super::super::step::Step;
+use super::super::stored::HALF;
+use super::super::target::Reply;
+use super::volume::{Volume, content, contents, holding};
+use crate::role::{Bench, Check, Wrong};
+
+/// Has every read do without one of the halves.
+const RECOVER: [&str; 2] = ["--trigger-recovery-read-every-n", "1"];
+
+pub(super) const CHECKS: [Check; 11] = [
+    Check {
+        name: "blocks-without-checksum",
+        meaning: "stored blocks as the reference makes them, with a trailer of 0, are read",
+        play: without_checksum,
+    },
+    Check {
+        name: "halves-are-where-they-belong",
+        meaning: "a write stores a half on each target, a read asks data_1 and data_2, at (storage offset / block size) * half block size \
+                  for the first block of an I/O and one half further for each other",
+        play: places,
+    },
+    Check {
+        name: "recovery-reads",
+        meaning: "with --trigger-recovery-read-every-n 1, reads do without data_2 and data_1 in turn, and give the same content",
+        play: recovery,
+    },
+    Check {
+        name: "recovery-reads-cauchy",
+        meaning: "the same with --matrix-type cauchy, of blocks that it wrote itself; the reference recovers with the wrong matrix",
+        play: recovery_cauchy,
+    },
+    Check {
+        name: "corrupt-half",
+        meaning: "a block with a checksum and one half that is not what was written is read as it was written; the reference does not",
+        play: corrupt_half,
+    },
+    Check {
+        name: "corrupt-halves",
+        meaning: "a block of which two halves are not what was written is an error result, not other content, and others go on; the reference \
+                  gives it away, or stops its worker",
+        play: corrupt_halves,
+    },
+    Check {
+        name: "never-written",
+        meaning: "a read of a block that was never written is an error result, and others go on; the reference stops its worker",
+        play: never_written,
+    },
+    Check {
+        name: "incompressible",
+        meaning: "a write of content that does not fit is an error result, and others go on; the reference stops its worker",
+        play: incompressible,
+    },
+    Check {
+        name: "size-of-an-io",
+        meaning: "an I/O of 256 blocks, of a part of a block or between two blocks is an error result; the reference stops its worker, or \
+                  takes it for another",
+        play: sizes,
+    },
+    Check {
+        name: "targets-of-different-capacity",
+        meaning: "targets with different capacities are an error_response to query_storage_request",
+        play: capacities,
+    },
+    Check {
+        name: "targets-of-different-block-size",
+        meaning: "targets with different block sizes are an error_response to query_storage_request",
+        play: block_sizes,
+    },
+];
+
+fn without_checksum(bench: &Bench<'_>) -> Result<(), Wrong> {
+    let scripts = holding(bench, &contents(1), false);
+    let mut volume = Volume::with(bench, &[], &scripts, 1)?;
+    for (block, content) in contents(1).iter().enumerate() {
+        volume.expect_block(block, content)?;
+    }
+    volume.finish()
+}
+
+/// What the targets were asked since the last time: type, size and storage offset.
+fn asked(volume: &mut Volume<'_>) -> Vec<Vec<(IoMessageType, u32, u64)>> {
+    volume
+        .targets
+        .iter_mut()
+        .map(|target| {
+            let ios = target.session.take_ios();
+            ios.iter()
+                .map(|io| (io.message_type, io.size, io.storage_offset))
+                .collect()
+        })
+        .collect()
+}
+
+fn places(bench: &Bench<'_>) -> Result<(), Wrong> {
+    let mut volume = Volume::open(bench, &[])?;
+    for (first, count) in [(0, 1), (5, 1), (BLOCKS - 1, 1), (2, 4)] {
+        for kind in [Write, Read] {
+            for block in first..first + count {
+                volume.memory.write(block * BLOCK, &content(block, 3))?;
+            }
+            volume.done(kind, first, count)?;
+            let of_each: Vec<_> = (first..first + count)
+                .map(|block| (kind, HALF as u32, (block * HALF) as u64))
+                .collect();
+            let of_parity = if kind == Write {
+                of_each.clone()
+            } else {
+                Vec::new()
+            };
+            let expected = [of_each.clone(), of_each, of_parity];
+            let came = asked(&mut volume);
+            Wrong::unless(
+                came == expected,
+                format!("targets to be asked for {expected:?}"),
+                format!("{came:?}"),
+            )?;
+        }
+    }
+    volume.finish()
+}
+
+/// Which targets were asked for the reads of all blocks, one after the other, which must succeed.
+fn lost(volume: &mut Volume<'_>, version: u8) -> Result<Vec<usize>, Wrong> {
+    asked(volume);
+    let mut lost = Vec::new();
+    for (block, content) in contents(version).iter().enumerate() {
+        volume.expect_block(block, content)?;
+        let unasked = asked(volume).iter().position(Vec::is_empty);
+        lost.extend(unasked);
+    }
+    Ok(lost)
+}
+
+fn recovery(bench: &Bench<'_>) -> Result<(), Wrong> {
+    let mut volume = Volume::open(bench, &RECOVER)?;
+    let lost = lost(&mut volume, 1)?;
+    let expected: Vec<_> = [1, 0].into_iter().cycle().take(BLOCKS).collect();
+    Wrong::unless(
+        lost == expected,
+        format!("reads without targets {expected:?}"),
+        format!("without {lost:?}"),
+    )?;
+    volume.finish()
+}
+
+fn recovery_cauchy(bench: &Bench<'_>) -> Result<(), Wrong> {
+    let flags = [&RECOVER[..], &["--matrix-type", "cauchy"]].concat();
+    let mut volume = Volume::open(bench, &flags)?;
+    for (block, content) in contents(2).iter().enumerate() {
+        volume.write(block, content)?;
+    }
+    lost(&mut volume, 2)?;
+    volume.finish()
+}
+
+fn corrupt_half(bench: &Bench<'_>) -> Result<(), Wrong> {
+    for flags in [&[][..], &RECOVER] {
+        for target in 0..3 {
+            let mut scripts = holding(bench, &contents(1), true);
+            for block in 0..BLOCKS {
+                let at = block * HALF + block * 100;
+                scripts[target].content[at] ^= 0x10;
+            }
+            let mut volume = Volume::with(bench, flags, &scripts, 1)?;
+            for (block, content) in contents(1).iter().enumerate() {
+                volume.expect_block(block, content)?;
+            }
+            volume.finish()?;
+        }
+    }
+    Ok(())
+}
+
+fn corrupt_halves(bench: &Bench<'_>) -> Result<(), Wrong> {
+    for flags in [&[][..], &RECOVER] {
+        for targets in [[0, 1], [0, 2], [1, 2]] {
+            let mut scripts = holding(bench, &contents(1), true);
+            for target in targets {
+                // Each another byte: the exclusive or would not show the same.
+                scripts[target].content[3 * HALF + 10 + target] ^= 0x10;
+            }
+            let mut volume = Volume::with(bench, flags, &scripts, 1)?;
+            volume.memory.fill(0, volume.memory.len(), 0)?;
+            let code = volume.io(Read, 3, 1)?;
+            let mut read = vec![0; BLOCK];
+            volume.memory.read(3 * BLOCK, &mut read)?;
+            // The half that is whole may be all that is needed.
+            Wrong::unless(
+                code != 0 || read == content(3, 1),
+                format!("an error for a block with wrong halves on targets {targets:?}"),
+                "success with other content",
+            )?;
+            volume.expect_block(4, &content(4, 1))?;
+            volume.finish()?;
+        }
+    }
+    Ok(())
+}
+
+fn never_written(bench: &Bench<'_>) -> Result<(), Wrong> {
+    let mut scripts = holding(bench, &contents(1), true);
+    for script in &mut scripts {
+        script.content[2 * HALF..3 * HALF].fill(0);
+    }
+    let mut volume = Volume::with(bench, &[], &scripts, 1)?;
+    let code = volume.io(Read, 2, 1)?;
+    Wrong::unless(code != 0, "an error", "success")?;
+    volume.expect_block(3, &content(3, 1))?;
+    volume.finish()
+}
+
+fn incompressible(bench: &Bench<'_>) -> Result<(), Wrong> {
+    let mut volume = Volume::open(bench, &[])?;
+    let mut word = 1_u64;
+    let noise: Vec<u8> = (0..BLOCK)
+        .map(|_| {
+            word = word
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
+            (word >> 56) as u8
+        })
+        .collect();
+    volume.memory.write(BLOCK, &noise)?;
+    let code = volume.io(Write, 1, 1)?;
+    Wrong::unless(code != 0, "an error", "success")?;
+    volume.expect_block(1, &content(1, 1))?;
+    volume.write(2, &content(2, 9))?;
+    volume.expect_block(2, &content(2, 9))?;
+    volume.finish()
+}
+
+fn sizes(bench: &Bench<'_>) -> Result<(), Wrong> {
+    let mut volume = Volume::open(bench, &[])?;
+    let block = BLOCK as u32;
+    for (size, storage_offset) in [
+        (256 * block, 0),
+        (block - 1, 0),
+        (block + 1, 0),
+        (1, 0),
+        (block, 1),
+        (block, u64::from(block) / 2),
+        (u32::MAX, 0),
+    ] {
+        for kind in [Read, Write] {
+            let code = volume.io_at(kind, size, 0, storage_offset)?;
+            Wrong::unless(
+                code != 0,
+                format!("an error for {kind:?} of {size} bytes at {storage_offset}"),
+                "success",
+            )?;
+        }
+    }
+    Wrong::unless(
+        volume.held()? == contents(1),
+        "the blocks as they were",
+        "something else",
+    )?;
+    volume.finish()
+}
+
+/// The answer to query when the last target says this of its storage.
+fn presented(bench: &Bench<'_>, odd: StorageDetails) -> Result<(), Wrong> {
+    for different in 0..3 {
+        let mut cast = Cast::start(bench, &[])?;
+        let answer = cast.step(Step::Query, &mut |target, _| {
+            if target == different {
+                Reply::Say(Payload::QueryStorageResponse(odd.clone()))
+            } else {
+                Reply::Honest
+            }
+        })?;
+        Cast::expect_error(&answer)?;
+    }
+    Ok(())
+}
+
+fn capacities(bench: &Bench<'_>) -> Result<(), Wrong> {
+    presented(
+        bench,
+        StorageDetails {
+            total_size: (BLOCKS * HALF * 2) as u64,
+            block_size: HALF as u32,
+        },
+    )
+}
+
+fn block_sizes(bench: &Bench<'_>) -> Result<(), Wrong> {
+    presented(
+        bench,
+        StorageDetails {
+            total_size: (BLOCKS * HALF) as u64,
+            block_size: HALF as u32 * 2,
+        },
+    )
+}

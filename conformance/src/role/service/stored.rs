@@ -1,0 +1,135 @@
+//! What gga_offload stores of blocks: read and made by the documented layout, with none of the service's code.
+
+use lz4_flex::block::{compress, decompress};
+
+use super::cast::BLOCK;
+use crate::role::Wrong;
+
+/// Bytes of a half block.
+pub(super) const HALF: usize = BLOCK / 2;
+
+/// Bytes before and after the LZ4 data blocks.
+const HEADER: usize = 8;
+const TRAILER: usize = 4;
+/// The highest bit of a data block's length: its content is stored as it is.
+const RAW: u32 = 1 << 31;
+/// Most content of a data block.
+const PIECE: usize = 64 * 1024;
+
+fn word(bytes: &[u8], at: usize) -> Result<[u8; 4], Wrong> {
+    bytes
+        .get(at..at + 4)
+        .and_then(|bytes| bytes.try_into().ok())
+        .ok_or_else(|| Wrong::expected(format!("four bytes at {at}"), "the end"))
+}
+
+/// A stored block of this content. It must compress, to one data block.
+pub(super) fn encode(content: &[u8], checksum: bool) -> Vec<u8> {
+    let data = compress(content);
+    let mut stored = Vec::with_capacity(BLOCK);
+    stored.extend((content.len() as u32).to_be_bytes());
+    stored.extend((data.len() as u32 + 4).to_be_bytes());
+    stored.extend((data.len() as u32).to_le_bytes());
+    stored.extend(data);
+    stored.resize(BLOCK - TRAILER, 0);
+    let trailer = if checksum {
+        crc32c::crc32c(&stored).max(1)
+    } else {
+        0
+    };
+    stored.extend(trailer.to_be_bytes());
+    stored
+}
+
+/// The content of a stored block of which every byte is as documented.
+pub(super) fn decode(stored: &[u8]) -> Result<Vec<u8>, Wrong> {
+    let original = u32::from_be_bytes(word(stored, 0)?) as usize;
+    Wrong::unless(
+        original == BLOCK,
+        format!("an original size of {BLOCK}"),
+        original,
+    )?;
+    let length = u32::from_be_bytes(word(stored, 4)?) as usize;
+    let room = stored.len() - HEADER - TRAILER;
+    Wrong::unless(
+        (4..=room).contains(&length),
+        format!("4 to {room} bytes of LZ4 data"),
+        length,
+    )?;
+    let end = HEADER + length;
+    let mut content = Vec::new();
+    let mut at = HEADER;
+    while at < end {
+        let size = u32::from_le_bytes(word(stored, at)?);
+        at += 4;
+        let bytes = (size & !RAW) as usize;
+        Wrong::unless(
+            at + bytes <= end,
+            format!("a data block of at most {} bytes", end - at),
+            bytes,
+        )?;
+        let data = &stored[at..at + bytes];
+        at += bytes;
+        if size & RAW != 0 {
+            content.extend(data);
+        } else {
+            let left = BLOCK.saturating_sub(content.len()).min(PIECE);
+            let piece = decompress(data, left)
+                .map_err(|error| Wrong::expected("an LZ4 data block", error))?;
+            content.extend(piece);
+        }
+    }
+    Wrong::unless(
+        content.len() == BLOCK,
+        format!("{BLOCK} bytes of content"),
+        content.len(),
+    )?;
+    let padding = &stored[end..stored.len() - TRAILER];
+    Wrong::unless(
+        padding.iter().all(|byte| *byte == 0),
+        "zeros between the data blocks and the trailer",
+        "others",
+    )?;
+    let trailer = u32::from_be_bytes(word(stored, stored.len() - TRAILER)?);
+    let checksum = crc32c::crc32c(&stored[..stored.len() - TRAILER]).max(1);
+    Wrong::unless(
+        trailer == 0 || trailer == checksum,
+        format!("a trailer of 0 or {checksum:#010x}"),
+        format!("{trailer:#010x}"),
+    )?;
+    Ok(content)
+}
+
+/// What data_1, data_2 and data_p hold of these stored blocks; the parity is the exclusive or, which is that of a
+/// Vandermonde matrix.
+pub(super) fn halves(blocks: &[Vec<u8>]) -> [Vec<u8>; 3] {
+    let mut halves: [Vec<u8>; 3] = Default::default();
+    for block in blocks {
+        let (first, second) = block.split_at(HALF);
+        halves[0].extend(first);
+        halves[1].extend(second);
+        halves[2].extend(first.iter().zip(second).map(|(a, b)| a ^ b));
+    }
+    halves
+}
+
+/// The stored blocks on three targets, whose parity must fit.
+pub(super) fn stored_blocks(held: &[Vec<u8>]) -> Result<Vec<Vec<u8>>, Wrong> {
+    let [data_1, data_2, data_p] = held else {
+        return Err(Wrong::expected("three targets", held.len()));
+    };
+    let blocks: Vec<_> = data_1
+        .chunks(HALF)
+        .zip(data_2.chunks(HALF))
+        .map(|(first, second)| [first, second].concat())
+        .collect();
+    let parity = halves(&blocks)[2].clone();
+    let wrong = parity.iter().zip(data_p).position(|(a, b)| a != b);
+    match wrong {
+        None => Ok(blocks),
+        Some(at) => Err(Wrong::expected(
+            "the exclusive or of both halves on data_p",
+            format!("another byte at {at}"),
+        )),
+    }
+}
