@@ -13,6 +13,8 @@ use crate::series::{Figures, Latency};
 
 /// Time beside the run itself.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// fio rounds shorter times down to nothing.
+const SHORTEST: Duration = Duration::from_secs(1);
 /// The programs, and the Debian packages that have them.
 const PROGRAMS: [&str; 2] = ["nbdkit", "fio"];
 
@@ -84,7 +86,7 @@ pub fn measure(point: Point, time: Duration, cpus: &[usize]) -> Result<Figures, 
         Operation::Write => "write",
     };
     let uri = format!("nbd+unix:///?socket={}", socket.display());
-    let job = |rw: &str, seconds: f64| {
+    let job = |rw: &str, time: Option<Duration>| {
         let mut fio = Command::new("fio");
         fio.args(["--name=bench", "--ioengine=nbd", "--output-format=json"])
             .arg(format!("--uri={uri}"))
@@ -92,15 +94,17 @@ pub fn measure(point: Point, time: Duration, cpus: &[usize]) -> Result<Figures, 
             .arg(format!("--bs={}", point.block_size))
             .arg(format!("--iodepth={}", point.transactions))
             .arg(format!("--size={}", point.capacity()))
-            .arg(format!("--runtime={seconds}"))
-            .args(["--time_based", "--loops=1000000"])
             .arg(format!("--cpus_allowed={}", cpus[0]));
+        if let Some(time) = time {
+            fio.arg("--time_based")
+                .arg(format!("--runtime={}ms", time.as_millis()));
+        }
         Process::spawn("fio", fio)
     };
     // nbdkit's memory is sparse: what was never written is not even copied.
-    let fill = job("write", 0.3)?;
+    let fill = job("write", None)?;
     fill.finish(Instant::now() + PATIENCE, || false)?;
-    let stdout = job(operation, time.as_secs_f64().max(1.0))?
+    let stdout = job(operation, Some(time.max(SHORTEST)))?
         .finish(Instant::now() + time + PATIENCE, || false)?;
     let wrong = || Error::Output {
         program: "fio",

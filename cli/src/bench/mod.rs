@@ -122,6 +122,10 @@ impl Options {
             left_out,
         };
         results.bars = bars(&results);
+        if !self.only.is_empty() {
+            // Nobody has asked for the others.
+            results.bars.retain(|bar| bar.value.is_some());
+        }
         if let Some(path) = &self.report {
             std::fs::write(path, ::bench::report::html(&results)?)
                 .map_err(|error| format!("--report {}: {error}", path.display()))?;
