@@ -3,7 +3,7 @@
 mod support;
 
 use std::io::{Read as _, Write as _};
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::process::Output;
 use std::sync::OnceLock;
@@ -357,13 +357,41 @@ fn a_cut_file_is_told_and_not_replayed() {
 }
 
 #[test]
-fn an_interrupted_recorder_leaves_a_whole_file() {
+fn a_recorder_interrupted_in_a_session_ends_it_and_leaves_a_whole_file() {
     let bench = Bench::new();
-    let file = bench.path("nothing.transcript");
-    let (recorder, _) = recorder(&bench, "127.0.0.1:1", &file, &[]);
+    let file = bench.path("cut_short.transcript");
+    let server = TcpListener::bind(("127.0.0.1", 0)).expect("a port");
+    let to = server.local_addr().expect("an address").to_string();
+    let (recorder, port) = recorder(&bench, &to, &file, &[]);
+    let mut client = TcpStream::connect(("127.0.0.1", port)).expect("the recorder");
+    client.write_all(b"he").expect("the recorder listens");
+    let (mut served, _) = server.accept().expect("the recorder connects");
+    served.read_exact(&mut [0; 2]).expect("passed on");
     recorder.signal(Signal::INT);
     recorder
         .finish(soon(), || false)
         .expect("Ctrl-C is how a recording ends");
-    assert!(Transcript::read(&file).expect("a transcript").is_whole());
+    for mut side in [client, served] {
+        assert_eq!(side.read(&mut [0]).expect("an orderly end"), 0);
+    }
+    let transcript = Transcript::read(&file).expect("a transcript");
+    assert!(transcript.is_whole());
+    let raw = Event::Raw(b"he".as_slice().into());
+    assert!(transcript.entries.iter().any(|entry| entry.event == raw));
+}
+
+#[test]
+fn a_target_that_is_not_there_is_a_failure_and_not_a_pass() {
+    let bench = Bench::new();
+    let file = bench.file("session.transcript", recorded());
+    let replayed = conformance(
+        &bench,
+        &["replay", text(&file), "--to", "127.0.0.1:1", "--json"],
+    );
+    assert_eq!(replayed.status.code(), Some(1));
+    let report: Value = serde_json::from_slice(&replayed.stdout).expect("a report");
+    let cases = report["cases"].as_array().expect("cases");
+    assert_eq!(cases[0]["name"], "connect");
+    assert!(failures(&report)[0].contains("cannot connect"));
+    assert!(cases[1..].iter().all(|case| case["result"] == "not_run"));
 }

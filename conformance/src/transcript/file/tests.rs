@@ -125,6 +125,28 @@ fn what_is_no_transcript_is_refused() {
     assert_eq!(text, "entry 0: expected an event, it has none");
 }
 
+#[test]
+fn whatever_byte_is_changed_nothing_worse_than_an_error_comes() {
+    let file = file(&transcript());
+    let mut refused = 0;
+    for index in 0..file.len() {
+        for change in [0x01, 0x80, 0xff] {
+            let mut changed = file.clone();
+            changed[index] ^= change;
+            match Transcript::from_reader(&changed[..]) {
+                // No entry is made of nothing.
+                Ok(read) => assert!(read.entries.len() <= file.len() / 2),
+                Err(_) => refused += 1,
+            }
+        }
+    }
+    assert!(
+        refused > file.len() / 2,
+        "{refused} of {} bytes",
+        file.len()
+    );
+}
+
 /// The recordings of this crate, which tests of the command replay: whoever changes the schema sees here that they are old.
 #[test]
 fn the_recordings_that_are_kept_are_whole() {

@@ -12,6 +12,8 @@ pub(super) struct Journal {
     cases: Vec<Case>,
     /// The entry at which the script was left, and why.
     stopped: Option<(usize, String)>,
+    /// Somebody is there to play with.
+    is_reached: bool,
 }
 
 impl Journal {
@@ -20,6 +22,7 @@ impl Journal {
             suite: format!("replay.{role}.{}.{}", script.channel, script.session),
             cases: Vec::new(),
             stopped: None,
+            is_reached: true,
         }
     }
 
@@ -43,6 +46,13 @@ impl Journal {
         });
     }
 
+    /// There is nobody to play with.
+    pub(super) fn unreachable(&mut self, why: String) {
+        self.is_reached = false;
+        let outcome = Outcome::Failed(why);
+        self.cases.push(Case::new(&self.suite, "connect", outcome));
+    }
+
     /// Leaves the script at an entry.
     pub(super) fn stop(&mut self, entry: usize, why: String) {
         self.stopped.get_or_insert((entry, why));
@@ -50,25 +60,24 @@ impl Journal {
 
     /// The cases; also one, not run, for each step of the side under test after the one at which the script was left.
     pub(super) fn finish(mut self, script: &Script, tested: Side) -> Vec<Case> {
-        let Some((entry, why)) = self.stopped else {
-            return self.cases;
-        };
-        let mut rest = script.steps.iter().filter(|step| step.entry >= entry);
-        let mut left = format!("the session was left at entry {entry}");
-        // What failed is a case of its own: the step itself, where it is one of the program under test.
-        let failed = match rest.clone().next() {
-            Some(step) if step.side == tested => {
-                rest.next();
-                name(step)
+        let (rest, left) = match self.stopped {
+            Some((entry, why)) => {
+                let mut rest = script.steps.iter().filter(|step| step.entry >= entry);
+                // What failed is a case of its own, whoever it was up to.
+                let failed = rest.next().map_or_else(String::new, name);
+                self.cases
+                    .push(Case::new(&self.suite, failed, Outcome::Failed(why)));
+                let rest: Vec<_> = rest.collect();
+                (rest, format!("the session was left at entry {entry}"))
             }
-            Some(step) => name(step),
-            None => left.clone(),
+            None if !self.is_reached => {
+                let rest = script.steps.iter().collect();
+                (rest, "nothing could be said".to_owned())
+            }
+            None => return self.cases,
         };
-        self.cases
-            .push(Case::new(&self.suite, failed, Outcome::Failed(why)));
-        for step in rest.filter(|step| step.side == tested) {
-            let outcome = Outcome::NotRun(std::mem::take(&mut left));
-            left = format!("the session was left at entry {entry}");
+        for step in rest.into_iter().filter(|step| step.side == tested) {
+            let outcome = Outcome::NotRun(left.clone());
             self.cases.push(Case::new(&self.suite, name(step), outcome));
         }
         self.cases

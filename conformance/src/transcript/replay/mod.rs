@@ -55,7 +55,7 @@ pub fn against_target(
             let mut part = service::Service::new(settings);
             Player::new(script, Side::Client, peer, &mut part, settings, stop).play(&mut journal);
         }
-        Err(error) => journal.stop(0, format!("cannot connect to {address}: {error}")),
+        Err(error) => journal.unreachable(format!("cannot connect to {address}: {error}")),
     }
     journal.finish(script, Side::Server)
 }
