@@ -4,6 +4,8 @@ mod table;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use ::conformance::implementation::Implementation;
@@ -20,8 +22,8 @@ use table::Table;
 
 const HELP: &str = "\
 A mix is named by its implementations with commas between them, from the initiator over the service to the target or to data_1,
-data_2 and data_p: rust,cpp,rust. Beside the four strategies, one session has an I/O that fails (failing_io), and one a block with a
-wrong byte (corrupt_block). What is known to differ between implementations is expected: one that prints a usage without
+data_2 and data_p: rust,cpp,rust. Beside the four strategies, there are sessions with an I/O that fails (failing_io), with one
+behind the end of the targets (io_past_end), and with a wrong byte in a block (corrupt_block). What is known to differ between implementations is expected: one that prints a usage without
 --output is taken for the C++ reference. The exit status is the number of checks that did not pass, up to 100.
 
 Examples:
@@ -65,6 +67,10 @@ pub(super) struct Matrix {
     #[arg(long, value_name = "N", default_value_t = 8)]
     retries: u32,
 
+    /// Sessions that run at the same time
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = value_parser!(u16).range(1..=64))]
+    jobs: u16,
+
     #[command(flatten)]
     report: ReportOptions,
 }
@@ -102,20 +108,35 @@ impl Matrix {
             .collect();
         let (mixes, checks) = self.chosen(all)?;
         let runner = Runner::new(self.settings()?);
-        let progress = progress(mixes.len() * checks.len());
-        let mut tried: Vec<Tried> = Vec::new();
-        for mix in &mixes {
-            for &check in &checks {
-                progress.set_message(format!("{mix}: {}", check.name()));
-                tried.push(runner.run(mix, check, &|| shutdown.is_requested()));
-                if shutdown.is_requested() {
-                    progress.finish_and_clear();
-                    return Err("interrupted".into());
-                }
-                progress.inc(1);
+        let all: Vec<_> = mixes
+            .iter()
+            .flat_map(|mix| checks.iter().map(move |&check| (mix, check)))
+            .collect();
+        let progress = progress(all.len());
+        let next = AtomicUsize::new(0);
+        let tried: Vec<OnceLock<Tried>> = all.iter().map(|_| OnceLock::new()).collect();
+        std::thread::scope(|scope| {
+            for _ in 0..self.jobs {
+                scope.spawn(|| {
+                    while !shutdown.is_requested() {
+                        let index = next.fetch_add(1, Ordering::Relaxed);
+                        let Some(&(mix, check)) = all.get(index) else {
+                            break;
+                        };
+                        progress.set_message(format!("{mix}: {}", check.name()));
+                        // Nobody else has taken this one.
+                        let _ =
+                            tried[index].set(runner.run(mix, check, &|| shutdown.is_requested()));
+                        progress.inc(1);
+                    }
+                });
             }
-        }
+        });
         progress.finish_and_clear();
+        if shutdown.is_requested() {
+            return Err("interrupted".into());
+        }
+        let tried: Vec<Tried> = tried.into_iter().filter_map(OnceLock::into_inner).collect();
         self.show(&members, &tried, &checks)
     }
 

@@ -60,28 +60,32 @@ impl Strategy {
 pub enum Check {
     /// Everybody does as well as they can.
     Strategy(Strategy),
-    /// A target cannot do one I/O.
+    /// A target fails one I/O for no reason that the others could know.
     FailingIo,
+    /// The initiator is made to ask for a block behind the end of the targets, which they cannot do.
+    IoPastEnd,
     /// A target holds a block with one wrong byte.
     CorruptBlock,
 }
 
 impl Check {
     /// All of them.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::Strategy(Strategy::ReadThroughput),
         Self::Strategy(Strategy::WriteThroughput),
         Self::Strategy(Strategy::ReadValidation),
         Self::Strategy(Strategy::WriteReadValidation),
         Self::FailingIo,
+        Self::IoPastEnd,
         Self::CorruptBlock,
     ];
 
-    /// The strategy's name, `failing_io` or `corrupt_block`.
+    /// The strategy's name, `failing_io`, `io_past_end` or `corrupt_block`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Strategy(strategy) => strategy.name(),
             Self::FailingIo => "failing_io",
+            Self::IoPastEnd => "io_past_end",
             Self::CorruptBlock => "corrupt_block",
         }
     }
@@ -102,6 +106,10 @@ impl Check {
             Self::FailingIo => {
                 "a scripted target in place of the mix's only, or first, one answers one I/O with DOCA_ERROR_IO_FAILED: the \
                  initiator fails and says so, unless a role of the mix is known to hide it"
+            }
+            Self::IoPastEnd => {
+                "relays between service and targets tell of one block more than there is, so that the mix's own targets get an I/O \
+                 that they cannot do: the initiator fails and says so, unless a role of the mix is known to hide it"
             }
             Self::CorruptBlock => {
                 "a byte of one block in the target's (in gga, data_1's) file is wrong: the initiator's comparison finds it, or \

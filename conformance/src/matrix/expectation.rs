@@ -25,11 +25,23 @@ impl Expectation {
         let service = mix.service.traits(mix.layout.service());
         match check {
             Check::Strategy(_) => Self::Good,
-            Check::FailingIo if mix.layout == Layout::ZeroCopy && !service.forwards_errors => {
+            // Writes, in gga, all targets refuse.
+            Check::IoPastEnd
+                if mix.layout == Layout::ZeroCopy
+                    && !mix.targets[0].traits(Role::Target).checks_read_offsets =>
+            {
+                Self::Hidden(Role::Target)
+            }
+            Check::FailingIo | Check::IoPastEnd
+                if mix.layout == Layout::ZeroCopy && !service.forwards_errors =>
+            {
                 Self::Hidden(Role::ZeroCopy)
             }
-            Check::FailingIo if !initiator.looks_at_results => Self::Hidden(Role::Initiator),
+            Check::FailingIo | Check::IoPastEnd if !initiator.looks_at_results => {
+                Self::Hidden(Role::Initiator)
+            }
             Check::FailingIo => Self::Found(vec!["DOCA_ERROR_IO_FAILED".to_owned()]),
+            Check::IoPastEnd => Self::Found(vec!["DOCA_ERROR_".to_owned()]),
             Check::CorruptBlock if mix.layout == Layout::Gga && service.checksums => {
                 let generated = mix
                     .generator
@@ -60,9 +72,9 @@ impl Check {
     pub(super) fn strategy(self, layout: Layout) -> Strategy {
         match (self, layout) {
             (Self::Strategy(strategy), _) => strategy,
-            (Self::FailingIo, Layout::ZeroCopy) => Strategy::ReadThroughput,
+            (Self::FailingIo | Self::IoPastEnd, Layout::ZeroCopy) => Strategy::ReadThroughput,
             // A read that fails in gga is no error: the block is made anew from the other targets, by a service that does so.
-            (Self::FailingIo, Layout::Gga) => Strategy::WriteThroughput,
+            (Self::FailingIo | Self::IoPastEnd, Layout::Gga) => Strategy::WriteThroughput,
             (Self::CorruptBlock, _) => Strategy::ReadValidation,
         }
     }

@@ -20,6 +20,9 @@ const OUR_FLAG: &str = "--output";
 pub struct Traits {
     /// Initiators: an I/O that has failed is noticed.
     pub looks_at_results: bool,
+    /// Targets: a read behind their end is an error. The reference ignores that it could not aim a buffer at such a place, and
+    /// answers a read with what the buffer was aimed at before; a write fails, because that buffer is full.
+    pub checks_read_offsets: bool,
     /// The zero-copy service: an error of a target reaches the initiator.
     pub forwards_errors: bool,
     /// Generators write a checksum into each block, and gga services make a block that has another one anew from its parity.
@@ -33,6 +36,7 @@ impl Traits {
     /// Of our roles.
     pub const OURS: Self = Self {
         looks_at_results: true,
+        checks_read_offsets: true,
         forwards_errors: true,
         checksums: true,
         start_race: false,
@@ -41,6 +45,7 @@ impl Traits {
     /// Of the C++ reference.
     pub const REFERENCE: Self = Self {
         looks_at_results: false,
+        checks_read_offsets: false,
         forwards_errors: false,
         checksums: false,
         start_race: true,

@@ -116,7 +116,8 @@ impl Matrix {
         let operations = self.settings.operations;
         Plan {
             strategy,
-            operations: if strategy.validates() {
+            // An initiator gets to the block behind the end in its first pass.
+            operations: if strategy.validates() || check == Check::IoPastEnd {
                 operations.max(two_passes)
             } else {
                 operations
@@ -124,9 +125,10 @@ impl Matrix {
             recover_every: match check {
                 Check::Strategy(_) => RECOVER_EVERY,
                 // Which would sometimes do without the target that is wrong.
-                Check::FailingIo | Check::CorruptBlock => 0,
+                Check::FailingIo | Check::IoPastEnd | Check::CorruptBlock => 0,
             },
             failing_io: check == Check::FailingIo,
+            overstated: check == Check::IoPastEnd,
         }
     }
 

@@ -11,6 +11,7 @@ use super::content::{BLOCK_SIZE, BLOCKS, HALF_BLOCK_SIZE};
 use super::files::Files;
 use super::member::{Member, Traits};
 use super::mix::{Layout, Mix};
+use super::overstate::overstate;
 use super::run::{Interrupted, Settings};
 use crate::implementation::Role;
 use crate::process::{Process, Signal};
@@ -45,6 +46,8 @@ pub(super) struct Plan {
     pub(super) recover_every: u32,
     /// The first target is a scripted one that fails an I/O.
     pub(super) failing_io: bool,
+    /// The service is told of one block more than the targets have.
+    pub(super) overstated: bool,
 }
 
 /// A role that has ended.
@@ -241,7 +244,11 @@ impl Stage<'_> {
             if !listens {
                 return Err(not_ready(label, "listened on its port", status));
             }
-            ports.push(port);
+            ports.push(if self.plan.overstated {
+                overstate(port).map_err(io)?
+            } else {
+                port
+            });
         }
         let before = self.scene.leftovers().map_err(io)?;
         let role = self.mix.layout.service();

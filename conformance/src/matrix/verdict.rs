@@ -72,6 +72,7 @@ fn cell(expectation: &Expectation) -> &'static str {
         Expectation::Good => "pass",
         Expectation::Found(_) => "noticed",
         Expectation::Hidden(Role::Initiator) => "hidden by the initiator",
+        Expectation::Hidden(Role::Target) => "hidden by the target",
         Expectation::Hidden(_) => "hidden by the service",
         Expectation::Healed => "healed",
     }
@@ -84,6 +85,7 @@ fn note(mix: &Mix<'_>, expectation: &Expectation) -> Option<String> {
         Expectation::Hidden(role) => {
             let (member, label) = match role {
                 Role::Initiator => (mix.initiator, "initiator"),
+                Role::Target => (mix.targets[0], "target"),
                 _ => (mix.service, "service"),
             };
             Some(format!(
