@@ -3,7 +3,8 @@
 use wire::sbc::Header;
 
 use super::io::read;
-use super::service::{Plan, Service, Step};
+use super::plan::{Plan, Step};
+use super::service::Service;
 use super::store::pattern;
 use crate::role::{Bench, Check, Running, Wrong};
 use crate::scene::free_port;

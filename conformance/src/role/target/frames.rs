@@ -5,7 +5,8 @@ use std::time::Duration;
 use wire::control::{Message, Payload, RdmaConnectionRole};
 
 use super::messages::{describe, is_error};
-use super::service::{Plan, Service, Step};
+use super::plan::{Plan, Step};
+use super::service::Service;
 use crate::role::{Bench, Check, ControlPeer as _, During as _, Polled, Running, TcpPeer, Wrong};
 
 /// Time for a target to read one piece before the next comes.

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use wire::io_message::{IoMessage, IoMessageType, Repr};
 
 use super::messages::parse;
-use super::service::Plan;
+use super::plan::Plan;
 use super::store::{BLOCK, BLOCKS, CAPACITY, Store};
 use crate::role::{Bench, Check, During as _, Wrong};
 

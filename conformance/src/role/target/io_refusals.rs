@@ -4,7 +4,7 @@ use wire::io_message::{IoMessageType, Repr};
 
 use super::io::{at, read, write};
 use super::messages::parse;
-use super::service::Plan;
+use super::plan::Plan;
 use super::store::{BLOCK, BLOCKS, CAPACITY, Store};
 use crate::role::{Bench, Check, During as _, Wrong};
 

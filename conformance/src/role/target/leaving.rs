@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 use wire::control::Payload;
 
 use super::io::write;
-use super::service::{Plan, Service, Step};
+use super::plan::{Plan, Step};
+use super::service::Service;
 use crate::process::Signal;
 use crate::role::{Bench, Check, ControlPeer as _, During as _, Polled, Wrong};
 

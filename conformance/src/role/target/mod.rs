@@ -1,7 +1,7 @@
 //! Checks of a storage target: the peer is a service with its client's memory.
 //!
 //! * [`service`] the control side of that service, step by step; [`worker`] the data side of one of its workers; [`messages`]
-//!   what both say.
+//!   what both say; [`plan`] a session's steps and its size.
 //! * [`sessions`] whole sessions, one after the other and in odd orders.
 //! * [`refusals`] requests that are not due or ask for the impossible.
 //! * [`frames`] frames in pieces, in heaps, and broken ones.
@@ -15,6 +15,7 @@ mod io;
 mod io_refusals;
 mod leaving;
 mod messages;
+mod plan;
 mod refusals;
 mod service;
 mod sessions;

@@ -4,7 +4,8 @@ use bytes::Bytes;
 use wire::control::{InitStorage, MessageType, Payload, RdmaConnectionDetails, RdmaConnectionRole};
 
 use super::messages::one_of_each;
-use super::service::{Plan, Service, Step};
+use super::plan::{Plan, Step};
+use super::service::Service;
 use crate::role::{Bench, Check, During as _, Wrong};
 
 /// What is no export of anything.

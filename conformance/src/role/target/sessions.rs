@@ -5,7 +5,8 @@ use std::time::Duration;
 use wire::control::{Payload, RdmaConnectionRole, StorageDetails};
 
 use super::io::{read, write};
-use super::service::{Plan, Service, Step};
+use super::plan::{Plan, Step};
+use super::service::Service;
 use crate::role::{Bench, Check, ControlPeer as _, During as _, Polled, TcpPeer, Wrong};
 use crate::scene::free_port;
 

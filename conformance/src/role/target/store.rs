@@ -3,7 +3,8 @@
 use doca::MemoryRegion;
 use wire::io_message::{IoMessageType, Repr};
 
-use super::service::{Plan, Service, Step};
+use super::plan::{Plan, Step};
+use super::service::Service;
 use crate::role::{Bench, During as _, Running, Wrong};
 
 /// Bytes of a block, and their number.
