@@ -58,11 +58,12 @@ impl Content {
         };
         let name = format!("--binary-content {}", path.display());
         let failed = |error: io::Error| io_failure(&name, &error);
-        let mut file = File::open(path).map_err(failed)?;
-        let metadata = file.metadata().map_err(failed)?;
-        if !metadata.is_file() {
+        // Before it is opened: to open a pipe waits for its writer, who may never come.
+        if !std::fs::metadata(path).map_err(failed)?.is_file() {
             return Err(Failure::invalid(format!("{name}: expected a regular file")));
         }
+        let mut file = File::open(path).map_err(failed)?;
+        let metadata = file.metadata().map_err(failed)?;
         let mut start = Vec::with_capacity(sbc::HEADER_SIZE);
         (&mut file)
             .take(sbc::HEADER_SIZE as u64)
@@ -269,6 +270,21 @@ mod tests {
         assert!(open(&sbc(0, 7, b"")).is_err());
         let huge = open(&sbc(u32::MAX, u32::MAX, b"")).expect_err("over the limit");
         assert!(huge.message.contains("2147483648"), "{huge}");
+    }
+
+    #[test]
+    fn a_pipe_without_a_writer_is_refused_and_not_waited_for() {
+        let folder = tempfile::tempdir().expect("temporary folder");
+        let path = folder.path().join("pipe");
+        let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
+        rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, mode, 0)
+            .expect("a pipe");
+        let (sender, receiver) = std::sync::mpsc::channel();
+        let opened = path.clone();
+        std::thread::spawn(move || sender.send(Content::open(Some(&opened), FLAGS)));
+        let content = receiver.recv_timeout(std::time::Duration::from_secs(10));
+        let failure = content.expect("an answer").expect_err("a pipe");
+        assert!(failure.message.contains("a regular file"), "{failure}");
     }
 
     #[test]
