@@ -87,9 +87,13 @@ enum Step {
     Arm,
 }
 
-/// A call found nothing: spins, yields, or arms the engine with `arm` and sleeps. True when arming delivered
-/// something.
-pub(super) fn found_nothing(sleeper: &Arc<Sleeper>, arm: impl FnOnce() -> Arming) -> bool {
+/// A call found nothing: spins, yields, or arms the engine with `arm` and sleeps, for a moment only when there is `hurry`. True
+/// when arming delivered something.
+pub(super) fn found_nothing(
+    sleeper: &Arc<Sleeper>,
+    arm: impl FnOnce() -> Arming,
+    hurry: impl FnOnce() -> bool,
+) -> bool {
     match IDLE.with_borrow_mut(|idle| idle.next_step(sleeper)) {
         Step::Spin => {
             std::hint::spin_loop();
@@ -102,7 +106,7 @@ pub(super) fn found_nothing(sleeper: &Arc<Sleeper>, arm: impl FnOnce() -> Arming
         Step::Arm => {
             // Callbacks may run in here and progress other engines: nothing is borrowed.
             match arm() {
-                Arming::Armed => sleep_if_all_armed(),
+                Arming::Armed => sleep_if_all_armed(hurry()),
                 // The next call looks again, soon.
                 Arming::Stirred => {}
                 Arming::Delivered => {
@@ -155,10 +159,13 @@ impl Idle {
     }
 }
 
-fn sleep_if_all_armed() {
+fn sleep_if_all_armed(hurry: bool) {
     let Some((sleepers, duration)) = IDLE.with_borrow_mut(|idle| {
         if !idle.engines.iter().all(|entry| entry.sleeper.is_armed()) {
             return None;
+        }
+        if hurry {
+            idle.sleep = SHORTEST_SLEEP;
         }
         let duration = idle.sleep;
         idle.sleep = (idle.sleep * 2).min(LONGEST_SLEEP);

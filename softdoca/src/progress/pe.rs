@@ -169,7 +169,14 @@ impl Pe {
             idle::found_work();
             return true;
         }
-        idle::found_nothing(&self.sleeper, || self.arm())
+        idle::found_nothing(&self.sleeper, || self.arm(), || self.is_stopping())
+    }
+
+    /// Whether a context stops. Programs make progress a fixed number of times for that, once for every task in flight: long
+    /// sleeps would add up to seconds.
+    fn is_stopping(&self) -> bool {
+        let contexts = self.contexts.borrow();
+        contexts.iter().any(|ctx| ctx.state() == CtxState::Stopping)
     }
 
     /// One pass over all contexts and, if it is time, over the watched descriptors.

@@ -242,6 +242,23 @@ fn an_idle_thread_sleeps_and_a_ring_wakes_it() {
 }
 
 #[test]
+fn a_thread_that_stops_a_context_does_not_sleep_for_long() {
+    let f = fixture(false);
+    f.ctx.start().expect("start");
+    let task = f.task(Ok(()), 0).expect("a task");
+    assert_eq!(f.ctx.stop(), Err(Error::InProgress), "a task is allocated");
+    let started = std::time::Instant::now();
+    for _ in 0..1000 {
+        f.pe.progress();
+    }
+    // Sleeps of up to 20 ms would make 11 s of it.
+    let took = started.elapsed();
+    assert!(took < std::time::Duration::from_secs(3), "{took:?}");
+    // SAFETY: allocated above, not in flight, and not used afterwards.
+    unsafe { Task::free(task) }.expect("free");
+}
+
+#[test]
 fn engines_that_were_destroyed_keep_nobody_awake() {
     for _ in 0..100 {
         Pe::new().expect("an engine").progress();
