@@ -15,6 +15,8 @@ use tempfile::TempDir;
 const TICK: Duration = Duration::from_millis(2);
 /// The state of a listening socket in `/proc/net/tcp`.
 const LISTEN: &str = "0A";
+/// The flag of a listening socket in `/proc/net/unix`.
+const ACCEPTS: u32 = 1 << 16;
 
 /// Numbers the scenes of this process.
 static NUMBER: AtomicU32 = AtomicU32::new(0);
@@ -100,6 +102,33 @@ impl Scene {
     pub fn leftovers(&self) -> io::Result<Vec<PathBuf>> {
         entries(&self.runtime)
     }
+
+    /// The sockets in the runtime directory that somebody listens on: servers that clients find.
+    ///
+    /// # Errors
+    ///
+    /// The operating system does not say.
+    pub fn servers(&self) -> io::Result<Vec<PathBuf>> {
+        let table = fs::read_to_string("/proc/net/unix")?;
+        let mut entries = self.leftovers()?;
+        entries.retain(|path| accepts(&table, path));
+        Ok(entries)
+    }
+}
+
+/// Whether a socket of this file name accepts connections. A bound one that does not do so yet refuses them. Lines are: address, count,
+/// protocol, flags, type, state, inode, path as it was bound. softdoca binds in the directory by its descriptor, so that only the
+/// name says which socket it is.
+fn accepts(table: &str, path: &Path) -> bool {
+    table.lines().skip(1).any(|line| {
+        let mut words = line.split_ascii_whitespace().skip(3);
+        let flags = words
+            .next()
+            .and_then(|word| u32::from_str_radix(word, 16).ok());
+        let bound = words.nth(3).map(Path::new);
+        flags.is_some_and(|flags| flags & ACCEPTS != 0)
+            && bound.and_then(Path::file_name) == path.file_name()
+    })
 }
 
 /// What is in a directory.
@@ -171,6 +200,8 @@ fn listens(table: &str, port: u16) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use rustix::net::{AddressFamily, SocketAddrUnix, SocketType};
+
     use super::*;
 
     #[test]
@@ -183,6 +214,21 @@ mod tests {
         assert!(!wait_for_listener(port, now, || false).expect("a table"));
         let never = now + Duration::from_secs(3600);
         assert!(!wait_for_listener(port, never, || true).expect("a table"));
+    }
+
+    #[test]
+    fn a_server_is_a_socket_that_accepts() {
+        let scene = Scene::new().expect("a directory");
+        let path = scene.runtime.join(format!("{}.sock", scene.channel()));
+        let bound = rustix::net::socket(AddressFamily::UNIX, SocketType::SEQPACKET, None)
+            .expect("a socket");
+        let address = SocketAddrUnix::new(&path).expect("an address");
+        rustix::net::bind(&bound, &address).expect("bound");
+        fs::write(scene.runtime.join("file"), "").expect("a file");
+        assert_eq!(scene.leftovers().expect("a directory").len(), 2);
+        assert!(scene.servers().expect("a table").is_empty());
+        rustix::net::listen(&bound, 1).expect("listening");
+        assert_eq!(scene.servers().expect("a table"), [path]);
     }
 
     #[test]

@@ -13,6 +13,8 @@ use crate::process::Process;
 const USAGE: Duration = Duration::from_secs(20);
 /// A flag that all our roles have and the reference's have not.
 const OUR_FLAG: &str = "--output";
+/// How long an initiator waits for an answer.
+pub(super) const IO_TIMEOUT: &str = "--io-timeout";
 
 /// What an implementation of a role does where implementations differ. A difference that nobody expects fails a check; one
 /// that is expected must be there.
@@ -27,6 +29,8 @@ pub struct Traits {
     pub forwards_errors: bool,
     /// Generators write a checksum into each block, and gga services make a block that has another one anew from its parity.
     pub checksums: bool,
+    /// Initiators: `--io-timeout` is a flag, with a default of seconds.
+    pub io_timeout: bool,
     /// May crash when a worker thread begins, before it does anything: the reference's threads read a handle that their
     /// parent may not have stored yet.
     pub start_race: bool,
@@ -39,6 +43,7 @@ impl Traits {
         checks_read_offsets: true,
         forwards_errors: true,
         checksums: true,
+        io_timeout: true,
         start_race: false,
     };
 
@@ -48,15 +53,26 @@ impl Traits {
         checks_read_offsets: false,
         forwards_errors: false,
         checksums: false,
+        io_timeout: false,
         start_race: true,
     };
 
     /// Those of a program with this usage: ours when it has a flag that the reference does not have.
     fn of_usage(usage: &str) -> Self {
-        let is_ours = usage
-            .split(|c: char| c.is_whitespace() || c == ',' || c == '=')
-            .any(|word| word == OUR_FLAG);
-        if is_ours { Self::OURS } else { Self::REFERENCE }
+        let has = |flag| {
+            usage
+                .split(|c: char| c.is_whitespace() || c == ',' || c == '=')
+                .any(|word| word == flag)
+        };
+        let known = if has(OUR_FLAG) {
+            Self::OURS
+        } else {
+            Self::REFERENCE
+        };
+        Self {
+            io_timeout: has(IO_TIMEOUT),
+            ..known
+        }
     }
 }
 
@@ -191,10 +207,8 @@ mod tests {
 
     #[test]
     fn ours_are_known_by_their_usage() {
-        assert_eq!(
-            Traits::of_usage("  --output <FORMAT>  Format"),
-            Traits::OURS
-        );
+        let usage = "  --output <FORMAT>  Format\n  --io-timeout <SECONDS>";
+        assert_eq!(Traits::of_usage(usage), Traits::OURS);
         assert_eq!(
             Traits::of_usage("--output-directory DIR"),
             Traits::REFERENCE
@@ -214,7 +228,8 @@ mod tests {
         }
         let mixed = Implementation::in_directory("mixed", directory.path()).expect("programs");
         let mixed = Member::probe(mixed).expect("programs");
-        assert_eq!(mixed.traits(Role::Target), Traits::OURS);
+        let ours = mixed.traits(Role::Target);
+        assert!(ours.checksums && !ours.io_timeout);
         assert_eq!(mixed.traits(Role::ZeroCopy), Traits::REFERENCE);
         assert!(!mixed.has(Role::Initiator));
     }

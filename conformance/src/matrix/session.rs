@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use super::check::Strategy;
 use super::content::{BLOCK_SIZE, BLOCKS, HALF_BLOCK_SIZE};
 use super::files::Files;
-use super::member::{Member, Traits};
+use super::member::{IO_TIMEOUT, Member, Traits};
 use super::mix::{Layout, Mix};
 use super::overstate::overstate;
 use super::run::{Interrupted, Settings};
@@ -254,11 +254,11 @@ impl Stage<'_> {
         let role = self.mix.layout.service();
         let command = self.service(&ports)?;
         let mut service = Running::start("service", self.mix.service, role, command)?;
-        // Where the initiators of this machine find it: softdoca makes the name of a server and its socket at once.
+        // Where initiators find it: a server of softdoca is a socket.
         let deadline = Instant::now() + READY;
         let served = loop {
-            let now = self.scene.leftovers().map_err(io)?;
-            if now.iter().any(|path| !before.contains(path)) {
+            let servers = self.scene.servers().map_err(io)?;
+            if servers.iter().any(|path| !before.contains(path)) {
                 break true;
             }
             if Instant::now() >= deadline || service.ended().is_some() || (self.interrupted)() {
@@ -409,6 +409,11 @@ impl Stage<'_> {
                 &self.plan.operations.to_string(),
             ])
             .args(["--transaction-count", TRANSACTIONS]);
+        if self.mix.initiator.traits(Role::Initiator).io_timeout {
+            // On a busy machine an answer may take its time: that is not what is checked.
+            let seconds = self.settings.timeout.as_secs().to_string();
+            command.args([IO_TIMEOUT, &seconds]);
+        }
         if self.plan.strategy.validates() {
             let plain = self.file("plain", &self.files.plain)?;
             command.arg("--storage-plain-content").arg(plain);

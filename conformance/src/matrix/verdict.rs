@@ -213,7 +213,9 @@ fn healed(session: &Session) -> Result<(), String> {
 /// What all roles wrote, the end of it.
 fn transcript(session: &Session) -> String {
     let mut text = String::new();
-    for ended in session.all() {
+    // The initiator comes last: it knows most, and a terminal shows the end.
+    let all: Vec<_> = session.all().collect();
+    for ended in all.into_iter().rev() {
         let status = match ended.status {
             Some(status) => status.to_string(),
             None => "killed".to_owned(),

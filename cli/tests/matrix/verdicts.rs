@@ -1,0 +1,162 @@
+//! Everything that a session is judged by, seen to fail.
+
+use serde_json::Value;
+
+use super::scripts::{
+    GGA_OFFLOAD, INITIATOR, PROGRAM, Scripts, TARGET, case, cases, matrix, ours, reason,
+};
+
+/// Answers `--help` like the reference, without the flag that ours have; the script after it gets everything else.
+const REFERENCE: &str = "[ $1 = --help ] && exec echo usage";
+/// Answers it like ours.
+const OURS: &str = "[ $1 = --help ] && exec echo --output";
+
+/// The zero-copy check `check` with this initiator or target of somebody else's, the rest being ours.
+fn tried(own: &Scripts, mix: &str, check: &str, more: &[&str]) -> Vec<Value> {
+    let (ours, own) = (ours(), own.implementation());
+    let arguments = [
+        "--impl", &ours, "--impl", &own, "--only", mix, "--only", check, "--json",
+    ];
+    cases(&matrix(&[&arguments[..], more].concat()))
+}
+
+fn fails(program: &str, script: &str, check: &str, expected: &str) -> Value {
+    let own = Scripts::new().add(program, script);
+    let mix = match program {
+        TARGET => "rust,rust,own",
+        GGA_OFFLOAD => "rust,own,rust,rust,rust",
+        _ => "own,rust,rust",
+    };
+    let cases = tried(&own, mix, check, &["--timeout", "2"]);
+    let name = format!("{mix}: {check}");
+    let reason = reason(&cases, &name);
+    assert!(reason.contains(expected), "{reason}");
+    case(&cases, &name).clone()
+}
+
+const READ: &str = "read_throughput_test";
+
+#[test]
+fn a_start_race_is_repeated_and_counted() {
+    let own = Scripts::new();
+    let count = own.path().join("count");
+    let crash_twice = format!(
+        "{REFERENCE}\necho . >> {0}; [ $(wc -l < {0}) -le 2 ] && kill -SEGV $$\nexec {PROGRAM} target \"$@\"",
+        count.display()
+    );
+    let own = own.add(TARGET, &crash_twice);
+    let cases = tried(&own, "rust,rust,own", READ, &[]);
+    let case = case(&cases, "rust,rust,own: read_throughput_test");
+    assert_eq!(case["result"], "passed", "{case:#}");
+    assert_eq!(case["start_races"], 2);
+    assert_eq!(case["note"], "2 start races repeated");
+}
+
+#[test]
+fn a_crash_that_is_no_start_race_is_a_failure() {
+    let crash = "kill -SEGV $$";
+    let worker = "echo '[DOCA][INF] Worker: 0x5 (core: 0) starting'";
+    let signal = "signal: 11";
+    let always = fails(TARGET, &format!("{REFERENCE}\n{crash}"), READ, signal);
+    assert_eq!(always["start_races"], 8);
+    let later = fails(
+        TARGET,
+        &format!("{REFERENCE}\n{worker}; {crash}"),
+        READ,
+        signal,
+    );
+    assert_eq!(later["start_races"], 0);
+    let not_the_reference = fails(TARGET, &format!("{OURS}\n{crash}"), READ, signal);
+    assert_eq!(not_the_reference["start_races"], 0);
+    let other = fails(
+        TARGET,
+        &format!("{REFERENCE}\nkill -ABRT $$"),
+        READ,
+        "signal: 6",
+    );
+    assert_eq!(other["start_races"], 0);
+}
+
+#[test]
+fn what_is_left_behind_is_a_failure() {
+    let script = format!("{OURS}\ntouch $SOFTDOCA_RUNTIME_DIR/left\nexec {PROGRAM} target \"$@\"");
+    fails(TARGET, &script, READ, "expected an empty runtime directory");
+}
+
+#[test]
+fn an_io_that_somebody_did_not_count_is_a_failure() {
+    let script = format!("{OURS}\n{PROGRAM} target \"$@\" | sed 's/count: 300/count: 299/'");
+    fails(
+        TARGET,
+        &script,
+        READ,
+        "expected the targets to count 300 I/Os, got 299",
+    );
+    let script = format!("{OURS}\n{PROGRAM} initiator \"$@\" > /dev/null");
+    fails(
+        INITIATOR,
+        &script,
+        READ,
+        "expected the initiator to print its operation count",
+    );
+}
+
+#[test]
+fn what_a_gga_service_made_anew_is_counted() {
+    let less = |what: &str| {
+        format!("{OURS}\n{PROGRAM} gga-offload \"$@\" | sed 's/{what}: .*/{what}: 0/'")
+    };
+    let recoveries = less("Recovery count");
+    fails(
+        GGA_OFFLOAD,
+        &recoveries,
+        READ,
+        "expected the service to count 150 recoveries",
+    );
+    let corrected = less("Corrected half blocks of data_1");
+    fails(
+        GGA_OFFLOAD,
+        &corrected,
+        "corrupt_block",
+        "expected the service to count corrected half blocks",
+    );
+}
+
+#[test]
+fn an_exit_status_is_looked_at() {
+    let script = format!("{OURS}\n{PROGRAM} target \"$@\"\nexit 4");
+    fails(
+        TARGET,
+        &script,
+        READ,
+        "target of own failed (exit status: 4)",
+    );
+}
+
+#[test]
+fn an_initiator_that_notices_nothing_is_a_failure() {
+    let script = format!("{OURS}\n{PROGRAM} initiator \"$@\"\nexit 0");
+    for check in ["failing_io", "io_past_end", "corrupt_block"] {
+        fails(INITIATOR, &script, check, "expected the initiator to fail");
+    }
+}
+
+#[test]
+fn an_initiator_must_say_why() {
+    fails(
+        INITIATOR,
+        &format!("{OURS}\nexit 1"),
+        "corrupt_block",
+        "but did not say mismatch, block 13",
+    );
+}
+
+#[test]
+fn a_session_ends() {
+    fails(
+        INITIATOR,
+        &format!("{OURS}\nexec sleep 1000"),
+        READ,
+        "the initiator has not ended in 2 s",
+    );
+}
