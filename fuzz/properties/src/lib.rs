@@ -10,7 +10,7 @@
 //! * [`json_flags`]: the files of flags that all programs read
 //!
 //! A module's tests in `tests/` and its fuzz target, which is a package outside of this workspace, call the same function.
-//! [`damage`] and [`pieces`] spoil and divide bytes, [`memory`] says how much a decoder may allocate, [`file`] hands bytes
+//! [`damage`] and [`pieces`] spoil and divide bytes, [`memory`] says how much a decoder may allocate, [`mod@file`] hands bytes
 //! to what reads files.
 #![forbid(unsafe_code)]
 

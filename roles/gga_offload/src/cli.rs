@@ -18,6 +18,14 @@ Examples:
         --data-2-storage 172.17.0.2:12345 --data-p-storage 172.17.0.3:12345 \\
         --logical-block-size 4096 --trigger-recovery-read-every-n 10";
 
+// Help that is no documentation: to rustdoc, these are tags of HTML.
+const DATA_1_STORAGE: &str =
+    "Storage server addresses in <ip_addr>:<port> format: first half blocks";
+const DATA_2_STORAGE: &str =
+    "Storage server addresses in <ip_addr>:<port> format: second half blocks";
+const DATA_P_STORAGE: &str =
+    "Storage server addresses in <ip_addr>:<port> format: parity of the half blocks";
+
 /// A storage service that compresses the blocks of an initiator and keeps them, with parity, on three targets
 #[derive(Debug, Clone, Parser)]
 #[command(after_help = EXAMPLES)]
@@ -30,16 +38,16 @@ pub struct Flags {
     #[command(flatten)]
     pub service: ServiceFlags,
 
-    /// Storage server addresses in <ip_addr>:<port> format: first half blocks
-    #[arg(long = "data-1-storage", value_name = "ADDRESS", value_parser = socket_address)]
+    /// Address of the target with the first half blocks.
+    #[arg(long = "data-1-storage", value_name = "ADDRESS", value_parser = socket_address, help = DATA_1_STORAGE)]
     pub data_1_storage: SocketAddrV4,
 
-    /// Storage server addresses in <ip_addr>:<port> format: second half blocks
-    #[arg(long = "data-2-storage", value_name = "ADDRESS", value_parser = socket_address)]
+    /// Address of the target with the second half blocks.
+    #[arg(long = "data-2-storage", value_name = "ADDRESS", value_parser = socket_address, help = DATA_2_STORAGE)]
     pub data_2_storage: SocketAddrV4,
 
-    /// Storage server addresses in <ip_addr>:<port> format: parity of the half blocks
-    #[arg(long = "data-p-storage", value_name = "ADDRESS", value_parser = socket_address)]
+    /// Address of the target with the parity.
+    #[arg(long = "data-p-storage", value_name = "ADDRESS", value_parser = socket_address, help = DATA_P_STORAGE)]
     pub data_p_storage: SocketAddrV4,
 
     /// Type of matrix to use

@@ -11,6 +11,9 @@ Examples:
   A service for the host function 3b:00.0, with the storage of a target:
     doca_storage_comch_to_rdma_zero_copy -d 03:00.0 -r 3b:00.0 --storage-server 172.17.0.1:12345 --cpu 0";
 
+// Help that is no documentation: to rustdoc, these are tags of HTML.
+const STORAGE_SERVER: &str = "Storage server addresses in <ip_addr>:<port> format";
+
 /// A storage service that forwards the I/O of an initiator to a storage target
 #[derive(Debug, Clone, Parser)]
 #[command(after_help = EXAMPLES)]
@@ -23,8 +26,8 @@ pub struct Flags {
     #[command(flatten)]
     pub service: ServiceFlags,
 
-    /// Storage server addresses in <ip_addr>:<port> format
-    #[arg(long, value_name = "ADDRESS", value_parser = socket_address)]
+    /// Address of the storage target.
+    #[arg(long, value_name = "ADDRESS", value_parser = socket_address, help = STORAGE_SERVER)]
     pub storage_server: SocketAddrV4,
 
     /// Format of what is printed at the end.
