@@ -4,7 +4,7 @@ use std::fs;
 use std::process::{Command, Output};
 
 /// Checks that both services have.
-const COMMON: usize = 60;
+const COMMON: usize = 80;
 
 fn role(args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_doca-storage"))
@@ -21,7 +21,13 @@ fn text(bytes: &[u8]) -> String {
 fn passes(name: &str) {
     let directory = tempfile::tempdir().expect("a directory");
     let junit = directory.path().join("role.xml");
-    let output = role(&[name, "--junit", junit.to_str().expect("text")]);
+    let output = role(&[
+        name,
+        "--patience",
+        "60",
+        "--junit",
+        junit.to_str().expect("text"),
+    ]);
     assert!(output.status.success(), "{}", text(&output.stdout));
     let xml = fs::read_to_string(junit).expect("a document");
     assert!(xml.contains("failures=\"0\""), "{xml}");

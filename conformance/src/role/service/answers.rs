@@ -16,6 +16,8 @@ use crate::role::{Bench, Check, Wrong};
 
 /// Makes the service wait a second for its peers.
 const SHORT: [&str; 2] = ["--control-timeout", "1"];
+/// The same, with time for what everybody does before, on a machine with other things to do.
+const STEADY: [&str; 2] = ["--control-timeout", "3"];
 /// What a service that waits a second may take until it says so, on a machine with other things to do.
 const SOON: Duration = Duration::from_millis(3500);
 
@@ -123,7 +125,8 @@ fn other<const POINT: usize>(bench: &Bench<'_>) -> Result<(), Wrong> {
 
 fn silence<const POINT: usize>(bench: &Bench<'_>) -> Result<(), Wrong> {
     let point = POINTS[POINT];
-    let mut cast = Cast::start(bench, &SHORT)?;
+    let timeout = if POINT == 0 { &SHORT } else { &STEADY };
+    let mut cast = Cast::start(bench, timeout)?;
     cast.take_until(point.step)?;
     let targets = cast.targets.len();
     let answer = cast.step(point.step, &mut point.wrong(targets, |_| Reply::Silence))?;

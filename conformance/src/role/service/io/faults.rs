@@ -181,7 +181,7 @@ fn initiator_leaves(bench: &Bench<'_>) -> Result<(), Wrong> {
 }
 
 fn stop(bench: &Bench<'_>) -> Result<(), Wrong> {
-    let mut volume = stuck(bench, &["--control-timeout", "1"])?;
+    let mut volume = stuck(bench, &["--control-timeout", "3"])?;
     let answer = volume.step(Step::Stop, &mut |_, _| Reply::Honest)?;
     if answer.message_type() != Step::Stop.answer() {
         Cast::expect_error(&answer)?;

@@ -182,8 +182,9 @@ fn corrupt_halves(bench: &Bench<'_>) -> Result<(), Wrong> {
         for targets in [[0, 1], [0, 2], [1, 2]] {
             let mut scripts = holding(bench, &contents(1), true);
             for target in targets {
-                // Each another byte: the exclusive or would not show the same.
-                scripts[target].content[3 * HALF + 10 + target] ^= 0x10;
+                // A literal of the LZ4 data: without a checksum, it decompresses to other content. Each another byte, which
+                // the exclusive or does not hide.
+                scripts[target].content[3 * HALF + 14 + 8 * target] ^= 0x10;
             }
             let mut volume = Volume::with(bench, flags, &scripts, 1)?;
             volume.memory.fill(0, volume.memory.len(), 0)?;

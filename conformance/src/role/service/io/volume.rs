@@ -11,16 +11,21 @@ use super::super::stored;
 use crate::role::{Bench, During as _, Wrong};
 use crate::target::{Fault, Script};
 
-/// Content of a block: it compresses, and is another for each block and each `version`.
+/// Content of a block: another for each block and each `version`. It compresses to three quarters, so that both halves of a
+/// stored block have something of it.
 pub(super) fn content(block: usize, version: u8) -> Vec<u8> {
+    let mut noise = (block as u64) << 8 | u64::from(version);
     (0..BLOCK)
         .map(|at| {
-            let line = (at / 64) as u8;
-            match at % 64 {
+            noise = noise
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
+            let of_line = at % 64;
+            match of_line {
                 0 => block as u8,
                 1 => version,
-                2 => line,
-                _ => line.wrapping_mul(3).wrapping_add(version) ^ (block as u8),
+                2..44 => (noise >> 56) as u8,
+                _ => 0x20,
             }
         })
         .collect()
