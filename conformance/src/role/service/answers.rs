@@ -8,7 +8,8 @@ use wire::control::{
     ErrorResponse, Message, Payload, RdmaConnectionDetails, RdmaConnectionRole, StorageDetails,
 };
 
-use super::cast::{Cast, describe};
+use super::cast::Cast;
+use super::heard::describe;
 use super::point::{POINTS, at_each_point};
 use super::step::Step;
 use super::target::Reply;

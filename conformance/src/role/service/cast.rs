@@ -6,21 +6,18 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use doca::{Access, Device, MemoryRegion, Mmap};
-use wire::control::{InitStorage, Message, Payload, StorageDetails};
+use wire::control::{InitStorage, Message, Payload};
 
+use super::heard::{Heard, describe, expect_answer};
+use super::layout::{BLOCK, BLOCKS, scripts};
 use super::step::Step;
 use super::target::{Reply, Target};
-use crate::implementation::Role;
 use crate::role::control::PAUSE;
 use crate::role::{
     Bench, ComchPeer, ControlPeer as _, During as _, IoChannel, Polled, Running, Wrong,
 };
-use crate::target::{Fault, Script};
+use crate::target::Script;
 
-/// Bytes of a block, as the initiator sees it.
-pub(super) const BLOCK: usize = 4096;
-/// Blocks of the storage.
-pub(super) const BLOCKS: usize = 16;
 /// Blocks of the initiator's memory.
 pub(super) const MEMORY_BLOCKS: usize = 2 * BLOCKS;
 /// I/Os that the initiator may have under way on each worker.
@@ -31,45 +28,6 @@ const ACCESS: Access = Access::LOCAL_READ_WRITE
     .union(Access::PCI_READ_WRITE)
     .union(Access::RDMA_READ)
     .union(Access::RDMA_WRITE);
-
-/// Who said something.
-#[derive(Debug)]
-pub(super) enum Heard {
-    /// This target was asked for something.
-    Target(usize, Message),
-    /// The service has closed the connection to this target.
-    TargetLeft(usize),
-    /// The initiator was told something.
-    Initiator(Message),
-    /// The service has closed the channel to the initiator.
-    InitiatorLeft,
-    /// Nobody, yet.
-    Nothing,
-}
-
-/// What the targets of a check hold: of a zero copy service one, of gga_offload three with half blocks.
-pub(super) fn scripts(bench: &Bench<'_>) -> Vec<Script> {
-    let (targets, block_size) = match bench.subject().role {
-        Role::GgaOffload => (3, BLOCK / 2),
-        _ => (1, BLOCK),
-    };
-    let script = |_| Script {
-        device: bench.subject().host_device.clone(),
-        block_size: block_size as u32,
-        content: vec![0; BLOCKS * block_size],
-        fault: Fault::None,
-    };
-    (0..targets).map(script).collect()
-}
-
-/// What the initiator is to be told of these targets.
-pub(super) fn presented(scripts: &[Script]) -> StorageDetails {
-    let factor = if scripts.len() == 3 { 2 } else { 1 };
-    StorageDetails {
-        total_size: scripts[0].content.len() as u64 * factor,
-        block_size: scripts[0].block_size * factor as u32,
-    }
-}
 
 /// Everybody on the stage. Dropped in this order: what uses a connection before the connection.
 pub(super) struct Cast<'a> {
@@ -417,39 +375,5 @@ impl<'a> Cast<'a> {
     /// The service ends by itself and says so with its exit status, whatever the peers hear of it.
     pub(super) fn expect_failure(&mut self) -> Result<(), Wrong> {
         self.service.expect_failure(self.bench.patience())
-    }
-}
-
-impl Heard {
-    /// In words.
-    pub(super) fn describe(&self) -> String {
-        match self {
-            Self::Target(index, message) => {
-                format!("{} at target {index}", describe(&message.payload))
-            }
-            Self::TargetLeft(index) => format!("the end of the connection to target {index}"),
-            Self::Initiator(message) => format!("{} at the initiator", describe(&message.payload)),
-            Self::InitiatorLeft => "the end of the channel to the initiator".to_owned(),
-            Self::Nothing => "nothing".to_owned(),
-        }
-    }
-}
-
-/// Expects the answer to this step, and no error.
-pub(super) fn expect_answer(step: Step, answer: &Payload) -> Result<(), Wrong> {
-    Wrong::unless(
-        answer.message_type() == step.answer(),
-        step.answer(),
-        describe(answer),
-    )
-}
-
-/// A payload in words: no blobs.
-pub(super) fn describe(payload: &Payload) -> String {
-    match payload {
-        Payload::ErrorResponse(error) => {
-            format!("error_response {} ({})", error.error_code, error.message)
-        }
-        other => other.message_type().to_string(),
     }
 }

@@ -5,7 +5,9 @@ use std::time::{Duration, Instant};
 
 use wire::control::{MessageType, Payload, RdmaConnectionRole};
 
-use super::cast::{Cast, Heard, TRANSACTIONS, describe, expect_answer, presented, scripts};
+use super::cast::{Cast, TRANSACTIONS};
+use super::heard::{Heard, describe, expect_answer};
+use super::layout::{presented, scripts};
 use super::step::Step;
 use super::target::Reply;
 use crate::role::{Bench, Check, Wrong};

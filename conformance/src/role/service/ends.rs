@@ -2,7 +2,8 @@
 
 use wire::control::Payload;
 
-use super::cast::{Cast, Heard};
+use super::cast::Cast;
+use super::heard::Heard;
 use super::point::{POINTS, at_each_point};
 use super::step::Step;
 use super::target::Reply;

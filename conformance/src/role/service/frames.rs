@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use wire::control::{Message, Payload, StorageDetails};
 
-use super::cast::{Cast, Heard, expect_answer, presented, scripts};
+use super::cast::Cast;
+use super::heard::{Heard, expect_answer};
+use super::layout::{presented, scripts};
 use super::step::Step;
 use super::target::{Reply, SPLIT};
 use crate::role::{Bench, Check, During as _, Wrong};

@@ -7,7 +7,9 @@ use wire::control::{
     ErrorResponse, InitStorage, Payload, RdmaConnectionDetails, RdmaConnectionRole, StorageDetails,
 };
 
-use super::cast::{BLOCK, Cast, Heard, TRANSACTIONS, expect_answer};
+use super::cast::{Cast, TRANSACTIONS};
+use super::heard::{Heard, expect_answer};
+use super::layout::BLOCK;
 use super::step::Step;
 use super::target::Reply;
 use crate::role::{Bench, Check, Wrong};

@@ -5,7 +5,8 @@ use std::collections::HashSet;
 use wire::io_message::IoMessageType::{Read, Write};
 use wire::io_message::{IoMessage, IoMessageType, Repr};
 
-use super::super::cast::{BLOCK, BLOCKS, MEMORY_BLOCKS, TRANSACTIONS};
+use super::super::cast::{MEMORY_BLOCKS, TRANSACTIONS};
+use super::super::layout::{BLOCK, BLOCKS};
 use super::volume::{Volume, answered, content, contents, holding};
 use crate::role::{Bench, Check, Wrong};
 use crate::target::Fault;

@@ -5,7 +5,8 @@ use std::time::Duration;
 use wire::io_message::IoMessageType::{Read, Write};
 use wire::io_message::Repr;
 
-use super::super::cast::{BLOCK, Cast};
+use super::super::cast::Cast;
+use super::super::layout::BLOCK;
 use super::super::step::Step;
 use super::super::target::Reply;
 use super::volume::{Volume, content};

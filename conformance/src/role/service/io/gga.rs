@@ -3,7 +3,8 @@
 use wire::control::{Payload, StorageDetails};
 use wire::io_message::IoMessageType::{self, Read, Write};
 
-use super::super::cast::{BLOCK, BLOCKS, Cast};
+use super::super::cast::Cast;
+use super::super::layout::{BLOCK, BLOCKS};
 use super::super::step::Step;
 use super::super::stored::HALF;
 use super::super::target::Reply;

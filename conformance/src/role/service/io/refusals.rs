@@ -3,7 +3,7 @@
 use wire::io_message::IoMessageType::{self, Read, Write};
 use wire::io_message::{IoMessage, Repr, SIZE};
 
-use super::super::cast::{BLOCK, BLOCKS};
+use super::super::layout::{BLOCK, BLOCKS};
 use super::volume::{Volume, answered, contents};
 use crate::role::{Bench, Check, Wrong};
 

@@ -5,7 +5,9 @@ use std::time::{Duration, Instant};
 
 use wire::io_message::{IoMessage, IoMessageType, Repr, SIZE};
 
-use super::super::cast::{BLOCK, BLOCKS, Cast, Heard, scripts};
+use super::super::cast::Cast;
+use super::super::heard::Heard;
+use super::super::layout::{BLOCK, BLOCKS, scripts};
 use super::super::step::Step;
 use super::super::stored;
 use crate::role::{Bench, During as _, Wrong};

@@ -3,7 +3,7 @@
 use wire::io_message::IoMessageType::{Read, Write};
 use wire::io_message::Repr;
 
-use super::super::cast::BLOCK;
+use super::super::layout::BLOCK;
 use super::volume::Volume;
 use crate::role::{Bench, Check, Wrong};
 
