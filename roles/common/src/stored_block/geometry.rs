@@ -50,7 +50,8 @@ impl Geometry {
     /// Whether a stored block has room for content that does not compress.
     #[must_use]
     pub fn holds_any_content(&self) -> bool {
-        self.room() as u64 >= worst_case(self.logical_block_size)
+        self.stored_block_size as usize >= OVERHEAD
+            && self.room() as u64 >= worst_case(self.logical_block_size)
     }
 
     /// Bytes of a stored block for its LZ4 data blocks.

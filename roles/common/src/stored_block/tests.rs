@@ -26,6 +26,19 @@ fn logical(size: u32) -> Geometry {
 }
 
 #[test]
+fn what_has_no_room_for_header_and_trailer_holds_nothing() {
+    // Found by fuzzing: no content has room anywhere, but a stored block is more than its content.
+    for stored_block_size in [0, 11, 12] {
+        let geometry = Geometry {
+            stored_block_size,
+            logical_block_size: 0,
+        };
+        let made = Encoder::new(geometry, Checksum::Off).encode(&[]).is_ok();
+        assert_eq!(geometry.holds_any_content(), made, "{stored_block_size}");
+    }
+}
+
+#[test]
 fn a_geometry_for_any_content_is_the_smallest() {
     assert_eq!(logical(4096).stored_block_size, 4224);
     assert_eq!(logical(4096).half_block_size(), 2112);
