@@ -11,6 +11,11 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
+/// The DPU's device in softdoca's built-in topology.
+pub const DPU_DEVICE: &str = "03:00.0";
+/// The host's device there, which is also what the DPU calls its representor.
+pub const HOST_DEVICE: &str = "3b:00.0";
+
 /// How often waiting looks around.
 const TICK: Duration = Duration::from_millis(2);
 /// The state of a listening socket in `/proc/net/tcp`.

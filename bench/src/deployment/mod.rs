@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use conformance::implementation::{Implementation, Role};
 use conformance::process::{Failure, Process, Signal};
-use conformance::scene::{Scene, free_port, wait_for_listener};
+use conformance::scene::{DPU_DEVICE, HOST_DEVICE, Scene, free_port, wait_for_listener};
 
 use crate::Error;
 use crate::point::{Layout, Operation, Point};
@@ -17,9 +17,6 @@ use crate::series::{CpuTime, Figures};
 
 pub use content::content;
 
-/// Devices of softdoca's built-in topology.
-const DPU_DEVICE: &str = "03:00.0";
-const HOST_DEVICE: &str = "3b:00.0";
 /// Time that a role gets to be ready for its peers.
 const READY: Duration = Duration::from_secs(20);
 /// Time that a session may take.
@@ -44,13 +41,16 @@ pub struct Cast {
     pub generator: Implementation,
     /// The initiator is one of ours, which prints JSON when it is told to.
     pub prints_json: bool,
+    /// All are ours.
+    pub is_ours: bool,
 }
 
 impl Cast {
     /// One implementation in all roles.
-    pub fn of(implementation: &Implementation, prints_json: bool) -> Self {
+    pub fn of(implementation: &Implementation, is_ours: bool) -> Self {
         Self {
-            prints_json,
+            prints_json: is_ours,
+            is_ours,
             initiator: implementation.clone(),
             service: implementation.clone(),
             target: implementation.clone(),

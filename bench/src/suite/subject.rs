@@ -63,6 +63,15 @@ pub struct Runner {
     pub cpus: Vec<usize>,
 }
 
+/// How often a session with programs of the reference is repeated after a crash: their workers race with their own start, and on
+/// few CPUs half of the starts are lost.
+const START_RACES: u32 = 20;
+
+/// A process was killed by SIGSEGV.
+fn is_crash(error: &Error) -> bool {
+    matches!(error, Error::Process(failure) if failure.to_string().contains("signal: 11"))
+}
+
 /// The cast that is ours.
 pub const OURS: &str = "rust";
 
@@ -95,7 +104,15 @@ impl Runner {
                     .casts
                     .get(cast)
                     .ok_or_else(|| std::io::Error::other(format!("there is no cast {cast:?}")))?;
-                measure(cast, *point, operations, &self.cpus)
+                let mut races = 0;
+                loop {
+                    match measure(cast, *point, operations, &self.cpus) {
+                        Err(error) if !cast.is_ours && races < START_RACES && is_crash(&error) => {
+                            races += 1;
+                        }
+                        result => return result,
+                    }
+                }
             }
             Subject::Nbd { point } => nbd::measure(*point, time, &self.cpus),
         }

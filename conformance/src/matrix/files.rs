@@ -12,7 +12,7 @@ use super::member::Member;
 use super::mix::{Layout, Mix};
 use crate::implementation::Role;
 use crate::process::Process;
-use crate::scene::Scene;
+use crate::scene::{DPU_DEVICE, Scene};
 
 /// The bytes of the files of one session.
 #[derive(Debug, Clone)]
@@ -80,7 +80,7 @@ impl Library {
             .command(Role::SbcGenerator, cpu)
             .map_err(|error| error.to_string())?;
         command
-            .args(["--device", super::session::DPU_DEVICE])
+            .args(["--device", DPU_DEVICE])
             .arg("--original-input-data")
             .arg(original)
             .args(["--block-size", &BLOCK_SIZE.to_string()]);

@@ -14,6 +14,7 @@ mod mix;
 mod overstate;
 mod run;
 mod session;
+mod settings;
 mod statistics;
 mod verdict;
 
@@ -21,4 +22,5 @@ pub use check::{Check, Strategy};
 pub use expectation::Expectation;
 pub use member::{Member, Traits};
 pub use mix::{Layout, Mix, mixes};
-pub use run::{Interrupted, Matrix, Settings, Tried};
+pub use run::{Matrix, Tried};
+pub use settings::{Interrupted, Settings};

@@ -1,7 +1,6 @@
 //! One check after the other.
 
-use std::ffi::OsString;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use serde::Serialize;
 
@@ -11,31 +10,13 @@ use super::expectation::Expectation;
 use super::files::Library;
 use super::mix::{Layout, Mix};
 use super::session::{Plan, Session, Stage};
+use super::settings::{Interrupted, Settings};
 use super::verdict::judge;
 use crate::report::{Case, Outcome};
 use crate::scene::Scene;
 
-/// Says that nobody waits for the result any longer.
-pub type Interrupted<'a> = &'a (dyn Fn() -> bool + Sync);
-
 /// Which read of a gga service does without one of the data targets.
 const RECOVER_EVERY: u32 = 2;
-
-/// How checks are run.
-#[derive(Debug, Clone)]
-pub struct Settings {
-    /// Operations of an initiator; a strategy that validates makes at least two passes over the storage.
-    pub operations: u32,
-    /// Time that a session may take.
-    pub timeout: Duration,
-    /// How often a session that ended in a start race is repeated.
-    pub retries: u32,
-    /// CPUs for the roles' workers, at least one.
-    pub cpus: Vec<usize>,
-    /// Program and first arguments of a [`ScriptedTarget`](crate::target::ScriptedTarget) as a process:
-    /// `doca-storage conformance faulty-target`.
-    pub scripted_target: Vec<OsString>,
-}
 
 /// A check that was tried.
 #[derive(Debug, Clone, Serialize)]

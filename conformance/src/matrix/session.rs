@@ -13,13 +13,11 @@ use super::files::Files;
 use super::member::{Member, Traits};
 use super::mix::Mix;
 use super::overstate::overstate;
-use super::run::{Interrupted, Settings};
+use super::settings::{Interrupted, Settings};
 use crate::implementation::Role;
 use crate::process::{Process, Signal};
 use crate::scene::{Scene, free_port, wait_for_listener};
 
-/// The DPU's device in softdoca's built-in topology.
-pub(super) const DPU_DEVICE: &str = "03:00.0";
 /// Time that a role gets to be ready for its peers.
 const READY: Duration = Duration::from_secs(20);
 /// Time that an initiator gets to notice that another role has failed.

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use super::Wrong;
 use crate::implementation::{Implementation, Role};
 use crate::process::{Process, Signal};
-use crate::scene::{Scene, free_port, wait_for_listener};
+use crate::scene::{DPU_DEVICE, HOST_DEVICE, Scene, free_port, wait_for_listener};
 
 /// The exit status of a Rust program whose main thread has panicked.
 const PANICKED: i32 = 101;
@@ -46,9 +46,9 @@ impl Subject {
             implementation,
             role,
             flags: Vec::new(),
-            host_device: "3b:00.0".to_owned(),
-            dpu_device: "03:00.0".to_owned(),
-            representor: "3b:00.0".to_owned(),
+            host_device: HOST_DEVICE.to_owned(),
+            dpu_device: DPU_DEVICE.to_owned(),
+            representor: HOST_DEVICE.to_owned(),
             patience: Duration::from_secs(10),
             crash_retries: 0,
         }

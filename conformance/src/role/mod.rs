@@ -9,6 +9,7 @@ mod initiator;
 mod io_channel;
 mod run;
 mod service;
+mod step;
 mod target;
 mod wrong;
 

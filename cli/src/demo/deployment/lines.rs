@@ -3,6 +3,7 @@
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 
+use conformance::scene::{DPU_DEVICE, HOST_DEVICE};
 use role_common::stored_block::Geometry;
 
 use crate::demo::layout::{Layout, Storage};
@@ -10,10 +11,6 @@ use crate::demo::plan::{Plain, Plan, Run};
 
 use super::cpus::Cpus;
 use super::files::Files;
-
-/// Devices of the built-in topology: the DPU's, and the host's as both sides see it.
-const DPU_DEVICE: &str = "03:00.0";
-const HOST_DEVICE: &str = "3b:00.0";
 
 /// Time that an I/O may take: hundreds of MiB may be in flight before it, to be compressed by a build without optimisation.
 const IO_TIMEOUT_SECONDS: u32 = 60;

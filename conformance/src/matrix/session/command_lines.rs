@@ -3,15 +3,14 @@
 use std::path::PathBuf;
 use std::process::Command;
 
-use super::{DPU_DEVICE, Running, Stage};
+use super::{Running, Stage};
 use crate::implementation::Role;
 use crate::matrix::content::{BLOCK_SIZE, BLOCKS, HALF_BLOCK_SIZE};
 use crate::matrix::member::{IO_TIMEOUT, Member, Traits};
 use crate::matrix::mix::Layout;
 use crate::process::Process;
+use crate::scene::{DPU_DEVICE, HOST_DEVICE};
 
-/// The host's device in softdoca's built-in topology, as both sides see it.
-const HOST_DEVICE: &str = "3b:00.0";
 /// Seconds that control operations may take, where a program can be told.
 const CONTROL_TIMEOUT: &str = "20";
 /// I/Os that an initiator has in flight.

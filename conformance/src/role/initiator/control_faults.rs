@@ -3,7 +3,8 @@
 use wire::control::{ErrorResponse, Message, Payload};
 
 use super::plan::Plan;
-use super::service::{Service, Step};
+use super::service::Service;
+use crate::role::step::Step;
 use crate::role::{Bench, Check, Wrong};
 
 pub(super) const CHECKS: &[Check] = &[

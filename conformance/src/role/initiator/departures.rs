@@ -3,8 +3,9 @@
 use wire::control::Payload;
 
 use super::plan::Plan;
-use super::service::{Service, Step};
+use super::service::Service;
 use crate::process::Signal;
+use crate::role::step::Step;
 use crate::role::{Bench, Check, Wrong};
 
 pub(super) const CHECKS: &[Check] = &[

@@ -1,7 +1,8 @@
 //! Storages of odd size.
 
 use super::plan::{BLOCK, BLOCKS, Plan, content};
-use super::service::{Service, Step};
+use super::service::Service;
+use crate::role::step::Step;
 use crate::role::{Bench, Check, Wrong};
 
 pub(super) const CHECKS: &[Check] = &[

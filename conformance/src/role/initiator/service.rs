@@ -5,41 +5,12 @@ mod honest;
 use std::time::{Duration, Instant};
 
 use doca::Device;
-use wire::control::{Message, MessageType};
+use wire::control::Message;
 
 use super::data_path::{DataPath, Io};
 use super::plan::Plan;
+use crate::role::step::Step;
 use crate::role::{Bench, ComchPeer, ControlPeer as _, During as _, Polled, Running, Wrong};
-
-/// A request of the session, in their order.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Step {
-    Query,
-    Init,
-    Start,
-    Stop,
-    Shutdown,
-}
-
-impl Step {
-    pub(super) const ALL: [Self; 5] = [
-        Self::Query,
-        Self::Init,
-        Self::Start,
-        Self::Stop,
-        Self::Shutdown,
-    ];
-
-    fn request(self) -> MessageType {
-        match self {
-            Self::Query => MessageType::QueryStorageRequest,
-            Self::Init => MessageType::InitStorageRequest,
-            Self::Start => MessageType::StartStorageRequest,
-            Self::Stop => MessageType::StopStorageRequest,
-            Self::Shutdown => MessageType::ShutdownRequest,
-        }
-    }
-}
 
 /// A service, and the initiator that it serves.
 pub(super) struct Service {

@@ -6,7 +6,8 @@ use wire::control::Payload;
 
 use super::data_path::Io;
 use super::plan::Plan;
-use super::service::{Service, Step};
+use super::service::Service;
+use crate::role::step::Step;
 use crate::role::{Bench, Check, Wrong};
 
 pub(super) const CHECKS: &[Check] = &[

@@ -11,8 +11,8 @@ use wire::control::{
 use super::cast::Cast;
 use super::heard::describe;
 use super::point::{POINTS, at_each_point};
-use super::step::Step;
 use super::target::Reply;
+use crate::role::step::Step;
 use crate::role::{Bench, Check, Wrong};
 
 /// Makes the service wait a second for its peers.

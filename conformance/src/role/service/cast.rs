@@ -10,9 +10,9 @@ use wire::control::{InitStorage, Message, Payload};
 
 use super::heard::{Heard, describe, expect_answer};
 use super::layout::{BLOCK, BLOCKS, scripts};
-use super::step::Step;
 use super::target::{Reply, Target};
 use crate::role::control::PAUSE;
+use crate::role::step::Step;
 use crate::role::{
     Bench, ComchPeer, ControlPeer as _, During as _, IoChannel, Polled, Running, Wrong,
 };

@@ -8,8 +8,8 @@ use wire::control::{MessageType, Payload, RdmaConnectionRole};
 use super::cast::{Cast, TRANSACTIONS};
 use super::heard::{Heard, describe, expect_answer};
 use super::layout::{presented, scripts};
-use super::step::Step;
 use super::target::Reply;
+use crate::role::step::Step;
 use crate::role::{Bench, Check, Wrong};
 
 /// How long it is watched that nothing happens.

@@ -5,8 +5,8 @@ use wire::control::Payload;
 use super::cast::Cast;
 use super::heard::Heard;
 use super::point::{POINTS, at_each_point};
-use super::step::Step;
 use super::target::Reply;
+use crate::role::step::Step;
 use crate::role::{Bench, Check, Wrong};
 
 const CLOSES: [Check; 6] = at_each_point!(

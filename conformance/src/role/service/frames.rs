@@ -7,8 +7,8 @@ use wire::control::{Message, Payload, StorageDetails};
 use super::cast::Cast;
 use super::heard::{Heard, expect_answer};
 use super::layout::{presented, scripts};
-use super::step::Step;
 use super::target::{Reply, SPLIT};
+use crate::role::step::Step;
 use crate::role::{Bench, Check, During as _, Wrong};
 
 pub(super) const CHECKS: [Check; 7] = [

@@ -2,8 +2,8 @@
 
 use wire::control::{Message, Payload};
 
-use super::step::Step;
 use crate::role::Wrong;
+use crate::role::step::Step;
 
 /// Who said something.
 #[derive(Debug)]

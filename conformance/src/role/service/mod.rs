@@ -10,7 +10,6 @@ mod io;
 mod layout;
 mod point;
 mod refusals;
-mod step;
 mod stored;
 mod target;
 

@@ -2,8 +2,8 @@
 
 use wire::control::{Message, MessageType};
 
-use super::step::Step;
 use super::target::Reply;
+use crate::role::step::Step;
 
 /// A request to a target, and the step of the initiator that it belongs to.
 #[derive(Debug, Clone, Copy)]

@@ -10,8 +10,8 @@ use wire::control::{
 use super::cast::{Cast, TRANSACTIONS};
 use super::heard::{Heard, expect_answer};
 use super::layout::BLOCK;
-use super::step::Step;
 use super::target::Reply;
+use crate::role::step::Step;
 use crate::role::{Bench, Check, Wrong};
 
 const WATCH: Duration = Duration::from_millis(60);

@@ -9,10 +9,11 @@ mod rdma;
 mod rdma_multi_conn;
 
 use super::scenario::Scenario;
+use crate::scene::{DPU_DEVICE, HOST_DEVICE};
 
 /// The device of the DPU, its network representor, and the device of the host, as the guides print them.
-const DPU: &str = "03:00.0";
-const HOST: &str = "3b:00.0";
+const DPU: &str = DPU_DEVICE;
+const HOST: &str = HOST_DEVICE;
 /// The same devices, as RDMA names them.
 const DPU_RDMA: &str = "mlx5_0";
 const HOST_RDMA: &str = "mlx5_1";

@@ -7,9 +7,9 @@ use wire::io_message::Repr;
 
 use super::super::cast::Cast;
 use super::super::layout::BLOCK;
-use super::super::step::Step;
 use super::super::target::Reply;
 use super::volume::{Volume, content};
+use crate::role::step::Step;
 use crate::role::{Bench, Check, Wrong};
 use crate::target::Fault;
 

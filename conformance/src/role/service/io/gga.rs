@@ -5,10 +5,10 @@ use wire::io_message::IoMessageType::{self, Read, Write};
 
 use super::super::cast::Cast;
 use super::super::layout::{BLOCK, BLOCKS};
-use super::super::step::Step;
 use super::super::stored::HALF;
 use super::super::target::Reply;
 use super::volume::{Volume, content, contents, holding};
+use crate::role::step::Step;
 use crate::role::{Bench, Check, Wrong};
 
 /// Has every read do without one of the halves.

@@ -8,8 +8,8 @@ use wire::io_message::{IoMessage, IoMessageType, Repr, SIZE};
 use super::super::cast::Cast;
 use super::super::heard::Heard;
 use super::super::layout::{BLOCK, BLOCKS, scripts};
-use super::super::step::Step;
 use super::super::stored;
+use crate::role::step::Step;
 use crate::role::{Bench, During as _, Wrong};
 use crate::target::{Fault, Script};
 

@@ -1,4 +1,4 @@
-//! The steps of a session.
+//! The steps of a session between initiator and service.
 
 use wire::control::MessageType;
 
@@ -22,7 +22,18 @@ impl Step {
         Self::Shutdown,
     ];
 
-    /// What the initiator is answered.
+    /// What the initiator asks.
+    pub(super) fn request(self) -> MessageType {
+        match self {
+            Self::Query => MessageType::QueryStorageRequest,
+            Self::Init => MessageType::InitStorageRequest,
+            Self::Start => MessageType::StartStorageRequest,
+            Self::Stop => MessageType::StopStorageRequest,
+            Self::Shutdown => MessageType::ShutdownRequest,
+        }
+    }
+
+    /// What it is answered.
     pub(super) fn answer(self) -> MessageType {
         match self {
             Self::Query => MessageType::QueryStorageResponse,
