@@ -131,7 +131,10 @@ fn a_reset_is_passed_on_as_a_reset() {
     let (listener, address) = server();
     let entries = recorded(address, |relay| {
         let mut client = TcpStream::connect(relay).expect("the relay");
-        let (stream, _) = listener.accept().expect("a client");
+        let (mut stream, _) = listener.accept().expect("a client");
+        // Once a byte has come through, the relay is not still connecting, which would be another failure.
+        client.write_all(&[0]).expect("the relay reads");
+        stream.read_exact(&mut [0]).expect("the client's byte");
         rustix::net::sockopt::set_socket_linger(&stream, Some(Duration::ZERO)).expect("a socket");
         drop(stream);
         let error = client.read(&mut [0]).expect_err("no orderly end");
