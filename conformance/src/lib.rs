@@ -13,6 +13,7 @@
 //! * [`report`] what all checks report, for people and as JUnit XML.
 #![forbid(unsafe_code)]
 
+mod access;
 pub mod implementation;
 pub mod layout;
 pub mod matrix;

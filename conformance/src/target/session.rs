@@ -2,17 +2,14 @@
 
 use std::sync::Arc;
 
-use doca::{Access, Device, MemoryRegion, Mmap};
+use doca::{Device, MemoryRegion, Mmap};
 use wire::control::{Payload, RdmaConnectionDetails, RdmaConnectionRole, StorageDetails};
 use wire::io_message::Repr;
 
 use super::fault::Faults;
 use super::worker::{Storage, Worker};
 use super::{Error, Script};
-
-const ACCESS: Access = Access::LOCAL_READ_WRITE
-    .union(Access::RDMA_READ)
-    .union(Access::RDMA_WRITE);
+use crate::access::REMOTE;
 
 /// What a target does about the requests of a service, and with the I/Os of its workers. How they come is another's.
 pub(crate) struct Session {
@@ -32,7 +29,7 @@ impl Session {
         let device = Device::open(&script.device)?;
         let region = MemoryRegion::new(script.content.len())?;
         region.write(0, &script.content)?;
-        let local = Mmap::register(&device, Arc::clone(&region), ACCESS)?;
+        let local = Mmap::register(&device, Arc::clone(&region), REMOTE)?;
         Ok(Self {
             workers: Vec::new(),
             device,

@@ -5,17 +5,14 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use doca::{
-    Access, Buf, BufInventory, Completion, Device, Event, MemoryRegion, Mmap, Pe, Rdma,
-    RdmaConnection, Task,
+    Buf, BufInventory, Completion, Device, Event, MemoryRegion, Mmap, Pe, Rdma, RdmaConnection,
+    Task,
 };
 use wire::io_message::{IoMessage, IoMessageType, Repr, SIZE};
 
 use super::Error;
 use super::fault::{Faults, Verdict};
-
-const ACCESS: Access = Access::LOCAL_READ_WRITE
-    .union(Access::RDMA_READ)
-    .union(Access::RDMA_WRITE);
+use crate::access::REMOTE;
 
 /// `DOCA_ERROR_INVALID_VALUE`, the result of an I/O outside of the memories.
 const INVALID_VALUE: u32 = 6;
@@ -82,14 +79,14 @@ impl Worker {
     ) -> Result<Self, Error> {
         let count = transactions as usize;
         let pe = Pe::new()?;
-        let messages = Mmap::register(device, MemoryRegion::new(count * SIZE)?, ACCESS)?;
+        let messages = Mmap::register(device, MemoryRegion::new(count * SIZE)?, REMOTE)?;
         let control = Rdma::builder(device)
-            .permissions(ACCESS)
+            .permissions(REMOTE)
             .receive_tasks(transactions)
             .send_tasks(transactions)
             .start(&pe)?;
         let data = Rdma::builder(device)
-            .permissions(ACCESS)
+            .permissions(REMOTE)
             .read_tasks(transactions)
             .write_tasks(transactions)
             .start(&pe)?;

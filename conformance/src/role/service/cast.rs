@@ -11,6 +11,7 @@ use wire::control::{InitStorage, Message, Payload};
 use super::heard::{Heard, describe, expect_answer};
 use super::layout::{BLOCK, BLOCKS, scripts};
 use super::target::{Reply, Target};
+use crate::access::REMOTE;
 use crate::role::control::PAUSE;
 use crate::role::step::Step;
 use crate::role::{
@@ -24,10 +25,7 @@ pub(super) const MEMORY_BLOCKS: usize = 2 * BLOCKS;
 pub(super) const TRANSACTIONS: u32 = 8;
 
 /// What an initiator allows for its memory: a service may export it again for RDMA.
-const ACCESS: Access = Access::LOCAL_READ_WRITE
-    .union(Access::PCI_READ_WRITE)
-    .union(Access::RDMA_READ)
-    .union(Access::RDMA_WRITE);
+const ACCESS: Access = REMOTE.union(Access::PCI_READ_WRITE);
 
 /// Everybody on the stage. Dropped in this order: what uses a connection before the connection.
 pub(super) struct Cast<'a> {

@@ -11,7 +11,8 @@ use wire::io_message::Repr;
 
 use super::messages::{describe, is_error, is_refusal, parse};
 use super::plan::{Plan, Step};
-use super::worker::{ACCESS, Worker};
+use super::worker::Worker;
+use crate::access::REMOTE;
 use crate::role::{Bench, ControlPeer as _, During as _, Polled, Running, TcpPeer, Wrong};
 
 /// How bytes go to the target.
@@ -38,7 +39,7 @@ impl Service {
     pub(super) fn connect(bench: &Bench<'_>, port: u16, plan: Plan) -> Result<Self, Wrong> {
         let device = Device::open(&bench.subject().dpu_device)?;
         let memory = MemoryRegion::new(plan.memory)?;
-        let map = Mmap::register(&device, Arc::clone(&memory), ACCESS)?;
+        let map = Mmap::register(&device, Arc::clone(&memory), REMOTE)?;
         let mut next = 0x1000;
         Ok(Self {
             workers: Vec::new(),

@@ -3,18 +3,14 @@
 use std::time::{Duration, Instant};
 
 use doca::{
-    Access, Buf, BufInventory, Completion, Device, Event, MemoryRegion, Mmap, Pe, Rdma,
-    RdmaConnection, Task,
+    Buf, BufInventory, Completion, Device, Event, MemoryRegion, Mmap, Pe, Rdma, RdmaConnection,
+    Task,
 };
 use wire::control::RdmaConnectionRole;
 use wire::io_message::SIZE;
 
+use crate::access::REMOTE;
 use crate::role::Wrong;
-
-/// What a target may do with the memory that it is given.
-pub(super) const ACCESS: Access = Access::LOCAL_READ_WRITE
-    .union(Access::RDMA_READ)
-    .union(Access::RDMA_WRITE);
 
 /// Set in the token of a receive; the rest is its number.
 const RECEIVE: u64 = 1 << 32;
@@ -46,7 +42,7 @@ pub(super) struct Worker {
 impl Worker {
     /// One that can have `depth` requests under way.
     pub(super) fn new(device: &Device, depth: usize) -> Result<Self, Wrong> {
-        let messages = Mmap::register(device, MemoryRegion::new(depth * SIZE * 2)?, ACCESS)?;
+        let messages = Mmap::register(device, MemoryRegion::new(depth * SIZE * 2)?, REMOTE)?;
         Ok(Self {
             requests: Vec::new(),
             results: Vec::new(),
@@ -61,7 +57,7 @@ impl Worker {
 
     /// Makes the context of this role, and exports its connection for the target.
     pub(super) fn export(&mut self, role: RdmaConnectionRole) -> Result<Vec<u8>, Wrong> {
-        let builder = Rdma::builder(&self.device).permissions(ACCESS);
+        let builder = Rdma::builder(&self.device).permissions(REMOTE);
         let count = u32::try_from(self.depth).unwrap_or(u32::MAX);
         let (slot, builder) = match role {
             RdmaConnectionRole::IoData => (&mut self.data, builder),

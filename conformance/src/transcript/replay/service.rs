@@ -3,9 +3,7 @@
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use doca::{
-    Access, Buf, BufInventory, Device, Event, MemoryRegion, Mmap, Pe, Rdma, RdmaConnection, Task,
-};
+use doca::{Buf, BufInventory, Device, Event, MemoryRegion, Mmap, Pe, Rdma, RdmaConnection, Task};
 use wire::control::{
     InitStorage, Message, Payload, RdmaConnectionDetails, RdmaConnectionRole, StorageDetails,
 };
@@ -13,10 +11,8 @@ use wire::io_message::{IoMessage, IoMessageType, Repr, SIZE};
 
 use super::Settings;
 use super::player::Part;
+use crate::access::REMOTE;
 
-const ACCESS: Access = Access::LOCAL_READ_WRITE
-    .union(Access::RDMA_READ)
-    .union(Access::RDMA_WRITE);
 /// Most bytes of memory for a target to move blocks to and from.
 const MOST_MEMORY: usize = 64 << 20;
 /// Most workers; each is two RDMA contexts.
@@ -69,7 +65,7 @@ impl Service {
             .clamp(BLOCK_SIZE as usize, MOST_MEMORY);
         let device = Device::open(&self.device).map_err(text)?;
         let region = MemoryRegion::new(size).map_err(text)?;
-        let memory = Mmap::register(&device, region, ACCESS).map_err(text)?;
+        let memory = Mmap::register(&device, region, REMOTE).map_err(text)?;
         let blob = memory.export_rdma(&device).map_err(text)?;
         let workers = (0..init.core_count)
             .map(|_| Worker::new(&device))
@@ -181,7 +177,7 @@ struct Probe {
 impl Worker {
     fn new(device: &Device) -> doca::Result<Self> {
         let pe = Pe::new()?;
-        let builder = || Rdma::builder(device).permissions(ACCESS);
+        let builder = || Rdma::builder(device).permissions(REMOTE);
         let control = builder().receive_tasks(1).send_tasks(1).start(&pe)?;
         let data = builder().start(&pe)?;
         Ok(Self {
@@ -190,7 +186,7 @@ impl Worker {
             data,
             connections: [None, None],
             pe,
-            messages: Mmap::register(device, MemoryRegion::new(2 * SIZE)?, ACCESS)?,
+            messages: Mmap::register(device, MemoryRegion::new(2 * SIZE)?, REMOTE)?,
         })
     }
 

@@ -237,13 +237,7 @@ fn window(bench: &Bench<'_>) -> Result<(), Wrong> {
         volume.memory.fill(0, volume.memory.len(), 0)?;
         at_once(&mut volume, Read, &blocks)?;
         for block in blocks {
-            let mut read = vec![0; BLOCK];
-            volume.memory.read(block * BLOCK, &mut read)?;
-            Wrong::unless(
-                read == expected[block],
-                format!("block {block} as it was written"),
-                "something else",
-            )?;
+            volume.expect_read(block, &expected[block])?;
         }
     }
     expect_held(&volume, &expected)?;
@@ -258,13 +252,7 @@ fn any_order(bench: &Bench<'_>) -> Result<(), Wrong> {
         let blocks: Vec<_> = (0..count).collect();
         at_once(&mut volume, Read, &blocks)?;
         for block in blocks {
-            let mut read = vec![0; BLOCK];
-            volume.memory.read(block * BLOCK, &mut read)?;
-            Wrong::unless(
-                read == content(block, 1),
-                format!("block {block} as it was written"),
-                "something else",
-            )?;
+            volume.expect_read(block, &content(block, 1))?;
         }
         volume.finish()?;
     }
@@ -286,13 +274,7 @@ fn workers(bench: &Bench<'_>) -> Result<(), Wrong> {
             Wrong::unless(code == 0, "success", format!("result {code}"))?;
         }
         for block in [round, round + 8] {
-            let mut read = vec![0; BLOCK];
-            volume.memory.read(block * BLOCK, &mut read)?;
-            Wrong::unless(
-                read == content(block, 1),
-                format!("block {block} as it was written"),
-                "something else",
-            )?;
+            volume.expect_read(block, &content(block, 1))?;
         }
     }
     volume.finish()

@@ -112,13 +112,7 @@ fn slow(bench: &Bench<'_>) -> Result<(), Wrong> {
         volume.result(0)?;
     }
     for block in 0..3 {
-        let mut read = vec![0; BLOCK];
-        volume.memory.read(block * BLOCK, &mut read)?;
-        Wrong::unless(
-            read == content(block, 1),
-            format!("block {block} as it was written"),
-            "something else",
-        )?;
+        volume.expect_read(block, &content(block, 1))?;
     }
     volume.finish()
 }

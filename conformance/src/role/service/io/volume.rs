@@ -237,6 +237,17 @@ impl<'a> Volume<'a> {
         )
     }
 
+    /// What was read into the memory at the place of this block must be this content.
+    pub(super) fn expect_read(&self, block: usize, content: &[u8]) -> Result<(), Wrong> {
+        let mut read = vec![0; BLOCK];
+        self.memory.read(block * BLOCK, &mut read)?;
+        Wrong::unless(
+            read == content,
+            format!("block {block} as it was written"),
+            "something else",
+        )
+    }
+
     /// Writes this content to a block.
     pub(super) fn write(&mut self, block: usize, content: &[u8]) -> Result<(), Wrong> {
         self.memory.write(block * BLOCK, content)?;
