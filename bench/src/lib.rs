@@ -2,14 +2,18 @@
 //!
 //! * [`point`] what is measured: a layout, an operation, sizes and depths.
 //! * [`deployment`] one session of real roles, whoever built them: rate, latencies, CPU time of every process.
+//! * [`first_ios`] an initiator that pauses, for what comes first after a pause.
 //! * [`limits`] what the machine could do at best, by the yardsticks.
 //! * [`kernels`] compression and erasure coding alone.
+//! * [`linkage`] which DOCA library a program runs with.
 //! * [`nbd`] what people would use instead.
 //! * [`series`] runs, their medians, and ratios between them; [`suite`] what is measured in turns, and the bars.
 
 pub mod deployment;
+pub mod first_ios;
 pub mod kernels;
 pub mod limits;
+pub mod linkage;
 pub mod machine;
 pub mod nbd;
 pub mod point;

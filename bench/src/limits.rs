@@ -68,15 +68,13 @@ impl Yardsticks {
             got: stdout,
         })?;
         Ok(Figures {
-            rate: measured.rate,
-            bandwidth: measured.rate * f64::from(point.block_size),
             latency: Some(Latency {
                 p50_ns: measured.p50_ns as f64,
                 p99_ns: measured.p99_ns as f64,
                 p99_9_ns: measured.p99_9_ns as f64,
                 distribution: None,
             }),
-            cpu_ns: None,
+            ..Figures::of_rate(measured.rate, point.block_size)
         })
     }
 
@@ -94,11 +92,7 @@ impl Yardsticks {
             Operation::Read | Operation::RecoveryRead => (blocks, slots),
         };
         let bandwidth = yardstick::copy::bandwidth(point.block_size as usize, from, to, time)?;
-        Ok(Figures {
-            rate: bandwidth / f64::from(point.block_size),
-            bandwidth,
-            latency: None,
-            cpu_ns: None,
-        })
+        let rate = bandwidth / f64::from(point.block_size);
+        Ok(Figures::of_rate(rate, point.block_size))
     }
 }

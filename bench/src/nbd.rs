@@ -130,9 +130,8 @@ pub fn measure(point: Point, time: Duration, cpus: &[usize]) -> Result<Figures, 
         })
     };
     Ok(Figures {
-        rate: direction.iops,
         bandwidth: direction.bw_bytes,
         latency: latency(),
-        cpu_ns: None,
+        ..Figures::of_rate(direction.iops, point.block_size)
     })
 }

@@ -65,6 +65,16 @@ impl Point {
     }
 }
 
+impl Layout {
+    /// What its targets are called.
+    pub fn targets(self) -> &'static [&'static str] {
+        match self {
+            Self::ZeroCopy => &["target"],
+            Self::Gga => &["data_1", "data_2", "data_p"],
+        }
+    }
+}
+
 impl fmt::Display for Layout {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {

@@ -42,6 +42,9 @@ enum Command {
     /// A part of what `bench` compares with
     #[command(hide = true)]
     Yardstick(yardstick::Options),
+    /// The initiator that `bench` measures pauses with
+    #[command(hide = true)]
+    FirstIos(bench::first_ios::Options),
     /// The storage target: doca_storage_target_rdma
     #[command(disable_help_flag = true)]
     Target(RoleArguments),
@@ -83,6 +86,7 @@ fn main() -> ExitCode {
         Command::Conformance(options) => conformance::run(&options),
         Command::Sdk(options) => sdk::run(&options),
         Command::Yardstick(options) => yardstick::run(&options),
+        Command::FirstIos(options) => bench::first_ios::run(&options),
         Command::Target(role) => role_target::run(role.with_program_name()),
         Command::ZeroCopy(role) => role_zero_copy::run(role.with_program_name()),
         Command::GgaOffload(role) => role_gga_offload::run(role.with_program_name()),

@@ -19,9 +19,13 @@ fn deployments_and_limits_are_measured_side_by_side() {
     let page = directory.path().join("bench.html");
     let output = bench(&[
         "--only",
-        "zero copy read 4 KiB x64",
+        "bare ring: zero copy read 4 KiB x64",
         "--only",
-        "gga write",
+        "rust: zero copy read 4 KiB x64",
+        "--only",
+        "memcpy: zero copy read 4 KiB x64",
+        "--only",
+        "rust: gga write",
         "--json",
         "--report",
         page.to_str().expect("text"),
@@ -45,7 +49,9 @@ fn deployments_and_limits_are_measured_side_by_side() {
         let run = &one["series"]["runs"][0];
         assert!(run["rate"].as_f64() > Some(0.0), "{one}");
         if one["subject"]["kind"] == "deployment" {
-            assert!(run["latency"]["p50_ns"].as_f64() > Some(0.0), "{one}");
+            let quantiles =
+                ["p50_ns", "p99_ns", "p99_9_ns"].map(|name| run["latency"][name].as_f64());
+            assert!(quantiles[0] > Some(0.0) && quantiles.is_sorted(), "{one}");
             assert!(run["cpu_ns"]["service"].as_f64() > Some(0.0), "{one}");
         }
     }
@@ -61,6 +67,105 @@ fn deployments_and_limits_are_measured_side_by_side() {
     assert!(ring["value"].as_f64() > Some(0.0), "{ring}");
     let page = std::fs::read_to_string(page).expect("a page");
     assert!(page.contains("rust: gga write 4 KiB x64"));
+}
+
+/// The bars whose names have this in them, and why things were left out.
+fn bars_with(document: &Value, part: &str) -> Vec<Value> {
+    let bars = document["bars"].as_array().expect("a list");
+    let has = |bar: &&Value| bar["name"].as_str().is_some_and(|name| name.contains(part));
+    bars.iter().filter(has).cloned().collect()
+}
+
+#[test]
+fn the_first_ios_after_a_pause_are_compared_with_others() {
+    let output = bench(&["--only", "after a pause", "--json"]);
+    let document: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let one = &document["measurements"][0];
+    assert_eq!(one["failure"], Value::Null, "{one}");
+    let paused = &one["series"]["runs"][0]["after_pause"];
+    for name in ["first_rate", "steady_rate", "first_ns", "steady_ns"] {
+        assert!(paused[name].as_f64() > Some(0.0), "{name}: {one}");
+    }
+    assert!(paused["pause_seconds"].as_f64() >= Some(1.0), "{one}");
+    let bars = bars_with(&document, "the first 1000 I/Os");
+    assert!(bars[0]["value"].as_f64() > Some(0.0), "{bars:?}");
+}
+
+#[test]
+fn system_calls_are_counted_or_named_as_left_out() {
+    let only = [
+        ["--only", "bare ring: zero copy read 4 KiB x1"],
+        ["--only", "system calls: zero copy read 4 KiB x64"],
+    ]
+    .concat();
+    let output = bench(&[&only[..], &["--json"]].concat());
+    let document: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let bars = bars_with(&document, "system calls per I/O");
+    let left_out = document["left_out"].to_string();
+    // perf is not everywhere, and its counters are not for everybody.
+    match bars.as_slice() {
+        [] => assert!(left_out.contains("perf stat"), "{left_out}"),
+        bars => {
+            assert!(bars[0]["value"].as_f64() >= Some(0.0), "{bars:?}");
+            let measurements = document["measurements"].as_array().expect("a list");
+            let counted = measurements
+                .iter()
+                .find(|one| one["subject"]["kind"] == "system_calls")
+                .expect("counted");
+            let calls = &counted["series"]["runs"][0]["system_calls"];
+            let sum = ["initiator", "service", "targets", "yields"]
+                .map(|name| calls[name].as_f64().expect("a number"))
+                .iter()
+                .sum::<f64>();
+            // Processes that share CPUs give them away or sleep now and then.
+            assert!(sum > 0.0, "{counted}");
+        }
+    }
+
+    // Without perf there is no bar, and no pass.
+    let output = Command::new(env!("CARGO_BIN_EXE_doca-storage"))
+        .args(["bench", "--rounds", "1", "--seconds", "0.02"])
+        .args(only)
+        .arg("--json")
+        .env("PATH", "")
+        .output()
+        .expect("started");
+    let document: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert!(
+        bars_with(&document, "system calls").is_empty(),
+        "{document}"
+    );
+    let left_out = document["left_out"].to_string();
+    assert!(left_out.contains("perf stat"), "{left_out}");
+}
+
+#[test]
+fn roles_with_a_doca_of_their_own_are_not_compared_with_twins() {
+    let program = std::path::Path::new(env!("CARGO_BIN_EXE_doca-storage"));
+    let ours = program.parent().expect("a directory").display();
+    let output = bench(&[
+        "--compare",
+        &format!("cpp={ours}"),
+        "--only",
+        "bare ring: zero copy read 4 KiB x1",
+        "--json",
+    ]);
+    let document: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let left_out = document["left_out"].to_string();
+    assert!(left_out.contains("linked into it"), "{left_out}");
+    // None of the deployments with exchanged roles.
+    let output = bench(&[
+        "--compare",
+        &format!("cpp={ours}"),
+        "--only",
+        "no such thing",
+    ]);
+    let names = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(names.contains("cpp: zero copy read 4 KiB x64"), "{names}");
+    assert!(
+        !names.contains("cpp + rust") && !names.contains("rust + cpp"),
+        "{names}"
+    );
 }
 
 #[test]

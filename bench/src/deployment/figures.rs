@@ -62,12 +62,9 @@ pub(super) fn parse(stdout: &str, point: Point) -> Result<Figures, Error> {
             None,
         )
     };
-    let rate = operations / seconds;
     Ok(Figures {
-        rate,
-        bandwidth: rate * f64::from(point.block_size),
         latency,
-        cpu_ns: None,
+        ..Figures::of_rate(operations / seconds, point.block_size)
     })
 }
 

@@ -100,7 +100,10 @@ fn curves(
         let (point, who) = match &measurement.subject {
             Subject::Deployment { point, cast } => (point, cast.as_str()),
             Subject::Ring { point } => (point, "bare ring"),
-            Subject::Copy { .. } | Subject::Nbd { .. } => continue,
+            Subject::Copy { .. }
+            | Subject::Nbd { .. }
+            | Subject::SystemCalls { .. }
+            | Subject::FirstIos { .. } => continue,
         };
         let base = Point::ZERO_COPY_READ;
         let (x, fits) = match over {

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use crate::suite::{Bar, Results, Sense};
+use crate::suite::{Bar, Measurement, Results, Sense};
 
 const STYLE: &str = "\
 body { font: 15px/1.45 system-ui, sans-serif; margin: 2em auto; max-width: 1500px; padding: 0 1em; color: #222 }
@@ -59,7 +59,7 @@ fn bars(page: &mut String, bars: &[Bar]) {
             format_args!(
                 "<tr><td>{}<td class=\"number\">{}<td>{sense} {:.2}<td class=\"{class}\">{holds}<td>{}</tr>\n",
                 escaped(&bar.name),
-                number(bar.value),
+                number(bar.value, 3),
                 bar.bar,
                 escaped(&bar.detail)
             ),
@@ -70,13 +70,15 @@ fn bars(page: &mut String, bars: &[Bar]) {
 
 fn measurements(page: &mut String, results: &Results) {
     page.push_str(
-        "<h2>All measurements</h2><table><tr><th>measured<th>k I/O/s<th>GiB/s<th>p50 us<th>p99 us\
+        "<h2>All measurements</h2><table><tr><th>measured<th>k I/O/s<th>GiB/s<th>p50 us<th>p99 us<th>p99.9 us\
          <th>CPU us per I/O: initiator<th>service<th>targets</tr>\n",
     );
-    for measurement in &results.measurements {
+    // What was counted or timed apart stands beside its bar.
+    let with_rates = |one: &&Measurement| one.subject.has_rate();
+    for measurement in results.measurements.iter().filter(with_rates) {
         let series = &measurement.series;
         let median = |of: &dyn Fn(&crate::series::Figures) -> Option<f64>, unit: f64| {
-            number(series.median(of).map(|value| value / unit))
+            number(series.median(of).map(|value| value / unit), 2)
         };
         append(page, format_args!("<tr><td>{}", escaped(&series.name)));
         for cell in [
@@ -84,6 +86,7 @@ fn measurements(page: &mut String, results: &Results) {
             median(&|run| Some(run.bandwidth), f64::from(1 << 30)),
             median(&|run| Some(run.latency?.p50_ns), 1e3),
             median(&|run| Some(run.latency?.p99_ns), 1e3),
+            median(&|run| Some(run.latency?.p99_9_ns), 1e3),
             median(&|run| Some(run.cpu_ns?.initiator), 1e3),
             median(&|run| Some(run.cpu_ns?.service), 1e3),
             median(&|run| Some(run.cpu_ns?.targets), 1e3),
@@ -95,8 +98,8 @@ fn measurements(page: &mut String, results: &Results) {
     page.push_str("</table>\n");
 }
 
-fn number(value: Option<f64>) -> String {
-    value.map_or_else(|| "-".to_owned(), |value| format!("{value:.2}"))
+fn number(value: Option<f64>, digits: usize) -> String {
+    value.map_or_else(|| "-".to_owned(), |value| format!("{value:.digits$}"))
 }
 
 fn append(page: &mut String, text: std::fmt::Arguments<'_>) {

@@ -3,7 +3,7 @@
 //! A noisy machine is noisy for minutes: two things that are measured one after the other are not measured on the same machine.
 //! So everything that is going to be compared is run in turns, round after round, and ratios are made within a round.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// Figures of one run.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
@@ -14,8 +14,26 @@ pub struct Figures {
     pub bandwidth: f64,
     /// Times of single I/Os, where the program measures them.
     pub latency: Option<Latency>,
-    /// CPU time per I/O of each process, in nanoseconds, start and end of the process included.
+    /// CPU time per I/O of each process, in nanoseconds: of the initiator as a whole, of the others while it was there.
     pub cpu_ns: Option<CpuTime>,
+    /// System calls per I/O, where they were what was measured.
+    pub system_calls: Option<SystemCalls>,
+    /// The first I/Os after a pause, where they were.
+    pub after_pause: Option<AfterPause>,
+}
+
+impl Figures {
+    /// So many I/Os of this size a second; nothing else is known.
+    pub fn of_rate(rate: f64, block_size: u32) -> Self {
+        Self {
+            rate,
+            bandwidth: rate * f64::from(block_size),
+            latency: None,
+            cpu_ns: None,
+            system_calls: None,
+            after_pause: None,
+        }
+    }
 }
 
 /// Quantiles in nanoseconds.
@@ -43,6 +61,41 @@ pub struct CpuTime {
     pub service: f64,
     /// Of all targets.
     pub targets: f64,
+}
+
+/// System calls per I/O, by role; targets together. Those that only give the CPU away are counted apart.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct SystemCalls {
+    /// Of the initiator.
+    pub initiator: f64,
+    /// Of the service.
+    pub service: f64,
+    /// Of all targets.
+    pub targets: f64,
+    /// `sched_yield` of all of them, which is in none of the others.
+    pub yields: f64,
+}
+
+impl SystemCalls {
+    /// Of all roles, without yields.
+    pub fn total(&self) -> f64 {
+        self.initiator + self.service + self.targets
+    }
+}
+
+/// What the first I/Os after a pause took, beside the same I/Os without one.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct AfterPause {
+    /// Length of the pause in seconds.
+    pub pause_seconds: f64,
+    /// The first I/Os after the pause, so many a second.
+    pub first_rate: f64,
+    /// As many I/Os right after others: so many a second, in the middle.
+    pub steady_rate: f64,
+    /// A single I/O after another pause, in nanoseconds.
+    pub first_ns: f64,
+    /// A single I/O right after others, in the middle.
+    pub steady_ns: f64,
 }
 
 /// One thing that is measured again and again.
@@ -93,14 +146,9 @@ mod tests {
     use super::*;
 
     fn series(rates: &[f64]) -> Series {
-        let figures = |rate| Figures {
-            rate,
-            bandwidth: rate,
-            latency: None,
-            cpu_ns: None,
-        };
+        let figures = |rate: &f64| Figures::of_rate(*rate, 1);
         Series {
-            runs: rates.iter().copied().map(figures).collect(),
+            runs: rates.iter().map(figures).collect(),
             ..Series::new("some")
         }
     }

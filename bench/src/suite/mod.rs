@@ -15,7 +15,7 @@ use crate::series::{Figures, Series};
 
 pub use bars::{Bar, Sense, bars};
 pub use limit::{GgaLimit, gga_limit};
-pub use subject::{Runner, Subject};
+pub use subject::{EXCHANGED, Exchanged, OURS, Runner, Subject, THEIRS};
 
 /// I/Os of the run that finds out how many are enough.
 const FIRST_OPERATIONS: u64 = 4000;
@@ -32,6 +32,8 @@ pub struct Measurement {
     pub series: Series,
     /// I/Os of each.
     pub operations: u64,
+    /// Sessions that were lost because a program of the reference crashed, and begun again.
+    pub crashes: u32,
     /// Why there are no more runs.
     pub failure: Option<String>,
 }
@@ -98,19 +100,26 @@ pub fn measure(
             subject: subject.clone(),
             series: Series::new(subject.to_string()),
             operations: FIRST_OPERATIONS,
+            crashes: 0,
             failure: None,
         })
         .collect();
     // Round 0 only says how many I/Os take about as long as they should.
     for round in 0..=rounds {
         for measurement in &mut measurements {
-            if interrupted() || measurement.failure.is_some() {
+            let needless = round == 0 && !measurement.subject.is_counted();
+            if interrupted() || measurement.failure.is_some() || needless {
                 continue;
             }
             told(&measurement.subject);
-            match runner.run(&measurement.subject, measurement.operations, time) {
+            let (result, crashes) = runner.run(&measurement.subject, measurement.operations, time);
+            measurement.crashes += crashes;
+            match result {
                 Ok(figures) if round == 0 => measurement.operations = enough(&figures, time),
                 Ok(figures) => measurement.series.runs.push(figures),
+                Err(error) if crashes > 0 => {
+                    measurement.failure = Some(format!("{error} (after {crashes} crashes)"));
+                }
                 Err(error) => measurement.failure = Some(error.to_string()),
             }
         }

@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::Serialize;
 
 use crate::Error;
-use crate::deployment::{Cast, cpu_of, measure};
+use crate::deployment::{Cast, after_pause, cpu_of, measure, system_calls};
 use crate::limits::Yardsticks;
 use crate::nbd;
 use crate::point::{Layout, Point};
@@ -34,6 +35,16 @@ pub enum Subject {
         /// Who plays: a name that the runner knows.
         cast: String,
     },
+    /// The system calls of our roles in a deployment.
+    SystemCalls {
+        /// What it does.
+        point: Point,
+    },
+    /// The first I/Os of our service and targets after a pause.
+    FirstIos {
+        /// With blocks and depth of this.
+        point: Point,
+    },
     /// nbdkit's memory plugin under fio.
     Nbd {
         /// With blocks and depth of this.
@@ -47,14 +58,30 @@ impl fmt::Display for Subject {
             Self::Ring { point } => write!(f, "bare ring: {point}"),
             Self::Copy { point } => write!(f, "memcpy: {point}"),
             Self::Deployment { point, cast } => write!(f, "{cast}: {point}"),
+            Self::SystemCalls { point } => write!(f, "system calls: {point}"),
+            Self::FirstIos { point } => write!(f, "after a pause: {point}"),
             Self::Nbd { point } => write!(f, "nbdkit + fio: {point}"),
         }
+    }
+}
+
+impl Subject {
+    /// Whether its I/Os a second are figures of interest, and not of a session that was measured for something else.
+    pub fn has_rate(&self) -> bool {
+        !matches!(self, Self::SystemCalls { .. } | Self::FirstIos { .. })
+    }
+
+    /// Whether it does as many I/Os as it is told.
+    pub(super) fn is_counted(&self) -> bool {
+        !matches!(self, Self::FirstIos { .. })
     }
 }
 
 /// Measures subjects.
 #[derive(Debug)]
 pub struct Runner {
+    /// This program, which plays initiators and yardsticks.
+    pub program: PathBuf,
     /// The yardsticks.
     pub yardsticks: Yardsticks,
     /// Who plays, by name. `rust` is ours.
@@ -74,6 +101,44 @@ fn is_crash(error: &Error) -> bool {
 
 /// The cast that is ours.
 pub const OURS: &str = "rust";
+/// The cast of the reference's programs.
+pub const THEIRS: &str = "cpp";
+/// Roles that are exchanged for their twins.
+pub const EXCHANGED: [&str; 3] = ["initiator", "service", "target"];
+
+/// A cast in which one role is by others than all the rest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Exchanged {
+    /// One of [`EXCHANGED`].
+    pub role: &'static str,
+    /// It is ours among theirs, and not theirs among ours.
+    pub among_theirs: bool,
+}
+
+impl Exchanged {
+    /// All there are.
+    pub fn all() -> impl Iterator<Item = Self> {
+        [true, false]
+            .into_iter()
+            .flat_map(|among_theirs| EXCHANGED.map(|role| Self { role, among_theirs }))
+    }
+
+    /// From the name of a cast; `None` where nothing is exchanged.
+    pub fn parse(name: &str) -> Option<Self> {
+        Self::all().find(|exchanged| exchanged.to_string() == name)
+    }
+}
+
+impl fmt::Display for Exchanged {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (most, one) = if self.among_theirs {
+            (THEIRS, OURS)
+        } else {
+            (OURS, THEIRS)
+        };
+        write!(f, "{most} + {one} {}", self.role)
+    }
+}
 
 impl Runner {
     /// Our roles.
@@ -85,13 +150,39 @@ impl Runner {
         self.casts.get(OURS).expect("a cast called rust")
     }
 
-    /// One run of about `time`; of `operations` where the program counts them.
+    /// One run of about `time`; of `operations` where the program counts them. Beside its figures, how often it had to begin again
+    /// because a program of the reference crashed.
     pub(super) fn run(
         &self,
         subject: &Subject,
         operations: u64,
         time: Duration,
-    ) -> Result<Figures, Error> {
+    ) -> (Result<Figures, Error>, u32) {
+        let mut crashes = 0;
+        loop {
+            let result = self.once(subject, operations, time);
+            match &result {
+                Err(error)
+                    if self.has_theirs(subject) && crashes < START_RACES && is_crash(error) =>
+                {
+                    crashes += 1;
+                }
+                _ => return (result, crashes),
+            }
+        }
+    }
+
+    /// Whether programs of the reference take part.
+    fn has_theirs(&self, subject: &Subject) -> bool {
+        match subject {
+            Subject::Deployment { cast, .. } => {
+                self.casts.get(cast).is_some_and(|cast| !cast.is_ours)
+            }
+            _ => false,
+        }
+    }
+
+    fn once(&self, subject: &Subject, operations: u64, time: Duration) -> Result<Figures, Error> {
         match subject {
             Subject::Ring { point } => {
                 let cpu = |role| self.cpus[cpu_of(Layout::ZeroCopy, role, 0, 3) % self.cpus.len()];
@@ -104,15 +195,13 @@ impl Runner {
                     .casts
                     .get(cast)
                     .ok_or_else(|| std::io::Error::other(format!("there is no cast {cast:?}")))?;
-                let mut races = 0;
-                loop {
-                    match measure(cast, *point, operations, &self.cpus) {
-                        Err(error) if !cast.is_ours && races < START_RACES && is_crash(&error) => {
-                            races += 1;
-                        }
-                        result => return result,
-                    }
-                }
+                measure(cast, *point, operations, &self.cpus)
+            }
+            Subject::SystemCalls { point } => {
+                system_calls(self.ours(), *point, operations, &self.cpus)
+            }
+            Subject::FirstIos { point } => {
+                after_pause(&self.program, self.ours(), *point, &self.cpus)
             }
             Subject::Nbd { point } => nbd::measure(*point, time, &self.cpus),
         }

@@ -119,24 +119,3 @@ impl Coder<'_> {
         }
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn it_computes_in_the_field_of_doca() {
-        let Ok(library) = IsaL::load() else {
-            eprintln!("NOT RUN: ISA-L is not installed");
-            return;
-        };
-        let (a, b) = ([3_u8; 96], [5_u8; 96]);
-        let (mut sum, mut weighted) = ([0; 96], [0; 96]);
-        // 2 * 3 + 4 * 5 without carries.
-        library
-            .coder(2, &[1, 1, 2, 4])
-            .code(&[&a, &b], &mut [&mut sum, &mut weighted]);
-        assert_eq!(sum, [3 ^ 5; 96]);
-        assert_eq!(weighted, [6 ^ 20; 96]);
-    }
-}

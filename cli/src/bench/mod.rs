@@ -1,5 +1,6 @@
 //! `doca-storage bench`: figures, and the limits of the machine beside them.
 
+pub mod first_ios;
 mod plan;
 mod table;
 
@@ -7,7 +8,9 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use ::bench::deployment::cannot_count;
 use ::bench::limits::Yardsticks;
+use ::bench::linkage::no_twins;
 use ::bench::machine::Machine;
 use ::bench::suite::{Kernels, Results, Runner, Subject, bars, idle, kernels, measure};
 use ::conformance::implementation::Implementation;
@@ -87,7 +90,7 @@ impl Options {
         let time = Duration::from_secs_f64(self.seconds);
         let shutdown = Shutdown::on_signals()?;
         let mut left_out = Vec::new();
-        let runner = self.runner()?;
+        let runner = self.runner(&mut left_out)?;
         let subjects = self.subjects(&runner, &mut left_out)?;
         let machine = Machine::this();
 
@@ -141,7 +144,7 @@ impl Options {
         Ok(ExitCode::from(u8::try_from(count).unwrap_or(u8::MAX)))
     }
 
-    fn runner(&self) -> Result<Runner> {
+    fn runner(&self, left_out: &mut Vec<String>) -> Result<Runner> {
         let program = std::env::current_exe()?;
         let library_path = match &self.library_path {
             Some(path) => Some(
@@ -164,15 +167,26 @@ impl Options {
                 cpp = Some(Implementation::parse(with)?.with_library_path(library_path.clone()));
             }
         }
+        let no_twins = match &cpp {
+            Some(cpp) => no_twins(&ours, cpp)?,
+            None => None,
+        };
+        let exchanged = no_twins.is_none();
+        left_out.extend(no_twins);
         Ok(Runner {
             yardsticks: Yardsticks::of(&program),
-            casts: plan::casts(&ours, cpp.as_ref()),
+            casts: plan::casts(&ours, cpp.as_ref(), exchanged),
             cpus: allowed_cpus()?,
+            program,
         })
     }
 
     fn subjects(&self, runner: &Runner, left_out: &mut Vec<String>) -> Result<Vec<Subject>> {
         let mut subjects = plan::bars(runner);
+        match cannot_count() {
+            None => plan::add_system_calls(&mut subjects),
+            Some(reason) => left_out.push(reason),
+        }
         if self.axes {
             plan::add_axes(&mut subjects);
         }

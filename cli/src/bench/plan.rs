@@ -4,41 +4,41 @@ use std::collections::BTreeMap;
 
 use ::bench::deployment::Cast;
 use ::bench::point::{Layout, Operation, Point};
-use ::bench::suite::{Runner, Subject};
+use ::bench::suite::{Exchanged, OURS, Runner, Subject, THEIRS};
 use ::conformance::implementation::Implementation;
 
-const OURS: &str = "rust";
-
-/// Ours alone; with the reference's programs, those alone, and each of ours among them.
-pub(super) fn casts(ours: &Implementation, cpp: Option<&Implementation>) -> BTreeMap<String, Cast> {
-    let mut casts = BTreeMap::from([(OURS.to_owned(), Cast::of(ours, true))]);
-    if let Some(cpp) = cpp {
-        let all = Cast::of(cpp, false);
-        let mut with = |role: &str, cast: Cast| casts.insert(format!("cpp + rust {role}"), cast);
-        with(
-            "initiator",
-            Cast {
-                initiator: ours.clone(),
-                prints_json: true,
-                ..all.clone()
-            },
-        );
-        with(
-            "service",
-            Cast {
-                service: ours.clone(),
-                ..all.clone()
-            },
-        );
-        with(
-            "target",
-            Cast {
-                target: ours.clone(),
-                ..all.clone()
-            },
-        );
-        casts.insert("cpp".to_owned(), all);
+/// Ours alone; with the reference's programs, those alone, and, where `exchanged` says so, each role exchanged for its twin.
+pub(super) fn casts(
+    ours: &Implementation,
+    cpp: Option<&Implementation>,
+    exchanged: bool,
+) -> BTreeMap<String, Cast> {
+    let all_ours = Cast::of(ours, true);
+    let mut casts = BTreeMap::from([(OURS.to_owned(), all_ours.clone())]);
+    let Some(cpp) = cpp else { return casts };
+    let all_theirs = Cast {
+        // All read the same blocks: with checksums, which the reference does not look at.
+        generator: ours.clone(),
+        ..Cast::of(cpp, false)
+    };
+    for exchange in Exchanged::all().filter(|_| exchanged) {
+        let (mut cast, other) = if exchange.among_theirs {
+            (all_theirs.clone(), ours)
+        } else {
+            (all_ours.clone(), cpp)
+        };
+        cast.is_ours = false;
+        match exchange.role {
+            "initiator" => {
+                cast.initiator = other.clone();
+                cast.prints_json = exchange.among_theirs;
+            }
+            "service" => cast.service = other.clone(),
+            _ => cast.target = other.clone(),
+        }
+        casts.insert(exchange.to_string(), cast);
     }
+    casts.insert(THEIRS.to_owned(), all_theirs);
     casts
 }
 
@@ -90,11 +90,27 @@ pub(super) fn bars(runner: &Runner) -> Vec<Subject> {
         subjects.push(deployment(gga(operation), OURS));
     }
     for cast in runner.casts.keys().filter(|cast| cast.as_str() != OURS) {
-        for point in [base, gga(Operation::Read)] {
+        for point in [base, gga(Operation::Read), gga(Operation::Write)] {
             subjects.push(deployment(point, cast));
         }
     }
+    subjects.push(Subject::FirstIos { point: base });
     subjects
+}
+
+/// System calls, at the points of 4 KiB and 64 transactions.
+pub(super) fn add_system_calls(subjects: &mut Vec<Subject>) {
+    let write = Point {
+        operation: Operation::Write,
+        ..Point::ZERO_COPY_READ
+    };
+    let points = [
+        Point::ZERO_COPY_READ,
+        write,
+        gga(Operation::Read),
+        gga(Operation::Write),
+    ];
+    subjects.extend(points.map(|point| Subject::SystemCalls { point }));
 }
 
 /// All sizes with 64 transactions, all depths with 4 KiB, for every layout and operation, with one worker and with two.

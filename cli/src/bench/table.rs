@@ -11,12 +11,24 @@ pub(super) fn print(results: &Results) {
         "{}, {} CPUs, Linux {}, load {:.1} before; medians of {} runs; software DOCA, no BlueField involved",
         machine.cpu, machine.cpus, machine.kernel, machine.load, results.rounds
     );
-    print_measurements(&results.measurements);
+    if results
+        .measurements
+        .iter()
+        .any(|one| one.subject.has_rate())
+    {
+        print_measurements(&results.measurements);
+    }
     if !results.bars.is_empty() {
         print_bars(&results.bars);
     }
     for reason in &results.left_out {
         println!("left out: {reason}");
+    }
+    for measurement in results.measurements.iter().filter(|one| one.crashes > 0) {
+        println!(
+            "{}: {} sessions began again, because a C++ program crashed",
+            measurement.series.name, measurement.crashes
+        );
     }
     for measurement in &results.measurements {
         if let Some(failure) = &measurement.failure {
@@ -53,11 +65,13 @@ fn print_measurements(measurements: &[Measurement]) {
         "GiB/s",
         "p50 us",
         "p99 us",
+        "p99.9 us",
         "CPU us/I/O: initiator",
         "service",
         "targets",
     ]);
-    for measurement in measurements {
+    // What was counted or timed apart stands beside its bar.
+    for measurement in measurements.iter().filter(|one| one.subject.has_rate()) {
         let series = &measurement.series;
         let text = |value: Option<f64>, unit: f64, digits: usize| {
             value.map_or_else(
@@ -78,6 +92,7 @@ fn print_measurements(measurements: &[Measurement]) {
             ),
             text(series.median(|run| Some(run.latency?.p50_ns)), 1e3, 1),
             text(series.median(|run| Some(run.latency?.p99_ns)), 1e3, 1),
+            text(series.median(|run| Some(run.latency?.p99_9_ns)), 1e3, 1),
             text(series.median(|run| Some(run.cpu_ns?.initiator)), 1e3, 2),
             text(series.median(|run| Some(run.cpu_ns?.service)), 1e3, 2),
             text(series.median(|run| Some(run.cpu_ns?.targets)), 1e3, 2),
@@ -106,7 +121,7 @@ fn print_bars(bars: &[Bar]) {
         table.push_record([
             bar.name.clone(),
             bar.value
-                .map_or_else(|| "-".to_owned(), |value| format!("{value:.2}")),
+                .map_or_else(|| "-".to_owned(), |value| format!("{value:.3}")),
             format!("{sense} {:.2}", bar.bar),
             holds.to_owned(),
             bar.detail.clone(),

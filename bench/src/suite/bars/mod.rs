@@ -1,12 +1,14 @@
 //! What must come out.
 
+mod twins;
+
 use serde::Serialize;
 
 use super::limit::{gga_limit, gga_point};
 use super::subject::OURS;
 use super::{Results, Subject};
 use crate::point::{Operation, Point};
-use crate::series::{CpuTime, Figures, median};
+use crate::series::{AfterPause, Figures, SystemCalls, median};
 
 /// Whether more or less is better.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -45,6 +47,10 @@ impl Bar {
 
 /// A bare ring below this rate says that the machine was not there: I/Os a second.
 const RING_RATE: f64 = 1e6;
+/// System calls per I/O.
+const SYSTEM_CALLS: f64 = 0.05;
+/// What the first I/Os after a pause reach of the rate without one: two processes are woken up on the way.
+const FIRST_IOS: f64 = 0.8;
 /// What is no slower may seem so by this much: medians of a few runs on a shared machine are not better than this.
 const EVEN: f64 = 0.95;
 
@@ -206,66 +212,82 @@ pub fn bars(results: &Results) -> Vec<Bar> {
         1.0,
         String::new(),
     ));
-    bars.extend(twins(results));
+    bars.extend(after_pauses(results));
+    bars.extend(system_calls(results));
+    bars.extend(twins::bars(results));
     bars
 }
 
-/// Each Rust role in place of its C++ twin.
-fn twins(results: &Results) -> Vec<Bar> {
-    let mut bars = Vec::new();
-    for measurement in &results.measurements {
-        let Subject::Deployment { point, cast } = &measurement.subject else {
-            continue;
+/// The first I/Os after a pause.
+fn after_pauses(results: &Results) -> Vec<Bar> {
+    let point = Point::ZERO_COPY_READ;
+    let runs = results
+        .of(&Subject::FirstIos { point })
+        .map_or(&[][..], |measurement| &measurement.series.runs);
+    let middle = |of: &dyn Fn(AfterPause) -> f64| {
+        median(
+            runs.iter()
+                .filter_map(|run| run.after_pause.map(of))
+                .collect(),
+        )
+    };
+    let figures = || {
+        Some(format!(
+            "{:.1} of {:.1} k I/Os a second; a single I/O {:.1} instead of {:.1} us",
+            middle(&|paused| paused.first_rate)? / 1e3,
+            middle(&|paused| paused.steady_rate)? / 1e3,
+            middle(&|paused| paused.first_ns)? / 1e3,
+            middle(&|paused| paused.steady_ns)? / 1e3,
+        ))
+    };
+    vec![Bar {
+        name: format!(
+            "{point}: the first 1000 I/Os after 2 s without any: of the rate in full work"
+        ),
+        value: middle(&|paused| paused.first_rate / paused.steady_rate),
+        sense: Sense::AtLeast,
+        bar: FIRST_IOS,
+        detail: figures().unwrap_or_default(),
+    }]
+}
+
+/// System calls per I/O, wherever they were counted; the first bar's point where they were not.
+fn system_calls(results: &Results) -> Vec<Bar> {
+    let bar = |point: Point, runs: &[Figures]| {
+        let middle = |of: &dyn Fn(SystemCalls) -> f64| {
+            median(
+                runs.iter()
+                    .filter_map(|run| run.system_calls.map(of))
+                    .collect(),
+            )
         };
-        let Some(role) = cast.strip_prefix("cpp + rust ") else {
-            continue;
+        let figures = || {
+            Some(format!(
+                "initiator {:.4}, service {:.4}, targets {:.4}; and {:.3} yields; counted by perf stat, start and end not counted",
+                middle(&|calls| calls.initiator)?,
+                middle(&|calls| calls.service)?,
+                middle(&|calls| calls.targets)?,
+                middle(&|calls| calls.yields)?,
+            ))
         };
-        let all = Subject::Deployment {
-            point: *point,
-            cast: "cpp".to_owned(),
-        };
-        let Some(reference) = results.of(&all) else {
-            continue;
-        };
-        let (own, twin) = (&measurement.series, &reference.series);
-        let rate = |run: &Figures| Some(run.rate);
-        let cpu = move |run: &Figures| -> Option<f64> {
-            let CpuTime {
-                initiator,
-                service,
-                targets,
-            } = run.cpu_ns?;
-            Some(match role {
-                "initiator" => initiator,
-                "service" => service,
-                _ => targets,
-            })
-        };
-        let medians = |of: &dyn Fn(&Figures) -> Option<f64>| {
-            let all = |series: &crate::series::Series| {
-                median(series.runs.iter().filter_map(of).collect()).unwrap_or_default()
-            };
-            (all(own), all(twin))
-        };
-        let (rates, cpus) = (medians(&rate), medians(&cpu));
-        bars.push(Bar {
-            name: format!("{point}: rate with our {role} among C++ roles, of C++ alone"),
-            value: own.ratio(twin, rate),
-            sense: Sense::AtLeast,
-            bar: EVEN,
-            detail: format!(
-                "{:.1} of {:.1} k I/Os a second",
-                rates.0 / 1e3,
-                rates.1 / 1e3
-            ),
-        });
-        bars.push(Bar {
-            name: format!("{point}: CPU time per I/O of our {role}, of its C++ twin's"),
-            value: own.ratio(twin, cpu),
+        Bar {
+            name: format!("{point}: system calls per I/O of all roles, without yields"),
+            value: middle(&|calls| calls.total()),
             sense: Sense::AtMost,
-            bar: 1.0 / EVEN,
-            detail: format!("{:.2} of {:.2} us", cpus.0 / 1e3, cpus.1 / 1e3),
-        });
+            bar: SYSTEM_CALLS,
+            detail: figures().unwrap_or_default(),
+        }
+    };
+    let bars: Vec<_> = results
+        .measurements
+        .iter()
+        .filter_map(|measurement| match measurement.subject {
+            Subject::SystemCalls { point } => Some(bar(point, &measurement.series.runs)),
+            _ => None,
+        })
+        .collect();
+    if bars.is_empty() {
+        return vec![bar(Point::ZERO_COPY_READ, &[])];
     }
     bars
 }

@@ -1,0 +1,51 @@
+//! Erasure coding of two halves, by every kernel that this CPU can run: the parity that gga makes of a block.
+
+#[cfg(not(doca_sdk))]
+mod kernels {
+    use criterion::{BenchmarkId, Criterion, Throughput};
+    use softdoca::engines::galois::Multiplier;
+    use softdoca::engines::region::Kernel;
+
+    /// Bytes of a half: of blocks of 4 KiB, and as the bars have it.
+    const HALVES: [usize; 2] = [2 << 10, 32 << 10];
+
+    pub(super) fn parities(criterion: &mut Criterion) {
+        let mut group = criterion.benchmark_group("erasure coding");
+        for half in HALVES {
+            let (a, b) = (vec![0x35_u8; half], vec![0xc6_u8; half]);
+            let mut parity = vec![0_u8; half];
+            let sources = [a.as_ptr(), b.as_ptr()];
+            // Not 0 or 1, which kernels may take for less work.
+            let factors = [Multiplier::new(0x8e), Multiplier::new(0xf4)];
+            group.throughput(Throughput::Bytes(2 * half as u64));
+            for kernel in Kernel::available() {
+                let id = |what: &str| BenchmarkId::new(format!("{what}, {}", kernel.name()), half);
+                group.bench_function(id("products"), |bencher| {
+                    bencher.iter(|| {
+                        // SAFETY: all three have `half` bytes, and nobody else uses them.
+                        unsafe { kernel.products(&[parity.as_mut_ptr()], &sources, &factors, half) }
+                    });
+                });
+                group.bench_function(id("sum"), |bencher| {
+                    bencher.iter(|| {
+                        // SAFETY: as above.
+                        unsafe { kernel.sum(parity.as_mut_ptr(), &sources, half) }
+                    });
+                });
+            }
+        }
+        group.finish();
+    }
+}
+
+/// A program that is linked to NVIDIA's SDK has no softdoca in it.
+#[cfg(doca_sdk)]
+mod kernels {
+    pub(super) fn parities(_: &mut criterion::Criterion) {}
+}
+
+use criterion::{criterion_group, criterion_main};
+use kernels::parities;
+
+criterion_group!(benches, parities);
+criterion_main!(benches);

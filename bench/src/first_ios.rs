@@ -1,0 +1,190 @@
+//! An initiator that pauses: what the first I/Os cost a deployment that has had nothing to do.
+//!
+//! No role's initiator pauses, and so this one is a script over the peers of [`conformance`]. It is slower than the real one, which
+//! does not matter: it is compared with itself.
+
+use std::time::{Duration, Instant};
+
+use conformance::role::{ComchPeer, ControlPeer as _, IoChannel, Wrong};
+use conformance::scene::HOST_DEVICE;
+use doca::{Access, Device, MemoryRegion, Mmap};
+use wire::control::{InitStorage, Message, Payload, StorageDetails};
+use wire::io_message::{IoMessageType, Repr};
+
+use crate::series::{AfterPause, median};
+
+/// The I/Os that count as the first ones.
+const FIRST: u32 = 1000;
+/// Time without I/O: the longest sleep of an idle thread is some hundred times shorter.
+const PAUSE: Duration = Duration::from_secs(2);
+/// How often the same is measured right after other I/Os.
+const STEADY: usize = 21;
+/// Time that anything may take that should come at once.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// What is asked for.
+#[derive(Debug, Clone)]
+pub struct Load {
+    /// Name of the service's channel.
+    pub channel: String,
+    /// I/Os on their way.
+    pub transactions: u32,
+}
+
+/// Plays it: I/Os until everything is warm, a pause, and the first ones after it.
+///
+/// # Errors
+///
+/// The service does not do its part.
+pub fn run(load: &Load) -> Result<AfterPause, Wrong> {
+    let device = Device::open(HOST_DEVICE)?;
+    let mut session = Session::open(&device, load)?;
+    for _ in 0..STEADY {
+        session.read(FIRST, load.transactions)?;
+    }
+    let steady = session.steady(FIRST, load.transactions)?;
+    std::thread::sleep(PAUSE);
+    let first = session.read(FIRST, load.transactions)?;
+    let steady_single = session.steady(1, 1)?;
+    std::thread::sleep(PAUSE);
+    let first_single = session.read(1, 1)?;
+    session.close()?;
+    Ok(AfterPause {
+        pause_seconds: PAUSE.as_secs_f64(),
+        first_rate: f64::from(FIRST) / first.as_secs_f64(),
+        steady_rate: f64::from(FIRST) / steady,
+        first_ns: first_single.as_secs_f64() * 1e9,
+        steady_ns: steady_single * 1e9,
+    })
+}
+
+/// A session that has begun.
+struct Session {
+    // Dropped in this order: what uses the connection, and then it.
+    io: IoChannel,
+    control: ComchPeer,
+    /// Keeps the memory registered.
+    _mmap: Mmap,
+    details: StorageDetails,
+    next_block: u64,
+    next_id: u32,
+}
+
+impl Session {
+    fn open(device: &Device, load: &Load) -> Result<Self, Wrong> {
+        let mut control = ComchPeer::connect(device, &load.channel, PATIENCE)?;
+        let mut next_id = 0;
+        let query = ask(&mut control, &mut next_id, Payload::QueryStorageRequest)?;
+        let Payload::QueryStorageResponse(details) = query else {
+            return Err(Wrong::expected("storage details", format!("{query:?}")));
+        };
+        let length = details.block_size as usize * load.transactions as usize;
+        let access = Access::LOCAL_READ_WRITE
+            | Access::PCI_READ_WRITE
+            | Access::RDMA_READ
+            | Access::RDMA_WRITE;
+        let mmap = Mmap::register(device, MemoryRegion::new(length)?, access)?;
+        let init = Payload::InitStorageRequest(InitStorage {
+            transaction_count: load.transactions,
+            core_count: 1,
+            mmap_export_blob: mmap.export_pci(device)?.into(),
+        });
+        let answer = ask(&mut control, &mut next_id, init)?;
+        expect(answer, Payload::InitStorageResponse)?;
+        control.wait_until("the service's consumer", PATIENCE, |control| {
+            !control.consumers().is_empty()
+        })?;
+        let mut io = IoChannel::start(device, &control, load.transactions, PATIENCE)?;
+        io.send_to(control.consumers()[0])?;
+        let answer = ask(&mut control, &mut next_id, Payload::StartStorageRequest)?;
+        expect(answer, Payload::StartStorageResponse)?;
+        Ok(Self {
+            io,
+            control,
+            _mmap: mmap,
+            details,
+            next_block: 0,
+            next_id,
+        })
+    }
+
+    /// Reads so many blocks, with so many I/Os on their way, from the first request to the last result.
+    fn read(&mut self, count: u32, transactions: u32) -> Result<Duration, Wrong> {
+        let started = Instant::now();
+        let mut sent = 0;
+        for slot in 0..transactions.min(count) {
+            self.request(slot.into())?;
+            sent += 1;
+        }
+        for _ in 0..count {
+            let result = self.io.receive_message(PATIENCE)?;
+            Wrong::unless(
+                result.message_type == IoMessageType::Result && result.result == 0,
+                "the result of a read that has succeeded",
+                format!("{result:?}"),
+            )?;
+            if sent < count {
+                self.request(result.user_data)?;
+                sent += 1;
+            }
+        }
+        Ok(started.elapsed())
+    }
+
+    /// The middle one of the same reads again and again, in seconds.
+    fn steady(&mut self, count: u32, transactions: u32) -> Result<f64, Wrong> {
+        let mut times = Vec::with_capacity(STEADY);
+        for _ in 0..STEADY {
+            times.push(self.read(count, transactions)?.as_secs_f64());
+        }
+        Ok(median(times).unwrap_or(f64::NAN))
+    }
+
+    fn request(&mut self, slot: u64) -> Result<(), Wrong> {
+        let size = self.details.block_size;
+        let blocks = self.details.total_size / u64::from(size);
+        let block = self.next_block % blocks;
+        self.next_block += 1;
+        let request = Repr {
+            message_type: IoMessageType::Read,
+            user_data: slot,
+            result: 0,
+            size,
+            requester_offset: slot * u64::from(size),
+            storage_offset: block * u64::from(size),
+        };
+        self.io.send(&request, PATIENCE)
+    }
+
+    fn close(self) -> Result<(), Wrong> {
+        let Self {
+            io,
+            mut control,
+            mut next_id,
+            ..
+        } = self;
+        let answer = ask(&mut control, &mut next_id, Payload::StopStorageRequest)?;
+        expect(answer, Payload::StopStorageResponse)?;
+        io.stop()?;
+        let answer = ask(&mut control, &mut next_id, Payload::ShutdownRequest)?;
+        expect(answer, Payload::ShutdownResponse)
+    }
+}
+
+fn ask(control: &mut ComchPeer, next_id: &mut u32, payload: Payload) -> Result<Payload, Wrong> {
+    *next_id += 1;
+    let request = Message {
+        message_id: *next_id,
+        correlation_id: *next_id,
+        payload,
+    };
+    control.ask(&request, PATIENCE)
+}
+
+fn expect(answer: Payload, expected: Payload) -> Result<(), Wrong> {
+    Wrong::unless(
+        answer == expected,
+        format!("{expected:?}"),
+        format!("{answer:?}"),
+    )
+}

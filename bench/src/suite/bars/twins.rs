@@ -1,0 +1,165 @@
+//! Each Rust role in place of its C++ twin, among C++ roles and among Rust roles.
+
+use super::{Bar, Sense};
+use crate::point::Point;
+use crate::series::{CpuTime, Figures, Series};
+use crate::suite::subject::{Exchanged, OURS, THEIRS};
+use crate::suite::{Results, Subject};
+
+/// What is no slower may seem so by this much: medians of a few ratios on a shared machine are not better than this.
+const EVEN: f64 = 0.97;
+
+/// All that can be made of what was measured.
+pub(super) fn bars(results: &Results) -> Vec<Bar> {
+    results
+        .measurements
+        .iter()
+        .filter_map(|measurement| {
+            let Subject::Deployment { point, cast } = &measurement.subject else {
+                return None;
+            };
+            let exchanged = Exchanged::parse(cast)?;
+            let base = if exchanged.among_theirs { THEIRS } else { OURS };
+            let base = results.of(&Subject::Deployment {
+                point: *point,
+                cast: base.to_owned(),
+            })?;
+            let (with_ours, with_theirs) = if exchanged.among_theirs {
+                (&measurement.series, &base.series)
+            } else {
+                (&base.series, &measurement.series)
+            };
+            Some(pair(*point, exchanged, with_ours, with_theirs))
+        })
+        .flatten()
+        .collect()
+}
+
+/// Throughput and CPU time of two deployments that differ in one role.
+fn pair(point: Point, exchanged: Exchanged, ours: &Series, theirs: &Series) -> [Bar; 2] {
+    let Exchanged { role, among_theirs } = exchanged;
+    let among = if among_theirs { "C++" } else { "Rust" };
+    let rate = |run: &Figures| Some(run.rate);
+    let cpu = move |run: &Figures| -> Option<f64> {
+        let CpuTime {
+            initiator,
+            service,
+            targets,
+        } = run.cpu_ns?;
+        Some(match role {
+            "initiator" => initiator,
+            "service" => service,
+            _ => targets,
+        })
+    };
+    let medians = |of: &dyn Fn(&Figures) -> Option<f64>, unit: f64| {
+        let median = |series: &Series| series.median(of).unwrap_or_default() / unit;
+        (median(ours), median(theirs))
+    };
+    let (rates, cpus) = (medians(&rate, 1e3), medians(&cpu, 1e3));
+    [
+        Bar {
+            name: format!(
+                "{point}, among {among} roles: rate with our {role}, of that with its C++ twin"
+            ),
+            value: ours.ratio(theirs, rate),
+            sense: Sense::AtLeast,
+            bar: EVEN,
+            detail: format!("{:.1} of {:.1} k I/Os a second", rates.0, rates.1),
+        },
+        Bar {
+            name: format!(
+                "{point}, among {among} roles: CPU time per I/O of our {role}, of its C++ twin's"
+            ),
+            value: ours.ratio(theirs, cpu),
+            sense: Sense::AtMost,
+            bar: 1.0 / EVEN,
+            detail: format!("{:.2} of {:.2} us", cpus.0, cpus.1),
+        },
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::machine::Machine;
+    use crate::suite::{Kernels, Measurement};
+
+    /// A deployment that reached these rates; all its roles took as many nanoseconds.
+    fn measured(cast: &str, rates: &[f64]) -> Measurement {
+        let figures = |rate: &f64| Figures {
+            cpu_ns: Some(CpuTime {
+                initiator: *rate,
+                service: *rate * 2.0,
+                targets: *rate * 3.0,
+            }),
+            ..Figures::of_rate(*rate, 4096)
+        };
+        Measurement {
+            subject: Subject::Deployment {
+                point: Point::ZERO_COPY_READ,
+                cast: cast.to_owned(),
+            },
+            series: Series {
+                runs: rates.iter().map(figures).collect(),
+                ..Series::new(cast)
+            },
+            operations: 1,
+            crashes: 0,
+            failure: None,
+        }
+    }
+
+    fn of(measurements: Vec<Measurement>) -> Vec<Bar> {
+        bars(&Results {
+            machine: Machine::this(),
+            rounds: 3,
+            measurements,
+            kernels: Kernels::default(),
+            idle_percent: None,
+            bars: Vec::new(),
+            left_out: Vec::new(),
+        })
+    }
+
+    #[test]
+    fn ours_is_always_what_is_compared_with_the_twin() {
+        // Ours is twice as fast: among theirs the exchanged one has ours in it, among ours the other one.
+        let measurements = vec![
+            measured("cpp", &[100.0, 10.0, 100.0]),
+            measured("cpp + rust service", &[200.0, 20.0, 200.0]),
+            measured("rust", &[200.0, 20.0, 200.0]),
+            measured("rust + cpp target", &[100.0, 10.0, 100.0]),
+        ];
+        let bars = of(measurements);
+        let values: Vec<_> = bars.iter().map(|bar| (bar.value, bar.holds())).collect();
+        let twice = [(Some(2.0), Some(true)), (Some(2.0), Some(false))];
+        assert_eq!(values, [twice, twice].concat());
+        assert!(
+            bars[0]
+                .name
+                .contains("among C++ roles: rate with our service")
+        );
+        assert!(
+            bars[1].detail.contains("0.40 of 0.20 us"),
+            "{}",
+            bars[1].detail
+        );
+        assert!(
+            bars[2]
+                .name
+                .contains("among Rust roles: rate with our target")
+        );
+        assert!(
+            bars[3].detail.contains("0.60 of 0.30 us"),
+            "{}",
+            bars[3].detail
+        );
+    }
+
+    #[test]
+    fn without_the_other_deployment_there_is_no_bar() {
+        assert!(of(vec![measured("cpp + rust service", &[1.0])]).is_empty());
+        assert!(of(vec![measured("cpp", &[1.0]), measured("rust", &[1.0])]).is_empty());
+    }
+}

@@ -1,0 +1,43 @@
+//! The initiator that pauses, as a process of its own. `bench` starts it; people do not.
+
+use std::process::ExitCode;
+
+use ::bench::first_ios::{self, Load};
+use clap::Args;
+
+/// Its flags.
+#[derive(Debug, Args)]
+pub struct Options {
+    /// Name of the service's channel
+    #[arg(long)]
+    channel: String,
+
+    /// CPU that it runs on
+    #[arg(long)]
+    cpu: usize,
+
+    /// I/Os on their way
+    #[arg(long)]
+    transactions: u32,
+}
+
+/// Prints what it has measured, as JSON.
+pub fn run(options: &Options) -> ExitCode {
+    play(options).map_or_else(
+        |error| {
+            eprintln!("doca-storage first-ios: error: {error}");
+            ExitCode::FAILURE
+        },
+        |()| ExitCode::SUCCESS,
+    )
+}
+
+fn play(options: &Options) -> Result<(), Box<dyn std::error::Error>> {
+    ::yardstick::pin(options.cpu)?;
+    let load = Load {
+        channel: options.channel.clone(),
+        transactions: options.transactions,
+    };
+    println!("{}", serde_json::to_string(&first_ios::run(&load)?)?);
+    Ok(())
+}
