@@ -36,6 +36,11 @@ impl DeferredTasks {
         }
     }
 
+    /// Forgets the waiting tasks with other tokens than these.
+    pub fn retain(&mut self, keep: impl Fn(u64) -> bool) {
+        self.tokens.retain(|&token| keep(token));
+    }
+
     /// Whether no task waits.
     #[inline]
     #[must_use]

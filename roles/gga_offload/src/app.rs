@@ -1,6 +1,9 @@
 //! The gga_offload service, from its flags to its statistics.
 
+use std::cell::RefCell;
+use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use doca::{Device, Mmap};
@@ -8,14 +11,17 @@ use role_common::Failure;
 use role_common::application::Environment;
 use role_common::service::session::Memory;
 use role_common::service::{self, Service, WorkerSetup};
+use role_common::shutdown::Waker;
 use role_common::stored_block::MatrixType;
 
-use crate::cli::{ChecksumPolicy, Flags};
-use crate::data_path::{GgaDataPath, Setup, Volume};
+use crate::cli::{ChecksumPolicy, Degraded, Flags};
+use crate::data_path::{GgaDataPath, Setup, SurvivalSetup, Volume};
 use crate::local_memory::LocalMemory;
+use crate::redundancy::Shared;
 use crate::session::Striped;
 use crate::statistics::GgaStatistics;
 use crate::stripe_order::StripeOrder;
+use crate::target::Target;
 
 pub(crate) fn run(flags: Flags, environment: Environment) -> Result<(), Failure> {
     let layout = Striped {
@@ -26,17 +32,25 @@ pub(crate) fn run(flags: Flags, environment: Environment) -> Result<(), Failure>
         flags.data_2_storage,
         flags.data_p_storage,
     ];
+    let redundancy = Rc::default();
     let gga = GgaOffload {
         prepared: None,
         layout,
         matrix_type: flags.matrix_type,
         checksum: flags.checksum,
         recover_every: flags.trigger_recovery_read_every_n,
+        survival: (flags.degraded == Degraded::On).then(|| Survival {
+            waker: environment.shutdown.waker().clone(),
+            silence: flags.service.control_timeout / 2,
+            redundancy: Rc::clone(&redundancy),
+        }),
     };
     let cores = service::run(gga, layout, &flags.service, &addresses, &environment)?;
+    let redundancy = redundancy.borrow();
+    let summary = redundancy.as_deref().map(Shared::summary);
     environment
         .console
-        .report(&GgaStatistics::new(crate::NAME, cores));
+        .report(&GgaStatistics::new(crate::NAME, cores, summary));
     Ok(())
 }
 
@@ -47,6 +61,17 @@ struct GgaOffload {
     matrix_type: MatrixType,
     checksum: ChecksumPolicy,
     recover_every: u32,
+    /// `None` where the loss of a target ends the session.
+    survival: Option<Survival>,
+}
+
+/// What the loss of a target is survived with.
+struct Survival {
+    waker: Waker,
+    /// A target that owes an answer for so long is lost. Initiators do not wait longer than for control answers, by default.
+    silence: Duration,
+    /// The redundancy of the session at hand, or of the last one.
+    redundancy: Rc<RefCell<Option<Arc<Shared>>>>,
 }
 
 struct Prepared {
@@ -54,6 +79,12 @@ struct Prepared {
     initiator: Mmap,
     stripe_order: Arc<StripeOrder>,
     volume: Volume,
+}
+
+impl GgaOffload {
+    fn redundancy(&self) -> Option<Arc<Shared>> {
+        self.survival.as_ref()?.redundancy.borrow().clone()
+    }
 }
 
 impl Service for GgaOffload {
@@ -73,6 +104,10 @@ impl Service for GgaOffload {
             .map_err(|error| Failure::from(error).context("memory map of the init request"))?;
         let chunks = u64::from(memory.core_count) * u64::from(memory.transaction_count);
         let (local, export) = LocalMemory::allocate(device, volume.geometry, chunks)?;
+        if let Some(survival) = &self.survival {
+            let shared = Shared::new(volume.block_count, survival.waker.clone());
+            survival.redundancy.replace(Some(Arc::new(shared)));
+        }
         self.prepared = Some(Prepared {
             local,
             initiator,
@@ -99,7 +134,30 @@ impl Service for GgaOffload {
             matrix_type: self.matrix_type,
             checksum: self.checksum,
             recover_every: self.recover_every,
+            survival: self.survival.as_ref().and_then(|survival| {
+                Some(SurvivalSetup {
+                    shared: survival.redundancy.borrow().clone()?,
+                    silence: survival.silence,
+                })
+            }),
         };
         Ok(|| GgaDataPath::create(setup))
+    }
+
+    fn lose(&mut self, target: usize, why: &Failure) -> bool {
+        match (self.redundancy(), Target::ALL.get(target)) {
+            (Some(shared), Some(&target)) => {
+                shared.lose(target, why);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    fn has_lost(&self, target: usize) -> bool {
+        let target = Target::ALL.get(target);
+        self.redundancy()
+            .zip(target)
+            .is_some_and(|(shared, &target)| shared.view().lost.contains(target))
     }
 }

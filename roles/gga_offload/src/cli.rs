@@ -67,6 +67,10 @@ pub struct Flags {
     #[arg(long, value_enum, value_name = "POLICY", default_value = "crc32c")]
     pub checksum: ChecksumPolicy,
 
+    /// Whether I/Os go on when one of the targets is lost
+    #[arg(long, value_enum, value_name = "SWITCH", default_value = "off")]
+    pub degraded: Degraded,
+
     /// Format of what is printed at the end.
     #[command(flatten)]
     pub output: OutputFlags,
@@ -94,6 +98,17 @@ impl ChecksumPolicy {
             Self::Off => Checksum::Off,
         }
     }
+}
+
+/// What the loss of a target means while I/Os are served.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Degraded {
+    /// The session ends, as the reference's does
+    #[default]
+    Off,
+    /// Reads and writes go on with the two others; with a second loss, writes are I/O errors
+    On,
 }
 
 impl RoleFlags for Flags {

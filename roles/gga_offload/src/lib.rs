@@ -3,7 +3,7 @@
 //! It serves one initiator over Comch and keeps its blocks on three storage targets: the two halves of
 //! a compressed block on data_1 and data_2, their parity on data_p. `session` says what the initiator
 //! sees of the targets, `data_path` is what each worker thread does, `stripe_order` keeps I/Os on one
-//! block apart, and `app` has [`role_common::service`] drive them. What judges bytes from outside is public, so that it can be
+//! block apart, `redundancy` is what goes on without one of the targets, and `app` has [`role_common::service`] drive them. What judges bytes from outside is public, so that it can be
 //! tested with any.
 #![forbid(unsafe_code)]
 
@@ -11,6 +11,7 @@ mod app;
 pub mod cli;
 mod data_path;
 mod local_memory;
+mod redundancy;
 pub mod session;
 mod statistics;
 mod stripe_order;

@@ -5,6 +5,7 @@ use std::fmt;
 use role_common::statistics::CoreStatistics;
 use serde::Serialize;
 
+use crate::redundancy::Summary;
 use crate::target::Target;
 
 /// The counters of one worker thread.
@@ -27,6 +28,33 @@ pub(crate) struct GgaCoreStatistics {
     pub(crate) unasked: Occurrences,
     #[serde(flatten)]
     pub(crate) corruption: Corruption,
+    /// With `--degraded on` only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) degraded: Option<DegradedCounts>,
+}
+
+/// What was done without a target that was lost, or that failed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub(crate) struct DegradedCounts {
+    /// Reads of a block whose lost half was recovered.
+    pub(crate) reads: u64,
+    /// Writes of a block to the targets that are left.
+    pub(crate) writes: u64,
+    /// Reads of a half block that data_1, data_2 and data_p answered with an error.
+    pub(crate) failed_reads: [Occurrences; 3],
+    /// Blocks for which too few targets were left.
+    pub(crate) impossible: Occurrences,
+}
+
+impl DegradedCounts {
+    fn add(&mut self, other: &Self) {
+        self.reads += other.reads;
+        self.writes += other.writes;
+        self.impossible.0 += other.impossible.0;
+        for (sum, count) in self.failed_reads.iter_mut().zip(other.failed_reads) {
+            sum.0 += count.0;
+        }
+    }
 }
 
 /// How often something has happened that is worth a line in the log, though not a million lines.
@@ -72,13 +100,24 @@ pub(crate) struct GgaStatistics {
     pub(crate) failed_count: u64,
     #[serde(flatten)]
     pub(crate) corruption: Corruption,
+    /// With `--degraded on` only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) degraded: Option<DegradedCounts>,
+    /// With `--degraded on` only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) redundancy: Option<Summary>,
     pub(crate) cores: Vec<GgaCoreStatistics>,
 }
 
 impl GgaStatistics {
-    pub(crate) fn new(application: &'static str, cores: Vec<GgaCoreStatistics>) -> Self {
+    pub(crate) fn new(
+        application: &'static str,
+        cores: Vec<GgaCoreStatistics>,
+        redundancy: Option<Summary>,
+    ) -> Self {
         let mut sum = Self {
             application,
+            redundancy,
             ..Self::default()
         };
         for core in &cores {
@@ -94,6 +133,9 @@ impl GgaStatistics {
                 sum.0 += count.0;
             }
             sum.corruption.uncorrectable.0 += core.corruption.uncorrectable.0;
+            if let Some(counts) = &core.degraded {
+                sum.degraded.get_or_insert_default().add(counts);
+            }
         }
         sum.cores = cores;
         sum
@@ -128,7 +170,19 @@ impl fmt::Display for GgaStatistics {
                 writeln!(f, "| Uncorrectable blocks: {}", corruption.uncorrectable)?;
             }
         }
-        Ok(())
+        if let Some(counts) = &self.degraded {
+            writeln!(f, "+================================================+")?;
+            writeln!(f, "| Reads through parity: {}", counts.reads)?;
+            writeln!(f, "| Writes without a target: {}", counts.writes)?;
+            for target in Target::ALL {
+                let count = counts.failed_reads[target.number()];
+                writeln!(f, "| Failed reads of {}: {count}", target.name())?;
+            }
+            writeln!(f, "| Impossible blocks: {}", counts.impossible)?;
+        }
+        self.redundancy
+            .as_ref()
+            .map_or(Ok(()), |summary| summary.fmt(f))
     }
 }
 
@@ -151,7 +205,7 @@ mod tests {
 
     #[test]
     fn text_has_the_keys_of_the_reference() {
-        let text = GgaStatistics::new("app", vec![core()]).to_string();
+        let text = GgaStatistics::new("app", vec![core()], None).to_string();
         let expected = "+================================================+\n| Core: 3\n| Operation count: 7\n\
                         | Recovery count: 2\n| PE hit rate: 25.000% (1:3)\n";
         assert_eq!(text, expected, "and no more when nothing went wrong");
@@ -169,7 +223,7 @@ mod tests {
         let mut wrong = core();
         wrong.corruption.corrected[Target::Data2.number()].count();
         wrong.corruption.uncorrectable.0 = 4;
-        let statistics = GgaStatistics::new("app", vec![core(), wrong, wrong]);
+        let statistics = GgaStatistics::new("app", vec![core(), wrong, wrong], None);
         let text = statistics.to_string();
         assert!(
             text.contains("| Corrected half blocks of data_2: 1\n"),
@@ -181,5 +235,35 @@ mod tests {
         assert_eq!(json["corrected"], serde_json::json!([0, 2, 0]));
         assert_eq!(json["uncorrectable"], 8);
         assert_eq!(json["cores"][1]["core"], 3);
+        assert_eq!((json.get("degraded"), json.get("redundancy")), (None, None));
+    }
+
+    #[test]
+    fn what_went_on_without_a_target_is_told() {
+        let mut survivor = core();
+        let counts = survivor.degraded.get_or_insert_default();
+        counts.reads = 5;
+        counts.failed_reads[1].count();
+        let summary = Summary {
+            state: "degraded",
+            lost: [0, 1, 0],
+            missed_stripes: 9,
+        };
+        let statistics = GgaStatistics::new("app", vec![survivor, survivor], Some(summary));
+        let json = serde_json::to_value(&statistics).expect("serializable");
+        assert_eq!(json["degraded"]["reads"], 10);
+        assert_eq!(
+            json["degraded"]["failed_reads"],
+            serde_json::json!([0, 2, 0])
+        );
+        assert_eq!(json["redundancy"]["missed_stripes"], 9);
+        let text = statistics.to_string();
+        for line in [
+            "| Reads through parity: 10\n",
+            "| Redundancy: degraded\n",
+            "| Losses of data_2: 1\n",
+        ] {
+            assert!(text.contains(line), "{text}");
+        }
     }
 }

@@ -50,6 +50,38 @@ impl Targets {
         Self(Self::ALL.0 & !Self::only(lost).0)
     }
 
+    /// The set with these bits, one per target in the order of their numbers.
+    pub(crate) fn from_bits(bits: u8) -> Self {
+        Self(bits & Self::ALL.0)
+    }
+
+    pub(crate) fn bits(self) -> u8 {
+        self.0
+    }
+
+    pub(crate) fn len(self) -> u32 {
+        self.0.count_ones()
+    }
+
+    pub(crate) fn union(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    /// Those that are not in `other`.
+    #[inline]
+    pub(crate) fn minus(self, other: Self) -> Self {
+        Self(self.0 & !other.0)
+    }
+
+    #[inline]
+    pub(crate) fn intersection(self, other: Self) -> Self {
+        Self(self.0 & other.0)
+    }
+
+    pub(crate) fn insert(&mut self, target: Target) {
+        self.0 |= Self::only(target).0;
+    }
+
     #[inline]
     pub(crate) fn contains(self, target: Target) -> bool {
         self.0 & Self::only(target).0 != 0
@@ -86,5 +118,16 @@ mod tests {
         assert!(targets.is_empty() && targets == Targets::NONE);
         assert!(Targets::DATA.iter().eq([Target::Data1, Target::Data2]));
         assert!(Targets::ALL.iter().eq(Target::ALL));
+        assert_eq!(
+            Targets::ALL.minus(Targets::DATA),
+            Targets::only(Target::DataP)
+        );
+        assert_eq!(
+            Targets::DATA.union(Targets::only(Target::DataP)),
+            Targets::ALL
+        );
+        targets.insert(Target::Data2);
+        assert_eq!((targets.len(), targets.bits()), (1, 2));
+        assert_eq!(Targets::from_bits(0xff), Targets::ALL);
     }
 }

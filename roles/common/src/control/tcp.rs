@@ -176,6 +176,13 @@ impl TcpClientChannel {
         matches!(self.state, Client::Connected(_))
     }
 
+    /// Leaves the server. What comes next is another attempt to connect.
+    pub fn disconnect(&mut self) {
+        self.state = Client::Refused {
+            retry_at: Instant::now(),
+        };
+    }
+
     fn start(&mut self) -> Result<(), Failure> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket: OwnedFd =

@@ -47,6 +47,19 @@ pub trait Service {
         &self,
         setup: WorkerSetup,
     ) -> Result<impl FnOnce() -> Result<Self::DataPath, Failure> + Send + 'static, Failure>;
+
+    /// Whether I/Os go on without this target, which is gone for this reason. Asked while I/Os are served; without an answer of the
+    /// service's own, its session ends.
+    fn lose(&mut self, target: usize, why: &Failure) -> bool {
+        let _ = (target, why);
+        false
+    }
+
+    /// Whether I/Os go on without this target, which a worker may have found to be gone.
+    fn has_lost(&self, target: usize) -> bool {
+        let _ = target;
+        false
+    }
 }
 
 /// Serves one session with the targets at `addresses`, one for each of the layout's, and returns
@@ -142,9 +155,11 @@ impl<S: Service> App<'_, S> {
 
     fn serve(&mut self) -> Result<(), Failure> {
         loop {
+            self.part_from_lost();
             while let Some(action) = self.session.next_action() {
                 match action {
                     Action::SendToClient(message) => self.client.send(&message)?,
+                    Action::SendToStorage { target, .. } if self.session.is_without(target) => {}
                     Action::SendToStorage { target, message } => {
                         self.storage[target].send(&message)?;
                     }
@@ -164,9 +179,9 @@ impl<S: Service> App<'_, S> {
             } else {
                 let mut channels: Vec<&dyn ControlChannel> = vec![&self.client];
                 channels.extend(
-                    self.storage
-                        .iter()
-                        .map(|channel| channel as &dyn ControlChannel),
+                    (self.storage.iter().enumerate())
+                        .filter(|&(target, _)| !self.session.is_without(target))
+                        .map(|(_, channel)| channel as &dyn ControlChannel),
                 );
                 self.waiter.wait(&channels, self.session.deadline());
                 self.session.timed_out(Instant::now());
@@ -181,12 +196,27 @@ impl<S: Service> App<'_, S> {
         let mut quiet = matches!(client, Ok(None));
         // The targets first: what they said last explains what comes after.
         for (target, storage) in self.storage.iter_mut().enumerate() {
-            match storage.poll() {
+            if self.session.is_without(target) {
+                continue;
+            }
+            let event = storage.poll();
+            quiet &= matches!(event, Ok(None));
+            let gone = match &event {
+                Ok(Some(ChannelEvent::Closed)) => Some(left()),
+                Err(failure) => Some(failure.clone()),
+                Ok(_) => None,
+            };
+            if let Some(why) = gone
+                && self.session.may_lose(target)
+                && self.service.lose(target, &why)
+            {
+                continue;
+            }
+            match event {
                 Ok(Some(event)) => self.session.storage_event(now, target, event),
                 Ok(None) => continue,
                 Err(failure) => self.session.fail(failure),
             }
-            quiet = false;
         }
         match client {
             Ok(Some(event)) => self.session.client_event(now, event),
@@ -200,6 +230,16 @@ impl<S: Service> App<'_, S> {
             }
         }
         !quiet
+    }
+
+    /// Parts from the targets that the service goes on without.
+    fn part_from_lost(&mut self) {
+        for (target, storage) in self.storage.iter_mut().enumerate() {
+            if self.service.has_lost(target) && self.session.may_lose(target) {
+                self.session.lose(Instant::now(), target);
+                storage.disconnect();
+            }
+        }
     }
 
     fn perform(&mut self, job: Job) -> Result<Outcome, Failure> {
@@ -298,4 +338,11 @@ impl<S: Service> App<'_, S> {
         }
         Ok(())
     }
+}
+
+fn left() -> Failure {
+    Failure::new(
+        ErrorCode::CONNECTION_RESET,
+        "it closed its control connection",
+    )
 }

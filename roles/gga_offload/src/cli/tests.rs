@@ -24,6 +24,7 @@ fn the_example_of_the_guide_is_accepted_and_the_rest_is_the_reference_s() {
     assert_eq!(flags.trigger_recovery_read_every_n, 0);
     assert_eq!(flags.logical_block_size, None);
     assert_eq!(flags.checksum, ChecksumPolicy::Crc32c);
+    assert_eq!(flags.degraded, Degraded::Off);
     assert_eq!(flags.service.command_channel_name, "doca_storage_comch");
 }
 
@@ -37,6 +38,8 @@ fn what_the_reference_does_not_have_is_understood() {
     assert_eq!(flags.trigger_recovery_read_every_n, 10);
     assert_eq!(flags.logical_block_size, Some(4096));
     assert_eq!(flags.checksum.written(), Checksum::Crc32c);
+    let flags = parse(&format!("{MANDATORY} --degraded on")).expect("flags");
+    assert_eq!(flags.degraded, Degraded::On);
     let flags = parse(&format!("{MANDATORY} --checksum off")).expect("flags");
     assert_eq!(flags.checksum.written(), Checksum::Off);
 }
@@ -67,6 +70,8 @@ fn missing_and_wrong_flags_are_named() {
         ("--logical-block-size 0", "--logical-block-size"),
         ("--checksum md5", "require"),
         ("--control-timeout 0", "--control-timeout"),
+        ("--degraded", "--degraded"),
+        ("--degraded yes", "--degraded"),
     ] {
         refused(&format!("{MANDATORY} {wrong}"), part);
     }

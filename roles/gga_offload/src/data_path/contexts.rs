@@ -13,6 +13,7 @@ use role_common::submit::DeferredTasks;
 use super::dma::Fetcher;
 use super::private_memory::PrivateMemory;
 use super::stripes::WaitingForStripe;
+use super::survival::Survival;
 use super::tasks::{self, Maker, Tasks};
 use super::token::Kind;
 use super::transaction::Transaction;
@@ -37,7 +38,7 @@ impl GgaDataPath {
         let pe = Pe::new()?;
         let comch = ComchEnds::start(&pe, &worker.client, &messages, count, count)?;
         let ends = || TargetEnds::start(&pe, &worker.device, count);
-        let targets = [ends()?, ends()?, ends()?];
+        let targets = [Some(ends()?), Some(ends()?), Some(ends()?)];
         let recoveries = count.saturating_mul(2);
         let coding = ErasureCoding::builder(&worker.device)
             .create_tasks(count)
@@ -67,7 +68,11 @@ impl GgaDataPath {
             recovered: vec![0; geometry.half_block_size() as usize],
             in_flight: 0,
             until_recovery: setup.recover_every,
-            statistics: GgaCoreStatistics::default(),
+            statistics: GgaCoreStatistics {
+                degraded: setup.survival.is_some().then(Default::default),
+                ..GgaCoreStatistics::default()
+            },
+            survival: setup.survival.as_ref().map(Survival::new),
             setup,
         })
     }
@@ -75,6 +80,7 @@ impl GgaDataPath {
     pub(super) fn target_ends(&mut self, target: usize) -> Result<&mut TargetEnds, Failure> {
         self.targets
             .get_mut(target)
+            .and_then(Option::as_mut)
             .ok_or_else(|| Failure::invalid(format!("there is no target {target}")))
     }
 
@@ -91,7 +97,7 @@ impl GgaDataPath {
         };
         let ready = || {
             comch.are_running()
-                && self.targets.iter().all(TargetEnds::are_running)
+                && (self.targets.iter().flatten()).all(TargetEnds::are_running)
                 && self.fetcher.is_running()
                 && [self.coding.state(), self.decompressor.state()] == [CtxState::Running; 2]
         };
@@ -123,6 +129,7 @@ impl GgaDataPath {
             messages: &self.messages,
             local: &setup.local.mmap,
             private: &self.private,
+            private_parity: self.survival.is_some(),
             initiator: &setup.initiator,
             geometry,
             first_chunk,

@@ -14,7 +14,11 @@ use super::transaction::Stage;
 impl Turns for GgaDataPath {
     #[inline]
     fn turn(&mut self, run: &RunFlag) -> Result<(), Failure> {
-        if let Some(event) = self.pe.poll() {
+        let event = self.pe.poll();
+        if self.survival.is_some() {
+            self.look_after_targets(event.is_none())?;
+        }
+        if let Some(event) = event {
             self.handle(event, run)?;
         }
         self.retry_stripes()?;
@@ -42,6 +46,12 @@ impl GgaDataPath {
                 }
             }
             Event::State { context, .. } if self.fetcher.has_replaced(context) => Ok(()),
+            Event::State { context, next, .. } if self.is_of_target(context) => {
+                if matches!(next, CtxState::Stopping | CtxState::Idle) && run.is_set() {
+                    self.connection_lost(context);
+                }
+                Ok(())
+            }
             Event::State {
                 context,
                 next: CtxState::Stopping | CtxState::Idle,
@@ -65,6 +75,7 @@ impl GgaDataPath {
     #[inline]
     fn completed(&mut self, index: usize, kind: Kind) -> Result<(), Failure> {
         match kind {
+            Kind::Send(target) | Kind::ReceiveResult(target) if self.is_detached(target) => Ok(()),
             Kind::ReceiveRequest => self.request_received(index),
             Kind::Answer => self.answered(index),
             Kind::Send(target) => self.request_sent(index, target),
@@ -101,13 +112,9 @@ impl GgaDataPath {
                 code,
                 format!("{kind:?} failed: the initiator or its connection is broken"),
             )),
-            Kind::Send(target) | Kind::ReceiveResult(target) => Err(Failure::new(
-                code,
-                format!(
-                    "{kind:?} failed: storage target {} or its connection is broken",
-                    target.name()
-                ),
-            )),
+            Kind::Send(target) | Kind::ReceiveResult(target) => {
+                self.target_failed(target, kind, code)
+            }
         }
     }
 
@@ -190,7 +197,10 @@ impl GgaDataPath {
             Kind::Fetch | Kind::CreateParity | Kind::Recover(_) | Kind::Decompress => {
                 self.fail(index, code)
             }
-            _ => Err(Failure::new(
+            Kind::Send(target) | Kind::ReceiveResult(target) => {
+                self.target_failed(target, kind, code)
+            }
+            Kind::ReceiveRequest | Kind::Answer => Err(Failure::new(
                 code,
                 format!("a deferred {kind:?} cannot be submitted"),
             )),

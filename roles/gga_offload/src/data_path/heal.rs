@@ -26,6 +26,9 @@ impl GgaDataPath {
     #[cold]
     pub(super) fn fetch_last_half(&mut self, index: usize) -> Result<(), Failure> {
         let last = self.transactions[index].lost.unwrap_or(Target::DataP);
+        if !self.is_source(index, last) {
+            return self.judge_two_halves(index);
+        }
         let targets = Targets::only(last);
         self.ask_targets(index, targets, IoMessageType::Read, Stage::LastHalf)
     }
@@ -76,7 +79,15 @@ impl GgaDataPath {
         }
     }
 
-    /// All three halves are what was written, or equally wrong.
+    /// The third half of a block in doubt cannot be had.
+    #[cold]
+    pub(super) fn judge_two_halves(&mut self, index: usize) -> Result<(), Failure> {
+        self.assemble_block(index)?;
+        let as_read = inspect(&self.stored, self.setup.volume.geometry);
+        self.halves_agree(index, as_read)
+    }
+
+    /// All halves that there are, are what was written, or equally wrong.
     fn halves_agree(
         &mut self,
         index: usize,

@@ -4,7 +4,8 @@
 //! the block's stripe, `read`s or `write`s it, gives the stripe back, and answers when there is no
 //! further block. What targets sent wrongly is found and made good for in `heal`. Every step is a task
 //! of the device or a message to targets; `events` brings its completion back to the transaction, and
-//! an error in any step ends that transaction with an error result and nothing else.
+//! an error in any step ends that transaction with an error result and nothing else. `survival` is what
+//! happens instead where the loss of a target does not end everything.
 
 mod contexts;
 mod dma;
@@ -14,14 +15,17 @@ mod heal;
 mod private_memory;
 mod read;
 pub mod request;
+mod silence;
 mod storage;
 mod stripes;
+mod survival;
 mod tasks;
 mod token;
 mod transaction;
 mod write;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use doca::{BufInventory, Compress, ErasureCoding, Mmap, Pe};
 use role_common::Failure;
@@ -34,11 +38,13 @@ use role_common::worker::{DataPath, RunFlag};
 
 use crate::cli::ChecksumPolicy;
 use crate::local_memory::LocalMemory;
+use crate::redundancy::Shared;
 use crate::statistics::GgaCoreStatistics;
 use crate::stripe_order::StripeOrder;
 use dma::Fetcher;
 use private_memory::PrivateMemory;
 use stripes::WaitingForStripe;
+use survival::Survival;
 use tasks::Tasks;
 use transaction::Transaction;
 
@@ -61,6 +67,15 @@ pub(crate) struct Setup {
     pub(crate) matrix_type: MatrixType,
     pub(crate) checksum: ChecksumPolicy,
     pub(crate) recover_every: u32,
+    /// `None` where the loss of a target ends everything.
+    pub(crate) survival: Option<SurvivalSetup>,
+}
+
+/// What the loss of a target is survived with.
+pub(crate) struct SurvivalSetup {
+    pub(crate) shared: Arc<Shared>,
+    /// A target that owes an answer for so long is lost.
+    pub(crate) silence: Duration,
 }
 
 /// The data path of one worker. Fields are in the order in which they must be dropped.
@@ -69,7 +84,8 @@ pub(crate) struct GgaDataPath {
     fetcher: Fetcher,
     /// `None` once the service has left it.
     comch: Option<ComchEnds>,
-    targets: [TargetEnds; 3],
+    /// `None` when the target is lost.
+    targets: [Option<TargetEnds>; 3],
     coding: ErasureCoding,
     decompressor: Compress,
     inventory: BufInventory,
@@ -85,6 +101,7 @@ pub(crate) struct GgaDataPath {
     content: Vec<u8>,
     stored: Vec<u8>,
     recovered: Vec<u8>,
+    survival: Option<Survival>,
     setup: Setup,
     /// Requests that were received and whose results have not been sent.
     in_flight: usize,

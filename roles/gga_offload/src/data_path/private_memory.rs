@@ -52,6 +52,16 @@ impl PrivateMemory {
         inventory.buf(&self.mmap, self.place(transaction), length)
     }
 
+    /// A source of the first `length` bytes of a transaction.
+    pub(super) fn source(
+        &self,
+        inventory: &BufInventory,
+        transaction: usize,
+        length: usize,
+    ) -> Result<Buf> {
+        inventory.buf_with_data(&self.mmap, self.place(transaction), length)
+    }
+
     /// Copies the first bytes of a transaction.
     pub(super) fn read(&self, transaction: usize, into: &mut [u8]) -> Result<()> {
         self.region.read(transaction * self.size, into)

@@ -15,7 +15,14 @@ use crate::target::{Target, Targets};
 impl GgaDataPath {
     /// Asks for the halves, once in a while for one of them and the parity.
     pub(super) fn begin_read(&mut self, index: usize) -> Result<(), Failure> {
-        let lost = self.next_lost();
+        let lost = if self.survival.is_none() {
+            self.next_lost()
+        } else {
+            match self.half_to_do_without(index) {
+                Some(lost) => lost,
+                None => return self.too_few_targets(index),
+            }
+        };
         self.transactions[index].lost = lost;
         let targets = lost.map_or(Targets::DATA, Targets::without);
         self.ask_targets(index, targets, IoMessageType::Read, Stage::Halves)
@@ -23,7 +30,7 @@ impl GgaDataPath {
 
     /// Which half the next read does without: every Nth one, first data_2, then data_1, and so on.
     #[inline]
-    fn next_lost(&mut self) -> Option<Target> {
+    pub(super) fn next_lost(&mut self) -> Option<Target> {
         if self.until_recovery == 0 {
             return None;
         }
@@ -60,15 +67,21 @@ impl GgaDataPath {
 
     /// The stored block is complete: decompresses it when it is what was written.
     pub(super) fn check_block(&mut self, index: usize) -> Result<(), Failure> {
-        self.read_stored(index)?;
-        if let Some(lost) = self.transactions[index].lost {
-            self.read_recovered(index, lost)?;
-        }
+        self.assemble_block(index)?;
         match inspect(&self.stored, self.setup.volume.geometry) {
             Ok((header, Verdict::Matches)) => self.decompress(index, header),
             Ok((_, Verdict::Absent | Verdict::Differs { .. })) | Err(_) => {
                 self.fetch_last_half(index)
             }
+        }
+    }
+
+    /// Copies the two halves that were read, one of which may have been recovered, to where they can be looked at.
+    pub(super) fn assemble_block(&mut self, index: usize) -> Result<(), Failure> {
+        self.read_stored(index)?;
+        match self.transactions[index].lost {
+            Some(lost) => self.read_recovered(index, lost),
+            None => Ok(()),
         }
     }
 

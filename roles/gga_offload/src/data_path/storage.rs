@@ -24,6 +24,12 @@ impl GgaDataPath {
         transaction.stage = stage;
         transaction.awaited = targets;
         transaction.sending = targets;
+        if let Some(survival) = &self.survival {
+            transaction.asked = targets;
+            transaction.without = Targets::NONE;
+            transaction.error = None;
+            transaction.asked_in = survival.period();
+        }
         let storage_offset = transaction.stripe() * u64::from(half);
         for target in targets.iter() {
             let tasks = self.tasks.of(index);
@@ -36,7 +42,9 @@ impl GgaDataPath {
                 storage_offset,
             };
             tasks.requests[target.number()].write_data(&request.to_bytes())?;
-            self.must_submit(index, Kind::Send(target))?;
+            if let Err(code) = self.submit(index, Kind::Send(target)) {
+                self.target_failed(target, Kind::Send(target), code)?;
+            }
         }
         Ok(())
     }
@@ -60,7 +68,9 @@ impl GgaDataPath {
         let mut bytes = [0; io_message::SIZE];
         message.read_data(&mut bytes)?;
         message.reset_data()?;
-        self.must_submit(lane, Kind::ReceiveResult(target))?;
+        if let Err(code) = self.submit(lane, Kind::ReceiveResult(target)) {
+            self.target_failed(target, Kind::ReceiveResult(target), code)?;
+        }
 
         let message = IoMessage::new_unchecked_len(&bytes);
         let kind = message.message_type();
@@ -83,6 +93,7 @@ impl GgaDataPath {
         transaction.awaited.remove(target);
         if message.result() != ErrorCode::SUCCESS.0 {
             transaction.error.get_or_insert(ErrorCode(message.result()));
+            transaction.without.insert(target);
         }
         if transaction.is_quiet() {
             self.targets_answered(index)?;
@@ -100,7 +111,10 @@ impl GgaDataPath {
     }
 
     /// All targets that were asked have answered.
-    fn targets_answered(&mut self, index: usize) -> Result<(), Failure> {
+    pub(super) fn targets_answered(&mut self, index: usize) -> Result<(), Failure> {
+        if self.survival.is_some() {
+            return self.those_left_answered(index);
+        }
         let transaction = &self.transactions[index];
         if let Some(code) = transaction.error {
             return self.fail(index, code);

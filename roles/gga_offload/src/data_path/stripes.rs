@@ -8,6 +8,7 @@ use super::GgaDataPath;
 use super::request::Operation;
 use super::transaction::{Stage, Turn};
 use crate::stripe_order::StripeOrder;
+use crate::target::Targets;
 
 /// Transactions that wait for their turn. It allocates only when it is made.
 #[derive(Debug)]
@@ -30,6 +31,7 @@ impl GgaDataPath {
     pub(super) fn begin_block(&mut self, index: usize) -> Result<(), Failure> {
         let transaction = &mut self.transactions[index];
         transaction.stage = Stage::Stripe;
+        transaction.avoided = Targets::NONE;
         let slot = StripeOrder::slot(transaction.stripe());
         let ticket = self.setup.stripe_order.queue(slot);
         transaction.turn = Some(Turn { slot, ticket });

@@ -71,7 +71,7 @@ pub(super) struct Maker<'a> {
     pub(super) comch: &'a ComchEnds,
     /// The initiator's consumer that is answered to.
     pub(super) initiator_consumer: u32,
-    pub(super) targets: &'a [TargetEnds; 3],
+    pub(super) targets: &'a [Option<TargetEnds>; 3],
     pub(super) coding: &'a ErasureCoding,
     pub(super) encoding: EcMatrix,
     /// For a lost half of data_1, and of data_2.
@@ -81,6 +81,8 @@ pub(super) struct Maker<'a> {
     pub(super) messages: &'a Mmap,
     pub(super) local: &'a Mmap,
     pub(super) private: &'a PrivateMemory,
+    /// Parity is made of the stored block in private memory, which a lost target that wakes up cannot write to.
+    pub(super) private_parity: bool,
     pub(super) initiator: &'a Mmap,
     pub(super) geometry: Geometry,
     /// The chunk of the first transaction.
@@ -163,7 +165,11 @@ impl Maker<'_> {
         let parity = destination(chunk.half(Target::DataP), half)?;
         let create = self.coding.create_task(
             &self.encoding,
-            &local(chunk.stored(), stored)?,
+            &if self.private_parity {
+                self.private.source(self.inventory, index, stored)?
+            } else {
+                local(chunk.stored(), stored)?
+            },
             &parity,
             token(Kind::CreateParity),
         )?;
@@ -232,7 +238,10 @@ impl Maker<'_> {
     }
 
     fn control(&self, target: Target) -> Result<(&TargetEnds, &RdmaConnection), Failure> {
-        let ends = &self.targets[target.number()];
+        let ends = self.targets[target.number()].as_ref();
+        let ends = ends.ok_or_else(|| {
+            Failure::unexpected(format!("storage target {} is lost", target.name()))
+        })?;
         let connection = ends
             .control
             .connection()

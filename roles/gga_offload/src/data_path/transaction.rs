@@ -53,6 +53,14 @@ pub(super) struct Transaction {
     pub(super) sending: Targets,
     /// The half that the read at hand does without, as long as it does.
     pub(super) lost: Option<Target>,
+    /// With `--degraded on`, targets that were asked last.
+    pub(super) asked: Targets,
+    /// Those of them that did not answer, or with an error.
+    pub(super) without: Targets,
+    /// Targets that failed to read their half of the block at hand.
+    pub(super) avoided: Targets,
+    /// When targets were asked, in periods of the worker.
+    pub(super) asked_in: u32,
     /// What went wrong.
     pub(super) error: Option<ErrorCode>,
     /// Its place in the queue for the stripe of the block at hand, until it is done with that.
@@ -68,6 +76,10 @@ impl Transaction {
             awaited: Targets::NONE,
             sending: Targets::NONE,
             lost: None,
+            asked: Targets::NONE,
+            without: Targets::NONE,
+            avoided: Targets::NONE,
+            asked_in: 0,
             error: None,
             turn: None,
         }

@@ -67,6 +67,10 @@ impl GgaDataPath {
         let chunk = self.tasks.of(index).chunk;
         let region = &self.setup.local.region;
         region.write(chunk.stored() as usize, stored)?;
+        if self.survival.is_some() {
+            // What the parity is made of: a target that was lost, and wakes up, may still write to its half of the chunk.
+            self.private.write(index, stored)?;
+        }
         self.transactions[index].stage = Stage::Parity;
         let aimed = self.tasks.of(index).parity.reset_data().map_err(refused);
         self.begin_step(index, Kind::CreateParity, aimed)
@@ -74,6 +78,9 @@ impl GgaDataPath {
 
     /// Has all three halves stored.
     pub(super) fn parity_created(&mut self, index: usize) -> Result<(), Failure> {
+        if self.survival.is_some() {
+            return self.store_on_the_left(index);
+        }
         self.ask_targets(index, Targets::ALL, IoMessageType::Write, Stage::Store)
     }
 }

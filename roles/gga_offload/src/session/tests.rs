@@ -3,6 +3,7 @@ use doca::ErrorCode;
 use super::*;
 
 mod layout;
+mod loss;
 mod world;
 
 use std::time::Duration;

@@ -33,6 +33,27 @@ impl Inquiry {
         });
     }
 
+    /// The next target is not there to be asked, and taken to have given this answer.
+    pub(super) fn skip(&mut self, answer: Payload) {
+        self.asked.push(Asked {
+            message_id: 0,
+            expected: answer.message_type(),
+            answer: Some(answer),
+        });
+    }
+
+    /// A target that is gone is taken to have given the answer that it may owe.
+    pub(super) fn forgive(
+        &mut self,
+        target: usize,
+        answer: impl Fn(MessageType) -> Option<Payload>,
+    ) {
+        let asked = self.asked.get_mut(target);
+        if let Some(asked) = asked.filter(|asked| asked.answer.is_none()) {
+            asked.answer = answer(asked.expected);
+        }
+    }
+
     /// Whether this target still owes an answer.
     pub(super) fn is_pending(&self, target: usize) -> bool {
         self.asked

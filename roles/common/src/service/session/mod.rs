@@ -8,6 +8,7 @@ mod action;
 mod client;
 mod connections;
 mod inquiry;
+mod loss;
 mod progress;
 mod storage;
 
@@ -70,6 +71,8 @@ pub struct Session<L> {
     transaction_count: u32,
     /// The initiator's consumers, in the order of their creation.
     consumers: Vec<u32>,
+    /// By target: whether the session goes on without it.
+    without: Vec<bool>,
     actions: VecDeque<Action>,
 }
 
@@ -95,6 +98,7 @@ impl<L: Layout> Session<L> {
             core_count: 0,
             transaction_count: 0,
             consumers: Vec::new(),
+            without: vec![false; L::TARGETS.len()],
             actions: VecDeque::new(),
         }
     }

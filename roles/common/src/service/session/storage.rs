@@ -7,7 +7,7 @@ use wire::control::{Message, MessageType, Payload, RdmaConnectionDetails};
 
 use super::connections::Connections;
 use super::progress::{Doing, Phase, Step};
-use super::{Action, Job, Layout, Session};
+use super::{Action, Job, Layout, Session, loss};
 use crate::control::ChannelEvent;
 use crate::failure::Failure;
 use crate::session::unexpected;
@@ -22,6 +22,7 @@ impl<L: Layout> Session<L> {
         let name = L::TARGETS[target];
         match (event, self.step) {
             (_, Step::Ended) => {}
+            _ if self.without[target] => {}
             (ChannelEvent::Message(response), Step::Storage) if self.inquiry.is_pending(target) => {
                 match self.inquiry.answer(target, response) {
                     Ok(()) => self.storage_answered(now),
@@ -62,7 +63,7 @@ impl<L: Layout> Session<L> {
     }
 
     /// Goes on when the answers of all targets are there.
-    fn storage_answered(&mut self, now: Instant) {
+    pub(super) fn storage_answered(&mut self, now: Instant) {
         let Some(answers) = self.inquiry.take() else {
             return;
         };
@@ -185,9 +186,13 @@ impl<L: Layout> Session<L> {
     pub(super) fn ask_all(&mut self, now: Instant, request: &Payload, expected: MessageType) {
         self.inquiry.clear();
         for target in 0..L::TARGETS.len() {
-            self.ask(target, request.clone(), expected);
+            match loss::answer_of_nobody(expected) {
+                Some(answer) if self.without[target] => self.inquiry.skip(answer),
+                _ => self.ask(target, request.clone(), expected),
+            }
         }
         self.wait(now, Step::Storage);
+        self.storage_answered(now);
     }
 
     fn ask(&mut self, target: usize, payload: Payload, expected: MessageType) {

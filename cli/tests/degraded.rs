@@ -1,0 +1,123 @@
+//! `gga-offload --degraded on`: real processes of which one target is lost in the middle of a validated run.
+
+mod support;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use conformance::process::{Process, Signal};
+use serde_json::Value;
+use support::gga::{TARGETS, compressible};
+use support::{BLOCK_SIZE, Bench, PATIENCE, complaint, document, soon};
+
+const BLOCKS: usize = 64;
+/// Of each worker: seconds, on any machine.
+const OPERATIONS: usize = 2_000;
+
+/// A deployment of two workers in the middle of a run.
+struct Load {
+    bench: Bench,
+    initiator: Process,
+    service: Process,
+    targets: [Process; 3],
+}
+
+impl Load {
+    fn new(operations: usize, arguments: &[&str]) -> Self {
+        let bench = Bench::new();
+        let files = bench.generate("content", &compressible(BLOCKS * BLOCK_SIZE), &[]);
+        let (targets, ports) = bench.gga_targets(&files, 2);
+        let degraded = ["--degraded", "on", "--trigger-recovery-read-every-n", "4"];
+        let service = bench.gga_service(ports, 2, &[&degraded, arguments].concat());
+        let mut initiator = bench.gga_initiator(
+            "read_write_data_validity_test",
+            &bench.path("content"),
+            operations,
+            2,
+            &["--progress", "always", "--io-timeout", "30"],
+        );
+        initiator
+            .wait_for("begun", PATIENCE, |line| {
+                line.contains("start_storage_request").then_some(())
+            })
+            .expect("the run begins");
+        std::thread::sleep(Duration::from_millis(300));
+        Self {
+            bench,
+            initiator,
+            service,
+            targets,
+        }
+    }
+}
+
+/// Waits for a line of progress: the run is under way.
+fn progress(initiator: &mut Process) {
+    initiator
+        .wait_for("shown progress", PATIENCE, |line| {
+            line.contains("per second").then_some(())
+        })
+        .expect("the run is under way");
+}
+
+/// The run validates to its end without this target; what the service says of it.
+fn survives(load: Load, lost: usize) -> Value {
+    document(load.initiator);
+    let name = TARGETS[lost];
+    let statistics = document(load.service);
+    assert_eq!(statistics["failed_count"], 0, "{name}");
+    let mut losses = [0; 3];
+    losses[lost] = 1;
+    assert_eq!(statistics["redundancy"]["lost"], serde_json::json!(losses));
+    assert_eq!(statistics["redundancy"]["state"], "degraded", "{name}");
+    assert_eq!(statistics["redundancy"]["missed_stripes"], BLOCKS, "{name}");
+    for (number, mut target) in load.targets.into_iter().enumerate() {
+        if number != lost {
+            document(target);
+            continue;
+        }
+        // If it was only stopped, it wakes up to a session without it.
+        target.signal(Signal::CONT);
+        let status = target.wait(soon()).expect("it ends");
+        assert!(!status.success(), "{name}");
+        if status.code().is_some() {
+            // Who is killed leaves sockets, which whoever starts next removes.
+            assert_eq!(load.bench.leftovers(), Vec::<PathBuf>::new());
+        }
+    }
+    statistics
+}
+
+#[test]
+fn a_target_that_is_killed_is_missed_by_nobody() {
+    for target in 0..3 {
+        let load = Load::new(OPERATIONS, &[]);
+        load.targets[target].signal(Signal::KILL);
+        survives(load, target);
+    }
+}
+
+#[test]
+fn a_target_that_stops_is_lost_after_a_while() {
+    let load = Load::new(OPERATIONS, &["--control-timeout", "2"]);
+    load.targets[0].signal(Signal::STOP);
+    survives(load, 0);
+}
+
+#[test]
+fn the_second_loss_is_an_error_of_the_io_and_of_nothing_else() {
+    let mut load = Load::new(2_000_000_000, &[]);
+    load.targets[1].signal(Signal::KILL);
+    progress(&mut load.initiator);
+    progress(&mut load.initiator);
+    load.targets[0].signal(Signal::KILL);
+    let said = complaint(load.initiator);
+    assert!(said.contains("IO_FAILED") || said.contains("I/O"), "{said}");
+    let mut service = load.service;
+    service.wait(soon()).expect("it ends with its initiator");
+    std::thread::sleep(Duration::from_millis(50));
+    let said = service.stderr();
+    assert!(said.contains("writes end with errors"), "{said}");
+    let [_, _, mut last] = load.targets;
+    last.wait(soon()).expect("it ends with its service");
+}

@@ -1,0 +1,107 @@
+//! Which stripes a target has missed, in memory of bounded size.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Most bits that are kept, 2 MiB. A larger storage has more than one stripe per bit.
+const MAX_BITS: u64 = 1 << 24;
+
+/// A set of stripes, of any number of threads. A set of a large storage is one of runs of neighbouring stripes: of a run, all
+/// are in it or none.
+///
+/// The turns on stripes order what different threads do about one stripe: who has the turn sees what was said during those
+/// before.
+#[derive(Debug)]
+pub(crate) struct MissedStripes {
+    words: Box<[AtomicU64]>,
+    /// Runs that are in the set.
+    runs: AtomicU64,
+    /// Each run has this power of two of stripes.
+    shift: u32,
+    stripes: u64,
+}
+
+impl MissedStripes {
+    /// An empty set of so many stripes.
+    pub(crate) fn new(stripes: u64) -> Self {
+        Self::with_bits(stripes, MAX_BITS)
+    }
+
+    fn with_bits(stripes: u64, most: u64) -> Self {
+        let mut shift = 0;
+        while stripes != 0 && ((stripes - 1) >> shift) + 1 > most {
+            shift += 1;
+        }
+        let runs = stripes.div_ceil(1 << shift);
+        Self {
+            words: (0..runs.div_ceil(64)).map(|_| AtomicU64::new(0)).collect(),
+            runs: AtomicU64::new(0),
+            shift,
+            stripes,
+        }
+    }
+
+    fn place(run: u64) -> (usize, u64) {
+        ((run / 64) as usize, 1 << (run % 64))
+    }
+
+    /// Remembers a stripe.
+    #[cold]
+    pub(crate) fn insert(&self, stripe: u64) {
+        let (word, bit) = Self::place(stripe >> self.shift);
+        if self.words[word].fetch_or(bit, Ordering::AcqRel) & bit == 0 {
+            self.runs.fetch_add(1, Ordering::AcqRel);
+        }
+    }
+
+    /// Whether a stripe was remembered, or one of its run.
+    pub(crate) fn contains(&self, stripe: u64) -> bool {
+        let (word, bit) = Self::place(stripe >> self.shift);
+        self.words[word].load(Ordering::Acquire) & bit != 0
+    }
+
+    /// Number of stripes, all those of the runs counted.
+    pub(crate) fn len(&self) -> u64 {
+        let runs = self.runs.load(Ordering::Acquire);
+        runs.saturating_mul(1 << self.shift).min(self.stripes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_stripe_of_a_small_storage_is_for_itself() {
+        let missed = MissedStripes::new(130);
+        for stripe in [0, 63, 64, 129, 129] {
+            missed.insert(stripe);
+        }
+        let there: Vec<u64> = (0..130).filter(|&stripe| missed.contains(stripe)).collect();
+        assert_eq!((there, missed.len()), (vec![0, 63, 64, 129], 4));
+    }
+
+    #[test]
+    fn a_large_storage_takes_no_more_memory() {
+        let missed = MissedStripes::new(1 << 40);
+        assert_eq!(missed.words.len() as u64, MAX_BITS / 64);
+        missed.insert((1 << 40) - 1);
+        assert!(missed.contains((1 << 40) - 1) && missed.contains((1 << 40) - (1 << 16)));
+        assert!(!missed.contains((1 << 40) - (1 << 16) - 1) && !missed.contains(0));
+        assert_eq!(missed.len(), 1 << 16);
+        assert_eq!(
+            MissedStripes::new(u64::MAX).words.len() as u64,
+            MAX_BITS / 64
+        );
+    }
+
+    #[test]
+    fn runs_cover_the_storage_and_no_more() {
+        for stripes in 1..200 {
+            let missed = MissedStripes::with_bits(stripes, 16);
+            (0..stripes).for_each(|stripe| missed.insert(stripe));
+            assert_eq!(missed.len(), stripes);
+            assert!(missed.words.len() == 1, "{stripes}");
+        }
+        assert_eq!(MissedStripes::new(0).len(), 0);
+    }
+}

@@ -1,0 +1,18 @@
+//! How the service goes on when it loses a target: what `--degraded on` adds.
+//!
+//! A stripe is three halves of which any two make up the third. Without one target, reads recover its half, and writes go to
+//! the two others; the stripes that are written so are [remembered](MissedStripes), because what the lost target has of them
+//! is old. [`Redundancy`] is the state machine, without threads and without I/O; [`Shared`] is the one of a session, that the
+//! main thread and all workers use.
+//!
+//! Whoever loses a target says so before a stripe is remembered as missed, and a stripe is remembered before its turn ends.
+
+mod missed;
+mod shared;
+mod state;
+mod view;
+
+pub(crate) use missed::MissedStripes;
+pub(crate) use shared::{Shared, Summary};
+pub(crate) use state::{Redundancy, State};
+pub(crate) use view::View;
