@@ -3,12 +3,20 @@
 //! A place that is in flight is in no pool, so two I/Os never touch the same block or the same memory at once, however long one of
 //! them takes. The first visit of every place is in order; afterwards they come around in the order of their completion.
 
-/// A fixed set of places numbered from 0, handed out oldest first.
+use std::collections::VecDeque;
+
+/// Places that there is room for from the beginning, if there are so many: visits of these allocate nothing.
+const PREPARED: usize = 1 << 20;
+
+/// A fixed set of places numbered from 0, handed out oldest first. It takes memory for the places that were visited: how many there
+/// are is what a service claims.
 #[derive(Debug)]
 pub struct Pool {
-    ring: Box<[u32]>,
-    head: usize,
-    free: usize,
+    count: u32,
+    /// The first place that was never taken; so are all after it.
+    fresh: u32,
+    /// Places that were given back, in that order.
+    returned: VecDeque<u32>,
 }
 
 impl Pool {
@@ -16,44 +24,30 @@ impl Pool {
     #[must_use]
     pub fn new(count: u32) -> Self {
         Self {
-            ring: (0..count).collect(),
-            head: 0,
-            free: count as usize,
+            count,
+            fresh: 0,
+            returned: VecDeque::with_capacity(PREPARED.min(count as usize)),
         }
     }
 
     /// Takes the place that has been free for longest; `None` when all are taken.
     #[inline]
     pub fn take(&mut self) -> Option<u32> {
-        if self.free == 0 {
-            return None;
+        if self.fresh < self.count {
+            self.fresh += 1;
+            return Some(self.fresh - 1);
         }
-        let place = self.ring[self.head];
-        self.head = self.wrap(self.head + 1);
-        self.free -= 1;
-        Some(place)
+        self.returned.pop_front()
     }
 
     /// Gives back a place that was taken.
     #[inline]
     pub fn give(&mut self, place: u32) {
         debug_assert!(
-            self.free < self.ring.len(),
+            self.returned.len() < self.fresh as usize,
             "more places given back than taken"
         );
-        let tail = self.wrap(self.head + self.free);
-        self.ring[tail] = place;
-        self.free += 1;
-    }
-
-    /// `at` is below twice the length, so a subtraction replaces the division.
-    #[inline]
-    const fn wrap(&self, at: usize) -> usize {
-        if at >= self.ring.len() {
-            at - self.ring.len()
-        } else {
-            at
-        }
+        self.returned.push_back(place);
     }
 }
 
@@ -93,6 +87,19 @@ mod tests {
         assert_eq!(
             [pool.take(), pool.take(), pool.take(), pool.take()],
             [Some(2), Some(3), Some(1), Some(0)]
+        );
+    }
+
+    #[test]
+    fn a_claim_of_many_places_costs_nothing() {
+        let mut pool = Pool::new(u32::MAX);
+        assert_eq!([pool.take(), pool.take()], [Some(0), Some(1)]);
+        pool.give(0);
+        assert_eq!(pool.take(), Some(2));
+        assert!(
+            pool.returned.capacity() <= 2 * PREPARED,
+            "{}",
+            pool.returned.capacity()
         );
     }
 }

@@ -55,7 +55,7 @@ pub struct Flags {
     #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = flags::seconds)]
     pub control_timeout: Duration,
 
-    /// Size in bytes of the local region; 0 for the size of the storage
+    /// Size in bytes of the local region; 0 for the size of the storage, but not more than 1 GiB
     #[arg(long, value_name = "BYTES", default_value = "0", value_parser = region_size)]
     pub local_io_region_size: u64,
 

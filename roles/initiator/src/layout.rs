@@ -11,6 +11,9 @@ use wire::control::StorageDetails;
 
 pub use error::LayoutError;
 
+/// Most bytes of local memory that are allocated because the storage is so large; more must be asked for.
+pub const LARGEST_DEFAULT_REGION: u64 = 1 << 30;
+
 /// What the flags say about sizes and counts.
 #[derive(Clone, Copy, Debug)]
 pub struct Request {
@@ -18,7 +21,7 @@ pub struct Request {
     pub workers: u32,
     /// Blocks in one I/O, at least 1.
     pub blocks_per_io: u16,
-    /// Bytes of local memory; 0 for the size of the storage.
+    /// Bytes of local memory; 0 for the size of the storage, or [`LARGEST_DEFAULT_REGION`] if that is less.
     pub local_region_size: u64,
     /// Transactions that each worker may have in flight, at least 1.
     pub transactions: u32,
@@ -91,9 +94,11 @@ impl Layout {
                 workers: request.workers,
             });
         }
-        // The default is the storage's size, with room for a whole I/O where the last one is short.
+        // The default is the storage's size, with room for a whole I/O where the last one is short. That is what the service says:
+        // memory is not allocated for whatever it says.
+        let most = LARGEST_DEFAULT_REGION / u64::from(io_size);
         let region_size = match request.local_region_size {
-            0 => u64::from(ios) * u64::from(io_size),
+            0 => u64::from(ios).min(most) * u64::from(io_size),
             size => size,
         };
         let slots = u32::try_from(region_size / u64::from(io_size)).unwrap_or(u32::MAX);

@@ -70,7 +70,8 @@ impl Transactions {
             storage_places: Pool::new(share.ios),
             local_places: Pool::new(share.local_slots),
             passes: if counts_passes {
-                vec![0; share.ios as usize].into()
+                // No more places are visited than there are operations, the first ones first.
+                vec![0; share.ios.min(task.operations) as usize].into()
             } else {
                 Box::default()
             },

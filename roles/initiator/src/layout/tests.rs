@@ -200,3 +200,23 @@ fn content_must_have_the_size_of_the_storage() {
         })
     );
 }
+
+#[test]
+fn a_storage_that_is_said_to_be_huge_is_no_reason_to_allocate_as_much() {
+    // Petabytes.
+    let layout = Layout::new(&storage(1 << 31, 1 << 20), REQUEST).expect("fits");
+    assert_eq!(layout.region_size, LARGEST_DEFAULT_REGION);
+    assert_eq!(layout.shares[0].local_slots, 1024);
+    let asked = Request {
+        local_region_size: 4 << 30,
+        ..REQUEST
+    };
+    let layout = Layout::new(&storage(1 << 31, 1 << 20), asked).expect("fits");
+    assert_eq!(layout.region_size, 4 << 30, "who asks for it gets it");
+    // Not even room for one.
+    let error = Layout::new(&storage(1 << 10, 1 << 31), REQUEST).expect_err("too large");
+    assert!(
+        matches!(error, LayoutError::RegionTooSmall { .. }),
+        "{error}"
+    );
+}
