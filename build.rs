@@ -6,11 +6,12 @@ use std::{env, error::Error, fs, path::Path, process::ExitCode};
 const PROTO_DIR: &str = "../proto";
 
 /// The modules of the wire crate, in the order of its table of offsets.
-const FILES: [&str; 4] = [
+const FILES: [&str; 5] = [
     "control.proto",
     "io_message.proto",
     "sbc.proto",
     "stored_block.proto",
+    "backing.proto",
 ];
 
 /// What is in recordings only, and on no wire.

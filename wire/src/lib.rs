@@ -4,6 +4,7 @@
 //! * [`io_message`]: the 64 bytes of a read, a write, or a result
 //! * [`sbc`]: the header of `.sbc` content files
 //! * [`stored_block`]: what the gga_offload service stores for a block
+//! * [`backing`]: the header of the files that targets keep their blocks in
 //! * [`layout`]: the table of offsets that all of them are made from
 //! * [`recording`]: prost's types of the same messages, for files
 //!
@@ -27,6 +28,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+pub mod backing;
 mod codec;
 pub mod control;
 mod error;

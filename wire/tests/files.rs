@@ -3,7 +3,7 @@
 mod common;
 
 use common::hex;
-use wire::{DecodeError, sbc, stored_block};
+use wire::{DecodeError, backing, sbc, stored_block};
 
 const SBC: &str = "deadf00d1337fade 00001000 00000100";
 const SBC_VALUES: sbc::Header = sbc::Header {
@@ -109,6 +109,39 @@ fn sbc_blocks_have_a_size() {
         Ok(empty),
         "no blocks are as good as many"
     );
+}
+
+#[test]
+fn backing_header_is_as_documented() {
+    let header = backing::Header {
+        block_size: 512,
+        block_count: 3,
+        identity_high: 0x0102_0304_0506_0708,
+        identity_low: 0xf1f2_f3f4_f5f6_f7f8,
+        checksum: 0xbe10_2ce6,
+    };
+    let bytes = hex(
+        "444f434154475400 00000001 00000200 00000003 00010000 0102030405060708 f1f2f3f4f5f6f7f8 be102ce6",
+    );
+    assert_eq!(header.emit().to_vec(), bytes);
+    assert_eq!(backing::Header::parse(&bytes), Ok(header));
+    for (at, field) in [
+        (0, "magic"),
+        (8, "version"),
+        (15, "block_size"),
+        (20, "content_offset"),
+    ] {
+        let mut wrong = bytes.clone();
+        wrong[at] ^= 1;
+        if field == "block_size" {
+            wrong[12..16].fill(0);
+        }
+        let error = backing::Header::parse(&wrong).expect_err(field).to_string();
+        assert!(
+            error.contains(&format!("backing_header.{field}")),
+            "{error}"
+        );
+    }
 }
 
 #[test]

@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 
 use common::vectors;
 use wire::{
+    backing,
     control::MessageType,
     io_message,
     layout::{ByteOrder, Field, Kind, Message, TABLE},
@@ -41,6 +42,7 @@ fn everything_on_the_wire_is_in_the_table_once() {
         "stored_block_header",
         "lz4_data_block",
         "stored_block_trailer",
+        "backing_header",
     ]);
     assert_eq!(names, expected);
 }
@@ -80,6 +82,7 @@ fn sizes_are_those_of_the_codecs() {
         ("stored_block_header", stored_block::Header::SIZE),
         ("lz4_data_block", stored_block::DataBlock::SIZE),
         ("stored_block_trailer", stored_block::Trailer::SIZE),
+        ("backing_header", backing::HEADER_SIZE),
     ] {
         assert_eq!(entry(name).size as usize, size);
     }

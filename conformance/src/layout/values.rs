@@ -2,7 +2,7 @@
 
 use wire::control::{FrameDecoder, Message, Payload, RdmaConnectionDetails};
 use wire::io_message::{IoMessage, IoMessageType, Repr};
-use wire::{sbc, stored_block};
+use wire::{backing, sbc, stored_block};
 
 use super::file::to_hex;
 
@@ -22,6 +22,7 @@ pub(super) fn decode(message: &str, bytes: &[u8]) -> Result<Decoded, String> {
     match message {
         "io_message" => io_message(bytes),
         "sbc_header" => sbc_header(bytes),
+        "backing_header" => backing_header(bytes),
         "stored_block" => whole_stored_block(bytes),
         _ => control(message, bytes),
     }
@@ -118,6 +119,31 @@ fn sbc_header(bytes: &[u8]) -> Result<Decoded, String> {
             ("magic", format!("{:#x}", sbc::MAGIC)),
             ("block_size", header.block_size.to_string()),
             ("block_count", header.block_count.to_string()),
+        ],
+        encoded: header.emit().to_vec(),
+    })
+}
+
+fn backing_header(bytes: &[u8]) -> Result<Decoded, String> {
+    let header = backing::Header::parse(bytes).map_err(|error| error.to_string())?;
+    let checked = &bytes[..backing::HEADER_SIZE - size_of_val(&header.checksum)];
+    let checksum = crc32c::crc32c(checked);
+    if checksum != header.checksum {
+        return Err(format!(
+            "the checksum is {:#x}, that of the bytes is {checksum:#x}",
+            header.checksum
+        ));
+    }
+    Ok(Decoded {
+        values: vec![
+            ("magic", format!("{:#x}", backing::Header::MAGIC)),
+            ("version", backing::Header::VERSION.to_string()),
+            ("block_size", header.block_size.to_string()),
+            ("block_count", header.block_count.to_string()),
+            ("content_offset", backing::CONTENT_OFFSET.to_string()),
+            ("identity_high", header.identity_high.to_string()),
+            ("identity_low", header.identity_low.to_string()),
+            ("checksum", header.checksum.to_string()),
         ],
         encoded: header.emit().to_vec(),
     })

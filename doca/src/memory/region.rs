@@ -1,8 +1,9 @@
 use std::ffi::c_void;
+use std::os::fd::AsFd;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
-use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
+use rustix::mm::{MapFlags, MsyncFlags, ProtFlags, mmap, mmap_anonymous, msync, munmap};
 
 use crate::{Error, ErrorCode, Result};
 
@@ -69,6 +70,62 @@ impl MemoryRegion {
         let start =
             NonNull::new(start.cast()).ok_or_else(|| Error::new("mmap", ErrorCode::NO_MEMORY))?;
         Ok(Arc::new(Self { start, len }))
+    }
+
+    /// Maps `len` bytes of `file` from `offset` on, so that what is written here is in the file, and outlives this process however
+    /// that ends. [`sync`](Self::sync) makes it outlive the machine.
+    ///
+    /// The region is registered as it is: give peers no access to it ([`Access::LOCAL_READ_WRITE`](crate::Access) at most), or softdoca
+    /// copies for them. A file that somebody makes shorter meanwhile ends the process with SIGBUS when the missing part is used.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorCode::INVALID_VALUE`] for a length of 0, an offset that no page begins at, or a range that is not inside the file;
+    /// what the operating system says when the file cannot be mapped, for instance because it was not opened to be written.
+    pub fn map_file(file: &std::fs::File, offset: u64, len: usize) -> Result<Arc<Self>> {
+        let invalid = |detail: String| Error::with_detail("mmap", ErrorCode::INVALID_VALUE, detail);
+        let failed = |error: std::io::Error| {
+            Error::with_detail("mmap", ErrorCode::OPERATING_SYSTEM, error.to_string())
+        };
+        if len == 0 {
+            return Err(invalid("a memory region has at least one byte".to_owned()));
+        }
+        let length = file.metadata().map_err(failed)?.len();
+        if offset
+            .checked_add(len as u64)
+            .is_none_or(|end| end > length)
+        {
+            return Err(invalid(format!(
+                "{len} bytes at offset {offset} are not inside a file of {length} bytes"
+            )));
+        }
+        // SAFETY: a new mapping, wherever the kernel finds room, touches nothing that exists; that others may change the file's bytes
+        // at any time is what the type is for.
+        let start = unsafe {
+            mmap(
+                ptr::null_mut(),
+                len,
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::SHARED,
+                file.as_fd(),
+                offset,
+            )
+        }
+        .map_err(|error| failed(error.into()))?;
+        let start =
+            NonNull::new(start.cast()).ok_or_else(|| Error::new("mmap", ErrorCode::NO_MEMORY))?;
+        Ok(Arc::new(Self { start, len }))
+    }
+
+    /// Waits until all that was written is on the disk, for a region of a file; of any other, nothing is to be done.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorCode::IO_FAILED`] when the disk did not take it all.
+    pub fn sync(&self) -> Result<()> {
+        // SAFETY: the range is the whole mapping; nothing in it changes.
+        unsafe { msync(self.start.as_ptr().cast(), self.len, MsyncFlags::SYNC) }
+            .map_err(|error| Error::with_detail("msync", ErrorCode::IO_FAILED, error.to_string()))
     }
 
     /// Length in bytes.
@@ -201,5 +258,41 @@ mod tests {
         let mut bytes = [0; 8];
         region.read(0, &mut bytes).unwrap();
         assert_eq!(bytes, [1, 1, 2, 7, 7, 0, 0, 0]);
+    }
+
+    #[test]
+    fn what_is_written_to_a_file_s_region_is_in_the_file() {
+        use std::io::{Read as _, Seek as _, SeekFrom};
+        let mut file = tempfile::tempfile().unwrap();
+        file.set_len(65536 + 100).unwrap();
+        let region = MemoryRegion::map_file(&file, 65536, 100).unwrap();
+        region.write(98, b"ab").unwrap();
+        let mut bytes = [0; 2];
+        file.seek(SeekFrom::Start(65536 + 98)).unwrap();
+        file.read_exact(&mut bytes).unwrap();
+        assert_eq!(&bytes, b"ab", "before it is synced");
+        region.sync().unwrap();
+        // As softdoca and devices have it.
+        let access = crate::Access::LOCAL_READ_WRITE;
+        if let Ok(device) = crate::Device::open("3b:00.0") {
+            let mmap = crate::Mmap::register(&device, region.clone(), access).unwrap();
+            region.write(0, b"c").unwrap();
+            file.seek(SeekFrom::Start(65536)).unwrap();
+            file.read_exact(&mut bytes[..1]).unwrap();
+            assert_eq!(bytes[0], b'c', "a registered region is still the file's");
+            drop(mmap);
+        }
+    }
+
+    #[test]
+    fn ranges_that_a_file_does_not_have_are_refused() {
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(8192).unwrap();
+        for (offset, len) in [(0, 0), (0, 8193), (8192, 1), (u64::MAX, 1)] {
+            let error = MemoryRegion::map_file(&file, offset, len).unwrap_err();
+            assert_eq!(error.code, ErrorCode::INVALID_VALUE, "{offset} {len}");
+        }
+        assert!(MemoryRegion::map_file(&file, 1, 1).is_err(), "no page");
+        MemoryRegion::new(10).unwrap().sync().unwrap();
     }
 }
