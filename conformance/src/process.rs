@@ -113,6 +113,11 @@ impl Process {
         })
     }
 
+    /// Its number, by which the operating system tells about it.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Sends a signal.
     pub fn signal(&self, signal: Signal) {
         if let Some(pid) = self.pid() {

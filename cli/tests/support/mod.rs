@@ -2,6 +2,7 @@
 #![allow(dead_code, reason = "every test binary uses its own part")]
 
 pub mod gga;
+pub mod resources;
 pub mod role;
 pub mod stored_block;
 
@@ -76,6 +77,27 @@ impl Bench {
             .wait_for("was listening", PATIENCE, listening_port)
             .expect("the target listens");
         (target, port)
+    }
+
+    /// A target that listens on this port, which another one had before.
+    pub fn target_again(&self, port: u16, arguments: &[&str]) -> Process {
+        let port = port.to_string();
+        let base = [
+            "target",
+            "-d",
+            "3b:00.0",
+            "--cpu",
+            "0",
+            "--listen-port",
+            &port,
+            "--output",
+            "json",
+        ];
+        let mut target = self.spawn("target", &[&base[..], arguments].concat());
+        target
+            .wait_for("was listening", PATIENCE, listening_port)
+            .expect("the target listens");
+        target
     }
 
     /// A scripted target, and its port. It writes what it holds at the end to a file called like `content`, with
@@ -188,6 +210,19 @@ pub fn complaint(mut process: Process) -> String {
     std::thread::sleep(Duration::from_millis(50));
     assert_eq!(status.code(), Some(1), "{}", process.stderr());
     process.stderr()
+}
+
+/// Waits until the role has said this on standard error so many times.
+pub fn said(process: &Process, what: &str, times: usize) {
+    let deadline = soon();
+    while process.stderr().matches(what).count() < times {
+        assert!(
+            Instant::now() < deadline,
+            "{what:?} was not said {times} times: {}",
+            process.stderr()
+        );
+        std::thread::sleep(Duration::from_millis(2));
+    }
 }
 
 /// Bytes that differ from block to block and within a block.

@@ -16,6 +16,7 @@ pub mod progress;
 pub mod rdma;
 pub mod service;
 pub mod session;
+pub mod sessions;
 pub mod shutdown;
 pub mod statistics;
 pub mod stored_block;

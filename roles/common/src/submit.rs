@@ -48,6 +48,12 @@ impl DeferredTasks {
         self.tokens.is_empty()
     }
 
+    /// The token of the task that waits for longest.
+    #[must_use]
+    pub fn first(&self) -> Option<u64> {
+        self.tokens.front().copied()
+    }
+
     /// Submits waiting tasks, until one has to wait again.
     ///
     /// # Errors

@@ -262,12 +262,27 @@ impl<D: DataPath> Worker<D> {
     }
 }
 
-impl<D: DataPath> Drop for Worker<D> {
-    fn drop(&mut self) {
+impl<D: DataPath> Worker<D> {
+    /// Tells all workers to end, and waits until they have.
+    ///
+    /// # Errors
+    ///
+    /// A worker does not end, and is left behind with whatever it uses, or panicked.
+    pub fn end_all(workers: &mut Vec<Self>) -> Result<(), Failure> {
+        // All before the first is waited for.
+        for worker in workers.iter_mut() {
+            worker.run.set(false);
+            worker.orders = None;
+        }
+        let ends: Vec<_> = workers.drain(..).map(|mut worker| worker.end()).collect();
+        ends.into_iter().collect()
+    }
+
+    fn end(&mut self) -> Result<(), Failure> {
         self.run.set(false);
         self.orders = None;
         let Some(thread) = self.thread.take() else {
-            return;
+            return Ok(());
         };
         // The channel is disconnected when the thread is about to end; late outcomes come before.
         loop {
@@ -275,16 +290,23 @@ impl<D: DataPath> Drop for Worker<D> {
                 Ok(_) => {}
                 Err(RecvTimeoutError::Disconnected) => break,
                 Err(RecvTimeoutError::Timeout) => {
-                    tracing::error!(
-                        "{} does not end within {FAREWELL:?} and is left behind",
-                        self.name
-                    );
-                    return;
+                    return Err(Failure::timed_out(
+                        format_args!("the end of {}, which is left behind", self.name),
+                        FAREWELL,
+                    ));
                 }
             }
         }
-        if thread.join().is_err() {
-            tracing::error!("{} panicked", self.name);
+        thread
+            .join()
+            .map_err(|_| Failure::unexpected(format!("{} panicked", self.name)))
+    }
+}
+
+impl<D: DataPath> Drop for Worker<D> {
+    fn drop(&mut self) {
+        if let Err(failure) = self.end() {
+            tracing::error!("{failure}");
         }
     }
 }

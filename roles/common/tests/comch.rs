@@ -133,3 +133,53 @@ fn a_name_is_taken_once() {
     let failure = second.err().expect("the name is taken");
     assert!(failure.message.contains(&name), "{failure}");
 }
+
+/// Connects a client to a server that is free.
+fn connect(name: &str, server: &mut ComchServerChannel) -> ComchClientChannel {
+    let mut client = client(name, PATIENCE);
+    let mut connected = [false; 2];
+    let deadline = Instant::now() + PATIENCE;
+    while connected != [true; 2] {
+        assert!(Instant::now() < deadline, "not connected: {connected:?}");
+        connected[0] |= client.poll().expect("client") == Some(ChannelEvent::Connected);
+        connected[1] |= server.poll().expect("server") == Some(ChannelEvent::Connected);
+    }
+    client
+}
+
+#[test]
+fn one_client_after_the_other_is_served() {
+    let name = name("next");
+    let mut server = server(&name);
+    let mut nobody = client("nobody", PATIENCE);
+    // One that leaves by itself.
+    let first = connect(&name, &mut server);
+    server.next_client(true).expect("free");
+    drop(first);
+    // One whose end is seen late, when the next is there already.
+    let second = connect(&name, &mut server);
+    drop(second);
+    let mut third = client(&name, PATIENCE);
+    assert_eq!(next(&mut server, &mut third), ChannelEvent::Closed);
+    server.next_client(false).expect("free");
+    let deadline = Instant::now() + PATIENCE;
+    let mut is_connected = false;
+    while !is_connected || third.connection().is_none() {
+        assert!(Instant::now() < deadline, "the third is not connected");
+        is_connected |= server.poll().expect("server") == Some(ChannelEvent::Connected);
+        if third.connection().is_none() {
+            third.poll().expect("client");
+        }
+    }
+    third
+        .send(&message(Payload::QueryStorageRequest))
+        .expect("sent");
+    assert_eq!(
+        next(&mut server, &mut nobody),
+        ChannelEvent::Message(message(Payload::QueryStorageRequest))
+    );
+    // One that stays is parted with.
+    server.next_client(false).expect("free");
+    assert_eq!(next(&mut third, &mut server), ChannelEvent::Closed);
+    connect(&name, &mut server);
+}

@@ -33,25 +33,38 @@ pub(crate) fn run(flags: Flags, environment: Environment) -> Result<(), Failure>
         flags.data_p_storage,
     ];
     let redundancy = Rc::default();
-    let gga = GgaOffload {
+    let degraded = flags.degraded == Degraded::On;
+    if degraded && !flags.service.sessions.sessions.is_single() {
+        return Err(Failure::invalid(
+            "--degraded on serves one session: what a target has missed is not remembered for the next one",
+        ));
+    }
+    let gga = || GgaOffload {
         prepared: None,
         layout,
         matrix_type: flags.matrix_type,
         checksum: flags.checksum,
         recover_every: flags.trigger_recovery_read_every_n,
-        survival: (flags.degraded == Degraded::On).then(|| Survival {
+        survival: degraded.then(|| Survival {
             waker: environment.shutdown.waker().clone(),
             silence: flags.service.control_timeout / 2,
             redundancy: Rc::clone(&redundancy),
         }),
     };
-    let cores = service::run(gga, layout, &flags.service, &addresses, &environment)?;
-    let redundancy = redundancy.borrow();
-    let summary = redundancy.as_deref().map(Shared::summary);
-    environment
-        .console
-        .report(&GgaStatistics::new(crate::NAME, cores, summary));
-    Ok(())
+    service::run(
+        gga,
+        &layout,
+        &flags.service,
+        &addresses,
+        &environment,
+        |cores| {
+            let redundancy = redundancy.borrow();
+            let summary = redundancy.as_deref().map(Shared::summary);
+            environment
+                .console
+                .report(&GgaStatistics::new(crate::NAME, cores, summary));
+        },
+    )
 }
 
 struct GgaOffload {

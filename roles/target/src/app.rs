@@ -1,19 +1,23 @@
 //! Drives the session of the target over a real control channel and real workers.
 
+use std::net::SocketAddrV4;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use doca::{Device, ErrorCode, MemoryRegion, Mmap};
+use doca::{Access, Device, ErrorCode, MemoryRegion, Mmap};
 use role_common::Failure;
 use role_common::application::Environment;
 use role_common::control::{ChannelEvent, ControlChannel, TcpServerChannel, Waiter};
+use role_common::sessions::{self, Broken};
 use role_common::statistics::{CoreStatistics, Statistics};
 use role_common::worker::Worker;
 use wire::control::{InitStorage, RdmaConnectionDetails};
 
+use crate::backing::BackingFile;
 use crate::cli::Flags;
 use crate::content::{Content, Geometry};
-use crate::data_path::{Command, Reply, Setup, TargetDataPath, permissions};
+use crate::data_path::{Command, Reply, Setup, TargetDataPath};
 use crate::session::{Action, Job, Outcome, Session};
 
 /// How long a worker may take for a command. Services wait 5 s for an answer, and it should say why.
@@ -24,28 +28,35 @@ const FAREWELL: Duration = Duration::from_secs(1);
 
 pub(crate) fn run(flags: Flags, environment: Environment) -> Result<(), Failure> {
     let console = environment.console;
-    let mut channel = TcpServerChannel::listen(flags.listen_port)?;
-    let mut app = App::new(flags, environment)?;
+    let address = SocketAddrV4::new(flags.listen_address, flags.listen_port);
+    let mut channel = TcpServerChannel::listen_at(address)?;
+    let limit = flags.sessions.sessions;
+    let store = Store::new(flags)?;
     console.announce(format_args!("listening on port {}", channel.port()?));
-    app.serve(&mut channel)?;
-    channel.flush(FAREWELL);
-    console.report(&Statistics::new(crate::NAME, app.statistics));
-    Ok(())
+    let served = sessions::serve(limit, &environment, || {
+        let statistics = App::new(&store, &environment).run(&mut channel)?;
+        console.report(&Statistics::new(crate::NAME, statistics));
+        Ok(())
+    });
+    // However the last session ended, and before the way it did is told: this is worse.
+    match &store.backing {
+        Some(file) => file.sync().and(served),
+        None => served,
+    }
 }
 
-struct App {
-    session: Session,
-    // Before what they use.
-    workers: Vec<Worker<TargetDataPath>>,
+/// What outlives the sessions.
+struct Store {
     storage: Mmap,
+    /// Where the storage is kept, if anywhere.
+    backing: Option<BackingFile>,
+    geometry: Geometry,
     device: Device,
     cpus: Vec<u32>,
-    statistics: Vec<CoreStatistics>,
-    environment: Environment,
 }
 
-impl App {
-    fn new(flags: Flags, environment: Environment) -> Result<Self, Failure> {
+impl Store {
+    fn new(flags: Flags) -> Result<Self, Failure> {
         let device = Device::open(&flags.device).map_err(|error| {
             Failure::from(error).context(format_args!("--device {}", flags.device))
         })?;
@@ -55,22 +66,71 @@ impl App {
         };
         let content = Content::open(flags.binary_content.as_deref(), geometry)?;
         let geometry = content.geometry;
-        let storage = load(content, &device)?;
+        let (backing, region) = match &flags.backing_file {
+            Some(path) => {
+                let file = BackingFile::open(path, content)?;
+                let region = Arc::clone(file.region());
+                (Some(file), region)
+            }
+            None => (None, load(content)?),
+        };
+        // The blocks are given to nobody: it is the target that reads and writes the memory of others.
+        let storage = Mmap::register(&device, region, Access::LOCAL_READ_WRITE)?;
         tracing::info!(
             "{} blocks of {} bytes",
             geometry.block_count,
             geometry.block_size
         );
-        let cpu_count = u32::try_from(flags.cpu.len()).unwrap_or(u32::MAX);
         Ok(Self {
-            session: Session::new(geometry, cpu_count),
-            workers: Vec::new(),
             storage,
+            backing,
+            geometry,
             device,
             cpus: flags.cpu,
+        })
+    }
+}
+
+/// One session.
+struct App<'a> {
+    session: Session,
+    workers: Vec<Worker<TargetDataPath>>,
+    store: &'a Store,
+    statistics: Vec<CoreStatistics>,
+    environment: &'a Environment,
+    /// Whether a service is there, or was.
+    has_client: bool,
+}
+
+impl<'a> App<'a> {
+    fn new(store: &'a Store, environment: &'a Environment) -> Self {
+        let cpu_count = u32::try_from(store.cpus.len()).unwrap_or(u32::MAX);
+        Self {
+            session: Session::new(store.geometry, cpu_count),
+            workers: Vec::new(),
+            store,
             statistics: Vec::new(),
             environment,
-        })
+            has_client: false,
+        }
+    }
+
+    /// Serves a session from its beginning to its end, and leaves nothing of it but what was written.
+    fn run(mut self, channel: &mut TcpServerChannel) -> Result<Vec<CoreStatistics>, Broken> {
+        let result = self.serve(channel);
+        let ended = Worker::end_all(&mut self.workers);
+        // After the workers: whoever is served next finds nothing of this session.
+        channel.next_client(FAREWELL);
+        match (result, ended) {
+            (Ok(()), Ok(())) => Ok(self.statistics),
+            (Err(failure), Ok(())) if self.has_client => Err(Broken::During(failure)),
+            (Err(failure), Ok(())) => Err(Broken::Before(failure)),
+            (Ok(()), Err(stuck)) => Err(Broken::ForGood(stuck)),
+            (Err(failure), Err(stuck)) => {
+                tracing::error!("{stuck}");
+                Err(Broken::ForGood(failure))
+            }
+        }
     }
 
     fn serve(&mut self, channel: &mut TcpServerChannel) -> Result<(), Failure> {
@@ -100,6 +160,7 @@ impl App {
                         ),
                     ));
                 }
+                Some(ChannelEvent::Connected) => self.has_client = true,
                 Some(_) => {}
                 None => waiter.wait(&[channel], None),
             }
@@ -135,13 +196,13 @@ impl App {
     fn create_workers(&mut self, init: &InitStorage) -> Result<(), Failure> {
         // What an earlier, failed init left.
         self.workers.clear();
-        let requester = Mmap::import(&self.device, &init.mmap_export_blob)
+        let requester = Mmap::import(&self.store.device, &init.mmap_export_blob)
             .map_err(|error| Failure::from(error).context("memory map of the init request"))?;
-        for (index, &core) in (0..init.core_count).zip(&self.cpus) {
+        for (index, &core) in (0..init.core_count).zip(&self.store.cpus) {
             let setup = Setup {
                 core,
-                device: self.device.clone(),
-                storage: self.storage.clone(),
+                device: self.store.device.clone(),
+                storage: self.store.storage.clone(),
                 requester: requester.clone(),
                 transaction_count: init.transaction_count,
             };
@@ -195,8 +256,8 @@ impl App {
     }
 }
 
-/// The memory of the storage, with its first content.
-fn load(content: Content, device: &Device) -> Result<Mmap, Failure> {
+/// New memory for the storage, with its first content.
+fn load(content: Content) -> Result<Arc<MemoryRegion>, Failure> {
     let capacity = content.geometry.capacity();
     let too_large = || {
         Failure::invalid(format!(
@@ -215,5 +276,5 @@ fn load(content: Content, device: &Device) -> Result<Mmap, Failure> {
         }
     })?;
     written?;
-    Ok(Mmap::register(device, region, permissions())?)
+    Ok(region)
 }

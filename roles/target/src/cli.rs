@@ -1,11 +1,13 @@
 //! The flags of the target.
 
+use std::net::Ipv4Addr;
 use std::path::PathBuf;
 
 use clap::Parser;
 use role_common::flags::{
     GeneralFlags, OutputFlags, OutputFormat, RoleFlags, cpu, listen_port, number_u32,
 };
+use role_common::sessions::SessionFlags;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -34,10 +36,19 @@ pub struct Flags {
     #[arg(long, value_name = "PORT", value_parser = listen_port)]
     pub listen_port: u16,
 
+    /// Address of this machine to listen on; any of them by default
+    #[arg(long, value_name = "ADDRESS", default_value_t = Ipv4Addr::UNSPECIFIED)]
+    pub listen_address: Ipv4Addr,
+
     /// Path to a file with the initial content: a .sbc file, or plain content of exactly block
     /// count * block size bytes
     #[arg(long, value_name = "FILE")]
     pub binary_content: Option<PathBuf>,
+
+    /// Path to a file that the blocks are kept in, so that they outlive the program; made when it is not there, with the
+    /// initial content, which is not looked at again later
+    #[arg(long, value_name = "FILE")]
+    pub backing_file: Option<PathBuf>,
 
     /// Number of available storage blocks. (Ignored when using a .sbc file)
     #[arg(long, value_name = "COUNT", default_value = "128", value_parser = number_u32)]
@@ -46,6 +57,10 @@ pub struct Flags {
     /// Block size used by the storage. (Ignored when using a .sbc file)
     #[arg(long, value_name = "BYTES", default_value = "4096", value_parser = number_u32)]
     pub block_size: u32,
+
+    /// How many sessions it serves.
+    #[command(flatten)]
+    pub sessions: SessionFlags,
 
     /// Format of what is printed at the end.
     #[command(flatten)]
@@ -112,6 +127,11 @@ mod tests {
                 "4294967295",
             ),
             ("-d x --cpu 0 --listen-port 1 --blocks 5", "--blocks"),
+            ("-d x --cpu 0 --listen-port 1 --sessions 0", "or forever"),
+            (
+                "-d x --cpu 0 --listen-port 1 --listen-address here",
+                "--listen-address",
+            ),
         ];
         for (args, part) in cases {
             match parse(args) {

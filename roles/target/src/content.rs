@@ -143,7 +143,7 @@ fn not_empty(geometry: Geometry, from: &str) -> Result<Geometry, Failure> {
     Ok(geometry)
 }
 
-fn io_failure(name: &str, error: &io::Error) -> Failure {
+pub(crate) fn io_failure(name: &str, error: &io::Error) -> Failure {
     let code = match error.kind() {
         io::ErrorKind::NotFound => ErrorCode::NOT_FOUND,
         io::ErrorKind::PermissionDenied => ErrorCode::NOT_PERMITTED,

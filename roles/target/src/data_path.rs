@@ -285,6 +285,10 @@ impl Turns for TargetDataPath {
         self.in_flight
     }
 
+    fn finished(&self) -> u64 {
+        self.operations
+    }
+
     fn pe_stats(&self) -> PeStats {
         self.pe.stats()
     }

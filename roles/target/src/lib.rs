@@ -1,4 +1,4 @@
-//! `doca_storage_target_rdma`: a storage target that keeps its blocks in memory.
+//! `doca_storage_target_rdma`: a storage target that keeps its blocks in memory, or in a mapped file (`backing`).
 //!
 //! It serves one service over TCP (control) and RDMA (data). `session` is the control state
 //! machine, `data_path` what each worker thread does, `content` what the blocks start with, and
@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod app;
+pub mod backing;
 pub mod cli;
 pub mod content;
 mod data_path;

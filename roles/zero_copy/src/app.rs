@@ -14,18 +14,18 @@ use crate::session::Passthrough;
 
 pub(crate) fn run(flags: Flags, environment: Environment) -> Result<(), Failure> {
     let addresses = [flags.storage_server];
-    let zero_copy = ZeroCopy { memory: None };
-    let cores = service::run(
-        zero_copy,
-        Passthrough,
+    service::run(
+        || ZeroCopy { memory: None },
+        &Passthrough,
         &flags.service,
         &addresses,
         &environment,
-    )?;
-    environment
-        .console
-        .report(&Statistics::new(crate::NAME, cores));
-    Ok(())
+        |cores| {
+            environment
+                .console
+                .report(&Statistics::new(crate::NAME, cores));
+        },
+    )
 }
 
 struct ZeroCopy {

@@ -20,8 +20,8 @@ use crate::runtime::{Listener, RuntimeDir, Socket};
 
 /// The listener's token in [`Pe::watch`]; connections count from 1.
 const LISTENER: u32 = 0;
-/// Connections that have ended and are kept a while: a program may still hold their handles.
-const MEMORIES: usize = 64;
+/// Connections that have ended and are kept a while: a program may still hold their handles. Each keeps two descriptors.
+const MEMORIES: usize = 8;
 
 /// The driver of a server's context.
 pub(crate) struct Server {

@@ -1,5 +1,6 @@
 //! Control channels over Comch: a service on the DPU serves, an initiator on the host connects.
 
+use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use doca::{
@@ -17,13 +18,31 @@ use crate::failure::Failure;
 const FIRST_RETRY: Duration = Duration::from_millis(100);
 const LAST_RETRY: Duration = Duration::from_millis(500);
 
-/// Serves the first client that connects to a Comch server.
+/// Serves one client of a Comch server at a time.
 pub struct ComchServerChannel {
-    // Declared before the progress engine that it needs to stop.
-    server: ComchServer,
+    // Declared before the progress engine that it needs to stop. `None` only while it is replaced.
+    server: Option<ComchServer>,
     pe: Pe,
+    place: Place,
     peer: String,
     session: Session,
+    /// What happened on connections and was not looked at yet.
+    pending: VecDeque<ComchEvent>,
+}
+
+/// Where a server is found.
+struct Place {
+    device: Device,
+    representor: Representor,
+    name: String,
+}
+
+impl Place {
+    fn start(&self, pe: &Pe) -> Result<ComchServer, Failure> {
+        ComchServer::start(pe, &self.device, &self.representor, &self.name).map_err(|error| {
+            Failure::from(error).context(format_args!("Comch server \"{}\"", self.name))
+        })
+    }
 }
 
 impl ComchServerChannel {
@@ -34,16 +53,70 @@ impl ComchServerChannel {
     /// As [`ComchServer::start`]: the name is taken, or the device cannot do it.
     pub fn start(device: &Device, representor: &Representor, name: &str) -> Result<Self, Failure> {
         let pe = Pe::new()?;
-        let server = ComchServer::start(&pe, device, representor, name).map_err(|error| {
-            Failure::from(error).context(format_args!("Comch server \"{name}\""))
-        })?;
+        let place = Place {
+            device: device.clone(),
+            representor: representor.clone(),
+            name: name.to_owned(),
+        };
+        let server = place.start(&pe)?;
         let peer = format!("initiator on Comch \"{name}\"");
         Ok(Self {
-            server,
+            server: Some(server),
             pe,
+            place,
             session: Session::new(peer.clone()),
             peer,
+            pending: VecDeque::new(),
         })
+    }
+
+    /// Parts with the client, if there is one, so that the next one can be served. Consumers and producers on its
+    /// connection must be gone.
+    ///
+    /// A client that `leaves` by itself, because its session came to its end, is left alone; any other is disconnected, for which
+    /// the server starts anew. Clients find it again.
+    ///
+    /// # Errors
+    ///
+    /// The server could not be stopped, or not be started again.
+    pub fn next_client(&mut self, leaves: bool) -> Result<(), Failure> {
+        let stays = self.session.connection.is_some() && !leaves;
+        self.session = Session::new(self.peer.clone());
+        if stays {
+            if let Some(server) = self.server.take() {
+                server.stop()?;
+            }
+            self.pending.clear();
+            while self.pe.poll().is_some() {}
+            self.server = Some(self.place.start(&self.pe)?);
+        }
+        Ok(())
+    }
+
+    /// Looks what happened, all of it: a client that has left again before it was served is as good as none.
+    fn collect(&mut self) {
+        while let Some(event) = self.pe.poll() {
+            match event {
+                Event::Comch(ComchEvent::Disconnected(gone)) if !self.session.is_mine(&gone) => {
+                    self.pending.retain(|event| connection_of(event) != &gone);
+                }
+                Event::Comch(event) => self.pending.push_back(event),
+                Event::State {
+                    next: CtxState::Stopping | CtxState::Idle,
+                    ..
+                } => self.session.close(),
+                Event::State { .. } | Event::Task(_) => {}
+            }
+        }
+    }
+
+    /// The event to look at next: the client's before those of others, so that one that has left is no reason to refuse the next.
+    fn take_pending(&mut self) -> Option<ComchEvent> {
+        let mine = |event: &ComchEvent| self.session.is_mine(connection_of(event));
+        match self.pending.iter().position(mine) {
+            Some(index) => self.pending.remove(index),
+            None => self.pending.pop_front(),
+        }
     }
 
     /// The connection of the client, for consumers and producers.
@@ -64,7 +137,8 @@ impl ComchServerChannel {
                     .to_owned(),
             }),
         };
-        if let Err(error) = self.server.send(connection, &message.encode_to_vec()) {
+        let Some(server) = &self.server else { return };
+        if let Err(error) = server.send(connection, &message.encode_to_vec()) {
             tracing::debug!("the refusal was not sent: {error}");
         }
     }
@@ -76,7 +150,7 @@ impl ControlChannel for ComchServerChannel {
     }
 
     fn send(&mut self, message: &Message) -> Result<(), Failure> {
-        let Some(connection) = &self.session.connection else {
+        let (Some(connection), Some(server)) = (&self.session.connection, &self.server) else {
             return if self.session.closed {
                 Ok(())
             } else {
@@ -84,36 +158,30 @@ impl ControlChannel for ComchServerChannel {
             };
         };
         self.session.log("send", message);
-        let sent = self.server.send(connection, &message.encode_to_vec());
+        let sent = server.send(connection, &message.encode_to_vec());
         self.session.sent(sent)
     }
 
     fn poll(&mut self) -> Result<Option<ChannelEvent>, Failure> {
+        self.collect();
         loop {
             if let Some(event) = self.session.next()? {
                 return Ok(Some(event));
             }
-            match self.pe.poll() {
+            match self.take_pending() {
                 None => return Ok(None),
-                Some(Event::Comch(ComchEvent::Connected(connection)))
-                    if self.session.is_taken() =>
-                {
+                Some(ComchEvent::Connected(connection)) if self.session.is_taken() => {
                     self.refuse(&connection);
                 }
-                Some(Event::Comch(ComchEvent::Connected(connection))) => {
+                Some(ComchEvent::Connected(connection)) => {
                     tracing::info!("{} connected", self.peer);
                     return Ok(Some(self.session.connected(connection)));
                 }
-                Some(Event::Comch(event)) => {
+                Some(event) => {
                     if let Some(event) = self.session.handle(event)? {
                         return Ok(Some(event));
                     }
                 }
-                Some(Event::State {
-                    next: CtxState::Stopping | CtxState::Idle,
-                    ..
-                }) => self.session.close(),
-                Some(Event::State { .. } | Event::Task(_)) => {}
             }
         }
     }
@@ -124,6 +192,18 @@ impl ControlChannel for ComchServerChannel {
 
     /// Stopping the server delivers what was submitted, so there is nothing to wait for here.
     fn flush(&mut self, _within: Duration) {}
+}
+
+/// The connection that something happened on.
+fn connection_of(event: &ComchEvent) -> &Connection {
+    match event {
+        ComchEvent::Connected(connection)
+        | ComchEvent::Disconnected(connection)
+        | ComchEvent::Message { connection, .. }
+        | ComchEvent::ConsumerAdded { connection, .. }
+        | ComchEvent::ConsumerExpired { connection, .. }
+        | ComchEvent::SendFailed { connection, .. } => connection,
+    }
 }
 
 /// Connects to a Comch server, and tries again while it does not exist.

@@ -11,6 +11,27 @@ use wire::control::{FrameDecoder, Message};
 use super::{ChannelEvent, Interest};
 use crate::failure::Failure;
 
+/// A peer whose machine is gone says nothing. It is asked for a sign of life after so long, so often, and given up after so many
+/// questions without an answer.
+const ASK_AFTER: Duration = Duration::from_secs(5);
+const ASK_EVERY: Duration = Duration::from_secs(2);
+const ASK_TIMES: u32 = 3;
+
+fn keep_alive(stream: &TcpStream) -> std::io::Result<()> {
+    use rustix::net::sockopt;
+    sockopt::set_socket_keepalive(stream, true)?;
+    sockopt::set_tcp_keepidle(stream, ASK_AFTER)?;
+    sockopt::set_tcp_keepintvl(stream, ASK_EVERY)?;
+    sockopt::set_tcp_keepcnt(stream, ASK_TIMES)?;
+    // The same for a peer that has something to acknowledge, and does not.
+    let patience = ASK_AFTER + ASK_EVERY * ASK_TIMES;
+    sockopt::set_tcp_user_timeout(
+        stream,
+        u32::try_from(patience.as_millis()).unwrap_or(u32::MAX),
+    )?;
+    Ok(())
+}
+
 #[derive(Debug)]
 pub(super) struct MessageStream {
     stream: TcpStream,
@@ -27,6 +48,7 @@ impl MessageStream {
     pub(super) fn new(stream: TcpStream, peer: String) -> std::io::Result<Self> {
         stream.set_nonblocking(true)?;
         stream.set_nodelay(true)?;
+        keep_alive(&stream)?;
         Ok(Self {
             stream,
             peer,
@@ -35,6 +57,11 @@ impl MessageStream {
             write_closed: false,
             read_closed: false,
         })
+    }
+
+    #[cfg(test)]
+    pub(super) fn stream(&self) -> &TcpStream {
+        &self.stream
     }
 
     pub(super) fn peer(&self) -> &str {

@@ -16,7 +16,7 @@ use crate::failure::Failure;
 /// Time between two attempts to connect to a server that does not listen yet.
 const RETRY: Duration = Duration::from_millis(100);
 
-/// Listens, and serves the first client.
+/// Listens, and serves one client at a time.
 #[derive(Debug)]
 pub struct TcpServerChannel {
     listener: TcpListener,
@@ -30,15 +30,29 @@ impl TcpServerChannel {
     ///
     /// The port is in use or reserved.
     pub fn listen(port: u16) -> Result<Self, Failure> {
+        Self::listen_at(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, port))
+    }
+
+    /// Listens on one address of this machine; port 0 stands for any free one.
+    ///
+    /// # Errors
+    ///
+    /// The address is none of this machine's, or the port is in use there, or reserved.
+    pub fn listen_at(address: SocketAddrV4) -> Result<Self, Failure> {
         let listen = || {
-            let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, port))?;
+            let listener = TcpListener::bind(address)?;
             listener.set_nonblocking(true)?;
             Ok(listener)
         };
         let listener = listen().map_err(|error: std::io::Error| {
+            let port = address.port();
+            let flags = match *address.ip() {
+                Ipv4Addr::UNSPECIFIED => format!("--listen-port {port}"),
+                ip => format!("--listen-address {ip} --listen-port {port}"),
+            };
             Failure::new(
                 ErrorCode::IO_FAILED,
-                format!("--listen-port {port}: cannot listen: {error}"),
+                format!("{flags}: cannot listen: {error}"),
             )
         })?;
         Ok(Self {
@@ -60,6 +74,13 @@ impl TcpServerChannel {
             )
         })?;
         Ok(address.port())
+    }
+
+    /// Parts with the client, if there is one, so that the next one can be served. What was sent to it leaves first, if it does so
+    /// `within` the time.
+    pub fn next_client(&mut self, within: Duration) {
+        self.flush(within);
+        self.client = None;
     }
 
     fn accept(&mut self) -> Result<Option<ChannelEvent>, Failure> {
@@ -115,10 +136,13 @@ impl ControlChannel for TcpServerChannel {
     }
 
     fn poll(&mut self) -> Result<Option<ChannelEvent>, Failure> {
-        if let Some(event) = self.accept()? {
+        // The client first: one that has left is no reason to refuse the next.
+        if let Some(client) = &mut self.client
+            && let Some(event) = client.poll()?
+        {
             return Ok(Some(event));
         }
-        self.client.as_mut().map_or(Ok(None), MessageStream::poll)
+        self.accept()
     }
 
     fn interest<'a>(&'a self, interest: &mut Interest<'a>) {

@@ -120,6 +120,24 @@ pub fn seconds(text: &str) -> Result<Duration, String> {
     }
 }
 
+/// How long something may take, if not any time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Patience(pub Option<Duration>);
+
+/// Reads a whole number of seconds, 0 for any time.
+///
+/// # Errors
+///
+/// Negative numbers, more than a week.
+pub fn patience(text: &str) -> Result<Patience, String> {
+    match text {
+        "0" => Ok(Patience(None)),
+        _ => seconds(text)
+            .map(|limit| Patience(Some(limit)))
+            .map_err(|error| format!("{error}, or 0 for any time")),
+    }
+}
+
 /// Reads a count that must not be zero.
 ///
 /// # Errors
@@ -215,6 +233,13 @@ mod tests {
         assert!(nonzero_u32("0").is_err());
         assert!(nonzero_u32("4294967296").is_err());
         assert_eq!(seconds("5"), Ok(Duration::from_secs(5)));
+        assert_eq!(patience("0"), Ok(Patience(None)));
+        assert_eq!(patience("7"), Ok(Patience(Some(Duration::from_secs(7)))));
+        assert!(
+            patience("-1")
+                .expect_err("negative")
+                .contains("or 0 for any time")
+        );
         assert!(seconds("0").is_err());
         assert!(seconds("1.5").is_err());
     }

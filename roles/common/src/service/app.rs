@@ -13,6 +13,7 @@ use super::session::{Action, Job, Layout, Memory, Outcome, Session};
 use crate::application::Environment;
 use crate::control::{ChannelEvent, ComchServerChannel, ControlChannel, TcpClientChannel, Waiter};
 use crate::failure::Failure;
+use crate::sessions::{self, Broken};
 use crate::shutdown::Shutdown;
 use crate::worker::{DataPath, Worker};
 
@@ -62,8 +63,8 @@ pub trait Service {
     }
 }
 
-/// Serves one session with the targets at `addresses`, one for each of the layout's, and returns
-/// what the workers report.
+/// Serves sessions with the targets at `addresses`, one for each of the layout's: as many as the flags say, each by a service of
+/// its own that `service` makes. `report` is told what the workers of a session that ended well report.
 ///
 /// # Errors
 ///
@@ -73,12 +74,13 @@ pub trait Service {
 ///
 /// There are not as many addresses as targets.
 pub fn run<S: Service>(
-    service: S,
-    layout: S::Layout,
+    mut service: impl FnMut() -> S,
+    layout: &S::Layout,
     flags: &ServiceFlags,
     addresses: &[SocketAddrV4],
     environment: &Environment,
-) -> Result<Vec<<S::DataPath as DataPath>::Report>, Failure> {
+    mut report: impl FnMut(Vec<<S::DataPath as DataPath>::Report>),
+) -> Result<(), Failure> {
     assert_eq!(addresses.len(), S::Layout::TARGETS.len(), "one per target");
     let device = Device::open(&flags.device)
         .map_err(|error| Failure::from(error).context(format_args!("--device {}", flags.device)))?;
@@ -87,37 +89,28 @@ pub fn run<S: Service>(
         .map_err(|error| {
             Failure::from(error).context(format_args!("--representor {}", flags.representor))
         })?;
-    let client = ComchServerChannel::start(&device, &representor, &flags.command_channel_name)?;
-    let storage = addresses
-        .iter()
-        .copied()
-        .map(TcpClientChannel::connect)
-        .collect();
+    let mut client = ComchServerChannel::start(&device, &representor, &flags.command_channel_name)?;
     let cpu_count = u32::try_from(flags.cpu.len()).unwrap_or(u32::MAX);
-    let mut app = App {
-        workers: Vec::new(),
-        service,
-        client,
-        storage,
-        session: Session::new(layout, cpu_count, flags.control_timeout),
-        waiter: Waiter::new(environment.shutdown.clone()),
-        shutdown: environment.shutdown.clone(),
-        device,
-        flags,
-        reports: Vec::new(),
-    };
-    app.connect_to_storage()?;
-    // Whoever starts an initiator next may wait for this line.
-    environment
-        .console
-        .announce(format_args!("waiting for the {}", app.client.peer()));
-    let result = app.serve();
-    app.client.flush(FAREWELL);
-    for storage in &mut app.storage {
-        storage.flush(FAREWELL);
-    }
-    result?;
-    Ok(std::mem::take(&mut app.reports))
+    sessions::serve(flags.sessions.sessions, environment, || {
+        let app = App {
+            workers: Vec::new(),
+            service: service(),
+            client: &mut client,
+            storage: addresses
+                .iter()
+                .copied()
+                .map(TcpClientChannel::connect)
+                .collect(),
+            session: Session::new(layout.clone(), cpu_count, flags.control_timeout),
+            waiter: Waiter::new(environment.shutdown.clone()),
+            shutdown: environment.shutdown.clone(),
+            device: device.clone(),
+            flags,
+            reports: Vec::new(),
+        };
+        report(app.run(environment)?);
+        Ok(())
+    })
 }
 
 /// Fields are in the order in which they must be dropped.
@@ -125,7 +118,7 @@ struct App<'a, S: Service> {
     workers: Vec<Worker<S::DataPath>>,
     /// It may hold memory that the workers and the targets use.
     service: S,
-    client: ComchServerChannel,
+    client: &'a mut ComchServerChannel,
     storage: Vec<TcpClientChannel>,
     session: Session<S::Layout>,
     waiter: Waiter,
@@ -136,6 +129,50 @@ struct App<'a, S: Service> {
 }
 
 impl<S: Service> App<'_, S> {
+    /// Serves a session from its beginning to its end, and leaves nothing of it.
+    fn run(
+        mut self,
+        environment: &Environment,
+    ) -> Result<Vec<<S::DataPath as DataPath>::Report>, Broken> {
+        let result = self.connect_to_storage().and_then(|()| {
+            // Whoever starts an initiator next may wait for this line.
+            environment
+                .console
+                .announce(format_args!("waiting for the {}", self.client.peer()));
+            self.serve()
+        });
+        let ended_well = result.is_ok();
+        let begun = self.session.has_client();
+        for storage in &mut self.storage {
+            storage.flush(FAREWELL);
+        }
+        self.client.flush(FAREWELL);
+        let Self {
+            mut workers,
+            service,
+            client,
+            storage,
+            reports,
+            flags,
+            ..
+        } = self;
+        let ended = Worker::end_all(&mut workers);
+        // In the order in which they use each other.
+        drop((service, storage));
+        if let Err(stuck) = &ended {
+            tracing::error!("{stuck}");
+        }
+        if !flags.sessions.sessions.is_single() {
+            let parted = client.next_client(ended_well);
+            ended.and(parted).map_err(Broken::ForGood)?;
+        }
+        match result {
+            Ok(()) => Ok(reports),
+            Err(failure) if begun => Err(Broken::During(failure)),
+            Err(failure) => Err(Broken::Before(failure)),
+        }
+    }
+
     /// Initiators are served from the moment on that there are targets.
     fn connect_to_storage(&mut self) -> Result<(), Failure> {
         for storage in &mut self.storage {
@@ -177,7 +214,7 @@ impl<S: Service> App<'_, S> {
             } else if self.take_events() {
                 self.waiter.active();
             } else {
-                let mut channels: Vec<&dyn ControlChannel> = vec![&self.client];
+                let mut channels: Vec<&dyn ControlChannel> = vec![&*self.client];
                 channels.extend(
                     (self.storage.iter().enumerate())
                         .filter(|&(target, _)| !self.session.is_without(target))
@@ -302,6 +339,7 @@ impl<S: Service> App<'_, S> {
             device: self.device.clone(),
             client,
             transaction_count,
+            io_timeout: self.flags.io_timeout.0,
         })?;
         let waker = self.shutdown.waker().clone();
         let within = self.flags.control_timeout;

@@ -19,6 +19,8 @@ pub struct WorkerSetup {
     pub client: Connection,
     /// Transactions that it needs room for.
     pub transaction_count: u32,
+    /// How long I/Os may be in flight without any of them coming to its end.
+    pub io_timeout: Option<Duration>,
 }
 
 /// What the main thread may ask of a worker.

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use clap::Args;
 
-use crate::flags::{channel_name, cpu, seconds};
+use crate::flags::{Patience, channel_name, cpu, patience, seconds};
+use crate::sessions::SessionFlags;
 
 /// Where a service runs, and how it talks to its initiator.
 #[derive(Debug, Clone, Args)]
@@ -28,4 +29,13 @@ pub struct ServiceFlags {
     /// Time (in seconds) to wait while performing control operations
     #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = seconds)]
     pub control_timeout: Duration,
+
+    /// Time (in seconds) that I/Os may be in flight without any of them coming to its end, before the session is given up;
+    /// 0 for any time
+    #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = patience)]
+    pub io_timeout: Patience,
+
+    /// How many sessions it serves.
+    #[command(flatten)]
+    pub sessions: SessionFlags,
 }

@@ -1,5 +1,7 @@
 //! What a worker does with completions while it runs.
 
+use std::time::Duration;
+
 use doca::{Completion, CtxState, ErrorCode, Event, PeStats};
 use role_common::Failure;
 use role_common::turns::Turns;
@@ -29,8 +31,20 @@ impl Turns for GgaDataPath {
         self.in_flight
     }
 
+    fn finished(&self) -> u64 {
+        self.statistics.core.operation_count
+    }
+
     fn pe_stats(&self) -> PeStats {
         self.pe.stats()
+    }
+
+    fn io_timeout(&self) -> Option<Duration> {
+        self.setup.worker.io_timeout
+    }
+
+    fn suspect(&self) -> &'static str {
+        "a storage target does not answer, or the initiator takes no results"
     }
 }
 

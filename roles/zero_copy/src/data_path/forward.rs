@@ -1,5 +1,7 @@
 //! What a worker does with completions while it runs.
 
+use std::time::Duration;
+
 use doca::{Completion, CtxState, ErrorCode, Event, PeStats};
 use role_common::Failure;
 use role_common::turns::Turns;
@@ -23,8 +25,24 @@ impl Turns for ZeroCopyDataPath {
         self.in_flight
     }
 
+    fn finished(&self) -> u64 {
+        self.operations
+    }
+
     fn pe_stats(&self) -> PeStats {
         self.pe.stats()
+    }
+
+    fn io_timeout(&self) -> Option<Duration> {
+        self.setup.io_timeout
+    }
+
+    fn suspect(&self) -> &'static str {
+        match self.deferred.first().map(|token| Token(token).parts()) {
+            Some((_, Kind::ForwardResult | Kind::Refuse)) => "the initiator takes no results",
+            Some((_, Kind::ForwardRequest)) => "the storage target takes no requests",
+            _ => "the storage target does not answer",
+        }
     }
 }
 
@@ -118,13 +136,32 @@ impl ZeroCopyDataPath {
     #[inline]
     fn result_received(&mut self, lane: usize) -> Result<(), Failure> {
         let (bytes, length) = self.message(lane, Kind::ReceiveResult)?;
+        let message = IoMessage::new_unchecked_len(&bytes);
         if !message::is_result(&bytes, length) {
-            let kind = IoMessage::new_unchecked_len(&bytes).message_type();
+            let kind = message.message_type();
             return Err(Failure::unexpected(format!(
-                "the storage target sent a message of {length} bytes that is no result: {kind:?}"
+                "the storage target sent a message of {length} bytes that is no result: {kind:?}, user data {:#x}",
+                message.user_data()
             )));
         }
+        if self.in_flight == 0 {
+            return self.result_unasked(lane, message.user_data());
+        }
         self.must_submit(lane, Kind::ForwardResult)
+    }
+
+    /// Nobody waits for a result: it is not passed on. One that comes while others are waited for is the initiator's to judge, which
+    /// knows what it asked for.
+    #[cold]
+    fn result_unasked(&mut self, lane: usize, user_data: u64) -> Result<(), Failure> {
+        // Only the first is logged: a broken target can send millions a second.
+        if self.unasked == 0 {
+            tracing::warn!(
+                "the storage target sent a result that nobody waits for, user data {user_data:#x}; it, and further ones, are ignored"
+            );
+        }
+        self.unasked += 1;
+        self.receive_next(lane, Kind::ReceiveResult)
     }
 
     /// A copy of the message in the buffer of a task, and its length. Bytes that did not come are zeros.

@@ -40,6 +40,8 @@ pub(crate) struct ZeroCopyDataPath {
     /// Requests that were received and whose results have not been sent.
     in_flight: usize,
     operations: u64,
+    /// Results that nobody waited for.
+    unasked: u64,
     refusals: Refusals,
 }
 
@@ -67,6 +69,12 @@ impl DataPath for ZeroCopyDataPath {
         let calls = run_to_end(self, run)?;
         if self.refusals.count() != 0 {
             tracing::warn!("{} messages were refused", self.refusals.count());
+        }
+        if self.unasked != 0 {
+            tracing::warn!(
+                "{} results that nobody waited for were ignored",
+                self.unasked
+            );
         }
         Ok(CoreStatistics {
             core: self.setup.core,

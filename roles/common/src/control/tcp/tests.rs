@@ -130,3 +130,54 @@ fn a_busy_port_is_an_error_that_names_the_flag() {
     let failure = TcpServerChannel::listen(address.port()).expect_err("in use");
     assert!(failure.message.contains("--listen-port"), "{failure}");
 }
+
+#[test]
+fn one_client_after_the_other_is_served() {
+    let (mut server, address) = server();
+    let mut first = TcpClientChannel::connect(address);
+    assert_eq!(next(&mut first), Ok(ChannelEvent::Connected));
+    assert_eq!(next(&mut server), Ok(ChannelEvent::Connected));
+    drop(first);
+    // It is there before the server has seen that the first has left.
+    let mut second = TcpClientChannel::connect(address);
+    assert_eq!(next(&mut second), Ok(ChannelEvent::Connected));
+    assert_eq!(next(&mut server), Ok(ChannelEvent::Closed));
+    server.next_client(PATIENCE);
+    assert_eq!(next(&mut server), Ok(ChannelEvent::Connected));
+    second.send(&request(5)).expect("sent");
+    assert_eq!(next(&mut server), Ok(ChannelEvent::Message(request(5))));
+    // One that does not leave is parted with.
+    server.next_client(PATIENCE);
+    assert_eq!(next(&mut second), Ok(ChannelEvent::Closed));
+}
+
+#[test]
+fn one_address_is_listened_on_and_no_other() {
+    let here = Ipv4Addr::new(127, 0, 0, 2);
+    let server = TcpServerChannel::listen_at(SocketAddrV4::new(here, 0)).expect("a free port");
+    let port = server.port().expect("port");
+    assert!(TcpStream::connect((here, port)).is_ok());
+    assert!(TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_err());
+    // 192.0.2.0/24 is for documentation: nobody's.
+    let nobodys = SocketAddrV4::new(Ipv4Addr::new(192, 0, 2, 1), 0);
+    let failure = TcpServerChannel::listen_at(nobodys).expect_err("another machine's");
+    assert!(
+        failure.message.contains("--listen-address 192.0.2.1"),
+        "{failure}"
+    );
+}
+
+#[test]
+fn a_peer_is_asked_for_signs_of_life() {
+    use rustix::net::sockopt;
+    let (mut server, address) = server();
+    let mut client = TcpClientChannel::connect(address);
+    assert_eq!(next(&mut client), Ok(ChannelEvent::Connected));
+    assert_eq!(next(&mut server), Ok(ChannelEvent::Connected));
+    let stream = server.client.as_ref().expect("a client").stream();
+    assert_eq!(sockopt::socket_keepalive(stream), Ok(true));
+    let longest = sockopt::tcp_keepidle(stream).expect("supported")
+        + sockopt::tcp_keepintvl(stream).expect("supported")
+            * sockopt::tcp_keepcnt(stream).expect("supported");
+    assert!(longest < Duration::from_secs(15), "{longest:?}");
+}

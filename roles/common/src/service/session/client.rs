@@ -32,7 +32,7 @@ impl<L: Layout> Session<L> {
                 let message = format!("the initiator left while the service waited for {waiting}");
                 self.fail(Failure::new(ErrorCode::CONNECTION_RESET, message));
             }
-            ChannelEvent::Connected => {}
+            ChannelEvent::Connected => self.has_client = true,
         }
     }
 

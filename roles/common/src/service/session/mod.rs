@@ -52,6 +52,8 @@ pub struct Session<L> {
     layout: L,
     cpu_count: u32,
     timeout: Duration,
+    /// Whether an initiator is there, or was.
+    has_client: bool,
     phase: Phase,
     step: Step,
     deadline: Option<Instant>,
@@ -85,6 +87,7 @@ impl<L: Layout> Session<L> {
             layout,
             cpu_count,
             timeout,
+            has_client: false,
             phase: Phase::Query,
             step: Step::Request,
             deadline: None,
@@ -106,6 +109,12 @@ impl<L: Layout> Session<L> {
     /// What to do next. Ask again until there is nothing.
     pub fn next_action(&mut self) -> Option<Action> {
         self.actions.pop_front()
+    }
+
+    /// Whether there is an initiator to be served, or was one: without, there is no session yet.
+    #[must_use]
+    pub fn has_client(&self) -> bool {
+        self.has_client
     }
 
     /// When to call [`timed_out`](Self::timed_out), unless something happens before.

@@ -1,0 +1,157 @@
+//! Blocks that outlive their target.
+
+mod support;
+
+use std::path::Path;
+
+use conformance::process::{Process, Signal};
+use support::{BLOCK_SIZE, Bench, complaint, content, document, said, soon, text};
+
+const BLOCKS: usize = 96;
+
+/// Flags of a target that keeps its blocks in this file.
+fn backed(file: &Path) -> [&str; 4] {
+    ["--backing-file", text(file), "--block-count", "96"]
+}
+
+/// Writes the content through a service, or reads it, and compares.
+fn validate(bench: &Bench, port: u16, strategy: &str, plain: &Path) {
+    let service = bench.service(port, &[]);
+    let operations = BLOCKS.to_string();
+    document(bench.initiator(
+        strategy,
+        &[
+            "--storage-plain-content",
+            text(plain),
+            "--run-limit-operation-count",
+            &operations,
+        ],
+    ));
+    document(service);
+}
+
+fn killed(mut target: Process) {
+    target.signal(Signal::KILL);
+    assert!(target.wait(soon()).is_some(), "killed");
+}
+
+#[test]
+fn acknowledged_writes_survive_kill_9_and_clean_stops() {
+    let bench = Bench::new();
+    let (file, plain) = (
+        bench.path("blocks"),
+        bench.file("content", &content(BLOCKS)),
+    );
+    let forever = ["--sessions", "forever"];
+    let arguments = [&backed(&file)[..], &forever].concat();
+
+    let (target, port) = bench.target(&arguments);
+    validate(&bench, port, "read_write_data_validity_test", &plain);
+    killed(target);
+
+    let (target, port) = bench.target(&arguments);
+    validate(&bench, port, "read_only_data_validity_test", &plain);
+    target.signal(Signal::TERM);
+    said(&target, "all blocks are on the disk", 1);
+    document_of_nothing(target);
+
+    // The end of the only session is a clean stop, too.
+    let (target, port) = bench.target(&backed(&file));
+    validate(&bench, port, "read_only_data_validity_test", &plain);
+    said(&target, "all blocks are on the disk", 1);
+    document(target);
+}
+
+/// A target that was asked to end while it served nobody ends well.
+fn document_of_nothing(mut target: Process) {
+    let status = target.wait(soon()).expect("it ends");
+    assert_eq!(status.code(), Some(0), "{}", target.stderr());
+}
+
+#[test]
+fn writes_under_way_at_kill_9_spoil_no_others() {
+    let bench = Bench::new();
+    let (file, plain) = (
+        bench.path("blocks"),
+        bench.file("content", &content(BLOCKS)),
+    );
+    let (target, port) = bench.target(&backed(&file));
+    let service = bench.service(port, &[]);
+    // Writes the same content again and again: at any time, each block is as written or being written the same.
+    let arguments = [
+        "--storage-plain-content",
+        text(&plain),
+        "--run-limit-operation-count",
+        "2000000000",
+        "--progress",
+        "always",
+    ];
+    let mut initiator = bench.initiator("read_write_data_validity_test", &arguments);
+    initiator
+        .wait_for("shown progress", support::PATIENCE, |line| {
+            line.contains("per second").then_some(())
+        })
+        .expect("the run is under way");
+    killed(target);
+    complaint(initiator);
+    complaint(service);
+    let (target, port) = bench.target(&backed(&file));
+    validate(&bench, port, "read_only_data_validity_test", &plain);
+    document(target);
+}
+
+#[test]
+fn the_initial_content_is_that_of_a_new_file() {
+    let bench = Bench::new();
+    let (file, plain) = (
+        bench.path("blocks"),
+        bench.file("content", &content(BLOCKS)),
+    );
+    let arguments = [&backed(&file)[..], &["--binary-content", text(&plain)]].concat();
+    let (target, port) = bench.target(&arguments);
+    validate(&bench, port, "read_only_data_validity_test", &plain);
+    document(target);
+    let other = bench.file("other", &content(BLOCKS + 1)[BLOCK_SIZE..]);
+    let (target, port) = bench.target(&arguments);
+    validate(&bench, port, "read_write_data_validity_test", &other);
+    document(target);
+    let (target, port) = bench.target(&arguments);
+    validate(&bench, port, "read_only_data_validity_test", &other);
+    document(target);
+}
+
+#[test]
+fn a_file_of_others_is_refused() {
+    let bench = Bench::new();
+    let file = bench.path("blocks");
+    let start = |arguments: &[&str]| {
+        let base = [
+            "target",
+            "-d",
+            "3b:00.0",
+            "--cpu",
+            "0",
+            "--listen-port",
+            "0",
+        ];
+        bench.spawn("target", &[&base[..], arguments].concat())
+    };
+    let (first, _) = bench.target(&backed(&file));
+    let stderr = complaint(start(&backed(&file)));
+    assert!(stderr.contains("another target uses it"), "{stderr}");
+    killed(first);
+
+    let stderr = complaint(start(&["--backing-file", text(&file)]));
+    for part in [
+        "expected 128 blocks of 4096 bytes",
+        "found 96 blocks of 4096 bytes",
+    ] {
+        assert!(stderr.contains(part), "{stderr}");
+    }
+    let letter = bench.file(
+        "letter",
+        b"a letter that is longer than any header could be, by a word",
+    );
+    let stderr = complaint(start(&["--backing-file", text(&letter)]));
+    assert!(stderr.contains("magic"), "{stderr}");
+}

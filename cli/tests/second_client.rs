@@ -1,0 +1,98 @@
+//! Who is served is not disturbed by others who want to be, and these are told.
+
+mod support;
+
+use std::time::{Duration, Instant};
+
+use conformance::process::{Process, Signal};
+use support::{Bench, PATIENCE, complaint, document, said};
+
+/// A refusal takes no time: far less than the timeouts (5 s) that a client without an answer runs into.
+const QUICKLY: Duration = Duration::from_secs(4);
+
+/// An initiator that validates for some seconds.
+fn busy(bench: &Bench, operations: &str) -> Process {
+    let mut initiator = bench.initiator(
+        "read_write_data_validity_test",
+        &[
+            "--run-limit-operation-count",
+            operations,
+            "--progress",
+            "always",
+        ],
+    );
+    initiator
+        .wait_for("shown progress", PATIENCE, |line| {
+            line.contains("per second").then_some(())
+        })
+        .expect("the run is under way");
+    initiator
+}
+
+#[test]
+fn a_second_initiator_is_refused_while_the_first_goes_on() {
+    let bench = Bench::new();
+    let (target, port) = bench.target(&[]);
+    let service = bench.service(port, &[]);
+    let first = busy(&bench, "10000");
+    for _ in 0..2 {
+        let start = Instant::now();
+        let stderr = complaint(bench.initiator("read_throughput_test", &[]));
+        assert!(stderr.contains("serves another initiator"), "{stderr}");
+        assert!(start.elapsed() < QUICKLY, "after {:?}", start.elapsed());
+    }
+    said(&service, "refused a further client", 2);
+    let report = document(first);
+    assert_eq!(report["operation_count"], 10000, "{report}");
+    document(service);
+    document(target);
+}
+
+#[test]
+fn a_second_service_is_refused_while_the_first_goes_on() {
+    let bench = Bench::new();
+    let (target, port) = bench.target(&[]);
+    let service = bench.service(port, &[]);
+    let first = busy(&bench, "10000");
+    let start = Instant::now();
+    let other = [
+        "zero-copy",
+        "-d",
+        "03:00.0",
+        "-r",
+        "3b:00.0",
+        "--cpu",
+        "0",
+        "--command-channel-name",
+        "another",
+        "--storage-server",
+    ];
+    let storage = format!("127.0.0.1:{port}");
+    let stderr = complaint(bench.spawn("service", &[&other[..], &[&storage]].concat()));
+    assert!(stderr.contains("serves another client"), "{stderr}");
+    assert!(start.elapsed() < QUICKLY, "after {:?}", start.elapsed());
+    let report = document(first);
+    assert_eq!(report["operation_count"], 10000, "{report}");
+    document(service);
+    document(target);
+}
+
+#[test]
+fn whoever_was_refused_is_served_when_the_first_has_gone() {
+    let bench = Bench::new();
+    let (target, port) = bench.target(&["--sessions", "2"]);
+    let service = bench.service(port, &["--sessions", "2"]);
+    let first = busy(&bench, "1000000000");
+    complaint(bench.initiator("read_throughput_test", &[]));
+    first.signal(Signal::INT);
+    complaint(first);
+    said(&service, "waiting for the initiator", 2);
+    document(bench.initiator(
+        "read_write_data_validity_test",
+        &["--run-limit-operation-count", "64"],
+    ));
+    for mut process in [service, target] {
+        let status = process.wait(support::soon());
+        assert!(status.is_some(), "it has not ended: {}", process.stderr());
+    }
+}

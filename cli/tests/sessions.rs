@@ -1,0 +1,225 @@
+//! Targets and services that serve one session after the other, whatever becomes of these.
+
+mod support;
+
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+use std::path::PathBuf;
+
+use conformance::process::{Process, Signal};
+use support::gga::compressible;
+use support::resources::Resources;
+use support::{BLOCK_SIZE, Bench, PATIENCE, complaint, content, document, said, soon, text};
+
+/// What a service says when it can serve.
+const WAITING: &str = "waiting for the initiator";
+
+/// Growth that is no leak, KiB: the allocator's, which keeps some of what it got.
+const SLACK: u64 = 2048;
+
+/// Runs an initiator to its good end.
+fn good(bench: &Bench, strategy: &str, arguments: &[&str]) {
+    let operations = ["--run-limit-operation-count", "64"];
+    document(bench.initiator(strategy, &[&operations[..], arguments].concat()));
+}
+
+/// An initiator in the middle of a run that would take minutes.
+fn busy(bench: &Bench) -> Process {
+    let mut initiator = bench.initiator(
+        "read_write_data_validity_test",
+        &[
+            "--run-limit-operation-count",
+            "2000000000",
+            "--progress",
+            "always",
+        ],
+    );
+    initiator
+        .wait_for("shown progress", PATIENCE, |line| {
+            line.contains("per second").then_some(())
+        })
+        .expect("the run is under way");
+    initiator
+}
+
+/// Kills a process, which says no more.
+fn kill(mut process: Process) {
+    process.signal(Signal::KILL);
+    assert!(process.wait(soon()).is_some(), "killed");
+}
+
+/// Waits for a process to end, which it does with this code; what it wrote to standard error.
+fn ended(mut process: Process, code: i32) -> String {
+    let status = process.wait(soon());
+    let (_, stderr) = process.into_output();
+    let status = status.unwrap_or_else(|| panic!("it has not ended: {stderr}"));
+    assert_eq!(status.code(), Some(code), "{stderr}");
+    stderr
+}
+
+#[test]
+fn many_sessions_take_no_more_than_a_few() {
+    const SESSIONS: usize = 30;
+    let bench = Bench::new();
+    let plain = bench.file("content", &content(64));
+    let count = SESSIONS.to_string();
+    let sessions = ["--sessions", count.as_str()];
+    let blocks = ["--block-count", "64"];
+    let (target, port) = bench.target(&[sessions, blocks].concat());
+    let service = bench.service(port, &sessions);
+    let mut early = None;
+    for number in 1..=SESSIONS {
+        said(&service, WAITING, number);
+        if number == 6 {
+            early = Some([Resources::of(&target), Resources::of(&service)]);
+        }
+        if number == SESSIONS {
+            let [target_before, service_before] = early.expect("there was a sixth session");
+            Resources::of(&target).assert_flat_since(target_before, SLACK, "target");
+            Resources::of(&service).assert_flat_since(service_before, SLACK, "service");
+        }
+        match number {
+            // All of it is written in the first session, and there in the last.
+            1 => good(
+                &bench,
+                "read_write_data_validity_test",
+                &["--storage-plain-content", text(&plain)],
+            ),
+            SESSIONS => good(
+                &bench,
+                "read_only_data_validity_test",
+                &["--storage-plain-content", text(&plain)],
+            ),
+            _ => good(&bench, "read_throughput_test", &[]),
+        }
+    }
+    for (role, process) in [("target", target), ("service", service)] {
+        let stderr = ended(process, 0);
+        assert_eq!(
+            stderr.matches("ended well").count(),
+            SESSIONS,
+            "{role}: {stderr}"
+        );
+    }
+    assert_eq!(bench.leftovers(), Vec::<PathBuf>::new());
+}
+
+#[test]
+fn initiators_that_die_under_load_do_not_keep_the_next_from_being_served() {
+    const DEATHS: usize = 4;
+    let bench = Bench::new();
+    let sessions = ["--sessions", "5"];
+    let (target, port) = bench.target(&sessions);
+    let service = bench.service(port, &sessions);
+    let mut early = None;
+    for number in 1..=DEATHS {
+        said(&service, WAITING, number);
+        if number == 2 {
+            early = Some([Resources::of(&target), Resources::of(&service)]);
+        }
+        kill(busy(&bench));
+    }
+    said(&service, WAITING, DEATHS + 1);
+    let [target_before, service_before] = early.expect("there was a second session");
+    Resources::of(&target).assert_flat_since(target_before, SLACK, "target");
+    Resources::of(&service).assert_flat_since(service_before, SLACK, "service");
+    good(&bench, "read_write_data_validity_test", &[]);
+    for process in [service, target] {
+        let stderr = ended(process, 1);
+        assert!(stderr.contains("4 of 5 sessions ended badly"), "{stderr}");
+        assert_eq!(stderr.matches("ended badly: ").count(), DEATHS, "{stderr}");
+    }
+    assert_eq!(bench.leftovers(), Vec::<PathBuf>::new());
+}
+
+#[test]
+fn a_service_goes_on_with_a_target_that_died_and_came_back() {
+    let bench = Bench::new();
+    let (target, port) = bench.target(&[]);
+    let service = bench.service(port, &["--sessions", "2"]);
+    let initiator = busy(&bench);
+    kill(target);
+    complaint(initiator);
+    let target = bench.target_again(port, &[]);
+    said(&service, WAITING, 2);
+    good(&bench, "read_write_data_validity_test", &[]);
+    ended(target, 0);
+    let stderr = ended(service, 1);
+    assert!(stderr.contains("session 1 ended badly"), "{stderr}");
+    assert!(stderr.contains("session 2 ended well"), "{stderr}");
+    assert_eq!(bench.leftovers(), Vec::<PathBuf>::new());
+}
+
+#[test]
+fn a_target_that_leaves_before_a_session_began_spoils_none() {
+    let bench = Bench::new();
+    let (target, port) = bench.target(&[]);
+    let service = bench.service(port, &["--sessions", "forever"]);
+    kill(target);
+    let target = bench.target_again(port, &[]);
+    said(&service, WAITING, 2);
+    good(&bench, "read_write_data_validity_test", &[]);
+    ended(target, 0);
+    said(&service, "session 1 ended well", 1);
+    service.signal(Signal::TERM);
+    let stderr = ended(service, 0);
+    assert!(!stderr.contains("ended badly"), "{stderr}");
+}
+
+#[test]
+fn a_target_outlives_services_that_die_and_peers_that_talk_nonsense() {
+    let bench = Bench::new();
+    let (target, port) = bench.target(&["--sessions", "forever"]);
+    let service = bench.service(port, &[]);
+    let initiator = busy(&bench);
+    kill(service);
+    complaint(initiator);
+    said(&target, "session 1 ended badly", 1);
+
+    // A frame of a type that there is not.
+    let mut nonsense = TcpStream::connect(("127.0.0.1", port)).expect("the target listens");
+    nonsense
+        .write_all(&[0, 0, 0, 12, 0, 0, 0, 99, 0, 0, 0, 1, 0, 0, 0, 1])
+        .expect("sent");
+    let mut answer = Vec::new();
+    // It may be told why, or cut off.
+    let _ = nonsense.read_to_end(&mut answer);
+    said(&target, "session 2 ended badly", 1);
+
+    let service = bench.service(port, &[]);
+    good(&bench, "read_write_data_validity_test", &[]);
+    ended(service, 0);
+    said(&target, "session 3 ended well", 1);
+    target.signal(Signal::INT);
+    let stderr = ended(target, 1);
+    assert!(stderr.contains("2 of 3 sessions ended badly"), "{stderr}");
+    assert_eq!(bench.leftovers(), Vec::<PathBuf>::new());
+}
+
+#[test]
+fn three_targets_keep_their_content_for_the_next_session_of_gga() {
+    let bench = Bench::new();
+    let files = bench.generate("content", &compressible(64 * BLOCK_SIZE), &[]);
+    let plain = bench.path("content");
+    let sessions = ["--sessions", "3"];
+    let targets = files
+        .each_ref()
+        .map(|file| bench.target(&["--binary-content", text(file), sessions[0], sessions[1]]));
+    let ports = targets.each_ref().map(|(_, port)| *port);
+    let service = bench.gga_service(ports, 1, &sessions);
+    let other = bench.file("other", &compressible(65 * BLOCK_SIZE)[BLOCK_SIZE..]);
+    let runs = [
+        ("read_only_data_validity_test", &plain),
+        ("read_write_data_validity_test", &other),
+        ("read_only_data_validity_test", &other),
+    ];
+    for (number, (strategy, expected)) in runs.into_iter().enumerate() {
+        said(&service, WAITING, number + 1);
+        document(bench.gga_initiator(strategy, expected, 64, 1, &[]));
+    }
+    ended(service, 0);
+    for (target, _) in targets {
+        ended(target, 0);
+    }
+    assert_eq!(bench.leftovers(), Vec::<PathBuf>::new());
+}

@@ -1,0 +1,159 @@
+//! Peers that are stopped (SIGSTOP), so that their connections live on and nothing answers: everybody else runs into a timeout,
+//! none into a hang, and goes on.
+
+mod support;
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use conformance::process::{Process, Signal};
+use support::gga::compressible;
+use support::{BLOCK_SIZE, Bench, PATIENCE, complaint, document, said, soon};
+
+/// Flags of a service that gives up soon.
+const IMPATIENT: [&str; 6] = [
+    "--io-timeout",
+    "1",
+    "--control-timeout",
+    "1",
+    "--sessions",
+    "2",
+];
+
+/// Every end has to be seen in far less than this: twice the timeouts, and time for a loaded machine.
+const IN_TIME: Duration = Duration::from_secs(20);
+
+/// An initiator in the middle of a run that would take hours, which itself waits a minute for an answer.
+fn busy(bench: &Bench, arguments: &[&str]) -> Process {
+    let base = [
+        "--run-limit-operation-count",
+        "2000000000",
+        "--progress",
+        "always",
+        "--io-timeout",
+        "60",
+    ];
+    let mut initiator = bench.initiator(
+        "read_write_data_validity_test",
+        &[&base[..], arguments].concat(),
+    );
+    initiator
+        .wait_for("shown progress", PATIENCE, |line| {
+            line.contains("per second").then_some(())
+        })
+        .expect("the run is under way");
+    initiator
+}
+
+/// The processes of a session that was given up; dropping a stopped one has to wake it first.
+fn woken_and_killed(mut process: Process) {
+    process.signal(Signal::KILL);
+    assert!(process.wait(soon()).is_some());
+}
+
+fn good(bench: &Bench) {
+    document(bench.initiator(
+        "read_write_data_validity_test",
+        &["--run-limit-operation-count", "64"],
+    ));
+}
+
+fn ended(mut process: Process, code: i32) -> String {
+    let status = process.wait(soon());
+    let (_, stderr) = process.into_output();
+    let status = status.unwrap_or_else(|| panic!("it has not ended: {stderr}"));
+    assert_eq!(status.code(), Some(code), "{stderr}");
+    stderr
+}
+
+#[test]
+fn a_target() {
+    let bench = Bench::new();
+    let (target, port) = bench.target(&[]);
+    let service = bench.service(port, &IMPATIENT);
+    let initiator = busy(&bench, &[]);
+    target.signal(Signal::STOP);
+    let start = Instant::now();
+    complaint(initiator);
+    said(&service, "session 1 ended badly", 1);
+    assert!(start.elapsed() < IN_TIME, "{:?}", start.elapsed());
+    woken_and_killed(target);
+    let target = bench.target_again(port, &[]);
+    // Once for the kernel's half of the stopped target, perhaps, and once for the new one.
+    std::thread::sleep(Duration::from_millis(1500));
+    good(&bench);
+    document(target);
+    let stderr = ended(service, 1);
+    for part in ["timed out after 1s", "the storage target"] {
+        assert!(stderr.contains(part), "{part}: {stderr}");
+    }
+    assert_eq!(bench.leftovers(), Vec::<PathBuf>::new());
+}
+
+#[test]
+fn a_service() {
+    let bench = Bench::new();
+    let (target, port) = bench.target(&[]);
+    let service = bench.service(port, &[]);
+    let mut initiator = bench.initiator(
+        "read_write_data_validity_test",
+        &[
+            "--run-limit-operation-count",
+            "2000000000",
+            "--progress",
+            "always",
+            "--io-timeout",
+            "1",
+            "--control-timeout",
+            "1",
+        ],
+    );
+    initiator
+        .wait_for("shown progress", PATIENCE, |line| {
+            line.contains("per second").then_some(())
+        })
+        .expect("the run is under way");
+    service.signal(Signal::STOP);
+    let start = Instant::now();
+    complaint(initiator);
+    assert!(start.elapsed() < IN_TIME, "{:?}", start.elapsed());
+    // As long as it may wake up, it is the target's client.
+    woken_and_killed(service);
+    let stderr = ended(target, 1);
+    assert!(
+        stderr.contains("left while it was expected") || stderr.contains("connection was lost"),
+        "{stderr}"
+    );
+}
+
+#[test]
+fn a_target_of_gga() {
+    let bench = Bench::new();
+    let files = bench.generate("content", &compressible(64 * BLOCK_SIZE), &[]);
+    let (targets, ports) = bench.gga_targets(&files, 1);
+    let service = bench.gga_service(ports, 1, &IMPATIENT[..4]);
+    let mut initiator = bench.gga_initiator(
+        "read_write_data_validity_test",
+        &bench.path("content"),
+        2_000_000_000,
+        1,
+        &["--progress", "always", "--io-timeout", "60"],
+    );
+    initiator
+        .wait_for("shown progress", PATIENCE, |line| {
+            line.contains("per second").then_some(())
+        })
+        .expect("the run is under way");
+    targets[1].signal(Signal::STOP);
+    let start = Instant::now();
+    complaint(initiator);
+    let stderr = ended(service, 1);
+    assert!(stderr.contains("timed out after 1s"), "{stderr}");
+    assert!(start.elapsed() < IN_TIME, "{:?}", start.elapsed());
+    for (index, target) in targets.into_iter().enumerate() {
+        match index {
+            1 => woken_and_killed(target),
+            _ => drop(ended(target, 1)),
+        }
+    }
+}

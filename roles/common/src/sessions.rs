@@ -1,0 +1,293 @@
+//! One session after the other: how many a program serves, and what their ends come to.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use doca::ErrorCode;
+
+use crate::application::Environment;
+use crate::control::Waiter;
+use crate::failure::Failure;
+
+/// Time between two attempts to get ready for a session: the first, and the longest.
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+
+/// The flag of all programs that serve.
+#[derive(Debug, Clone, Copy, Args)]
+pub struct SessionFlags {
+    /// Sessions to serve, one after the other, before the program ends: a number, or forever
+    #[arg(long, value_name = "N|forever", default_value = "1")]
+    pub sessions: SessionLimit,
+}
+
+/// How many sessions are served.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SessionLimit {
+    /// So many, well or badly ended. With one, the end of the session is that of the program, as in the reference.
+    Count(u32),
+    /// Until the program is asked to end.
+    Forever,
+}
+
+impl SessionLimit {
+    /// Whether the program ends with its first session, however that ends.
+    #[must_use]
+    pub fn is_single(self) -> bool {
+        self == Self::Count(1)
+    }
+
+    fn is_reached_by(self, sessions: u64) -> bool {
+        match self {
+            Self::Count(count) => sessions >= u64::from(count),
+            Self::Forever => false,
+        }
+    }
+}
+
+impl FromStr for SessionLimit {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "forever" {
+            return Ok(Self::Forever);
+        }
+        match text.parse() {
+            Ok(count @ 1..) => Ok(Self::Count(count)),
+            _ => Err(format!(
+                "expected a number of sessions, 1 to {}, or forever",
+                u32::MAX
+            )),
+        }
+    }
+}
+
+/// Why a session did not come to a good end.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Broken {
+    /// It had not begun: there was no peer yet to be served, or the user wanted to wait for none.
+    Before(Failure),
+    /// A peer was there.
+    During(Failure),
+    /// What it used cannot be cleaned up, or not be had again: no further session can be served.
+    ForGood(Failure),
+}
+
+impl Broken {
+    /// Why.
+    #[must_use]
+    pub fn into_failure(self) -> Failure {
+        match self {
+            Self::Before(failure) | Self::During(failure) | Self::ForGood(failure) => failure,
+        }
+    }
+}
+
+/// Calls `session` again and again, until `limit` sessions have begun and ended or the user wants no more.
+///
+/// With a limit of one, the end of the session, or what kept it from beginning, is the result. With more, each end is told on
+/// the console, and what keeps a session from beginning is tried again after a pause.
+///
+/// # Errors
+///
+/// A session ended badly; the user ended the program before there were `limit` sessions; no further session can be served.
+pub fn serve(
+    limit: SessionLimit,
+    environment: &Environment,
+    mut session: impl FnMut() -> Result<(), Broken>,
+) -> Result<(), Failure> {
+    if limit.is_single() {
+        return session().map_err(Broken::into_failure);
+    }
+    let mut tally = Tally::default();
+    let mut pause = FIRST_PAUSE;
+    while !limit.is_reached_by(tally.ended()) && !environment.shutdown.is_requested() {
+        let number = tally.ended() + 1;
+        match session() {
+            Ok(()) => tally.well += 1,
+            Err(Broken::During(failure)) => {
+                // On both: for whoever looks at the program, and for its log.
+                environment
+                    .console
+                    .announce(format_args!("session {number} ended badly: {failure}"));
+                tally.badly += 1;
+                tally.last = Some(failure);
+                pause = FIRST_PAUSE;
+                continue;
+            }
+            Err(Broken::Before(failure)) => {
+                if !environment.shutdown.is_requested() {
+                    tracing::warn!("not ready for session {number} yet: {failure}");
+                    rest(environment, pause);
+                    pause = (pause * 2).min(LONGEST_PAUSE);
+                }
+                continue;
+            }
+            Err(Broken::ForGood(failure)) => {
+                return Err(failure.context(format_args!("after session {number}")));
+            }
+        }
+        pause = FIRST_PAUSE;
+        environment
+            .console
+            .announce(format_args!("session {number} ended well"));
+    }
+    tally.conclude(limit)
+}
+
+/// Waits for this time, unless the user wants no more.
+fn rest(environment: &Environment, pause: Duration) {
+    let end = Instant::now() + pause;
+    let mut waiter = Waiter::new(environment.shutdown.clone());
+    while Instant::now() < end && !environment.shutdown.is_requested() {
+        waiter.wait(&[], Some(end));
+    }
+}
+
+/// How the sessions so far have ended.
+#[derive(Debug, Default)]
+struct Tally {
+    well: u64,
+    badly: u64,
+    /// Why the last one did that ended badly.
+    last: Option<Failure>,
+}
+
+impl Tally {
+    fn ended(&self) -> u64 {
+        self.well + self.badly
+    }
+
+    fn conclude(self, limit: SessionLimit) -> Result<(), Failure> {
+        let ended = self.ended();
+        match (self.last, limit) {
+            (Some(last), _) => Err(Failure::new(
+                last.code,
+                format!(
+                    "{} of {ended} sessions ended badly, the last of these: {}",
+                    self.badly, last.message
+                ),
+            )),
+            (None, SessionLimit::Count(count)) if ended < u64::from(count) => Err(Failure::new(
+                ErrorCode::CONNECTION_ABORTED,
+                format!("aborted by a signal after {ended} of {count} sessions"),
+            )),
+            (None, _) => Ok(()),
+        }
+    }
+}
+
+impl fmt::Display for SessionLimit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Count(count) => count.fmt(f),
+            Self::Forever => f.write_str("forever"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::console::Console;
+    use crate::shutdown::Shutdown;
+
+    fn environment() -> Environment {
+        Environment {
+            console: Console::default(),
+            shutdown: Shutdown::new().expect("a pipe"),
+        }
+    }
+
+    fn broken(text: &str) -> Failure {
+        Failure::new(ErrorCode::CONNECTION_RESET, text)
+    }
+
+    /// Serves sessions that end like this, in order; how many were served, and the result.
+    fn serve_all(
+        limit: SessionLimit,
+        ends: Vec<Result<(), Broken>>,
+    ) -> (usize, Result<(), Failure>) {
+        let environment = environment();
+        let (mut ends, mut count) = (ends.into_iter(), 0);
+        let result = serve(limit, &environment, || {
+            count += 1;
+            let end = ends.next().expect("no more sessions than there are");
+            if ends.len() == 0 {
+                environment.shutdown.request();
+            }
+            end
+        });
+        (count, result)
+    }
+
+    #[test]
+    fn one_session_is_the_reference_s_program() {
+        let one = SessionLimit::Count(1);
+        assert_eq!(serve_all(one, vec![Ok(())]), (1, Ok(())));
+        for end in [Broken::Before, Broken::During, Broken::ForGood] {
+            let (count, result) = serve_all(one, vec![Err(end(broken("it"))), Ok(())]);
+            assert_eq!((count, result), (1, Err(broken("it"))));
+        }
+    }
+
+    #[test]
+    fn bad_ends_do_not_end_it_but_are_remembered() {
+        let during = |text| Err(Broken::During(broken(text)));
+        let ends = vec![Ok(()), during("first"), Ok(()), during("second"), Ok(())];
+        let (count, result) = serve_all(SessionLimit::Count(5), ends);
+        let failure = result.expect_err("two ended badly");
+        assert_eq!((count, failure.code), (5, ErrorCode::CONNECTION_RESET));
+        assert_eq!(
+            failure.message,
+            "2 of 5 sessions ended badly, the last of these: second"
+        );
+        assert_eq!(
+            serve_all(SessionLimit::Count(2), vec![Ok(()), Ok(())]),
+            (2, Ok(()))
+        );
+    }
+
+    #[test]
+    fn what_never_began_is_no_session() {
+        let before = || Err(Broken::Before(broken("nobody is there")));
+        let ends = vec![before(), Ok(()), before(), Ok(())];
+        assert_eq!(serve_all(SessionLimit::Count(2), ends), (4, Ok(())));
+    }
+
+    #[test]
+    fn without_a_limit_a_signal_is_a_good_end() {
+        let before = || Err(Broken::Before(Failure::aborted("waiting")));
+        let ends = vec![Ok(()), Ok(()), before()];
+        assert_eq!(serve_all(SessionLimit::Forever, ends), (3, Ok(())));
+        let ends = vec![Ok(()), before()];
+        let (_, result) = serve_all(SessionLimit::Count(3), ends);
+        let failure = result.expect_err("two more were wanted");
+        assert!(failure.message.contains("1 of 3"), "{failure}");
+        let interrupted = vec![Err(Broken::During(Failure::aborted("serving")))];
+        let (_, result) = serve_all(SessionLimit::Forever, interrupted);
+        assert!(result.is_err(), "somebody was being served");
+    }
+
+    #[test]
+    fn what_cannot_be_cleaned_up_ends_it() {
+        let stuck = || Err(Broken::ForGood(broken("a worker is stuck")));
+        let (count, result) = serve_all(SessionLimit::Forever, vec![Ok(()), stuck(), Ok(())]);
+        assert_eq!(count, 2);
+        let failure = result.expect_err("for good");
+        assert!(failure.message.contains("a worker is stuck"), "{failure}");
+    }
+
+    #[test]
+    fn limits_are_numbers_or_forever() {
+        assert_eq!("1".parse(), Ok(SessionLimit::Count(1)));
+        assert_eq!("forever".parse(), Ok(SessionLimit::Forever));
+        assert!(SessionLimit::Count(1).is_single() && !SessionLimit::Forever.is_single());
+        for wrong in ["0", "-1", "", "always", "4294967296"] {
+            let message = wrong.parse::<SessionLimit>().expect_err(wrong);
+            assert!(message.contains("or forever"), "{message}");
+        }
+    }
+}
