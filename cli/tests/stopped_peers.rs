@@ -91,6 +91,51 @@ fn a_target() {
 }
 
 #[test]
+fn an_initiator_while_the_next_one_is_served() {
+    let bench = Bench::new();
+    let (target, port) = bench.target(&["--sessions", "2"]);
+    let service = bench.service(port, &[&IMPATIENT[..], &["--idle-timeout", "1"]].concat());
+    let stopped = busy(&bench, &[]);
+    stopped.signal(Signal::STOP);
+    let start = Instant::now();
+    said(&service, "session 1 ended badly", 1);
+    assert!(start.elapsed() < IN_TIME, "{:?}", start.elapsed());
+    said(&service, "waiting for the initiator", 2);
+    // Its memory is still its own: what it was about to read there is no business of this one's.
+    good(&bench);
+    let stderr = ended(service, 1);
+    // All results found room in its queue, or not.
+    let expected = ["an I/O of the initiator", "the initiator takes no results"];
+    assert!(
+        expected.iter().any(|part| stderr.contains(part)),
+        "{stderr}"
+    );
+    ended(target, 1);
+    stopped.signal(Signal::CONT);
+    complaint(stopped);
+    assert_eq!(bench.leftovers(), Vec::<PathBuf>::new());
+}
+
+#[test]
+fn not_an_initiator_that_is_busy_however_long() {
+    let bench = Bench::new();
+    let (target, port) = bench.target(&["--sessions", "forever"]);
+    let service = bench.service(port, &[&IMPATIENT[..], &["--idle-timeout", "1"]].concat());
+    // Its requests are far apart, its I/Os are not.
+    let initiator = busy(&bench, &[]);
+    std::thread::sleep(Duration::from_millis(2500));
+    assert!(!service.stderr().contains("ended"), "{}", service.stderr());
+    initiator.signal(Signal::INT);
+    complaint(initiator);
+    said(&service, "session 1 ended", 1);
+    said(&service, "waiting for the initiator", 2);
+    good(&bench);
+    ended(service, 0);
+    target.signal(Signal::INT);
+    ended(target, 0);
+}
+
+#[test]
 fn a_service() {
     let bench = Bench::new();
     let (target, port) = bench.target(&[]);

@@ -28,9 +28,9 @@ pub trait Turns {
     /// The counters of the progress engine.
     fn pe_stats(&self) -> PeStats;
 
-    /// How long requests may be in flight without any of them coming to its end; `None` for as long as it takes.
-    fn io_timeout(&self) -> Option<Duration> {
-        None
+    /// How long nothing may happen.
+    fn limits(&self) -> Limits {
+        Limits::default()
     }
 
     /// Who probably is to blame when that is too long.
@@ -42,12 +42,34 @@ pub trait Turns {
 /// Turns between two looks at the clock. One may sleep for 20 ms, when nothing happens.
 const TURNS_PER_LOOK: u32 = 64;
 
-/// Notices that nothing comes to its end any more.
+/// Most time that may count between two looks. A worker that was itself stopped for longer has nobody to blame: what came meanwhile,
+/// it finds in its next turns.
+const GLANCE: Duration = Duration::from_secs(2);
+
+/// How long nothing may happen before a session is given up; `None` for as long as it takes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Limits {
+    /// While requests are in flight: that none of them comes to its end.
+    pub io: Option<Duration>,
+    /// While there is none: that none comes.
+    pub idle: Option<Duration>,
+}
+
+/// Notices that nothing happens any more.
 #[derive(Debug, Default)]
 struct Watch {
     turns: u32,
-    /// What had come to its end when it was seen that something had, and when that was. `None` with nothing in flight.
-    progress: Option<(u64, Instant)>,
+    seen: Option<Seen>,
+}
+
+/// What was seen when something had happened.
+#[derive(Debug)]
+struct Seen {
+    is_busy: bool,
+    finished: u64,
+    /// When it was looked last, and for how long it has been the same.
+    looked: Instant,
+    unchanged: Duration,
 }
 
 impl Watch {
@@ -58,30 +80,53 @@ impl Watch {
             return Ok(());
         }
         self.turns = 0;
-        match path.io_timeout() {
-            Some(limit) => self.look(path, limit, Instant::now()),
-            None => Ok(()),
+        let limits = path.limits();
+        if limits == Limits::default() {
+            return Ok(());
         }
+        self.look(path, limits, Instant::now())
     }
 
-    fn look(&mut self, path: &impl Turns, limit: Duration, now: Instant) -> Result<(), Failure> {
+    fn look(&mut self, path: &impl Turns, limits: Limits, now: Instant) -> Result<(), Failure> {
         let (in_flight, finished) = (path.in_flight(), path.finished());
-        match self.progress {
-            _ if in_flight == 0 => self.progress = None,
-            Some((before, since)) if before == finished => {
-                if now.saturating_duration_since(since) >= limit {
-                    return Err(Failure::timed_out(
-                        format_args!(
-                            "any of {in_flight} I/Os to come to its end: {}",
-                            path.suspect()
-                        ),
-                        limit,
-                    ));
-                }
+        let is_busy = in_flight != 0;
+        let since = match &mut self.seen {
+            Some(seen) if (seen.is_busy, seen.finished) == (is_busy, finished) => {
+                seen.unchanged += now.saturating_duration_since(seen.looked).min(GLANCE);
+                seen.looked = now;
+                seen.unchanged
             }
-            _ => self.progress = Some((finished, now)),
+            _ => {
+                self.seen = Some(Seen {
+                    is_busy,
+                    finished,
+                    looked: now,
+                    unchanged: Duration::ZERO,
+                });
+                return Ok(());
+            }
+        };
+        match (is_busy, limits) {
+            (
+                true,
+                Limits {
+                    io: Some(limit), ..
+                },
+            ) if since >= limit => Err(Failure::timed_out(
+                format_args!(
+                    "any of {in_flight} I/Os to come to its end: {}",
+                    path.suspect()
+                ),
+                limit,
+            )),
+            (
+                false,
+                Limits {
+                    idle: Some(limit), ..
+                },
+            ) if since >= limit => Err(Failure::timed_out("an I/O of the initiator", limit)),
+            _ => Ok(()),
         }
-        Ok(())
     }
 }
 
@@ -145,11 +190,14 @@ mod tests {
 
     #[test]
     fn only_what_is_in_flight_without_any_progress_times_out() {
-        const LIMIT: Duration = Duration::from_secs(3);
+        let limits = Limits {
+            io: Some(Duration::from_secs(3)),
+            idle: None,
+        };
         let (mut watch, mut path) = (Watch::default(), Path::default());
         let start = Instant::now();
         let mut look =
-            |path: &Path, seconds| watch.look(path, LIMIT, start + Duration::from_secs(seconds));
+            |path: &Path, seconds| watch.look(path, limits, start + Duration::from_secs(seconds));
         // Idle for long, then slow but not stuck.
         for seconds in 0..20 {
             look(&path, seconds).expect("nothing is in flight");
@@ -165,7 +213,38 @@ mod tests {
         look(&path, 50).expect("it has just begun");
         look(&path, 52).expect("not yet");
         let failure = look(&path, 53).expect_err("stuck");
+        path.finished += 1;
+        look(&path, 60).expect("another one");
+        look(&path, 1000).expect("it is this worker that was stopped");
+        look(&path, 1001).expect_err("stuck");
         assert_eq!(failure.code, doca::ErrorCode::TIME_OUT);
         assert!(failure.message.contains("any of 1 I/Os"), "{failure}");
+    }
+
+    #[test]
+    fn an_initiator_that_asks_for_nothing_times_out_if_that_is_wanted() {
+        let limits = Limits {
+            io: Some(Duration::from_secs(100)),
+            idle: Some(Duration::from_secs(3)),
+        };
+        let (mut watch, mut path) = (Watch::default(), Path::default());
+        let start = Instant::now();
+        let mut look =
+            |path: &Path, seconds| watch.look(path, limits, start + Duration::from_secs(seconds));
+        for seconds in 0..20 {
+            path.finished += seconds % 2;
+            look(&path, seconds).expect("there was one in between");
+        }
+        path.in_flight = 1;
+        look(&path, 30).expect("the target is slow");
+        path.in_flight = 0;
+        path.finished += 1;
+        look(&path, 40).expect("just answered");
+        look(&path, 42).expect("not yet");
+        let failure = look(&path, 43).expect_err("silent");
+        assert!(
+            failure.message.contains("an I/O of the initiator"),
+            "{failure}"
+        );
     }
 }

@@ -191,6 +191,7 @@ impl<S: Service> App<'_, S> {
     }
 
     fn serve(&mut self) -> Result<(), Failure> {
+        let mut silent_since = Instant::now();
         loop {
             self.part_from_lost();
             while let Some(action) = self.session.next_action() {
@@ -213,15 +214,33 @@ impl<S: Service> App<'_, S> {
                     .fail(Failure::aborted(format_args!("waiting for {waiting}")));
             } else if self.take_events() {
                 self.waiter.active();
+                silent_since = Instant::now();
             } else {
+                let silence = self
+                    .flags
+                    .idle_timeout
+                    .0
+                    .filter(|_| self.session.waits_for_request());
                 let mut channels: Vec<&dyn ControlChannel> = vec![&*self.client];
                 channels.extend(
                     (self.storage.iter().enumerate())
                         .filter(|&(target, _)| !self.session.is_without(target))
                         .map(|(_, channel)| channel as &dyn ControlChannel),
                 );
-                self.waiter.wait(&channels, self.session.deadline());
-                self.session.timed_out(Instant::now());
+                let silent_until = silence.map(|limit| silent_since + limit);
+                let deadline = self
+                    .session
+                    .deadline()
+                    .into_iter()
+                    .chain(silent_until)
+                    .min();
+                self.waiter.wait(&channels, deadline);
+                let now = Instant::now();
+                self.session.timed_out(now);
+                if let Some(limit) = silence.filter(|&limit| silent_since + limit <= now) {
+                    let waiting = self.session.waiting_for();
+                    self.session.fail(Failure::timed_out(waiting, limit));
+                }
             }
         }
     }
@@ -339,7 +358,7 @@ impl<S: Service> App<'_, S> {
             device: self.device.clone(),
             client,
             transaction_count,
-            io_timeout: self.flags.io_timeout.0,
+            limits: self.flags.limits(),
         })?;
         let waker = self.shutdown.waker().clone();
         let within = self.flags.control_timeout;

@@ -6,6 +6,8 @@ use bytes::Bytes;
 use doca::{Connection, Device};
 use wire::control::RdmaConnectionRole;
 
+use crate::turns::Limits;
+
 /// What every worker of a service is made from.
 #[derive(Debug)]
 pub struct WorkerSetup {
@@ -19,8 +21,8 @@ pub struct WorkerSetup {
     pub client: Connection,
     /// Transactions that it needs room for.
     pub transaction_count: u32,
-    /// How long I/Os may be in flight without any of them coming to its end.
-    pub io_timeout: Option<Duration>,
+    /// How long nothing may happen.
+    pub limits: Limits,
 }
 
 /// What the main thread may ask of a worker.

@@ -6,6 +6,7 @@ use clap::Args;
 
 use crate::flags::{Patience, channel_name, cpu, patience, seconds};
 use crate::sessions::SessionFlags;
+use crate::turns::Limits;
 
 /// Where a service runs, and how it talks to its initiator.
 #[derive(Debug, Clone, Args)]
@@ -35,7 +36,23 @@ pub struct ServiceFlags {
     #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = patience)]
     pub io_timeout: Patience,
 
+    /// Time (in seconds) that an initiator may ask for nothing before its session is given up; 0 for any time. One that is
+    /// stopped cannot be told from one that has nothing to do
+    #[arg(long, value_name = "SECONDS", default_value = "0", value_parser = patience)]
+    pub idle_timeout: Patience,
+
     /// How many sessions it serves.
     #[command(flatten)]
     pub sessions: SessionFlags,
+}
+
+impl ServiceFlags {
+    /// How long nothing may happen while I/Os can come.
+    #[must_use]
+    pub fn limits(&self) -> Limits {
+        Limits {
+            io: self.io_timeout.0,
+            idle: self.idle_timeout.0,
+        }
+    }
 }

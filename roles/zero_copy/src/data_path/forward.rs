@@ -1,10 +1,8 @@
 //! What a worker does with completions while it runs.
 
-use std::time::Duration;
-
 use doca::{Completion, CtxState, ErrorCode, Event, PeStats};
 use role_common::Failure;
-use role_common::turns::Turns;
+use role_common::turns::{Limits, Turns};
 use role_common::worker::RunFlag;
 use wire::io_message::{self, IoMessage};
 
@@ -33,8 +31,8 @@ impl Turns for ZeroCopyDataPath {
         self.pe.stats()
     }
 
-    fn io_timeout(&self) -> Option<Duration> {
-        self.setup.io_timeout
+    fn limits(&self) -> Limits {
+        self.setup.limits
     }
 
     fn suspect(&self) -> &'static str {

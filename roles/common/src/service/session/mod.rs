@@ -117,6 +117,12 @@ impl<L: Layout> Session<L> {
         self.has_client
     }
 
+    /// Whether it is up to the initiator to go on, by a request and not by I/Os.
+    #[must_use]
+    pub fn waits_for_request(&self) -> bool {
+        self.has_client && self.step == Step::Request && self.phase != Phase::Stop
+    }
+
     /// When to call [`timed_out`](Self::timed_out), unless something happens before.
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
