@@ -1,16 +1,22 @@
 //! Compression: deflate both ways, and LZ4 back.
 
+mod checksums;
+
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 
 use crate::accelerator::{self, Accelerator, Appender, BufSlot, Offload};
-use crate::buffer::BufHandle;
+use crate::buffer::{Buf, BufHandle};
 use crate::device::Device;
+use crate::engines::checksum::Lz4Checksums;
 use crate::engines::deflate::Codec;
 use crate::engines::lz4::{Decompressor, StreamFormat};
 use crate::error::{Error, Result};
 use crate::progress::{Ctx, Task, TaskPool};
+
+pub(crate) use checksums::Checksums;
+use checksums::{Kept, Lz4Source};
 
 /// Private memory above this size is given back after the task that needed it.
 const SCRATCH_KEPT: usize = 4 << 20;
@@ -48,14 +54,6 @@ pub(crate) enum Operation {
     DecompressLz4Block,
 }
 
-/// Checksums of the uncompressed data.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Checksums {
-    pub(crate) crc32: u32,
-    /// Adler-32 of a deflate task; xxHash-32 of an LZ4 task.
-    pub(crate) second: u32,
-}
-
 /// Body of a task; it appends its result to the destination's data.
 pub(crate) struct Work {
     operation: Operation,
@@ -65,7 +63,7 @@ pub(crate) struct Work {
     pub(crate) has_block_checksum: Cell<u8>,
     /// Of an LZ4 stream: whether no block refers to another. As the program gave it.
     pub(crate) are_blocks_independent: Cell<u8>,
-    checksums: Cell<Checksums>,
+    kept: RefCell<Kept>,
 }
 
 impl Compress {
@@ -87,55 +85,93 @@ impl Work {
             destination: BufSlot::new(destination),
             has_block_checksum: Cell::new(0),
             are_blocks_independent: Cell::new(1),
-            checksums: Cell::default(),
+            kept: RefCell::default(),
         }
     }
 
-    /// Those of the last run that succeeded; zero before.
+    /// Those of the last run; zero before it, and when it has failed.
     pub(crate) fn checksums(&self) -> Checksums {
-        self.checksums.get()
+        self.kept.borrow_mut().checksums()
+    }
+
+    /// How the source of an LZ4 task is to be read, as the program has said by now.
+    fn lz4_source(&self) -> Lz4Source {
+        match self.operation {
+            Operation::DecompressLz4Block => Lz4Source::Block,
+            _ => Lz4Source::Stream(StreamFormat {
+                block_checksums: self.has_block_checksum.get() != 0,
+                independent_blocks: self.are_blocks_independent.get() != 0,
+            }),
+        }
     }
 }
 
 impl Engine {
-    /// Answers the number of bytes of source and result, and the checksums.
-    fn run(&mut self, work: &Work) -> Result<(usize, Checksums)> {
+    /// Answers the number of bytes of source and result.
+    fn run(&mut self, work: &Work) -> Result<usize> {
         let (source, destination) = (work.source.get(), work.destination.get());
         let source = accelerator::check_list(source.as_deref())?;
-        let mut output = Appender::new(accelerator::check_list(destination.as_deref())?)?;
+        let output = Appender::new(accelerator::check_list(destination.as_deref())?)?;
+        let mut kept = work.kept.borrow_mut();
+        match work.operation {
+            Operation::CompressDeflate | Operation::DecompressDeflate => {
+                self.deflate(work.operation, source, output, &mut kept)
+            }
+            Operation::DecompressLz4Stream | Operation::DecompressLz4Block => {
+                self.lz4(work.lz4_source(), source, output, &mut kept)
+            }
+        }
+    }
+
+    fn deflate(
+        &mut self,
+        operation: Operation,
+        source: &Buf,
+        mut output: Appender<'_>,
+        kept: &mut Kept,
+    ) -> Result<usize> {
+        kept.know(Checksums::default());
         let source = accelerator::read_source(source, &mut self.source)?;
         let room = output.room();
         let sink = |data: &[u8]| output.write(data);
-        let (made, checksums) = match work.operation {
-            Operation::CompressDeflate | Operation::DecompressDeflate => {
-                let done = if work.operation == Operation::CompressDeflate {
-                    self.deflate.compress(source, room, sink)?
-                } else {
-                    self.deflate.decompress(source, room, sink)?
-                };
-                (done.len, (done.checksums.crc32(), done.checksums.adler32()))
-            }
-            Operation::DecompressLz4Stream | Operation::DecompressLz4Block => {
-                let format = StreamFormat {
-                    block_checksums: work.has_block_checksum.get() != 0,
-                    independent_blocks: work.are_blocks_independent.get() != 0,
-                };
-                let done = if work.operation == Operation::DecompressLz4Stream {
-                    self.lz4.stream(source, format, room, sink)?
-                } else {
-                    self.lz4.single_block(source, room, sink)?
-                };
-                // Programs compare it with the word at the end of a frame, whose bytes they have turned round.
-                (
-                    done.len,
-                    (done.checksums.crc32(), done.checksums.xxh32().swap_bytes()),
-                )
-            }
+        let done = if operation == Operation::CompressDeflate {
+            self.deflate.compress(source, room, sink)?
+        } else {
+            self.deflate.decompress(source, room, sink)?
         };
-        let len = source.len() + made;
+        let len = source.len() + done.len;
         output.finish()?;
-        let (crc32, second) = checksums;
-        Ok((len, Checksums { crc32, second }))
+        kept.know(Checksums {
+            crc32: done.checksums.crc32(),
+            second: done.checksums.adler32(),
+        });
+        Ok(len)
+    }
+
+    fn lz4(
+        &mut self,
+        how: Lz4Source,
+        source: &Buf,
+        mut output: Appender<'_>,
+        kept: &mut Kept,
+    ) -> Result<usize> {
+        let memory = kept.begin(source.list_data_len());
+        let mut checksums = memory.is_none().then(Lz4Checksums::default);
+        let source = accelerator::read_source(source, memory.unwrap_or(&mut self.source))?;
+        let room = output.room();
+        let made = how.decompress(&mut self.lz4, source, room, |data| {
+            if let Some(checksums) = &mut checksums {
+                checksums.update(data);
+            }
+            output.write(data)
+        })?;
+        let read = source.len();
+        output.finish()?;
+        match &checksums {
+            Some(checksums) => kept.know(checksums.into()),
+            None => kept.owe(how, read, made),
+        }
+        Ok(read + made)
     }
 }
 
@@ -167,8 +203,6 @@ impl Accelerator for Compress {
         if engine.source.len() > SCRATCH_KEPT {
             engine.source = Vec::new();
         }
-        let (len, checksums) = result?;
-        work.checksums.set(checksums);
-        Ok(len)
+        result
     }
 }

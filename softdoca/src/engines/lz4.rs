@@ -6,7 +6,7 @@
 
 use lz4_flex::block::{DecompressError, decompress_into, decompress_into_with_dict};
 
-use super::checksum::{Lz4Checksums, xxh32};
+use super::checksum::xxh32;
 use crate::error::{Error, Result};
 
 /// What a frame's header says about its blocks.
@@ -16,15 +16,6 @@ pub struct StreamFormat {
     pub block_checksums: bool,
     /// No block refers to bytes of the blocks before it.
     pub independent_blocks: bool,
-}
-
-/// What was decompressed.
-#[derive(Clone, Debug, Default)]
-pub struct Decompressed {
-    /// Its length in bytes.
-    pub len: usize,
-    /// Its checksums.
-    pub checksums: Lz4Checksums,
 }
 
 /// The most that one block of a frame decompresses to.
@@ -44,7 +35,7 @@ pub struct Decompressor {
 }
 
 impl Decompressor {
-    /// Decompresses a stream and hands the data to `sink`, piece by piece and `room` bytes at most.
+    /// Decompresses a stream and hands the data to `sink`, piece by piece and `room` bytes at most; says how many they are.
     ///
     /// # Errors
     /// [`Error::IoFailed`] when the stream is malformed, a block's checksum is wrong, or the data is longer than `room`; the
@@ -55,9 +46,9 @@ impl Decompressor {
         format: StreamFormat,
         room: usize,
         mut sink: impl FnMut(&[u8]) -> Result<()>,
-    ) -> Result<Decompressed> {
+    ) -> Result<usize> {
         self.window.clear();
-        let mut done = Decompressed::default();
+        let mut done = 0;
         let mut rest = source;
         while !rest.is_empty() {
             let at = source.len() - rest.len();
@@ -85,7 +76,7 @@ impl Decompressor {
                     return Err(failed("its checksum is wrong"));
                 }
             }
-            let left = room - done.len;
+            let left = room - done;
             let data = if header & STORED != 0 {
                 if len > left.min(LARGEST_BLOCK) {
                     return Err(failed(TOO_LONG));
@@ -96,8 +87,7 @@ impl Decompressor {
                 &self.block[..len.map_err(failed)?]
             };
             sink(data)?;
-            done.len += data.len();
-            done.checksums.update(data);
+            done += data.len();
             if !format.independent_blocks {
                 remember(&mut self.window, data);
             }
@@ -105,7 +95,8 @@ impl Decompressor {
         Ok(done)
     }
 
-    /// Decompresses one block, given without its header, and hands the data to `sink`, `room` bytes at most.
+    /// Decompresses one block, given without its header, and hands the data to `sink`, `room` bytes at most; says how many
+    /// they are.
     ///
     /// # Errors
     /// As [`stream`](Self::stream).
@@ -114,16 +105,13 @@ impl Decompressor {
         source: &[u8],
         room: usize,
         sink: impl FnOnce(&[u8]) -> Result<()>,
-    ) -> Result<Decompressed> {
+    ) -> Result<usize> {
         self.window.clear();
         let len = self
             .block(source, room, false)
             .map_err(|reason| Error::IoFailed.because(format_args!("LZ4 block: {reason}")))?;
-        let data = &self.block[..len];
-        sink(data)?;
-        let mut checksums = Lz4Checksums::default();
-        checksums.update(data);
-        Ok(Decompressed { len, checksums })
+        sink(&self.block[..len])?;
+        Ok(len)
     }
 
     /// Decompresses a block of at most `limit` bytes of data into the beginning of `self.block`.

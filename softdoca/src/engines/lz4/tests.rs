@@ -53,9 +53,7 @@ fn decode(source: &[u8], format: StreamFormat, room: usize) -> Result<Vec<u8>> {
         output.extend_from_slice(data);
         Ok(())
     })?;
-    assert_eq!(done.len, output.len());
-    assert_eq!(done.checksums.crc32(), crc32fast::hash(&output));
-    assert_eq!(done.checksums.xxh32(), xxh32(&output));
+    assert_eq!(done, output.len());
     Ok(output)
 }
 
@@ -110,7 +108,7 @@ fn data_that_does_not_fit_is_refused() {
                 got += data.len();
                 Ok(())
             });
-            assert_eq!(result.map(|_| ()), Err(Error::IoFailed));
+            assert_eq!(result, Err(Error::IoFailed));
             assert!(got <= room);
         }
     }
@@ -145,7 +143,7 @@ fn the_sink_can_refuse() {
     let source = stream(&text(10), PLAIN, BlockSize::Max64KB);
     let result =
         Decompressor::default().stream(&source, PLAIN, 10, |_| Err(Error::ConnectionReset));
-    assert_eq!(result.map(|_| ()), Err(Error::ConnectionReset));
+    assert_eq!(result, Err(Error::ConnectionReset));
 }
 
 #[test]
@@ -160,12 +158,11 @@ fn single_blocks() {
             Ok(())
         })
         .unwrap();
-    assert!(output == data && done.len == data.len());
-    assert_eq!(done.checksums.crc32(), crc32fast::hash(&data));
+    assert!(output == data && done == data.len());
     let short = decompressor.single_block(&source, data.len() - 1, |_| Ok(()));
-    assert_eq!(short.map(|_| ()), Err(Error::IoFailed));
+    assert_eq!(short, Err(Error::IoFailed));
     let cut = decompressor.single_block(&source[..9], data.len(), |_| Ok(()));
-    assert_eq!(cut.map(|_| ()), Err(Error::IoFailed));
+    assert_eq!(cut, Err(Error::IoFailed));
 }
 
 proptest! {

@@ -61,6 +61,53 @@ fn what_a_stream_is_like_can_be_said_later() {
     assert!(memory.read(500_000, 150_000) == content);
 }
 
+/// Programs may ask late, when the source, the destination and the properties serve something else already.
+#[test]
+fn checksums_are_those_of_the_data_that_was_made() {
+    let (compress, memory, bufs) = (start(), Memory::local(1 << 20), Bufs::new());
+    // Of the second one, the source is not kept.
+    for len in [10_000, 300_000] {
+        let content = content(len);
+        let frame = frame(&content, false, true);
+        memory.write(0, &frame);
+        let from = bufs.data(&memory.mmap, FRAME.0, frame.len() - FRAME.0 - FRAME.1);
+        let task = lz4_stream(
+            &compress,
+            0,
+            1,
+            from,
+            bufs.room(&memory.mmap, 500_000, 400_000),
+        );
+        // SAFETY: a live task.
+        let told = || unsafe {
+            (
+                doca_compress_task_decompress_lz4_stream_get_crc_cs(task),
+                doca_compress_task_decompress_lz4_stream_get_xxh_cs(task).swap_bytes(),
+            )
+        };
+        let expected = (
+            crc32fast::hash(&content),
+            crate::engines::checksum::xxh32(&content),
+        );
+        assert_eq!(told(), (0, 0), "before it has run");
+        assert_eq!(compress.run(task), 0);
+        let other = lz4_block(
+            &compress,
+            bufs.data(&memory.mmap, 0, 40),
+            bufs.room(&memory.mmap, 950_000, 1000),
+        );
+        assert_eq!(compress.run(other), Error::IoFailed.code());
+        memory.write(0, &[0xff; 1000]);
+        memory.write(500_000, &[0xff; 1000]);
+        // SAFETY: a live task.
+        unsafe { doca_compress_task_decompress_lz4_stream_set_has_block_checksum(task, 1) };
+        assert_eq!(told(), expected);
+        assert_eq!(told(), expected, "again");
+        assert_eq!(compress.run(task), Error::IoFailed.code());
+        assert_eq!(told(), (0, 0), "after a failure");
+    }
+}
+
 #[test]
 fn single_lz4_blocks_are_decompressed() {
     let (compress, memory, bufs) = (start(), Memory::local(1 << 20), Bufs::new());
