@@ -41,7 +41,7 @@ impl Kernel {
         &portable::KERNEL
     }
 
-    /// The kernels that this processor can run, fastest first.
+    /// The kernels that this processor can run, in the order of preference.
     pub fn available() -> impl Iterator<Item = &'static Kernel> {
         #[cfg(target_arch = "x86_64")]
         let special = x86_64::available();
@@ -52,7 +52,7 @@ impl Kernel {
         special.chain(std::iter::once(Kernel::portable()))
     }
 
-    /// The fastest of [`available`](Self::available), looked up once.
+    /// The first of [`available`](Self::available), looked up once.
     pub fn best() -> &'static Kernel {
         static BEST: OnceLock<&'static Kernel> = OnceLock::new();
         BEST.get_or_init(|| Kernel::available().next().unwrap_or(Kernel::portable()))

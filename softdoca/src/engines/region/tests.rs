@@ -142,6 +142,17 @@ fn the_best_kernel_is_an_available_one() {
     assert_eq!(names.last().copied(), Some("portable"));
 }
 
+/// Without GFNI, 512-bit registers slow everything else down.
+#[test]
+fn registers_that_lower_the_clock_are_not_preferred() {
+    let names: Vec<&str> = Kernel::available().map(Kernel::name).collect();
+    let place = |name| names.iter().position(|other| *other == name);
+    if let (Some(avx2), Some(avx512)) = (place("avx2"), place("avx512")) {
+        assert!(avx2 < avx512, "{names:?}");
+    }
+    assert!(place("portable") >= place("ssse3"));
+}
+
 #[test]
 #[should_panic(expected = "left == right")]
 fn a_missing_factor_is_refused() {

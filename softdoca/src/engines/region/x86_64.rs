@@ -9,16 +9,20 @@ use super::Kernel;
 use super::vector::{self, Vector};
 use crate::engines::galois::Multiplier;
 
-/// The kernels that this processor can run, fastest first.
+/// The kernels that this processor can run, in the order of preference.
+///
+/// AVX-512 comes first only where there is GFNI too. Processors that have no GFNI (Skylake to Cooper Lake) lower their clock for
+/// almost a millisecond after each use of 512-bit registers, and so everything else that a storage service does: with 2 KiB of parity
+/// per block LZ4 takes 13 to 20 % longer on a Cascade Lake, where AVX2 costs it 2 %. The sums themselves gain a tenth.
 pub(super) fn available() -> impl Iterator<Item = &'static Kernel> {
     let avx512 = is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512bw");
     let avx2 = is_x86_feature_detected!("avx2");
     let gfni = is_x86_feature_detected!("gfni");
     [
         (avx512 && gfni, &GFNI_AVX512),
-        (avx512, &AVX512),
         (avx2 && gfni, &GFNI_AVX2),
         (avx2, &AVX2),
+        (avx512, &AVX512),
         (is_x86_feature_detected!("ssse3"), &SSSE3),
     ]
     .into_iter()
