@@ -10,12 +10,12 @@ use doca::{Device, Mmap};
 use role_common::Failure;
 use role_common::application::Environment;
 use role_common::service::session::Memory;
-use role_common::service::{self, Service, WorkerSetup};
+use role_common::service::{self, Errand, Reply, Service, Survival, WorkerSetup};
 use role_common::shutdown::Waker;
 use role_common::stored_block::MatrixType;
 
 use crate::cli::{ChecksumPolicy, Degraded, Flags};
-use crate::data_path::{GgaDataPath, Setup, SurvivalSetup, Volume};
+use crate::data_path::{GgaDataPath, Setup, SurvivalSetup, Volume, all_transactions};
 use crate::local_memory::LocalMemory;
 use crate::redundancy::Shared;
 use crate::session::Striped;
@@ -45,7 +45,7 @@ pub(crate) fn run(flags: Flags, environment: Environment) -> Result<(), Failure>
         matrix_type: flags.matrix_type,
         checksum: flags.checksum,
         recover_every: flags.trigger_recovery_read_every_n,
-        survival: degraded.then(|| Survival {
+        survival: degraded.then(|| Degradable {
             waker: environment.shutdown.waker().clone(),
             silence: flags.service.control_timeout / 2,
             redundancy: Rc::clone(&redundancy),
@@ -75,11 +75,11 @@ struct GgaOffload {
     checksum: ChecksumPolicy,
     recover_every: u32,
     /// `None` where the loss of a target ends the session.
-    survival: Option<Survival>,
+    survival: Option<Degradable>,
 }
 
 /// What the loss of a target is survived with.
-struct Survival {
+struct Degradable {
     waker: Waker,
     /// A target that owes an answer for so long is lost. Initiators do not wait longer than for control answers, by default.
     silence: Duration,
@@ -92,12 +92,6 @@ struct Prepared {
     initiator: Mmap,
     stripe_order: Arc<StripeOrder>,
     volume: Volume,
-}
-
-impl GgaOffload {
-    fn redundancy(&self) -> Option<Arc<Shared>> {
-        self.survival.as_ref()?.redundancy.borrow().clone()
-    }
 }
 
 impl Service for GgaOffload {
@@ -115,10 +109,12 @@ impl Service for GgaOffload {
         };
         let initiator = Mmap::import(device, &memory.mmap_export_blob)
             .map_err(|error| Failure::from(error).context("memory map of the init request"))?;
-        let chunks = u64::from(memory.core_count) * u64::from(memory.transaction_count);
+        let transactions = all_transactions(memory.transaction_count, self.survival.is_some());
+        let chunks = u64::from(memory.core_count) * u64::from(transactions);
         let (local, export) = LocalMemory::allocate(device, volume.geometry, chunks)?;
         if let Some(survival) = &self.survival {
-            let shared = Shared::new(volume.block_count, survival.waker.clone());
+            let waker = survival.waker.clone();
+            let shared = Shared::new(volume.block_count, memory.core_count, waker);
             survival.redundancy.replace(Some(Arc::new(shared)));
         }
         self.prepared = Some(Prepared {
@@ -157,20 +153,58 @@ impl Service for GgaOffload {
         Ok(|| GgaDataPath::create(setup))
     }
 
-    fn lose(&mut self, target: usize, why: &Failure) -> bool {
-        match (self.redundancy(), Target::ALL.get(target)) {
-            (Some(shared), Some(&target)) => {
-                shared.lose(target, why);
-                true
-            }
-            _ => false,
+    fn survival(&mut self) -> Option<&mut dyn Survival> {
+        self.survival.as_mut().map(|survival| survival as _)
+    }
+}
+
+impl Degradable {
+    /// The redundancy of the session at hand, and what target this is.
+    fn of(&self, target: usize) -> Option<(Arc<Shared>, Target)> {
+        self.redundancy
+            .borrow()
+            .clone()
+            .zip(Target::ALL.get(target).copied())
+    }
+}
+
+impl Survival for Degradable {
+    fn lose(&mut self, target: usize, why: &Failure) {
+        if let Some((shared, target)) = self.of(target) {
+            shared.lose(target, why);
         }
     }
 
     fn has_lost(&self, target: usize) -> bool {
-        let target = Target::ALL.get(target);
-        self.redundancy()
-            .zip(target)
-            .is_some_and(|(shared, &target)| shared.view().lost.contains(target))
+        self.of(target)
+            .is_some_and(|(shared, target)| shared.view().lost.contains(target))
+    }
+
+    fn to_bring_back(&self) -> Option<usize> {
+        let redundancy = self.redundancy.borrow();
+        redundancy.as_ref()?.to_bring_back().map(Target::number)
+    }
+
+    fn ask(&mut self, worker: u32, attempt: u32, errand: Errand) {
+        if let Some(shared) = &*self.redundancy.borrow() {
+            shared.errands.send(worker, (attempt, errand));
+        }
+    }
+
+    fn next_answer(&mut self) -> Option<(u32, u32, Result<Reply, Failure>)> {
+        let answer = self.redundancy.borrow().as_ref()?.errands.next_answer()?;
+        let (attempt, reply) = answer.reply;
+        Some((answer.worker, attempt, reply))
+    }
+
+    fn came_back(&mut self, target: usize) {
+        if let Some((shared, target)) = self.of(target) {
+            shared.come_back(target, false);
+        }
+    }
+
+    fn is_whole(&self) -> bool {
+        let redundancy = self.redundancy.borrow();
+        redundancy.as_ref().is_none_or(|shared| shared.is_whole())
     }
 }

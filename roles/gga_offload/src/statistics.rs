@@ -248,6 +248,7 @@ mod tests {
             state: "degraded",
             lost: [0, 1, 0],
             missed_stripes: 9,
+            rebuilt_stripes: 0,
         };
         let statistics = GgaStatistics::new("app", vec![survivor, survivor], Some(summary));
         let json = serde_json::to_value(&statistics).expect("serializable");

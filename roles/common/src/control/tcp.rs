@@ -200,6 +200,12 @@ impl TcpClientChannel {
         matches!(self.state, Client::Connected(_))
     }
 
+    /// Whether nobody listened at the last attempt to connect.
+    #[must_use]
+    pub fn is_refused(&self) -> bool {
+        matches!(self.state, Client::Refused { .. })
+    }
+
     /// Leaves the server. What comes next is another attempt to connect.
     pub fn disconnect(&mut self) {
         self.state = Client::Refused {

@@ -10,6 +10,7 @@ use wire::control::RdmaConnectionDetails;
 use super::command::{Command, Reply, WorkerSetup};
 use super::flags::ServiceFlags;
 use super::session::{Action, Job, Layout, Memory, Outcome, Session};
+use super::survival::{Comeback, Survival};
 use crate::application::Environment;
 use crate::control::{ChannelEvent, ComchServerChannel, ControlChannel, TcpClientChannel, Waiter};
 use crate::failure::Failure;
@@ -49,17 +50,9 @@ pub trait Service {
         setup: WorkerSetup,
     ) -> Result<impl FnOnce() -> Result<Self::DataPath, Failure> + Send + 'static, Failure>;
 
-    /// Whether I/Os go on without this target, which is gone for this reason. Asked while I/Os are served; without an answer of the
-    /// service's own, its session ends.
-    fn lose(&mut self, target: usize, why: &Failure) -> bool {
-        let _ = (target, why);
-        false
-    }
-
-    /// Whether I/Os go on without this target, which a worker may have found to be gone.
-    fn has_lost(&self, target: usize) -> bool {
-        let _ = target;
-        false
+    /// What goes on when a target is lost while I/Os are served. Without it, the session ends.
+    fn survival(&mut self) -> Option<&mut dyn Survival> {
+        None
     }
 }
 
@@ -107,6 +100,7 @@ pub fn run<S: Service>(
             device: device.clone(),
             flags,
             reports: Vec::new(),
+            comeback: Comeback::new(),
         };
         report(app.run(environment)?);
         Ok(())
@@ -126,6 +120,7 @@ struct App<'a, S: Service> {
     device: Device,
     flags: &'a ServiceFlags,
     reports: Vec<<S::DataPath as DataPath>::Report>,
+    comeback: Comeback,
 }
 
 impl<S: Service> App<'_, S> {
@@ -224,7 +219,10 @@ impl<S: Service> App<'_, S> {
                 let mut channels: Vec<&dyn ControlChannel> = vec![&*self.client];
                 channels.extend(
                     (self.storage.iter().enumerate())
-                        .filter(|&(target, _)| !self.session.is_without(target))
+                        .filter(|&(target, _)| {
+                            !self.session.is_without(target)
+                                || self.comeback.target() == Some(target)
+                        })
                         .map(|(_, channel)| channel as &dyn ControlChannel),
                 );
                 let silent_until = silence.map(|limit| silent_since + limit);
@@ -233,6 +231,7 @@ impl<S: Service> App<'_, S> {
                     .deadline()
                     .into_iter()
                     .chain(silent_until)
+                    .chain(self.comeback.deadline())
                     .min();
                 self.waiter.wait(&channels, deadline);
                 let now = Instant::now();
@@ -264,8 +263,9 @@ impl<S: Service> App<'_, S> {
             };
             if let Some(why) = gone
                 && self.session.may_lose(target)
-                && self.service.lose(target, &why)
+                && let Some(survival) = self.service.survival()
             {
+                survival.lose(target, &why);
                 continue;
             }
             match event {
@@ -273,6 +273,11 @@ impl<S: Service> App<'_, S> {
                 Ok(None) => continue,
                 Err(failure) => self.session.fail(failure),
             }
+        }
+        if let Some(survival) = self.service.survival() {
+            let timeout = self.flags.control_timeout;
+            let (session, storage) = (&mut self.session, &mut self.storage);
+            quiet &= !self.comeback.go_on(survival, session, storage, timeout);
         }
         match client {
             Ok(Some(event)) => self.session.client_event(now, event),
@@ -290,8 +295,11 @@ impl<S: Service> App<'_, S> {
 
     /// Parts from the targets that the service goes on without.
     fn part_from_lost(&mut self) {
+        let Some(survival) = self.service.survival() else {
+            return;
+        };
         for (target, storage) in self.storage.iter_mut().enumerate() {
-            if self.service.has_lost(target) && self.session.may_lose(target) {
+            if survival.has_lost(target) && self.session.may_lose(target) {
                 self.session.lose(Instant::now(), target);
                 storage.disconnect();
             }

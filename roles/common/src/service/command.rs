@@ -55,7 +55,33 @@ pub enum Command {
     LeaveComch,
 }
 
-/// Answer to a [`Command`].
+/// What the main thread may ask of a worker that runs, to bring back a target that was lost.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Errand {
+    /// Make an RDMA connection, and export it for this target: io_data first, which begins anew.
+    Export {
+        /// Number of the target.
+        target: usize,
+        /// Which of the two connections to it.
+        role: RdmaConnectionRole,
+    },
+    /// Connect it to the target's export.
+    Connect {
+        /// Number of the target.
+        target: usize,
+        /// Which of the two connections to it.
+        role: RdmaConnectionRole,
+        /// The target's export.
+        details: Bytes,
+    },
+    /// Be ready to exchange messages with the target.
+    Attach {
+        /// Number of the target.
+        target: usize,
+    },
+}
+
+/// Answer to a [`Command`] or an [`Errand`].
 #[derive(Debug)]
 pub enum Reply {
     /// The export of a connection.

@@ -9,7 +9,9 @@ mod command;
 pub mod endpoints;
 mod flags;
 pub mod session;
+mod survival;
 
 pub use app::{Service, run};
-pub use command::{Command, Reply, WorkerSetup};
+pub use command::{Command, Errand, Reply, WorkerSetup};
 pub use flags::ServiceFlags;
+pub use survival::Survival;

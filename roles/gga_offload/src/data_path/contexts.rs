@@ -17,7 +17,7 @@ use super::survival::Survival;
 use super::tasks::{self, Maker, Tasks};
 use super::token::Kind;
 use super::transaction::Transaction;
-use super::{GgaDataPath, Setup};
+use super::{GgaDataPath, Setup, all_transactions};
 use crate::statistics::GgaCoreStatistics;
 use crate::target::Target;
 
@@ -28,7 +28,8 @@ const DEFERRED: usize = 3 + 1 + 3;
 impl GgaDataPath {
     pub(crate) fn create(setup: Setup) -> Result<Self, Failure> {
         let (worker, geometry) = (&setup.worker, setup.volume.geometry);
-        let count = worker.transaction_count;
+        let of_initiator = worker.transaction_count as usize;
+        let count = all_transactions(worker.transaction_count, setup.survival.is_some());
         let transactions = count as usize;
         let region = MemoryRegion::new(tasks::message_bytes(transactions))?;
         let access = Access::LOCAL_READ_WRITE | Access::PCI_READ_WRITE;
@@ -72,7 +73,8 @@ impl GgaDataPath {
                 degraded: setup.survival.is_some().then(Default::default),
                 ..GgaCoreStatistics::default()
             },
-            survival: setup.survival.as_ref().map(Survival::new),
+            survival: (setup.survival.as_ref())
+                .map(|survival| Survival::new(survival, of_initiator..transactions)),
             setup,
         })
     }
@@ -143,6 +145,8 @@ impl GgaDataPath {
             for target in Target::ALL {
                 self.must_submit(index, Kind::ReceiveResult(target))?;
             }
+        }
+        for index in 0..self.setup.worker.transaction_count as usize {
             self.must_submit(index, Kind::ReceiveRequest)?;
         }
         Ok(())

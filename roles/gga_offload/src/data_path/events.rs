@@ -93,9 +93,16 @@ impl GgaDataPath {
             Kind::Send(target) => self.request_sent(index, target),
             Kind::ReceiveResult(target) => self.result_received(index, target),
             Kind::Fetch => self.content_fetched(index),
-            Kind::CreateParity => self.parity_created(index),
+            Kind::CreateParity => match self.transactions[index].rebuilds {
+                None => self.parity_created(index),
+                Some(work) => self.store_missed_half(index, work),
+            },
             Kind::Recover(_) => match self.transactions[index].stage {
                 Stage::Suspicion(suspect) => self.suspect_recovered(index, suspect),
+                Stage::MissedHalf => match self.transactions[index].rebuilds {
+                    Some(work) => self.store_missed_half(index, work),
+                    None => Ok(()),
+                },
                 _ => self.check_block(index),
             },
             Kind::Decompress => self.decompressed(index),

@@ -41,6 +41,9 @@ impl GgaDataPath {
     /// Ends a transaction with an error. Nothing of it is in flight any more.
     #[cold]
     pub(super) fn fail(&mut self, index: usize, code: ErrorCode) -> Result<(), Failure> {
+        if self.transactions[index].rebuilds.is_some() {
+            return self.end_rebuild(index, false);
+        }
         self.finish_turn(index);
         self.statistics.failed_count += 1;
         self.answer(index, code)

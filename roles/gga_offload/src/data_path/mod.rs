@@ -5,15 +5,18 @@
 //! further block. What targets sent wrongly is found and made good for in `heal`. Every step is a task
 //! of the device or a message to targets; `events` brings its completion back to the transaction, and
 //! an error in any step ends that transaction with an error result and nothing else. `survival` is what
-//! happens instead where the loss of a target does not end everything.
+//! happens instead where the loss of a target does not end everything, `errands` take a target back, and `rebuild` makes what
+//! it has missed.
 
 mod contexts;
 mod dma;
+mod errands;
 mod events;
 mod finish;
 mod heal;
 mod private_memory;
 mod read;
+mod rebuild;
 pub mod request;
 mod silence;
 mod storage;
@@ -55,6 +58,11 @@ pub struct Volume {
     pub geometry: Geometry,
     /// Number of blocks; as many bytes of content are a number of 64 bits.
     pub block_count: u64,
+}
+
+/// Transactions of each worker, when those of the initiator are so many. With `survives`, some are the worker's own.
+pub(crate) fn all_transactions(of_initiator: u32, survives: bool) -> u32 {
+    of_initiator + if survives { rebuild::AT_ONCE } else { 0 }
 }
 
 /// What a worker is made from.

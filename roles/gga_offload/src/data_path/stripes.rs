@@ -52,6 +52,9 @@ impl GgaDataPath {
     }
 
     fn stripe_taken(&mut self, index: usize) -> Result<(), Failure> {
+        if let Some(work) = self.transactions[index].rebuilds {
+            return self.read_survivors(index, work);
+        }
         match self.transactions[index].request.operation {
             Operation::Read => self.begin_read(index),
             Operation::Write => self.begin_write(index),

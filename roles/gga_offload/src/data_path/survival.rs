@@ -9,6 +9,7 @@
 //! holds is old from then on.
 
 use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -27,22 +28,29 @@ use crate::target::{Target, Targets};
 
 /// What a worker needs to go on without a target.
 pub(super) struct Survival {
-    shared: Arc<Shared>,
+    pub(super) shared: Arc<Shared>,
     /// What was last acted on.
-    view: View,
+    pub(super) view: View,
     /// The worker has parted from them.
-    detached: Targets,
+    pub(super) detached: Targets,
+    /// Transactions that rebuild, and have nothing to do.
+    pub(super) idle_rebuilders: Vec<usize>,
+    /// Whether nothing comes any more of what was before the view.
+    is_settled: bool,
     /// The contexts of these, whose last events may not have been taken yet.
     retired: Vec<ContextId>,
     silence: Silence,
 }
 
 impl Survival {
-    pub(super) fn new(setup: &SurvivalSetup) -> Self {
+    /// With these transactions to rebuild with.
+    pub(super) fn new(setup: &SurvivalSetup, rebuilders: Range<usize>) -> Self {
         Self {
             shared: Arc::clone(&setup.shared),
             view: View::WHOLE,
             detached: Targets::NONE,
+            idle_rebuilders: rebuilders.collect(),
+            is_settled: true,
             retired: Vec::new(),
             silence: Silence::new(setup.silence, Instant::now()),
         }
@@ -69,10 +77,26 @@ impl GgaDataPath {
         if survival.silence.turn(idle) {
             self.look_for_silence();
         }
-        match &self.survival {
-            Some(survival) if survival.shared.has_changed(survival.view) => self.view_changed(),
-            _ => Ok(()),
+        let Some(survival) = &mut self.survival else {
+            return Ok(());
+        };
+        if idle && !survival.is_settled {
+            // Whatever the contexts of lost targets had to say was taken before there was nothing to do.
+            survival.is_settled = true;
+            survival.retired.clear();
+            let worker = self.setup.worker.index;
+            survival.shared.acknowledge(worker, survival.view);
         }
+        if survival.shared.has_changed(survival.view) {
+            return self.view_changed();
+        }
+        if survival.shared.errands.has_any(self.setup.worker.index) && survival.is_settled {
+            return self.do_errand();
+        }
+        if survival.view.rebuilding.is_empty() {
+            return Ok(());
+        }
+        self.begin_rebuilds()
     }
 
     /// Loses the targets that owe an answer for too long.
@@ -102,12 +126,13 @@ impl GgaDataPath {
             return Ok(());
         };
         survival.view = survival.shared.view();
+        survival.is_settled = false;
         let parting = survival.view.lost.minus(survival.detached);
         parting.iter().try_for_each(|target| self.detach(target))
     }
 
     #[cold]
-    fn detach(&mut self, target: Target) -> Result<(), Failure> {
+    pub(super) fn detach(&mut self, target: Target) -> Result<(), Failure> {
         let Some(survival) = &mut self.survival else {
             return Ok(());
         };
@@ -119,6 +144,7 @@ impl GgaDataPath {
         if let Some(ends) = self.targets[target.number()].take() {
             let ids = [ends.control.rdma().id(), ends.data.rdma().id()];
             survival.retired.extend(ids);
+            survival.is_settled = false;
             // Its tasks stay, and answer that their context is gone.
             drop(ends);
         }
@@ -188,7 +214,7 @@ impl GgaDataPath {
         Ok(())
     }
 
-    fn lose(&self, target: Target, why: impl fmt::Display) {
+    pub(super) fn lose(&self, target: Target, why: impl fmt::Display) {
         if let Some(survival) = &self.survival {
             survival.shared.lose(target, why);
         }
@@ -260,6 +286,9 @@ impl GgaDataPath {
     /// All targets that were asked have answered, or are lost.
     pub(super) fn those_left_answered(&mut self, index: usize) -> Result<(), Failure> {
         let transaction = &self.transactions[index];
+        if let Some(work) = transaction.rebuilds {
+            return self.rebuild_answered(index, work);
+        }
         match (transaction.stage, transaction.without.is_empty()) {
             (Stage::Halves, true) => self.halves_read(index),
             (Stage::Halves, false) => self.read_failed(index),
@@ -320,7 +349,8 @@ impl GgaDataPath {
             }
             survival.shared.missed.insert(stripe);
         }
-        if whole.len() < 2 {
+        // A second loss: the write may be on two targets, but nobody would know of it when the stripe is read.
+        if whole.len() < 2 || survival.shared.view().has_failed() {
             return self.too_few_targets(index);
         }
         if !without.is_empty() {

@@ -112,6 +112,22 @@ impl Tasks {
         Ok(tasks)
     }
 
+    /// Makes the tasks for messages to and from a target anew, for new connections to it.
+    pub(super) fn attach(&mut self, target: Target, ends: &TargetEnds) -> Result<(), Failure> {
+        let number = target.number();
+        let (rdma, connection) = (ends.control.rdma(), ends.control.connection()?);
+        for (index, tasks) in self.transactions.iter_mut().enumerate() {
+            let token = Token::new(index, Kind::Send(target)).0;
+            tasks.sends[number] = rdma.send_task(connection, &tasks.requests[number], token)?;
+        }
+        for (index, lane) in self.results[number].iter_mut().enumerate() {
+            let token = Token::new(index, Kind::ReceiveResult(target)).0;
+            lane.message.reset_data()?;
+            lane.task = rdma.receive_task(&lane.message, token)?;
+        }
+        Ok(())
+    }
+
     pub(super) fn of(&self, transaction: usize) -> &TransactionTasks {
         &self.transactions[transaction]
     }

@@ -3,6 +3,7 @@
 use doca::ErrorCode;
 
 use super::request::{Operation, Request};
+use crate::redundancy::ToRebuild;
 use crate::stripe_order::{Access, Ticket};
 use crate::target::{Target, Targets};
 
@@ -29,6 +30,12 @@ pub(super) enum Stage {
     Parity,
     /// The targets' acknowledgement of what they were given to store.
     Store,
+    /// Of a rebuild: the halves that were not missed.
+    Survivors,
+    /// Of a rebuild: the half that was missed.
+    MissedHalf,
+    /// Of a rebuild: the target's acknowledgement of it.
+    StoreMissed,
     /// The answer to be sent.
     Answer,
 }
@@ -45,6 +52,8 @@ pub(super) struct Turn {
 pub(super) struct Transaction {
     pub(super) stage: Stage,
     pub(super) request: Request,
+    /// The stripe that it rebuilds, where it is no I/O of the initiator.
+    pub(super) rebuilds: Option<ToRebuild>,
     /// Blocks that are done.
     pub(super) block: u8,
     /// Targets whose result has not come.
@@ -72,6 +81,7 @@ impl Transaction {
         Self {
             stage: Stage::Idle,
             request: Request::default(),
+            rebuilds: None,
             block: 0,
             awaited: Targets::NONE,
             sending: Targets::NONE,

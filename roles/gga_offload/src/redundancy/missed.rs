@@ -1,5 +1,6 @@
 //! Which stripes a target has missed, in memory of bounded size.
 
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Most bits that are kept, 2 MiB. A larger storage has more than one stripe per bit.
@@ -26,7 +27,7 @@ impl MissedStripes {
         Self::with_bits(stripes, MAX_BITS)
     }
 
-    fn with_bits(stripes: u64, most: u64) -> Self {
+    pub(super) fn with_bits(stripes: u64, most: u64) -> Self {
         let mut shift = 0;
         while stripes != 0 && ((stripes - 1) >> shift) + 1 > most {
             shift += 1;
@@ -50,6 +51,58 @@ impl MissedStripes {
         let (word, bit) = Self::place(stripe >> self.shift);
         if self.words[word].fetch_or(bit, Ordering::AcqRel) & bit == 0 {
             self.runs.fetch_add(1, Ordering::AcqRel);
+        }
+    }
+
+    /// Remembers all stripes.
+    pub(crate) fn insert_all(&self) {
+        let runs = self.run_count();
+        for run in 0..runs {
+            let (word, bit) = Self::place(run);
+            self.words[word].fetch_or(bit, Ordering::AcqRel);
+        }
+        self.runs.store(runs, Ordering::Release);
+    }
+
+    fn run_count(&self) -> u64 {
+        self.stripes.div_ceil(1 << self.shift)
+    }
+
+    /// The run of a stripe.
+    pub(super) fn run_of(&self, stripe: u64) -> u64 {
+        stripe >> self.shift
+    }
+
+    /// The stripes of a run.
+    pub(super) fn stripes_of(&self, run: u64) -> Range<u64> {
+        let begin = run << self.shift;
+        begin..begin.saturating_add(1 << self.shift).min(self.stripes)
+    }
+
+    /// The first run in the set from this one on.
+    pub(super) fn next_run(&self, from: u64) -> Option<u64> {
+        let (first, _) = Self::place(from);
+        let words = self.words.iter().enumerate().skip(first);
+        words
+            .map(|(index, word)| {
+                let word = word.load(Ordering::Acquire);
+                // Of the first word, the runs before `from` do not count.
+                let word = if index == first {
+                    word & (u64::MAX << (from % 64))
+                } else {
+                    word
+                };
+                (index as u64 * 64 + u64::from(word.trailing_zeros()), word)
+            })
+            .find(|(_, word)| *word != 0)
+            .map(|(run, _)| run)
+    }
+
+    /// Forgets a run.
+    pub(super) fn remove_run(&self, run: u64) {
+        let (word, bit) = Self::place(run);
+        if self.words[word].fetch_and(!bit, Ordering::AcqRel) & bit != 0 {
+            self.runs.fetch_sub(1, Ordering::AcqRel);
         }
     }
 
@@ -103,5 +156,34 @@ mod tests {
             assert!(missed.words.len() == 1, "{stripes}");
         }
         assert_eq!(MissedStripes::new(0).len(), 0);
+    }
+
+    #[test]
+    fn runs_are_found_and_removed() {
+        for stripes in [1, 63, 64, 65, 1000, 1025] {
+            let missed = MissedStripes::with_bits(stripes, 128);
+            missed.insert_all();
+            assert_eq!(missed.len(), stripes);
+            let mut found = Vec::new();
+            while let Some(run) = missed.next_run(0) {
+                assert_eq!(missed.next_run(run), Some(run));
+                found.extend(missed.stripes_of(run));
+                missed.remove_run(run);
+                missed.remove_run(run);
+            }
+            assert!(found.into_iter().eq(0..stripes), "{stripes}");
+            assert_eq!(missed.len(), 0);
+        }
+        let missed = MissedStripes::new(300);
+        missed.insert(200);
+        assert_eq!(
+            (
+                missed.next_run(200),
+                missed.next_run(201),
+                missed.next_run(299)
+            ),
+            (Some(200), None, None)
+        );
+        assert_eq!(missed.next_run(10_000), None);
     }
 }

@@ -5,14 +5,20 @@
 //! is old. [`Redundancy`] is the state machine, without threads and without I/O; [`Shared`] is the one of a session, that the
 //! main thread and all workers use.
 //!
+//! A target that comes back takes writes from that moment on, and is read where it has missed nothing. Workers
+//! [rebuild](rebuild::Rebuild) the stripes that it has missed, each in its turn among the I/Os on it.
+//!
 //! Whoever loses a target says so before a stripe is remembered as missed, and a stripe is remembered before its turn ends.
 
+mod errands;
 mod missed;
+mod rebuild;
 mod shared;
 mod state;
 mod view;
 
+pub(crate) use errands::Answer;
 pub(crate) use missed::MissedStripes;
-pub(crate) use shared::{Shared, Summary};
+pub(crate) use shared::{Shared, Summary, ToRebuild};
 pub(crate) use state::{Redundancy, State};
 pub(crate) use view::View;

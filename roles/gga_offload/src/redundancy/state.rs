@@ -11,7 +11,6 @@ pub(crate) enum State {
     /// Two: this one is gone, and misses what is written.
     Degraded(Target),
     /// Two: this one is back and takes writes, but has missed stripes.
-    #[allow(dead_code, reason = "nothing brings a target back yet")]
     Rebuilding(Target),
     /// Less. Nothing is written any more, and read only what two are left for. It is so to the end of the session.
     Failed {
@@ -84,6 +83,22 @@ impl Redundancy {
         };
         self.enter(next);
         true
+    }
+
+    /// A lost target is back, and takes writes. False when it is not the one that can come back.
+    pub(crate) fn come_back(&mut self, target: Target) -> bool {
+        let expected = self.state == State::Degraded(target);
+        if expected {
+            self.enter(State::Rebuilding(target));
+        }
+        expected
+    }
+
+    /// The target that is being rebuilt misses nothing any more.
+    pub(crate) fn rebuilt(&mut self) {
+        if let State::Rebuilding(_) = self.state {
+            self.enter(State::Healthy);
+        }
     }
 }
 

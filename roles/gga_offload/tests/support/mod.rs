@@ -34,6 +34,20 @@ pub fn command(args: &str) -> Command {
     command
 }
 
+/// A target at this port, or any, with its port.
+fn target(content: Vec<u8>, fault: Fault, port: u16) -> (u16, JoinHandle<Vec<u8>>) {
+    let script = Script {
+        device: "03:00.0".to_owned(),
+        block_size: HALF as u32,
+        content,
+        fault,
+    };
+    let target = ScriptedTarget::listen(script, port).expect("a free port");
+    let port = target.port().expect("port");
+    let serve = move || target.serve().expect("a session");
+    (port, std::thread::spawn(serve))
+}
+
 /// What a deployment left behind.
 pub struct End {
     /// The statistics of the service.
@@ -49,6 +63,7 @@ pub struct Deployment {
     pub initiator: Initiator,
     service: Process,
     targets: Vec<JoinHandle<Vec<u8>>>,
+    ports: Vec<u16>,
 }
 
 impl Deployment {
@@ -65,18 +80,7 @@ impl Deployment {
         let (ports, targets): (Vec<u16>, Vec<_>) = halves
             .iter()
             .zip(faults)
-            .map(|(content, fault)| {
-                let script = Script {
-                    device: "03:00.0".to_owned(),
-                    block_size: HALF as u32,
-                    content: content.clone(),
-                    fault,
-                };
-                let target = ScriptedTarget::listen(script, 0).expect("a free port");
-                let port = target.port().expect("port");
-                let serve = move || target.serve().expect("a session");
-                (port, std::thread::spawn(serve))
-            })
+            .map(|(content, fault)| target(content.clone(), fault, 0))
             .unzip();
         let command = command(&format!(
             "-d 03:00.0 -r 3b:00.0{cpus} --data-1-storage 127.0.0.1:{} --data-2-storage 127.0.0.1:{} \
@@ -96,7 +100,29 @@ impl Deployment {
             initiator,
             service,
             targets,
+            ports,
         }
+    }
+
+    /// Waits for the end of a target that the service has parted from; what it holds.
+    pub fn last_content_of(&mut self, target: usize) -> Vec<u8> {
+        let ended = std::mem::replace(&mut self.targets[target], std::thread::spawn(Vec::new));
+        ended.join().expect("a target")
+    }
+
+    /// Starts a target with this content in the place of one that has ended.
+    pub fn replace(&mut self, target: usize, content: Vec<u8>, fault: Fault) {
+        let (_, serving) = self::target(content, fault, self.ports[target]);
+        self.targets[target] = serving;
+    }
+
+    /// Waits until the service has logged this once more.
+    pub fn wait_for_log(&mut self, text: &str) {
+        self.service
+            .wait_for("logged it", PATIENCE, |line| {
+                line.contains(text).then_some(())
+            })
+            .unwrap_or_else(|failure| panic!("{text:?}: {failure}"));
     }
 
     /// Ends the session in good order.
@@ -105,6 +131,7 @@ impl Deployment {
             initiator,
             mut service,
             targets,
+            ..
         } = self;
         initiator.leave();
         // Nothing matches, so it waits for the last line.

@@ -5,7 +5,7 @@ use std::time::Instant;
 use wire::control::{MessageType, Payload};
 
 use super::progress::{Phase, Step};
-use super::{Layout, Session};
+use super::{Layout, Place, Session};
 
 /// What a target that is gone is taken to have answered. `None` for what only a target that is there can answer.
 pub(super) fn answer_of_nobody(expected: MessageType) -> Option<Payload> {
@@ -44,6 +44,34 @@ impl<L: Layout> Session<L> {
     #[must_use]
     pub fn is_without(&self, target: usize) -> bool {
         self.without[target]
+    }
+
+    /// The place of a lost target, while it may come back: as long as I/Os are served.
+    ///
+    /// # Panics
+    ///
+    /// There is no such target.
+    #[must_use]
+    pub fn place(&self, target: usize) -> Option<Place> {
+        let serves = self.phase == Phase::Stop && self.step == Step::Request;
+        if !serves || !self.without[target] {
+            return None;
+        }
+        Some(Place {
+            target,
+            name: L::TARGETS[target],
+            storage: self.storage.get(target)?.clone(),
+            init: self.init.clone()?,
+        })
+    }
+
+    /// A lost target has come back to its [place](Self::place): it is asked again what all are asked.
+    ///
+    /// # Panics
+    ///
+    /// There is no such target.
+    pub fn regain(&mut self, target: usize) {
+        self.without[target] = false;
     }
 
     /// Goes on without a target, when it [may](Self::may_lose): it is asked nothing more, and owes nothing.

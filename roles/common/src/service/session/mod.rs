@@ -10,6 +10,7 @@ mod connections;
 mod inquiry;
 mod loss;
 mod progress;
+mod rejoin;
 mod storage;
 
 use std::collections::VecDeque;
@@ -27,6 +28,7 @@ use inquiry::Inquiry;
 use progress::{Doing, Phase, Step};
 
 pub use action::{Action, Job, Memory, Outcome};
+pub use rejoin::{Place, Rejoin, RejoinAction};
 
 /// Most transactions per core that an initiator may ask for: a Comch consumer or producer has 8192 tasks at most, which
 /// twice as many and a few answers of the service's own must fit into. The service and its targets use twice as
@@ -75,6 +77,8 @@ pub struct Session<L> {
     consumers: Vec<u32>,
     /// By target: whether the session goes on without it.
     without: Vec<bool>,
+    /// What the targets were told to prepare.
+    init: Option<InitStorage>,
     actions: VecDeque<Action>,
 }
 
@@ -102,6 +106,7 @@ impl<L: Layout> Session<L> {
             transaction_count: 0,
             consumers: Vec::new(),
             without: vec![false; L::TARGETS.len()],
+            init: None,
             actions: VecDeque::new(),
         }
     }
@@ -159,11 +164,13 @@ impl<L: Layout> Session<L> {
         let Step::Job(doing) = self.step else { return };
         match (doing, outcome) {
             (Doing::PrepareMemory, Ok(Outcome::Exported(mmap_export_blob))) => {
-                let init = Payload::InitStorageRequest(InitStorage {
+                let init = InitStorage {
                     transaction_count: self.transaction_count,
                     core_count: self.core_count,
                     mmap_export_blob,
-                });
+                };
+                self.init = Some(init.clone());
+                let init = Payload::InitStorageRequest(init);
                 self.ask_all(now, &init, MessageType::InitStorageResponse);
             }
             // No target was asked yet, and the initiator may try another memory map.

@@ -1,0 +1,215 @@
+use bytes::Bytes;
+use wire::control::{ErrorResponse, RdmaConnectionRole};
+
+use super::*;
+
+const TIMEOUT: Duration = Duration::from_secs(5);
+const STORAGE: StorageDetails = StorageDetails {
+    total_size: 1 << 20,
+    block_size: 512,
+};
+
+/// An attempt, with a target and workers that do what they are asked.
+struct World {
+    now: Instant,
+    rejoin: Rejoin,
+    storage: StorageDetails,
+    /// The target does not answer to this.
+    silent_at: Option<MessageType>,
+    /// What was asked of the target and of workers.
+    asked: Vec<String>,
+    end: Option<Result<(), Failure>>,
+}
+
+impl World {
+    fn new() -> Self {
+        let now = Instant::now();
+        let init = InitStorage {
+            transaction_count: 128,
+            core_count: 2,
+            mmap_export_blob: Bytes::from_static(b"service memory"),
+        };
+        let place = Place {
+            target: 1,
+            name: "storage target data_2",
+            storage: STORAGE,
+            init,
+        };
+        Self {
+            now,
+            rejoin: Rejoin::new(now, place, TIMEOUT),
+            storage: STORAGE,
+            silent_at: None,
+            asked: Vec::new(),
+            end: None,
+        }
+    }
+
+    fn event(&mut self, event: ChannelEvent) {
+        self.rejoin.channel_event(self.now, event);
+        self.run();
+    }
+
+    fn run(&mut self) {
+        while let Some(action) = self.rejoin.next_action() {
+            match action {
+                RejoinAction::Send(request) => self.target(&request),
+                RejoinAction::Ask { worker, errand } => {
+                    let name = format!("{errand:?}");
+                    let name = name.split([' ', '{']).next().expect("a name");
+                    self.asked.push(format!("{name} {worker}"));
+                    let reply = match errand {
+                        Errand::Export { .. } => Reply::Exported(b"ours".to_vec()),
+                        Errand::Connect { .. } | Errand::Attach { .. } => Reply::Done,
+                    };
+                    self.rejoin.errand_done(self.now, worker, Ok(reply));
+                }
+                RejoinAction::End(result) => self.end = Some(result),
+            }
+        }
+    }
+
+    fn target(&mut self, request: &Message) {
+        let asked = request.payload.message_type();
+        self.asked.push(asked.to_string());
+        if self.silent_at == Some(asked) {
+            return;
+        }
+        let answer = match &request.payload {
+            Payload::QueryStorageRequest => Payload::QueryStorageResponse(self.storage.clone()),
+            Payload::InitStorageRequest(_) => Payload::InitStorageResponse,
+            Payload::CreateRdmaConnectionRequest(details) => {
+                assert_eq!(details.connection_details, &b"ours"[..]);
+                Payload::CreateRdmaConnectionResponse(details.clone())
+            }
+            Payload::StartStorageRequest => Payload::StartStorageResponse,
+            other => panic!("{other:?}"),
+        };
+        let answer = request.response(answer);
+        self.rejoin
+            .channel_event(self.now, ChannelEvent::Message(answer));
+    }
+
+    fn failure(&self) -> String {
+        let end = self.end.clone().expect("it has ended");
+        end.expect_err("it has failed").to_string()
+    }
+}
+
+#[test]
+fn the_steps_of_a_session_in_their_order() {
+    let mut world = World::new();
+    world.event(ChannelEvent::Connected);
+    assert_eq!(world.end, Some(Ok(())));
+    let connection = |worker| {
+        [
+            format!("Export {worker}"),
+            "create_rdma_connection_request".to_owned(),
+            format!("Connect {worker}"),
+        ]
+    };
+    let mut expected = vec![
+        "query_storage_request".to_owned(),
+        "init_storage_request".to_owned(),
+    ];
+    for worker in [0, 0, 1, 1] {
+        expected.extend(connection(worker));
+    }
+    expected.extend(["start_storage_request", "Attach 0", "Attach 1"].map(str::to_owned));
+    assert_eq!(world.asked, expected);
+}
+
+#[test]
+fn a_target_of_another_size_does_not_come_back() {
+    let mut world = World::new();
+    world.storage.total_size *= 2;
+    world.event(ChannelEvent::Connected);
+    let failure = world.failure();
+    assert!(
+        failure.contains("data_2") && failure.contains("expected 1048576 bytes"),
+        "{failure}"
+    );
+    assert_eq!(world.asked.len(), 1);
+}
+
+#[test]
+fn a_silent_target_is_given_up() {
+    for step in [
+        MessageType::QueryStorageRequest,
+        MessageType::InitStorageRequest,
+        MessageType::CreateRdmaConnectionRequest,
+        MessageType::StartStorageRequest,
+    ] {
+        let mut world = World::new();
+        world.silent_at = Some(step);
+        world.event(ChannelEvent::Connected);
+        world
+            .rejoin
+            .timed_out(world.now + TIMEOUT - Duration::from_millis(1));
+        world.run();
+        assert_eq!(world.end, None);
+        world.rejoin.timed_out(world.now + TIMEOUT);
+        world.run();
+        assert!(world.failure().contains("timed out"), "{step}");
+        // What comes late changes nothing.
+        world.end = None;
+        world.event(ChannelEvent::Closed);
+        assert_eq!(world.end, None);
+    }
+}
+
+#[test]
+fn who_leaves_refuses_or_confuses_does_not_come_back() {
+    let error = Payload::ErrorResponse(ErrorResponse {
+        error_code: ErrorCode::IN_USE.0,
+        message: "busy".to_owned(),
+    });
+    let other = Payload::CreateRdmaConnectionResponse(RdmaConnectionDetails {
+        context_index: 1,
+        role: RdmaConnectionRole::IoData,
+        connection_details: Bytes::new(),
+    });
+    for (silent_at, answer, part) in [
+        (MessageType::QueryStorageRequest, None, "it left"),
+        (MessageType::InitStorageRequest, Some((1, error)), "busy"),
+        (
+            MessageType::InitStorageRequest,
+            Some((0, Payload::InitStorageResponse)),
+            "message id",
+        ),
+        (
+            MessageType::CreateRdmaConnectionRequest,
+            Some((2, other)),
+            "of context 0",
+        ),
+    ] {
+        let mut world = World::new();
+        world.silent_at = Some(silent_at);
+        world.event(ChannelEvent::Connected);
+        world.event(match answer {
+            None => ChannelEvent::Closed,
+            Some((message_id, payload)) => ChannelEvent::Message(Message {
+                message_id,
+                correlation_id: 0,
+                payload,
+            }),
+        });
+        let failure = world.failure();
+        assert!(failure.contains(part), "{part}: {failure}");
+    }
+}
+
+#[test]
+fn a_worker_that_cannot_is_named() {
+    let mut world = World::new();
+    world.silent_at = Some(MessageType::QueryStorageRequest);
+    world.event(ChannelEvent::Connected);
+    let failure = Failure::new(ErrorCode::NO_MEMORY, "no room");
+    world.rejoin.errand_done(world.now, 1, Err(failure));
+    world.run();
+    assert!(
+        world.failure().contains("worker 1: no room"),
+        "{}",
+        world.failure()
+    );
+}
