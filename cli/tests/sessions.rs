@@ -223,3 +223,57 @@ fn three_targets_keep_their_content_for_the_next_session_of_gga() {
     }
     assert_eq!(bench.leftovers(), Vec::<PathBuf>::new());
 }
+
+#[test]
+fn a_target_listens_on_the_address_that_it_was_given() {
+    let bench = Bench::new();
+    let (target, port) = bench.target(&["--listen-address", "127.0.0.2"]);
+    assert!(TcpStream::connect(("127.0.0.1", port)).is_err());
+    drop(TcpStream::connect(("127.0.0.2", port)).expect("the target listens"));
+    ended(target, 1);
+}
+
+#[test]
+fn results_that_nobody_waits_for_are_named_and_passed_to_nobody() {
+    let bench = Bench::new();
+    let file = bench.file("content", &content(16));
+    let (target, port) = bench.scripted_target(&file, BLOCK_SIZE, "answer-twice");
+    let service = bench.service(port, &[]);
+    // One at a time: the second answer comes when nothing is in flight, or with the next one.
+    let initiator = bench.initiator(
+        "read_throughput_test",
+        &[
+            "--run-limit-operation-count",
+            "1",
+            "--transaction-count",
+            "1",
+        ],
+    );
+    let report = document(initiator);
+    assert_eq!(report["operation_count"], 1, "{report}");
+    let stderr = ended(service, 0);
+    assert!(
+        stderr.contains("a result that nobody waits for, user data 0x"),
+        "{stderr}"
+    );
+    drop(target);
+}
+
+#[test]
+fn a_message_that_is_no_result_ends_its_session_only() {
+    let bench = Bench::new();
+    let file = bench.file("content", &content(16));
+    let (target, port) = bench.scripted_target(&file, BLOCK_SIZE, "nonsense:5");
+    let service = bench.service(port, &["--sessions", "2"]);
+    let arguments = ["--run-limit-operation-count", "64"];
+    complaint(bench.initiator("read_throughput_test", &arguments));
+    said(&service, "session 1 ended badly", 1);
+    drop(target);
+    let target = bench.target_again(port, &["--block-count", "16"]);
+    said(&service, WAITING, 2);
+    good(&bench, "read_write_data_validity_test", &[]);
+    ended(target, 0);
+    let stderr = ended(service, 1);
+    assert!(stderr.contains("that is no result"), "{stderr}");
+    assert!(stderr.contains("user data 0x"), "{stderr}");
+}

@@ -21,18 +21,35 @@ const FAREWELL: Duration = Duration::from_secs(5);
 
 /// Tells a running data path whether to go on.
 #[derive(Debug, Clone, Default)]
-pub struct RunFlag(Arc<AtomicBool>);
+pub struct RunFlag(Arc<Run>);
+
+#[derive(Debug, Default)]
+struct Run {
+    goes_on: AtomicBool,
+    is_abandoned: AtomicBool,
+}
 
 impl RunFlag {
     /// Whether the data path is to go on. One relaxed load: affordable in every turn of a loop.
     #[inline]
     #[must_use]
     pub fn is_set(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
+        self.0.goes_on.load(Ordering::Relaxed)
+    }
+
+    /// Whether nobody waits any more for what is in flight: the session has failed, or the worker is not needed.
+    #[must_use]
+    pub fn is_abandoned(&self) -> bool {
+        self.0.is_abandoned.load(Ordering::Relaxed)
     }
 
     fn set(&self, value: bool) {
-        self.0.store(value, Ordering::Relaxed);
+        self.0.goes_on.store(value, Ordering::Relaxed);
+    }
+
+    pub(crate) fn abandon(&self) {
+        self.0.is_abandoned.store(true, Ordering::Relaxed);
+        self.set(false);
     }
 }
 
@@ -52,7 +69,8 @@ pub trait DataPath: Sized + 'static {
     /// Goes to the main thread; the worker stays and takes further commands.
     fn execute(&mut self, command: Self::Command) -> Result<Self::Reply, Failure>;
 
-    /// Runs until the flag is cleared. It is expected to finish what is in flight, in bounded time.
+    /// Runs until the flag is cleared. It is expected to finish what is in flight, in bounded time; and at once when the run is
+    /// [abandoned](RunFlag::is_abandoned).
     ///
     /// # Errors
     ///
@@ -271,7 +289,7 @@ impl<D: DataPath> Worker<D> {
     pub fn end_all(workers: &mut Vec<Self>) -> Result<(), Failure> {
         // All before the first is waited for.
         for worker in workers.iter_mut() {
-            worker.run.set(false);
+            worker.run.abandon();
             worker.orders = None;
         }
         let ends: Vec<_> = workers.drain(..).map(|mut worker| worker.end()).collect();
@@ -279,7 +297,7 @@ impl<D: DataPath> Worker<D> {
     }
 
     fn end(&mut self) -> Result<(), Failure> {
-        self.run.set(false);
+        self.run.abandon();
         self.orders = None;
         let Some(thread) = self.thread.take() else {
             return Ok(());

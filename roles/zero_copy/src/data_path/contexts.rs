@@ -44,6 +44,7 @@ impl ZeroCopyDataPath {
             setup,
             in_flight: 0,
             operations: 0,
+            awaited: 0,
             unasked: 0,
         })
     }

@@ -100,6 +100,7 @@ impl ZeroCopyDataPath {
         self.in_flight += 1;
         let (bytes, length) = self.message(lane, Kind::ReceiveRequest)?;
         if message::is_request(&bytes, length) {
+            self.awaited += 1;
             self.must_submit(lane, Kind::ForwardRequest)
         } else {
             self.refuse(lane, length)
@@ -142,14 +143,15 @@ impl ZeroCopyDataPath {
                 message.user_data()
             )));
         }
-        if self.in_flight == 0 {
+        if self.awaited == 0 {
             return self.result_unasked(lane, message.user_data());
         }
+        self.awaited -= 1;
         self.must_submit(lane, Kind::ForwardResult)
     }
 
-    /// Nobody waits for a result: it is not passed on. One that comes while others are waited for is the initiator's to judge, which
-    /// knows what it asked for.
+    /// Nobody waits for a result: it is not passed on. One too many that comes while others are waited for is the initiator's to
+    /// judge, which knows what it asked for.
     #[cold]
     fn result_unasked(&mut self, lane: usize, user_data: u64) -> Result<(), Failure> {
         // Only the first is logged: a broken target can send millions a second.

@@ -40,6 +40,8 @@ pub(crate) struct ZeroCopyDataPath {
     /// Requests that were received and whose results have not been sent.
     in_flight: usize,
     operations: u64,
+    /// Requests that the target owes a result for.
+    awaited: usize,
     /// Results that nobody waited for.
     unasked: u64,
     refusals: Refusals,
