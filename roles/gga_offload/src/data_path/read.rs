@@ -78,11 +78,19 @@ impl GgaDataPath {
 
     /// Copies the two halves that were read, one of which may have been recovered, to where they can be looked at.
     pub(super) fn assemble_block(&mut self, index: usize) -> Result<(), Failure> {
-        self.read_stored(index)?;
-        match self.transactions[index].lost {
-            Some(lost) => self.read_recovered(index, lost),
-            None => Ok(()),
-        }
+        let Some(lost) = self.transactions[index].lost else {
+            return self.read_stored(index);
+        };
+        // The place of the lost half in the chunk holds what was there before, and is in no cache.
+        let (data_1, data_2) = self.stored.split_at_mut(self.recovered.len());
+        let (recovered, read, survivor) = match lost {
+            Target::Data1 => (data_1, data_2, Target::Data2),
+            _ => (data_2, data_1, Target::Data1),
+        };
+        let from = self.tasks.of(index).chunk.half(survivor);
+        self.setup.local.region.read(from as usize, read)?;
+        self.private.read(index, recovered)?;
+        Ok(())
     }
 
     /// Copies the two halves that came from data_1 and data_2 to where they can be looked at.
@@ -90,14 +98,6 @@ impl GgaDataPath {
         let chunk = self.tasks.of(index).chunk;
         let region = &self.setup.local.region;
         region.read(chunk.stored() as usize, &mut self.stored)?;
-        Ok(())
-    }
-
-    /// Copies a recovered half over the one of the target that was lost.
-    fn read_recovered(&mut self, index: usize, lost: Target) -> Result<(), Failure> {
-        let half = self.recovered.len();
-        let place = lost.number() * half..(lost.number() + 1) * half;
-        self.private.read(index, &mut self.stored[place])?;
         Ok(())
     }
 
