@@ -1,7 +1,9 @@
 //! `doca-storage bench`, with runs that are too short to mean anything.
 
 use std::process::{Command, Output};
+use std::time::Duration;
 
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 fn bench(args: &[&str]) -> Output {
@@ -166,6 +168,29 @@ fn roles_with_a_doca_of_their_own_are_not_compared_with_twins() {
         !names.contains("cpp + rust") && !names.contains("rust + cpp"),
         "{names}"
     );
+}
+
+#[test]
+fn an_interruption_keeps_what_was_measured() {
+    let bench = Command::new(env!("CARGO_BIN_EXE_doca-storage"))
+        .args(["bench", "--rounds", "1000", "--seconds", "0.02", "--json"])
+        .args(["--only", "memcpy: zero copy read 4 KiB x64"])
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .expect("started");
+    std::thread::sleep(Duration::from_secs(2));
+    let pid = Pid::from_raw(bench.id().cast_signed()).expect("a process");
+    kill_process(pid, Signal::INT).expect("it runs");
+    let output = bench.wait_with_output().expect("its end");
+    assert_eq!(output.status.code(), Some(1));
+    let document: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let runs = &document["measurements"][0]["series"]["runs"];
+    assert!(
+        runs.as_array().is_some_and(|runs| !runs.is_empty()),
+        "{document}"
+    );
+    let left_out = document["left_out"].to_string();
+    assert!(left_out.contains("interruption"), "{left_out}");
 }
 
 #[test]

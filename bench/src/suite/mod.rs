@@ -117,6 +117,8 @@ pub fn measure(
             match result {
                 Ok(figures) if round == 0 => measurement.operations = enough(&figures, time),
                 Ok(figures) => measurement.series.runs.push(figures),
+                // Whoever interrupts this program may have interrupted its roles, too.
+                Err(_) if interrupted() => {}
                 Err(error) if crashes > 0 => {
                     measurement.failure = Some(format!("{error} (after {crashes} crashes)"));
                 }

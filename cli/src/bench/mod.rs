@@ -104,16 +104,17 @@ impl Options {
         let measurements = measure(&runner, &subjects, rounds, time, &told, &interrupted);
         progress.set_message("kernels, idling");
         let (kernels, idle_percent) = if self.only.is_empty() && !interrupted() {
-            (
-                kernels(time, &mut left_out),
-                Some(idle(&runner, time.max(IDLE))?),
-            )
+            let kernels = kernels(time, &mut left_out);
+            let idle = idle(&runner, time.max(IDLE))
+                .map_err(|error| left_out.push(format!("a deployment without I/O: {error}")));
+            (kernels, idle.ok())
         } else {
             (Kernels::default(), None)
         };
         progress.finish_and_clear();
         if interrupted() {
-            return Err("interrupted".into());
+            // What half an hour has brought is not thrown away.
+            left_out.push("what came after an interruption".to_owned());
         }
         let mut results = Results {
             machine,
@@ -140,7 +141,8 @@ impl Options {
         }
         let missed = results.bars.iter().filter(|bar| bar.holds() == Some(false));
         let failed = results.measurements.iter().filter(|m| m.failure.is_some());
-        let count = (missed.count() + failed.count()).min(100);
+        let interrupted = usize::from(interrupted());
+        let count = (missed.count() + failed.count() + interrupted).min(100);
         Ok(ExitCode::from(u8::try_from(count).unwrap_or(u8::MAX)))
     }
 
