@@ -6,7 +6,7 @@ mod plot;
 use crate::point::{Layout, Operation, Point};
 use crate::series::Series;
 use crate::suite::{Results, Subject};
-use plot::{Axis, Curve, Plot};
+use plot::{Axis, Curve, Plot, nines};
 
 /// The page.
 ///
@@ -57,14 +57,14 @@ fn plots(results: &Results) -> Vec<Plot> {
             plot(
                 "median latency with 4 KiB",
                 &depth,
-                Axis::linear("us"),
+                Axis::logarithmic("us"),
                 Over::Depth,
                 &p50,
             ),
             plot(
                 "99th percentile with 4 KiB",
                 &depth,
-                Axis::linear("us"),
+                Axis::logarithmic("us"),
                 Over::Depth,
                 &p99,
             ),
@@ -78,7 +78,7 @@ fn plots(results: &Results) -> Vec<Plot> {
             plot(
                 "median latency with 64 transactions",
                 &size,
-                Axis::linear("us"),
+                Axis::logarithmic("us"),
                 Over::BlockSize,
                 &p50,
             ),
@@ -100,6 +100,7 @@ fn curves(
         let (point, who) = match &measurement.subject {
             Subject::Deployment { point, cast } => (point, cast.as_str()),
             Subject::Ring { point } => (point, "bare ring"),
+            Subject::Copy { point } if over == Over::BlockSize => (point, "memcpy"),
             Subject::Copy { .. }
             | Subject::Nbd { .. }
             | Subject::SystemCalls { .. }
@@ -152,7 +153,9 @@ fn distribution(results: &Results) -> Plot {
             name: point.to_string(),
             points: points
                 .into_iter()
-                .map(|(percent, ns)| (percent, (ns / 1e3).max(0.1)))
+                // All of them are not longer than the longest, which is infinitely far away.
+                .filter(|(percent, _)| *percent < 100.0)
+                .map(|(percent, ns)| (nines(percent), (ns / 1e3).max(0.1)))
                 .collect(),
         })
     };
@@ -165,7 +168,7 @@ fn distribution(results: &Results) -> Plot {
     ];
     Plot {
         title: "latency distribution".to_owned(),
-        x: Axis::linear("percent of I/Os"),
+        x: Axis::of_nines("I/Os that are not longer"),
         y: Axis::logarithmic("us"),
         curves: curves.into_iter().flatten().collect(),
     }

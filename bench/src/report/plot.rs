@@ -4,12 +4,27 @@ use plotters::coord::ranged1d::{AsRangedCoord, Ranged, ValueFormatter};
 use plotters::prelude::*;
 
 const SIZE: (u32, u32) = (720, 420);
+/// Of the curves: told apart by most people, and dark enough for white paper.
+const COLORS: [RGBColor; 8] = [
+    RGBColor(0, 114, 178),
+    RGBColor(213, 94, 0),
+    RGBColor(0, 158, 115),
+    RGBColor(204, 121, 167),
+    RGBColor(90, 90, 90),
+    RGBColor(86, 180, 233),
+    RGBColor(182, 133, 0),
+    RGBColor(120, 30, 120),
+];
 
 /// A direction of a plot.
 #[derive(Debug, Clone)]
 pub(super) struct Axis {
     pub(super) name: String,
     pub(super) logarithmic: bool,
+    /// From one labelled place to the next, where it is logarithmic: sizes and depths double.
+    base: f64,
+    /// How a place on it is written.
+    label: fn(f64) -> String,
 }
 
 impl Axis {
@@ -17,6 +32,8 @@ impl Axis {
         Self {
             name: name.to_owned(),
             logarithmic: false,
+            base: 2.0,
+            label: short,
         }
     }
 
@@ -26,6 +43,26 @@ impl Axis {
             ..Self::linear(name)
         }
     }
+
+    /// For places from [`nines`]: the last percent gets as much room as all before it.
+    pub(super) fn of_nines(name: &str) -> Self {
+        Self {
+            base: 10.0,
+            label: |place| format!("{} %", percent(place)),
+            ..Self::logarithmic(name)
+        }
+    }
+}
+
+/// Where a percentage is on an axis of nines: 0 at 1, 90 at 10, 99 at 100.
+pub(super) fn nines(percent: f64) -> f64 {
+    100.0 / (100.0 - percent)
+}
+
+/// The percentage at such a place.
+fn percent(place: f64) -> f64 {
+    let percent = 100.0 - 100.0 / place;
+    (percent * 1e4).round() / 1e4
 }
 
 /// Points that belong together.
@@ -57,9 +94,10 @@ impl Plot {
         };
         let (x0, x1) = bounds(&mut points().map(|point| point.0), &self.x);
         let (y0, y1) = bounds(&mut points().map(|point| point.1), &self.y);
+        let base = self.x.base;
         match (self.x.logarithmic, self.y.logarithmic) {
-            (true, true) => self.draw((x0..x1).log_scale().base(2.0), (y0..y1).log_scale()),
-            (true, false) => self.draw((x0..x1).log_scale().base(2.0), y0..y1),
+            (true, true) => self.draw((x0..x1).log_scale().base(base), (y0..y1).log_scale()),
+            (true, false) => self.draw((x0..x1).log_scale().base(base), y0..y1),
             (false, true) => self.draw(x0..x1, (y0..y1).log_scale()),
             (false, false) => self.draw(x0..x1, y0..y1),
         }
@@ -88,13 +126,13 @@ impl Plot {
                 .configure_mesh()
                 .x_desc(&self.x.name)
                 .y_desc(&self.y.name)
-                .x_label_formatter(&|value| short(*value))
-                .y_label_formatter(&|value| short(*value))
+                .x_label_formatter(&|value| (self.x.label)(*value))
+                .y_label_formatter(&|value| (self.y.label)(*value))
                 .light_line_style(WHITE)
                 .draw()
                 .map_err(|error| failed(&error))?;
             for (number, curve) in self.curves.iter().enumerate() {
-                let color = Palette99::pick(number).to_rgba();
+                let color = COLORS[number % COLORS.len()].to_rgba();
                 chart
                     .draw_series(
                         LineSeries::new(curve.points.iter().copied(), color.stroke_width(2))
@@ -157,6 +195,14 @@ mod tests {
             "rust read",
         ] {
             assert!(svg.contains(text), "{text}: {svg}");
+        }
+    }
+
+    #[test]
+    fn nines_are_percentages() {
+        for (place, expected) in [(1.0, 0.0), (10.0, 90.0), (100.0, 99.0), (1e4, 99.99)] {
+            assert_eq!(percent(place), expected);
+            assert!((nines(expected) / place - 1.0).abs() < 1e-9);
         }
     }
 
