@@ -108,19 +108,18 @@ fn system_calls_are_counted_or_named_as_left_out() {
     match bars.as_slice() {
         [] => assert!(left_out.contains("perf stat"), "{left_out}"),
         bars => {
-            assert!(bars[0]["value"].as_f64() >= Some(0.0), "{bars:?}");
+            assert!(bars[0]["value"].as_f64().is_some(), "{bars:?}");
             let measurements = document["measurements"].as_array().expect("a list");
             let counted = measurements
                 .iter()
                 .find(|one| one["subject"]["kind"] == "system_calls")
                 .expect("counted");
             let calls = &counted["series"]["runs"][0]["system_calls"];
-            let sum = ["initiator", "service", "targets", "yields"]
-                .map(|name| calls[name].as_f64().expect("a number"))
-                .iter()
-                .sum::<f64>();
-            // Processes that share CPUs give them away or sleep now and then.
-            assert!(sum > 0.0, "{counted}");
+            let calls = ["initiator", "service", "targets", "yields"]
+                .map(|name| calls[name].as_f64().expect("a number"));
+            // Processes that share CPUs give them away and sleep now and then. In runs as short as this one, that is more
+            // than what depends on the number of I/Os, and a difference may be below nothing.
+            assert!(calls.iter().any(|calls| *calls != 0.0), "{counted}");
         }
     }
 
