@@ -13,7 +13,8 @@ use crate::engines::galois::Multiplier;
 ///
 /// AVX-512 comes first only where there is GFNI too. Processors that have no GFNI (Skylake to Cooper Lake) lower their clock for
 /// almost a millisecond after each use of 512-bit registers, and so everything else that a storage service does: with 2 KiB of parity
-/// per block LZ4 takes 13 to 20 % longer on a Cascade Lake, where AVX2 costs it 2 %. The sums themselves gain a tenth.
+/// per block LZ4 takes 13 to 20 % longer on a Cascade Lake, where AVX2 costs it 2 %. For that, sums of 32 KiB gain nothing, and products
+/// take 1.9 us instead of 3.1, next to tens of microseconds of LZ4.
 pub(super) fn available() -> impl Iterator<Item = &'static Kernel> {
     let avx512 = is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512bw");
     let avx2 = is_x86_feature_detected!("avx2");
