@@ -39,6 +39,14 @@ impl<'a> Gather<'a> {
                 len: 0,
             });
         };
+        if buf.next_in_list().is_none() && buf.data_len() != 0 {
+            let mmap = buf.mmap()?;
+            let (addr, len) = (buf.data(), buf.data_len());
+            if let Some(run) = pointer(&Segment { mmap, addr, len })? {
+                let source = Source::Run(run);
+                return Ok(Self { source, len });
+            }
+        }
         let len = buf.list_data_len();
         let mut segments = buf.data_segments();
         let source = match (segments.next(), buf.next_in_list()) {
@@ -65,7 +73,17 @@ impl<'a> Gather<'a> {
         Ok(Self { source, len })
     }
 
+    /// Where all of it lies, if that is one run.
+    #[inline]
+    pub(super) fn run(&self) -> Option<*const u8> {
+        match self.source {
+            Source::Run(run) => Some(run),
+            _ => None,
+        }
+    }
+
     /// Bytes left.
+    #[inline]
     pub(super) fn len(&self) -> usize {
         self.len
     }

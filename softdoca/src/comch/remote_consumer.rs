@@ -125,6 +125,21 @@ impl RemoteConsumer {
     /// takes no more messages. Then nothing has been written.
     pub(super) fn push(&self, producer: u32, immediate: &[u8], payload: Gather<'_>) -> Result<()> {
         let sender = &mut *self.lock();
+        if let (Some(run), true, true) = (
+            payload.run(),
+            immediate.is_empty() && sender.last_producer == producer,
+            payload.len() <= sender.ring.max_fragment(),
+        ) {
+            let ring = &mut sender.ring;
+            if ring.is_closed_by_peer() {
+                return Err(Error::NotFound);
+            }
+            if ring.credits() == 0 {
+                return Err(Error::Again);
+            }
+            // SAFETY: the pieces of a gather list are readable (see `Gather`).
+            return unsafe { ring.push_run(run, payload.len()) };
+        }
         let mut head = [0; SENDER_SIZE + MAX_IMMEDIATE];
         let mut header = None;
         if !immediate.is_empty() || sender.last_producer != producer {

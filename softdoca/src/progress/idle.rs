@@ -16,7 +16,6 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec};
 
 use super::pe::Arming;
-use crate::ring::Deferral;
 
 /// Empty calls per engine that are spent spinning.
 const SPINS: u32 = 24;
@@ -120,9 +119,8 @@ pub(super) fn found_nothing(
 }
 
 /// To be called when a submission has to be tried again: programs do so in a loop, inside a callback, and the peer that
-/// would make room may need this core, or sleep until it is rung.
+/// would make room may need this core.
 pub(crate) fn yield_before_retry() {
-    Deferral::ring_waiting();
     std::thread::yield_now();
 }
 

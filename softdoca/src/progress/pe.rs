@@ -11,7 +11,7 @@ use rustix::event::epoll;
 use super::ctx::{Ctx, CtxState};
 use super::idle::{self, Sleeper};
 use crate::error::{Error, Result};
-use crate::ring::{Deferral, EventFd};
+use crate::ring::{EventFd, barrier_before_sleep};
 
 /// Events of one context delivered in a row, so that no context starves another.
 const BATCH: usize = 64;
@@ -181,7 +181,6 @@ impl Pe {
 
     /// One pass over all contexts and, if it is time, over the watched descriptors.
     fn round(&self) -> bool {
-        let _bells = Deferral::begin();
         let mut found = self.drain_all();
         if self.descriptors_are_due(found) && self.poll_descriptors() {
             found |= self.drain_all();
@@ -257,10 +256,8 @@ impl Pe {
             }
             index += 1;
         }
-        let (stirred, delivered) = {
-            let _bells = Deferral::begin();
-            (self.poll_descriptors(), self.drain_all())
-        };
+        barrier_before_sleep();
+        let (stirred, delivered) = (self.poll_descriptors(), self.drain_all());
         if delivered {
             self.wake_up();
             Arming::Delivered

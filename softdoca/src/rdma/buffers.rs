@@ -38,6 +38,23 @@ pub(super) fn check_source(list: Option<&Buf>) -> Result<()> {
         .try_for_each(|segment| check_local(&segment.mmap))
 }
 
+/// Where the data of a list can be read as it is: one buf of at most `most` bytes, in memory that is mapped here.
+///
+/// # Errors
+/// As [`check_source`].
+#[inline]
+pub(super) fn small_run(list: &Buf, most: usize) -> Result<Option<*const u8>> {
+    let len = list.data_len();
+    if len == 0 || len > most || list.next_in_list().is_some() {
+        return Ok(None);
+    }
+    let mmap = list.mmap()?;
+    check_local(&mmap)?;
+    Ok(mmap
+        .local_ptr(list.data(), len as u64)
+        .map(<*mut u8>::cast_const))
+}
+
 /// Gives `write` the `len` bytes of the list's data from byte `from` on. The list has been checked.
 pub(super) fn with_data(
     list: Option<&Buf>,
@@ -86,6 +103,13 @@ pub(super) fn fill_tail(
     len: usize,
     mut read: impl FnMut(usize, *mut u8, usize),
 ) -> Result<()> {
+    if list.next_in_list().is_none() && list.tail_len() >= len {
+        let mmap = list.mmap()?;
+        check_local(&mmap)?;
+        let tail = list.data() + list.data_len() as u64;
+        take(&mmap, tail, 0, len, &mut read)?;
+        return list.append(len);
+    }
     if list.list_tail_len() < len {
         return Err(Error::TooBig);
     }

@@ -165,9 +165,14 @@ impl Connection {
         work.stage.set(Stage::Waiting);
         work.progress.set(0);
         let mut parts = self.parts.borrow_mut();
-        parts.queue.push_back(NonNull::from(task));
-        if parts.queue.len() == 1 {
-            self.run(&mut parts, done);
+        let parts = &mut *parts;
+        let task = NonNull::from(task);
+        if parts.queue.is_empty()
+            && let Some(result) = self.attempt(work, parts)
+        {
+            done.push_back((task, result));
+        } else {
+            parts.queue.push_back(task);
         }
     }
 
@@ -176,29 +181,38 @@ impl Connection {
         while let Some(&head) = parts.queue.front() {
             // SAFETY: tasks in the queue are in flight, and such are not freed.
             let task = unsafe { head.as_ref() };
-            let result = match (task.downcast::<Work>(), &mut parts.outbox) {
-                _ if self.state.get() == State::Ended => Err(Error::ConnectionReset),
-                _ if parts.broken => return,
-                (Some(_), None) => return,
-                (Some(_), Some(outbox)) if outbox.peer() != Peer::Present => {
-                    parts.failed = true;
-                    Err(Error::ConnectionReset)
-                }
-                (Some(work), Some(outbox)) => {
-                    match super::sending::run(&work.body, &mut **outbox, parts.peer_permissions) {
-                        Err(Error::Again) => return,
-                        Err(error) if work.body.stage.get() == Stage::Sending => {
-                            // The peer waits for the rest, and would take the next message for it.
-                            parts.broken = true;
-                            Err(error)
-                        }
-                        result => result,
-                    }
-                }
-                (None, _) => Err(Error::Unexpected),
+            let result = match task.downcast::<Work>() {
+                Some(work) => self.attempt(&work.body, parts),
+                None => Some(Err(Error::Unexpected)),
             };
+            let Some(result) = result else { return };
             parts.queue.pop_front();
             done.push_back((head, result));
+        }
+    }
+
+    /// Runs a task of this side, if nothing is before it; `None` when it has to wait.
+    #[inline]
+    fn attempt(&self, work: &Work, parts: &mut Parts) -> Option<Result<()>> {
+        if self.state.get() == State::Ended {
+            return Some(Err(Error::ConnectionReset));
+        }
+        if parts.broken {
+            return None;
+        }
+        let outbox = &mut **parts.outbox.as_mut()?;
+        if outbox.peer() != Peer::Present {
+            parts.failed = true;
+            return Some(Err(Error::ConnectionReset));
+        }
+        match super::sending::run(work, outbox, parts.peer_permissions) {
+            Err(Error::Again) => None,
+            Err(error) if work.stage.get() == Stage::Sending => {
+                // The peer waits for the rest, and would take the next message for it.
+                parts.broken = true;
+                Some(Err(error))
+            }
+            result => Some(result),
         }
     }
 

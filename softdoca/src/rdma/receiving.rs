@@ -64,20 +64,9 @@ fn begin(
     fragment: &Fragment,
     inbox: &dyn Inbox,
 ) -> Result<Assembly> {
-    let mut bytes = [0; WRITE_IMMEDIATE];
-    inbox.read_immediate(&mut bytes);
-    let [a, b, c, d, e, f, g, h] = bytes;
-    let value = u32::from_ne_bytes([a, b, c, d]);
-    let written = u32::from_ne_bytes([e, f, g, h]);
     let (opcode, immediate, len) = match fragment.immediate_len {
         None => (Opcode::Send, 0, 0),
-        Some(SEND_IMMEDIATE) => (Opcode::SendWithImmediate, value, 0),
-        Some(WRITE_IMMEDIATE) => (Opcode::WriteWithImmediate, value, written),
-        Some(other) => {
-            return Err(Error::ConnectionAborted.because(format_args!(
-                "expected {SEND_IMMEDIATE} or {WRITE_IMMEDIATE} bytes of immediate data from an RDMA peer, got {other}"
-            )));
-        }
+        Some(len) => read_immediate(len, inbox)?,
     };
     Ok(Assembly {
         task,
@@ -91,6 +80,23 @@ fn begin(
     })
 }
 
+/// Immediate data of `len` bytes: what the message is, the value, and the number of bytes that were written.
+fn read_immediate(len: usize, inbox: &dyn Inbox) -> Result<(Opcode, u32, u32)> {
+    let mut bytes = [0; WRITE_IMMEDIATE];
+    inbox.read_immediate(&mut bytes);
+    let [a, b, c, d, e, f, g, h] = bytes;
+    let value = u32::from_ne_bytes([a, b, c, d]);
+    let written = u32::from_ne_bytes([e, f, g, h]);
+    match len {
+        SEND_IMMEDIATE => Ok((Opcode::SendWithImmediate, value, 0)),
+        WRITE_IMMEDIATE => Ok((Opcode::WriteWithImmediate, value, written)),
+        other => Err(Error::ConnectionAborted.because(format_args!(
+            "expected {SEND_IMMEDIATE} or {WRITE_IMMEDIATE} bytes of immediate data from an RDMA peer, got {other}"
+        ))),
+    }
+}
+
+#[inline]
 fn append(assembly: &mut Assembly, fragment: &Fragment, inbox: &dyn Inbox) -> Result<()> {
     if fragment.len == 0 {
         return Ok(());

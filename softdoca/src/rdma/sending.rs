@@ -8,7 +8,7 @@ use super::buffers;
 use super::config::limits;
 use super::receiving::{SEND_IMMEDIATE, WRITE_IMMEDIATE};
 use super::task::{Operation, Stage, Work};
-use super::transport::Outbox;
+use super::transport::{Outbox, SMALL};
 use crate::error::{Error, Result};
 
 /// Runs a task as far as it goes. `Again`: it has to wait for the peer; call again.
@@ -29,6 +29,12 @@ pub(super) fn run(work: &Work, outbox: &mut dyn Outbox, peer_permissions: u32) -
 fn send(work: &Work, immediate: Option<u32>, outbox: &mut dyn Outbox) -> Result<()> {
     let source = work.source.get();
     let list = source.as_deref();
+    if let (Some(buf), None, Stage::Waiting) = (list, immediate, work.stage.get())
+        && let Some(run) = buffers::small_run(buf, SMALL)?
+    {
+        // SAFETY: `small_run` gives memory of the task's buf.
+        return unsafe { outbox.send_small(run, buf.data_len()) };
+    }
     let total = check_len(buffers::data_len(list))?;
     if work.stage.get() == Stage::Waiting {
         buffers::check_source(list)?;

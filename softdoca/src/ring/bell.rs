@@ -1,18 +1,18 @@
 //! Waking an end that sleeps.
 //!
 //! An end that is about to sleep sets its word in the ring, looks at the ring once more, and waits on its eventfd.
-//! The other end looks at the word after it has published something. Both sides have a full fence between their
-//! write and their look, so at least one of them sees the other's write.
-//!
-//! Inside `doca_pe_progress` a first look goes without a fence; the sure ones are deferred to its end and share one.
+//! The other end looks at the word after it has published something. At least one of them must see the other's write, which
+//! takes a full barrier between write and look on both sides. Looks are frequent and sleeps are rare, so the end that goes to sleep
+//! pays for both: [`barrier_before_sleep`] has the kernel put a barrier into every thread that could publish just then. Where the
+//! kernel cannot, each look has a fence of its own; every ring says which of the two its ends do.
 
-use std::cell::RefCell;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering, fence};
+use std::sync::atomic::{AtomicU64, Ordering, compiler_fence, fence};
+use std::sync::{Arc, OnceLock};
 
 use rustix::event::EventfdFlags;
 use rustix::fs::FileType;
+use rustix::thread::{MembarrierCommand, membarrier};
 
 use super::mapping::Mapping;
 use crate::error::{Error, Result};
@@ -62,111 +62,76 @@ impl AsFd for EventFd {
     }
 }
 
+/// Whether this process has barriers put into its threads by others, and does so to them.
+pub(super) fn uses_barriers() -> bool {
+    static REGISTERED: OnceLock<bool> = OnceLock::new();
+    *REGISTERED.get_or_init(|| {
+        // Missing before Linux 4.16 and in some sandboxes. A process that can register can also ask for the barrier.
+        membarrier(MembarrierCommand::RegisterGlobalExpedited).is_ok()
+            && membarrier(MembarrierCommand::GlobalExpedited).is_ok()
+    })
+}
+
+/// Comes after the sleep words of all rings were set, and before the last look at the rings.
+pub(crate) fn barrier_before_sleep() {
+    // The system call is a barrier for this thread as well.
+    if !uses_barriers() || membarrier(MembarrierCommand::GlobalExpedited).is_err() {
+        fence(Ordering::SeqCst);
+    }
+}
+
 /// Wakes the other end of one ring if it sleeps.
 #[derive(Debug)]
-pub(crate) struct Bell {
+pub(super) struct Bell {
     mapping: Arc<Mapping>,
     /// Offset of the word in which the other end says that it sleeps.
     sleeps_at: usize,
     wake: EventFd,
-    /// The thread that has last put the bell into its list; 0 when that one has looked.
-    queued_by: AtomicUsize,
+    /// Either end does without barriers.
+    needs_fence: bool,
 }
 
 impl Bell {
-    pub(super) fn new(mapping: Arc<Mapping>, sleeps_at: usize, wake: EventFd) -> Arc<Self> {
-        Arc::new(Self {
+    /// For the end whose words are at these offsets: in which it says that it sleeps, and that it uses barriers.
+    pub(super) fn new(
+        mapping: Arc<Mapping>,
+        sleeps_at: usize,
+        barriers_at: usize,
+        wake: EventFd,
+    ) -> Self {
+        let theirs = mapping.word(barriers_at).load(Ordering::Relaxed) == 1;
+        Self {
+            needs_fence: !(theirs && uses_barriers()),
             mapping,
             sleeps_at,
             wake,
-            queued_by: AtomicUsize::new(0),
-        })
+        }
     }
 
-    /// Wakes the other end if it sleeps: now, or, if it only falls asleep, at the end of the progress call that this thread is in.
-    pub(super) fn ring_if_asleep(self: &Arc<Self>) {
-        let deferred = DEFERRED.with_borrow_mut(|deferred| {
-            if deferred.depth == 0 {
-                return false;
-            }
-            // Producers of several threads share a bell. Each thread looks for itself: the callback that another one is in
-            // may take long.
-            let thread = std::ptr::from_ref(deferred).addr();
-            if self.queued_by.load(Ordering::Relaxed) != thread {
-                self.queued_by.store(thread, Ordering::Relaxed);
-                deferred.bells.push(Arc::clone(self));
-            }
-            true
-        });
-        if !deferred {
+    /// Wakes the other end if it sleeps. Comes after the publication that it is to see.
+    #[inline]
+    pub(super) fn ring_if_asleep(&self) {
+        if self.needs_fence {
             fence(Ordering::SeqCst);
+        } else {
+            // The processor's barrier comes from whoever falls asleep; the compiler has to keep the order for it.
+            compiler_fence(Ordering::SeqCst);
         }
-        // Without the fence this look may miss an end that falls asleep just now; the deferred one finds it. An end that has slept
-        // for a while is rung before the program's callback goes on, which may take long.
-        self.look();
+        let sleeps = self.mapping.word(self.sleeps_at);
+        if sleeps.load(Ordering::Relaxed) != 0 {
+            self.wake_sleeper(sleeps);
+        }
+    }
+
+    #[cold]
+    fn wake_sleeper(&self, sleeps: &AtomicU64) {
+        if sleeps.swap(0, Ordering::Relaxed) != 0 {
+            self.wake.ring();
+        }
     }
 
     /// Rings without looking: for the rare events that the other end must not sleep through, such as closing.
     pub(super) fn ring_now(&self) {
         self.wake.ring();
-    }
-
-    /// Sure to find a sleeper only after a sequentially consistent fence that follows the publication.
-    fn look(&self) {
-        let sleeps = self.mapping.word(self.sleeps_at);
-        if sleeps.load(Ordering::Relaxed) != 0 && sleeps.swap(0, Ordering::Relaxed) != 0 {
-            self.wake.ring();
-        }
-    }
-}
-
-#[derive(Default)]
-struct Deferred {
-    depth: u32,
-    bells: Vec<Arc<Bell>>,
-}
-
-thread_local! {
-    static DEFERRED: RefCell<Deferred> = RefCell::default();
-}
-
-/// While it lives, this thread's sure looks wait; dropping it makes them.
-pub(crate) struct Deferral(());
-
-impl Deferral {
-    pub(crate) fn begin() -> Self {
-        DEFERRED.with_borrow_mut(|deferred| deferred.depth += 1);
-        Self(())
-    }
-}
-
-impl Deferral {
-    /// Rings what is needed now, in the middle of it: before waiting for a peer that may sleep.
-    pub(crate) fn ring_waiting() {
-        DEFERRED.with_borrow_mut(Deferred::ring);
-    }
-}
-
-impl Deferred {
-    fn ring(&mut self) {
-        if self.bells.is_empty() {
-            return;
-        }
-        for bell in &self.bells {
-            bell.queued_by.store(0, Ordering::Relaxed);
-        }
-        fence(Ordering::SeqCst);
-        for bell in self.bells.drain(..) {
-            bell.look();
-        }
-    }
-}
-
-impl Drop for Deferral {
-    fn drop(&mut self) {
-        DEFERRED.with_borrow_mut(|deferred| {
-            deferred.depth -= 1;
-            deferred.ring();
-        });
     }
 }

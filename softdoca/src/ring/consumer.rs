@@ -2,13 +2,13 @@
 
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::{Ordering, fence};
+use std::sync::atomic::Ordering;
 
 use super::Corrupt;
 use super::bell::{Bell, EventFd};
 use super::layout::{
-    CONSUMED_AT, CONSUMER_CLOSED_AT, CONSUMER_SLEEPS_AT, Descriptor, Geometry, POSTED_AT,
-    PRODUCER_CLOSED_AT, PRODUCER_SLEEPS_AT,
+    CONSUMER_CLOSED_AT, CONSUMER_SLEEPS_AT, Descriptor, Geometry, POSTED_AT, PRODUCER_BARRIERS_AT,
+    PRODUCER_CLOSED_AT, PRODUCER_SLEEPS_AT, SLOTS_CONSUMED_AT, UNIT, UNITS_CONSUMED_AT,
 };
 use super::mapping::Mapping;
 use crate::error::Result;
@@ -18,8 +18,10 @@ use crate::error::Result;
 pub(crate) struct RingConsumer {
     mapping: Arc<Mapping>,
     /// Wakes the producer when it waits for credits or room; known once a producer has attached.
-    bell: Option<Arc<Bell>>,
-    consumed: u64,
+    bell: Option<Bell>,
+    /// Slots and units of payload that were let go.
+    slots: u64,
+    units: u64,
     posted: u64,
 }
 
@@ -52,7 +54,8 @@ impl RingConsumer {
         Ok(Self {
             mapping: Arc::new(Mapping::create(geometry)?),
             bell: None,
-            consumed: 0,
+            slots: 0,
+            units: 0,
             posted: 0,
         })
     }
@@ -68,6 +71,7 @@ impl RingConsumer {
         self.bell = Some(Bell::new(
             Arc::clone(&self.mapping),
             PRODUCER_SLEEPS_AT,
+            PRODUCER_BARRIERS_AT,
             wake,
         ));
         // It may sleep since before its eventfd was known here.
@@ -85,22 +89,24 @@ impl RingConsumer {
     }
 
     /// The next fragment, if it has arrived. It stays until [`advance`](Self::advance).
+    #[inline]
     pub(crate) fn peek(&self) -> std::result::Result<Option<Message>, Corrupt> {
         let geometry = self.mapping.geometry();
         let word = self
             .mapping
-            .word(geometry.descriptor_at(self.consumed))
+            .word(geometry.slot_at(self.slots))
             .load(Ordering::Acquire);
-        Ok(Descriptor::decode(word, geometry, self.consumed)?
-            .map(|descriptor| Message { descriptor }))
+        Ok(
+            Descriptor::decode(word, geometry, self.slots)?
+                .map(|descriptor| Message { descriptor }),
+        )
     }
 
     /// Copies the immediate data of `message` into `to`, as far as both reach.
     pub(crate) fn read_immediate(&self, message: &Message, to: &mut [u8]) {
         let len = message.descriptor.immediate.unwrap_or(0).min(to.len());
-        let at = self.mapping.geometry().payload_offset(self.consumed);
         // SAFETY: a mutable slice is writable for its length.
-        unsafe { self.mapping.copy_out(at, to.as_mut_ptr(), len) };
+        unsafe { self.copy_out(message, 0, to.as_mut_ptr(), len) };
     }
 
     /// Copies `len` bytes of the data of `message`, from byte `from` of its data on, to `dst`.
@@ -108,23 +114,59 @@ impl RingConsumer {
     /// # Safety
     ///
     /// `dst` must be writable for `len` bytes.
+    #[inline]
     pub(crate) unsafe fn read(&self, message: &Message, from: usize, dst: *mut u8, len: usize) {
         assert!(
             from.saturating_add(len) <= message.len(),
             "reads stay inside the fragment"
         );
-        let data = self.mapping.geometry().payload_offset(self.consumed)
-            + message.immediate_len().unwrap_or(0);
+        let from = from + message.immediate_len().unwrap_or(0);
         // SAFETY: the caller vouches for `dst`.
-        unsafe { self.mapping.copy_out(data + from, dst, len) };
+        unsafe { self.copy_out(message, from, dst, len) };
+    }
+
+    /// Copies stored bytes of `message`, of which there are `from + len` or more.
+    ///
+    /// # Safety
+    ///
+    /// As [`read`](Self::read).
+    #[inline]
+    unsafe fn copy_out(&self, message: &Message, from: usize, dst: *mut u8, len: usize) {
+        let geometry = self.mapping.geometry();
+        if !message.descriptor.inline {
+            // SAFETY: the caller vouches for `dst`.
+            unsafe {
+                self.mapping
+                    .copy_out(geometry.payload_offset(self.units) + from, dst, len);
+            }
+            return;
+        }
+        let bytes = self.mapping.read_slot(geometry.slot_at(self.slots));
+        // SAFETY: the caller vouches for `dst`. The most frequent length is a constant, which the compiler makes two moves of.
+        unsafe {
+            if let (Ok(whole), true) = (bytes[from..].try_into(), len == bytes.len()) {
+                let whole: &[u8; UNIT] = whole;
+                dst.cast::<[u8; UNIT]>().write_unaligned(*whole);
+            } else {
+                std::ptr::copy_nonoverlapping(bytes[from..from + len].as_ptr(), dst, len);
+            }
+        }
     }
 
     /// Lets the fragment go: its room is the producer's again.
+    #[inline]
     pub(crate) fn advance(&mut self, message: &Message) {
-        self.consumed += message.descriptor.units();
+        let units = message.descriptor.units();
+        if units != 0 {
+            self.units += units;
+            self.mapping
+                .word(UNITS_CONSUMED_AT)
+                .store(self.units, Ordering::Release);
+        }
+        self.slots += 1;
         self.mapping
-            .word(CONSUMED_AT)
-            .store(self.consumed, Ordering::Release);
+            .word(SLOTS_CONSUMED_AT)
+            .store(self.slots, Ordering::Release);
         self.wake_producer();
     }
 
@@ -136,12 +178,12 @@ impl RingConsumer {
             != 0
     }
 
-    /// Announces that this end sleeps and wants to be woken. Look again before sleeping.
+    /// Announces that this end sleeps and wants to be woken. Before sleeping, have a [barrier](super::barrier_before_sleep) and look
+    /// again.
     pub(crate) fn arm(&self) {
         self.mapping
             .word(CONSUMER_SLEEPS_AT)
             .store(1, Ordering::Relaxed);
-        fence(Ordering::SeqCst);
     }
 
     /// Takes back [`arm`](Self::arm).
@@ -151,6 +193,12 @@ impl RingConsumer {
             .store(0, Ordering::Relaxed);
     }
 
+    #[cfg(test)]
+    pub(super) fn units(&self) -> u64 {
+        self.units
+    }
+
+    #[inline]
     fn wake_producer(&self) {
         if let Some(bell) = &self.bell {
             bell.ring_if_asleep();

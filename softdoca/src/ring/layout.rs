@@ -1,87 +1,103 @@
 //! Where everything lives in a ring's shared memory.
 //!
 //! ```text
-//!    0  u64 magic, u64 units                     written once by the creator
-//!   64  u64 producer closed                      producer's line
-//!  128  u64 units consumed, u64 receives posted,
-//!       u64 consumer closed                      consumer's line
-//!  192  u64 consumer sleeps                      written by the consumer, cleared by the producer
-//!  256  u64 producer sleeps                      written by the producer, cleared by the consumer
-//!  512  units x u64 descriptor words
+//!    0  u64 magic, u64 slots, u64 units,
+//!       u64 consumer uses barriers               written once by the creator
+//!   64  u64 producer closed, u64 producer sleeps,
+//!       u64 producer uses barriers               producer's line, rarely written
+//!  128  u64 slots consumed, u64 units consumed,
+//!       u64 receives posted                      consumer's line, written with every message
+//!  192  u64 consumer closed, u64 consumer sleeps consumer's other line, rarely written
+//!  512  slots x 64 bytes                         u64 descriptor, 56 bytes
 //!   ..  units x 64 bytes of payload
 //! ```
 //!
-//! A message takes whole units of 64 bytes, so a 64-byte message costs one cache line of payload and an eighth of a
-//! line of descriptors. The descriptor of its first unit is written last: the consumer needs no index of the
-//! producer's.
+//! Every fragment takes a slot. Up to 56 bytes lie in the slot, and so do up to 64 when the rest of them are zeros: a message of the storage
+//! protocol costs one cache line. More lie in whole units of payload. The descriptor of a slot is written last: the consumer needs
+//! no index of the producer's. A sleep word is set by the end that it is named for and cleared by the other.
 
 use super::Corrupt;
 
-/// Bytes of one unit of payload: a cache line.
+/// Bytes of one slot and of one unit of payload: a cache line.
 pub(super) const UNIT: usize = 64;
+/// Bytes of a slot after its descriptor.
+pub(super) const INLINE: usize = UNIT - 8;
 /// "SDRING" and the version of this layout; another version is another magic.
-pub(super) const MAGIC: u64 = u64::from_be_bytes(*b"SDRING\0\x01");
+pub(super) const MAGIC: u64 = u64::from_be_bytes(*b"SDRING\0\x02");
 
 pub(super) const MAGIC_AT: usize = 0;
-pub(super) const UNITS_AT: usize = 8;
+pub(super) const SLOTS_AT: usize = 8;
+pub(super) const UNITS_AT: usize = 16;
+pub(super) const CONSUMER_BARRIERS_AT: usize = 24;
 pub(super) const PRODUCER_CLOSED_AT: usize = 64;
-pub(super) const CONSUMED_AT: usize = 128;
-pub(super) const POSTED_AT: usize = 136;
-pub(super) const CONSUMER_CLOSED_AT: usize = 144;
-pub(super) const CONSUMER_SLEEPS_AT: usize = 192;
-pub(super) const PRODUCER_SLEEPS_AT: usize = 256;
-const DESCRIPTORS_AT: usize = 512;
+pub(super) const PRODUCER_SLEEPS_AT: usize = 72;
+pub(super) const PRODUCER_BARRIERS_AT: usize = 80;
+pub(super) const SLOTS_CONSUMED_AT: usize = 128;
+pub(super) const UNITS_CONSUMED_AT: usize = 136;
+pub(super) const POSTED_AT: usize = 144;
+pub(super) const CONSUMER_CLOSED_AT: usize = 192;
+pub(super) const CONSUMER_SLEEPS_AT: usize = 200;
+const RING_AT: usize = 512;
 
 /// Largest immediate data of one message, in bytes.
 pub(super) const MAX_IMMEDIATE: usize = 63;
-/// Most units a ring may have: 16 MiB of payload.
+/// Most slots, and most units of payload, that a ring may have: 16 MiB of each.
 const MAX_UNITS: u64 = 1 << 18;
 const MIN_UNITS: u64 = 64;
 
-/// Size of a ring: a power of two of 64-byte units.
+/// Size of a ring: powers of two of slots and of 64-byte units of payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Geometry {
+    slots: u64,
     units: u64,
 }
 
 impl Geometry {
-    /// A ring that holds `messages` small messages, and at the same time twice `largest` bytes, within limits.
+    /// A ring that holds `messages` small messages with immediate data, and at the same time twice `largest` bytes, within limits.
     pub(crate) fn for_messages(messages: usize, largest: usize) -> Self {
-        let small = messages as u64;
+        let round = |count: u64| count.clamp(MIN_UNITS, MAX_UNITS).next_power_of_two();
+        let small = (messages as u64).saturating_mul(2);
         let large = (largest as u64).div_ceil(UNIT as u64).saturating_mul(2);
-        let units = small.max(large).clamp(MIN_UNITS, MAX_UNITS);
         Self {
-            units: units.next_power_of_two().min(MAX_UNITS),
+            slots: round(messages as u64),
+            units: round(small.max(large)),
         }
     }
 
-    /// Checks a count of units that came from shared memory.
-    pub(super) fn from_units(units: u64) -> Result<Self, Corrupt> {
-        if units.is_power_of_two() && (MIN_UNITS..=MAX_UNITS).contains(&units) {
-            Ok(Self { units })
-        } else {
-            Err(Corrupt {
-                expected: "a power of two of 64 to 262144 units",
-                found: units,
-            })
+    /// Checks the two counts that came from shared memory.
+    pub(super) fn from_counts(slots: u64, units: u64) -> Result<Self, Corrupt> {
+        for count in [slots, units] {
+            if !count.is_power_of_two() || !(MIN_UNITS..=MAX_UNITS).contains(&count) {
+                return Err(Corrupt {
+                    expected: "a power of two of 64 to 262144 slots and units",
+                    found: count,
+                });
+            }
         }
+        Ok(Self { slots, units })
+    }
+
+    pub(super) fn slots(self) -> u64 {
+        self.slots
     }
 
     pub(super) fn units(self) -> u64 {
         self.units
     }
 
-    /// Largest fragment that one descriptor describes, in bytes: a quarter of the ring, so that the two ends overlap.
+    /// Largest fragment that one descriptor describes, in bytes: a quarter of the payload, so that the two ends overlap.
     pub(super) fn max_fragment(self) -> usize {
         (self.units as usize / 4) * UNIT
     }
 
-    pub(super) fn descriptor_at(self, position: u64) -> usize {
-        DESCRIPTORS_AT + (position & (self.units - 1)) as usize * 8
+    /// Where the slot at `position` lies in the mapping.
+    #[inline]
+    pub(super) fn slot_at(self, position: u64) -> usize {
+        RING_AT + (position & (self.slots - 1)) as usize * UNIT
     }
 
     pub(super) fn payload_at(self) -> usize {
-        DESCRIPTORS_AT + self.units as usize * 8
+        RING_AT + self.slots as usize * UNIT
     }
 
     /// Bytes of payload in the whole ring.
@@ -99,50 +115,66 @@ impl Geometry {
         (self.payload_at() + self.payload_len()).next_multiple_of(4096)
     }
 
-    /// Which lap around the ring the unit at `position` belongs to; never 0, which is what fresh memory holds, and never
+    /// Which lap around the ring the slot at `position` belongs to; never 0, which is what fresh memory holds, and never
     /// that of the lap before, which is what used memory holds.
+    #[inline]
     fn lap(self, position: u64) -> u32 {
-        let lap = position >> self.units.trailing_zeros();
-        (lap % u64::from(u32::MAX)) as u32 + 1
+        let lap = position >> self.slots.trailing_zeros();
+        // A mask and not a remainder: this is asked for every message, twice. The lowest bit is always set, and the others count.
+        (lap as u32) << 1 | 1
     }
 }
 
-/// What a descriptor word says about the fragment that starts at its unit.
+/// What a descriptor word says about the fragment of its slot.
 ///
-/// Bits 0..24 length in bytes, 24..30 length of the immediate data, 30 more fragments follow, 31 has immediate data,
-/// 32..64 lap.
+/// Bits 0..23 length in bytes, 23 lies in the slot, 24..30 length of the immediate data, 30 more fragments follow, 31 has immediate
+/// data, 32..64 lap.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Descriptor {
-    /// Bytes of payload in this fragment, immediate data excluded.
+    /// Bytes of data in this fragment, immediate data excluded.
     pub len: usize,
-    /// Immediate data in front of the payload; `None` when the message has none.
+    /// Immediate data in front of the data; `None` when the message has none.
     pub immediate: Option<usize>,
     /// Another fragment of the same message follows.
     pub more: bool,
+    /// Lies in the slot; bytes beyond the slot are zeros.
+    pub inline: bool,
 }
 
-const LEN_MASK: u64 = (1 << 24) - 1;
+const LEN_MASK: u64 = (1 << 23) - 1;
+const IS_INLINE: u64 = 1 << 23;
+const HAS_MORE: u64 = 1 << 30;
+const HAS_IMMEDIATE: u64 = 1 << 31;
 
 impl Descriptor {
+    #[inline]
     pub(super) fn stored_len(&self) -> usize {
         self.len + self.immediate.unwrap_or(0)
     }
 
-    /// Units that the fragment takes: at least one, so that an empty message has a place for its descriptor.
+    /// Units of payload that the fragment takes.
+    #[inline]
     pub(super) fn units(&self) -> u64 {
-        (self.stored_len().div_ceil(UNIT) as u64).max(1)
+        if self.inline {
+            0
+        } else {
+            self.stored_len().div_ceil(UNIT) as u64
+        }
     }
 
+    #[inline]
     pub(super) fn encode(&self, geometry: Geometry, position: u64) -> u64 {
-        let (immediate, flag) = self.immediate.map_or((0, 0), |n| (n as u64, 1u64 << 31));
+        let (immediate, flag) = self.immediate.map_or((0, 0), |n| (n as u64, HAS_IMMEDIATE));
         (self.len as u64 & LEN_MASK)
+            | if self.inline { IS_INLINE } else { 0 }
             | (immediate << 24)
-            | (u64::from(self.more) << 30)
+            | if self.more { HAS_MORE } else { 0 }
             | flag
             | (u64::from(geometry.lap(position)) << 32)
     }
 
     /// The fragment at `position`, or `None` when the producer has not written it yet.
+    #[inline]
     pub(super) fn decode(
         word: u64,
         geometry: Geometry,
@@ -153,12 +185,18 @@ impl Descriptor {
         }
         let descriptor = Self {
             len: (word & LEN_MASK) as usize,
-            immediate: (word & (1 << 31) != 0).then_some((word >> 24) as usize & MAX_IMMEDIATE),
-            more: word & (1 << 30) != 0,
+            immediate: (word & HAS_IMMEDIATE != 0).then_some((word >> 24) as usize & MAX_IMMEDIATE),
+            more: word & HAS_MORE != 0,
+            inline: word & IS_INLINE != 0,
         };
-        if descriptor.stored_len() > geometry.max_fragment() {
+        let most = if descriptor.inline {
+            UNIT
+        } else {
+            geometry.max_fragment()
+        };
+        if descriptor.stored_len() > most {
             return Err(Corrupt {
-                expected: "a fragment of at most a quarter of the ring",
+                expected: "a fragment of at most a quarter of the ring, or of a slot",
                 found: word,
             });
         }
@@ -172,11 +210,34 @@ mod tests {
 
     #[test]
     fn laps_differ_from_the_one_before_and_from_fresh_memory_however_long_a_ring_is_used() {
-        let geometry = Geometry::from_units(MIN_UNITS).expect("a size");
-        for lap in [0, 1, u64::from(u32::MAX) - 1, u64::from(u32::MAX), 1 << 32] {
+        let geometry = Geometry::from_counts(MIN_UNITS, MIN_UNITS).expect("a size");
+        for lap in [0, 1, (1 << 31) - 1, 1 << 31, u64::from(u32::MAX), 1 << 32] {
             let (this, next) = (lap * MIN_UNITS, (lap + 1) * MIN_UNITS);
             assert_ne!(geometry.lap(this), 0, "lap {lap}");
             assert_ne!(geometry.lap(this), geometry.lap(next), "lap {lap}");
         }
+    }
+
+    #[test]
+    fn the_longest_fragments_of_the_largest_ring_fit_their_descriptor() {
+        let geometry = Geometry::for_messages(1 << 30, 1 << 40);
+        for (len, inline) in [(geometry.max_fragment(), false), (UNIT, true), (0, true)] {
+            let descriptor = Descriptor {
+                len,
+                immediate: None,
+                more: false,
+                inline,
+            };
+            let word = descriptor.encode(geometry, 5);
+            assert_eq!(Descriptor::decode(word, geometry, 5), Ok(Some(descriptor)));
+        }
+        let beyond = Descriptor {
+            len: UNIT,
+            immediate: Some(1),
+            more: false,
+            inline: true,
+        };
+        let word = beyond.encode(geometry, 5);
+        assert!(Descriptor::decode(word, geometry, 5).is_err());
     }
 }

@@ -9,7 +9,10 @@ use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::mm::{MapFlags, ProtFlags};
 
 use super::Corrupt;
-use super::layout::{Geometry, MAGIC, MAGIC_AT, UNITS_AT};
+use super::bell::uses_barriers;
+use super::layout::{
+    CONSUMER_BARRIERS_AT, Geometry, INLINE, MAGIC, MAGIC_AT, SLOTS_AT, UNIT, UNITS_AT,
+};
 use crate::error::{Error, Result};
 
 /// A mapped ring. Shared between the threads of a process behind an `Arc`; all words are atomics.
@@ -42,9 +45,13 @@ impl Mapping {
         )
         .map_err(|_| Error::OperatingSystem)?;
         let mapping = Self::map(memfd, geometry)?;
-        mapping
-            .word(UNITS_AT)
-            .store(geometry.units(), Ordering::Relaxed);
+        for (at, value) in [
+            (SLOTS_AT, geometry.slots()),
+            (UNITS_AT, geometry.units()),
+            (CONSUMER_BARRIERS_AT, u64::from(uses_barriers())),
+        ] {
+            mapping.word(at).store(value, Ordering::Relaxed);
+        }
         mapping.word(MAGIC_AT).store(MAGIC, Ordering::Release);
         Ok(mapping)
     }
@@ -55,15 +62,18 @@ impl Mapping {
         if !seals.contains(SealFlags::SHRINK | SealFlags::GROW) {
             return Err(Error::InvalidValue);
         }
-        let mut header = [0u8; 16];
+        let mut header = [0u8; 24];
         let read = rustix::io::pread(&memfd, &mut header, 0).map_err(|_| Error::InvalidValue)?;
-        let (magic, units) = header.split_at(8);
-        let word = |bytes: &[u8]| bytes.try_into().map(u64::from_ne_bytes).unwrap_or(0);
-        if read != header.len() || word(magic) != MAGIC {
+        let word = |at: usize| {
+            let mut bytes = [0; 8];
+            bytes.copy_from_slice(&header[at..at + 8]);
+            u64::from_ne_bytes(bytes)
+        };
+        if read != header.len() || word(MAGIC_AT) != MAGIC {
             return Err(Error::NotSupported);
         }
-        let geometry =
-            Geometry::from_units(word(units)).map_err(|_: Corrupt| Error::InvalidValue)?;
+        let geometry = Geometry::from_counts(word(SLOTS_AT), word(UNITS_AT))
+            .map_err(|_: Corrupt| Error::InvalidValue)?;
         let size = rustix::fs::fstat(&memfd)
             .map_err(|_| Error::InvalidValue)?
             .st_size;
@@ -109,6 +119,34 @@ impl Mapping {
         // SAFETY: `at` is an offset of the layout, 8-byte aligned and inside the mapping, which lives as long as self;
         // every access of any process to this word is atomic.
         unsafe { AtomicU64::from_ptr(self.base.as_ptr().add(at).cast::<u64>()) }
+    }
+
+    /// Writes the bytes of a slot, which lies at `at`.
+    ///
+    /// # Safety
+    ///
+    /// The slot must belong to the caller's end.
+    #[inline]
+    pub(super) unsafe fn write_slot(&self, at: usize, bytes: &[u8; INLINE]) {
+        debug_assert!(at.is_multiple_of(UNIT) && at + UNIT <= self.geometry.mapping_len());
+        // SAFETY: the bytes after the descriptor of a slot, inside the mapping, the caller's by its promise. Whole words, aligned.
+        unsafe {
+            let to = self.base.as_ptr().add(at + UNIT - INLINE);
+            std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, INLINE);
+        }
+    }
+
+    /// Reads the bytes of a slot, which lies at `at`, and zeros for those that are beyond it.
+    #[inline]
+    pub(super) fn read_slot(&self, at: usize) -> [u8; UNIT] {
+        debug_assert!(at.is_multiple_of(UNIT) && at + UNIT <= self.geometry.mapping_len());
+        let mut bytes = [0; UNIT];
+        // SAFETY: the bytes after the descriptor of a slot, inside the mapping; a raw copy, as the producer may write them.
+        unsafe {
+            let from = self.base.as_ptr().add(at + UNIT - INLINE);
+            std::ptr::copy_nonoverlapping(from, bytes.as_mut_ptr(), INLINE);
+        }
+        bytes
     }
 
     /// Copies `len` private bytes at `src` into the payload area, from byte `offset` on, around the end.

@@ -21,7 +21,7 @@ mod layout;
 mod mapping;
 mod producer;
 
-pub(crate) use bell::{Deferral, EventFd};
+pub(crate) use bell::{EventFd, barrier_before_sleep};
 pub(crate) use consumer::{Message, RingConsumer};
 pub(crate) use layout::Geometry;
 pub(crate) use producer::RingProducer;

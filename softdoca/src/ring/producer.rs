@@ -2,12 +2,13 @@
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::atomic::{Ordering, fence};
+use std::sync::atomic::Ordering;
 
-use super::bell::{Bell, EventFd};
+use super::bell::{Bell, EventFd, uses_barriers};
 use super::layout::{
-    CONSUMED_AT, CONSUMER_CLOSED_AT, CONSUMER_SLEEPS_AT, Descriptor, MAX_IMMEDIATE, POSTED_AT,
-    PRODUCER_CLOSED_AT, PRODUCER_SLEEPS_AT, UNIT,
+    CONSUMER_BARRIERS_AT, CONSUMER_CLOSED_AT, CONSUMER_SLEEPS_AT, Descriptor, INLINE,
+    MAX_IMMEDIATE, POSTED_AT, PRODUCER_BARRIERS_AT, PRODUCER_CLOSED_AT, PRODUCER_SLEEPS_AT,
+    SLOTS_CONSUMED_AT, UNIT, UNITS_CONSUMED_AT,
 };
 use super::mapping::Mapping;
 use crate::error::{Error, Result};
@@ -16,33 +17,82 @@ use crate::error::{Error, Result};
 #[derive(Debug)]
 pub(crate) struct RingProducer {
     mapping: Arc<Mapping>,
-    bell: Arc<Bell>,
-    /// Units written so far.
-    produced: u64,
-    /// Units consumed, as last read: the shared word is only looked at again when this says "full".
-    consumed_seen: u64,
+    bell: Bell,
+    slots: Room,
+    units: Room,
     /// Whole messages started so far: each takes one posted receive.
     started: u64,
     /// Receives posted, as last read.
     posted_seen: u64,
 }
 
+/// What there is of one kind of room, slots or units.
+#[derive(Debug)]
+struct Room {
+    size: u64,
+    /// Used so far.
+    produced: u64,
+    /// Given back so far, as last read: the shared word is only looked at again when this says "full".
+    consumed_seen: u64,
+    consumed_at: usize,
+}
+
+impl Room {
+    fn new(size: u64, consumed_at: usize) -> Self {
+        Self {
+            size,
+            produced: 0,
+            consumed_seen: 0,
+            consumed_at,
+        }
+    }
+
+    fn free(&self) -> u64 {
+        self.size
+            .saturating_sub(self.produced.wrapping_sub(self.consumed_seen))
+    }
+
+    #[inline]
+    fn has(&mut self, count: u64, mapping: &Mapping) -> bool {
+        self.free() >= count || self.has_now(count, mapping)
+    }
+
+    fn has_now(&mut self, count: u64, mapping: &Mapping) -> bool {
+        let consumed = mapping.word(self.consumed_at).load(Ordering::Acquire);
+        // A count outside what can be true (ahead of us, or a whole ring behind) frees nothing.
+        if self.produced.wrapping_sub(consumed) <= self.size {
+            self.consumed_seen = consumed;
+        }
+        self.free() >= count
+    }
+}
+
 impl RingProducer {
     /// Opens the ring that a peer created; `wake` is the eventfd of the peer's progress engine.
     pub(crate) fn open(memfd: OwnedFd, wake: EventFd) -> Result<Self> {
         let mapping = Arc::new(Mapping::open(memfd)?);
-        let bell = Bell::new(Arc::clone(&mapping), CONSUMER_SLEEPS_AT, wake);
+        mapping
+            .word(PRODUCER_BARRIERS_AT)
+            .store(u64::from(uses_barriers()), Ordering::Relaxed);
+        let bell = Bell::new(
+            Arc::clone(&mapping),
+            CONSUMER_SLEEPS_AT,
+            CONSUMER_BARRIERS_AT,
+            wake,
+        );
+        let geometry = mapping.geometry();
         Ok(Self {
             mapping,
             bell,
-            produced: 0,
-            consumed_seen: 0,
+            slots: Room::new(geometry.slots(), SLOTS_CONSUMED_AT),
+            units: Room::new(geometry.units(), UNITS_CONSUMED_AT),
             started: 0,
             posted_seen: 0,
         })
     }
 
     /// Receives that the peer has posted and no message has taken yet.
+    #[inline]
     pub(crate) fn credits(&mut self) -> u64 {
         if self.posted_seen == self.started {
             self.posted_seen = self.mapping.word(POSTED_AT).load(Ordering::Acquire);
@@ -66,8 +116,37 @@ impl RingProducer {
         self.mapping.geometry().payload_len()
     }
 
-    /// Appends one fragment of a message. `fill(offset, write)` is called once and must call `write(src, len)` for
-    /// consecutive pieces that add up to `len` bytes.
+    /// Appends a whole message of `len` bytes without immediate data that lie in one run, at `src`. The caller has checked that there is
+    /// a credit. Answers [`Error::Again`] when the ring has no room, with nothing written.
+    ///
+    /// # Safety
+    ///
+    /// `src` must be readable for `len` bytes.
+    #[inline]
+    pub(crate) unsafe fn push_run(&mut self, src: *const u8, len: usize) -> Result<()> {
+        if len > UNIT {
+            // SAFETY: the caller's promise.
+            return unsafe {
+                self.push(None, len, true, false, |write| {
+                    write(src, len);
+                    Ok(())
+                })
+            };
+        }
+        let mut bytes = [0; UNIT];
+        // SAFETY: the caller's promise. The most frequent length is a constant, which the compiler makes two moves of.
+        unsafe {
+            if len == UNIT {
+                bytes = src.cast::<[u8; UNIT]>().read_unaligned();
+            } else {
+                std::ptr::copy_nonoverlapping(src, bytes.as_mut_ptr(), len);
+            }
+        }
+        self.push_small(None, &bytes, len, true, false)
+    }
+
+    /// Appends one fragment of a message. `fill(write)` is called once and must call `write(src, len)` for consecutive pieces that
+    /// add up to `len` bytes.
     ///
     /// `first` takes a credit; the caller has checked that there is one. `more` says that another fragment of the
     /// same message follows. Answers [`Error::Again`] when the ring has no room, with nothing written.
@@ -83,21 +162,93 @@ impl RingProducer {
         more: bool,
         fill: impl FnOnce(&mut dyn FnMut(*const u8, usize)) -> Result<()>,
     ) -> Result<()> {
-        let geometry = self.mapping.geometry();
         let immediate_len = immediate.map_or(0, <[u8]>::len);
-        if immediate_len > MAX_IMMEDIATE || len + immediate_len > geometry.max_fragment() {
+        let stored = len + immediate_len;
+        if immediate_len > MAX_IMMEDIATE || stored > self.max_fragment() {
             return Err(Error::InvalidValue);
         }
+        if stored > UNIT {
+            // SAFETY: the caller's promise.
+            return unsafe { self.push_large(immediate, len, first, more, fill) };
+        }
+        let mut bytes = [0; UNIT];
+        let mut at = immediate_len;
+        bytes[..at].copy_from_slice(immediate.unwrap_or_default());
+        fill(&mut |src, part| {
+            let part = part.min(stored - at);
+            // SAFETY: the caller vouches for `src`; `part` never leaves the fragment, which fits the array.
+            unsafe { std::ptr::copy_nonoverlapping(src, bytes.as_mut_ptr().add(at), part) };
+            at += part;
+        })?;
+        if at != stored {
+            return Err(Error::Unexpected);
+        }
+        self.push_small(immediate.map(<[u8]>::len), &bytes, len, first, more)
+    }
+
+    /// Appends a fragment of at most 64 bytes, immediate data included: in its slot if all that does not fit there are zeros.
+    #[inline]
+    fn push_small(
+        &mut self,
+        immediate: Option<usize>,
+        bytes: &[u8; UNIT],
+        len: usize,
+        first: bool,
+        more: bool,
+    ) -> Result<()> {
+        let Some((inline, [0, 0, 0, 0, 0, 0, 0, 0])) = bytes.split_first_chunk::<INLINE>() else {
+            let stored = immediate.unwrap_or(0) + len;
+            let (head, data) = bytes[..stored].split_at(stored - len);
+            let immediate = immediate.map(|_| head);
+            // SAFETY: a slice is readable for its length.
+            return unsafe {
+                self.push_large(immediate, len, first, more, |write| {
+                    write(data.as_ptr(), data.len());
+                    Ok(())
+                })
+            };
+        };
+        if !self.slots.has(1, &self.mapping) {
+            return Err(Error::Again);
+        }
+        let at = self.mapping.geometry().slot_at(self.slots.produced);
+        // SAFETY: the slot is ours until its descriptor is published.
+        unsafe { self.mapping.write_slot(at, inline) };
+        self.publish(
+            Descriptor {
+                len,
+                immediate,
+                more,
+                inline: true,
+            },
+            first,
+        );
+        Ok(())
+    }
+
+    /// Appends a fragment that lies in units of payload.
+    ///
+    /// # Safety
+    ///
+    /// As [`push`](Self::push).
+    unsafe fn push_large(
+        &mut self,
+        immediate: Option<&[u8]>,
+        len: usize,
+        first: bool,
+        more: bool,
+        fill: impl FnOnce(&mut dyn FnMut(*const u8, usize)) -> Result<()>,
+    ) -> Result<()> {
         let descriptor = Descriptor {
             len,
             immediate: immediate.map(<[u8]>::len),
             more,
+            inline: false,
         };
-        if !self.has_room(descriptor.units()) {
+        if !self.slots.has(1, &self.mapping) || !self.units.has(descriptor.units(), &self.mapping) {
             return Err(Error::Again);
         }
-        let start = geometry.payload_offset(self.produced);
-        let mut at = start;
+        let mut at = self.mapping.geometry().payload_offset(self.units.produced);
         if let Some(bytes) = immediate {
             // SAFETY: a slice is readable for its length; the units are ours until the descriptor is published.
             unsafe { self.mapping.copy_in(at, bytes.as_ptr(), bytes.len()) };
@@ -113,37 +264,33 @@ impl RingProducer {
         if at != end {
             return Err(Error::Unexpected);
         }
+        self.publish(descriptor, first);
+        Ok(())
+    }
+
+    #[inline]
+    fn publish(&mut self, descriptor: Descriptor, first: bool) {
+        let geometry = self.mapping.geometry();
+        let position = self.slots.produced;
         self.mapping
-            .word(geometry.descriptor_at(self.produced))
-            .store(
-                descriptor.encode(geometry, self.produced),
-                Ordering::Release,
-            );
-        self.produced += descriptor.units();
+            .word(geometry.slot_at(position))
+            .store(descriptor.encode(geometry, position), Ordering::Release);
+        self.slots.produced += 1;
+        self.units.produced += descriptor.units();
         self.started += u64::from(first);
         self.bell.ring_if_asleep();
-        Ok(())
     }
 
     /// Whether a message of `bytes`, immediate data included, can be pushed without [`Error::Again`], in as many fragments
     /// as it needs when all but the last are full.
+    #[inline]
     pub(crate) fn has_room_for(&mut self, bytes: usize) -> bool {
-        self.has_room((bytes.div_ceil(UNIT) as u64).max(1))
-    }
-
-    fn has_room(&mut self, units: u64) -> bool {
-        let size = self.mapping.geometry().units();
-        let free = |consumed: u64| size.saturating_sub(self.produced.wrapping_sub(consumed));
-        if free(self.consumed_seen) >= units {
-            return true;
+        if bytes <= INLINE {
+            return self.slots.has(1, &self.mapping);
         }
-        let consumed = self.mapping.word(CONSUMED_AT).load(Ordering::Acquire);
-        // A count outside what can be true (ahead of us, or a whole ring behind) frees nothing.
-        if self.produced.wrapping_sub(consumed) <= size {
-            self.consumed_seen = consumed;
-        }
-        let consumed_seen = self.consumed_seen;
-        size.saturating_sub(self.produced.wrapping_sub(consumed_seen)) >= units
+        let fragments = bytes.div_ceil(self.max_fragment()) as u64;
+        let units = bytes.div_ceil(UNIT) as u64;
+        self.slots.has(fragments, &self.mapping) && self.units.has(units, &self.mapping)
     }
 
     /// The consumer has gone or will take no more.
@@ -154,12 +301,12 @@ impl RingProducer {
             != 0
     }
 
-    /// Announces that this end waits for credits or room and wants to be woken. Look again before sleeping.
+    /// Announces that this end waits for credits or room and wants to be woken. Before sleeping, have a
+    /// [barrier](super::barrier_before_sleep) and look again.
     pub(crate) fn arm(&self) {
         self.mapping
             .word(PRODUCER_SLEEPS_AT)
             .store(1, Ordering::Relaxed);
-        fence(Ordering::SeqCst);
     }
 
     /// Takes back [`arm`](Self::arm).

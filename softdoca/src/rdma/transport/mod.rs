@@ -39,6 +39,9 @@ pub(super) struct Fragment {
     pub more: bool,
 }
 
+/// Longest message that [`Outbox::send_small`] takes, in bytes: a cache line.
+pub(super) const SMALL: usize = 64;
+
 /// Calls its argument for consecutive pieces of memory, each readable for its length.
 pub(super) type Fill<'a> = &'a mut dyn FnMut(&mut dyn FnMut(*const u8, usize)) -> Result<()>;
 
@@ -80,6 +83,14 @@ pub(super) trait Outbox {
 
     /// Largest number of bytes, immediate data included, that one fragment takes.
     fn max_fragment(&self) -> usize;
+
+    /// Sends a message of at most [`SMALL`] bytes that lie in one run, in one step. `Again`: the peer has no receive, or there
+    /// is no room now; nothing was written.
+    ///
+    /// # Safety
+    ///
+    /// `src` is readable for `len` bytes.
+    unsafe fn send_small(&mut self, src: *const u8, len: usize) -> Result<()>;
 
     /// Appends a fragment of `len` bytes. The `first` one of a message takes the receive that the caller has reserved;
     /// `more` says that others of the same message follow. `Again`: no room now, nothing was written.

@@ -310,6 +310,16 @@ impl Outbox for SharedOutbox {
         self.ring.max_fragment()
     }
 
+    unsafe fn send_small(&mut self, src: *const u8, len: usize) -> Result<()> {
+        if !self.reserve_receive() {
+            return Err(Error::Again);
+        }
+        // SAFETY: the caller's promise.
+        unsafe { self.ring.push_run(src, len) }?;
+        self.reserved = false;
+        Ok(())
+    }
+
     unsafe fn push(
         &mut self,
         immediate: Option<&[u8]>,
