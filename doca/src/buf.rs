@@ -2,7 +2,7 @@
 
 mod list;
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::ptr::{self, NonNull};
 use std::rc::Rc;
 
@@ -119,10 +119,10 @@ impl BufInventory {
             buf: non_null(operation, buf)?,
             area: Cell::new((offset, len)),
             in_flight: Cell::new(0),
-            before: RefCell::new(None),
-            appended: RefCell::default(),
+            before: OnceCell::new(),
             mmap: mmap.clone(),
             inventory: Rc::clone(&self.inner),
+            appended: RefCell::default(),
         };
         Ok(Buf {
             inner: Rc::new(inner),
@@ -142,7 +142,9 @@ pub struct Buf {
     inner: Rc<BufInner>,
 }
 
+/// In the order in which it is needed: with the counts of its `Rc`, what every task uses fits a cache line.
 #[derive(Debug)]
+#[repr(C)]
 struct BufInner {
     buf: NonNull<sys::doca_buf>,
     /// Offset in the map and length of the area.
@@ -150,17 +152,17 @@ struct BufInner {
     /// Number of submitted tasks whose completion has not been taken from the progress engine.
     in_flight: Cell<u32>,
     /// The buf that this one was appended to, which returns it to its inventory.
-    before: RefCell<Option<Buf>>,
+    before: OnceCell<Buf>,
     // Dropped after the buf was returned.
-    /// What the bufs that were appended to this one use: their handles may be gone before.
-    appended: RefCell<Vec<(Mmap, Rc<InventoryInner>)>>,
     mmap: Mmap,
     inventory: Rc<InventoryInner>,
+    /// What the bufs that were appended to this one use: their handles may be gone before.
+    appended: RefCell<Vec<(Mmap, Rc<InventoryInner>)>>,
 }
 
 impl Drop for BufInner {
     fn drop(&mut self) {
-        if self.before.get_mut().is_some() {
+        if self.before.get().is_some() {
             return;
         }
         let mut refcount = 0;
@@ -179,6 +181,7 @@ impl Buf {
     /// # Errors
     ///
     /// [`ErrorCode::INVALID_VALUE`] when the range is not inside the map, [`ErrorCode::IN_USE`] in flight. The buf stays as it was.
+    #[inline]
     pub fn set_range(&self, offset: u64, len: usize) -> Result<()> {
         let address = self.new_area("doca_buf_inventory_buf_reuse_by_addr", offset, len)?;
         // SAFETY: the buf is live and not in flight, the range is inside its map.
@@ -198,6 +201,7 @@ impl Buf {
     /// # Errors
     ///
     /// As for [`set_range`](Self::set_range).
+    #[inline]
     pub fn set_data(&self, offset: u64, len: usize) -> Result<()> {
         let address = self.new_area("doca_buf_inventory_buf_reuse_by_data", offset, len)?;
         // SAFETY: the buf is live and not in flight, the range is inside its map.
@@ -217,6 +221,7 @@ impl Buf {
     /// # Errors
     ///
     /// [`ErrorCode::IN_USE`] in flight.
+    #[inline]
     pub fn reset_data(&self) -> Result<()> {
         let (offset, len) = self.inner.area.get();
         self.check_idle("doca_buf_set_data")?;
@@ -231,6 +236,7 @@ impl Buf {
     /// # Errors
     ///
     /// Whatever `doca_buf_get_data_len` returns; nothing, for a live buf.
+    #[inline]
     pub fn data_len(&self) -> Result<usize> {
         let mut len = 0;
         // SAFETY: the buf is live, the result has a place.
@@ -253,6 +259,7 @@ impl Buf {
     /// # Errors
     ///
     /// [`ErrorCode::NOT_SUPPORTED`] for a buf of an imported map, whose memory is elsewhere.
+    #[inline]
     pub fn read_data(&self, into: &mut [u8]) -> Result<usize> {
         const OPERATION: &str = "doca_buf_get_data";
         let region = self.region(OPERATION)?;
@@ -277,6 +284,7 @@ impl Buf {
     ///
     /// [`ErrorCode::TOO_BIG`] when they are more than [`capacity`](Self::capacity), [`ErrorCode::NOT_SUPPORTED`] for a buf of an
     /// imported map, [`ErrorCode::IN_USE`] in flight.
+    #[inline]
     pub fn write_data(&self, bytes: &[u8]) -> Result<()> {
         const OPERATION: &str = "doca_buf_set_data";
         self.check_idle(OPERATION)?;
@@ -321,6 +329,7 @@ impl Buf {
         self.inner.mmap.address(operation, offset, len)
     }
 
+    #[inline]
     fn check_idle(&self, operation: &'static str) -> Result<()> {
         if self.inner.in_flight.get() != 0 {
             return Err(Error::with_detail(
@@ -329,17 +338,19 @@ impl Buf {
                 "a task with this buf is in flight",
             ));
         }
-        match &*self.inner.before.borrow() {
+        match self.inner.before.get() {
             Some(before) => before.check_idle(operation),
             None => Ok(()),
         }
     }
 
+    #[inline]
     pub(crate) fn as_ptr(&self) -> *mut sys::doca_buf {
         self.inner.buf.as_ptr()
     }
 
     /// A task with the buf was submitted.
+    #[inline]
     pub(crate) fn borrow_for_task(&self) {
         self.inner
             .in_flight
@@ -347,6 +358,7 @@ impl Buf {
     }
 
     /// The task is the user's again.
+    #[inline]
     pub(crate) fn return_from_task(&self) {
         self.inner
             .in_flight

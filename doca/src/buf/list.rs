@@ -35,7 +35,7 @@ impl Buf {
         self.check_idle(OPERATION)?;
         tail.check_idle(OPERATION)?;
         let head = self.head();
-        if tail.inner.before.borrow().is_some() || Rc::ptr_eq(&head.inner, &tail.inner) {
+        if tail.inner.before.get().is_some() || Rc::ptr_eq(&head.inner, &tail.inner) {
             return Err(Error::with_detail(
                 OPERATION,
                 ErrorCode::INVALID_VALUE,
@@ -47,13 +47,14 @@ impl Buf {
         let mut appended = head.inner.appended.borrow_mut();
         appended.push((tail.inner.mmap.clone(), Rc::clone(&tail.inner.inventory)));
         appended.append(&mut tail.inner.appended.borrow_mut());
-        *tail.inner.before.borrow_mut() = Some(head.clone());
+        // Not set before: `tail` was not part of a list.
+        let _ = tail.inner.before.set(head.clone());
         Ok(())
     }
 
     /// The first buf of the list.
     fn head(&self) -> Buf {
-        match &*self.inner.before.borrow() {
+        match self.inner.before.get() {
             Some(before) => before.head(),
             None => self.clone(),
         }

@@ -10,8 +10,9 @@ use doca_sys as sys;
 
 use super::{ComchEvent, Connection};
 use crate::ErrorCode;
+use crate::Event;
 use crate::context::{self, ContextId, CtxState, Events, Object, Shared};
-use crate::pe::{Entry, EventQueue};
+use crate::pe::EventQueue;
 
 /// Which end of a connection an object is.
 ///
@@ -88,7 +89,7 @@ impl Endpoint {
         let connections = std::mem::take(&mut *self.connections.borrow_mut());
         for connection in connections {
             connection.invalidate();
-            queue.push(Entry::Comch(ComchEvent::Disconnected(connection)));
+            queue.push(Event::Comch(ComchEvent::Disconnected(connection)));
         }
     }
 }
@@ -105,7 +106,7 @@ impl Events for Endpoint {
                 };
                 if let (sys::DOCA_SUCCESS, Some(raw)) = (code, NonNull::new(connection)) {
                     let connection = self.find_or_add(context, raw);
-                    queue.push(Entry::Comch(ComchEvent::Connected(connection)));
+                    queue.push(Event::Comch(ComchEvent::Connected(connection)));
                 }
             }
             CtxState::Stopping | CtxState::Idle => self.remove_all(queue),
@@ -166,7 +167,7 @@ pub(super) unsafe extern "C" fn message_received<S: Side>(
     let connection = shared.events.find_or_add(shared.id, raw);
     shared
         .queue
-        .push(Entry::Comch(ComchEvent::Message { connection, bytes }));
+        .push(Event::Comch(ComchEvent::Message { connection, bytes }));
 }
 
 /// A client connected.
@@ -185,7 +186,7 @@ pub(super) unsafe extern "C" fn connected<S: Side>(
     let connection = shared.events.find_or_add(shared.id, raw);
     shared
         .queue
-        .push(Entry::Comch(ComchEvent::Connected(connection)));
+        .push(Event::Comch(ComchEvent::Connected(connection)));
 }
 
 /// A client disconnected. The C object goes away when this returns.
@@ -202,7 +203,7 @@ pub(super) unsafe extern "C" fn disconnected<S: Side>(
         connection.invalidate();
         shared
             .queue
-            .push(Entry::Comch(ComchEvent::Disconnected(connection)));
+            .push(Event::Comch(ComchEvent::Disconnected(connection)));
     }
 }
 
@@ -219,7 +220,7 @@ pub(super) unsafe extern "C" fn consumer_added<S: Side>(
     let connection = shared.events.find_or_add(shared.id, raw);
     shared
         .queue
-        .push(Entry::Comch(ComchEvent::ConsumerAdded { connection, id }));
+        .push(Event::Comch(ComchEvent::ConsumerAdded { connection, id }));
 }
 
 /// A consumer of the peer is gone.
@@ -235,5 +236,5 @@ pub(super) unsafe extern "C" fn consumer_expired<S: Side>(
     let connection = shared.events.find_or_add(shared.id, raw);
     shared
         .queue
-        .push(Entry::Comch(ComchEvent::ConsumerExpired { connection, id }));
+        .push(Event::Comch(ComchEvent::ConsumerExpired { connection, id }));
 }

@@ -5,8 +5,9 @@ use std::rc::Rc;
 use doca_sys as sys;
 
 use super::{ComchEvent, Connection};
+use crate::Event;
 use crate::device::non_null;
-use crate::pe::{Entry, EventQueue};
+use crate::pe::EventQueue;
 use crate::{ErrorCode, Result};
 
 /// A message that DOCA has: freed by the callback of its task.
@@ -106,5 +107,5 @@ pub(super) unsafe extern "C" fn failed(
     } else {
         code
     };
-    queue.push(Entry::Comch(ComchEvent::SendFailed { connection, code }));
+    queue.push(Event::Comch(ComchEvent::SendFailed { connection, code }));
 }

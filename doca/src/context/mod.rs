@@ -17,8 +17,9 @@ pub use state::{ContextId, CtxState};
 pub use task::Task;
 pub(crate) use task::{NO_DATA, TaskCell, TaskTable, completion_callbacks};
 
+use crate::Event;
 use crate::error::call;
-use crate::pe::{Entry, EventQueue, Pe, PeInner};
+use crate::pe::{EventQueue, Pe, PeInner};
 use crate::{Buf, Error, ErrorCode, Result};
 
 /// How long a context may take to become idle before its handle gives up. Peers get this time for the control messages
@@ -288,7 +289,7 @@ unsafe extern "C" fn state_changed<E: Events>(
         return;
     };
     let (previous, next) = (CtxState::from_raw(previous), CtxState::from_raw(next));
-    shared.queue.push(Entry::State {
+    shared.queue.push(Event::State {
         context: shared.id,
         previous,
         next,

@@ -6,7 +6,7 @@ use std::rc::{Rc, Weak};
 use doca_sys as sys;
 
 use crate::device::non_null;
-use crate::pe::{Entry, EventQueue};
+use crate::pe::EventQueue;
 use crate::{Buf, ErrorCode, Result};
 
 /// A task: made once, submitted as often as needed, one submission at a time.
@@ -65,21 +65,24 @@ enum Phase {
 }
 
 /// What the completion callback finds through a task's user data.
+///
+/// In the order in which it is needed: with the counts of its `Rc`, what every run of the task uses fits a cache line.
 #[derive(Debug)]
+#[repr(C)]
 pub(crate) struct TaskCell {
     /// Null when it was freed.
     task: Cell<*mut sys::doca_task>,
+    bufs: [Option<Buf>; 2],
+    queue: Rc<EventQueue>,
     token: u64,
     phase: Cell<Phase>,
     /// How the last run went; false before and during it.
     succeeded: Cell<bool>,
     has_handle: Cell<bool>,
-    bufs: [Option<Buf>; 2],
+    slot: Cell<usize>,
+    table: Weak<TaskTable>,
     /// Whatever else the task uses.
     _keep: Option<Rc<dyn Any>>,
-    queue: Rc<EventQueue>,
-    table: Weak<TaskTable>,
-    slot: Cell<usize>,
 }
 
 impl TaskCell {
@@ -87,6 +90,7 @@ impl TaskCell {
         self.token
     }
 
+    #[inline]
     fn submit(&self) -> std::result::Result<(), ErrorCode> {
         let task = self.task.get();
         if task.is_null() {
@@ -108,12 +112,16 @@ impl TaskCell {
     }
 
     /// Its completion was taken from the queue.
+    #[inline]
     pub(crate) fn return_to_user(&self) {
         self.bufs.iter().flatten().for_each(Buf::return_from_task);
         self.phase.set(Phase::Idle);
-        self.free_if_unused();
+        if !self.has_handle.get() {
+            self.free_if_unused();
+        }
     }
 
+    #[cold]
     fn free_if_unused(&self) {
         if !self.has_handle.get()
             && self.phase.get() == Phase::Idle
@@ -242,7 +250,7 @@ unsafe extern "C" fn completed<T>(
     let Some(cell) = (unsafe { cell(task_user_data) }) else {
         return;
     };
-    complete(cell, Ok(()));
+    complete(cell, ErrorCode::SUCCESS);
 }
 
 unsafe extern "C" fn failed<T>(
@@ -260,14 +268,15 @@ unsafe extern "C" fn failed<T>(
         ErrorCode::SUCCESS => ErrorCode::UNKNOWN,
         code => code,
     };
-    complete(cell, Err(code));
+    complete(cell, code);
 }
 
-fn complete(cell: Rc<TaskCell>, result: std::result::Result<(), ErrorCode>) {
+#[inline]
+fn complete(cell: Rc<TaskCell>, code: ErrorCode) {
     cell.phase.set(Phase::Completed);
-    cell.succeeded.set(result.is_ok());
+    cell.succeeded.set(code == ErrorCode::SUCCESS);
     let queue = Rc::clone(&cell.queue);
-    queue.push(Entry::Task { cell, result });
+    queue.push_task(cell, code);
 }
 
 /// The cell of a task, counted once more.

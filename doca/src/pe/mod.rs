@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use doca_sys as sys;
 
 pub use event::{Completion, Event};
-pub(crate) use queue::{Entry, EventQueue};
+pub(crate) use queue::EventQueue;
 
 use crate::Result;
 use crate::device::non_null;
@@ -85,10 +85,12 @@ impl Pe {
     ///
     /// It may wait a little when there is nothing to do, so it can be called in a loop without burning a core that the peer needs.
     /// It does not allocate, except for [`Event::Comch`].
+    #[inline]
     pub fn poll(&self) -> Option<Event> {
-        if self.inner.queue.is_empty() {
-            self.inner.progress();
+        if let event @ Some(_) = self.inner.queue.pop() {
+            return event;
         }
+        self.inner.progress();
         self.inner.queue.pop()
     }
 

@@ -1,32 +1,32 @@
 use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
 use std::rc::Rc;
 
 use crate::context::TaskCell;
-use crate::{ComchEvent, Completion, ContextId, CtxState, ErrorCode, Event};
+use crate::{Completion, ErrorCode, Event};
 
 /// What callbacks leave for [`Pe::poll`](crate::Pe::poll).
 ///
 /// Borrowed only inside the functions below, none of which calls out: so a callback always finds it free.
 #[derive(Debug, Default)]
 pub(crate) struct EventQueue {
-    entries: RefCell<VecDeque<Entry>>,
+    entries: RefCell<Entries>,
     /// Number of entries that there is room for without allocating.
     reserved: Cell<usize>,
 }
 
+/// Filled by one call of progress, and then emptied: simpler, and with fewer instructions, than a ring.
+#[derive(Debug, Default)]
+struct Entries {
+    list: Vec<Option<Entry>>,
+    /// Those before it were taken.
+    next: usize,
+}
+
+/// Two words: there are many of the first kind, and few of the second.
 #[derive(Debug)]
-pub(crate) enum Entry {
-    Task {
-        cell: Rc<TaskCell>,
-        result: Result<(), ErrorCode>,
-    },
-    State {
-        context: ContextId,
-        previous: CtxState,
-        next: CtxState,
-    },
-    Comch(ComchEvent),
+enum Entry {
+    Task { cell: Rc<TaskCell>, code: ErrorCode },
+    Other(Box<Event>),
 }
 
 impl EventQueue {
@@ -34,39 +34,36 @@ impl EventQueue {
     pub(crate) fn reserve(&self, count: usize) {
         let reserved = self.reserved.get().saturating_add(count);
         self.reserved.set(reserved);
-        let mut entries = self.entries.borrow_mut();
-        let missing = reserved.saturating_sub(entries.len());
-        entries.reserve(missing);
+        let list = &mut self.entries.borrow_mut().list;
+        let missing = reserved.saturating_sub(list.len());
+        list.reserve(missing);
     }
 
-    pub(crate) fn push(&self, entry: Entry) {
-        self.entries.borrow_mut().push_back(entry);
+    /// A task has ended, with this code.
+    #[inline]
+    pub(crate) fn push_task(&self, cell: Rc<TaskCell>, code: ErrorCode) {
+        self.entries.borrow_mut().push(Entry::Task { cell, code });
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
-        self.entries.borrow().is_empty()
+    /// Something else has happened, which is rare.
+    pub(crate) fn push(&self, event: Event) {
+        self.entries
+            .borrow_mut()
+            .push(Entry::Other(Box::new(event)));
     }
 
+    #[inline]
     pub(crate) fn pop(&self) -> Option<Event> {
-        let entry = self.entries.borrow_mut().pop_front()?;
+        let entry = self.entries.borrow_mut().pop()?;
         Some(match entry {
-            Entry::Task { cell, result } => {
+            Entry::Task { cell, code } => {
                 cell.return_to_user();
                 Event::Task(Completion {
                     token: cell.token(),
-                    result,
+                    result: code.ok(),
                 })
             }
-            Entry::State {
-                context,
-                previous,
-                next,
-            } => Event::State {
-                context,
-                previous,
-                next,
-            },
-            Entry::Comch(event) => Event::Comch(event),
+            Entry::Other(event) => *event,
         })
     }
 
@@ -77,12 +74,41 @@ impl EventQueue {
     }
 }
 
+impl Entries {
+    #[inline]
+    fn push(&mut self, entry: Entry) {
+        if self.list.len() == self.list.capacity() {
+            self.make_room();
+        }
+        self.list.push(Some(entry));
+    }
+
+    /// Entries are pushed while others wait: room is where some were taken. Without any it grows, for more than was reserved.
+    #[cold]
+    fn make_room(&mut self) {
+        self.list.drain(..self.next);
+        self.next = 0;
+    }
+
+    #[inline]
+    fn pop(&mut self) -> Option<Entry> {
+        let Some(entry) = self.list.get_mut(self.next) else {
+            self.list.clear();
+            self.next = 0;
+            return None;
+        };
+        self.next += 1;
+        entry.take()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{ContextId, CtxState};
 
-    fn state(number: u64) -> Entry {
-        Entry::State {
+    fn state(number: u64) -> Event {
+        Event::State {
             context: ContextId::for_tests(number),
             previous: CtxState::Idle,
             next: CtxState::Running,
@@ -92,7 +118,7 @@ mod tests {
     #[test]
     fn events_come_out_in_order() {
         let queue = EventQueue::default();
-        assert!(queue.is_empty() && queue.pop().is_none());
+        assert!(queue.pop().is_none());
         (0..3).for_each(|number| queue.push(state(number)));
         let order: Vec<_> = std::iter::from_fn(|| queue.pop())
             .map(|event| match event {
@@ -108,11 +134,23 @@ mod tests {
         let queue = EventQueue::default();
         queue.reserve(10);
         queue.reserve(20);
-        let capacity = queue.entries.borrow().capacity();
-        assert!(capacity >= 30);
+        let capacity = || queue.entries.borrow().list.capacity();
+        let reserved = capacity();
+        assert!(reserved >= 30);
+        // Never more than 30 at a time, of which some are taken in between.
         (0..30).for_each(|number| queue.push(state(number)));
-        assert_eq!(queue.entries.borrow().capacity(), capacity);
+        for number in 30..200 {
+            assert!(queue.pop().is_some());
+            queue.push(state(number));
+        }
+        assert_eq!(capacity(), reserved);
+        let last = std::iter::from_fn(|| queue.pop()).last();
+        assert!(
+            matches!(last, Some(Event::State { context, .. }) if context == ContextId::for_tests(199))
+        );
+        assert_eq!(capacity(), reserved);
+        queue.push(state(0));
         queue.clear();
-        assert!(queue.is_empty());
+        assert!(queue.pop().is_none());
     }
 }

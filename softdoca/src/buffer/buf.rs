@@ -145,7 +145,7 @@ impl Buf {
 
     /// Adds `len` bytes that were written after the data to it. `len` is at most [`Buf::tail_len`].
     #[inline]
-    pub(super) fn grow(&self, len: usize) {
+    pub(crate) fn grow(&self, len: usize) {
         debug_assert!(len <= self.tail_len());
         self.data_len.set(self.data_len() + len);
     }

@@ -110,6 +110,10 @@ impl Buf {
     /// [`Error::TooBig`] when there are not as many; nothing is changed then.
     #[inline]
     pub fn append(&self, len: usize) -> Result<()> {
+        if self.next_in_list().is_none() && len <= self.tail_len() {
+            self.grow(len);
+            return Ok(());
+        }
         if len > self.list_tail_len() {
             return Err(Error::TooBig);
         }

@@ -166,6 +166,7 @@ pub(super) fn check_destination(buf: Option<&BufHandle>, mmap: &Arc<Mmap>) -> Re
 /// Appends `len` bytes to the data of a buf: `read` puts them to memory that it may write.
 ///
 /// Answers [`Error::TooBig`] when they do not fit; then nothing has been written.
+#[inline]
 pub(super) fn append(buf: Option<BufHandle>, len: usize, read: impl FnOnce(*mut u8)) -> Result<()> {
     if len == 0 {
         return Ok(());
@@ -190,5 +191,6 @@ pub(super) fn append(buf: Option<BufHandle>, len: usize, read: impl FnOnce(*mut 
             }
         }
     }
-    buf.set_data_len(buf.data_len() + len)
+    buf.grow(len);
+    Ok(())
 }

@@ -45,14 +45,15 @@ struct Run {
     stopping: bool,
 }
 
-/// The body of a send task.
+/// The body of a send task. What every message uses comes first.
+#[repr(C)]
 pub(crate) struct SendTask {
     buf: Cell<Option<BufHandle>>,
-    immediate: Cell<[u8; MAX_IMMEDIATE]>,
-    immediate_len: Cell<usize>,
-    consumer_id: Cell<u32>,
     /// The consumer of that id, once it has been looked up.
     consumer: RefCell<Option<Arc<RemoteConsumer>>>,
+    consumer_id: Cell<u32>,
+    immediate_len: Cell<usize>,
+    immediate: Cell<[u8; MAX_IMMEDIATE]>,
 }
 
 fn check_immediate(immediate: &[u8]) -> Result<()> {
@@ -210,8 +211,10 @@ impl Producer {
                 consumer.max_message()
             )));
         }
-        let immediate = &body.immediate.get()[..body.immediate_len.get()];
-        let sent = consumer.push(self.id, immediate, payload);
+        let sent = match body.immediate_len.get() {
+            0 => consumer.push(self.id, &[], payload),
+            len => consumer.push(self.id, &body.immediate.get()[..len], payload),
+        };
         if sent == Err(Error::Again) {
             let full = &mut self.run.borrow_mut().full;
             if !full.iter().any(|known| Arc::ptr_eq(known, consumer)) {

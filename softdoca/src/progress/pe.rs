@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 use crate::ring::{EventFd, barrier_before_sleep};
 
 /// Events of one context delivered in a row, so that no context starves another.
-const BATCH: usize = 64;
+const BATCH: u32 = 64;
 /// Descriptors that nobody waits for (they only hang up when a peer dies) are looked at once in so many calls.
 const LIVENESS_INTERVAL: u32 = 256;
 /// Descriptors that carry messages are looked at whenever nothing else happened, and once in so many calls that found
@@ -165,8 +165,8 @@ impl Pe {
     /// True when a callback ran or a context changed its state.
     pub(crate) fn progress(self: &Rc<Self>) -> bool {
         self.wake_up();
-        if self.round() {
-            idle::found_work();
+        if let events @ 1.. = self.round() {
+            idle::found_work(events);
             return true;
         }
         idle::found_nothing(&self.sleeper, || self.arm(), || self.is_stopping())
@@ -179,11 +179,11 @@ impl Pe {
         contexts.iter().any(|ctx| ctx.state() == CtxState::Stopping)
     }
 
-    /// One pass over all contexts and, if it is time, over the watched descriptors.
-    fn round(&self) -> bool {
+    /// One pass over all contexts and, if it is time, over the watched descriptors. Answers the number of events.
+    fn round(&self) -> u32 {
         let mut found = self.drain_all();
-        if self.descriptors_are_due(found) && self.poll_descriptors() {
-            found |= self.drain_all();
+        if self.descriptors_are_due(found != 0) && self.poll_descriptors() {
+            found += self.drain_all();
         }
         found
     }
@@ -198,12 +198,12 @@ impl Pe {
         }
     }
 
-    fn drain_all(&self) -> bool {
-        let mut found = false;
+    fn drain_all(&self) -> u32 {
+        let mut found = 0;
         let mut index = 0;
         // Looked up anew each time: a callback may connect and destroy contexts.
         while let Some(ctx) = self.context_at(index) {
-            found |= drain(&ctx);
+            found += drain(&ctx);
             index += 1;
         }
         found
@@ -257,7 +257,7 @@ impl Pe {
             index += 1;
         }
         barrier_before_sleep();
-        let (stirred, delivered) = (self.poll_descriptors(), self.drain_all());
+        let (stirred, delivered) = (self.poll_descriptors(), self.drain_all() != 0);
         if delivered {
             self.wake_up();
             Arming::Delivered
@@ -300,21 +300,21 @@ fn event_data(ctx: &Ctx, token: u32) -> epoll::EventData {
     epoll::EventData::new_u64(u64::from(ctx.id()) << 32 | u64::from(token))
 }
 
-/// Delivers up to a batch of one context's events.
-fn drain(ctx: &Rc<Ctx>) -> bool {
+/// Delivers up to a batch of one context's events; says how many.
+fn drain(ctx: &Rc<Ctx>) -> u32 {
     if ctx.state() == CtxState::Idle {
-        return false;
+        return 0;
     }
-    let mut found = false;
-    for _ in 0..BATCH {
+    let mut found = 0;
+    while found < BATCH {
         let Some(event) = ctx.driver().next_event(ctx) else {
             break;
         };
-        found = true;
+        found += 1;
         ctx.dispatch(event);
         if ctx.state() == CtxState::Idle {
-            return true;
+            return found;
         }
     }
-    found | ctx.try_finish_stop()
+    found + u32::from(ctx.try_finish_stop())
 }

@@ -25,26 +25,46 @@ pub(crate) trait Completion {
 }
 
 /// The head of every task; a `struct doca_task *` points to one.
-#[repr(C)]
+///
+/// In the order in which it is needed: a cache line for every run, and then what allocation and failure need.
+#[repr(C, align(64))]
 pub(crate) struct Task {
     /// The context that the task was allocated from. It outlives the task: destroying a context that has tasks is
     /// refused.
     ctx: NonNull<Ctx>,
-    body: TypeId,
+    user_data: Cell<doca_data>,
+    on_success: TaskCallback,
+    /// Who gets the result of this run, if not the callbacks.
+    completion: Cell<Option<Rc<dyn Completion>>>,
+    /// Of which type the body is, and what is done with that type.
+    body: &'static BodyType,
+    status: Cell<u32>,
     in_flight: Cell<bool>,
     /// Waits in its pool for the next allocation.
     freed: Cell<bool>,
-    status: Cell<u32>,
-    user_data: Cell<doca_data>,
-    on_success: TaskCallback,
     on_error: TaskCallback,
-    /// Who gets the result of this run, if not the callbacks.
-    completion: Cell<Option<Rc<dyn Completion>>>,
     shelf: Rc<Shelf>,
+}
+
+/// What a task of one kind needs to know of its body.
+struct BodyType {
+    id: TypeId,
     /// Drops the body, as the type that it is, and leaves its place.
     drop_body: unsafe fn(NonNull<Task>),
     /// Gives the memory of a task without a body back.
     deallocate: unsafe fn(NonNull<Task>),
+}
+
+impl BodyType {
+    fn of<B: 'static>() -> &'static BodyType {
+        const {
+            &BodyType {
+                id: TypeId::of::<B>(),
+                drop_body: drop_body::<B>,
+                deallocate: deallocate::<B>,
+            }
+        }
+    }
 }
 
 /// A task of one kind.
@@ -65,7 +85,7 @@ impl<B: 'static> TaskOf<B> {
     ) -> Self {
         let task = Task {
             ctx: NonNull::from(ctx),
-            body: TypeId::of::<B>(),
+            body: BodyType::of::<B>(),
             in_flight: Cell::new(false),
             freed: Cell::new(false),
             status: Cell::new(0),
@@ -74,8 +94,6 @@ impl<B: 'static> TaskOf<B> {
             on_error,
             completion: Cell::new(None),
             shelf,
-            drop_body: drop_body::<B>,
-            deallocate: deallocate::<B>,
         };
         Self {
             task,
@@ -104,11 +122,13 @@ impl Task {
     }
 
     /// Whether it was allocated with a body of this type.
+    #[inline]
     pub(super) fn has_body<B: 'static>(&self) -> bool {
-        self.body == TypeId::of::<B>()
+        self.body.id == TypeId::of::<B>()
     }
 
     /// The task as its own kind, if `B` is the kind's body.
+    #[inline]
     pub(crate) fn downcast<B: 'static>(&self) -> Option<&TaskOf<B>> {
         if self.has_body::<B>() {
             // SAFETY: the header was made as the first field of a `TaskOf<B>` (repr(C)) by `TaskPool::allocate`.
@@ -176,6 +196,7 @@ impl Task {
     /// # Safety
     ///
     /// `task` is live and in flight.
+    #[inline]
     pub(super) unsafe fn complete(task: NonNull<Task>, result: Result<()>) {
         // No reference to the task is held, or passed to this function, across the call that may free it.
         let (callback, user_data, ctx_user_data, completion) = {
@@ -227,7 +248,7 @@ impl Task {
             return Err(Error::BadState.because("the task was freed already"));
         }
         // SAFETY: `drop_body` is the function for the very type that was allocated, and the body is there: the task was not freed.
-        unsafe { (header.drop_body)(task) };
+        unsafe { (header.body.drop_body)(task) };
         header.shelf.put_back(task);
         check::destroyed(Object::Task);
         header.ctx().task_freed();
@@ -241,7 +262,7 @@ impl Task {
     /// `task` was freed, and is not used afterwards.
     pub(super) unsafe fn deallocate(task: NonNull<Task>) {
         // SAFETY: `deallocate` is the function for the very type that was allocated; a freed task has no body.
-        unsafe { (task.as_ref().deallocate)(task) };
+        unsafe { (task.as_ref().body.deallocate)(task) };
     }
 }
 

@@ -194,8 +194,13 @@ impl Rdma {
         }
     }
 
+    #[inline]
     fn take_pending(&self) -> Option<Event> {
         let mut state = self.state.borrow_mut();
+        if state.calls.is_empty() && !state.broken {
+            let (task, result) = state.done.pop_front()?;
+            return Some(Event::Task(task, result));
+        }
         if let Some(call) = state.calls.pop_front() {
             return Some(Event::Call(call));
         }
@@ -249,10 +254,14 @@ impl Driver for Rdma {
     }
 
     fn next_event(&self, ctx: &Ctx) -> Option<Event> {
-        self.take_pending().or_else(|| {
-            // Tasks of this side, and ends of connections, are pending afterwards.
-            self.look(ctx).or_else(|| self.take_pending())
-        })
+        if let pending @ Some(_) = self.take_pending() {
+            return pending;
+        }
+        if let received @ Some(_) = self.look(ctx) {
+            return received;
+        }
+        // Tasks of this side, and ends of connections, are pending now.
+        self.take_pending()
     }
 
     fn flush(&self, ctx: &Ctx) {

@@ -55,24 +55,25 @@ pub(crate) struct Arguments {
     pub(crate) event: Option<Arc<RemoteEvent>>,
 }
 
-/// Body of a task that acts on a connection.
+/// Body of a task that acts on a connection. What most operations use comes first.
+#[repr(C)]
 pub(crate) struct Work {
-    pub(super) operation: Operation,
     connection: RefCell<Rc<Connection>>,
     pub(crate) source: BufSlot,
     pub(crate) destination: BufSlot,
-    /// Gets the old value of an atomic operation.
-    pub(crate) result: BufSlot,
+    /// Bytes that are done: of the message while it goes in fragments, of a read when it has completed.
+    pub(super) progress: Cell<usize>,
+    pub(super) operation: Operation,
+    pub(super) stage: Cell<Stage>,
     /// As the program gave it: its bytes are in network order.
     pub(crate) immediate: Cell<u32>,
+    /// Gets the old value of an atomic operation.
+    pub(crate) result: BufSlot,
     /// What an atomic operation compares with.
     pub(crate) compare: Cell<u64>,
     /// What an atomic operation adds or swaps in.
     pub(crate) operand: Cell<u64>,
     pub(crate) event: RefCell<Option<Arc<RemoteEvent>>>,
-    /// Bytes that are done: of the message while it goes in fragments, of a read when it has completed.
-    pub(super) progress: Cell<usize>,
-    pub(super) stage: Cell<Stage>,
 }
 
 fn check_list(slot: &BufSlot, limit: u32) -> Result<()> {
