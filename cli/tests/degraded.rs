@@ -8,7 +8,7 @@ use std::time::Duration;
 use conformance::process::{Process, Signal};
 use serde_json::Value;
 use support::gga::{TARGETS, compressible};
-use support::{BLOCK_SIZE, Bench, PATIENCE, complaint, document, soon};
+use support::{BLOCK_SIZE, Bench, PATIENCE, complaint, document, soon, text};
 
 const BLOCKS: usize = 64;
 /// Of each worker: seconds, on any machine.
@@ -21,13 +21,20 @@ struct Load {
     service: Process,
     targets: [Process; 3],
     ports: [u16; 3],
+    files: [PathBuf; 3],
 }
 
 impl Load {
     fn new(operations: usize, arguments: &[&str]) -> Self {
         let bench = Bench::new();
         let files = bench.generate("content", &compressible(BLOCKS * BLOCK_SIZE), &[]);
-        let (targets, ports) = bench.gga_targets(&files, 2);
+        let started = [0, 1, 2].map(|number| {
+            let arguments = arguments_of(&bench, &files, number);
+            let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+            bench.target(&arguments)
+        });
+        let ports = started.each_ref().map(|(_, port)| *port);
+        let targets = started.map(|(target, _)| target);
         let degraded = ["--degraded", "on", "--trigger-recovery-read-every-n", "4"];
         let service = bench.gga_service(ports, 2, &[&degraded, arguments].concat());
         let mut initiator = bench.gga_initiator(
@@ -49,7 +56,42 @@ impl Load {
             service,
             targets,
             ports,
+            files,
         }
+    }
+
+    /// Kills a target, and waits for its end.
+    fn kill(&mut self, number: usize) {
+        self.targets[number].signal(Signal::KILL);
+        let killed = self.targets[number].wait(soon()).expect("it ends");
+        assert_eq!(killed.code(), None);
+    }
+
+    /// Waits until the service has logged this of a target.
+    fn wait_for_service(&mut self, number: usize, text: &str) {
+        let expected = format!("storage target {} {text}", TARGETS[number]);
+        self.service
+            .wait_for("logged it", PATIENCE, |line| {
+                line.contains(&expected).then_some(())
+            })
+            .unwrap_or_else(|failure| panic!("{expected}: {failure}"));
+    }
+
+    /// Starts a target that was killed, with the blocks that it had.
+    fn start_with_its_blocks(&mut self, number: usize) {
+        let port = self.ports[number].to_string();
+        let base = [
+            "target",
+            "-d",
+            "3b:00.0",
+            "--cpu",
+            "0",
+            "--listen-port",
+            &port,
+        ];
+        let own = arguments_of(&self.bench, &self.files, number);
+        let own: Vec<&str> = own.iter().map(String::as_str).collect();
+        self.targets[number] = self.bench.spawn("target", &[&base[..], &own].concat());
     }
 
     /// Starts a target in the place of one that has ended, with nothing of what that had.
@@ -72,6 +114,20 @@ impl Load {
         ];
         self.targets[number] = self.bench.spawn("target", &arguments);
     }
+}
+
+/// Flags of a target that begins with these blocks, and keeps them in a file.
+fn arguments_of(bench: &Bench, files: &[PathBuf; 3], number: usize) -> Vec<String> {
+    let backing = bench.path(TARGETS[number]);
+    let words = [
+        "--cpu",
+        "0",
+        "--binary-content",
+        text(&files[number]),
+        "--backing-file",
+        text(&backing),
+    ];
+    words.map(str::to_owned).to_vec()
 }
 
 /// Waits for a line of progress: the run is under way.
@@ -118,24 +174,49 @@ fn a_target_that_is_killed_is_missed_by_nobody() {
     survives(load, 1);
 }
 
+/// With a backing file, a target that was killed is the same when it is started again.
+#[test]
+fn a_target_that_has_kept_its_blocks_is_rebuilt_where_it_has_missed_some() {
+    let mut load = Load::new(2_000_000_000, &[]);
+    for number in 0..3 {
+        load.kill(number);
+        load.start_with_its_blocks(number);
+        load.wait_for_service(number, "is whole again");
+    }
+    load.initiator.signal(Signal::INT);
+    complaint(load.initiator);
+    let said = load.service.stderr();
+    assert_eq!(
+        said.matches("stripes, which it has missed").count(),
+        3,
+        "{said}"
+    );
+    assert!(!said.contains("which is all it has"), "{said}");
+    let statistics = document(load.service);
+    assert_eq!(statistics["failed_count"], 0);
+    assert_eq!(statistics["redundancy"]["state"], "healthy");
+    assert_eq!(
+        statistics["redundancy"]["lost"],
+        serde_json::json!([1, 1, 1])
+    );
+    for target in load.targets {
+        target.finish(soon(), || false).expect("a good end");
+    }
+}
+
 /// Each target is killed under load, started again without its content, and rebuilt. In the end one is killed again, so that what was
 /// rebuilt is needed.
 #[test]
 fn targets_that_are_killed_and_started_again_are_rebuilt_under_load() {
     let mut load = Load::new(2_000_000_000, &[]);
-    for (number, name) in TARGETS.iter().enumerate() {
-        load.targets[number].signal(Signal::KILL);
-        let killed = load.targets[number].wait(soon()).expect("it ends");
-        assert_eq!(killed.code(), None);
+    for number in 0..3 {
+        load.kill(number);
         load.start_again(number);
-        for line in ["is back", "is whole again"] {
-            let expected = format!("storage target {name} {line}");
-            load.service
-                .wait_for("rebuilt", PATIENCE, |line| {
-                    line.contains(&expected).then_some(())
-                })
-                .unwrap_or_else(|failure| panic!("{expected}: {failure}"));
-        }
+        load.wait_for_service(
+            number,
+            "is back: rebuilding 64 stripes, which is all it has",
+        );
+        load.wait_for_service(number, "is whole again");
         std::thread::sleep(Duration::from_millis(200));
     }
     load.targets[0].signal(Signal::KILL);

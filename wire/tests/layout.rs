@@ -37,6 +37,9 @@ fn everything_on_the_wire_is_in_the_table_once() {
     assert_eq!(distinct.len(), names.len());
     let mut expected: Vec<_> = MessageType::ALL.map(MessageType::name).to_vec();
     expected.extend([
+        // Longer forms of two others.
+        "identify_storage_request",
+        "identified_storage_response",
         "io_message",
         "sbc_header",
         "stored_block_header",

@@ -1,6 +1,8 @@
 //! What the `wire` crate makes of bytes, as the values of vector files, and back.
 
-use wire::control::{FrameDecoder, Message, Payload, RdmaConnectionDetails};
+use wire::control::{
+    FrameDecoder, IdentifiedStorage, IdentityQuery, Message, Payload, RdmaConnectionDetails,
+};
 use wire::io_message::{IoMessage, IoMessageType, Repr};
 use wire::{backing, sbc, stored_block};
 
@@ -37,8 +39,8 @@ fn control(name: &str, bytes: &[u8]) -> Result<Decoded, String> {
         return Err(format!("{} bytes follow the frame", decoder.buffered()));
     }
     let came = message.payload.message_type();
-    if came.name() != name {
-        return Err(format!("it is a {came}"));
+    if message.payload.name() != name {
+        return Err(format!("it is a {}", message.payload.name()));
     }
     let mut values = vec![
         ("length", (bytes.len() - 4).to_string()),
@@ -72,6 +74,15 @@ fn payload(payload: &Payload) -> Vec<(&'static str, String)> {
         Payload::QueryStorageResponse(details) => vec![
             ("total_size", details.total_size.to_string()),
             ("block_size", details.block_size.to_string()),
+        ],
+        Payload::IdentifyStorageRequest(_) => {
+            vec![("mark", IdentityQuery::MARK.to_string())]
+        }
+        Payload::IdentifiedStorageResponse(storage) => vec![
+            ("total_size", storage.total_size.to_string()),
+            ("block_size", storage.block_size.to_string()),
+            ("mark", IdentifiedStorage::MARK.to_string()),
+            ("identity", storage.identity.len().to_string()),
         ],
         Payload::InitStorageRequest(init) => vec![
             ("transaction_count", init.transaction_count.to_string()),

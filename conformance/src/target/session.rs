@@ -73,10 +73,13 @@ impl Session {
     /// Does what is asked, and says what to answer.
     pub(crate) fn answer(&mut self, request: &Payload) -> Result<Payload, Error> {
         Ok(match request {
-            Payload::QueryStorageRequest => Payload::QueryStorageResponse(StorageDetails {
-                total_size: self.capacity,
-                block_size: self.block_size,
-            }),
+            // Like the reference, it does not see what follows the shorter request.
+            Payload::QueryStorageRequest | Payload::IdentifyStorageRequest(_) => {
+                Payload::QueryStorageResponse(StorageDetails {
+                    total_size: self.capacity,
+                    block_size: self.block_size,
+                })
+            }
             Payload::InitStorageRequest(init) => {
                 let remote = Mmap::import(&self.device, &init.mmap_export_blob)?;
                 let storage = Arc::new(Storage {

@@ -62,6 +62,11 @@ pub fn fields(payload: &Payload) -> Vec<Field> {
             number("total_size", details.total_size),
             number("block_size", details.block_size.into()),
         ],
+        Payload::IdentifiedStorageResponse(storage) => vec![
+            number("total_size", storage.total_size),
+            number("block_size", storage.block_size.into()),
+            blob("identity", &storage.identity),
+        ],
         Payload::InitStorageRequest(init) => vec![
             number("transaction_count", init.transaction_count.into()),
             number("core_count", init.core_count.into()),
@@ -70,6 +75,7 @@ pub fn fields(payload: &Payload) -> Vec<Field> {
         Payload::CreateRdmaConnectionRequest(details)
         | Payload::CreateRdmaConnectionResponse(details) => connection(details),
         Payload::QueryStorageRequest
+        | Payload::IdentifyStorageRequest(_)
         | Payload::InitStorageResponse
         | Payload::StartStorageRequest
         | Payload::StartStorageResponse

@@ -39,6 +39,13 @@ pub(crate) fn run(flags: Flags, environment: Environment) -> Result<(), Failure>
             "--degraded on serves one session: what a target has missed is not remembered for the next one",
         ));
     }
+    if let Some(target) = flags.rebuild.filter(|_| !degraded) {
+        let message = format!(
+            "--rebuild {} is only possible with --degraded on",
+            target.name()
+        );
+        return Err(Failure::invalid(message));
+    }
     let gga = || GgaOffload {
         prepared: None,
         layout,
@@ -48,6 +55,7 @@ pub(crate) fn run(flags: Flags, environment: Environment) -> Result<(), Failure>
         survival: degraded.then(|| Degradable {
             waker: environment.shutdown.waker().clone(),
             silence: flags.service.control_timeout / 2,
+            rebuild: flags.rebuild,
             redundancy: Rc::clone(&redundancy),
         }),
     };
@@ -83,6 +91,8 @@ struct Degradable {
     waker: Waker,
     /// A target that owes an answer for so long is lost. Initiators do not wait longer than for control answers, by default.
     silence: Duration,
+    /// A target that is rebuilt from the beginning.
+    rebuild: Option<Target>,
     /// The redundancy of the session at hand, or of the last one.
     redundancy: Rc<RefCell<Option<Arc<Shared>>>>,
 }
@@ -115,6 +125,9 @@ impl Service for GgaOffload {
         if let Some(survival) = &self.survival {
             let waker = survival.waker.clone();
             let shared = Shared::new(volume.block_count, memory.core_count, waker);
+            if let Some(target) = survival.rebuild {
+                shared.distrust(target);
+            }
             survival.redundancy.replace(Some(Arc::new(shared)));
         }
         self.prepared = Some(Prepared {
@@ -197,9 +210,9 @@ impl Survival for Degradable {
         Some((answer.worker, attempt, reply))
     }
 
-    fn came_back(&mut self, target: usize) {
+    fn came_back(&mut self, target: usize, has_kept: bool) {
         if let Some((shared, target)) = self.of(target) {
-            shared.come_back(target, false);
+            shared.come_back(target, has_kept);
         }
     }
 

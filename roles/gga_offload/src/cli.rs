@@ -8,6 +8,8 @@ use role_common::service::ServiceFlags;
 use role_common::stored_block::{Checksum, MatrixType, logical_block_size};
 use serde::Serialize;
 
+use crate::target::Target;
+
 const EXAMPLES: &str = "\
 Examples:
   A service for the host function 3b:00.0, with three targets:
@@ -70,6 +72,10 @@ pub struct Flags {
     /// Whether I/Os go on when one of the targets is lost
     #[arg(long, value_enum, value_name = "SWITCH", default_value = "off")]
     pub degraded: Degraded,
+
+    /// With --degraded on, rebuild all of this target, whatever it holds, from the start of I/O on
+    #[arg(long, value_enum, value_name = "TARGET")]
+    pub rebuild: Option<Target>,
 
     /// Format of what is printed at the end.
     #[command(flatten)]

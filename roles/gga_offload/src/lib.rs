@@ -18,6 +18,7 @@ mod stripe_order;
 mod target;
 
 pub use data_path::{Volume, request};
+pub use target::Target;
 
 use std::ffi::OsString;
 use std::process::ExitCode;

@@ -1,17 +1,21 @@
 //! The three targets, and what each holds of a stored block.
 
+use clap::ValueEnum;
 use serde::Serialize;
 
 /// A target. Its number is its place among the targets of the session, and that of its half block in
 /// erasure coding.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ValueEnum)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Target {
-    /// It holds the first halves of stored blocks.
+pub enum Target {
+    /// It holds the first halves of stored blocks
+    #[value(name = "data_1")]
     Data1 = 0,
-    /// It holds the second halves.
+    /// It holds the second halves
+    #[value(name = "data_2")]
     Data2 = 1,
-    /// It holds the parity of the two.
+    /// It holds the parity of the two
+    #[value(name = "data_p")]
     DataP = 2,
 }
 

@@ -158,3 +158,29 @@ fn a_loss_during_a_rebuild_is_of_the_blocks_that_are_not_rebuilt() {
         assert_eq!(end.statistics["redundancy"]["missed_stripes"], 2);
     }
 }
+
+#[test]
+fn a_target_that_nobody_trusts_is_rebuilt_from_the_beginning() {
+    let content = text(BLOCKS, STORED);
+    let stripes = Stripes::of(&content, Checksum::Crc32c);
+    for (target, name) in NAMES.iter().enumerate() {
+        // It holds blocks of another time, each of them whole.
+        let mut halves = stripes.0.clone();
+        let older = text(2 * BLOCKS, STORED)[BLOCKS as usize * STORED..].to_vec();
+        halves[target] = Stripes::of(&older, Checksum::Crc32c).0[target].clone();
+        let args = format!("--degraded on --rebuild {name}");
+        let mut deployment = Deployment::start(&halves, &args);
+        expect(&mut deployment, &content);
+        deployment.wait_for_log(&format!("{name} is whole again"));
+        expect(&mut deployment, &content);
+        let end = deployment.end();
+        assert!(Stripes(end.halves) == stripes, "what {name} holds");
+        assert_eq!(end.statistics["redundancy"]["rebuilt_stripes"], BLOCKS);
+        let corrected = &end.statistics["corrected"];
+        assert_eq!(
+            corrected,
+            &serde_json::json!([0, 0, 0]),
+            "it was not even looked at"
+        );
+    }
+}

@@ -18,6 +18,7 @@ use crate::backing::BackingFile;
 use crate::cli::Flags;
 use crate::content::{Content, Geometry};
 use crate::data_path::{Command, Reply, Setup, TargetDataPath};
+use crate::identity::identity_of;
 use crate::session::{Action, Job, Outcome, Session};
 
 /// How long a worker may take for a command. Services wait 5 s for an answer, and it should say why.
@@ -51,6 +52,8 @@ struct Store {
     /// Where the storage is kept, if anywhere.
     backing: Option<BackingFile>,
     geometry: Geometry,
+    /// Which storage it is, for services that ask.
+    identity: Bytes,
     device: Device,
     cpus: Vec<u32>,
 }
@@ -83,6 +86,7 @@ impl Store {
         );
         Ok(Self {
             storage,
+            identity: identity_of(backing.as_ref().map(BackingFile::identity))?,
             backing,
             geometry,
             device,
@@ -106,7 +110,7 @@ impl<'a> App<'a> {
     fn new(store: &'a Store, environment: &'a Environment) -> Self {
         let cpu_count = u32::try_from(store.cpus.len()).unwrap_or(u32::MAX);
         Self {
-            session: Session::new(store.geometry, cpu_count),
+            session: Session::new(store.geometry, cpu_count).with_identity(store.identity.clone()),
             workers: Vec::new(),
             store,
             statistics: Vec::new(),

@@ -10,6 +10,7 @@ pub mod backing;
 pub mod cli;
 pub mod content;
 mod data_path;
+mod identity;
 pub mod session;
 
 pub use data_path::request;

@@ -8,8 +8,8 @@ use bytes::Bytes;
 use role_common::Failure;
 use role_common::session::unexpected;
 use wire::control::{
-    InitStorage, Message, MessageType, Payload, RdmaConnectionDetails, RdmaConnectionRole,
-    StorageDetails,
+    IdentifiedStorage, InitStorage, Message, MessageType, Payload, RdmaConnectionDetails,
+    RdmaConnectionRole, StorageDetails,
 };
 
 pub use crate::content::Geometry;
@@ -67,6 +67,8 @@ enum Phase {
 #[derive(Debug)]
 pub struct Session {
     geometry: Geometry,
+    /// Which storage it is, for those who ask; `None` when nobody knows.
+    identity: Option<Bytes>,
     /// Workers that can be had.
     cpu_count: u32,
     phase: Phase,
@@ -83,11 +85,20 @@ impl Session {
     pub fn new(geometry: Geometry, cpu_count: u32) -> Self {
         Self {
             geometry,
+            identity: None,
             cpu_count,
             phase: Phase::Query,
             pending: None,
             connected: Vec::new(),
         }
+    }
+
+    /// The same session, about a storage with an identity: bytes that no other has, and that this one has as long as it keeps all
+    /// that was written.
+    #[must_use]
+    pub fn with_identity(mut self, identity: Bytes) -> Self {
+        self.identity = Some(identity);
+        self
     }
 
     /// Whether shutdown was answered.
@@ -180,6 +191,22 @@ impl Session {
                     Payload::QueryStorageResponse(details),
                     Phase::Init,
                 ))
+            }
+            Payload::IdentifyStorageRequest(_) => {
+                let (total_size, block_size) = (self.geometry.capacity(), self.geometry.block_size);
+                let answer = match &self.identity {
+                    Some(identity) => Payload::IdentifiedStorageResponse(IdentifiedStorage {
+                        total_size,
+                        block_size,
+                        identity: identity.clone(),
+                    }),
+                    // As a target that has never heard of identities.
+                    None => Payload::QueryStorageResponse(StorageDetails {
+                        total_size,
+                        block_size,
+                    }),
+                };
+                Ok(Step::Answer(answer, Phase::Init))
             }
             Payload::InitStorageRequest(init) => {
                 self.check_init(init)?;

@@ -182,6 +182,9 @@ pub enum Problem {
         /// The payload that has it.
         other: String,
     },
+    /// A payload that is no longer form of the one that it extends.
+    #[error("extends another payload, and has {0}")]
+    WrongExtension(&'static str),
     /// Two things of one name.
     #[error("the name `{name}` is already that of {other}")]
     DuplicateName {

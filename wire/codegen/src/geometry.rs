@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use crate::{
     Problem, SchemaError,
-    model::{Form, Frame, Message, Module, Schema},
+    model::{Field, Form, Frame, Message, Module, Schema, Variant},
     read::largest_number,
 };
 
@@ -189,7 +189,10 @@ impl Place<'_> {
         let mut types: HashMap<u32, &str> = HashMap::new();
         for variant in &frame.variants {
             let name = Some(variant.name.as_str());
-            if let Some(other) = types.insert(variant.number, &variant.name) {
+            if let Some(base) = &variant.extends {
+                self.check_extension(frame, variant, base)
+                    .map_err(|problem| self.error(name, problem))?;
+            } else if let Some(other) = types.insert(variant.number, &variant.name) {
                 return Err(self.error(
                     name,
                     Problem::DuplicateType {
@@ -226,6 +229,57 @@ impl Place<'_> {
             }
         }
         Ok(())
+    }
+
+    /// A longer form of a payload has its type, begins with its fields, and has more. There is one at most, and none of it.
+    fn check_extension(&self, frame: &Frame, variant: &Variant, base: &str) -> Result<(), Problem> {
+        let extended = frame.types().find(|other| other.name == *base);
+        let extended = extended.ok_or_else(|| Problem::NotFound {
+            what: "a payload of this frame that extends no other",
+            came: base.to_owned(),
+        })?;
+        if extended.number != variant.number {
+            return Err(Problem::WrongExtension("another type than what it extends"));
+        }
+        let mut others = frame
+            .variants
+            .iter()
+            .filter(|other| other.extends.as_deref() == Some(base));
+        if others.next() != Some(variant) {
+            return Err(Problem::WrongExtension(
+                "what it extends has been extended before",
+            ));
+        }
+        let fields = |variant: &Variant| {
+            let payload = variant.payload.as_ref();
+            let mut messages = self.module.messages.iter();
+            let message = payload.and_then(|name| messages.find(|message| message.name == *name));
+            message.map_or(&[][..], |message| &message.fields)
+        };
+        let (shorter, longer) = (fields(extended), fields(variant));
+        if shorter.iter().any(Field::is_variable) {
+            return Err(Problem::WrongExtension("what it extends has no fixed size"));
+        }
+        let layout = |field: &Field| {
+            (
+                field.name.clone(),
+                field.offset,
+                field.byte_order,
+                field.kind.clone(),
+            )
+        };
+        let begins = longer.len() > shorter.len()
+            && shorter
+                .iter()
+                .zip(longer)
+                .all(|(one, other)| layout(one) == layout(other));
+        if begins {
+            Ok(())
+        } else {
+            Err(Problem::WrongExtension(
+                "other fields at its beginning than what it extends, or no more",
+            ))
+        }
     }
 
     fn largest_payload(&self, name: &str) -> Result<u64, Problem> {

@@ -134,6 +134,32 @@ pub struct Variant {
     pub docs: String,
     /// Message of the payload, in the same module; `None` when it has no bytes.
     pub payload: Option<String>,
+    /// Name of the variant of the same type that it is a longer form of.
+    pub extends: Option<String>,
+}
+
+impl Frame {
+    /// The longer form of a variant, if there is one.
+    #[must_use]
+    pub fn extension_of(&self, variant: &Variant) -> Option<&Variant> {
+        let mut variants = self.variants.iter();
+        variants.find(|other| other.extends.as_ref() == Some(&variant.name))
+    }
+
+    /// The variants that types are named for: those that are no longer forms of others.
+    pub fn types(&self) -> impl Iterator<Item = &Variant> {
+        self.variants
+            .iter()
+            .filter(|variant| variant.extends.is_none())
+    }
+
+    /// The variant that names the type of this one.
+    #[must_use]
+    pub fn type_of<'a>(&'a self, variant: &'a Variant) -> &'a Variant {
+        let base = variant.extends.as_ref();
+        base.and_then(|base| self.variants.iter().find(|other| other.name == *base))
+            .unwrap_or(variant)
+    }
 }
 
 /// A run of bytes.

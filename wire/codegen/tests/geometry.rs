@@ -373,3 +373,70 @@ fn second_view_in_a_module_is_refused() {
         },
     );
 }
+
+/// A frame of a payload without bytes, of one with a blob, and of a third one that says it extends one of them.
+fn extended(third: &str) -> String {
+    let option = |layout: &str| format!("[(doca_storage.layout.field) = {{ {layout} }}];");
+    frame(
+        &format!("{SPANS} max_size: 64"),
+        &format!(
+            "#\ngoogle.protobuf.Empty first = 1 {}\n#\nPayload second = 2 {}\n#\n{third}",
+            option("message_type: 7"),
+            option("message_type: 8"),
+        ),
+    )
+}
+
+#[test]
+fn a_longer_form_has_the_type_and_the_beginning_of_another() {
+    let longer = |message: &str, layout: &str| {
+        extended(&format!(
+            "{message} third = 3 [(doca_storage.layout.field) = {{ {layout} }}];"
+        ))
+    };
+    check(&longer("Payload", r#"message_type: 7 extends: "first""#)).expect("a longer form");
+    for (message, layout, problem) in [
+        (
+            "Payload",
+            r#"message_type: 9 extends: "first""#,
+            Problem::WrongExtension("another type than what it extends"),
+        ),
+        (
+            "Payload",
+            r#"message_type: 7 extends: "nobody""#,
+            Problem::NotFound {
+                what: "a payload of this frame that extends no other",
+                came: "nobody".into(),
+            },
+        ),
+        (
+            "google.protobuf.Empty",
+            r#"message_type: 7 extends: "first""#,
+            Problem::WrongExtension(
+                "other fields at its beginning than what it extends, or no more",
+            ),
+        ),
+        (
+            "Payload",
+            r#"message_type: 8 extends: "second""#,
+            Problem::WrongExtension("what it extends has no fixed size"),
+        ),
+        (
+            "Payload",
+            "message_type: 7",
+            Problem::DuplicateType {
+                number: 7,
+                other: "first".into(),
+            },
+        ),
+    ] {
+        assert_refused(&longer(message, layout), "Frame.third", problem);
+    }
+    let twice = extended(
+        r#"Payload third = 3 [(doca_storage.layout.field) = { message_type: 7 extends: "first" }];
+        #
+        Payload fourth = 4 [(doca_storage.layout.field) = { message_type: 7 extends: "first" }];"#,
+    );
+    let problem = Problem::WrongExtension("what it extends has been extended before");
+    assert_refused(&twice, "Frame.fourth", problem);
+}

@@ -4,8 +4,8 @@ use std::sync::LazyLock;
 
 use arbitrary::Arbitrary;
 use wire::control::{
-    ErrorResponse, InitStorage, Message, Payload, RdmaConnectionDetails, RdmaConnectionRole,
-    StorageDetails,
+    ErrorResponse, IdentifiedStorage, IdentityQuery, InitStorage, Message, Payload,
+    RdmaConnectionDetails, RdmaConnectionRole, StorageDetails,
 };
 use wire::layout::{Kind, TABLE};
 
@@ -29,6 +29,12 @@ pub enum AnyPayload {
     QueryStorageResponse {
         total_size: u64,
         block_size: u32,
+    },
+    IdentifyStorageRequest,
+    IdentifiedStorageResponse {
+        total_size: u64,
+        block_size: u32,
+        identity: [u8; 16],
     },
     InitStorageRequest {
         transaction_count: u32,
@@ -175,6 +181,16 @@ impl From<&AnyMessage> for Message {
             } => Payload::QueryStorageResponse(StorageDetails {
                 total_size,
                 block_size,
+            }),
+            AnyPayload::IdentifyStorageRequest => Payload::IdentifyStorageRequest(IdentityQuery {}),
+            AnyPayload::IdentifiedStorageResponse {
+                total_size,
+                block_size,
+                identity,
+            } => Payload::IdentifiedStorageResponse(IdentifiedStorage {
+                total_size: *total_size,
+                block_size: *block_size,
+                identity: identity.to_vec().into(),
             }),
             AnyPayload::InitStorageRequest {
                 transaction_count,

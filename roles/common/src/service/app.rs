@@ -187,6 +187,9 @@ impl<S: Service> App<'_, S> {
 
     fn serve(&mut self) -> Result<(), Failure> {
         let mut silent_since = Instant::now();
+        if self.service.survival().is_some() {
+            self.session.identify_targets();
+        }
         loop {
             self.part_from_lost();
             while let Some(action) = self.session.next_action() {

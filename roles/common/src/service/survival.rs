@@ -28,8 +28,8 @@ pub trait Survival {
     /// The next answer of a worker: its number, that of the attempt, and the answer.
     fn next_answer(&mut self) -> Option<(u32, u32, Result<Reply, Failure>)>;
 
-    /// A target is attached to all workers.
-    fn came_back(&mut self, target: usize);
+    /// A target is attached to all workers. Whether it `has_kept` all that it had: false also when nobody knows.
+    fn came_back(&mut self, target: usize, has_kept: bool);
 
     /// Whether no target is lost, and none misses anything.
     fn is_whole(&self) -> bool;
@@ -112,10 +112,10 @@ impl Comeback {
                     }
                 }
                 RejoinAction::Ask { worker, errand } => survival.ask(worker, self.number, errand),
-                RejoinAction::End(Ok(())) => {
+                RejoinAction::End(Ok(returned)) => {
                     self.attempt = None;
-                    session.regain(target);
-                    survival.came_back(target);
+                    session.regain(target, returned.identity);
+                    survival.came_back(target, returned.has_kept);
                 }
                 RejoinAction::End(Err(failure)) => {
                     if refused {

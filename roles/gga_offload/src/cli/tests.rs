@@ -40,6 +40,9 @@ fn what_the_reference_does_not_have_is_understood() {
     assert_eq!(flags.checksum.written(), Checksum::Crc32c);
     let flags = parse(&format!("{MANDATORY} --degraded on")).expect("flags");
     assert_eq!(flags.degraded, Degraded::On);
+    assert_eq!(flags.rebuild, None);
+    let flags = parse(&format!("{MANDATORY} --degraded on --rebuild data_p")).expect("flags");
+    assert_eq!(flags.rebuild, Some(Target::DataP));
     let flags = parse(&format!("{MANDATORY} --checksum off")).expect("flags");
     assert_eq!(flags.checksum.written(), Checksum::Off);
 }
@@ -72,6 +75,7 @@ fn missing_and_wrong_flags_are_named() {
         ("--control-timeout 0", "--control-timeout"),
         ("--degraded", "--degraded"),
         ("--degraded yes", "--degraded"),
+        ("--degraded on --rebuild data_3", "data_p"),
     ] {
         refused(&format!("{MANDATORY} {wrong}"), part);
     }

@@ -334,12 +334,8 @@ impl GgaDataPath {
         let transaction = &self.transactions[index];
         let (stripe, without) = (transaction.stripe(), transaction.without);
         // Before the stripe is remembered: a target that has missed it already does not count.
-        let whole = transaction.asked.minus(without);
-        let whole = whole.intersection(
-            survival
-                .view
-                .sources(survival.shared.missed.contains(stripe)),
-        );
+        let missed = survival.shared.missed.contains(stripe);
+        let holders = survival.view.holders(transaction.asked, without, missed);
         if !without.is_empty() {
             let code = transaction.error.unwrap_or(ErrorCode::IO_FAILED).name();
             for target in without.iter() {
@@ -350,7 +346,7 @@ impl GgaDataPath {
             survival.shared.missed.insert(stripe);
         }
         // A second loss: the write may be on two targets, but nobody would know of it when the stripe is read.
-        if whole.len() < 2 || survival.shared.view().has_failed() {
+        if holders.len() < 2 || survival.shared.view().has_failed() {
             return self.too_few_targets(index);
         }
         if !without.is_empty() {

@@ -22,3 +22,6 @@ pub(crate) use missed::MissedStripes;
 pub(crate) use shared::{Shared, Summary, ToRebuild};
 pub(crate) use state::{Redundancy, State};
 pub(crate) use view::View;
+
+#[cfg(test)]
+mod tests;

@@ -150,9 +150,20 @@ impl Shared {
         }
     }
 
+    #[cfg(test)]
+    pub(super) fn state(&self) -> State {
+        self.inner().redundancy.state()
+    }
+
     /// Whether all targets hold all that was written.
     pub(crate) fn is_whole(&self) -> bool {
         self.inner().redundancy.state() == State::Healthy
+    }
+
+    /// What this target holds is worth nothing: the session begins with rebuilding it.
+    pub(crate) fn distrust(&self, target: Target) {
+        self.inner().redundancy.lose(target);
+        self.come_back(target, false);
     }
 
     /// A lost target is attached to all workers. Nobody knows what it holds unless `has_kept` what it had.
@@ -271,6 +282,21 @@ impl Shared {
             missed_stripes: self.missed.len(),
             rebuilt_stripes: inner.rebuilt,
         }
+    }
+}
+
+impl Drop for Shared {
+    /// The session is over, and with it all that is known of what a target has missed.
+    fn drop(&mut self) {
+        let target = match self.inner().redundancy.state() {
+            State::Degraded(target) | State::Rebuilding(target) => target,
+            State::Healthy | State::Failed { .. } => return,
+        };
+        tracing::warn!(
+            "the session is over, and storage target {} has missed {} stripes that were not rebuilt: what it holds must not be used again",
+            target.name(),
+            self.missed.len()
+        );
     }
 }
 

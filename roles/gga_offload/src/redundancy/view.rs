@@ -60,6 +60,12 @@ impl View {
         (!self.has_failed()).then(|| Targets::ALL.minus(self.lost))
     }
 
+    /// Targets that hold what a write gave to those that were `asked`, and that count when the stripe is read. `missed` says whether the
+    /// stripe was missed before.
+    pub(crate) fn holders(self, asked: Targets, without: Targets, missed: bool) -> Targets {
+        asked.minus(without).intersection(self.sources(missed))
+    }
+
     /// Where a read of a stripe gets its halves from, if it can: the half that it does without, if any.
     pub(crate) fn missing_half(sources: Targets) -> Option<Option<Target>> {
         let missing = Targets::DATA.minus(sources);

@@ -273,3 +273,32 @@ fn a_request_during_a_job_is_refused() {
         Payload::InitStorageResponse
     );
 }
+
+#[test]
+fn who_asks_for_the_identity_is_told_and_nobody_else() {
+    use wire::control::{IdentifiedStorage, IdentityQuery};
+
+    let plain = Driver::new().request(Payload::QueryStorageRequest);
+    let Payload::QueryStorageResponse(details) = plain.clone() else {
+        panic!("{plain:?}")
+    };
+    let known = || {
+        let mut driver = Driver::new();
+        driver.session = driver.session.with_identity(Bytes::from_static(b"the one"));
+        driver
+    };
+    assert_eq!(known().request(Payload::QueryStorageRequest), plain);
+    let question = || Payload::IdentifyStorageRequest(IdentityQuery {});
+    let expected = IdentifiedStorage {
+        total_size: details.total_size,
+        block_size: details.block_size,
+        identity: Bytes::from_static(b"the one"),
+    };
+    let identified = known().request(question());
+    assert_eq!(identified, Payload::IdentifiedStorageResponse(expected));
+    assert_eq!(
+        Driver::new().request(question()),
+        plain,
+        "as the reference's targets"
+    );
+}

@@ -12,7 +12,7 @@ use crate::model::{Frame, Message, Module, Span, Variant};
 
 pub(super) fn code(module: &Module, message: &Message, frame: &Frame) -> TokenStream {
     let types = types(module, message, frame);
-    let payload = payload(message, frame);
+    let payload = payload(module, message, frame);
     let structure = structure(message, frame);
     let functions = functions(message, frame);
     quote!(#structure #payload #types #functions)
@@ -32,14 +32,12 @@ fn types(module: &Module, message: &Message, frame: &Frame) -> TokenStream {
         name: type_name(message),
         docs: "The type of a message, as its frame states it.".to_owned(),
         values: frame
-            .variants
-            .iter()
+            .types()
             .map(|variant| (variant.name.as_str(), variant.number, describe(variant)))
             .collect(),
         expected: expected(
             frame
-                .variants
-                .iter()
+                .types()
                 .map(|variant| (variant.number, variant.name.as_str())),
         ),
         place: (
@@ -50,7 +48,7 @@ fn types(module: &Module, message: &Message, frame: &Frame) -> TokenStream {
     .tokens()
 }
 
-fn payload(message: &Message, frame: &Frame) -> TokenStream {
+fn payload(module: &Module, message: &Message, frame: &Frame) -> TokenStream {
     let name = camel(&frame.payload_name);
     let type_name = type_name(message);
     let payload_docs = docs(&frame.payload_docs);
@@ -67,11 +65,32 @@ fn payload(message: &Message, frame: &Frame) -> TokenStream {
     let type_arms = frame.variants.iter().map(|variant| {
         let name = camel(&variant.name);
         let pattern = variant.payload.is_some().then(|| quote!((_)));
-        quote!(Self::#name #pattern => #type_name::#name)
+        let type_variant = camel(&frame.type_of(variant).name);
+        quote!(Self::#name #pattern => #type_name::#type_variant)
     });
-    let decode_arms = frame.variants.iter().map(|variant| {
+    let name_arms = frame.variants.iter().map(|variant| {
+        let (schema_name, name) = (&variant.name, camel(&variant.name));
+        let pattern = variant.payload.is_some().then(|| quote!((_)));
+        quote!(Self::#name #pattern => #schema_name)
+    });
+    let decode_arms = frame.types().map(|variant| {
         let name = camel(&variant.name);
-        match variant.payload.as_deref().map(ident) {
+        let longer = frame.extension_of(variant).map(|longer| {
+            let size = longer.payload.as_ref().and_then(|payload| {
+                let mut messages = module.messages.iter();
+                messages.find(|message| message.name == *payload)
+            });
+            let size = number(size.map_or(0, Message::fixed_width));
+            let (wire_name, longer_name) = (&longer.name, camel(&longer.name));
+            let content = longer.payload.as_deref().map(ident);
+            quote! {
+                #type_name::#name if rest.len() >= #size => {
+                    let (rest, content) = #content::decode(#wire_name, frame, rest)?;
+                    (rest, Self::#longer_name(content))
+                }
+            }
+        });
+        let own = match variant.payload.as_deref().map(ident) {
             None => quote!(#type_name::#name => (rest, Self::#name)),
             Some(content) => quote! {
                 #type_name::#name => {
@@ -79,7 +98,8 @@ fn payload(message: &Message, frame: &Frame) -> TokenStream {
                     (rest, Self::#name(content))
                 }
             },
-        }
+        };
+        quote!(#longer #own)
     });
     let with_content = frame
         .variants
@@ -109,6 +129,14 @@ fn payload(message: &Message, frame: &Frame) -> TokenStream {
             pub const fn message_type(&self) -> #type_name {
                 match self {
                     #(#type_arms,)*
+                }
+            }
+
+            /// Its name in the schema. Other than that of its type for a longer form of another payload.
+            #[must_use]
+            pub const fn name(&self) -> &'static str {
+                match self {
+                    #(#name_arms,)*
                 }
             }
 

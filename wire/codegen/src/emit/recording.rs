@@ -98,9 +98,15 @@ fn of_values(module: &Module, message: &Message, our_name: &str) -> TokenStream 
     let to = message.fields.iter().map(|field| to_prost(&path, field));
     let held_names: Vec<_> = held(message).map(|field| ident(&field.name)).collect();
     let from = held(message).map(|field| from_prost(module, message, field));
+    // What holds nothing but constants is the same whatever it is made from.
+    let value = ident(if held_names.is_empty() {
+        "_value"
+    } else {
+        "value"
+    });
     quote! {
         impl From<&crate::#module_name::#ours> for #module_name::#prosts {
-            fn from(value: &crate::#module_name::#ours) -> Self {
+            fn from(#value: &crate::#module_name::#ours) -> Self {
                 Self { #(#names: #to),* }
             }
         }
@@ -108,7 +114,7 @@ fn of_values(module: &Module, message: &Message, our_name: &str) -> TokenStream 
         impl TryFrom<#module_name::#prosts> for crate::#module_name::#ours {
             type Error = crate::DecodeError;
 
-            fn try_from(value: #module_name::#prosts) -> Result<Self, crate::DecodeError> {
+            fn try_from(#value: #module_name::#prosts) -> Result<Self, crate::DecodeError> {
                 Ok(Self { #(#held_names: #from),* })
             }
         }

@@ -206,6 +206,7 @@ fn variant(
     let number = options
         .number32("message_type")
         .ok_or_else(|| fail(number_missing))?;
+    let extends = options.text("extends");
     for option in [
         "offset",
         "width",
@@ -240,6 +241,7 @@ fn variant(
         number,
         docs: context.docs(place, descriptor.path())?,
         payload,
+        extends,
     })
 }
 

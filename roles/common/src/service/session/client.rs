@@ -62,7 +62,8 @@ impl<L: Layout> Session<L> {
         match self.phase {
             Phase::Query => {
                 let expected = MessageType::QueryStorageResponse;
-                self.ask_all(now, &Payload::QueryStorageRequest, expected);
+                let query = self.query();
+                self.ask_all(now, &query, expected);
             }
             Phase::Init => {
                 let job = Job::PrepareMemory(Memory {

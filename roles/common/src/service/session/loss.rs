@@ -2,6 +2,7 @@
 
 use std::time::Instant;
 
+use bytes::Bytes;
 use wire::control::{MessageType, Payload};
 
 use super::progress::{Phase, Step};
@@ -61,17 +62,20 @@ impl<L: Layout> Session<L> {
             target,
             name: L::TARGETS[target],
             storage: self.storage.get(target)?.clone(),
+            identity: self.identities.get(target)?.clone(),
+            query: self.query(),
             init: self.init.clone()?,
         })
     }
 
-    /// A lost target has come back to its [place](Self::place): it is asked again what all are asked.
+    /// A lost target has come back to its [place](Self::place), as this storage: it is asked again what all are asked.
     ///
     /// # Panics
     ///
     /// There is no such target.
-    pub fn regain(&mut self, target: usize) {
+    pub fn regain(&mut self, target: usize, identity: Option<Bytes>) {
         self.without[target] = false;
+        self.identities[target] = identity;
     }
 
     /// Goes on without a target, when it [may](Self::may_lose): it is asked nothing more, and owes nothing.

@@ -28,7 +28,7 @@ use inquiry::Inquiry;
 use progress::{Doing, Phase, Step};
 
 pub use action::{Action, Job, Memory, Outcome};
-pub use rejoin::{Place, Rejoin, RejoinAction};
+pub use rejoin::{Place, Rejoin, RejoinAction, Returned};
 
 /// Most transactions per core that an initiator may ask for: a Comch consumer or producer has 8192 tasks at most, which
 /// twice as many and a few answers of the service's own must fit into. The service and its targets use twice as
@@ -66,6 +66,10 @@ pub struct Session<L> {
     inquiry: Inquiry,
     /// What the targets said of their storage.
     storage: Vec<StorageDetails>,
+    /// Whether they are asked which storages these are.
+    identifies: bool,
+    /// What they said of that, those that know.
+    identities: Vec<Option<Bytes>>,
     connections: Connections,
     /// The service's ends of the connections that are being made, by target.
     exports: Vec<Bytes>,
@@ -99,6 +103,8 @@ impl<L: Layout> Session<L> {
             ids: MessageIds::default(),
             inquiry: Inquiry::default(),
             storage: Vec::new(),
+            identifies: false,
+            identities: Vec::new(),
             connections: Connections::default(),
             exports: Vec::new(),
             imports: Vec::new(),
@@ -109,6 +115,11 @@ impl<L: Layout> Session<L> {
             init: None,
             actions: VecDeque::new(),
         }
+    }
+
+    /// From now on, targets are asked which storage they are, too. Those that have never heard of it do not say.
+    pub fn identify_targets(&mut self) {
+        self.identifies = true;
     }
 
     /// What to do next. Ask again until there is nothing.

@@ -3,19 +3,21 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use doca::ErrorCode;
 use wire::control::{
     InitStorage, Message, MessageType, Payload, RdmaConnectionDetails, StorageDetails,
 };
 
 use super::connections::Connections;
+use super::storage::details_and_identity;
 use crate::control::ChannelEvent;
 use crate::failure::Failure;
 use crate::service::command::{Errand, Reply};
 use crate::session::{MessageIds, expect_response};
 
 /// What a target that comes back has to fit.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Place {
     /// Number of the target.
     pub target: usize,
@@ -23,6 +25,10 @@ pub struct Place {
     pub name: &'static str,
     /// What it said of its storage when the session began.
     pub storage: StorageDetails,
+    /// Which storage it was, if it knew.
+    pub identity: Option<Bytes>,
+    /// What it is asked for its storage with.
+    pub query: Payload,
     /// What all targets of the session were told.
     pub init: InitStorage,
 }
@@ -40,7 +46,16 @@ pub enum RejoinAction {
         errand: Errand,
     },
     /// The target takes I/Os of all workers, or will not come back this time.
-    End(Result<(), Failure>),
+    End(Result<Returned, Failure>),
+}
+
+/// What has come back.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Returned {
+    /// Which storage it is, if it knows.
+    pub identity: Option<Bytes>,
+    /// Whether it is the one that was lost, with all that this had. False also when nobody knows.
+    pub has_kept: bool,
 }
 
 /// One attempt to bring a target back, without I/O and without a clock.
@@ -50,6 +65,8 @@ pub struct Rejoin {
     timeout: Duration,
     deadline: Instant,
     step: Step,
+    /// Which storage has come back, if it knows.
+    identity: Option<Bytes>,
     ids: MessageIds,
     connections: Connections,
     actions: VecDeque<RejoinAction>,
@@ -79,6 +96,7 @@ impl Rejoin {
             timeout,
             deadline: now + timeout,
             step: Step::Connection,
+            identity: None,
             ids: MessageIds::default(),
             actions: VecDeque::new(),
         }
@@ -127,7 +145,7 @@ impl Rejoin {
             (ChannelEvent::Connected, Step::Connection) => {
                 self.ask(
                     now,
-                    Payload::QueryStorageRequest,
+                    self.place.query.clone(),
                     MessageType::QueryStorageResponse,
                 );
             }
@@ -153,7 +171,11 @@ impl Rejoin {
 
     fn answered(&mut self, now: Instant, payload: Payload) {
         match payload {
-            Payload::QueryStorageResponse(storage) => {
+            answer @ (Payload::QueryStorageResponse(_) | Payload::IdentifiedStorageResponse(_)) => {
+                let Some((storage, identity)) = details_and_identity(answer) else {
+                    return;
+                };
+                self.identity = identity;
                 let expected = &self.place.storage;
                 if storage != *expected {
                     let message = format!(
@@ -230,7 +252,11 @@ impl Rejoin {
                     );
                 }
             },
-            (Step::Attach(1), Reply::Done) => self.end(Ok(())),
+            (Step::Attach(1), Reply::Done) => {
+                let identity = self.identity.take();
+                let has_kept = identity.is_some() && identity == self.place.identity;
+                self.end(Ok(Returned { identity, has_kept }));
+            }
             (Step::Attach(left), Reply::Done) => self.step = Step::Attach(left - 1),
             (Step::Ended, _) => {}
             (_, reply) => {
@@ -260,7 +286,7 @@ impl Rejoin {
         self.actions.push_back(RejoinAction::Send(message));
     }
 
-    fn end(&mut self, result: Result<(), Failure>) {
+    fn end(&mut self, result: Result<Returned, Failure>) {
         self.step = Step::Ended;
         self.actions.push_back(RejoinAction::End(result));
     }

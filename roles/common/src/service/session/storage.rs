@@ -2,8 +2,11 @@
 
 use std::time::Instant;
 
+use bytes::Bytes;
 use doca::ErrorCode;
-use wire::control::{Message, MessageType, Payload, RdmaConnectionDetails};
+use wire::control::{
+    IdentityQuery, Message, MessageType, Payload, RdmaConnectionDetails, StorageDetails,
+};
 
 use super::connections::Connections;
 use super::progress::{Doing, Phase, Step};
@@ -11,6 +14,21 @@ use super::{Action, Job, Layout, Session, loss};
 use crate::control::ChannelEvent;
 use crate::failure::Failure;
 use crate::session::unexpected;
+
+/// What a target says of its storage, and which it is if it knows.
+pub(super) fn details_and_identity(answer: Payload) -> Option<(StorageDetails, Option<Bytes>)> {
+    match answer {
+        Payload::QueryStorageResponse(details) => Some((details, None)),
+        Payload::IdentifiedStorageResponse(storage) => {
+            let details = StorageDetails {
+                total_size: storage.total_size,
+                block_size: storage.block_size,
+            };
+            Some((details, Some(storage.identity)))
+        }
+        _ => None,
+    }
+}
 
 impl<L: Layout> Session<L> {
     /// Something happened on the channel to the target of this number.
@@ -69,7 +87,9 @@ impl<L: Layout> Session<L> {
         };
         // All answers are of the type that was asked for, which is one for all targets.
         match answers.first() {
-            Some(Payload::QueryStorageResponse(_)) => self.described(answers),
+            Some(Payload::QueryStorageResponse(_) | Payload::IdentifiedStorageResponse(_)) => {
+                self.described(answers);
+            }
             Some(Payload::InitStorageResponse) => {
                 self.connections = Connections::of_workers(self.core_count);
                 self.create_worker();
@@ -93,15 +113,19 @@ impl<L: Layout> Session<L> {
         }
     }
 
+    /// What targets are asked for their storage with.
+    pub(super) fn query(&self) -> Payload {
+        if self.identifies {
+            Payload::IdentifyStorageRequest(IdentityQuery {})
+        } else {
+            Payload::QueryStorageRequest
+        }
+    }
+
     /// The targets said what they have.
     fn described(&mut self, answers: Vec<Payload>) {
-        self.storage = answers
-            .into_iter()
-            .filter_map(|answer| match answer {
-                Payload::QueryStorageResponse(details) => Some(details),
-                _ => None,
-            })
-            .collect();
+        (self.storage, self.identities) =
+            answers.into_iter().filter_map(details_and_identity).unzip();
         for (name, details) in L::TARGETS.iter().zip(&self.storage) {
             tracing::info!(
                 "{name}: {} bytes in blocks of {}",

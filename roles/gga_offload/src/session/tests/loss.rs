@@ -88,3 +88,38 @@ fn who_leaves_after_its_shutdown_was_not_lost() {
     world.request(Payload::ShutdownRequest);
     assert!(world.service.may_lose(0) && !world.service.may_lose(1));
 }
+
+#[test]
+fn targets_are_asked_who_they_are_where_somebody_wants_to_know() {
+    let mut plain = World::new();
+    plain.request(Payload::QueryStorageRequest);
+    assert!(
+        plain
+            .sent
+            .iter()
+            .all(|(_, message)| message.payload == Payload::QueryStorageRequest)
+    );
+
+    // These targets have never heard of identities.
+    let mut world = World::new();
+    world.service.identify_targets();
+    let answer = world.request(Payload::QueryStorageRequest);
+    assert!(matches!(answer, Some(Payload::QueryStorageResponse(_))));
+    let asked = |message: &wire::control::Message| {
+        matches!(message.payload, Payload::IdentifyStorageRequest(_))
+    };
+    assert!(world.sent.len() == 3 && world.sent.iter().all(|(_, message)| asked(message)));
+    world.request(init(1, 1));
+    world.client(ChannelEvent::ConsumerAdded(11));
+    world.request(Payload::StartStorageRequest);
+    assert_eq!(world.service.place(1), None, "it is there");
+    lose(&mut world, 1);
+    let place = world.service.place(1).expect("it may come back");
+    assert_eq!((place.target, place.identity), (1, None));
+    assert_eq!(place.init.transaction_count, 2);
+    world.service.regain(1, None);
+    assert!(world.service.may_lose(1));
+    lose(&mut world, 1);
+    world.request(Payload::StopStorageRequest);
+    assert_eq!(world.service.place(1), None, "not while all is stopped");
+}

@@ -1,5 +1,5 @@
 use bytes::Bytes;
-use wire::control::{ErrorResponse, RdmaConnectionRole};
+use wire::control::{ErrorResponse, IdentifiedStorage, IdentityQuery, RdmaConnectionRole};
 
 use super::*;
 
@@ -14,11 +14,13 @@ struct World {
     now: Instant,
     rejoin: Rejoin,
     storage: StorageDetails,
+    /// Which storage the target is, if it knows.
+    identity: Option<Bytes>,
     /// The target does not answer to this.
     silent_at: Option<MessageType>,
     /// What was asked of the target and of workers.
     asked: Vec<String>,
-    end: Option<Result<(), Failure>>,
+    end: Option<Result<Returned, Failure>>,
 }
 
 impl World {
@@ -33,12 +35,15 @@ impl World {
             target: 1,
             name: "storage target data_2",
             storage: STORAGE,
+            identity: Some(Bytes::from_static(b"the one")),
+            query: Payload::IdentifyStorageRequest(IdentityQuery {}),
             init,
         };
         Self {
             now,
             rejoin: Rejoin::new(now, place, TIMEOUT),
             storage: STORAGE,
+            identity: None,
             silent_at: None,
             asked: Vec::new(),
             end: None,
@@ -76,7 +81,14 @@ impl World {
             return;
         }
         let answer = match &request.payload {
-            Payload::QueryStorageRequest => Payload::QueryStorageResponse(self.storage.clone()),
+            Payload::IdentifyStorageRequest(_) => match self.identity.clone() {
+                None => Payload::QueryStorageResponse(self.storage.clone()),
+                Some(identity) => Payload::IdentifiedStorageResponse(IdentifiedStorage {
+                    total_size: self.storage.total_size,
+                    block_size: self.storage.block_size,
+                    identity,
+                }),
+            },
             Payload::InitStorageRequest(_) => Payload::InitStorageResponse,
             Payload::CreateRdmaConnectionRequest(details) => {
                 assert_eq!(details.connection_details, &b"ours"[..]);
@@ -100,7 +112,11 @@ impl World {
 fn the_steps_of_a_session_in_their_order() {
     let mut world = World::new();
     world.event(ChannelEvent::Connected);
-    assert_eq!(world.end, Some(Ok(())));
+    let unknown = Returned {
+        identity: None,
+        has_kept: false,
+    };
+    assert_eq!(world.end, Some(Ok(unknown)));
     let connection = |worker| {
         [
             format!("Export {worker}"),
@@ -117,6 +133,23 @@ fn the_steps_of_a_session_in_their_order() {
     }
     expected.extend(["start_storage_request", "Attach 0", "Attach 1"].map(str::to_owned));
     assert_eq!(world.asked, expected);
+}
+
+#[test]
+fn it_is_known_by_its_identity_and_by_nothing_else() {
+    for (identity, kept) in [("the one", true), ("another", false), ("", false)] {
+        for expected in [Some("the one"), None] {
+            let mut world = World::new();
+            world.rejoin.place.identity = expected.map(Bytes::from);
+            world.identity = Some(Bytes::from(identity));
+            world.event(ChannelEvent::Connected);
+            let returned = Returned {
+                identity: world.identity.clone(),
+                has_kept: kept && expected.is_some(),
+            };
+            assert_eq!(world.end, Some(Ok(returned)));
+        }
+    }
 }
 
 #[test]

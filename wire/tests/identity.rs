@@ -1,0 +1,120 @@
+//! Longer forms of two messages: what they are, and that they are the shorter ones to whoever ignores the rest.
+
+mod common;
+
+use bytes::Bytes;
+use common::{decode, hex};
+use wire::DecodeError;
+use wire::control::{
+    IdentifiedStorage, IdentityQuery, Message, MessageType, Payload, StorageDetails,
+};
+
+fn message(payload: Payload) -> Message {
+    Message {
+        message_id: 0x0102,
+        correlation_id: 0x0304,
+        payload,
+    }
+}
+
+fn query() -> (Message, Vec<u8>) {
+    let frame = hex("00000014 00000001 00000102 00000304 57484943 484f4e45");
+    (
+        message(Payload::IdentifyStorageRequest(IdentityQuery {})),
+        frame,
+    )
+}
+
+fn answer() -> (Message, Vec<u8>) {
+    let frame = hex(
+        "00000028 00000002 00000102 00000304 0000000000100000 00000200 \
+                     5448495320 4f4e45 00000004 deadbeef",
+    );
+    let storage = IdentifiedStorage {
+        total_size: 1 << 20,
+        block_size: 512,
+        identity: Bytes::from_static(&[0xde, 0xad, 0xbe, 0xef]),
+    };
+    (message(Payload::IdentifiedStorageResponse(storage)), frame)
+}
+
+#[test]
+fn they_are_what_was_agreed() {
+    for (message, bytes) in [query(), answer()] {
+        assert_eq!(decode(&bytes), Ok(vec![message.clone()]));
+        assert_eq!(message.encode_to_vec(), bytes);
+    }
+    let (query, _) = query();
+    assert_eq!(
+        query.payload.message_type(),
+        MessageType::QueryStorageRequest
+    );
+    assert_eq!(query.payload.name(), "identify_storage_request");
+    assert_eq!(Payload::QueryStorageRequest.name(), "query_storage_request");
+}
+
+#[test]
+fn who_ignores_the_rest_reads_the_shorter_ones() {
+    let shorter = |bytes: &[u8], size: u8| {
+        let mut frame = bytes[..usize::from(size) + 4].to_vec();
+        frame[3] = size;
+        decode(&frame).map(|messages| messages[0].payload.clone())
+    };
+    assert_eq!(shorter(&query().1, 12), Ok(Payload::QueryStorageRequest));
+    let details = StorageDetails {
+        total_size: 1 << 20,
+        block_size: 512,
+    };
+    assert_eq!(
+        shorter(&answer().1, 24),
+        Ok(Payload::QueryStorageResponse(details))
+    );
+}
+
+#[test]
+fn other_bytes_behind_a_shorter_one_are_refused() {
+    for (_, bytes) in [query(), answer()] {
+        let base = if bytes[7] == 1 { 16 } else { 28 };
+        for size in base + 1..bytes.len() {
+            let mut frame = bytes[..size].to_vec();
+            frame[3] = (size - 4) as u8;
+            let refused = decode(&frame).expect_err("a part of it is none");
+            let truncated = matches!(
+                refused,
+                DecodeError::Truncated { .. } | DecodeError::TrailingBytes { .. }
+            );
+            assert!(truncated, "{refused}");
+        }
+        let mut wrong = bytes.clone();
+        wrong[base] ^= 1;
+        let refused = decode(&wrong).expect_err("another mark");
+        assert!(
+            matches!(refused, DecodeError::WrongConstant { .. }),
+            "{refused}"
+        );
+        let mut longer = bytes.clone();
+        longer.push(0);
+        longer[3] += 1;
+        let refused = decode(&longer).expect_err("too much");
+        assert!(
+            matches!(refused, DecodeError::TrailingBytes { came: 1, .. }),
+            "{refused}"
+        );
+    }
+    let (mut message, _) = answer();
+    if let Payload::IdentifiedStorageResponse(storage) = &mut message.payload {
+        storage.identity = vec![0; 65].into();
+    }
+    let refused = decode(&message.encode_to_vec()).expect_err("too long");
+    assert!(
+        matches!(
+            refused,
+            DecodeError::OutOfRange {
+                max: 64,
+                came: 65,
+                ..
+            }
+        ),
+        "{refused}"
+    );
+}
