@@ -132,7 +132,7 @@ impl Transactions {
         }
         // There are no more slots than places of either kind.
         let (Some(storage_place), Some(local_place)) =
-            (self.storage_places.take(), self.local_places.take())
+            (self.storage_places.take(), self.local_places.take_warm())
         else {
             return Err(Failure::Doca {
                 doing: "taking a free block",
