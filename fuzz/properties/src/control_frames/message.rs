@@ -104,8 +104,8 @@ static LIMITS: LazyLock<(usize, usize)> = LazyLock::new(|| {
     let (mut text, mut blob) = (0, 0);
     for field in TABLE.iter().flat_map(|message| message.fields) {
         match field.kind {
-            Kind::Text { max } => text = max as usize,
-            Kind::Blob { max } => blob = max as usize,
+            Kind::Text { max } => text = text.max(max as usize),
+            Kind::Blob { max } => blob = blob.max(max as usize),
             _ => {}
         }
     }
