@@ -142,9 +142,9 @@ pub struct Buf {
     inner: Rc<BufInner>,
 }
 
-/// In the order in which it is needed: with the counts of its `Rc`, what every task uses fits a cache line.
+/// In the order in which it is needed: what every task uses is in one cache line.
 #[derive(Debug)]
-#[repr(C)]
+#[repr(C, align(64))]
 struct BufInner {
     buf: NonNull<sys::doca_buf>,
     /// Offset in the map and length of the area.
@@ -223,12 +223,10 @@ impl Buf {
     /// [`ErrorCode::IN_USE`] in flight.
     #[inline]
     pub fn reset_data(&self) -> Result<()> {
-        let (offset, len) = self.inner.area.get();
-        self.check_idle("doca_buf_set_data")?;
-        let address = self.inner.mmap.address("doca_buf_set_data", offset, len)?;
-        // `doca_buf_reset_data_len` would leave the start of the data where it is.
-        // SAFETY: the buf is live and not in flight, and `address` is the start of its area.
-        unsafe { call!(doca_buf_set_data(self.as_ptr(), address, 0)) }
+        self.check_idle("doca_buf_reset_data_len")?;
+        // The data of these bufs always begins where their area does, so it is enough to forget its length.
+        // SAFETY: the buf is live and not in flight.
+        unsafe { call!(doca_buf_reset_data_len(self.as_ptr())) }
     }
 
     /// Length of the data in bytes.

@@ -64,6 +64,48 @@ fn memory_is_copied_across_pcie_and_back() {
     });
 }
 
+/// Its completions wait while the instance and the tasks go, and others take their memory.
+#[test]
+fn completions_outlive_their_tasks_and_the_instance() {
+    const COUNT: u64 = 16;
+    isolated("completions_outlive_their_tasks_and_the_instance", || {
+        let device = devices().dpu;
+        let pe = Pe::new().unwrap();
+        let (mmap, inventory) = memory(&device, 65_536, LOCAL);
+        let start = || {
+            let dma = Dma::start(&pe, &device, COUNT as u32).unwrap();
+            let tasks: Vec<Task> = (0..COUNT)
+                .map(|number| {
+                    let source = inventory.buf_with_data(&mmap, number * 64, 64).unwrap();
+                    let room = inventory.buf(&mmap, 32_768 + number * 64, 64).unwrap();
+                    dma.copy_task(&source, &room, 1000 + number).unwrap()
+                })
+                .collect();
+            (dma, tasks)
+        };
+        let (dma, tasks) = start();
+        tasks.iter().for_each(|task| task.submit().unwrap());
+        // It makes progress, and so the copies end; nobody asks for events.
+        assert!(pe.progress_until(std::time::Duration::from_secs(5), || dma.in_flight() == 0));
+        // Some are let go before the instance, the others by it.
+        let later = tasks
+            .into_iter()
+            .skip(COUNT as usize / 2)
+            .collect::<Vec<_>>();
+        dma.stop().unwrap();
+        drop(later);
+        let (_others, _their_tasks) = start();
+        let mut tokens = Vec::new();
+        while let Some(event) = pe.poll() {
+            if let Event::Task(Completion { token, result }) = event {
+                assert_eq!(result, Ok(()));
+                tokens.push(token);
+            }
+        }
+        assert_eq!(tokens, (1000..1000 + COUNT).collect::<Vec<_>>());
+    });
+}
+
 #[test]
 fn a_failed_copy_stops_its_instance_and_another_one_goes_on() {
     isolated(

@@ -37,13 +37,14 @@ fn submit_when_possible(pe: &Pe, task: &Task) {
 }
 
 /// A consumer on the DPU's side and a producer on the host's.
+/// Fields are in the order in which they are dropped: a server or client with consumers and producers would stay in memory.
 struct Path {
-    pair: support::Pair,
     consumer: Consumer,
     received: Vec<Buf>,
     producer: Producer,
     outgoing: Vec<Buf>,
     consumer_id: u32,
+    pair: support::Pair,
 }
 
 const MESSAGE: usize = 64;

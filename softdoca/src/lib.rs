@@ -2,7 +2,7 @@
 //!
 //! Each module uses only those before it in this list: `log`, `check`, `error`; `runtime`; `topology`, `device`; `argp`; `agent`; `memory`;
 //! `buffer`; `ring`; `progress`; `graph`; `engines`; `sync_event`; `comch`, `rdma`; `accelerator`;
-//! `dma`, `compress`, `erasure_coding`, `mmap_advise`; `capi`.
+//! `dma`, `compress`, `erasure_coding`, `mmap_advise`; `untrusted`; `capi`.
 
 mod accelerator;
 pub mod agent;
@@ -27,3 +27,4 @@ mod ring;
 pub mod runtime;
 mod sync_event;
 pub mod topology;
+pub mod untrusted;

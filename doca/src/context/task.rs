@@ -49,7 +49,8 @@ impl Task {
 impl Drop for Task {
     fn drop(&mut self) {
         self.cell.has_handle.set(false);
-        self.cell.free_if_unused();
+        // SAFETY: the handle's own reference is dropped after this.
+        unsafe { TaskCell::free_if_unused(NonNull::from(&*self.cell)) };
     }
 }
 
@@ -66,9 +67,10 @@ enum Phase {
 
 /// What the completion callback finds through a task's user data.
 ///
-/// In the order in which it is needed: with the counts of its `Rc`, what every run of the task uses fits a cache line.
+/// In the order in which it is needed: what every run of the task uses is in one cache line. Runs do not count references: the queue has
+/// a pointer, and whoever lets a cell go that is in the queue gives it to [`EventQueue::keep`].
 #[derive(Debug)]
-#[repr(C)]
+#[repr(C, align(64))]
 pub(crate) struct TaskCell {
     /// Null when it was freed.
     task: Cell<*mut sys::doca_task>,
@@ -90,7 +92,7 @@ impl TaskCell {
         self.token
     }
 
-    #[inline]
+    #[inline(always)]
     fn submit(&self) -> std::result::Result<(), ErrorCode> {
         let task = self.task.get();
         if task.is_null() {
@@ -105,29 +107,60 @@ impl TaskCell {
         // thread, as neither it nor the task is `Send`.
         let result = ErrorCode(unsafe { sys::doca_task_submit(task) }).ok();
         match result {
-            Ok(()) => self.bufs.iter().flatten().for_each(Buf::borrow_for_task),
+            Ok(()) => self.for_each_buf(Buf::borrow_for_task),
             Err(_) => self.phase.set(Phase::Idle),
         }
         result
     }
 
-    /// Its completion was taken from the queue.
-    #[inline]
-    pub(crate) fn return_to_user(&self) {
-        self.bufs.iter().flatten().for_each(Buf::return_from_task);
-        self.phase.set(Phase::Idle);
-        if !self.has_handle.get() {
-            self.free_if_unused();
+    /// No iterator: those over options of an array cost more than what is done here.
+    #[inline(always)]
+    fn for_each_buf(&self, act: impl Fn(&Buf)) {
+        let [first, second] = &self.bufs;
+        if let Some(buf) = first {
+            act(buf);
+        }
+        if let Some(buf) = second {
+            act(buf);
         }
     }
 
+    /// Its completion was taken from the queue.
+    #[inline(always)]
+    pub(crate) fn return_to_user(&self) {
+        self.for_each_buf(Buf::return_from_task);
+        self.phase.set(Phase::Idle);
+    }
+
+    /// Whether the user still has the task.
+    #[inline(always)]
+    pub(crate) fn has_handle(&self) -> bool {
+        self.has_handle.get()
+    }
+
+    /// Frees a task that neither the user nor DOCA nor the queue has.
+    ///
+    /// # Safety
+    ///
+    /// The cell lives; it may be gone afterwards.
     #[cold]
-    fn free_if_unused(&self) {
-        if !self.has_handle.get()
-            && self.phase.get() == Phase::Idle
-            && let Some(table) = self.table.upgrade()
+    pub(crate) unsafe fn free_if_unused(pointer: NonNull<Self>) {
+        // SAFETY: the caller's promise; the reference is not used when the table lets the cell go.
+        let cell = unsafe { pointer.as_ref() };
+        if !cell.has_handle.get()
+            && cell.phase.get() == Phase::Idle
+            && let Some(table) = cell.table.upgrade()
+            && table.holds(cell)
         {
-            table.free(self.slot.get());
+            table.free(cell.slot.get());
+        }
+    }
+
+    /// Drops a cell, unless its completion waits in the queue, which points to it.
+    fn let_go(cell: Rc<Self>) {
+        if cell.phase.get() == Phase::Completed {
+            let queue = Rc::clone(&cell.queue);
+            queue.keep(cell);
         }
     }
 
@@ -211,11 +244,19 @@ impl TaskTable {
         }
     }
 
+    /// Whether a cell is where it says: its place may be another's by now.
+    fn holds(&self, cell: &TaskCell) -> bool {
+        let slots = self.slots.borrow();
+        let there = slots.get(cell.slot.get()).and_then(Option::as_ref);
+        there.is_some_and(|there| std::ptr::eq(&raw const **there, cell))
+    }
+
     fn free(&self, slot: usize) {
         let cell = self.slots.borrow_mut().get_mut(slot).and_then(Option::take);
         let Some(cell) = cell else { return };
         if cell.free_object() {
             self.vacant.borrow_mut().push(slot);
+            TaskCell::let_go(cell);
         } else {
             self.slots.borrow_mut()[slot] = Some(cell);
         }
@@ -225,6 +266,14 @@ impl TaskTable {
     pub(crate) fn free_idle(&self) {
         let count = self.slots.borrow().len();
         (0..count).for_each(|slot| self.free(slot));
+    }
+}
+
+impl Drop for TaskTable {
+    fn drop(&mut self) {
+        for cell in self.slots.get_mut().drain(..).flatten() {
+            TaskCell::let_go(cell);
+        }
     }
 }
 
@@ -247,10 +296,7 @@ unsafe extern "C" fn completed<T>(
     _ctx_user_data: sys::doca_data,
 ) {
     // SAFETY: DOCA passes the user data that `adopt` set.
-    let Some(cell) = (unsafe { cell(task_user_data) }) else {
-        return;
-    };
-    complete(cell, ErrorCode::SUCCESS);
+    unsafe { complete(task_user_data, |_| ErrorCode::SUCCESS) };
 }
 
 unsafe extern "C" fn failed<T>(
@@ -259,37 +305,34 @@ unsafe extern "C" fn failed<T>(
     _ctx_user_data: sys::doca_data,
 ) {
     // SAFETY: DOCA passes the user data that `adopt` set.
-    let Some(cell) = (unsafe { cell(task_user_data) }) else {
-        return;
-    };
-    // SAFETY: the task is live: it just completed.
-    let code = match ErrorCode(unsafe { sys::doca_task_get_status(cell.task.get()) }) {
-        // The error callback was called, so it did not succeed.
-        ErrorCode::SUCCESS => ErrorCode::UNKNOWN,
-        code => code,
-    };
-    complete(cell, code);
+    unsafe {
+        complete(task_user_data, |cell| {
+            // SAFETY: the task is live: it just completed.
+            match ErrorCode(sys::doca_task_get_status(cell.task.get())) {
+                // The error callback was called, so it did not succeed.
+                ErrorCode::SUCCESS => ErrorCode::UNKNOWN,
+                code => code,
+            }
+        });
+    }
 }
 
-#[inline]
-fn complete(cell: Rc<TaskCell>, code: ErrorCode) {
-    cell.phase.set(Phase::Completed);
-    cell.succeeded.set(code == ErrorCode::SUCCESS);
-    let queue = Rc::clone(&cell.queue);
-    queue.push_task(cell, code);
-}
-
-/// The cell of a task, counted once more.
+/// Puts the end of a task into its queue.
 ///
 /// # Safety
 ///
 /// The user data is that of an allocated task of this crate.
-unsafe fn cell(user_data: sys::doca_data) -> Option<Rc<TaskCell>> {
+#[inline(always)]
+unsafe fn complete(user_data: sys::doca_data, code: impl FnOnce(&TaskCell) -> ErrorCode) {
     // SAFETY: `adopt` set this member.
-    let cell = NonNull::new(unsafe { user_data.ptr })?.cast::<TaskCell>();
-    // SAFETY: the pointer came from `Rc::as_ptr`, and the table holds the `Rc` while the task is allocated.
-    unsafe {
-        Rc::increment_strong_count(cell.as_ptr());
-        Some(Rc::from_raw(cell.as_ptr()))
-    }
+    let Some(pointer) = NonNull::new(unsafe { user_data.ptr }.cast::<TaskCell>()) else {
+        return;
+    };
+    // SAFETY: the table holds the `Rc` of the cell while the task is allocated, and longer than this function takes.
+    let cell = unsafe { pointer.as_ref() };
+    let code = code(cell);
+    cell.phase.set(Phase::Completed);
+    cell.succeeded.set(code == ErrorCode::SUCCESS);
+    // SAFETY: from here on the cell is completed: the table, when it frees it or is dropped, gives it to the queue.
+    unsafe { cell.queue.push_task(pointer, code) };
 }

@@ -152,6 +152,18 @@ impl MemoryRegion {
         Ok(())
     }
 
+    /// A copy of `SIZE` bytes at `offset`: a few moves where [`read`](Self::read) calls memcpy.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorCode::INVALID_VALUE`] when they are not inside the region.
+    #[inline]
+    pub fn read_array<const SIZE: usize>(&self, offset: usize) -> Result<[u8; SIZE]> {
+        let from = self.range(offset, SIZE)?;
+        // SAFETY: `range` checked that the bytes lie inside the mapping; bytes need no alignment.
+        Ok(unsafe { from.cast::<[u8; SIZE]>().read_unaligned() })
+    }
+
     /// Copies `bytes` to `offset`.
     ///
     /// # Errors

@@ -87,10 +87,9 @@ impl Pe {
     /// It does not allocate, except for [`Event::Comch`].
     #[inline]
     pub fn poll(&self) -> Option<Event> {
-        if let event @ Some(_) = self.inner.queue.pop() {
-            return event;
+        if self.inner.queue.is_empty() {
+            self.inner.progress();
         }
-        self.inner.progress();
         self.inner.queue.pop()
     }
 

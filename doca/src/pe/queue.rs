@@ -1,4 +1,6 @@
 use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::ptr::NonNull;
 use std::rc::Rc;
 
 use crate::context::TaskCell;
@@ -12,21 +14,25 @@ pub(crate) struct EventQueue {
     entries: RefCell<Entries>,
     /// Number of entries that there is room for without allocating.
     reserved: Cell<usize>,
+    /// Cells that nobody else holds any more, until the queue is empty: some of its entries point to them.
+    kept: RefCell<Vec<Rc<TaskCell>>>,
 }
 
 /// Filled by one call of progress, and then emptied: simpler, and with fewer instructions, than a ring.
 #[derive(Debug, Default)]
 struct Entries {
-    list: Vec<Option<Entry>>,
+    list: Vec<Entry>,
     /// Those before it were taken.
     next: usize,
+    /// What the entries without a task stand for, in their order. They are rare.
+    others: VecDeque<Event>,
 }
 
-/// Two words: there are many of the first kind, and few of the second.
-#[derive(Debug)]
-enum Entry {
-    Task { cell: Rc<TaskCell>, code: ErrorCode },
-    Other(Box<Event>),
+/// The end of a task, or one of the other events.
+#[derive(Debug, Clone, Copy)]
+struct Entry {
+    task: Option<NonNull<TaskCell>>,
+    code: ErrorCode,
 }
 
 impl EventQueue {
@@ -40,47 +46,98 @@ impl EventQueue {
     }
 
     /// A task has ended, with this code.
-    #[inline]
-    pub(crate) fn push_task(&self, cell: Rc<TaskCell>, code: ErrorCode) {
-        self.entries.borrow_mut().push(Entry::Task { cell, code });
+    ///
+    /// # Safety
+    ///
+    /// The cell lives until its completion is taken, or is given to [`keep`](Self::keep).
+    #[inline(always)]
+    pub(crate) unsafe fn push_task(&self, cell: NonNull<TaskCell>, code: ErrorCode) {
+        let task = Some(cell);
+        self.entries.borrow_mut().push(Entry { task, code });
     }
 
     /// Something else has happened, which is rare.
     pub(crate) fn push(&self, event: Event) {
-        self.entries
-            .borrow_mut()
-            .push(Entry::Other(Box::new(event)));
+        let entries = &mut *self.entries.borrow_mut();
+        entries.others.push_back(event);
+        entries.push(Entry {
+            task: None,
+            code: ErrorCode::SUCCESS,
+        });
     }
 
-    #[inline]
+    /// Holds a cell, whose owner is about to let it go, as long as an entry may point to it.
+    pub(crate) fn keep(&self, cell: Rc<TaskCell>) {
+        self.kept.borrow_mut().push(cell);
+    }
+
+    /// Whether all that was pushed was taken.
+    #[inline(always)]
+    pub(crate) fn is_empty(&self) -> bool {
+        let entries = self.entries.borrow();
+        entries.next == entries.list.len()
+    }
+
+    #[inline(always)]
     pub(crate) fn pop(&self) -> Option<Event> {
-        let entry = self.entries.borrow_mut().pop()?;
-        Some(match entry {
-            Entry::Task { cell, code } => {
-                cell.return_to_user();
-                Event::Task(Completion {
-                    token: cell.token(),
-                    result: code.ok(),
-                })
-            }
-            Entry::Other(event) => *event,
-        })
+        let Some(Entry { task, code }) = self.entries.borrow_mut().pop() else {
+            self.release();
+            return None;
+        };
+        let Some(cell) = task else {
+            return self.pop_other();
+        };
+        let (token, has_handle) = {
+            // SAFETY: the promise of `push_task`.
+            let cell = unsafe { cell.as_ref() };
+            cell.return_to_user();
+            (cell.token(), cell.has_handle())
+        };
+        if !has_handle {
+            // SAFETY: as above; it is not used afterwards.
+            unsafe { TaskCell::free_if_unused(cell) };
+        }
+        Some(Event::Task(Completion {
+            token,
+            result: code.ok(),
+        }))
+    }
+
+    #[cold]
+    fn pop_other(&self) -> Option<Event> {
+        self.entries.borrow_mut().others.pop_front()
+    }
+
+    /// Lets go what was only kept for entries, of which there are none.
+    #[inline(always)]
+    fn release(&self) {
+        if !self.kept.borrow().is_empty() {
+            self.release_now();
+        }
+    }
+
+    #[cold]
+    fn release_now(&self) {
+        let kept = self.kept.take();
+        // Outside of the borrow: cells hold bufs and whatever else their tasks use.
+        drop(kept);
     }
 
     pub(crate) fn clear(&self) {
-        let entries = std::mem::take(&mut *self.entries.borrow_mut());
-        // Outside of the borrow: dropping an entry may free the last handle of a task.
+        let entries = self.entries.take();
+        // Outside of the borrow: events hold connections.
         drop(entries);
+        self.release();
     }
 }
 
 impl Entries {
-    #[inline]
+    #[inline(always)]
     fn push(&mut self, entry: Entry) {
         if self.list.len() == self.list.capacity() {
             self.make_room();
         }
-        self.list.push(Some(entry));
+        self.list.push(entry);
     }
 
     /// Entries are pushed while others wait: room is where some were taken. Without any it grows, for more than was reserved.
@@ -90,15 +147,15 @@ impl Entries {
         self.next = 0;
     }
 
-    #[inline]
+    #[inline(always)]
     fn pop(&mut self) -> Option<Entry> {
-        let Some(entry) = self.list.get_mut(self.next) else {
+        let Some(&entry) = self.list.get(self.next) else {
             self.list.clear();
             self.next = 0;
             return None;
         };
         self.next += 1;
-        entry.take()
+        Some(entry)
     }
 }
 

@@ -12,33 +12,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use softdoca_sdk::State;
-use support::{Language, Sdk, repository_source, succeed};
-
-/// The programs, by the names of their sources.
-const PROGRAMS: &[&str] = &[
-    "argp",
-    "core",
-    "log",
-    "memory",
-    "progress",
-    "dma",
-    "comch",
-    "comch_dpa",
-    "comch_properties",
-    "compress",
-    "erasure_coding",
-    "graph",
-    "lists",
-    "mmap_advise",
-    "properties",
-    "rdma",
-    "rdma_connections",
-    "rdma_properties",
-    "rdma_remote_events",
-    "reference",
-    "sync_event",
-    "sync_event_tasks",
-];
+use support::programs::{PROGRAMS, compile};
+use support::{Sdk, succeed};
 
 /// One test.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -55,11 +30,9 @@ struct Suite {
 impl Suite {
     fn compile() -> Self {
         let sdk = Sdk::install();
-        let main = repository_source("tests/c/main.c");
         let mut tests: BTreeMap<String, Vec<Test>> = BTreeMap::new();
         for name in PROGRAMS {
-            let source = repository_source(&format!("tests/c/{name}.c"));
-            let program = sdk.program_of(Language::C, &[&source, &main], &["softdoca"]);
+            let program = compile(&sdk, name);
             for line in succeed(sdk.command(&program, "run").arg("--list")).lines() {
                 let (name, functions) = line.split_once(": ").expect("a name and functions");
                 for function in functions.split(", ") {

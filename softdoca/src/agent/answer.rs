@@ -139,6 +139,10 @@ impl Server {
 
     fn describe(&self, header: &RequestHeader) -> Result<(u64, Vec<u8>, Vec<Arc<OwnedFd>>)> {
         self.with_export(header.key, |export| {
+            // What the peer was told in its descriptor may have been changed on the way.
+            if !export.rights.include(header.operands[0]) {
+                return Err(Error::NotPermitted);
+            }
             let (entries, fds) = export.describe(header.addr);
             let payload = entries.iter().flat_map(SegmentEntry::encode).collect();
             Ok((export.segments.len() as u64, payload, fds))

@@ -5,12 +5,15 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::address::AgentAddress;
+use super::export::Rights;
 use super::protocol::{MAX_PAYLOAD, Operation, ReplyHeader, RequestHeader, SegmentEntry};
 use crate::error::{Error, Result};
 use crate::runtime::{Key, MAX_MESSAGE, RuntimeDir, Socket};
 
-/// How long a living agent may take: it never waits for its program, but the machine may be busy.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// How long a living agent may take: it never waits for its program, but the machine may be busy. One whose process is stopped does not
+/// answer, and whoever asks it is a thread that can do nothing else meanwhile: it must be over before others give that thread up,
+/// which for the storage programs is after 4 to 5 s.
+const PATIENCE: Duration = Duration::from_secs(3);
 
 /// An open connection to an agent. The peer's death or withdrawal shows as its end.
 #[derive(Debug)]
@@ -157,17 +160,22 @@ impl RemoteRegion {
     /// More segments than a sane process makes of one range.
     const MAX_SEGMENTS: u64 = 65_536;
 
-    /// Asks for the segments of the export `key`.
+    /// Asks for the segments of the export `key`, to use them with these rights.
     ///
     /// # Errors
-    /// [`Error::NotFound`] when the process has gone or has withdrawn the export.
-    pub fn open(address: &AgentAddress, key: Key) -> Result<(RemoteRegion, Vec<RemoteSegment>)> {
+    /// [`Error::NotFound`] when the process has gone or has withdrawn the export, [`Error::NotPermitted`] when it gives other rights.
+    pub fn open(
+        address: &AgentAddress,
+        key: Key,
+        rights: Rights,
+    ) -> Result<(RemoteRegion, Vec<RemoteSegment>)> {
         let connection = Mutex::new(AgentConnection::open(address)?);
         let region = RemoteRegion { key, connection };
         let mut segments = Vec::new();
         loop {
-            let (count, part) =
-                region.exchange(|connection| region.describe(connection, segments.len() as u64))?;
+            let (count, part) = region.exchange(|connection| {
+                region.describe(connection, segments.len() as u64, rights)
+            })?;
             if count > RemoteRegion::MAX_SEGMENTS {
                 return Err(Error::TooBig);
             }
@@ -184,8 +192,10 @@ impl RemoteRegion {
         &self,
         connection: &AgentConnection,
         from: u64,
+        rights: Rights,
     ) -> Result<(u64, Vec<RemoteSegment>)> {
-        connection.send(&self.header(Operation::Describe, from, 0, [0; 2]), &[], &[])?;
+        let header = self.header(Operation::Describe, from, 0, [rights.bits(), 0]);
+        connection.send(&header, &[], &[])?;
         let mut fds = Vec::new();
         let (count, payload) = connection.receive(&mut fds)?;
         let entries = payload.chunks(SegmentEntry::SIZE);

@@ -18,6 +18,18 @@ pub struct Rights {
     pub atomic: bool,
 }
 
+impl Rights {
+    /// As a number: 1 read, 2 write, 4 atomic.
+    pub(super) fn bits(self) -> u64 {
+        u64::from(self.read) | u64::from(self.write) << 1 | u64::from(self.atomic) << 2
+    }
+
+    /// Whether these rights include those of a number; a peer may ask for more than there are.
+    pub(super) fn include(self, bits: u64) -> bool {
+        bits & !self.bits() == 0
+    }
+}
+
 /// A piece of an exported range. The pieces of one export are ascending and without gaps.
 #[derive(Clone, Debug)]
 pub struct Segment {

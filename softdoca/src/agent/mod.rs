@@ -16,5 +16,6 @@ pub use address::AgentAddress;
 pub use client::{AgentConnection, RemoteBacking, RemoteRegion, RemoteSegment, request};
 pub use export::{Backing, Export, Rights, Segment};
 pub use protocol::MAX_PAYLOAD;
+pub(crate) use protocol::{again as request_again, examples as example_requests};
 pub use registry::{ExportGuard, PublishGuard, export, publish};
 pub use server::{ConnectionId, Handler, OnClose, Reply, Request};

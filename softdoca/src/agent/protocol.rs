@@ -16,7 +16,8 @@ pub const MAX_PAYLOAD: usize = MAX_MESSAGE - 64;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u16)]
 pub(super) enum Operation {
-    /// Segments of an export from index `addr` on; shared ones with their memfds.
+    /// Segments of an export from index `addr` on; shared ones with their memfds. `operands[0]` are the rights that are wanted, 1 read, 2
+    /// write, 4 atomic.
     Describe = 1,
     /// `len` bytes at `addr`.
     Read = 2,
@@ -86,6 +87,26 @@ impl RequestHeader {
             ],
         })
     }
+}
+
+/// What the fixed part of a request that is accepted is written as.
+pub(crate) fn again(bytes: &[u8]) -> Result<Vec<u8>> {
+    RequestHeader::decode(bytes).map(|header| header.encode().to_vec())
+}
+
+/// Fixed parts of all requests, for a key that names nothing.
+pub(crate) fn examples() -> Vec<Vec<u8>> {
+    let request = |operation| RequestHeader {
+        operation,
+        key: Key::from_bytes([1; Key::SIZE]),
+        addr: 0x1000,
+        len: 8,
+        operands: [1, 2],
+    };
+    (0..=u16::from(u8::MAX))
+        .filter_map(Operation::from_value)
+        .map(|operation| request(operation).encode().to_vec())
+        .collect()
 }
 
 /// Fixed part of a reply; the payload follows in the same message.

@@ -12,21 +12,26 @@ use crate::error::{Error, Result};
 use crate::memory::Mmap;
 
 /// A buf. Lives in its inventory, where its address does not change: the C handle is a pointer to it.
+///
+/// What tasks need is in one cache line.
 #[derive(Debug)]
+#[repr(C, align(64))]
 pub struct Buf {
-    free: Rc<FreeList>,
     /// `None` while the buf is in the inventory.
     mmap: RefCell<Option<Arc<Mmap>>>,
     head: Cell<u64>,
     len: Cell<usize>,
     data: Cell<u64>,
     data_len: Cell<usize>,
-    refcount: Cell<u16>,
     /// The next one in its list; in the inventory, the next free one.
     pub(super) next: Cell<Option<BufHandle>>,
+    refcount: Cell<u16>,
     /// Whether another buf's `next` is this one.
     pub(super) is_linked: Cell<bool>,
+    free: Rc<FreeList>,
 }
+
+const _: () = assert!(std::mem::offset_of!(Buf, free) == 64);
 
 impl Buf {
     pub(super) fn new(free: &Rc<FreeList>) -> Buf {

@@ -96,6 +96,8 @@ pub unsafe extern "C" fn doca_pe_request_notification(pe: *mut doca_pe) -> doca_
     guard(|| {
         // SAFETY: the caller's promise.
         let pe = unsafe { share_local(pe) }?;
+        // A ring that is older than the request says nothing about it: programs need not have cleared the last notification.
+        pe.wake().drain();
         if pe.arm() != Arming::Armed {
             // Something came while arming. The program waits on the descriptor now: make it readable, so that it comes
             // back and looks at what its callbacks did.

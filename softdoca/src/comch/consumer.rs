@@ -217,8 +217,30 @@ impl Consumer {
 
 impl Run {
     /// Moves what has arrived into the first posted buffers. Answers the first task that this completes.
-    #[inline]
+    #[inline(always)]
     fn receive(&mut self) -> std::result::Result<Option<Event>, Corrupt> {
+        let (Some(ring), Some(&task)) = (&mut self.ring, self.posted.front()) else {
+            return Ok(None);
+        };
+        let Some(message) = ring.peek()? else {
+            return Ok(None);
+        };
+        if self.partial.is_some() || message.more() || message.immediate_len().is_some() {
+            return self.receive_any();
+        }
+        // The most frequent kind: data of the same producer as before.
+        // SAFETY: a posted task is in flight, and tasks in flight are not freed.
+        let body = unsafe { task.as_ref() }.downcast::<PostRecv>();
+        let body = &body.expect("only receive tasks are posted").body;
+        body.producer.set(self.sender);
+        let result = take_data(ring, &message, body);
+        ring.advance(&message);
+        self.posted.pop_front();
+        Ok(Some(Event::Task(task, result)))
+    }
+
+    /// As [`receive`](Self::receive), for every kind of message.
+    fn receive_any(&mut self) -> std::result::Result<Option<Event>, Corrupt> {
         let Some(ring) = &mut self.ring else {
             return Ok(None);
         };
@@ -232,14 +254,6 @@ impl Run {
             // SAFETY: a posted task is in flight, and tasks in flight are not freed.
             let body = unsafe { task.as_ref() }.downcast::<PostRecv>();
             let body = &body.expect("only receive tasks are posted").body;
-            if self.partial.is_none() && !message.more() && message.immediate_len().is_none() {
-                // The most frequent kind: data of the same producer as before.
-                body.producer.set(self.sender);
-                let result = take_data(ring, &message, body);
-                ring.advance(&message);
-                self.posted.pop_front();
-                return Ok(Some(Event::Task(task, result)));
-            }
             let mut partial = self.partial.take().unwrap_or_else(|| {
                 let head = take_head(ring, &message, body, self.sender);
                 self.sender = head.unwrap_or(self.sender);
@@ -304,7 +318,7 @@ fn take_head(ring: &RingConsumer, message: &Message, body: &PostRecv, last: u32)
 }
 
 /// Appends the data of a fragment to the task's buffer.
-#[inline]
+#[inline(always)]
 fn take_data(ring: &RingConsumer, message: &Message, body: &PostRecv) -> Result<()> {
     let len = message.len();
     payload::append(body.buf.get(), len, |to| {
@@ -345,6 +359,7 @@ impl Driver for Consumer {
         Ok(())
     }
 
+    #[inline(always)]
     fn next_event(&self, _: &Ctx) -> Option<Event> {
         let run = &mut *self.run.borrow_mut();
         if run.starting {

@@ -168,6 +168,35 @@ impl Frame<'_> {
     }
 }
 
+/// What a frame that is accepted is written as.
+pub(crate) fn again(bytes: &[u8]) -> Result<Vec<u8>, impl std::error::Error> {
+    Frame::decode(bytes).map(|frame| frame.encode())
+}
+
+/// Frames of all kinds.
+pub(crate) fn examples() -> Vec<Vec<u8>> {
+    let hello = Hello {
+        version: VERSION,
+        max_message: MAX_MESSAGE_SIZE,
+        function: "0000:3b:00.0",
+        server: "name",
+    };
+    let (code, max_message) = (9, 4080);
+    let frames = [
+        Frame::Hello(hello),
+        Frame::Accept { max_message },
+        Frame::Refuse {
+            code,
+            reason: "the reason",
+        },
+        Frame::Message(b"a control message"),
+        Frame::ConsumerAdded { id: 1, max_message },
+        Frame::ConsumerExpired { id: 1 },
+        Frame::ProducerAttached { consumer_id: 1 },
+    ];
+    frames.map(|frame| frame.encode()).into()
+}
+
 /// What is left of the frame.
 struct Reader<'a>(&'a [u8]);
 

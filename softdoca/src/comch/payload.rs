@@ -132,6 +132,7 @@ impl Source<'_> {
 }
 
 /// Where a segment can be read in this process; `None` when it is another process's memory that is not mapped here.
+#[inline(always)]
 fn pointer(segment: &Segment<'_>) -> Result<Option<*const u8>> {
     let mmap = &segment.mmap;
     if mmap.import_kind() == Some(ExportKind::Rdma) {
@@ -166,7 +167,7 @@ pub(super) fn check_destination(buf: Option<&BufHandle>, mmap: &Arc<Mmap>) -> Re
 /// Appends `len` bytes to the data of a buf: `read` puts them to memory that it may write.
 ///
 /// Answers [`Error::TooBig`] when they do not fit; then nothing has been written.
-#[inline]
+#[inline(always)]
 pub(super) fn append(buf: Option<BufHandle>, len: usize, read: impl FnOnce(*mut u8)) -> Result<()> {
     if len == 0 {
         return Ok(());

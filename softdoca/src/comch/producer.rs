@@ -52,7 +52,7 @@ pub(crate) struct SendTask {
     /// The consumer of that id, once it has been looked up.
     consumer: RefCell<Option<Arc<RemoteConsumer>>>,
     consumer_id: Cell<u32>,
-    immediate_len: Cell<usize>,
+    immediate_len: Cell<u32>,
     immediate: Cell<[u8; MAX_IMMEDIATE]>,
 }
 
@@ -85,7 +85,7 @@ impl SendTask {
 
     /// Bytes of immediate data.
     pub(crate) fn immediate_len(&self) -> u32 {
-        self.immediate_len.get() as u32
+        self.immediate_len.get()
     }
 
     /// Sends other immediate data from now on.
@@ -94,7 +94,7 @@ impl SendTask {
         let mut bytes = [0; MAX_IMMEDIATE];
         bytes[..immediate.len()].copy_from_slice(immediate);
         self.immediate.set(bytes);
-        self.immediate_len.set(immediate.len());
+        self.immediate_len.set(immediate.len() as u32);
         Ok(())
     }
 
@@ -213,7 +213,7 @@ impl Producer {
         }
         let sent = match body.immediate_len.get() {
             0 => consumer.push(self.id, &[], payload),
-            len => consumer.push(self.id, &body.immediate.get()[..len], payload),
+            len => consumer.push(self.id, &body.immediate.get()[..len as usize], payload),
         };
         if sent == Err(Error::Again) {
             let full = &mut self.run.borrow_mut().full;
@@ -265,6 +265,7 @@ impl Driver for Producer {
         Ok(())
     }
 
+    #[inline(always)]
     fn next_event(&self, _: &Ctx) -> Option<Event> {
         let run = &mut *self.run.borrow_mut();
         if let Some((task, result)) = run.done.pop_front() {

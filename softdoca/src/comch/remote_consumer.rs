@@ -123,6 +123,7 @@ impl RemoteConsumer {
     ///
     /// Answers [`Error::Again`] while none is posted or the ring has no room, and [`Error::NotFound`] when the consumer
     /// takes no more messages. Then nothing has been written.
+    #[inline]
     pub(super) fn push(&self, producer: u32, immediate: &[u8], payload: Gather<'_>) -> Result<()> {
         let sender = &mut *self.lock();
         if let (Some(run), true, true) = (
@@ -140,6 +141,16 @@ impl RemoteConsumer {
             // SAFETY: the pieces of a gather list are readable (see `Gather`).
             return unsafe { ring.push_run(run, payload.len()) };
         }
+        Self::push_any(sender, producer, immediate, payload)
+    }
+
+    /// As [`push`](Self::push), for every kind of message.
+    fn push_any(
+        sender: &mut Sender,
+        producer: u32,
+        immediate: &[u8],
+        payload: Gather<'_>,
+    ) -> Result<()> {
         let mut head = [0; SENDER_SIZE + MAX_IMMEDIATE];
         let mut header = None;
         if !immediate.is_empty() || sender.last_producer != producer {

@@ -129,6 +129,31 @@ impl Descriptor {
     }
 }
 
+/// What a descriptor that is accepted is written as.
+pub(crate) fn again(bytes: &[u8]) -> Result<Vec<u8>> {
+    Descriptor::decode(bytes).map(|descriptor| descriptor.encode().to_vec())
+}
+
+/// Descriptors of nothing that exists, which are accepted all the same.
+pub(crate) fn examples() -> Result<Vec<Vec<u8>>> {
+    let key = Key::from_bytes([1; Key::SIZE]);
+    let pci = Descriptor {
+        kind: ExportKind::Pci,
+        permissions: Permissions::PCI_READ_WRITE | Permissions::RDMA_READ,
+        addr: 0x7f00_0000_0010,
+        len: 4096,
+        agent: AgentAddress::local()?,
+        key,
+        onward: Some(key),
+    };
+    let rdma = Descriptor {
+        kind: ExportKind::Rdma,
+        onward: None,
+        ..pci.clone()
+    };
+    Ok([pci, rdma].map(|it| it.encode().to_vec()).into())
+}
+
 /// Takes fixed-size fields off the front.
 struct Fields<'a, 'b> {
     rest: &'a mut &'b [u8],

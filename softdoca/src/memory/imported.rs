@@ -63,7 +63,7 @@ impl Imported {
             ExportKind::Pci => descriptor.permissions.pci_rights(),
             ExportKind::Rdma => descriptor.permissions.rdma_rights(),
         };
-        let (region, segments) = RemoteRegion::open(&descriptor.agent, descriptor.key)?;
+        let (region, segments) = RemoteRegion::open(&descriptor.agent, descriptor.key, rights)?;
         let mut position = descriptor.addr;
         let segments = segments.into_iter().map(|segment| {
             if segment.addr != position || segment.len == 0 {
@@ -177,4 +177,59 @@ fn map(segment: RemoteSegment, rights: Rights) -> Result<Option<Mapping>> {
         len,
         skip: skip as usize,
     }))
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::fs::MemfdFlags;
+
+    use super::*;
+
+    const PAGE: u64 = 4096;
+    const RIGHTS: Rights = Rights {
+        read: true,
+        write: true,
+        atomic: false,
+    };
+
+    /// What an exporter may hand out: `len` bytes from `offset` on of a memfd of four pages.
+    fn segment(seals: SealFlags, offset: u64, len: u64) -> RemoteSegment {
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        let memfd = rustix::fs::memfd_create("test", flags).unwrap();
+        rustix::fs::ftruncate(&memfd, 4 * PAGE).unwrap();
+        rustix::fs::fcntl_add_seals(&memfd, seals).unwrap();
+        RemoteSegment {
+            addr: 0x1000,
+            len,
+            backing: RemoteBacking::Shared { memfd, offset },
+        }
+    }
+
+    #[test]
+    fn memory_that_the_exporter_could_take_away_is_not_mapped() {
+        let sealed = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
+        for (offset, len) in [(0, 4 * PAGE), (PAGE, PAGE), (PAGE + 8, 3 * PAGE - 8)] {
+            let mapping = map(segment(sealed, offset, len), RIGHTS).unwrap();
+            assert!(mapping.is_some(), "{len} bytes at {offset}");
+        }
+        for seals in [SealFlags::empty(), SealFlags::GROW, SealFlags::WRITE] {
+            let refused = map(segment(seals, 0, PAGE), RIGHTS);
+            assert!(refused.is_err(), "{seals:?}");
+        }
+    }
+
+    #[test]
+    fn memory_behind_the_end_is_not_mapped() {
+        let sealed = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
+        for (offset, len) in [
+            (0, 4 * PAGE + 1),
+            (3 * PAGE, PAGE + 1),
+            (4 * PAGE, 1),
+            (u64::MAX - PAGE + 1, PAGE),
+            (PAGE, u64::MAX),
+        ] {
+            let refused = map(segment(sealed, offset, len), RIGHTS);
+            assert!(refused.is_err(), "{len} bytes at {offset}");
+        }
+    }
 }

@@ -63,6 +63,23 @@ pub(crate) trait Driver: Any {
     /// The next thing that happened, if any. Called often: must be cheap when there is nothing.
     fn next_event(&self, ctx: &Ctx) -> Option<Event>;
 
+    /// Delivers up to `most` of the things that happened, and says how many. Not to be replaced: that it is a method of the trait gives each
+    /// kind of context a loop of its own, with [`next_event`](Self::next_event) in it and no call through a table for every event.
+    fn deliver(&self, ctx: &Ctx, most: u32) -> u32 {
+        let mut found = 0;
+        while found < most {
+            let Some(event) = self.next_event(ctx) else {
+                break;
+            };
+            found += 1;
+            ctx.dispatch(event);
+            if ctx.state() == CtxState::Idle {
+                break;
+            }
+        }
+        found
+    }
+
     /// The context stops: every task in flight must come out of [`next_event`](Self::next_event), soon.
     fn flush(&self, ctx: &Ctx);
 
@@ -248,6 +265,7 @@ impl Ctx {
     }
 
     /// Delivers one event to the program.
+    #[inline(always)]
     pub(super) fn dispatch(&self, event: Event) {
         self.delivering.set(self.delivering.get() + 1);
         self.deliver(event);
@@ -259,6 +277,7 @@ impl Ctx {
         self.delivering.get() != 0
     }
 
+    #[inline(always)]
     fn deliver(&self, event: Event) {
         match event {
             Event::Task(task, result) => {
@@ -266,6 +285,15 @@ impl Ctx {
                 // flight cannot be freed.
                 unsafe { Task::complete(task, result) };
             }
+            other => self.deliver_rare(other),
+        }
+    }
+
+    #[cold]
+    fn deliver_rare(&self, event: Event) {
+        match event {
+            // Delivered above.
+            Event::Task(..) => {}
             Event::Started if self.state.get() == CtxState::Starting => {
                 self.enter(CtxState::Running)
             }

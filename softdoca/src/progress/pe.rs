@@ -229,6 +229,9 @@ impl Pe {
             let data = event.data.u64();
             if data == OWN_EVENT {
                 self.wake.drain();
+                // Whoever rang has taken back that this engine sleeps, and will not ring again: it must not sleep now, even when what it was
+                // rung for is nothing that the program is told.
+                found = true;
                 continue;
             }
             let id = (data >> 32) as u32;
@@ -305,16 +308,6 @@ fn drain(ctx: &Rc<Ctx>) -> u32 {
     if ctx.state() == CtxState::Idle {
         return 0;
     }
-    let mut found = 0;
-    while found < BATCH {
-        let Some(event) = ctx.driver().next_event(ctx) else {
-            break;
-        };
-        found += 1;
-        ctx.dispatch(event);
-        if ctx.state() == CtxState::Idle {
-            return found;
-        }
-    }
+    let found = ctx.driver().deliver(ctx, BATCH);
     found + u32::from(ctx.try_finish_stop())
 }

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use doca_abi::doca_data;
 
 use super::ctx::{Ctx, CtxState};
-use super::task::{Task, TaskCallback, TaskOf};
+use super::task::{Kind, Task, TaskCallback, TaskOf};
 use crate::check::{self, Object};
 use crate::error::{Error, Result};
 
@@ -50,6 +50,8 @@ struct PoolConf {
 #[derive(Default)]
 pub(crate) struct TaskPool {
     conf: Cell<Option<PoolConf>>,
+    /// Of the tasks that were allocated since, one for each type of bodies; there is one, as a rule.
+    kinds: RefCell<Vec<Rc<Kind>>>,
     shelf: Rc<Shelf>,
 }
 
@@ -83,7 +85,21 @@ impl TaskPool {
             on_error,
             limit,
         }));
+        // An idle context has no tasks, so nobody uses the old ones.
+        self.kinds.borrow_mut().clear();
         Ok(())
+    }
+
+    /// What the tasks with bodies of type `B` have in common.
+    fn kind<B: 'static>(&self, ctx: &Ctx, conf: PoolConf) -> Rc<Kind> {
+        let mut kinds = self.kinds.borrow_mut();
+        if let Some(known) = kinds.iter().find(|kind| kind.has_body::<B>()) {
+            return Rc::clone(known);
+        }
+        let callbacks = (conf.on_success, conf.on_error);
+        let kind = Kind::of::<B>(ctx, callbacks, Rc::clone(&self.shelf));
+        kinds.push(Rc::clone(&kind));
+        kind
     }
 
     /// Number of tasks that the pool was configured for; 0 when it was not.
@@ -115,13 +131,7 @@ impl TaskPool {
             )));
         }
         self.shelf.used.set(used + 1);
-        let task = TaskOf::new(
-            ctx,
-            body,
-            user_data,
-            (conf.on_success, conf.on_error),
-            Rc::clone(&self.shelf),
-        );
+        let task = TaskOf::new(self.kind::<B>(ctx, conf), body, user_data);
         let place = match self.shelf.take::<B>() {
             Some(mut place) => {
                 // SAFETY: a freed task of this very type, which only the shelf knew of; its header is whole, its body dropped.

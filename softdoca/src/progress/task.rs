@@ -26,24 +26,54 @@ pub(crate) trait Completion {
 
 /// The head of every task; a `struct doca_task *` points to one.
 ///
-/// In the order in which it is needed: a cache line for every run, and then what allocation and failure need.
-#[repr(C, align(64))]
+/// Half a cache line: the other half is the beginning of the body, so that a run of a task touches one line. What the tasks of a pool
+/// have in common is elsewhere, once for all of them.
+#[repr(C)]
 pub(crate) struct Task {
-    /// The context that the task was allocated from. It outlives the task: destroying a context that has tasks is
-    /// refused.
-    ctx: NonNull<Ctx>,
+    kind: Rc<Kind>,
     user_data: Cell<doca_data>,
-    on_success: TaskCallback,
-    /// Who gets the result of this run, if not the callbacks.
-    completion: Cell<Option<Rc<dyn Completion>>>,
-    /// Of which type the body is, and what is done with that type.
-    body: &'static BodyType,
+    /// Who gets the result of this run, if not the callbacks. A box, as it is rare and would take two words.
+    completion: Cell<Option<Box<Rc<dyn Completion>>>>,
     status: Cell<u32>,
     in_flight: Cell<bool>,
     /// Waits in its pool for the next allocation.
     freed: Cell<bool>,
+}
+
+const _: () = assert!(size_of::<Task>() == 32);
+
+/// What all tasks of one kind that come from one pool have in common.
+pub(super) struct Kind {
+    /// The context that the tasks are allocated from. It outlives them: destroying a context that has tasks is refused.
+    ctx: NonNull<Ctx>,
+    on_success: TaskCallback,
     on_error: TaskCallback,
+    /// Of which type the bodies are, and what is done with that type.
+    body: &'static BodyType,
     shelf: Rc<Shelf>,
+}
+
+impl Kind {
+    /// Of tasks with bodies of type `B`.
+    pub(super) fn of<B: 'static>(
+        ctx: &Ctx,
+        (on_success, on_error): (TaskCallback, TaskCallback),
+        shelf: Rc<Shelf>,
+    ) -> Rc<Self> {
+        Rc::new(Self {
+            ctx: NonNull::from(ctx),
+            on_success,
+            on_error,
+            body: BodyType::of::<B>(),
+            shelf,
+        })
+    }
+
+    /// Whether the bodies are of this type.
+    #[inline]
+    pub(super) fn has_body<B: 'static>(&self) -> bool {
+        self.body.id == TypeId::of::<B>()
+    }
 }
 
 /// What a task of one kind needs to know of its body.
@@ -67,33 +97,24 @@ impl BodyType {
     }
 }
 
-/// A task of one kind.
-#[repr(C)]
+/// A task of one kind. Bodies begin with what every run of such a task uses.
+#[repr(C, align(64))]
 pub(crate) struct TaskOf<B> {
     task: Task,
     pub(crate) body: ManuallyDrop<B>,
 }
 
 impl<B: 'static> TaskOf<B> {
-    /// A task of a context, not in flight.
-    pub(super) fn new(
-        ctx: &Ctx,
-        body: B,
-        user_data: doca_data,
-        (on_success, on_error): (TaskCallback, TaskCallback),
-        shelf: Rc<Shelf>,
-    ) -> Self {
+    /// A task of a kind, not in flight.
+    pub(super) fn new(kind: Rc<Kind>, body: B, user_data: doca_data) -> Self {
+        debug_assert!(kind.has_body::<B>());
         let task = Task {
-            ctx: NonNull::from(ctx),
-            body: BodyType::of::<B>(),
+            kind,
+            user_data: Cell::new(user_data),
+            completion: Cell::new(None),
+            status: Cell::new(0),
             in_flight: Cell::new(false),
             freed: Cell::new(false),
-            status: Cell::new(0),
-            user_data: Cell::new(user_data),
-            on_success,
-            on_error,
-            completion: Cell::new(None),
-            shelf,
         };
         Self {
             task,
@@ -105,7 +126,7 @@ impl<B: 'static> TaskOf<B> {
 impl Task {
     pub(crate) fn ctx(&self) -> &Ctx {
         // SAFETY: the context outlives its tasks (see the field).
-        unsafe { self.ctx.as_ref() }
+        unsafe { self.kind.ctx.as_ref() }
     }
 
     pub(crate) fn user_data(&self) -> doca_data {
@@ -124,7 +145,7 @@ impl Task {
     /// Whether it was allocated with a body of this type.
     #[inline]
     pub(super) fn has_body<B: 'static>(&self) -> bool {
-        self.body.id == TypeId::of::<B>()
+        self.kind.has_body::<B>()
     }
 
     /// The task as its own kind, if `B` is the kind's body.
@@ -141,6 +162,7 @@ impl Task {
     /// Hands the task to its context's driver.
     ///
     /// Answers `BadState` when the context is not running or the task is in flight already.
+    #[inline(always)]
     pub(crate) fn submit(&self) -> Result<()> {
         let ctx = self.ctx();
         if ctx.state() != CtxState::Running || self.in_flight.get() || self.freed.get() {
@@ -185,7 +207,7 @@ impl Task {
         if self.in_flight.get() || self.freed.get() {
             return Err(self.not_now());
         }
-        self.completion.set(Some(completion));
+        self.completion.set(Some(Box::new(completion)));
         self.submit().inspect_err(|_| self.completion.set(None))
     }
 
@@ -207,9 +229,9 @@ impl Task {
             header.status.set(result.map_or_else(Error::code, |()| 0));
             ctx.task_finished();
             let callback = if result.is_ok() {
-                header.on_success
+                header.kind.on_success
             } else {
-                header.on_error
+                header.kind.on_error
             };
             (
                 callback,
@@ -248,8 +270,8 @@ impl Task {
             return Err(Error::BadState.because("the task was freed already"));
         }
         // SAFETY: `drop_body` is the function for the very type that was allocated, and the body is there: the task was not freed.
-        unsafe { (header.body.drop_body)(task) };
-        header.shelf.put_back(task);
+        unsafe { (header.kind.body.drop_body)(task) };
+        header.kind.shelf.put_back(task);
         check::destroyed(Object::Task);
         header.ctx().task_freed();
         Ok(())
@@ -262,14 +284,14 @@ impl Task {
     /// `task` was freed, and is not used afterwards.
     pub(super) unsafe fn deallocate(task: NonNull<Task>) {
         // SAFETY: `deallocate` is the function for the very type that was allocated; a freed task has no body.
-        unsafe { (task.as_ref().body.deallocate)(task) };
+        unsafe { (task.as_ref().kind.body.deallocate)(task) };
     }
 }
 
 /// As a program knows it: by its address.
 impl fmt::Display for Task {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let ctx = self.ctx;
+        let ctx = self.kind.ctx;
         write!(f, "task {:p} of context {ctx:p}", std::ptr::from_ref(self))
     }
 }

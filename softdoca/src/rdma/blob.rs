@@ -38,6 +38,15 @@ impl ConnectionDetails {
     /// Encoded size in bytes. Programs have buffers of 512.
     pub(super) const SIZE: usize = 16 + AgentAddress::SIZE + Key::SIZE;
 
+    pub(super) fn example() -> Result<Self> {
+        Ok(Self {
+            transport_type: 1,
+            permissions: 7,
+            agent: AgentAddress::local()?,
+            key: Key::from_bytes([7; Key::SIZE]),
+        })
+    }
+
     pub(super) fn encode(&self) -> [u8; Self::SIZE] {
         let mut bytes = [0; Self::SIZE];
         bytes[0..6].copy_from_slice(&MAGIC);
@@ -97,6 +106,16 @@ impl ConnectionDetails {
             key,
         })
     }
+}
+
+/// What connection details that are accepted are written as.
+pub(crate) fn again(bytes: &[u8]) -> Result<Vec<u8>> {
+    ConnectionDetails::decode(bytes).map(|details| details.encode().to_vec())
+}
+
+/// Details of a connection that does not exist, which are accepted all the same.
+pub(crate) fn examples() -> Result<Vec<Vec<u8>>> {
+    Ok(vec![ConnectionDetails::example()?.encode().to_vec()])
 }
 
 #[cfg(test)]

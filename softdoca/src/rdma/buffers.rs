@@ -8,6 +8,7 @@ use crate::memory::{ExportKind, Mmap, Permissions, copy};
 const BOUNCE: usize = 4096;
 
 /// Local devices may use the memory, as the guide's table of permissions demands of sources and destinations.
+#[inline]
 fn check_local(mmap: &Mmap) -> Result<()> {
     let usable = Permissions::LOCAL_READ_WRITE | Permissions::PCI;
     if mmap.permissions().intersects(usable) && mmap.import_kind() != Some(ExportKind::Rdma) {
@@ -98,6 +99,7 @@ fn give(mmap: &Mmap, addr: u64, len: usize, write: &mut dyn FnMut(*const u8, usi
 ///
 /// # Errors
 /// [`Error::TooBig`] when there is no room for all of them: then nothing is written.
+#[inline]
 pub(super) fn fill_tail(
     list: &Buf,
     len: usize,
@@ -108,7 +110,8 @@ pub(super) fn fill_tail(
         check_local(&mmap)?;
         let tail = list.data() + list.data_len() as u64;
         take(&mmap, tail, 0, len, &mut read)?;
-        return list.append(len);
+        list.grow(len);
+        return Ok(());
     }
     if list.list_tail_len() < len {
         return Err(Error::TooBig);
@@ -126,6 +129,7 @@ pub(super) fn fill_tail(
     list.append(done)
 }
 
+#[inline(always)]
 fn take(
     mmap: &Mmap,
     addr: u64,

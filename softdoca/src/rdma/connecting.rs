@@ -8,6 +8,7 @@ use super::blob::ConnectionDetails;
 use super::connection::{Connection, State};
 use super::driver::Rdma;
 use super::pending::Watched;
+use super::transport::Inbox as _;
 use super::transport::Outbox;
 use super::transport::shared_memory::SharedOutbox;
 use crate::agent::AgentAddress;

@@ -12,7 +12,7 @@ use super::blob::ConnectionDetails;
 use super::pending::Handshake;
 use super::receiving::Assembly;
 use super::task::{Stage, Work};
-use super::transport::{Inbox, Outbox, Peer};
+use super::transport::{ConnectionInbox, ConnectionOutbox, Inbox as _, Outbox as _, Peer};
 use crate::error::{Error, Result};
 use crate::progress::{Ctx, Task};
 
@@ -51,9 +51,9 @@ pub(crate) struct Connection {
 /// What changes while a connection works.
 pub(super) struct Parts {
     /// What the peer sends; `None` when the connection has ended.
-    pub(super) inbox: Option<Box<dyn Inbox>>,
+    pub(super) inbox: Option<Box<ConnectionInbox>>,
     /// What this side sends; `None` before it has connected and after the end.
-    pub(super) outbox: Option<Box<dyn Outbox>>,
+    pub(super) outbox: Option<Box<ConnectionOutbox>>,
     /// What the peer's instance lets this side do, `doca_access_flag` values.
     pub(super) peer_permissions: u32,
     /// Tasks in the order of their submission, all in flight.
@@ -83,7 +83,7 @@ impl Connection {
         id: u32,
         ctx: &Ctx,
         details: &ConnectionDetails,
-        inbox: Box<dyn Inbox>,
+        inbox: Box<ConnectionInbox>,
         queue_size: usize,
         by_address: bool,
     ) -> Self {
@@ -153,7 +153,7 @@ impl Connection {
         self.user_data.set(data);
     }
 
-    pub(super) fn connect(&self, outbox: Box<dyn Outbox>, peer_permissions: u32) {
+    pub(super) fn connect(&self, outbox: Box<ConnectionOutbox>, peer_permissions: u32) {
         let mut parts = self.parts.borrow_mut();
         parts.outbox = Some(outbox);
         parts.peer_permissions = peer_permissions;
@@ -163,7 +163,7 @@ impl Connection {
     /// Takes a task of this side; runs it at once when nothing is before it.
     pub(super) fn submit(&self, task: &Task, work: &Work, done: &mut VecDeque<Done>) {
         work.stage.set(Stage::Waiting);
-        work.progress.set(0);
+        work.set_progress(0);
         let mut parts = self.parts.borrow_mut();
         let parts = &mut *parts;
         let task = NonNull::from(task);

@@ -15,6 +15,7 @@ use super::pending::{Reception, Watched};
 use super::pools::Pools;
 use super::task::{Arguments, Operation, Receive, Work};
 use super::transport::shared_memory::SharedMemory;
+use super::transport::{Inbox as _, Outbox as _};
 use crate::buffer::BufHandle;
 use crate::device::Device;
 use crate::error::{Error, Result};
@@ -162,6 +163,7 @@ impl Rdma {
     }
 
     /// The next connection that has news. Ends in `None` after one look at each.
+    #[inline(always)]
     fn look(&self, ctx: &Ctx) -> Option<Event> {
         loop {
             let (connection, news) = {
@@ -169,13 +171,17 @@ impl Rdma {
                 let state = &mut *state;
                 let count = state.connections.len();
                 let mut found = None;
-                for step in 0..count {
-                    let index = (state.turn + step) % count;
+                let mut index = state.turn;
+                for _ in 0..count {
+                    // No remainder: there is a division in it, and this is asked for every message.
+                    if index >= count {
+                        index = 0;
+                    }
                     let connection = &state.connections[index];
                     match connection.advance(&mut state.receives, &mut state.done) {
                         News::None => {}
                         News::Received((task, result)) => {
-                            state.turn = (index + 1) % count;
+                            state.turn = index + 1;
                             return Some(Event::Task(task, result));
                         }
                         news => {
@@ -183,6 +189,7 @@ impl Rdma {
                             break;
                         }
                     }
+                    index += 1;
                 }
                 found?
             };
@@ -236,9 +243,8 @@ impl Driver for Rdma {
         let state = &mut *state;
         if let Some(work) = task.downcast::<Work>() {
             work.body.check_lists(self.config.send_list_len.get())?;
-            work.body
-                .connection()
-                .submit(task, &work.body, &mut state.done);
+            let connection = work.body.connection().ok_or(Error::Unexpected)?;
+            connection.submit(task, &work.body, &mut state.done);
             return Ok(());
         }
         let receive = &task.downcast::<Receive>().ok_or(Error::InvalidValue)?.body;
@@ -253,6 +259,7 @@ impl Driver for Rdma {
         Ok(())
     }
 
+    #[inline(always)]
     fn next_event(&self, ctx: &Ctx) -> Option<Event> {
         if let pending @ Some(_) = self.take_pending() {
             return pending;

@@ -119,6 +119,27 @@ pub(super) fn hear(socket: &Socket) -> Heard {
     Heard::of(len, &bytes)
 }
 
+/// What a message that is accepted is written as.
+pub(crate) fn again(bytes: &[u8]) -> Result<Vec<u8>> {
+    Word::decode(bytes).map(|word| word.encode())
+}
+
+/// Messages of all kinds, of a connection that does not exist.
+pub(crate) fn examples() -> Result<Vec<Vec<u8>>> {
+    let details = ConnectionDetails::example()?;
+    let acceptance = Word::Acceptance {
+        details,
+        private_data: vec![1, 2, 3],
+    };
+    let words = [
+        Word::Request(details),
+        acceptance,
+        Word::Rejection,
+        Word::Ready,
+    ];
+    Ok(words.map(|word| word.encode()).into())
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;

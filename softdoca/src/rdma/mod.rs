@@ -29,8 +29,10 @@ mod task;
 mod transport;
 
 pub(crate) use address::Address;
+pub(crate) use blob::{again as details_again, examples as example_details};
 pub(crate) use config::{ConnectionCallbacks, Fabric, check_transport_type, limits};
 pub(crate) use connection::Connection;
 pub(crate) use driver::Rdma;
 pub(crate) use gid::gids;
+pub(crate) use handshake::{again as word_again, examples as example_words};
 pub(crate) use task::{Arguments, Operation, Receive, Received, Work};

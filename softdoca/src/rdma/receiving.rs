@@ -73,7 +73,7 @@ fn take_whole(
     task: NonNull<Task>,
     connection: &Connection,
     len: usize,
-    inbox: &dyn Inbox,
+    inbox: &impl Inbox,
 ) -> Result<()> {
     // SAFETY: a receive that waits is in flight, and such are not freed.
     let task = unsafe { task.as_ref() };
@@ -100,7 +100,7 @@ fn begin(
     task: NonNull<Task>,
     connection: &Connection,
     fragment: &Fragment,
-    inbox: &dyn Inbox,
+    inbox: &impl Inbox,
 ) -> Result<Assembly> {
     let (opcode, immediate, len) = match fragment.immediate_len {
         None => (Opcode::Send, 0, 0),
@@ -119,7 +119,7 @@ fn begin(
 }
 
 /// Immediate data of `len` bytes: what the message is, the value, and the number of bytes that were written.
-fn read_immediate(len: usize, inbox: &dyn Inbox) -> Result<(Opcode, u32, u32)> {
+fn read_immediate(len: usize, inbox: &impl Inbox) -> Result<(Opcode, u32, u32)> {
     let mut bytes = [0; WRITE_IMMEDIATE];
     inbox.read_immediate(&mut bytes);
     let [a, b, c, d, e, f, g, h] = bytes;
@@ -135,7 +135,7 @@ fn read_immediate(len: usize, inbox: &dyn Inbox) -> Result<(Opcode, u32, u32)> {
 }
 
 #[inline]
-fn append(assembly: &mut Assembly, fragment: &Fragment, inbox: &dyn Inbox) -> Result<()> {
+fn append(assembly: &mut Assembly, fragment: &Fragment, inbox: &impl Inbox) -> Result<()> {
     if fragment.len == 0 {
         return Ok(());
     }

@@ -12,7 +12,8 @@ use super::transport::{Outbox, SMALL};
 use crate::error::{Error, Result};
 
 /// Runs a task as far as it goes. `Again`: it has to wait for the peer; call again.
-pub(super) fn run(work: &Work, outbox: &mut dyn Outbox, peer_permissions: u32) -> Result<()> {
+#[inline(always)]
+pub(super) fn run(work: &Work, outbox: &mut impl Outbox, peer_permissions: u32) -> Result<()> {
     match work.operation {
         Operation::Send => send(work, None, outbox),
         Operation::SendImmediate => send(work, Some(work.immediate.get()), outbox),
@@ -26,7 +27,8 @@ pub(super) fn run(work: &Work, outbox: &mut dyn Outbox, peer_permissions: u32) -
     }
 }
 
-fn send(work: &Work, immediate: Option<u32>, outbox: &mut dyn Outbox) -> Result<()> {
+#[inline(always)]
+fn send(work: &Work, immediate: Option<u32>, outbox: &mut impl Outbox) -> Result<()> {
     let source = work.source.get();
     let list = source.as_deref();
     if let (Some(buf), None, Stage::Waiting) = (list, immediate, work.stage.get())
@@ -41,14 +43,14 @@ fn send(work: &Work, immediate: Option<u32>, outbox: &mut dyn Outbox) -> Result<
         if !outbox.reserve_receive() {
             return Err(Error::Again);
         }
-        work.progress.set(0);
+        work.set_progress(0);
     }
     let immediate = immediate.map(u32::to_ne_bytes);
     loop {
         let first = work.stage.get() == Stage::Waiting;
         let immediate = immediate.as_ref().filter(|_| first);
         let room = outbox.max_fragment() - immediate.map_or(0, |_| SEND_IMMEDIATE);
-        let from = work.progress.get();
+        let from = work.progress();
         let len = room.min(total.saturating_sub(from));
         let more = from + len < total;
         // SAFETY: `with_data` gives memory of the task's bufs.
@@ -61,7 +63,7 @@ fn send(work: &Work, immediate: Option<u32>, outbox: &mut dyn Outbox) -> Result<
                 &mut |write| buffers::with_data(list, from, len, write),
             )
         }?;
-        work.progress.set(from + len);
+        work.set_progress(from + len);
         work.stage.set(Stage::Sending);
         if !more {
             return Ok(());
@@ -77,7 +79,7 @@ fn read(work: &Work, peer_permissions: u32) -> Result<()> {
     expect(peer_permissions, DOCA_ACCESS_FLAG_RDMA_READ)?;
     check_len(source.data_len())?;
     let len = buffers::read_remote(&source, &destination)?;
-    work.progress.set(len);
+    work.set_progress(len);
     Ok(())
 }
 
@@ -92,16 +94,16 @@ fn write(work: &Work, peer_permissions: u32) -> Result<usize> {
     buffers::write_remote(&source, &destination)
 }
 
-fn write_immediate(work: &Work, outbox: &mut dyn Outbox, peer_permissions: u32) -> Result<()> {
+fn write_immediate(work: &Work, outbox: &mut impl Outbox, peer_permissions: u32) -> Result<()> {
     if work.stage.get() == Stage::Waiting {
         // As hardware does: nothing is written before the peer can take the immediate.
         if !outbox.reserve_receive() {
             return Err(Error::Again);
         }
-        work.progress.set(write(work, peer_permissions)?);
+        work.set_progress(write(work, peer_permissions)?);
         work.stage.set(Stage::Written);
     }
-    let written = u32::try_from(work.progress.get()).unwrap_or(u32::MAX);
+    let written = u32::try_from(work.progress()).unwrap_or(u32::MAX);
     let mut immediate = [0; WRITE_IMMEDIATE];
     immediate[..4].copy_from_slice(&work.immediate.get().to_ne_bytes());
     immediate[4..].copy_from_slice(&written.to_ne_bytes());
@@ -128,8 +130,7 @@ fn on_event(work: &Work, peer_permissions: u32) -> Result<()> {
             expect(peer_permissions, DOCA_ACCESS_FLAG_RDMA_READ)?;
             buffers::check_room(&destination)?;
             let value = event.get()?;
-            work.progress
-                .set(buffers::append_value(&destination, value)?);
+            work.set_progress(buffers::append_value(&destination, value)?);
             Ok(())
         }
         Operation::EventSet => {

@@ -1,6 +1,6 @@
 //! The two kinds of tasks: those that act on a connection, and those that wait for a message.
 
-use std::cell::{Cell, Ref, RefCell};
+use std::cell::{Cell, RefCell};
 use std::ptr;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -58,11 +58,12 @@ pub(crate) struct Arguments {
 /// Body of a task that acts on a connection. What most operations use comes first.
 #[repr(C)]
 pub(crate) struct Work {
-    connection: RefCell<Rc<Connection>>,
+    /// There is one, except while it is looked at.
+    connection: Cell<Option<Rc<Connection>>>,
     pub(crate) source: BufSlot,
     pub(crate) destination: BufSlot,
-    /// Bytes that are done: of the message while it goes in fragments, of a read when it has completed.
-    pub(super) progress: Cell<usize>,
+    /// See [`Work::progress`].
+    progress: Cell<u32>,
     pub(super) operation: Operation,
     pub(super) stage: Cell<Stage>,
     /// As the program gave it: its bytes are in network order.
@@ -111,7 +112,7 @@ impl Work {
     ) -> Self {
         Self {
             operation,
-            connection: RefCell::new(connection),
+            connection: Cell::new(Some(connection)),
             source: Cell::new(arguments.source),
             destination: Cell::new(arguments.destination),
             result: Cell::new(arguments.result),
@@ -125,13 +126,28 @@ impl Work {
     }
 
     /// The connection that the task acts on.
-    pub(crate) fn connection(&self) -> Ref<'_, Rc<Connection>> {
-        self.connection.borrow()
+    #[inline]
+    pub(crate) fn connection(&self) -> Option<Rc<Connection>> {
+        let connection = self.connection.take();
+        self.connection.set(connection.clone());
+        connection
+    }
+
+    /// Bytes that are done: of the message while it goes in fragments, of a read when it has completed.
+    #[inline]
+    pub(super) fn progress(&self) -> usize {
+        self.progress.get() as usize
+    }
+
+    /// Notes how many bytes are done; at most [`MESSAGE_SIZE`](super::config::limits::MESSAGE_SIZE).
+    #[inline]
+    pub(super) fn set_progress(&self, bytes: usize) {
+        self.progress.set(u32::try_from(bytes).unwrap_or(u32::MAX));
     }
 
     /// Acts on another connection, of the same instance, from the next submission on.
     pub(crate) fn set_connection(&self, connection: Rc<Connection>) {
-        *self.connection.borrow_mut() = connection;
+        self.connection.set(Some(connection));
     }
 
     /// Refuses local lists that are longer than the instance was set up for.
@@ -145,7 +161,7 @@ impl Work {
 
     /// Bytes that a successful read has read.
     pub(crate) fn result_len(&self) -> u32 {
-        u32::try_from(self.progress.get()).unwrap_or(u32::MAX)
+        self.progress.get()
     }
 }
 
@@ -169,6 +185,7 @@ pub(crate) struct Received {
 }
 
 /// Body of a task that waits for a message.
+#[repr(C)]
 pub(crate) struct Receive {
     pub(crate) destination: BufSlot,
     pub(super) received: Cell<Received>,

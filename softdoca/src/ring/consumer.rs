@@ -1,17 +1,16 @@
 //! The end of a ring that receives.
 
-use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::Corrupt;
-use super::bell::{Bell, EventFd};
+use super::bell::Bell;
+use super::kernel::EventFd;
 use super::layout::{
-    CONSUMER_CLOSED_AT, CONSUMER_SLEEPS_AT, Descriptor, Geometry, POSTED_AT, PRODUCER_BARRIERS_AT,
+    CONSUMER_CLOSED_AT, CONSUMER_SLEEPS_AT, Descriptor, POSTED_AT, PRODUCER_BARRIERS_AT,
     PRODUCER_CLOSED_AT, PRODUCER_SLEEPS_AT, SLOTS_CONSUMED_AT, UNIT, UNITS_CONSUMED_AT,
 };
 use super::mapping::Mapping;
-use crate::error::Result;
 
 /// The receiving end of a ring. One thread at a time uses it.
 #[derive(Debug)]
@@ -33,41 +32,42 @@ pub(crate) struct Message {
 
 impl Message {
     /// Bytes of data in this fragment, immediate data excluded.
+    #[inline]
     pub(crate) fn len(&self) -> usize {
-        self.descriptor.len
+        self.descriptor.len()
     }
 
     /// Bytes of immediate data; `None` when the message has none.
+    #[inline]
     pub(crate) fn immediate_len(&self) -> Option<usize> {
-        self.descriptor.immediate
+        self.descriptor.immediate()
     }
 
     /// Another fragment of the same message follows.
+    #[inline]
     pub(crate) fn more(&self) -> bool {
-        self.descriptor.more
+        self.descriptor.more()
     }
 }
 
 impl RingConsumer {
-    /// Creates a ring.
-    pub(crate) fn create(geometry: Geometry) -> Result<Self> {
-        Ok(Self {
-            mapping: Arc::new(Mapping::create(geometry)?),
+    /// The consumer's end of a ring, which nobody has used yet.
+    pub(super) fn over(mapping: Arc<Mapping>) -> Self {
+        Self {
+            mapping,
             bell: None,
             slots: 0,
             units: 0,
             posted: 0,
-        })
+        }
     }
 
-    /// The file descriptor to hand to the producer.
-    pub(crate) fn memfd(&self) -> BorrowedFd<'_> {
-        self.mapping.memfd()
+    pub(super) fn mapping(&self) -> &Mapping {
+        &self.mapping
     }
 
-    /// Learns how to wake the producer.
-    pub(crate) fn set_producer(&mut self, wake: OwnedFd) -> Result<()> {
-        let wake = EventFd::from_peer(wake)?;
+    /// A producer has attached, and is woken with `wake`.
+    pub(super) fn attach(&mut self, wake: EventFd) {
         self.bell = Some(Bell::new(
             Arc::clone(&self.mapping),
             PRODUCER_SLEEPS_AT,
@@ -76,7 +76,6 @@ impl RingConsumer {
         ));
         // It may sleep since before its eventfd was known here.
         self.wake_producer();
-        Ok(())
     }
 
     /// Gives the producer `count` more receives.
@@ -104,7 +103,7 @@ impl RingConsumer {
 
     /// Copies the immediate data of `message` into `to`, as far as both reach.
     pub(crate) fn read_immediate(&self, message: &Message, to: &mut [u8]) {
-        let len = message.descriptor.immediate.unwrap_or(0).min(to.len());
+        let len = message.descriptor.immediate().unwrap_or(0).min(to.len());
         // SAFETY: a mutable slice is writable for its length.
         unsafe { self.copy_out(message, 0, to.as_mut_ptr(), len) };
     }
@@ -116,6 +115,19 @@ impl RingConsumer {
     /// `dst` must be writable for `len` bytes.
     #[inline]
     pub(crate) unsafe fn read(&self, message: &Message, from: usize, dst: *mut u8, len: usize) {
+        if message.descriptor == Descriptor::LINE && from == 0 && len == UNIT {
+            let slot = self.mapping.geometry().slot_at(self.slots);
+            let bytes = self.mapping.read_slot(slot);
+            // SAFETY: the caller vouches for `dst`.
+            unsafe { dst.cast::<[u8; UNIT]>().write_unaligned(bytes) };
+            return;
+        }
+        // SAFETY: the caller's promise.
+        unsafe { self.read_any(message, from, dst, len) };
+    }
+
+    /// As [`read`](Self::read), for every kind of message.
+    unsafe fn read_any(&self, message: &Message, from: usize, dst: *mut u8, len: usize) {
         assert!(
             from.saturating_add(len) <= message.len(),
             "reads stay inside the fragment"
@@ -130,10 +142,9 @@ impl RingConsumer {
     /// # Safety
     ///
     /// As [`read`](Self::read).
-    #[inline]
     unsafe fn copy_out(&self, message: &Message, from: usize, dst: *mut u8, len: usize) {
         let geometry = self.mapping.geometry();
-        if !message.descriptor.inline {
+        if !message.descriptor.is_inline() {
             // SAFETY: the caller vouches for `dst`.
             unsafe {
                 self.mapping
@@ -142,15 +153,8 @@ impl RingConsumer {
             return;
         }
         let bytes = self.mapping.read_slot(geometry.slot_at(self.slots));
-        // SAFETY: the caller vouches for `dst`. The most frequent length is a constant, which the compiler makes two moves of.
-        unsafe {
-            if let (Ok(whole), true) = (bytes[from..].try_into(), len == bytes.len()) {
-                let whole: &[u8; UNIT] = whole;
-                dst.cast::<[u8; UNIT]>().write_unaligned(*whole);
-            } else {
-                std::ptr::copy_nonoverlapping(bytes[from..from + len].as_ptr(), dst, len);
-            }
-        }
+        // SAFETY: the caller vouches for `dst`.
+        unsafe { std::ptr::copy_nonoverlapping(bytes[from..from + len].as_ptr(), dst, len) };
     }
 
     /// Lets the fragment go: its room is the producer's again.

@@ -17,6 +17,7 @@
 //! no index of the producer's. A sleep word is set by the end that it is named for and cleared by the other.
 
 use super::Corrupt;
+use super::mapping::FEWEST_UNITS;
 
 /// Bytes of one slot and of one unit of payload: a cache line.
 pub(super) const UNIT: usize = 64;
@@ -43,38 +44,44 @@ const RING_AT: usize = 512;
 pub(super) const MAX_IMMEDIATE: usize = 63;
 /// Most slots, and most units of payload, that a ring may have: 16 MiB of each.
 const MAX_UNITS: u64 = 1 << 18;
-const MIN_UNITS: u64 = 64;
 
 /// Size of a ring: powers of two of slots and of 64-byte units of payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Geometry {
     slots: u64,
     units: u64,
+    /// Binary logarithm of the slots: asked for with every message, so not computed then.
+    slot_bits: u32,
 }
 
 impl Geometry {
     /// A ring that holds `messages` small messages with immediate data, and at the same time twice `largest` bytes, within limits.
     pub(crate) fn for_messages(messages: usize, largest: usize) -> Self {
-        let round = |count: u64| count.clamp(MIN_UNITS, MAX_UNITS).next_power_of_two();
+        let round = |count: u64| count.clamp(FEWEST_UNITS, MAX_UNITS).next_power_of_two();
         let small = (messages as u64).saturating_mul(2);
         let large = (largest as u64).div_ceil(UNIT as u64).saturating_mul(2);
+        Self::of(round(messages as u64), round(small.max(large)))
+    }
+
+    fn of(slots: u64, units: u64) -> Self {
         Self {
-            slots: round(messages as u64),
-            units: round(small.max(large)),
+            slots,
+            units,
+            slot_bits: slots.trailing_zeros(),
         }
     }
 
     /// Checks the two counts that came from shared memory.
     pub(super) fn from_counts(slots: u64, units: u64) -> Result<Self, Corrupt> {
         for count in [slots, units] {
-            if !count.is_power_of_two() || !(MIN_UNITS..=MAX_UNITS).contains(&count) {
+            if !count.is_power_of_two() || !(FEWEST_UNITS..=MAX_UNITS).contains(&count) {
                 return Err(Corrupt {
                     expected: "a power of two of 64 to 262144 slots and units",
                     found: count,
                 });
             }
         }
-        Ok(Self { slots, units })
+        Ok(Self::of(slots, units))
     }
 
     pub(super) fn slots(self) -> u64 {
@@ -119,43 +126,71 @@ impl Geometry {
     /// that of the lap before, which is what used memory holds.
     #[inline]
     fn lap(self, position: u64) -> u32 {
-        let lap = position >> self.slots.trailing_zeros();
+        let lap = position >> self.slot_bits;
         // A mask and not a remainder: this is asked for every message, twice. The lowest bit is always set, and the others count.
         (lap as u32) << 1 | 1
     }
 }
 
-/// What a descriptor word says about the fragment of its slot.
+/// What a descriptor word says about the fragment of its slot: its low half. The high half is the lap.
 ///
 /// Bits 0..23 length in bytes, 23 lies in the slot, 24..30 length of the immediate data, 30 more fragments follow, 31 has immediate
 /// data, 32..64 lap.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Descriptor {
-    /// Bytes of data in this fragment, immediate data excluded.
-    pub len: usize,
-    /// Immediate data in front of the data; `None` when the message has none.
-    pub immediate: Option<usize>,
-    /// Another fragment of the same message follows.
-    pub more: bool,
-    /// Lies in the slot; bytes beyond the slot are zeros.
-    pub inline: bool,
-}
+pub(super) struct Descriptor(u32);
 
-const LEN_MASK: u64 = (1 << 23) - 1;
-const IS_INLINE: u64 = 1 << 23;
-const HAS_MORE: u64 = 1 << 30;
-const HAS_IMMEDIATE: u64 = 1 << 31;
+const LEN_MASK: u32 = (1 << 23) - 1;
+const IS_INLINE: u32 = 1 << 23;
+const HAS_MORE: u32 = 1 << 30;
+const HAS_IMMEDIATE: u32 = 1 << 31;
 
 impl Descriptor {
+    /// A whole message of as many bytes as a slot's line has, without immediate data, in the slot: what storage requests and results are.
+    pub(super) const LINE: Self = Self(IS_INLINE | UNIT as u32);
+
+    /// `len` bytes of data, `immediate` bytes in front of it, if there are any. `inline`: it lies in the slot, and bytes beyond the slot are
+    /// zeros. The lengths are within the limits of their ring.
     #[inline]
-    pub(super) fn stored_len(&self) -> usize {
-        self.len + self.immediate.unwrap_or(0)
+    pub(super) fn new(len: usize, immediate: Option<usize>, more: bool, inline: bool) -> Self {
+        let immediate = immediate.map_or(0, |len| (len as u32) << 24 | HAS_IMMEDIATE);
+        let more = if more { HAS_MORE } else { 0 };
+        let inline = if inline { IS_INLINE } else { 0 };
+        Self(len as u32 & LEN_MASK | immediate | more | inline)
+    }
+
+    /// Bytes of data in this fragment, immediate data excluded.
+    #[inline]
+    pub(super) fn len(self) -> usize {
+        (self.0 & LEN_MASK) as usize
+    }
+
+    /// Immediate data in front of the data; `None` when the message has none.
+    #[inline]
+    pub(super) fn immediate(self) -> Option<usize> {
+        (self.0 & HAS_IMMEDIATE != 0).then_some((self.0 >> 24) as usize & MAX_IMMEDIATE)
+    }
+
+    /// Another fragment of the same message follows.
+    #[inline]
+    pub(super) fn more(self) -> bool {
+        self.0 & HAS_MORE != 0
+    }
+
+    /// It lies in the slot; bytes beyond the slot are zeros.
+    #[inline]
+    pub(super) fn is_inline(self) -> bool {
+        self.0 & IS_INLINE != 0
+    }
+
+    #[inline]
+    pub(super) fn stored_len(self) -> usize {
+        self.len() + self.immediate().unwrap_or(0)
     }
 
     /// Units of payload that the fragment takes.
     #[inline]
-    pub(super) fn units(&self) -> u64 {
-        if self.inline {
+    pub(super) fn units(self) -> u64 {
+        if self.is_inline() {
             0
         } else {
             self.stored_len().div_ceil(UNIT) as u64
@@ -163,14 +198,8 @@ impl Descriptor {
     }
 
     #[inline]
-    pub(super) fn encode(&self, geometry: Geometry, position: u64) -> u64 {
-        let (immediate, flag) = self.immediate.map_or((0, 0), |n| (n as u64, HAS_IMMEDIATE));
-        (self.len as u64 & LEN_MASK)
-            | if self.inline { IS_INLINE } else { 0 }
-            | (immediate << 24)
-            | if self.more { HAS_MORE } else { 0 }
-            | flag
-            | (u64::from(geometry.lap(position)) << 32)
+    pub(super) fn encode(self, geometry: Geometry, position: u64) -> u64 {
+        u64::from(self.0) | u64::from(geometry.lap(position)) << 32
     }
 
     /// The fragment at `position`, or `None` when the producer has not written it yet.
@@ -183,24 +212,27 @@ impl Descriptor {
         if (word >> 32) as u32 != geometry.lap(position) {
             return Ok(None);
         }
-        let descriptor = Self {
-            len: (word & LEN_MASK) as usize,
-            immediate: (word & HAS_IMMEDIATE != 0).then_some((word >> 24) as usize & MAX_IMMEDIATE),
-            more: word & HAS_MORE != 0,
-            inline: word & IS_INLINE != 0,
-        };
-        let most = if descriptor.inline {
+        let descriptor = Self(word as u32);
+        if descriptor != Self::LINE {
+            descriptor.check(word, geometry)?;
+        }
+        Ok(Some(descriptor))
+    }
+
+    /// The lengths are a peer's claims.
+    fn check(self, word: u64, geometry: Geometry) -> Result<(), Corrupt> {
+        let most = if self.is_inline() {
             UNIT
         } else {
             geometry.max_fragment()
         };
-        if descriptor.stored_len() > most {
+        if self.stored_len() > most {
             return Err(Corrupt {
                 expected: "a fragment of at most a quarter of the ring, or of a slot",
                 found: word,
             });
         }
-        Ok(Some(descriptor))
+        Ok(())
     }
 }
 
@@ -210,9 +242,9 @@ mod tests {
 
     #[test]
     fn laps_differ_from_the_one_before_and_from_fresh_memory_however_long_a_ring_is_used() {
-        let geometry = Geometry::from_counts(MIN_UNITS, MIN_UNITS).expect("a size");
+        let geometry = Geometry::from_counts(FEWEST_UNITS, FEWEST_UNITS).expect("a size");
         for lap in [0, 1, (1 << 31) - 1, 1 << 31, u64::from(u32::MAX), 1 << 32] {
-            let (this, next) = (lap * MIN_UNITS, (lap + 1) * MIN_UNITS);
+            let (this, next) = (lap * FEWEST_UNITS, (lap + 1) * FEWEST_UNITS);
             assert_ne!(geometry.lap(this), 0, "lap {lap}");
             assert_ne!(geometry.lap(this), geometry.lap(next), "lap {lap}");
         }
@@ -222,21 +254,12 @@ mod tests {
     fn the_longest_fragments_of_the_largest_ring_fit_their_descriptor() {
         let geometry = Geometry::for_messages(1 << 30, 1 << 40);
         for (len, inline) in [(geometry.max_fragment(), false), (UNIT, true), (0, true)] {
-            let descriptor = Descriptor {
-                len,
-                immediate: None,
-                more: false,
-                inline,
-            };
+            let descriptor = Descriptor::new(len, None, false, inline);
+            assert_eq!((descriptor.len(), descriptor.is_inline()), (len, inline));
             let word = descriptor.encode(geometry, 5);
             assert_eq!(Descriptor::decode(word, geometry, 5), Ok(Some(descriptor)));
         }
-        let beyond = Descriptor {
-            len: UNIT,
-            immediate: Some(1),
-            more: false,
-            inline: true,
-        };
+        let beyond = Descriptor::new(UNIT, Some(1), false, true);
         let word = beyond.encode(geometry, 5);
         assert!(Descriptor::decode(word, geometry, 5).is_err());
     }

@@ -9,11 +9,20 @@ use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::mm::{MapFlags, ProtFlags};
 
 use super::Corrupt;
-use super::bell::uses_barriers;
+use super::kernel::uses_barriers;
 use super::layout::{
     CONSUMER_BARRIERS_AT, Geometry, INLINE, MAGIC, MAGIC_AT, SLOTS_AT, UNIT, UNITS_AT,
 };
 use crate::error::{Error, Result};
+
+/// Between words: as those of the standard library.
+pub(super) use std::sync::atomic::fence;
+
+/// A word that both processes use.
+pub(super) type Word = AtomicU64;
+
+/// Fewest slots, and fewest units of payload, of a ring: a page of each.
+pub(super) const FEWEST_UNITS: u64 = 64;
 
 /// A mapped ring. Shared between the threads of a process behind an `Arc`; all words are atomics.
 #[derive(Debug)]
@@ -104,6 +113,7 @@ impl Mapping {
         })
     }
 
+    #[inline]
     pub(super) fn geometry(&self) -> Geometry {
         self.geometry
     }
@@ -114,11 +124,12 @@ impl Mapping {
     }
 
     /// The shared word at byte offset `at`, one of the offsets of [`super::layout`].
-    pub(super) fn word(&self, at: usize) -> &AtomicU64 {
+    #[inline]
+    pub(super) fn word(&self, at: usize) -> &Word {
         debug_assert!(at.is_multiple_of(8) && at + 8 <= self.geometry.mapping_len());
         // SAFETY: `at` is an offset of the layout, 8-byte aligned and inside the mapping, which lives as long as self;
         // every access of any process to this word is atomic.
-        unsafe { AtomicU64::from_ptr(self.base.as_ptr().add(at).cast::<u64>()) }
+        unsafe { Word::from_ptr(self.base.as_ptr().add(at).cast::<u64>()) }
     }
 
     /// Writes the bytes of a slot, which lies at `at`.

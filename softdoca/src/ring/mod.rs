@@ -6,8 +6,12 @@
 //!
 //! * [`layout`] says where everything lives in the shared memory and what a descriptor word holds.
 //! * [`mapping`] owns the shared memory and is the only place with raw pointers into it.
-//! * [`producer`] and [`consumer`] are the two ends.
+//! * [`kernel`] is what else the kernel is asked for: eventfds, and barriers in other threads.
+//! * [`producer`] and [`consumer`] are the two ends; [`handover`] makes them of descriptors.
 //! * [`bell`] wakes an end that sleeps, and is silent towards one that is awake.
+//!
+//! The files `layout`, `producer`, `consumer` and `bell` are compiled a second time in `tests/model`, over memory and a kernel that loom
+//! watches: they name nothing of the standard library's atomics but [`Ordering`](std::sync::atomic::Ordering).
 //!
 //! # Trust
 //!
@@ -17,12 +21,15 @@
 
 mod bell;
 mod consumer;
+mod handover;
+mod kernel;
 mod layout;
 mod mapping;
 mod producer;
 
-pub(crate) use bell::{EventFd, barrier_before_sleep};
+pub(crate) use bell::barrier_before_sleep;
 pub(crate) use consumer::{Message, RingConsumer};
+pub(crate) use kernel::EventFd;
 pub(crate) use layout::Geometry;
 pub(crate) use producer::RingProducer;
 

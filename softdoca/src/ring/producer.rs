@@ -1,10 +1,10 @@
 //! The end of a ring that sends.
 
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::bell::{Bell, EventFd, uses_barriers};
+use super::bell::Bell;
+use super::kernel::{EventFd, uses_barriers};
 use super::layout::{
     CONSUMER_BARRIERS_AT, CONSUMER_CLOSED_AT, CONSUMER_SLEEPS_AT, Descriptor, INLINE,
     MAX_IMMEDIATE, POSTED_AT, PRODUCER_BARRIERS_AT, PRODUCER_CLOSED_AT, PRODUCER_SLEEPS_AT,
@@ -52,11 +52,12 @@ impl Room {
             .saturating_sub(self.produced.wrapping_sub(self.consumed_seen))
     }
 
-    #[inline]
+    #[inline(always)]
     fn has(&mut self, count: u64, mapping: &Mapping) -> bool {
         self.free() >= count || self.has_now(count, mapping)
     }
 
+    #[cold]
     fn has_now(&mut self, count: u64, mapping: &Mapping) -> bool {
         let consumed = mapping.word(self.consumed_at).load(Ordering::Acquire);
         // A count outside what can be true (ahead of us, or a whole ring behind) frees nothing.
@@ -68,9 +69,8 @@ impl Room {
 }
 
 impl RingProducer {
-    /// Opens the ring that a peer created; `wake` is the eventfd of the peer's progress engine.
-    pub(crate) fn open(memfd: OwnedFd, wake: EventFd) -> Result<Self> {
-        let mapping = Arc::new(Mapping::open(memfd)?);
+    /// The producer's end of a ring; `wake` wakes the consumer.
+    pub(super) fn over(mapping: Arc<Mapping>, wake: EventFd) -> Self {
         mapping
             .word(PRODUCER_BARRIERS_AT)
             .store(u64::from(uses_barriers()), Ordering::Relaxed);
@@ -81,14 +81,14 @@ impl RingProducer {
             wake,
         );
         let geometry = mapping.geometry();
-        Ok(Self {
+        Self {
             mapping,
             bell,
             slots: Room::new(geometry.slots(), SLOTS_CONSUMED_AT),
             units: Room::new(geometry.units(), UNITS_CONSUMED_AT),
             started: 0,
             posted_seen: 0,
-        })
+        }
     }
 
     /// Receives that the peer has posted and no message has taken yet.
@@ -124,25 +124,20 @@ impl RingProducer {
     /// `src` must be readable for `len` bytes.
     #[inline]
     pub(crate) unsafe fn push_run(&mut self, src: *const u8, len: usize) -> Result<()> {
-        if len > UNIT {
-            // SAFETY: the caller's promise.
-            return unsafe {
-                self.push(None, len, true, false, |write| {
-                    write(src, len);
-                    Ok(())
-                })
-            };
-        }
-        let mut bytes = [0; UNIT];
-        // SAFETY: the caller's promise. The most frequent length is a constant, which the compiler makes two moves of.
-        unsafe {
-            if len == UNIT {
-                bytes = src.cast::<[u8; UNIT]>().read_unaligned();
-            } else {
-                std::ptr::copy_nonoverlapping(src, bytes.as_mut_ptr(), len);
+        if len == UNIT {
+            // SAFETY: the caller's promise. The length is a constant: a few moves.
+            let bytes = unsafe { src.cast::<[u8; UNIT]>().read_unaligned() };
+            if let Some((line, [0, 0, 0, 0, 0, 0, 0, 0])) = bytes.split_first_chunk() {
+                return self.push_inline(line, Descriptor::LINE, true);
             }
         }
-        self.push_small(None, &bytes, len, true, false)
+        // SAFETY: the caller's promise.
+        unsafe {
+            self.push(None, len, true, false, |write| {
+                write(src, len);
+                Ok(())
+            })
+        }
     }
 
     /// Appends one fragment of a message. `fill(write)` is called once and must call `write(src, len)` for consecutive pieces that
@@ -187,7 +182,6 @@ impl RingProducer {
     }
 
     /// Appends a fragment of at most 64 bytes, immediate data included: in its slot if all that does not fit there are zeros.
-    #[inline]
     fn push_small(
         &mut self,
         immediate: Option<usize>,
@@ -196,33 +190,37 @@ impl RingProducer {
         first: bool,
         more: bool,
     ) -> Result<()> {
-        let Some((inline, [0, 0, 0, 0, 0, 0, 0, 0])) = bytes.split_first_chunk::<INLINE>() else {
-            let stored = immediate.unwrap_or(0) + len;
-            let (head, data) = bytes[..stored].split_at(stored - len);
-            let immediate = immediate.map(|_| head);
-            // SAFETY: a slice is readable for its length.
-            return unsafe {
-                self.push_large(immediate, len, first, more, |write| {
-                    write(data.as_ptr(), data.len());
-                    Ok(())
-                })
-            };
-        };
+        if let Some((inline, [0, 0, 0, 0, 0, 0, 0, 0])) = bytes.split_first_chunk() {
+            let descriptor = Descriptor::new(len, immediate, more, true);
+            return self.push_inline(inline, descriptor, first);
+        }
+        let stored = immediate.unwrap_or(0) + len;
+        let (head, data) = bytes[..stored].split_at(stored - len);
+        let immediate = immediate.map(|_| head);
+        // SAFETY: a slice is readable for its length.
+        unsafe {
+            self.push_large(immediate, len, first, more, |write| {
+                write(data.as_ptr(), data.len());
+                Ok(())
+            })
+        }
+    }
+
+    /// Appends a fragment that lies in its slot.
+    #[inline]
+    fn push_inline(
+        &mut self,
+        bytes: &[u8; INLINE],
+        descriptor: Descriptor,
+        first: bool,
+    ) -> Result<()> {
         if !self.slots.has(1, &self.mapping) {
             return Err(Error::Again);
         }
         let at = self.mapping.geometry().slot_at(self.slots.produced);
         // SAFETY: the slot is ours until its descriptor is published.
-        unsafe { self.mapping.write_slot(at, inline) };
-        self.publish(
-            Descriptor {
-                len,
-                immediate,
-                more,
-                inline: true,
-            },
-            first,
-        );
+        unsafe { self.mapping.write_slot(at, bytes) };
+        self.publish(descriptor, first);
         Ok(())
     }
 
@@ -239,12 +237,7 @@ impl RingProducer {
         more: bool,
         fill: impl FnOnce(&mut dyn FnMut(*const u8, usize)) -> Result<()>,
     ) -> Result<()> {
-        let descriptor = Descriptor {
-            len,
-            immediate: immediate.map(<[u8]>::len),
-            more,
-            inline: false,
-        };
+        let descriptor = Descriptor::new(len, immediate.map(<[u8]>::len), more, false);
         if !self.slots.has(1, &self.mapping) || !self.units.has(descriptor.units(), &self.mapping) {
             return Err(Error::Again);
         }

@@ -66,6 +66,21 @@ pub(super) fn decode(audience: Audience, bytes: &[u8]) -> Result<(u64, &[u8])> {
     Ok((addr, descriptor))
 }
 
+/// What a blob that is accepted for either audience is written as.
+pub(crate) fn again(bytes: &[u8]) -> Result<Vec<u8>> {
+    let of = |audience| {
+        decode(audience, bytes).map(|(addr, descriptor)| encode(audience, addr, descriptor))
+    };
+    of(Audience::Network).or_else(|_| of(Audience::Pci))
+}
+
+/// Blobs for both audiences, of memory that does not exist.
+pub(crate) fn examples() -> Vec<Vec<u8>> {
+    [Audience::Network, Audience::Pci]
+        .map(|audience| encode(audience, 0x1008, b"a descriptor"))
+        .into()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -16,6 +16,7 @@ mod value;
 mod wait;
 mod work;
 
+pub(crate) use blob::{again as blob_again, examples as example_blobs};
 pub(crate) use event::{Location, Role, SyncEvent};
 pub(crate) use remote::RemoteEvent;
 pub(crate) use wait::Condition;

@@ -10,17 +10,22 @@
 
 DOCA_LOG_REGISTER(TEST::LOG)
 
-/* A file, and what has been written to it. */
+/* A file, and what has been written to it. Back ends have no end, so it stays to that of the process. */
 struct sink {
+	struct sink *earlier;
 	FILE *file;
 	char text[65536];
 };
+
+static struct sink *sinks;
 
 static struct sink *sink_create(void)
 {
 	struct sink *sink = calloc(1, sizeof(*sink));
 
 	CHECK(sink != NULL);
+	sink->earlier = sinks;
+	sinks = sink;
 	sink->file = tmpfile();
 	CHECK(sink->file != NULL);
 	return sink;

@@ -3,6 +3,7 @@
  *
  *   program --list       prints each test's name and the functions that it is for
  *   program TEST         runs it: 0, or what failed on stderr
+ *   program --each       runs all, each in a child
  *
  * SOFTDOCA_BREAK=FUNCTION=NUMBER makes a function of the library do nothing but return the number: whoever runs the tests finds out
  * by that whether a test notices.

@@ -2,7 +2,11 @@
 
 #![allow(dead_code, reason = "each test uses a part of it")]
 
+pub mod pairs;
+pub mod programs;
+
 use std::collections::BTreeSet;
+use std::ffi::OsString;
 use std::fs::{self, DirBuilder};
 use std::io::Write as _;
 use std::os::unix::fs::DirBuilderExt as _;
@@ -175,8 +179,18 @@ impl Sdk {
 
     /// A program's command: the library is found, and its emulated devices are its own.
     pub fn command(&self, program: &Path, runtime: &str) -> Command {
-        let mut command = Command::new(program);
+        self.command_through(&[], program, runtime)
+    }
+
+    /// As [`command`](Self::command), started by a tool with its flags, which take the program last.
+    pub fn command_through(&self, tool: &[OsString], program: &Path, runtime: &str) -> Command {
+        let mut words = tool
+            .iter()
+            .map(OsString::as_os_str)
+            .chain([program.as_os_str()]);
+        let mut command = Command::new(words.next().expect("the program at least"));
         command
+            .args(words)
             .env("LD_LIBRARY_PATH", self.libraries())
             .env("SOFTDOCA_RUNTIME_DIR", self.scratch(runtime))
             .env_remove("SOFTDOCA_TOPOLOGY");

@@ -38,7 +38,7 @@ pub use write::*;
 
 use super::Handle;
 use super::task::put_task;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::progress::{Ctx, TaskOf};
 use crate::rdma::{Arguments, Connection, Operation, Rdma, Receive, Work};
 
@@ -103,7 +103,7 @@ unsafe fn allocate<H: Handle<Engine = TaskOf<Work>>>(
 /// Gives a task another connection of its instance.
 fn set_connection(work: &Work, connection: *mut doca_rdma_connection) -> Result<()> {
     let connection = {
-        let current = work.connection();
+        let current = work.connection().ok_or(Error::Unexpected)?;
         let rdma = current.ctx().driver_as::<Rdma>()?;
         rdma.connection(connection.cast::<Connection>())?
     };
@@ -141,7 +141,10 @@ macro_rules! connection_functions {
         ) -> *const doca_abi::doca_rdma_connection {
             // SAFETY: the caller's promise.
             unsafe {
-                $crate::capi::task::get(task, |work| std::rc::Rc::as_ptr(&work.connection()).cast())
+                $crate::capi::task::get(task, |work| {
+                    let connection = work.connection();
+                    connection.map_or(std::ptr::null(), |it| std::rc::Rc::as_ptr(&it).cast())
+                })
             }
         }
     };

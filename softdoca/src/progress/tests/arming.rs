@@ -58,3 +58,41 @@ fn a_descriptor_that_tells_the_program_nothing_is_no_progress() {
     assert_eq!(pe.arm(), Arming::Armed);
     pe.wake_up();
 }
+
+/// Its peer rings just after it was armed.
+struct Hasty;
+
+impl Driver for Hasty {
+    fn start(&self, _: &Ctx) -> Result<Started> {
+        Ok(Started::Running)
+    }
+
+    fn submit(&self, _: &Ctx, _: &Task) -> Result<()> {
+        Err(Error::NotSupported)
+    }
+
+    fn next_event(&self, _: &Ctx) -> Option<Event> {
+        None
+    }
+
+    fn flush(&self, _: &Ctx) {}
+
+    fn finish_stop(&self, _: &Ctx) -> bool {
+        true
+    }
+}
+
+/// A peer rings once. It may have made room for one more piece of a long message: that is nothing for the program, but who sleeps then is
+/// not woken for the next piece.
+#[test]
+fn an_engine_that_was_rung_is_not_armed_any_more() {
+    let pe = Pe::new().expect("an engine");
+    let ctx = Ctx::new(Hasty);
+    pe.connect(&ctx).expect("a fresh context");
+    ctx.start().expect("a context");
+    pe.wake().ring();
+    assert_eq!(pe.arm(), Arming::Stirred);
+    assert_eq!(pe.arm(), Arming::Armed);
+    pe.wake_up();
+    ctx.stop().expect("it stops");
+}

@@ -15,6 +15,11 @@ use std::os::fd::BorrowedFd;
 
 use crate::error::Result;
 
+/// What connections have of it. There is one transport, so nothing is dispatched; with a second one, these become enums over both.
+pub(super) type ConnectionInbox = shared_memory::SharedInbox;
+/// See [`ConnectionInbox`].
+pub(super) type ConnectionOutbox = shared_memory::SharedOutbox;
+
 /// What is known of the process at the other end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Peer {

@@ -71,7 +71,7 @@ impl SharedMemory {
             ([], 2) => None,
             (slot, 3) => fds
                 .pop()
-                .map(|pool| SharedReceives::open(&pool, slot))
+                .map(|pool| SharedReceives::open(pool, slot))
                 .transpose()?,
             _ => None,
         };
@@ -199,10 +199,15 @@ impl SharedInbox {
     }
 
     /// Learns how to wake the sender, once it has come.
+    #[inline]
     fn attach(&mut self) {
-        if self.attached || self.offer.state.load(Ordering::Acquire) != CLAIMED {
-            return;
+        if !self.attached && self.offer.state.load(Ordering::Acquire) == CLAIMED {
+            self.attach_now();
         }
+    }
+
+    #[cold]
+    fn attach_now(&mut self) {
         self.attached = true;
         let sender = self
             .offer
@@ -220,6 +225,7 @@ impl SharedInbox {
 }
 
 impl Inbox for SharedInbox {
+    #[inline]
     fn post(&mut self, count: u64) {
         self.attach();
         // With a pool, the ring only wakes the sender.
@@ -227,6 +233,7 @@ impl Inbox for SharedInbox {
         self.ring.post(count);
     }
 
+    #[inline]
     fn peek(&mut self) -> Result<Option<Fragment>> {
         self.attach();
         self.current = self.ring.peek().map_err(|corrupt| {
@@ -245,6 +252,7 @@ impl Inbox for SharedInbox {
         }
     }
 
+    #[inline]
     unsafe fn read(&self, from: usize, dst: *mut u8, len: usize) {
         if let Some(message) = &self.current {
             // SAFETY: the caller's promise.
@@ -252,6 +260,7 @@ impl Inbox for SharedInbox {
         }
     }
 
+    #[inline]
     fn advance(&mut self) {
         if let Some(message) = self.current.take() {
             if let (Some(slot), false) = (&mut self.slot, self.within_message) {
@@ -262,6 +271,7 @@ impl Inbox for SharedInbox {
         }
     }
 
+    #[inline]
     fn peer(&mut self) -> Peer {
         self.attach();
         if self.ring.is_closed_by_peer() {
@@ -296,6 +306,7 @@ pub(crate) struct SharedOutbox {
 }
 
 impl Outbox for SharedOutbox {
+    #[inline]
     fn reserve_receive(&mut self) -> bool {
         match &self.receives {
             None => self.ring.credits() > 0,
@@ -310,6 +321,7 @@ impl Outbox for SharedOutbox {
         self.ring.max_fragment()
     }
 
+    #[inline]
     unsafe fn send_small(&mut self, src: *const u8, len: usize) -> Result<()> {
         if !self.reserve_receive() {
             return Err(Error::Again);
@@ -337,6 +349,7 @@ impl Outbox for SharedOutbox {
         Ok(())
     }
 
+    #[inline]
     fn peer(&self) -> Peer {
         if self.ring.is_closed_by_peer() {
             Peer::Closed

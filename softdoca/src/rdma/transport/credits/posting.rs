@@ -1,0 +1,102 @@
+//! The receiver's side: posts receives, and gives back what a sender has taken and never used.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::memory::Mapping;
+use crate::error::{Error, Result};
+
+/// The receiver's side.
+#[derive(Debug)]
+pub(in super::super) struct ReceivePool {
+    mapping: Mapping,
+    /// Which slots have a connection.
+    used: Mutex<Vec<bool>>,
+}
+
+impl ReceivePool {
+    /// A pool for as many senders at a time as there are slots in `mapping`, which nobody has used yet.
+    pub(super) fn over(mapping: Mapping) -> ReceivePool {
+        let used = Mutex::new(vec![false; mapping.slots() as usize]);
+        ReceivePool { mapping, used }
+    }
+
+    pub(super) fn mapping(&self) -> &Mapping {
+        &self.mapping
+    }
+
+    /// A slot for a new connection.
+    ///
+    /// # Errors
+    /// [`Error::Full`] when there are as many as the pool was made for.
+    pub(in super::super) fn slot(self: &Arc<Self>) -> Result<Slot> {
+        let mut used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
+        let number = used.iter().position(|used| !used).ok_or(Error::Full)?;
+        used[number] = true;
+        // There are at most 65535.
+        let number = number as u32;
+        let word = self.mapping.slot(number).load(Ordering::Relaxed);
+        Ok(Slot {
+            pool: Arc::clone(self),
+            number,
+            generation: (word >> 32) as u32,
+            received: 0,
+        })
+    }
+
+    /// Lets the senders take `count` more receives.
+    pub(in super::super) fn post(&self, count: u64) {
+        self.mapping.posted().fetch_add(count, Ordering::Release);
+    }
+}
+
+/// One connection's slot in the pool of its instance; free again when dropped.
+#[derive(Debug)]
+pub(in super::super) struct Slot {
+    pool: Arc<ReceivePool>,
+    number: u32,
+    generation: u32,
+    /// Messages that have come.
+    received: u32,
+}
+
+impl Slot {
+    pub(in super::super) fn pool(&self) -> &ReceivePool {
+        &self.pool
+    }
+
+    pub(super) fn number(&self) -> u32 {
+        self.number
+    }
+
+    pub(super) fn generation(&self) -> u32 {
+        self.generation
+    }
+
+    /// A message has come.
+    pub(in super::super) fn count_message(&mut self) {
+        self.received = self.received.wrapping_add(1);
+    }
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        let next = u64::from(self.generation.wrapping_add(1)) << 32;
+        let word = self
+            .pool
+            .mapping
+            .slot(self.number)
+            .swap(next, Ordering::AcqRel);
+        let unused = (word as u32).wrapping_sub(self.received);
+        // A faulty sender can write anything here, but not take more than there is: more is not given back.
+        if (word >> 32) as u32 == self.generation && i32::try_from(unused).is_ok() {
+            self.pool.post(u64::from(unused));
+        }
+        let mut used = self
+            .pool
+            .used
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        used[self.number as usize] = false;
+    }
+}

@@ -1,0 +1,76 @@
+//! Everything that softdoca decodes of what other processes made, each decoder by itself: for those who try them with any bytes.
+//!
+//! What a decoder accepts may still lead nowhere: keys and addresses in it are compared by whoever owns what they name.
+
+use crate::error::Result;
+
+/// A decoder of bytes from outside.
+#[derive(Debug, Clone, Copy)]
+pub struct Decoder {
+    /// What it decodes.
+    pub name: &'static str,
+    /// Decodes, and answers the bytes that whoever says the same would send, or why the bytes are refused. Bytes behind the end
+    /// are refused, but for a request to an agent, whose payload follows.
+    pub again: fn(&[u8]) -> std::result::Result<Vec<u8>, String>,
+    /// What is accepted, of every kind.
+    pub examples: fn() -> Result<Vec<Vec<u8>>>,
+}
+
+/// All of them.
+pub const DECODERS: [Decoder; 6] = [
+    Decoder {
+        name: "mmap export",
+        again: |bytes| in_words(crate::memory::descriptor_again(bytes)),
+        examples: crate::memory::example_descriptors,
+    },
+    Decoder {
+        name: "RDMA connection details",
+        again: |bytes| in_words(crate::rdma::details_again(bytes)),
+        examples: crate::rdma::example_details,
+    },
+    Decoder {
+        name: "RDMA connection by address",
+        again: |bytes| in_words(crate::rdma::word_again(bytes)),
+        examples: crate::rdma::example_words,
+    },
+    Decoder {
+        name: "sync event export",
+        again: |bytes| in_words(crate::sync_event::blob_again(bytes)),
+        examples: || Ok(crate::sync_event::example_blobs()),
+    },
+    Decoder {
+        name: "Comch frame",
+        again: |bytes| crate::comch::frame_again(bytes).map_err(|error| error.to_string()),
+        examples: || Ok(crate::comch::example_frames()),
+    },
+    Decoder {
+        name: "request to an agent",
+        again: |bytes| in_words(crate::agent::request_again(bytes)),
+        examples: || Ok(crate::agent::example_requests()),
+    },
+];
+
+fn in_words(result: Result<Vec<u8>>) -> std::result::Result<Vec<u8>, String> {
+    result.map_err(|error| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_accepted_is_written_again() {
+        for decoder in DECODERS {
+            let examples = (decoder.examples)().expect("they are made");
+            assert!(!examples.is_empty());
+            for example in examples {
+                assert_eq!(
+                    (decoder.again)(&example).as_ref(),
+                    Ok(&example),
+                    "{}",
+                    decoder.name
+                );
+            }
+        }
+    }
+}

@@ -1,0 +1,441 @@
+//! Exports in the hands of those who mean ill: what is altered, forged, or asked for by the wrong process gives nothing.
+
+mod process;
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::sync::Arc;
+use std::time::Duration;
+
+use process::{Peer, from_hex, hear, say, to_hex};
+use rustix::mm::{MapFlags, ProtFlags};
+use softdoca::device::Device;
+use softdoca::error::Error;
+use softdoca::memory::{ExportKind, Mmap, Permissions};
+use softdoca::runtime::{RuntimeDir, Socket};
+
+const PAGE: usize = 4096;
+/// Bytes of the memory, of which the program exports those in the middle.
+const ALL: usize = 4 * PAGE;
+const FIRST: usize = PAGE;
+const LEN: usize = 2 * PAGE;
+
+fn device() -> Arc<Device> {
+    Device::open_by_name("mlx5_0").unwrap()
+}
+
+/// Memory of this process, the middle of which it exports. Accessed by raw copies only.
+struct Memory {
+    base: *mut u8,
+    mmap: Mmap,
+}
+
+impl Memory {
+    /// In private pages (shared in place) or shared ones (which only the agent reaches).
+    fn new(flags: MapFlags, permissions: Permissions) -> Memory {
+        // SAFETY: a new mapping.
+        let base = unsafe {
+            rustix::mm::mmap_anonymous(
+                std::ptr::null_mut(),
+                ALL,
+                ProtFlags::READ | ProtFlags::WRITE,
+                flags,
+            )
+        };
+        let base = base.unwrap().cast::<u8>();
+        for index in 0..ALL {
+            // SAFETY: inside the mapping.
+            unsafe { base.add(index).write_volatile(pattern(index)) };
+        }
+        let mmap = Mmap::new();
+        let addr = base.wrapping_add(FIRST).expose_provenance() as u64;
+        mmap.set_memrange(addr, LEN as u64).unwrap();
+        mmap.set_permissions(permissions).unwrap();
+        mmap.add_device(&device()).unwrap();
+        mmap.start().unwrap();
+        Memory { base, mmap }
+    }
+
+    fn export(&self, kind: ExportKind) -> Vec<u8> {
+        self.mmap.export(kind, &device()).unwrap().to_vec()
+    }
+
+    fn addr(&self) -> u64 {
+        self.mmap.memrange().unwrap().0
+    }
+
+    fn is_untouched(&self) -> bool {
+        // SAFETY: inside the mapping.
+        (0..ALL).all(|index| unsafe { self.base.add(index).read_volatile() } == pattern(index))
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        let _ = self.mmap.stop();
+        // SAFETY: our mapping, which nobody reaches any more.
+        unsafe { rustix::mm::munmap(self.base.cast(), ALL) }.unwrap();
+    }
+}
+
+fn pattern(index: usize) -> u8 {
+    (index % 251) as u8
+}
+
+fn import(descriptor: &[u8]) -> Result<Mmap, Error> {
+    Mmap::import(descriptor, &device())
+}
+
+fn try_read(mmap: &Mmap, addr: u64, len: usize) -> Result<Vec<u8>, Error> {
+    let mut bytes = vec![0; len];
+    // SAFETY: the vector has that many bytes.
+    unsafe { mmap.read_into(addr, bytes.as_mut_ptr(), len) }.map(|()| bytes)
+}
+
+/// Writes what is there already, so that only the permission to do it is at stake; `Err` when it may not.
+fn try_write(mmap: &Mmap, addr: u64) -> Result<(), Error> {
+    let same = [pattern(FIRST)];
+    // SAFETY: the array has that many bytes.
+    unsafe { mmap.write_from(addr, same.as_ptr(), same.len()) }
+}
+
+#[test]
+fn an_altered_permission_allows_nothing() {
+    const NAME: &str = "an_altered_permission_allows_nothing";
+    fn main() {
+        use Permissions as P;
+        let noted = [
+            (P::PCI_READ_ONLY, ExportKind::Pci),
+            (P::PCI_READ_WRITE, ExportKind::Pci),
+            (P::RDMA_READ, ExportKind::Rdma),
+            (P::RDMA_WRITE, ExportKind::Rdma),
+            (P::RDMA_ATOMIC, ExportKind::Rdma),
+            (P::RDMA_READ | P::RDMA_WRITE, ExportKind::Rdma),
+            (P::PCI_READ_ONLY | P::RDMA, ExportKind::Pci),
+        ];
+        for flags in [MapFlags::PRIVATE, MapFlags::SHARED] {
+            for (permissions, kind) in noted {
+                let memory = Memory::new(flags, permissions);
+                let descriptor = memory.export(kind);
+                let mut accepted = 0;
+                for said in 0..=0x7f {
+                    for kind_byte in [1, 2] {
+                        let mut altered = descriptor.clone();
+                        altered[10] = kind_byte;
+                        altered[12..16].copy_from_slice(&u32::to_le_bytes(said));
+                        if let Ok(mmap) = import(&altered) {
+                            accepted += 1;
+                            allows_no_more(&mmap, &memory, permissions, kind);
+                        }
+                    }
+                }
+                assert!(accepted > 0, "as it was, at least");
+            }
+        }
+    }
+    /// What the owner has not noted is refused, whatever the descriptor said.
+    fn allows_no_more(mmap: &Mmap, memory: &Memory, noted: Permissions, kind: ExportKind) {
+        let may = |pci: Permissions, rdma: Permissions| match kind {
+            ExportKind::Pci => noted.intersects(pci),
+            ExportKind::Rdma => noted.contains(rdma),
+        };
+        let addr = memory.addr();
+        if !may(Permissions::PCI, Permissions::RDMA_READ) {
+            // Whether it may be read is asked of the map, by whoever reads.
+            let said = mmap.permissions().contains(Permissions::RDMA_READ);
+            assert!(
+                !said || try_read(mmap, addr, 8).is_err(),
+                "{noted:?} is read"
+            );
+        }
+        if !may(Permissions::PCI_READ_WRITE, Permissions::RDMA_WRITE) {
+            assert!(try_write(mmap, addr).is_err(), "{noted:?} is written");
+        }
+        if !may(Permissions::empty(), Permissions::RDMA_ATOMIC) {
+            assert!(mmap.fetch_add(addr, 0).is_err(), "{noted:?} is added to");
+        }
+        assert!(memory.is_untouched());
+    }
+    process::run(NAME, main, &[]);
+}
+
+#[test]
+fn an_altered_range_is_refused() {
+    const NAME: &str = "an_altered_range_is_refused";
+    fn main() {
+        for flags in [MapFlags::PRIVATE, MapFlags::SHARED] {
+            let memory = Memory::new(flags, Permissions::PCI_READ_WRITE | Permissions::RDMA);
+            let (addr, len) = (memory.addr(), LEN as u64);
+            let page = PAGE as u64;
+            let descriptor = memory.export(ExportKind::Pci);
+            for (start, length) in [
+                (addr - page, len),
+                (addr - page, len + page),
+                (addr + page, len),
+                (addr + page, len - page),
+                (addr, len + page),
+                (addr, len - page),
+                (addr, len + 1),
+                (addr - 1, len + 1),
+                (0, addr + len),
+                (1, u64::from(u32::MAX)),
+                (addr, u64::MAX - addr),
+            ] {
+                let mut altered = descriptor.clone();
+                altered[16..24].copy_from_slice(&start.to_le_bytes());
+                altered[24..32].copy_from_slice(&length.to_le_bytes());
+                let refused = import(&altered).expect_err("another range");
+                let expected = [Error::Unexpected, Error::InvalidValue];
+                assert!(expected.contains(&refused), "{refused}");
+            }
+            assert!(import(&descriptor).is_ok() && memory.is_untouched());
+        }
+    }
+    process::run(NAME, main, &[]);
+}
+
+#[test]
+fn every_altered_bit_is_refused_or_changes_nothing() {
+    const NAME: &str = "every_altered_bit_is_refused_or_changes_nothing";
+    fn main() {
+        let memory = Memory::new(
+            MapFlags::PRIVATE,
+            Permissions::PCI_READ_WRITE | Permissions::RDMA,
+        );
+        let descriptor = memory.export(ExportKind::Pci);
+        let mut accepted = Vec::new();
+        for bit in 0..descriptor.len() * 8 {
+            let mut altered = descriptor.clone();
+            altered[bit / 8] ^= 1 << (bit % 8);
+            let Ok(mmap) = import(&altered) else { continue };
+            accepted.push(bit / 8);
+            assert_eq!(mmap.memrange(), memory.mmap.memrange(), "bit {bit}");
+            // The key for exporting it again is looked at by whoever imports that.
+            if bit / 8 >= 80 {
+                let onward = mmap.export(ExportKind::Rdma, &device()).unwrap();
+                assert_eq!(import(&onward).unwrap_err(), Error::NotFound, "bit {bit}");
+            }
+        }
+        // Permissions that mean nothing across PCIe, and the key for exporting it again.
+        assert!(accepted.iter().all(|&byte| byte == 12 || byte >= 80));
+        assert!(memory.is_untouched());
+    }
+    process::run(NAME, main, &[]);
+}
+
+const READ: u16 = 2;
+const WRITE: u16 = 3;
+const FETCH_ADD: u16 = 4;
+const COMPARE_SWAP: u16 = 5;
+
+/// A connection to this process's own agent, past everything that checks on the asking side.
+struct Agent(Socket);
+
+impl Agent {
+    fn connect() -> Agent {
+        let directory = RuntimeDir::get().unwrap();
+        let name = std::fs::read_dir(directory.path())
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .find(|name| name.starts_with("a-"))
+            .expect("an agent");
+        Agent(Socket::connect(&directory, &name).unwrap())
+    }
+
+    /// The code of the answer, and how many bytes follow it.
+    fn ask(&self, message: &[u8]) -> (u32, usize) {
+        self.0.send(message, &[]).unwrap();
+        self.0.wait_readable(Duration::from_secs(60)).unwrap();
+        let mut answer = [0; 16384];
+        let length = self
+            .0
+            .receive(&mut answer, &mut Vec::new())
+            .unwrap()
+            .unwrap();
+        let code = u32::from_le_bytes(*answer[4..].first_chunk().unwrap());
+        (code, length - 16)
+    }
+}
+
+/// A request to an agent, as `agent/protocol.rs` has it.
+fn request(operation: u16, key: &[u8], addr: u64, len: u64, payload: &[u8]) -> Vec<u8> {
+    let mut bytes = b"SDrq\x01\x00".to_vec();
+    bytes.extend(operation.to_le_bytes());
+    bytes.extend(key);
+    for word in [addr, len, 1, 1] {
+        bytes.extend(word.to_le_bytes());
+    }
+    bytes.extend(payload);
+    bytes
+}
+
+#[test]
+fn an_agent_reaches_nothing_but_what_is_exported() {
+    const NAME: &str = "an_agent_reaches_nothing_but_what_is_exported";
+    fn main() {
+        let permissions = Permissions::PCI_READ_WRITE | Permissions::RDMA;
+        let memory = Memory::new(MapFlags::SHARED, permissions);
+        let descriptor = memory.export(ExportKind::Rdma);
+        let key = &descriptor[64..80];
+        let agent = Agent::connect();
+        let ask = |message: &[u8]| agent.ask(message);
+        let (addr, len) = (memory.addr(), LEN as u64);
+        let outside = [
+            (addr - 1, 1),
+            (addr - 1, len),
+            (addr + len, 1),
+            (addr + len - 1, 2),
+            (addr, len + 1),
+            (0, 8),
+            (u64::MAX, 1),
+            (u64::MAX - 7, 8),
+            (addr, u64::MAX),
+            (addr + 8, u64::MAX - 8),
+        ];
+        for (start, length) in outside {
+            let (code, came) = ask(&request(READ, key, start, length, &[]));
+            assert!(code != 0 && came == 0, "read of {length} at {start:x}");
+            let payload = vec![0xee; length.min(64) as usize];
+            let (code, _) = ask(&request(WRITE, key, start, length, &payload));
+            assert!(code != 0, "write of {length} at {start:x}");
+        }
+        for start in [addr - 8, addr - 4, addr + 4, addr + len - 4, addr + len, 0] {
+            for operation in [FETCH_ADD, COMPARE_SWAP] {
+                let (code, _) = ask(&request(operation, key, start, 8, &[]));
+                assert!(code != 0, "atomic at {start:x}");
+            }
+        }
+        // More and fewer bytes than are announced, and a key that nobody has.
+        for (length, payload) in [(8, &[0xee; 9][..]), (8, &[0xee; 7]), (8, &[])] {
+            let (code, _) = ask(&request(WRITE, key, addr + len, length, payload));
+            assert!(code != 0, "{} bytes for {length}", payload.len());
+        }
+        let (code, came) = ask(&request(READ, &[7; 16], addr, 8, &[]));
+        assert!(code != 0 && came == 0, "another key");
+        assert!(memory.is_untouched());
+        // It goes on for those who keep to it.
+        assert_eq!(ask(&request(READ, key, addr, 8, &[])), (0, 8));
+    }
+    process::run(NAME, main, &[]);
+}
+
+#[test]
+fn an_agent_does_nothing_but_what_is_permitted() {
+    const NAME: &str = "an_agent_does_nothing_but_what_is_permitted";
+    fn main() {
+        use Permissions as P;
+        for permissions in [
+            P::RDMA_READ,
+            P::RDMA_WRITE,
+            P::RDMA_ATOMIC,
+            P::RDMA_READ | P::RDMA_WRITE,
+            P::RDMA,
+        ] {
+            let memory = Memory::new(MapFlags::SHARED, permissions);
+            let descriptor = memory.export(ExportKind::Rdma);
+            let (agent, key, addr) = (Agent::connect(), &descriptor[64..80], memory.addr());
+            let (code, came) = agent.ask(&request(READ, key, addr, 8, &[]));
+            let may_read = permissions.contains(P::RDMA_READ);
+            let expected = if may_read { (true, 8) } else { (false, 0) };
+            assert_eq!((code == 0, came), expected, "{permissions:?}: read");
+            // What is there already, so that whoever may write leaves it as it was.
+            let same: Vec<u8> = (FIRST..FIRST + 8).map(pattern).collect();
+            let (code, _) = agent.ask(&request(WRITE, key, addr, 8, &same));
+            let may_write = permissions.contains(P::RDMA_WRITE);
+            assert_eq!(code == 0, may_write, "{permissions:?}: write");
+            if !may_write {
+                let (code, _) = agent.ask(&request(WRITE, key, addr, 8, &[0xee; 8]));
+                assert!(code != 0);
+            }
+            // The operands of `request` are 1 and 1: to compare with, and to replace by, what is not there.
+            let (code, _) = agent.ask(&request(COMPARE_SWAP, key, addr, 8, &[]));
+            let may_change = permissions.contains(P::RDMA_ATOMIC);
+            assert_eq!(code == 0, may_change, "{permissions:?}: compare and swap");
+            if !may_change {
+                let (code, _) = agent.ask(&request(FETCH_ADD, key, addr, 8, &[]));
+                assert!(code != 0, "{permissions:?}: fetch and add");
+            }
+            assert!(memory.is_untouched(), "{permissions:?}");
+        }
+    }
+    process::run(NAME, main, &[]);
+}
+
+#[test]
+fn the_process_of_another_user_reaches_nothing() {
+    const NAME: &str = "the_process_of_another_user_reaches_nothing";
+    /// Of nobody.
+    const OTHER: u32 = 65534;
+    fn main() {
+        if !rustix::process::geteuid().is_root() {
+            eprintln!("only root can be another user as well: not run");
+            return;
+        }
+        let memory = Memory::new(
+            MapFlags::PRIVATE,
+            Permissions::PCI_READ_WRITE | Permissions::RDMA,
+        );
+        let descriptor = memory.export(ExportKind::Pci);
+        let directory = RuntimeDir::get().unwrap();
+        let parent = directory.path().parent().unwrap();
+        let mode = |path: &std::path::Path, mode| {
+            std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+        };
+        mode(parent, 0o711);
+        let mut stranger = Peer::start(NAME, "stranger");
+        stranger.tell(&to_hex(&descriptor));
+        assert_eq!(stranger.answer(), "kept out");
+        // As if a user had opened the directory: then it is the sockets' ends that ask who the other is.
+        mode(directory.path(), 0o777);
+        for entry in std::fs::read_dir(directory.path()).unwrap() {
+            mode(&entry.unwrap().path(), 0o777);
+        }
+        stranger.tell("open");
+        assert_eq!(stranger.answer(), "hung up on");
+        stranger.finish();
+        mode(directory.path(), 0o700);
+        mode(parent, 0o700);
+        assert!(memory.is_untouched());
+        assert!(import(&descriptor).is_ok(), "the owner is still served");
+    }
+    fn stranger() {
+        let descriptor = from_hex(&hear());
+        // SAFETY: no memory is involved; glibc does it for all threads.
+        let dropped = unsafe {
+            libc::setgroups(0, std::ptr::null()) == 0
+                && libc::setresgid(OTHER, OTHER, OTHER) == 0
+                && libc::setresuid(OTHER, OTHER, OTHER) == 0
+        };
+        assert!(dropped, "root may");
+        assert!(import(&descriptor).is_err());
+        let path = std::env::var("SOFTDOCA_RUNTIME_DIR").unwrap();
+        assert!(std::fs::read_dir(&path).is_err());
+        say("kept out");
+        assert_eq!(hear(), "open");
+        assert!(import(&descriptor).is_err(), "somebody else's directory");
+        let mut sockets = 0;
+        for entry in std::fs::read_dir(&path).unwrap() {
+            let socket = entry.unwrap().path();
+            is_hung_up_on(&socket, &descriptor[64..80]);
+            sockets += 1;
+        }
+        assert!(sockets > 0);
+        say("hung up on");
+    }
+    fn is_hung_up_on(path: &std::path::Path, key: &[u8]) {
+        use rustix::net::{
+            AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketType, connect, recv, send,
+            socket,
+        };
+        let socket = socket(AddressFamily::UNIX, SocketType::SEQPACKET, None).unwrap();
+        connect(&socket, &SocketAddrUnix::new(path).unwrap()).unwrap();
+        // It may hang up before this, or after.
+        let _ = send(&socket, &request(1, key, 0, 0, &[]), SendFlags::NOSIGNAL);
+        let mut answer = [0; 1024];
+        let received = recv(&socket, &mut answer, RecvFlags::empty());
+        assert!(
+            matches!(received, Ok((0, _)) | Err(rustix::io::Errno::CONNRESET)),
+            "{received:?}"
+        );
+    }
+    process::run(NAME, main, &[("stranger", stranger)]);
+}

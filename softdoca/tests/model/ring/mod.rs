@@ -1,0 +1,29 @@
+//! The ring's rooms that say in which order words are read and written, from the sources of softdoca, over memory and a kernel of the
+//! model's.
+
+#![allow(dead_code, reason = "the models use a part of the ring")]
+
+#[path = "../../../src/ring/bell.rs"]
+mod bell;
+#[path = "../../../src/ring/consumer.rs"]
+mod consumer;
+#[path = "../../../src/ring/layout.rs"]
+mod layout;
+#[path = "../../../src/ring/producer.rs"]
+mod producer;
+
+mod ends;
+pub(crate) mod kernel;
+mod mapping;
+
+pub(crate) use bell::barrier_before_sleep;
+pub(crate) use consumer::RingConsumer;
+pub(crate) use ends::{End, pair};
+pub(crate) use producer::RingProducer;
+
+/// As softdoca's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Corrupt {
+    pub expected: &'static str,
+    pub found: u64,
+}

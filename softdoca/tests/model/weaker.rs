@@ -1,0 +1,201 @@
+//! What if an order were weaker? Then a model must fail, or nobody knows what the order is for.
+
+use std::collections::BTreeSet;
+use std::process::{Command, Output};
+
+use crate::words::WEAKEN;
+
+/// loom's words for memory that two use at once, and for threads that all sleep.
+const RACE: &str = "Causality violation";
+const DEADLOCK: &str = "deadlock";
+
+/// What is weaker, the model that fails, and what it says.
+const NEEDED: &[(&str, &str, &str)] = &[
+    (
+        "store of descriptor",
+        "delivery::small_messages_go_around",
+        RACE,
+    ),
+    (
+        "load of descriptor",
+        "delivery::small_messages_go_around",
+        RACE,
+    ),
+    (
+        "store of slots consumed",
+        "delivery::small_messages_go_around",
+        RACE,
+    ),
+    (
+        "load of slots consumed",
+        "delivery::small_messages_go_around",
+        RACE,
+    ),
+    (
+        "store of units consumed",
+        "delivery::payload_is_used_again_after_it_was_read",
+        RACE,
+    ),
+    (
+        "load of units consumed",
+        "delivery::payload_is_used_again_after_it_was_read",
+        RACE,
+    ),
+    (
+        "store of receives posted",
+        "delivery::what_was_read_before_a_receive_was_posted_may_be_overwritten",
+        RACE,
+    ),
+    (
+        "load of receives posted",
+        "delivery::what_was_read_before_a_receive_was_posted_may_be_overwritten",
+        RACE,
+    ),
+    (
+        "store of producer closed",
+        "delivery::who_sees_the_producer_gone_has_all_its_messages",
+        "left: None",
+    ),
+    (
+        "load of producer closed",
+        "delivery::who_sees_the_producer_gone_has_all_its_messages",
+        "left: None",
+    ),
+    (
+        "store of consumer closed",
+        "delivery::who_sees_the_consumer_gone_sees_what_it_did_before",
+        RACE,
+    ),
+    (
+        "load of consumer closed",
+        "delivery::who_sees_the_consumer_gone_sees_what_it_did_before",
+        RACE,
+    ),
+    (
+        "addition of receives posted to all",
+        "senders::whoever_takes_a_receive_may_overwrite_what_was_read_before",
+        RACE,
+    ),
+    (
+        "load of receives posted to all",
+        "senders::whoever_takes_a_receive_may_overwrite_what_was_read_before",
+        RACE,
+    ),
+    (
+        "load of receives taken",
+        "senders::no_receive_is_taken_twice",
+        "3 of 2 receives",
+    ),
+    (
+        "exchange of receives taken",
+        "senders::no_receive_is_taken_twice",
+        "3 of 2 receives",
+    ),
+    (
+        "fence of the sleeper",
+        "sleeping::a_consumer_is_woken_by_a_message",
+        DEADLOCK,
+    ),
+    (
+        "fence of the waker",
+        "sleeping::a_consumer_is_woken_by_a_message",
+        DEADLOCK,
+    ),
+    (
+        "barrier",
+        "sleeping::a_consumer_is_woken_by_a_message",
+        DEADLOCK,
+    ),
+    (
+        "fence of the sleeper",
+        "sleeping::a_producer_is_woken_by_room",
+        DEADLOCK,
+    ),
+    (
+        "fence of the waker",
+        "sleeping::a_producer_is_woken_by_room",
+        DEADLOCK,
+    ),
+    ("barrier", "sleeping::a_producer_is_woken_by_room", DEADLOCK),
+    (
+        "fence of the sleeper",
+        "sleeping::a_producer_is_woken_by_a_receive",
+        DEADLOCK,
+    ),
+    (
+        "fence of the waker",
+        "sleeping::a_producer_is_woken_by_a_receive",
+        DEADLOCK,
+    ),
+    (
+        "barrier",
+        "sleeping::a_producer_is_woken_by_a_receive",
+        DEADLOCK,
+    ),
+    (
+        "attention to a ring while arming",
+        "sleeping::a_producer_is_woken_for_every_piece_of_a_long_message",
+        DEADLOCK,
+    ),
+];
+
+/// Orders that no model needs.
+const NOT_NEEDED: &[(&str, &str)] = &[
+    (
+        "update of slot",
+        "a slot is one word that is only exchanged; the take is ordered by the words that follow",
+    ),
+    ("swap of slot", "as its update"),
+];
+
+/// Begins the line that says which orders a model asked for.
+pub(crate) const ORDERS: &str = "orders: ";
+
+/// Runs one model in a process of its own: loom's threads cannot always be unwound.
+fn run(model: &str, environment: &[(&str, &str)]) -> Output {
+    Command::new(std::env::current_exe().expect("this program"))
+        .args(["--exact", model, "--nocapture"])
+        .env("RUST_BACKTRACE", "0")
+        .envs(environment.iter().copied())
+        .output()
+        .expect("a process")
+}
+
+#[test]
+fn every_order_that_is_listed_is_needed() {
+    let unneeded: Vec<String> = NEEDED
+        .iter()
+        .filter_map(|(weaker, model, says)| {
+            let output = run(model, &[(WEAKEN, weaker)]);
+            let said = String::from_utf8_lossy(&output.stderr);
+            (output.status.success() || !said.contains(says))
+                .then(|| format!("{weaker}: {model} {}\n{said}", output.status))
+        })
+        .collect();
+    assert!(unneeded.is_empty(), "{}", unneeded.join("\n"));
+}
+
+#[test]
+fn every_order_is_listed() {
+    let models: BTreeSet<&str> = NEEDED.iter().map(|(_, model, _)| *model).collect();
+    let mut asked = BTreeSet::new();
+    for model in models {
+        // Which orders there are shows in the first executions.
+        let output = run(model, &[("LOOM_MAX_PREEMPTIONS", "1")]);
+        let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(output.status.success(), "{model}: {printed}");
+        let orders = printed.lines().filter_map(|line| line.strip_prefix(ORDERS));
+        asked.extend(orders.flat_map(|line| line.split(", ").map(str::to_owned)));
+    }
+    asked.remove("");
+    let needed = NEEDED.iter().map(|(order, ..)| *order);
+    let listed: BTreeSet<String> = needed
+        .chain(NOT_NEEDED.iter().map(|(order, _)| *order))
+        .map(str::to_owned)
+        .collect();
+    let unlisted: Vec<_> = asked.difference(&listed).collect();
+    assert!(
+        unlisted.is_empty(),
+        "nobody knows what they are for: {unlisted:?}"
+    );
+}
