@@ -5,10 +5,12 @@ mod support;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use conformance::faults::relay::{FaultyLine, Side};
 use conformance::process::{Process, Signal};
 use serde_json::Value;
 use support::gga::{TARGETS, compressible};
 use support::{BLOCK_SIZE, Bench, PATIENCE, complaint, document, soon, text};
+use wire::control::{Message, Payload};
 
 const BLOCKS: usize = 64;
 /// Of each worker: seconds, on any machine.
@@ -26,6 +28,15 @@ struct Load {
 
 impl Load {
     fn new(operations: usize, arguments: &[&str]) -> Self {
+        Self::behind(|ports| ports, operations, arguments)
+    }
+
+    /// The service connects to these ports instead of the targets'.
+    fn behind(
+        line: impl FnOnce([u16; 3]) -> [u16; 3],
+        operations: usize,
+        arguments: &[&str],
+    ) -> Self {
         let bench = Bench::new();
         let files = bench.generate("content", &compressible(BLOCKS * BLOCK_SIZE), &[]);
         let started = [0, 1, 2].map(|number| {
@@ -36,7 +47,7 @@ impl Load {
         let ports = started.each_ref().map(|(_, port)| *port);
         let targets = started.map(|(target, _)| target);
         let degraded = ["--degraded", "on", "--trigger-recovery-read-every-n", "4"];
-        let service = bench.gga_service(ports, 2, &[&degraded, arguments].concat());
+        let service = bench.gga_service(line(ports), 2, &[&degraded, arguments].concat());
         let mut initiator = bench.gga_initiator(
             "read_write_data_validity_test",
             &bench.path("content"),
@@ -231,6 +242,42 @@ fn targets_that_are_killed_and_started_again_are_rebuilt_under_load() {
     assert_eq!(redundancy["state"], "degraded");
     assert_eq!(redundancy["lost"], serde_json::json!([2, 1, 1]));
     assert_eq!(redundancy["rebuilt_stripes"], 3 * BLOCKS);
+}
+
+/// Neither an answer to nothing, nor one that the target was provoked to, costs the session more than this target.
+#[test]
+fn a_target_that_says_what_nobody_has_asked_is_lost_and_comes_back() {
+    let mut line = None;
+    let ports = |ports: [u16; 3]| {
+        let started = FaultyLine::start(&ports).expect("ports");
+        let own = [0, 1, 2].map(|target| started.ports()[target]);
+        line = Some(started);
+        own
+    };
+    let mut load = Load::behind(ports, 2_000_000_000, &[]);
+    let line = line.expect("it was started");
+    let message = Message {
+        message_id: 1,
+        correlation_id: 1,
+        payload: Payload::StartStorageResponse,
+    };
+    for (target, from) in [(1, Side::Server), (2, Side::Client)] {
+        line.send(target as u32, from, message.encode_to_vec());
+        load.targets[target]
+            .wait(soon())
+            .expect("its only session is over");
+        load.start_with_its_blocks(target);
+        load.wait_for_service(target, "is whole again");
+    }
+    load.initiator.signal(Signal::INT);
+    complaint(load.initiator);
+    let statistics = document(load.service);
+    assert_eq!(statistics["failed_count"], 0);
+    assert_eq!(
+        statistics["redundancy"]["lost"],
+        serde_json::json!([0, 1, 1])
+    );
+    drop(load.targets);
 }
 
 #[test]

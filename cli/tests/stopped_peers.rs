@@ -172,6 +172,43 @@ fn a_service() {
 }
 
 #[test]
+fn a_service_that_a_target_does_not_wait_for() {
+    let bench = Bench::new();
+    let flags = ["--sessions", "3", "--idle-timeout", "1"];
+    let (target, port) = bench.target(&flags);
+    // In the middle of the I/Os, and before the first request.
+    let service = bench.service(port, &[]);
+    let initiator = busy(&bench, &[]);
+    service.signal(Signal::STOP);
+    let start = Instant::now();
+    said(&target, "session 1 ended badly", 1);
+    assert!(start.elapsed() < IN_TIME, "{:?}", start.elapsed());
+    woken_and_killed(service);
+    complaint(initiator);
+    let service = bench.service(port, &[]);
+    service.signal(Signal::STOP);
+    said(&target, "session 2 ended badly", 1);
+    woken_and_killed(service);
+    // One that has something to do is left alone, however far apart its requests are.
+    let service = bench.service(port, &[]);
+    let initiator = busy(&bench, &[]);
+    std::thread::sleep(Duration::from_millis(2500));
+    assert!(
+        !target.stderr().contains("session 3 ended"),
+        "{}",
+        target.stderr()
+    );
+    initiator.signal(Signal::INT);
+    complaint(initiator);
+    drop(service);
+    let stderr = ended(target, 1);
+    for part in ["an I/O of the service", "the query_storage_request"] {
+        assert!(stderr.contains(part), "{part}: {stderr}");
+    }
+    assert_eq!(bench.leftovers(), Vec::<PathBuf>::new());
+}
+
+#[test]
 fn a_target_of_gga() {
     let bench = Bench::new();
     let files = bench.generate("content", &compressible(64 * BLOCK_SIZE), &[]);

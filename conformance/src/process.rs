@@ -1,18 +1,20 @@
 //! One role as a process of its own, with its output captured.
 
-use std::collections::VecDeque;
-use std::io::{BufRead as _, BufReader, Read as _};
+mod lines;
+
+use std::fs::File;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, WaitId, WaitIdOptions, kill_process, waitid};
 
+use lines::{Lines, Wait};
+
 pub use rustix::process::Signal;
 
-/// Lines of a role's standard error that are kept to explain a failure.
-const KEPT_LINES: usize = 200;
 /// Time that a role gets to end after SIGTERM, before SIGKILL.
 const GRACE: Duration = Duration::from_secs(2);
 /// How often waiting looks around.
@@ -56,27 +58,30 @@ pub struct Process {
     lines: Arc<Lines>,
 }
 
-#[derive(Default)]
-struct Lines {
-    state: Mutex<LinesState>,
-    changed: Condvar,
-}
-
-#[derive(Default)]
-struct LinesState {
-    lines: VecDeque<String>,
-    /// Matches of what [`Process::wait_for`] looks for must not be missed because a line was dropped.
-    dropped: usize,
-    ended: bool,
-}
-
 impl Process {
     /// Starts `command` as `role`, with its output captured.
     ///
     /// # Errors
     ///
     /// The program could not be started.
-    pub fn spawn(role: &'static str, mut command: Command) -> Result<Self, Failure> {
+    pub fn spawn(role: &'static str, command: Command) -> Result<Self, Failure> {
+        Self::spawn_with(role, command, None)
+    }
+
+    /// The same; all that it writes to standard error goes to `log`, too.
+    ///
+    /// # Errors
+    ///
+    /// The program could not be started.
+    pub fn spawn_logged(role: &'static str, command: Command, log: File) -> Result<Self, Failure> {
+        Self::spawn_with(role, command, Some(log))
+    }
+
+    fn spawn_with(
+        role: &'static str,
+        mut command: Command,
+        mut log: Option<File>,
+    ) -> Result<Self, Failure> {
         let failure = |what: String| Failure {
             role,
             what,
@@ -100,6 +105,10 @@ impl Process {
         let sink = Arc::clone(&lines);
         let stderr = std::thread::spawn(move || {
             for line in stderr.split(b'\n').map_while(Result::ok) {
+                if let Some(log) = &mut log {
+                    // A log that cannot be written is missed by whoever looks for it.
+                    let _ = log.write_all(&[&line[..], b"\n"].concat());
+                }
                 sink.push(String::from_utf8_lossy(&line).into_owned());
             }
             sink.end();
@@ -142,6 +151,22 @@ impl Process {
         self.lines.indented()
     }
 
+    /// How many lines it has written to standard error so far.
+    pub fn line_count(&self) -> usize {
+        self.lines.count()
+    }
+
+    /// Waits until the role writes a line to standard error from which `parse` gets something, beginning with line number `from`.
+    /// `None` when there is none in this time, or the role has ended without; nothing is done to it.
+    pub fn find_line<T>(
+        &self,
+        from: usize,
+        timeout: Duration,
+        parse: impl Fn(&str) -> Option<T>,
+    ) -> Option<T> {
+        self.lines.find(from, timeout, parse).ok()
+    }
+
     /// What the role has written to standard output, and to standard error (the last lines when it was much). Ends it when it
     /// has not ended.
     pub fn into_output(mut self) -> (String, String) {
@@ -154,6 +179,14 @@ impl Process {
     /// Whether it has ended.
     pub fn has_ended(&mut self) -> bool {
         self.wait(Instant::now()).is_some()
+    }
+
+    /// The same, without taking the end from the operating system.
+    pub fn is_over(&self) -> bool {
+        let looks = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;
+        let look = |pid| waitid(WaitId::Pid(pid), looks);
+        // Whoever is not a child any more has ended, too.
+        self.pid().is_none_or(|pid| !matches!(look(pid), Ok(None)))
     }
 
     /// Waits for the end without taking it from the operating system, which forgets the CPU time with it. What kept it from
@@ -196,7 +229,7 @@ impl Process {
         timeout: Duration,
         parse: impl Fn(&str) -> Option<T>,
     ) -> Result<T, Failure> {
-        match self.lines.find(timeout, parse) {
+        match self.lines.find(0, timeout, parse) {
             Ok(found) => Ok(found),
             Err(Wait::Ended) => {
                 let status = self
@@ -291,144 +324,5 @@ fn cpu_time_of(stat: &str, ticks_per_second: u64) -> Option<Duration> {
     Some(Duration::from_secs(ticks) / u32::try_from(ticks_per_second).ok()?)
 }
 
-enum Wait {
-    Ended,
-    TimedOut,
-}
-
-impl Lines {
-    fn push(&self, line: String) {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        state.lines.push_back(line);
-        if state.lines.len() > KEPT_LINES {
-            state.lines.pop_front();
-            state.dropped += 1;
-        }
-        self.changed.notify_all();
-    }
-
-    fn end(&self) {
-        self.state
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .ended = true;
-        self.changed.notify_all();
-    }
-
-    fn find<T>(&self, timeout: Duration, parse: impl Fn(&str) -> Option<T>) -> Result<T, Wait> {
-        let deadline = Instant::now() + timeout;
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut looked_at = 0;
-        loop {
-            let skip = looked_at.max(state.dropped) - state.dropped;
-            if let Some(found) = state.lines.iter().skip(skip).find_map(|line| parse(line)) {
-                return Ok(found);
-            }
-            looked_at = state.dropped + state.lines.len();
-            if state.ended {
-                return Err(Wait::Ended);
-            }
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return Err(Wait::TimedOut);
-            }
-            state = self
-                .changed
-                .wait_timeout(state, left)
-                .unwrap_or_else(PoisonError::into_inner)
-                .0;
-        }
-    }
-
-    fn text(&self) -> String {
-        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        state.lines.iter().map(|line| format!("{line}\n")).collect()
-    }
-
-    fn indented(&self) -> String {
-        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        state
-            .lines
-            .iter()
-            .map(|line| format!("\n    {line}"))
-            .collect()
-    }
-}
-
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn shell(script: &str) -> Process {
-        let mut command = Command::new("/bin/sh");
-        command.args(["-c", script]);
-        Process::spawn("target", command).expect("a shell")
-    }
-
-    fn soon() -> Instant {
-        Instant::now() + Duration::from_secs(10)
-    }
-
-    #[test]
-    fn output_and_lines_are_captured() {
-        let mut process = shell("echo ready on 17 >&2; echo result");
-        let port = process.wait_for("said its port", Duration::from_secs(10), |line| {
-            line.strip_prefix("ready on ").map(str::to_owned)
-        });
-        assert_eq!(port.expect("the line"), "17");
-        assert_eq!(
-            process.finish(soon(), || false).expect("success"),
-            "result\n"
-        );
-    }
-
-    #[test]
-    fn a_failure_carries_what_the_role_said() {
-        let failure = shell("echo the reason >&2; exit 3")
-            .finish(soon(), || false)
-            .expect_err("fails");
-        let text = failure.to_string();
-        assert!(
-            text.contains("target: failed") && text.contains("the reason"),
-            "{text}"
-        );
-        let mut process = shell("exit 0");
-        let failure = process
-            .wait_for("was ready", Duration::from_secs(10), |_| None::<()>)
-            .expect_err("ends");
-        assert!(
-            failure.to_string().contains("before it was ready"),
-            "{failure}"
-        );
-    }
-
-    #[test]
-    fn all_output_is_there_after_the_end() {
-        let mut process = shell("echo result; echo reason >&2; exit 3");
-        assert_eq!(
-            process.wait(soon()).and_then(|status| status.code()),
-            Some(3)
-        );
-        let output = process.into_output();
-        assert_eq!(output, ("result\n".to_owned(), "reason\n".to_owned()));
-    }
-
-    #[test]
-    fn cpu_time_is_there_until_the_end_is_taken() {
-        let stat = "17 (a) b) S 1 2 3 4 5 6 7 8 9 10 150 50 0 0 20 0 1 0";
-        assert_eq!(cpu_time_of(stat, 100), Some(Duration::from_secs(2)));
-        let mut process = shell("i=0; while [ $i -lt 200000 ]; do i=$((i + 1)); done");
-        process.wait_for_end(soon());
-        assert!(process.cpu_time() > Some(Duration::ZERO));
-        assert!(process.has_ended());
-        assert_eq!(process.cpu_time(), None);
-    }
-
-    #[test]
-    fn a_dropped_process_is_gone() {
-        let process = shell("exec sleep 1000");
-        let pid = process.pid().expect("a pid");
-        drop(process);
-        assert!(rustix::process::test_kill_process(pid).is_err());
-    }
-}
+mod tests;

@@ -23,6 +23,8 @@ const LISTEN: &str = "0A";
 /// The flag of a listening socket in `/proc/net/unix`.
 const ACCEPTS: u32 = 1 << 16;
 
+/// Numbers the ports of this process.
+static NEXT_PORT: AtomicU32 = AtomicU32::new(0);
 /// Numbers the scenes of this process.
 static NUMBER: AtomicU32 = AtomicU32::new(0);
 
@@ -76,9 +78,19 @@ impl Scene {
         &self.channel
     }
 
+    /// The runtime directory.
+    pub fn runtime(&self) -> &Path {
+        &self.runtime
+    }
+
     /// Where a file of this name is, or is going to be.
     pub fn path(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
+    }
+
+    /// Leaves everything where it is, for whoever wants to look at it; says where.
+    pub fn keep(self) -> PathBuf {
+        self.directory.keep()
     }
 
     /// Writes a file.
@@ -156,6 +168,29 @@ pub fn entries(directory: &Path) -> io::Result<Vec<PathBuf>> {
 pub fn free_port() -> io::Result<u16> {
     let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0))?;
     Ok(listener.local_addr()?.port())
+}
+
+/// A TCP port that nobody uses, and that nobody gets who asks for any port or connects to somewhere: it stays free while a program that
+/// listens there ends and another one begins.
+///
+/// # Errors
+///
+/// There is none.
+pub fn lasting_port() -> io::Result<u16> {
+    const RANGE: std::ops::Range<u32> = 12_000..32_000;
+    // Several processes look for one at the same time: each begins elsewhere.
+    let start = std::process::id().wrapping_mul(97);
+    for _ in RANGE {
+        let number = start.wrapping_add(NEXT_PORT.fetch_add(1, Ordering::Relaxed));
+        let port = RANGE.start + number % (RANGE.end - RANGE.start);
+        let port = u16::try_from(port).map_err(io::Error::other)?;
+        if TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)).is_ok() {
+            return Ok(port);
+        }
+    }
+    Err(io::Error::other(format!(
+        "expected a free port in {RANGE:?}, all are in use"
+    )))
 }
 
 /// Waits until somebody listens on a TCP port, without connecting: a target serves only one client. `false` when nobody does

@@ -1,4 +1,4 @@
-//! Backing files, in which targets keep their blocks: a [`Header`], zeros, and from [`CONTENT_OFFSET`] on the blocks.
+//! Backing files, in which targets keep their blocks: a [`Header`], at [`RECORD_OFFSET`] a [`SetRecord`] or zeros, and from [`CONTENT_OFFSET`] on the blocks.
 
 include!(concat!(env!("OUT_DIR"), "/backing.rs"));
 
@@ -7,3 +7,9 @@ pub const HEADER_SIZE: usize = Header::SIZE;
 
 /// Bytes before the first block.
 pub const CONTENT_OFFSET: u64 = Header::CONTENT_OFFSET as u64;
+
+/// Where the record is.
+pub const RECORD_OFFSET: u64 = Header::RECORD_OFFSET as u64;
+
+/// Bytes of the record.
+pub const RECORD_SIZE: usize = SetRecord::SIZE;

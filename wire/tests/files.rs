@@ -118,10 +118,10 @@ fn backing_header_is_as_documented() {
         block_count: 3,
         identity_high: 0x0102_0304_0506_0708,
         identity_low: 0xf1f2_f3f4_f5f6_f7f8,
-        checksum: 0xbe10_2ce6,
+        checksum: 0x98a0_54d2,
     };
     let bytes = hex(
-        "444f434154475400 00000001 00000200 00000003 00010000 0102030405060708 f1f2f3f4f5f6f7f8 be102ce6",
+        "444f434154475400 00000002 00000200 00000003 00010000 00001000 0102030405060708 f1f2f3f4f5f6f7f8 98a054d2",
     );
     assert_eq!(header.emit().to_vec(), bytes);
     assert_eq!(backing::Header::parse(&bytes), Ok(header));
@@ -130,6 +130,7 @@ fn backing_header_is_as_documented() {
         (8, "version"),
         (15, "block_size"),
         (20, "content_offset"),
+        (24, "record_offset"),
     ] {
         let mut wrong = bytes.clone();
         wrong[at] ^= 1;
@@ -139,6 +140,37 @@ fn backing_header_is_as_documented() {
         let error = backing::Header::parse(&wrong).expect_err(field).to_string();
         assert!(
             error.contains(&format!("backing_header.{field}")),
+            "{error}"
+        );
+    }
+}
+
+#[test]
+fn set_record_is_as_documented() {
+    let record = backing::SetRecord {
+        set_high: 0x0102_0304_0506_0708,
+        set_low: 0xf1f2_f3f4_f5f6_f7f8,
+        epoch: 7,
+        member: 2,
+        state: 2,
+        boot_high: 0x2122_2324_2526_2728,
+        boot_low: 0x3132_3334_3536_3738,
+        checksum: 0x49e7_0350,
+    };
+    let bytes = hex(
+        "444f434153455400 0102030405060708 f1f2f3f4f5f6f7f8 0000000000000007 00000002 00000002 \
+                     2122232425262728 3132333435363738 49e70350",
+    );
+    assert_eq!(record.emit().to_vec(), bytes);
+    assert_eq!(backing::SetRecord::parse(&bytes), Ok(record));
+    for (at, field) in [(0, "magic"), (39, "state")] {
+        let mut wrong = bytes.clone();
+        wrong[at] = 3;
+        let error = backing::SetRecord::parse(&wrong)
+            .expect_err(field)
+            .to_string();
+        assert!(
+            error.contains(&format!("backing_set_record.{field}")),
             "{error}"
         );
     }

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use common::{decode, hex};
 use wire::DecodeError;
 use wire::control::{
-    IdentifiedStorage, IdentityQuery, Message, MessageType, Payload, StorageDetails,
+    IdentifiedStorage, IdentityQuery, Message, MessageType, Payload, RecordState, StorageDetails,
 };
 
 fn message(payload: Payload) -> Message {
@@ -18,21 +18,31 @@ fn message(payload: Payload) -> Message {
 }
 
 fn query() -> (Message, Vec<u8>) {
-    let frame = hex("00000014 00000001 00000102 00000304 57484943 484f4e45");
-    (
-        message(Payload::IdentifyStorageRequest(IdentityQuery {})),
-        frame,
-    )
+    let frame = hex("00000034 00000001 00000102 00000304 57484943484f4e45 \
+                     0102030405060708 1112131415161718 0000000000000007 00000002 00000002");
+    let query = IdentityQuery {
+        set_high: 0x0102_0304_0506_0708,
+        set_low: 0x1112_1314_1516_1718,
+        epoch: 7,
+        member: 2,
+        state: RecordState::InUse,
+    };
+    (message(Payload::IdentifyStorageRequest(query)), frame)
 }
 
 fn answer() -> (Message, Vec<u8>) {
     let frame = hex(
-        "00000028 00000002 00000102 00000304 0000000000100000 00000200 \
-                     5448495320 4f4e45 00000004 deadbeef",
+        "00000048 00000002 00000102 00000304 0000000000100000 00000200 5448495320 4f4e45 \
+                     0102030405060708 1112131415161718 0000000000000007 00000001 00000001 00000004 deadbeef",
     );
     let storage = IdentifiedStorage {
         total_size: 1 << 20,
         block_size: 512,
+        set_high: 0x0102_0304_0506_0708,
+        set_low: 0x1112_1314_1516_1718,
+        epoch: 7,
+        member: 1,
+        state: RecordState::Clean,
         identity: Bytes::from_static(&[0xde, 0xad, 0xbe, 0xef]),
     };
     (message(Payload::IdentifiedStorageResponse(storage)), frame)

@@ -46,6 +46,7 @@ fn everything_on_the_wire_is_in_the_table_once() {
         "lz4_data_block",
         "stored_block_trailer",
         "backing_header",
+        "backing_set_record",
     ]);
     assert_eq!(names, expected);
 }
@@ -86,6 +87,7 @@ fn sizes_are_those_of_the_codecs() {
         ("lz4_data_block", stored_block::DataBlock::SIZE),
         ("stored_block_trailer", stored_block::Trailer::SIZE),
         ("backing_header", backing::HEADER_SIZE),
+        ("backing_set_record", backing::RECORD_SIZE),
     ] {
         assert_eq!(entry(name).size as usize, size);
     }

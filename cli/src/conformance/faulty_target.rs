@@ -26,8 +26,8 @@ pub(super) struct FaultyTarget {
     #[arg(long, value_name = "BYTES", default_value_t = 4096, value_parser = value_parser!(u32).range(1..))]
     block_size: u32,
 
-    /// none, ignore-writes, swap-blocks:A:B, replay-previous-pass, fail-io:N:RESULT, scribble-after-read, answer-twice, nonsense:N,
-    /// reverse:N or swallow-io:N
+    /// none, ignore-writes, swap-blocks:A:B, replay-previous-pass, fail-io:N:RESULT, scribble-after-read, answer-twice, answer-late,
+    /// nonsense:N, reverse:N or swallow-io:N
     #[arg(long)]
     fault: Fault,
 

@@ -10,13 +10,14 @@ use std::time::Duration;
 
 use ::conformance::implementation::Implementation;
 use ::conformance::matrix::{
-    Check, Layout, Matrix as Runner, Member, Mix, Settings, Strategy, Tried, mixes,
+    Check, Matrix as Runner, Member, Mix, Settings, Strategy, Tried, mixes,
 };
 use ::conformance::report::Report;
-use clap::{Args, ValueEnum, value_parser};
+use clap::{Args, value_parser};
 use role_common::shutdown::Shutdown;
 
 use super::Result;
+use super::layout_choice::LayoutChoice;
 use super::report::{ReportOptions, print_failures, progress};
 use table::Table;
 
@@ -73,26 +74,6 @@ pub(super) struct Matrix {
 
     #[command(flatten)]
     report: ReportOptions,
-}
-
-#[derive(Debug, Clone, Copy, ValueEnum)]
-enum LayoutChoice {
-    /// The zero-copy service and one target
-    ZeroCopy,
-    /// The gga_offload service and three targets
-    Gga,
-    /// Both
-    All,
-}
-
-impl LayoutChoice {
-    fn layouts(self) -> &'static [Layout] {
-        match self {
-            Self::ZeroCopy => &[Layout::ZeroCopy],
-            Self::Gga => &[Layout::Gga],
-            Self::All => &Layout::ALL,
-        }
-    }
 }
 
 impl Matrix {

@@ -1,7 +1,10 @@
 //! `doca-storage conformance`: tests of an implementation from the outside.
 
+mod faults;
 mod faulty_target;
+mod hammer;
 mod layout;
+mod layout_choice;
 mod matrix;
 mod record;
 mod replay;
@@ -14,7 +17,9 @@ use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 
+use faults::Faults;
 use faulty_target::FaultyTarget;
+use hammer::{Hammer, LoadOptions, StrangerOptions, WitnessOptions};
 use layout::Layout;
 use matrix::Matrix;
 use record::Record;
@@ -32,7 +37,9 @@ Examples:
   doca-storage conformance faulty-target --content disk.img --fault swap-blocks:3:17 --listen-port 12345
   doca-storage conformance faulty-target --content disk.img --fault none --dump afterwards.img
   doca-storage conformance matrix --impl rust=target/release --impl cpp=build --library-path ~/softdoca/lib
+  doca-storage conformance hammer --layout gga --duration 5m
   doca-storage conformance samples --bin /tmp/build --library-path ~/softdoca/lib
+  doca-storage conformance faults --jobs 8
   doca-storage conformance record --listen 12346 --to 127.0.0.1:12345 --output session.transcript
   doca-storage conformance show session.transcript
   doca-storage conformance replay session.transcript --to 127.0.0.1:12345";
@@ -55,6 +62,19 @@ enum Command {
     FaultyTarget(FaultyTarget),
     /// Try every mix of implementations of the roles in both deployments: which work together?
     Matrix(Matrix),
+    /// Hurt a deployment at random, under a load that knows what every block must hold: is anything lost?
+    Hammer(Hammer),
+    /// What `hammer` reads and writes with
+    #[command(hide = true)]
+    HammerLoad(LoadOptions),
+    /// Who judges what `hammer` reads
+    #[command(hide = true)]
+    HammerWitness(WitnessOptions),
+    /// A client that `hammer` sends to disturb others
+    #[command(hide = true)]
+    HammerStranger(StrangerOptions),
+    /// Kill, stop and end every role at every place of a session: does everybody else take it as they should?
+    Faults(Faults),
     /// Run DOCA's own samples, which you have built: does your DOCA bring them to their documented end?
     Samples(Samples),
     /// Record what a service and its targets tell each other, from between them
@@ -72,6 +92,11 @@ pub fn run(options: &Options) -> ExitCode {
         Command::Role(role) => role.run(),
         Command::FaultyTarget(target) => target.serve().map(|()| ExitCode::SUCCESS),
         Command::Matrix(matrix) => matrix.run(),
+        Command::Hammer(hammer) => hammer.run(),
+        Command::HammerLoad(load) => load.play(),
+        Command::HammerWitness(witness) => witness.watch(),
+        Command::HammerStranger(stranger) => stranger.intrude(),
+        Command::Faults(faults) => faults.run(),
         Command::Samples(samples) => samples.run(),
         Command::Record(record) => record.run(),
         Command::Replay(replay) => replay.run(),

@@ -4,13 +4,16 @@ use std::fs::File;
 use std::net::{TcpListener, ToSocketAddrs as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use ::conformance::transcript::{Header, Recorder, Relay, Role};
 use clap::{Args, value_parser};
 use role_common::shutdown::Shutdown;
 
 use super::Result;
+
+/// How long a target that refuses is asked again: it may be about to start.
+const PATIENCE: Duration = Duration::from_secs(3);
 
 const HELP: &str = "\
 Tell the service the relay's address instead of the target's. Ctrl-C ends the recording; without, it ends after --sessions.
@@ -76,6 +79,7 @@ impl Record {
         }
         let relay = Relay {
             channels,
+            patience: PATIENCE,
             sessions: self.sessions,
         };
         let relayed = relay.run(&recorder, &|| shutdown.is_requested());

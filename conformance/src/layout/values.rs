@@ -25,6 +25,7 @@ pub(super) fn decode(message: &str, bytes: &[u8]) -> Result<Decoded, String> {
         "io_message" => io_message(bytes),
         "sbc_header" => sbc_header(bytes),
         "backing_header" => backing_header(bytes),
+        "backing_set_record" => backing_set_record(bytes),
         "stored_block" => whole_stored_block(bytes),
         _ => control(message, bytes),
     }
@@ -75,13 +76,23 @@ fn payload(payload: &Payload) -> Vec<(&'static str, String)> {
             ("total_size", details.total_size.to_string()),
             ("block_size", details.block_size.to_string()),
         ],
-        Payload::IdentifyStorageRequest(_) => {
-            vec![("mark", IdentityQuery::MARK.to_string())]
-        }
+        Payload::IdentifyStorageRequest(query) => vec![
+            ("mark", IdentityQuery::MARK.to_string()),
+            ("set_high", query.set_high.to_string()),
+            ("set_low", query.set_low.to_string()),
+            ("epoch", query.epoch.to_string()),
+            ("member", query.member.to_string()),
+            ("state", query.state.name().to_owned()),
+        ],
         Payload::IdentifiedStorageResponse(storage) => vec![
             ("total_size", storage.total_size.to_string()),
             ("block_size", storage.block_size.to_string()),
             ("mark", IdentifiedStorage::MARK.to_string()),
+            ("set_high", storage.set_high.to_string()),
+            ("set_low", storage.set_low.to_string()),
+            ("epoch", storage.epoch.to_string()),
+            ("member", storage.member.to_string()),
+            ("state", storage.state.name().to_owned()),
             ("identity", storage.identity.len().to_string()),
         ],
         Payload::InitStorageRequest(init) => vec![
@@ -135,6 +146,31 @@ fn sbc_header(bytes: &[u8]) -> Result<Decoded, String> {
     })
 }
 
+fn backing_set_record(bytes: &[u8]) -> Result<Decoded, String> {
+    let record = backing::SetRecord::parse(bytes).map_err(|error| error.to_string())?;
+    let checksum = crc32c::crc32c(&bytes[..backing::RECORD_SIZE - size_of_val(&record.checksum)]);
+    if checksum != record.checksum {
+        return Err(format!(
+            "the checksum is {:#x}, that of the bytes is {checksum:#x}",
+            record.checksum
+        ));
+    }
+    Ok(Decoded {
+        values: vec![
+            ("magic", format!("{:#x}", backing::SetRecord::MAGIC)),
+            ("set_high", record.set_high.to_string()),
+            ("set_low", record.set_low.to_string()),
+            ("epoch", record.epoch.to_string()),
+            ("member", record.member.to_string()),
+            ("state", record.state.to_string()),
+            ("boot_high", record.boot_high.to_string()),
+            ("boot_low", record.boot_low.to_string()),
+            ("checksum", record.checksum.to_string()),
+        ],
+        encoded: record.emit().to_vec(),
+    })
+}
+
 fn backing_header(bytes: &[u8]) -> Result<Decoded, String> {
     let header = backing::Header::parse(bytes).map_err(|error| error.to_string())?;
     let checked = &bytes[..backing::HEADER_SIZE - size_of_val(&header.checksum)];
@@ -152,6 +188,7 @@ fn backing_header(bytes: &[u8]) -> Result<Decoded, String> {
             ("block_size", header.block_size.to_string()),
             ("block_count", header.block_count.to_string()),
             ("content_offset", backing::CONTENT_OFFSET.to_string()),
+            ("record_offset", backing::RECORD_OFFSET.to_string()),
             ("identity_high", header.identity_high.to_string()),
             ("identity_low", header.identity_low.to_string()),
             ("checksum", header.checksum.to_string()),

@@ -46,7 +46,7 @@ impl Layout {
     }
 
     /// The service's flags that say where these are.
-    pub(super) fn storage_flags(self) -> &'static [&'static str] {
+    pub(crate) fn storage_flags(self) -> &'static [&'static str] {
         match self {
             Self::ZeroCopy => &["--storage-server"],
             Self::Gga => &["--data-1-storage", "--data-2-storage", "--data-p-storage"],

@@ -27,6 +27,8 @@ pub enum Fault {
     ScribbleAfterRead,
     /// Every I/O is answered twice.
     AnswerTwice,
+    /// Every I/O is answered once more when the next one has come, before that is begun.
+    AnswerLate,
     /// The n-th I/O, counted from 0, is answered with a message that is no result.
     Nonsense {
         /// Which I/O.
@@ -47,7 +49,7 @@ pub enum Fault {
 /// A text that names no fault.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "expected none, ignore-writes, swap-blocks:A:B, replay-previous-pass, fail-io:N:RESULT, scribble-after-read, answer-twice, nonsense:N, reverse:N or swallow-io:N, \
+    "expected none, ignore-writes, swap-blocks:A:B, replay-previous-pass, fail-io:N:RESULT, scribble-after-read, answer-twice, answer-late, nonsense:N, reverse:N or swallow-io:N, \
      got {0:?}"
 )]
 pub struct UnknownFault(String);
@@ -73,6 +75,7 @@ impl FromStr for Fault {
                 })
             }
             ["answer-twice"] => Ok(Self::AnswerTwice),
+            ["answer-late"] => Ok(Self::AnswerLate),
             ["scribble-after-read"] => Ok(Self::ScribbleAfterRead),
             ["nonsense", nth] => Ok(Self::Nonsense { nth: number(nth)? }),
             ["reverse", together] => match usize::try_from(number(together)?) {
@@ -153,6 +156,11 @@ impl Faults {
     /// Whether every I/O is answered twice.
     pub(super) fn answers_twice(&self) -> bool {
         self.fault == Fault::AnswerTwice
+    }
+
+    /// Whether every I/O is answered once more when the next one has come.
+    pub(super) fn answers_late(&self) -> bool {
+        self.fault == Fault::AnswerLate
     }
 
     /// Decides about the next I/O.

@@ -69,6 +69,8 @@ pub(super) struct Worker {
     postponed: VecDeque<Completion>,
     /// Transactions whose results wait for others, to leave after them.
     held: Vec<usize>,
+    /// The transaction whose answer is sent once more when the next request has come.
+    late: Option<usize>,
 }
 
 impl Worker {
@@ -102,6 +104,7 @@ impl Worker {
             count,
             postponed: VecDeque::new(),
             held: Vec::new(),
+            late: None,
         })
     }
 
@@ -161,7 +164,12 @@ impl Worker {
             let index = (token & 0xffff_ffff) as usize;
             let transaction = &self.transactions[index];
             match (token >> 32, result) {
-                (step, Ok(())) if step == Step::Request as u64 => begin(transaction, faults)?,
+                (step, Ok(())) if step == Step::Request as u64 => {
+                    if let Some(last) = self.late.take() {
+                        submit(&self.transactions[last].response)?;
+                    }
+                    begin(transaction, faults)?;
+                }
                 (step, result) if step == Step::Transfer as u64 => {
                     let code = if result.is_ok() { 0 } else { IO_FAILED };
                     let io = read_message(&transaction.message)?;
@@ -178,6 +186,10 @@ impl Worker {
                 (step, Ok(())) if step == Step::Response as u64 => {
                     if faults.answers_twice() && !transaction.answered_twice.replace(true) {
                         submit(&transaction.response)?;
+                        continue;
+                    }
+                    if faults.answers_late() && !transaction.answered_twice.replace(true) {
+                        self.late = Some(index);
                         continue;
                     }
                     transaction.answered_twice.set(false);

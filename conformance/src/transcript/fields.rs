@@ -3,7 +3,7 @@
 use std::fmt;
 
 use bytes::Bytes;
-use wire::control::{Payload, RdmaConnectionDetails};
+use wire::control::{Payload, RdmaConnectionDetails, RecordState};
 
 /// Most bytes of a blob that are shown.
 const SHOWN_BYTES: usize = 12;
@@ -40,6 +40,18 @@ pub fn fields(payload: &Payload) -> Vec<Field> {
         name,
         value: Value::Blob(value.clone()),
     };
+    let record = |set_high, set_low, epoch, member: u32, state: RecordState| {
+        vec![
+            number("set_high", set_high),
+            number("set_low", set_low),
+            number("epoch", epoch),
+            number("member", member.into()),
+            Field {
+                name: "state",
+                value: Value::Name(state.name()),
+            },
+        ]
+    };
     let connection = |details: &RdmaConnectionDetails| {
         vec![
             number("context_index", details.context_index.into()),
@@ -62,11 +74,28 @@ pub fn fields(payload: &Payload) -> Vec<Field> {
             number("total_size", details.total_size),
             number("block_size", details.block_size.into()),
         ],
-        Payload::IdentifiedStorageResponse(storage) => vec![
-            number("total_size", storage.total_size),
-            number("block_size", storage.block_size.into()),
-            blob("identity", &storage.identity),
-        ],
+        Payload::IdentifyStorageRequest(query) => record(
+            query.set_high,
+            query.set_low,
+            query.epoch,
+            query.member,
+            query.state,
+        ),
+        Payload::IdentifiedStorageResponse(storage) => [
+            vec![
+                number("total_size", storage.total_size),
+                number("block_size", storage.block_size.into()),
+            ],
+            record(
+                storage.set_high,
+                storage.set_low,
+                storage.epoch,
+                storage.member,
+                storage.state,
+            ),
+            vec![blob("identity", &storage.identity)],
+        ]
+        .concat(),
         Payload::InitStorageRequest(init) => vec![
             number("transaction_count", init.transaction_count.into()),
             number("core_count", init.core_count.into()),
@@ -75,7 +104,6 @@ pub fn fields(payload: &Payload) -> Vec<Field> {
         Payload::CreateRdmaConnectionRequest(details)
         | Payload::CreateRdmaConnectionResponse(details) => connection(details),
         Payload::QueryStorageRequest
-        | Payload::IdentifyStorageRequest(_)
         | Payload::InitStorageResponse
         | Payload::StartStorageRequest
         | Payload::StartStorageResponse

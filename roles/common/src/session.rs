@@ -11,6 +11,12 @@ pub struct MessageIds {
 }
 
 impl MessageIds {
+    /// Ids of requests that one program sends beside those that begin with 0, and that are none of these within 2^31 requests.
+    #[must_use]
+    pub fn for_records() -> Self {
+        Self { next: 1 << 31 }
+    }
+
     /// A new request. Ids are never reused within 2^32 requests.
     pub fn request(&mut self, correlation_id: u32, payload: Payload) -> Message {
         let message_id = self.next;

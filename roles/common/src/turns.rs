@@ -10,6 +10,9 @@ use crate::worker::RunFlag;
 /// How long I/Os in flight may take to finish after the end of the run was asked for.
 const DRAIN: Duration = Duration::from_secs(1);
 
+/// Events that a data path handles in one turn when there are as many: what comes between two turns is then paid for once.
+pub const EVENTS_PER_TURN: u32 = 32;
+
 /// What a data path does again and again.
 pub trait Turns {
     /// Handles what has happened, if anything has.
@@ -31,6 +34,11 @@ pub trait Turns {
     /// How long nothing may happen.
     fn limits(&self) -> Limits {
         Limits::default()
+    }
+
+    /// Whose I/Os they are.
+    fn client(&self) -> &'static str {
+        "initiator"
     }
 
     /// Who probably is to blame when that is too long.
@@ -124,7 +132,10 @@ impl Watch {
                 Limits {
                     idle: Some(limit), ..
                 },
-            ) if since >= limit => Err(Failure::timed_out("an I/O of the initiator", limit)),
+            ) if since >= limit => Err(Failure::timed_out(
+                format_args!("an I/O of the {}", path.client()),
+                limit,
+            )),
             _ => Ok(()),
         }
     }

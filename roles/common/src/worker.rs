@@ -16,7 +16,8 @@ use rustix::thread::{CpuSet, sched_setaffinity};
 use crate::failure::Failure;
 use crate::shutdown::Waker;
 
-/// How long a worker that is dropped may take to end before it is left behind.
+/// How long a worker that is dropped may take to end before it is left behind. More than a call into DOCA takes that asks a process
+/// which is stopped: softdoca gives that up after 3 s.
 const FAREWELL: Duration = Duration::from_secs(5);
 
 /// Tells a running data path whether to go on.

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use doca::{Device, ErrorCode};
+use doca::{Access, Consumer, Device, ErrorCode, MemoryRegion, Mmap, Pe};
 use role_common::control::{
     ChannelEvent, ComchClientChannel, ComchServerChannel, ControlChannel, Waiter,
 };
@@ -182,4 +182,99 @@ fn one_client_after_the_other_is_served() {
     server.next_client(false).expect("free");
     assert_eq!(next(&mut third, &mut server), ChannelEvent::Closed);
     connect(&name, &mut server);
+}
+
+/// The next event of `channel`, of which there must be one. The other ends go on meanwhile; what they hear is told.
+fn next_of(
+    channel: &mut dyn ControlChannel,
+    others: &mut [&mut dyn ControlChannel],
+    heard: &mut Vec<ChannelEvent>,
+) -> ChannelEvent {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        if let Some(event) = channel.poll().expect("a working channel") {
+            return event;
+        }
+        let what = channel.peer().to_owned();
+        assert!(Instant::now() < deadline, "nothing from the {what}");
+        for other in &mut *others {
+            heard.extend(other.poll().expect("a working channel"));
+        }
+    }
+}
+
+#[test]
+fn a_further_client_is_told_so_and_is_no_part_of_the_session() {
+    let name = name("further");
+    let mut server = server(&name);
+    let mut first = connect(&name, &mut server);
+    let mut further = client(&name, PATIENCE);
+    assert_eq!(next(&mut further, &mut server), ChannelEvent::Connected);
+    let ChannelEvent::Message(refusal) = next(&mut further, &mut server) else {
+        panic!("expected to be told");
+    };
+    let Payload::ErrorResponse(error) = refusal.payload else {
+        panic!("{refusal:?}");
+    };
+    assert_eq!(error.error_code, ErrorCode::IN_USE.0);
+
+    // It stays, talks and starts a consumer. The session hears the first client, and nobody else.
+    let (pe, device) = (
+        Pe::new().expect("engine"),
+        Device::open("3b:00.0").expect("host"),
+    );
+    let region = MemoryRegion::new(4096).expect("memory");
+    let mmap = Mmap::register(&device, region, Access::PCI_READ_WRITE).expect("registered");
+    let connection = further.connection().expect("connected");
+    let consumer = Consumer::start(&pe, &connection, &mmap, 1).expect("a consumer");
+    let mut heard = Vec::new();
+    for _ in 0..3 {
+        further
+            .send(&message(Payload::ShutdownRequest))
+            .expect("sent");
+        let until = Instant::now() + Duration::from_millis(20);
+        while Instant::now() < until {
+            pe.poll();
+            further.poll().expect("a working channel");
+        }
+        first
+            .send(&message(Payload::QueryStorageRequest))
+            .expect("sent");
+        assert_eq!(
+            next_of(&mut server, &mut [&mut first, &mut further], &mut heard),
+            ChannelEvent::Message(message(Payload::QueryStorageRequest))
+        );
+    }
+    drop(consumer);
+    drop(further);
+    drop(first);
+    let mut nobody = client("nobody", PATIENCE);
+    assert_eq!(next(&mut server, &mut nobody), ChannelEvent::Closed);
+    assert_eq!(heard, []);
+}
+
+#[test]
+fn who_comes_as_the_other_leaves_is_not_refused() {
+    let name = name("change");
+    let mut server = server(&name);
+    let first = connect(&name, &mut server);
+    let mut second = client(&name, PATIENCE);
+    // It knocks, and the server, which looks at neither meanwhile, finds both at once.
+    second.poll().expect("on its way");
+    drop(first);
+    let mut heard = Vec::new();
+    assert_eq!(
+        next_of(&mut server, &mut [&mut second], &mut heard),
+        ChannelEvent::Closed
+    );
+    server.next_client(true).expect("free");
+    assert_eq!(
+        next_of(&mut server, &mut [&mut second], &mut heard),
+        ChannelEvent::Connected
+    );
+    while second.connection().is_none() {
+        heard.extend(second.poll().expect("a working channel"));
+        assert_eq!(server.poll(), Ok(None));
+    }
+    assert_eq!(heard, [ChannelEvent::Connected]);
 }

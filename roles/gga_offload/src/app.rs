@@ -1,6 +1,6 @@
 //! The gga_offload service, from its flags to its statistics.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +9,8 @@ use bytes::Bytes;
 use doca::{Device, Mmap};
 use role_common::Failure;
 use role_common::application::Environment;
-use role_common::service::session::Memory;
+use role_common::membership::SetRecord;
+use role_common::service::session::{Described, Memory, Returned};
 use role_common::service::{self, Errand, Reply, Service, Survival, WorkerSetup};
 use role_common::shutdown::Waker;
 use role_common::stored_block::MatrixType;
@@ -17,7 +18,7 @@ use role_common::stored_block::MatrixType;
 use crate::cli::{ChecksumPolicy, Degraded, Flags};
 use crate::data_path::{GgaDataPath, Setup, SurvivalSetup, Volume, all_transactions};
 use crate::local_memory::LocalMemory;
-use crate::redundancy::Shared;
+use crate::redundancy::{Assembly, Found, Shared, assemble};
 use crate::session::Striped;
 use crate::statistics::GgaStatistics;
 use crate::stripe_order::StripeOrder;
@@ -32,13 +33,9 @@ pub(crate) fn run(flags: Flags, environment: Environment) -> Result<(), Failure>
         flags.data_2_storage,
         flags.data_p_storage,
     ];
-    let redundancy = Rc::default();
+    let redundancy: Rc<RefCell<Option<Arc<Shared>>>> = Rc::default();
+    let rebuild = Rc::new(Cell::new(flags.rebuild));
     let degraded = flags.degraded == Degraded::On;
-    if degraded && !flags.service.sessions.sessions.is_single() {
-        return Err(Failure::invalid(
-            "--degraded on serves one session: what a target has missed is not remembered for the next one",
-        ));
-    }
     if let Some(target) = flags.rebuild.filter(|_| !degraded) {
         let message = format!(
             "--rebuild {} is only possible with --degraded on",
@@ -55,8 +52,9 @@ pub(crate) fn run(flags: Flags, environment: Environment) -> Result<(), Failure>
         survival: degraded.then(|| Degradable {
             waker: environment.shutdown.waker().clone(),
             silence: flags.service.control_timeout / 2,
-            rebuild: flags.rebuild,
-            redundancy: Rc::clone(&redundancy),
+            rebuild: Rc::clone(&rebuild),
+            current: None,
+            last: Rc::clone(&redundancy),
         }),
     };
     service::run(
@@ -91,10 +89,12 @@ struct Degradable {
     waker: Waker,
     /// A target that owes an answer for so long is lost. Initiators do not wait longer than for control answers, by default.
     silence: Duration,
-    /// A target that is rebuilt from the beginning.
-    rebuild: Option<Target>,
-    /// The redundancy of the session at hand, or of the last one.
-    redundancy: Rc<RefCell<Option<Arc<Shared>>>>,
+    /// A target that is rebuilt from the beginning, until those know that can.
+    rebuild: Rc<Cell<Option<Target>>>,
+    /// The redundancy of this session, from its init request on.
+    current: Option<Arc<Shared>>,
+    /// That of this session, or of the one before.
+    last: Rc<RefCell<Option<Arc<Shared>>>>,
 }
 
 struct Prepared {
@@ -110,9 +110,10 @@ impl Service for GgaOffload {
 
     fn prepare_memory(&mut self, device: &Device, memory: &Memory) -> Result<Bytes, Failure> {
         let target = memory
-            .storage
+            .targets
             .first()
             .ok_or_else(|| Failure::unexpected("the targets were not asked for their storage"))?;
+        let target = &target.storage;
         let volume = Volume {
             geometry: self.layout.geometry(target)?,
             block_count: target.total_size / u64::from(target.block_size),
@@ -122,13 +123,13 @@ impl Service for GgaOffload {
         let transactions = all_transactions(memory.transaction_count, self.survival.is_some());
         let chunks = u64::from(memory.core_count) * u64::from(transactions);
         let (local, export) = LocalMemory::allocate(device, volume.geometry, chunks)?;
-        if let Some(survival) = &self.survival {
+        if let Some(survival) = &mut self.survival {
             let waker = survival.waker.clone();
-            let shared = Shared::new(volume.block_count, memory.core_count, waker);
-            if let Some(target) = survival.rebuild {
-                shared.distrust(target);
-            }
-            survival.redundancy.replace(Some(Arc::new(shared)));
+            let assembly = survival.assemble(&memory.targets)?;
+            let shared = Shared::new(volume.block_count, memory.core_count, waker, assembly);
+            let shared = Arc::new(shared);
+            survival.last.replace(Some(Arc::clone(&shared)));
+            survival.current = Some(shared);
         }
         self.prepared = Some(Prepared {
             local,
@@ -158,7 +159,7 @@ impl Service for GgaOffload {
             recover_every: self.recover_every,
             survival: self.survival.as_ref().and_then(|survival| {
                 Some(SurvivalSetup {
-                    shared: survival.redundancy.borrow().clone()?,
+                    shared: survival.current.clone()?,
                     silence: survival.silence,
                 })
             }),
@@ -172,12 +173,37 @@ impl Service for GgaOffload {
 }
 
 impl Degradable {
+    /// What follows from what the targets keep.
+    fn assemble(&self, targets: &[Described]) -> Result<Assembly, Failure> {
+        let mut found = [Found::Mute; 3];
+        for (found, target) in found.iter_mut().zip(targets) {
+            *found = match (&target.identity, target.record) {
+                (None, _) => Found::Mute,
+                (Some(_), None) => Found::Blank,
+                (Some(_), Some(record)) => Found::Record(record),
+            };
+        }
+        let stale = self.last.borrow().as_deref().and_then(Shared::stale);
+        let assembly = assemble(found, self.rebuild.get(), stale)?;
+        if assembly.membership.is_none() {
+            // From now on, this service knows.
+            self.rebuild.set(None);
+        }
+        Ok(assembly)
+    }
+
     /// The redundancy of the session at hand, and what target this is.
     fn of(&self, target: usize) -> Option<(Arc<Shared>, Target)> {
-        self.redundancy
-            .borrow()
-            .clone()
-            .zip(Target::ALL.get(target).copied())
+        self.current.clone().zip(Target::ALL.get(target).copied())
+    }
+}
+
+impl Drop for Degradable {
+    /// The session is over.
+    fn drop(&mut self) {
+        if let Some(shared) = &self.current {
+            shared.say_what_is_missing();
+        }
     }
 }
 
@@ -194,30 +220,49 @@ impl Survival for Degradable {
     }
 
     fn to_bring_back(&self) -> Option<usize> {
-        let redundancy = self.redundancy.borrow();
-        redundancy.as_ref()?.to_bring_back().map(Target::number)
+        self.current.as_ref()?.to_bring_back().map(Target::number)
     }
 
     fn ask(&mut self, worker: u32, attempt: u32, errand: Errand) {
-        if let Some(shared) = &*self.redundancy.borrow() {
+        if let Some(shared) = &self.current {
             shared.errands.send(worker, (attempt, errand));
         }
     }
 
     fn next_answer(&mut self) -> Option<(u32, u32, Result<Reply, Failure>)> {
-        let answer = self.redundancy.borrow().as_ref()?.errands.next_answer()?;
+        let answer = self.current.as_ref()?.errands.next_answer()?;
         let (attempt, reply) = answer.reply;
         Some((answer.worker, attempt, reply))
     }
 
-    fn came_back(&mut self, target: usize, has_kept: bool) {
+    fn came_back(&mut self, target: usize, returned: &Returned) {
         if let Some((shared, target)) = self.of(target) {
-            shared.come_back(target, has_kept);
+            let keeps = returned.identity.is_some();
+            shared.come_back(target, returned.has_kept, keeps);
+        }
+    }
+
+    fn record_of(&self, target: usize) -> Option<SetRecord> {
+        let (shared, target) = self.of(target)?;
+        shared.record_of(target)
+    }
+
+    fn recorded(&mut self, target: usize, record: SetRecord) {
+        if let Some((shared, target)) = self.of(target) {
+            shared.recorded(target, record);
+            if shared.is_sealed() {
+                self.rebuild.set(None);
+            }
+        }
+    }
+
+    fn conclude(&mut self) {
+        if let Some(shared) = &self.current {
+            shared.conclude();
         }
     }
 
     fn is_whole(&self) -> bool {
-        let redundancy = self.redundancy.borrow();
-        redundancy.as_ref().is_none_or(|shared| shared.is_whole())
+        self.current.as_ref().is_none_or(|shared| shared.is_whole())
     }
 }

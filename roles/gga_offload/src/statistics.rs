@@ -189,6 +189,7 @@ impl fmt::Display for GgaStatistics {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::redundancy::Verified;
 
     fn core() -> GgaCoreStatistics {
         GgaCoreStatistics {
@@ -249,6 +250,10 @@ mod tests {
             lost: [0, 1, 0],
             missed_stripes: 9,
             rebuilt_stripes: 0,
+            verified_stripes: Verified {
+                fitting: 4,
+                ..Verified::default()
+            },
         };
         let statistics = GgaStatistics::new("app", vec![survivor, survivor], Some(summary));
         let json = serde_json::to_value(&statistics).expect("serializable");
@@ -263,6 +268,7 @@ mod tests {
             "| Reads through parity: 10\n",
             "| Redundancy: degraded\n",
             "| Losses of data_2: 1\n",
+            "| Verified stripes: 4 fitting, 0 repaired, 0 unreadable\n",
         ] {
             assert!(text.contains(line), "{text}");
         }

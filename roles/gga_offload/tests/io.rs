@@ -329,3 +329,25 @@ fn a_result_that_nobody_asked_for_disturbs_nobody() {
         end.stderr
     );
 }
+
+#[test]
+fn an_answer_that_comes_late_once_more_is_not_that_of_the_next_block() {
+    let content = text(4, STORED);
+    let stripes = Stripes::of(&content, Checksum::Crc32c);
+    let mut faults = [Fault::None; 3];
+    faults[1] = Fault::AnswerLate;
+    let mut deployment = Deployment::with(&stripes.0, "", faults, 1);
+    let initiator = &mut deployment.initiator;
+    for _ in 0..20 {
+        assert_eq!(initiator.io(Read, 0, 4), ErrorCode::SUCCESS);
+        assert_eq!(initiator.bytes(0, 4 * STORED), content);
+    }
+    let end = deployment.end();
+    assert!(
+        end.stderr.contains("data_2 sent a result"),
+        "{}",
+        end.stderr
+    );
+    // Taken for the next block's, it would show as one that has to be healed.
+    assert_eq!(end.statistics["corrected"], serde_json::json!([0, 0, 0]));
+}

@@ -1,14 +1,16 @@
 //! Drives the session of the target over a real control channel and real workers.
 
+use std::cell::RefCell;
 use std::net::SocketAddrV4;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use doca::{Access, Device, ErrorCode, MemoryRegion, Mmap};
 use role_common::Failure;
 use role_common::application::Environment;
 use role_common::control::{ChannelEvent, ControlChannel, TcpServerChannel, Waiter};
+use role_common::membership::SetRecord;
 use role_common::sessions::{self, Broken};
 use role_common::statistics::{CoreStatistics, Statistics};
 use role_common::worker::Worker;
@@ -18,7 +20,8 @@ use crate::backing::BackingFile;
 use crate::cli::Flags;
 use crate::content::{Content, Geometry};
 use crate::data_path::{Command, Reply, Setup, TargetDataPath};
-use crate::identity::identity_of;
+use crate::identity::{Boot, identity_of};
+use crate::keeper::Keeper;
 use crate::session::{Action, Job, Outcome, Session};
 
 /// How long a worker may take for a command. Services wait 5 s for an answer, and it should say why.
@@ -41,7 +44,10 @@ pub(crate) fn run(flags: Flags, environment: Environment) -> Result<(), Failure>
     });
     // However the last session ended, and before the way it did is told: this is worse.
     match &store.backing {
-        Some(file) => file.sync().and(served),
+        Some(file) => file
+            .sync()
+            .and_then(|()| store.keeper.borrow_mut().synced(file))
+            .and(served),
         None => served,
     }
 }
@@ -54,8 +60,12 @@ struct Store {
     geometry: Geometry,
     /// Which storage it is, for services that ask.
     identity: Bytes,
+    /// What it keeps of the set that it is a part of.
+    keeper: RefCell<Keeper>,
     device: Device,
     cpus: Vec<u32>,
+    /// How long a service may be silent.
+    idle_timeout: Option<Duration>,
 }
 
 impl Store {
@@ -84,13 +94,16 @@ impl Store {
             geometry.block_count,
             geometry.block_size
         );
+        let boot = Boot::now()?;
         Ok(Self {
             storage,
-            identity: identity_of(backing.as_ref().map(BackingFile::identity))?,
+            identity: identity_of(backing.as_ref().map(BackingFile::identity), boot)?,
+            keeper: RefCell::new(Keeper::new(backing.as_ref(), boot)?),
             backing,
             geometry,
             device,
             cpus: flags.cpu,
+            idle_timeout: flags.idle_timeout.0,
         })
     }
 }
@@ -110,7 +123,8 @@ impl<'a> App<'a> {
     fn new(store: &'a Store, environment: &'a Environment) -> Self {
         let cpu_count = u32::try_from(store.cpus.len()).unwrap_or(u32::MAX);
         Self {
-            session: Session::new(store.geometry, cpu_count).with_identity(store.identity.clone()),
+            session: Session::new(store.geometry, cpu_count)
+                .with_identity(store.identity.clone(), store.keeper.borrow().record()),
             workers: Vec::new(),
             store,
             statistics: Vec::new(),
@@ -139,8 +153,11 @@ impl<'a> App<'a> {
 
     fn serve(&mut self, channel: &mut TcpServerChannel) -> Result<(), Failure> {
         let mut waiter = Waiter::new(self.environment.shutdown.clone());
+        let mut silent_since = Instant::now();
         loop {
-            match channel.poll()? {
+            let event = channel.poll()?;
+            let is_silent = event.is_none();
+            match event {
                 Some(ChannelEvent::Message(request)) => {
                     let answer = match self.session.receive(request) {
                         Action::Answer(answer) => answer,
@@ -166,7 +183,17 @@ impl<'a> App<'a> {
                 }
                 Some(ChannelEvent::Connected) => self.has_client = true,
                 Some(_) => {}
-                None => waiter.wait(&[channel], None),
+                None => {
+                    let limit = self.silence_limit();
+                    if let Some(limit) = limit.filter(|&limit| silent_since.elapsed() >= limit) {
+                        return Err(Failure::timed_out(self.session.waiting_for(), limit));
+                    }
+                    waiter.wait(&[channel], limit.map(|limit| silent_since + limit));
+                }
+            }
+            if !is_silent || self.silence_limit().is_none() {
+                // Whatever took so long, it was no silence of the service.
+                silent_since = Instant::now();
             }
             self.check_workers()?;
             if self.environment.shutdown.is_requested() {
@@ -176,6 +203,12 @@ impl<'a> App<'a> {
                 )));
             }
         }
+    }
+
+    /// How long the service may say nothing. While I/Os can come, it is the workers that notice when none do.
+    fn silence_limit(&self) -> Option<Duration> {
+        let limit = self.store.idle_timeout;
+        limit.filter(|_| self.has_client && self.session.waits_for_request())
     }
 
     /// A data path ends by itself only when it fails.
@@ -193,6 +226,14 @@ impl<'a> App<'a> {
             Job::StartWorkers => self.start_workers()?,
             Job::StopWorkers => self.stop_workers()?,
             Job::DestroyWorkers => self.workers.clear(),
+            Job::Keep(record) => {
+                let file = self.store.backing.as_ref();
+                self.store.keeper.borrow_mut().keep(record, file)?;
+                let SetRecord {
+                    set, epoch, state, ..
+                } = record;
+                tracing::info!("of set {set}: epoch {epoch}, {state}");
+            }
         }
         Ok(Outcome::Done)
     }
@@ -209,6 +250,7 @@ impl<'a> App<'a> {
                 storage: self.store.storage.clone(),
                 requester: requester.clone(),
                 transaction_count: init.transaction_count,
+                idle_timeout: self.store.idle_timeout,
             };
             let waker = self.environment.shutdown.waker().clone();
             let create = || TargetDataPath::create(setup);
@@ -243,6 +285,8 @@ impl<'a> App<'a> {
     }
 
     fn start_workers(&mut self) -> Result<(), Failure> {
+        let file = self.store.backing.as_ref();
+        self.store.keeper.borrow_mut().begin_use(file)?;
         for worker in &mut self.workers {
             // Less than the patience, so that it is the worker that says what it waited for.
             worker.execute(Command::Prepare(WORKER_PATIENCE / 2), WORKER_PATIENCE)?;

@@ -5,7 +5,8 @@ use std::path::PathBuf;
 
 use clap::Parser;
 use role_common::flags::{
-    GeneralFlags, OutputFlags, OutputFormat, RoleFlags, cpu, listen_port, number_u32,
+    GeneralFlags, OutputFlags, OutputFormat, Patience, RoleFlags, cpu, listen_port, number_u32,
+    patience,
 };
 use role_common::sessions::SessionFlags;
 
@@ -57,6 +58,11 @@ pub struct Flags {
     /// Block size used by the storage. (Ignored when using a .sbc file)
     #[arg(long, value_name = "BYTES", default_value = "4096", value_parser = number_u32)]
     pub block_size: u32,
+
+    /// Time (in seconds) that a service may ask for nothing, or take no results, before its session is given up; 0 for any time. One
+    /// that is stopped cannot be told from one that has nothing to do
+    #[arg(long, value_name = "SECONDS", default_value = "0", value_parser = patience)]
+    pub idle_timeout: Patience,
 
     /// How many sessions it serves.
     #[command(flatten)]

@@ -17,9 +17,10 @@ use doca::{
 };
 use role_common::Failure;
 use role_common::rdma::RdmaEndpoint;
+use role_common::readiness::wait_until_running;
 use role_common::statistics::CoreStatistics;
 use role_common::submit::DeferredTasks;
-use role_common::turns::{Turns, run_to_end};
+use role_common::turns::{EVENTS_PER_TURN, Limits, Turns, run_to_end};
 use role_common::worker::{DataPath, RunFlag};
 use wire::control::RdmaConnectionRole;
 use wire::io_message::{self, Repr};
@@ -40,6 +41,8 @@ pub(crate) struct Setup {
     /// The memory of the service's client.
     pub(crate) requester: Mmap,
     pub(crate) transaction_count: u32,
+    /// How long there may be nothing to do, or nobody who takes results.
+    pub(crate) idle_timeout: Option<Duration>,
 }
 
 /// What the main thread may ask for.
@@ -121,15 +124,8 @@ impl TargetDataPath {
     }
 
     fn prepare(&mut self, within: Duration) -> Result<(), Failure> {
-        let contexts = [self.control.rdma(), self.data.rdma()];
-        let ready = || {
-            contexts
-                .iter()
-                .all(|rdma| rdma.state() == CtxState::Running)
-        };
-        if !self.pe.progress_until(within, ready) {
-            return Err(Failure::timed_out("the RDMA contexts to be ready", within));
-        }
+        let states = || [self.control.rdma().state(), self.data.rdma().state()];
+        wait_until_running(&self.pe, within, "the RDMA contexts", states)?;
         self.transfers = Transfers::allocate(
             self.setup.transaction_count,
             &self.inventory,
@@ -150,7 +146,7 @@ impl TargetDataPath {
             .submit(Token::new(slot, kind).0, self.transfers[slot].task(kind))
     }
 
-    #[inline]
+    #[inline(always)]
     fn handle(&mut self, event: Event, run: &RunFlag) -> Result<(), Failure> {
         match event {
             Event::Task(Completion { token, result }) => {
@@ -185,11 +181,15 @@ impl TargetDataPath {
     fn request_received(&mut self, slot: usize) -> Result<(), Failure> {
         self.in_flight += 1;
         let length = self.transfers[slot].message.data_len()?;
-        let mut bytes = [0; io_message::SIZE];
+        let offset = slot * io_message::SIZE;
         // The bytes are copied before they are looked at: the peer may change its mind, not ours.
-        let came = length.min(bytes.len());
-        self.region
-            .read(slot * io_message::SIZE, &mut bytes[..came])?;
+        let bytes = if length >= io_message::SIZE {
+            self.region.read_array(offset)?
+        } else {
+            let mut bytes = [0; io_message::SIZE];
+            self.region.read(offset, &mut bytes[..length])?;
+            bytes
+        };
 
         let limits = request::Limits {
             storage: self.setup.storage.len(),
@@ -275,7 +275,8 @@ impl TargetDataPath {
 impl Turns for TargetDataPath {
     #[inline]
     fn turn(&mut self, run: &RunFlag) -> Result<(), Failure> {
-        if let Some(event) = self.pe.poll() {
+        for _ in 0..EVENTS_PER_TURN {
+            let Some(event) = self.pe.poll() else { break };
             self.handle(event, run)?;
         }
         self.retry()
@@ -291,6 +292,21 @@ impl Turns for TargetDataPath {
 
     fn pe_stats(&self) -> PeStats {
         self.pe.stats()
+    }
+
+    fn limits(&self) -> Limits {
+        Limits {
+            io: self.setup.idle_timeout,
+            idle: self.setup.idle_timeout,
+        }
+    }
+
+    fn client(&self) -> &'static str {
+        "service"
+    }
+
+    fn suspect(&self) -> &'static str {
+        "the service takes no results"
     }
 }
 

@@ -11,6 +11,7 @@ pub mod cli;
 pub mod content;
 mod data_path;
 mod identity;
+mod keeper;
 pub mod session;
 
 pub use data_path::request;

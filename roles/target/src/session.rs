@@ -6,10 +6,11 @@
 
 use bytes::Bytes;
 use role_common::Failure;
+use role_common::membership::{QUESTION, SetRecord};
 use role_common::session::unexpected;
 use wire::control::{
-    IdentifiedStorage, InitStorage, Message, MessageType, Payload, RdmaConnectionDetails,
-    RdmaConnectionRole, StorageDetails,
+    IdentifiedStorage, IdentityQuery, InitStorage, Message, MessageType, Payload,
+    RdmaConnectionDetails, RdmaConnectionRole, RecordState, StorageDetails,
 };
 
 pub use crate::content::Geometry;
@@ -41,6 +42,8 @@ pub enum Job {
     StopWorkers,
     /// Destroy the workers.
     DestroyWorkers,
+    /// Keep this, from now on and beyond the end of the target.
+    Keep(SetRecord),
 }
 
 /// How a job went.
@@ -69,6 +72,8 @@ pub struct Session {
     geometry: Geometry,
     /// Which storage it is, for those who ask; `None` when nobody knows.
     identity: Option<Bytes>,
+    /// What it keeps of the set that it is a part of.
+    record: Option<SetRecord>,
     /// Workers that can be had.
     cpu_count: u32,
     phase: Phase,
@@ -86,6 +91,7 @@ impl Session {
         Self {
             geometry,
             identity: None,
+            record: None,
             cpu_count,
             phase: Phase::Query,
             pending: None,
@@ -94,10 +100,10 @@ impl Session {
     }
 
     /// The same session, about a storage with an identity: bytes that no other has, and that this one has as long as it keeps all
-    /// that was written.
+    /// that was written; and with what it keeps of the set that it is a part of.
     #[must_use]
-    pub fn with_identity(mut self, identity: Bytes) -> Self {
-        self.identity = Some(identity);
+    pub fn with_identity(mut self, identity: Bytes, record: Option<SetRecord>) -> Self {
+        (self.identity, self.record) = (Some(identity), record);
         self
     }
 
@@ -105,6 +111,12 @@ impl Session {
     #[must_use]
     pub fn is_finished(&self) -> bool {
         self.phase == Phase::Finished
+    }
+
+    /// Whether it is up to the service to go on, by a request and not by I/Os.
+    #[must_use]
+    pub fn waits_for_request(&self) -> bool {
+        self.phase != Phase::Stop && !self.is_finished()
     }
 
     /// What the session waits for, in words.
@@ -178,36 +190,20 @@ impl Session {
                 "unexpected {came} after the end of the session"
             )));
         }
+        if let Payload::IdentifyStorageRequest(query) = &request.payload
+            && let Some(record) = SetRecord::of_request(query)
+        {
+            return self.to_keep(record);
+        }
         if request.payload.message_type() != self.due() {
             return Err(unexpected(&request.payload, self.due()));
         }
         match &request.payload {
             Payload::QueryStorageRequest => {
-                let details = StorageDetails {
-                    total_size: self.geometry.capacity(),
-                    block_size: self.geometry.block_size,
-                };
-                Ok(Step::Answer(
-                    Payload::QueryStorageResponse(details),
-                    Phase::Init,
-                ))
+                let details = Payload::QueryStorageResponse(self.details());
+                Ok(Step::Answer(details, Phase::Init))
             }
-            Payload::IdentifyStorageRequest(_) => {
-                let (total_size, block_size) = (self.geometry.capacity(), self.geometry.block_size);
-                let answer = match &self.identity {
-                    Some(identity) => Payload::IdentifiedStorageResponse(IdentifiedStorage {
-                        total_size,
-                        block_size,
-                        identity: identity.clone(),
-                    }),
-                    // As a target that has never heard of identities.
-                    None => Payload::QueryStorageResponse(StorageDetails {
-                        total_size,
-                        block_size,
-                    }),
-                };
-                Ok(Step::Answer(answer, Phase::Init))
-            }
+            Payload::IdentifyStorageRequest(_) => Ok(Step::Answer(self.described(), Phase::Init)),
             Payload::InitStorageRequest(init) => {
                 self.check_init(init)?;
                 Ok(Step::Do(Job::CreateWorkers(init.clone())))
@@ -220,6 +216,58 @@ impl Session {
             Payload::StopStorageRequest => Ok(Step::Do(Job::StopWorkers)),
             Payload::ShutdownRequest => Ok(Step::Do(Job::DestroyWorkers)),
             other => Err(unexpected(other, self.due())),
+        }
+    }
+
+    fn details(&self) -> StorageDetails {
+        StorageDetails {
+            total_size: self.geometry.capacity(),
+            block_size: self.geometry.block_size,
+        }
+    }
+
+    /// The answer to who asks which storage this is.
+    fn described(&self) -> Payload {
+        let StorageDetails {
+            total_size,
+            block_size,
+        } = self.details();
+        let Some(identity) = &self.identity else {
+            // As a target that has never heard of identities.
+            return Payload::QueryStorageResponse(self.details());
+        };
+        let record = self.record.as_ref();
+        let IdentityQuery {
+            set_high,
+            set_low,
+            epoch,
+            member,
+            state,
+        } = record.map_or(QUESTION, SetRecord::request);
+        Payload::IdentifiedStorageResponse(IdentifiedStorage {
+            total_size,
+            block_size,
+            set_high,
+            set_low,
+            epoch,
+            member,
+            state,
+            identity: identity.clone(),
+        })
+    }
+
+    /// A service that knows which storage this is, wants a record kept. It is at any time that this is right.
+    fn to_keep(&self, record: SetRecord) -> Result<Step, Failure> {
+        match (self.phase, record.state) {
+            (Phase::Query, _) => Err(Failure::unexpected(
+                "a record to keep came before the question for the one that is there",
+            )),
+            (_, RecordState::Clean | RecordState::InUse) if self.identity.is_some() => {
+                Ok(Step::Do(Job::Keep(record)))
+            }
+            (_, state) => Err(Failure::invalid(format!(
+                "state of a record to keep: expected clean or in_use, {state} came"
+            ))),
         }
     }
 
@@ -294,6 +342,10 @@ impl Session {
             }
             (Payload::ShutdownRequest, Outcome::Done) => {
                 (Payload::ShutdownResponse, Phase::Finished)
+            }
+            (Payload::IdentifyStorageRequest(query), Outcome::Done) => {
+                self.record = SetRecord::of_request(query);
+                return request.response(self.described());
             }
             (_, outcome) => {
                 let came = request.payload.message_type();

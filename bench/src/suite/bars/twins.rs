@@ -4,7 +4,7 @@ use super::{Bar, Sense};
 use crate::point::Point;
 use crate::series::{CpuTime, Figures, Series};
 use crate::suite::subject::{Exchanged, OURS, THEIRS};
-use crate::suite::{Results, Subject};
+use crate::suite::{Measurement, Results, Subject};
 
 /// What is no slower may seem so by this much: medians of a few ratios on a shared machine are not better than this.
 const EVEN: f64 = 0.97;
@@ -25,9 +25,9 @@ pub(super) fn bars(results: &Results) -> Vec<Bar> {
                 cast: base.to_owned(),
             })?;
             let (with_ours, with_theirs) = if exchanged.among_theirs {
-                (&measurement.series, &base.series)
+                (measurement, base)
             } else {
-                (&base.series, &measurement.series)
+                (base, measurement)
             };
             Some(pair(*point, exchanged, with_ours, with_theirs))
         })
@@ -35,8 +35,13 @@ pub(super) fn bars(results: &Results) -> Vec<Bar> {
         .collect()
 }
 
-/// Throughput and CPU time of two deployments that differ in one role.
-fn pair(point: Point, exchanged: Exchanged, ours: &Series, theirs: &Series) -> [Bar; 2] {
+/// Throughput and CPU time of two deployments that differ in one role. The runs of one that came to no good end say nothing of how
+/// it compares: then nothing was measured.
+fn pair(point: Point, exchanged: Exchanged, ours: &Measurement, theirs: &Measurement) -> [Bar; 2] {
+    let failed = ours.failure.is_some() || theirs.failure.is_some();
+    let is_complete = !failed && ours.series.runs.len() == theirs.series.runs.len();
+    let measured = |value: Option<f64>| value.filter(|_| is_complete);
+    let (ours, theirs) = (&ours.series, &theirs.series);
     let Exchanged { role, among_theirs } = exchanged;
     let among = if among_theirs { "C++" } else { "Rust" };
     let rate = |run: &Figures| Some(run.rate);
@@ -62,7 +67,7 @@ fn pair(point: Point, exchanged: Exchanged, ours: &Series, theirs: &Series) -> [
             name: format!(
                 "{point}, among {among} roles: rate with our {role}, of that with its C++ twin"
             ),
-            value: ours.ratio(theirs, rate),
+            value: measured(ours.ratio(theirs, rate)),
             sense: Sense::AtLeast,
             bar: EVEN,
             detail: format!("{:.1} of {:.1} k I/Os a second", rates.0, rates.1),
@@ -71,7 +76,7 @@ fn pair(point: Point, exchanged: Exchanged, ours: &Series, theirs: &Series) -> [
             name: format!(
                 "{point}, among {among} roles: CPU time per I/O of our {role}, of its C++ twin's"
             ),
-            value: ours.ratio(theirs, cpu),
+            value: measured(ours.ratio(theirs, cpu)),
             sense: Sense::AtMost,
             bar: 1.0 / EVEN,
             detail: format!("{:.2} of {:.2} us", cpus.0, cpus.1),
@@ -83,7 +88,7 @@ fn pair(point: Point, exchanged: Exchanged, ours: &Series, theirs: &Series) -> [
 mod tests {
     use super::*;
     use crate::machine::Machine;
-    use crate::suite::{Kernels, Measurement};
+    use crate::suite::Kernels;
 
     /// A deployment that reached these rates; all its roles took as many nanoseconds.
     fn measured(cast: &str, rates: &[f64]) -> Measurement {
@@ -155,6 +160,22 @@ mod tests {
             "{}",
             bars[3].detail
         );
+    }
+
+    #[test]
+    fn a_deployment_that_did_not_come_to_its_end_holds_no_bar() {
+        let ours = || measured("rust", &[200.0, 200.0, 200.0]);
+        let twin = |rates: &[f64]| measured("rust + cpp target", rates);
+        let crashed = Measurement {
+            failure: Some("signal: 11".to_owned()),
+            ..twin(&[100.0, 100.0, 100.0])
+        };
+        // Interrupted: no failure, and fewer rounds.
+        for incomplete in [crashed, twin(&[100.0]), twin(&[])] {
+            let bars = of(vec![ours(), incomplete]);
+            let holds: Vec<_> = bars.iter().map(Bar::holds).collect();
+            assert_eq!(holds, [None, None]);
+        }
     }
 
     #[test]

@@ -1,17 +1,19 @@
-//! A relay between services and targets, which writes down what passes.
+//! A relay between services and targets, and who stands in its middle: a [`Recorder`] writes down what passes.
 
+mod interceptor;
 mod recorder;
 mod session;
 #[cfg(test)]
 mod tests;
 
-use std::io::{self, ErrorKind, Write};
+use std::io::{self, ErrorKind};
 use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+pub use interceptor::{Action, End, Interceptor, Place};
 pub use recorder::{Recorder, Summary};
 
 /// How often a wait looks whether it is still wanted.
@@ -19,12 +21,14 @@ const TICK: Duration = Duration::from_millis(50);
 
 /// A relay: whoever connects to a channel's listener is connected to the channel's server.
 ///
-/// Bytes are passed on unchanged, in the portions in which they were read; so are the end of a direction, and the failure of a
-/// connection, as a reset.
+/// Bytes are passed on unchanged, in the portions in which they were read, unless its [`Interceptor`] decides otherwise; so are the
+/// end of a direction, and the failure of a connection, as a reset.
 #[derive(Debug)]
 pub struct Relay {
     /// A listener and the server behind it, `HOST:PORT`, for each channel.
     pub channels: Vec<(TcpListener, String)>,
+    /// How long a server that refuses is asked again: it may be about to start.
+    pub patience: Duration,
     /// Connections of each channel after which it takes no more; without limit until it is stopped.
     pub sessions: Option<u32>,
 }
@@ -34,10 +38,10 @@ impl Relay {
     ///
     /// # Errors
     ///
-    /// A listener fails. Failures of connections are part of the transcript.
-    pub fn run<W: Write + Send>(
+    /// A listener fails. Failures of connections are events like others.
+    pub fn run(
         &self,
-        recorder: &Recorder<W>,
+        interceptor: &impl Interceptor,
         stop: &(dyn Fn() -> bool + Sync),
     ) -> io::Result<()> {
         let failed = AtomicBool::new(false);
@@ -57,9 +61,16 @@ impl Relay {
                                     return Err(error);
                                 }
                             };
-                            let place = (channel, session);
+                            let place = Place { channel, session };
                             scope.spawn(move || {
-                                session::serve(client, server, recorder, place, stop)
+                                session::serve(
+                                    client,
+                                    server,
+                                    self.patience,
+                                    interceptor,
+                                    place,
+                                    stop,
+                                )
                             });
                             session += 1;
                         }

@@ -4,6 +4,7 @@ use std::io::{self, Write};
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
+use super::{Interceptor, Place};
 use crate::transcript::{Entry, Event, Header, Side, Writer};
 
 /// What was recorded.
@@ -49,7 +50,7 @@ impl<W: Write> Recorder<W> {
     }
 
     /// Adds what happened now. A failure is kept for [`finish`](Self::finish): the deployment must not suffer from it.
-    pub fn record(&self, (channel, session): (u32, u32), from: Option<Side>, event: Event) {
+    fn record(&self, place: Place, from: Option<Side>, event: Event) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         match &event {
             Event::Opened => state.summary.sessions += 1,
@@ -61,8 +62,8 @@ impl<W: Write> Recorder<W> {
             let entry = Entry {
                 // Taken under the lock, so that the times of entries never decrease.
                 time: self.started.elapsed(),
-                channel,
-                session,
+                channel: place.channel,
+                session: place.session,
                 from,
                 event,
             };
@@ -76,7 +77,11 @@ impl<W: Write> Recorder<W> {
     ///
     /// The first failure of the sink; the transcript is good up to there.
     pub fn finish(self) -> io::Result<Summary> {
-        self.record((0, 0), None, Event::Ended);
+        let place = Place {
+            channel: 0,
+            session: 0,
+        };
+        self.record(place, None, Event::Ended);
         let state = self
             .state
             .into_inner()
@@ -85,5 +90,11 @@ impl<W: Write> Recorder<W> {
             Some(error) => Err(error),
             None => Ok(state.summary),
         }
+    }
+}
+
+impl<W: Write + Send> Interceptor for Recorder<W> {
+    fn observe(&self, place: Place, from: Option<Side>, event: Event) {
+        self.record(place, from, event);
     }
 }

@@ -1,4 +1,4 @@
-use std::io::{Read as _, Write as _};
+use std::io::{Read as _, Write};
 use std::net::Shutdown;
 use std::sync::Mutex;
 
@@ -13,6 +13,7 @@ fn recorded(server: String, play: impl FnOnce(std::net::SocketAddr)) -> Vec<Entr
     let address = listener.local_addr().expect("an address");
     let relay = Relay {
         channels: vec![(listener, server.clone())],
+        patience: Duration::from_millis(100),
         sessions: Some(1),
     };
     let header = Header {
@@ -188,6 +189,7 @@ fn a_recorder_that_cannot_write_does_not_disturb_the_deployment() {
     let (listener, relay_address) = server();
     let relay = Relay {
         channels: vec![(listener, address)],
+        patience: Duration::from_millis(100),
         sessions: Some(1),
     };
     std::thread::scope(|scope| {

@@ -1,14 +1,16 @@
 //! Drives the session of a service over real channels and real workers.
 
+mod jobs;
+
 use std::net::SocketAddrV4;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use doca::{Device, ErrorCode};
-use wire::control::RdmaConnectionDetails;
 
 use super::command::{Command, Reply, WorkerSetup};
 use super::flags::ServiceFlags;
+use super::records::Records;
 use super::session::{Action, Job, Layout, Memory, Outcome, Session};
 use super::survival::{Comeback, Survival};
 use crate::application::Environment;
@@ -17,10 +19,6 @@ use crate::failure::Failure;
 use crate::sessions::{self, Broken};
 use crate::shutdown::Shutdown;
 use crate::worker::{DataPath, Worker};
-
-/// Added to the time that a worker itself has for something, so that it is the worker that says
-/// what it waited for.
-const WORKER_GRACE: Duration = Duration::from_secs(1);
 
 /// How long the last messages may take to leave.
 const FAREWELL: Duration = Duration::from_secs(1);
@@ -101,6 +99,8 @@ pub fn run<S: Service>(
             flags,
             reports: Vec::new(),
             comeback: Comeback::new(),
+            records: Records::new(addresses.len(), flags.control_timeout),
+            waits_for_records: false,
         };
         report(app.run(environment)?);
         Ok(())
@@ -121,6 +121,9 @@ struct App<'a, S: Service> {
     flags: &'a ServiceFlags,
     reports: Vec<<S::DataPath as DataPath>::Report>,
     comeback: Comeback,
+    records: Records,
+    /// Whether the session goes on when all targets keep what they are to keep.
+    waits_for_records: bool,
 }
 
 impl<S: Service> App<'_, S> {
@@ -199,12 +202,22 @@ impl<S: Service> App<'_, S> {
                     Action::SendToStorage { target, message } => {
                         self.storage[target].send(&message)?;
                     }
+                    Action::Do(Job::OpenRecords) => self.waits_for_records = true,
+                    Action::Do(Job::CloseRecords) => {
+                        self.waits_for_records = true;
+                        if let Some(survival) = self.service.survival() {
+                            survival.conclude();
+                        }
+                    }
                     Action::Do(job) => {
                         let outcome = self.perform(job);
                         self.session.complete(Instant::now(), outcome);
                     }
                     Action::End(result) => return result,
                 }
+            }
+            if self.keep_records()? {
+                continue;
             }
             if self.shutdown.is_requested() {
                 let waiting = self.session.waiting_for();
@@ -235,6 +248,7 @@ impl<S: Service> App<'_, S> {
                     .into_iter()
                     .chain(silent_until)
                     .chain(self.comeback.deadline())
+                    .chain(self.records.deadline())
                     .min();
                 self.waiter.wait(&channels, deadline);
                 let now = Instant::now();
@@ -257,10 +271,24 @@ impl<S: Service> App<'_, S> {
             if self.session.is_without(target) {
                 continue;
             }
-            let event = storage.poll();
+            let mut event = storage.poll();
             quiet &= matches!(event, Ok(None));
+            if let Ok(Some(ChannelEvent::Message(message))) = &event
+                && let Some(answer) = self.records.answer(target, message)
+            {
+                match (answer, self.service.survival()) {
+                    (Ok(record), Some(survival)) => {
+                        survival.recorded(target, record);
+                        continue;
+                    }
+                    (Ok(_), None) => continue,
+                    (Err(failure), _) => event = Err(failure),
+                }
+            }
             let gone = match &event {
                 Ok(Some(ChannelEvent::Closed)) => Some(left()),
+                // Who talks nonsense is of no more use than who has left.
+                Ok(Some(ChannelEvent::Message(message))) => self.session.unasked(target, message),
                 Err(failure) => Some(failure.clone()),
                 Ok(_) => None,
             };
@@ -304,107 +332,44 @@ impl<S: Service> App<'_, S> {
         for (target, storage) in self.storage.iter_mut().enumerate() {
             if survival.has_lost(target) && self.session.may_lose(target) {
                 self.session.lose(Instant::now(), target);
+                self.records.forget(target);
                 storage.disconnect();
             }
         }
     }
 
-    fn perform(&mut self, job: Job) -> Result<Outcome, Failure> {
-        match job {
-            Job::PrepareMemory(memory) => {
-                return self
-                    .service
-                    .prepare_memory(&self.device, &memory)
-                    .map(Outcome::Exported);
+    /// Has the targets keep what they are to keep, and returns whether the session goes on because they do.
+    fn keep_records(&mut self) -> Result<bool, Failure> {
+        let now = Instant::now();
+        let Some(survival) = self.service.survival() else {
+            return Ok(false);
+        };
+        if let Some((target, late)) = self.records.late(now) {
+            self.records.forget(target);
+            if self.session.may_lose(target) {
+                survival.lose(target, &late);
+            } else {
+                self.session.fail(late.context(self.storage[target].peer()));
             }
-            Job::CreateWorker {
-                index,
-                transaction_count,
-            } => self.create_worker(index, transaction_count)?,
-            Job::Export {
-                index,
-                target,
-                role,
-            } => match self.execute(index, Command::Export { target, role })? {
-                Reply::Exported(export) => return Ok(Outcome::Exported(Bytes::from(export))),
-                Reply::Done => {
-                    return Err(Failure::unexpected(
-                        "a worker gave another reply than to the command",
-                    ));
-                }
-            },
-            Job::Connect { target, details } => {
-                let RdmaConnectionDetails {
-                    context_index,
-                    role,
-                    connection_details: details,
-                } = details;
-                let command = Command::Connect {
-                    target,
-                    role,
-                    details,
-                };
-                self.execute(context_index, command)?;
+            return Ok(true);
+        }
+        let mut are_kept = true;
+        for (target, storage) in self.storage.iter_mut().enumerate() {
+            if self.session.is_without(target) {
+                continue;
             }
-            Job::StartWorkers { consumers } => self.start_workers(&consumers)?,
-            Job::StopWorkers => self.stop_workers()?,
-            Job::DestroyWorkers => self.workers.clear(),
+            let wanted = survival.record_of(target);
+            if let Some(request) = self.records.request(now, target, wanted) {
+                storage.send(&request)?;
+            }
+            are_kept &= self.records.is_kept(target, wanted);
         }
-        Ok(Outcome::Done)
-    }
-
-    fn create_worker(&mut self, index: u32, transaction_count: u32) -> Result<(), Failure> {
-        let client = self.client.connection();
-        let client = client
-            .ok_or_else(|| Failure::new(ErrorCode::NOT_CONNECTED, "the initiator is gone"))?;
-        // The session asked for no more workers than there are CPUs.
-        let core = usize::try_from(index)
-            .ok()
-            .and_then(|index| self.flags.cpu.get(index).copied());
-        let core =
-            core.ok_or_else(|| Failure::invalid(format!("there is no --cpu for worker {index}")))?;
-        let create = self.service.worker(WorkerSetup {
-            index,
-            core,
-            device: self.device.clone(),
-            client,
-            transaction_count,
-            limits: self.flags.limits(),
-        })?;
-        let waker = self.shutdown.waker().clone();
-        let within = self.flags.control_timeout;
-        self.workers
-            .push(Worker::spawn(index, core, waker, within, create)?);
-        Ok(())
-    }
-
-    fn execute(&mut self, index: u32, command: Command) -> Result<Reply, Failure> {
-        let worker = usize::try_from(index)
-            .ok()
-            .and_then(|index| self.workers.get_mut(index));
-        let worker =
-            worker.ok_or_else(|| Failure::invalid(format!("there is no worker {index}")))?;
-        worker.execute(command, self.flags.control_timeout + WORKER_GRACE)
-    }
-
-    fn start_workers(&mut self, consumers: &[u32]) -> Result<(), Failure> {
-        let within = self.flags.control_timeout;
-        for (worker, &consumer) in self.workers.iter_mut().zip(consumers) {
-            worker.execute(Command::Prepare { consumer, within }, within + WORKER_GRACE)?;
+        let goes_on = self.waits_for_records && are_kept;
+        if goes_on {
+            self.waits_for_records = false;
+            self.session.complete(now, Ok(Outcome::Done));
         }
-        self.workers.iter_mut().try_for_each(Worker::start)
-    }
-
-    fn stop_workers(&mut self) -> Result<(), Failure> {
-        let within = self.flags.control_timeout + WORKER_GRACE;
-        self.workers.iter().for_each(Worker::request_stop);
-        for worker in &mut self.workers {
-            self.reports.push(worker.stop(within)?);
-        }
-        for worker in &mut self.workers {
-            worker.execute(Command::LeaveComch, within)?;
-        }
-        Ok(())
+        Ok(goes_on)
     }
 }
 

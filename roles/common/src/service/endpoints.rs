@@ -33,10 +33,10 @@ impl ComchEnds {
         })
     }
 
-    /// Whether both can be used.
+    /// How far they are.
     #[must_use]
-    pub fn are_running(&self) -> bool {
-        [self.consumer.state(), self.producer.state()] == [CtxState::Running; 2]
+    pub fn states(&self) -> [CtxState; 2] {
+        [self.consumer.state(), self.producer.state()]
     }
 
     /// Stops both, whatever comes of the first.
@@ -91,6 +91,12 @@ impl TargetEnds {
     /// Whether both can be used.
     #[must_use]
     pub fn are_running(&self) -> bool {
-        [self.control.rdma().state(), self.data.rdma().state()] == [CtxState::Running; 2]
+        self.states() == [CtxState::Running; 2]
+    }
+
+    /// How far they are.
+    #[must_use]
+    pub fn states(&self) -> [CtxState; 2] {
+        [self.control.rdma().state(), self.data.rdma().state()]
     }
 }

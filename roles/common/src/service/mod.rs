@@ -8,6 +8,7 @@ mod app;
 mod command;
 pub mod endpoints;
 mod flags;
+mod records;
 pub mod session;
 mod survival;
 

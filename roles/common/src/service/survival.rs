@@ -3,9 +3,10 @@
 use std::time::{Duration, Instant};
 
 use super::command::{Errand, Reply};
-use super::session::{Layout, Rejoin, RejoinAction, Session};
+use super::session::{Layout, Rejoin, RejoinAction, Returned, Session};
 use crate::control::{ControlChannel as _, TcpClientChannel};
 use crate::failure::Failure;
+use crate::membership::SetRecord;
 
 /// Time between two attempts to bring a target back: the first, and the longest of growing ones.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
@@ -28,11 +29,20 @@ pub trait Survival {
     /// The next answer of a worker: its number, that of the attempt, and the answer.
     fn next_answer(&mut self) -> Option<(u32, u32, Result<Reply, Failure>)>;
 
-    /// A target is attached to all workers. Whether it `has_kept` all that it had: false also when nobody knows.
-    fn came_back(&mut self, target: usize, has_kept: bool);
+    /// A target is attached to all workers.
+    fn came_back(&mut self, target: usize, returned: &Returned);
 
     /// Whether no target is lost, and none misses anything.
     fn is_whole(&self) -> bool;
+
+    /// What a target is to keep of its set, now; `None` for whatever it keeps.
+    fn record_of(&self, target: usize) -> Option<SetRecord>;
+
+    /// A target keeps this.
+    fn recorded(&mut self, target: usize, record: SetRecord);
+
+    /// All I/Os have come to their end.
+    fn conclude(&mut self);
 }
 
 /// Brings lost targets back, one attempt after the other.
@@ -114,8 +124,8 @@ impl Comeback {
                 RejoinAction::Ask { worker, errand } => survival.ask(worker, self.number, errand),
                 RejoinAction::End(Ok(returned)) => {
                     self.attempt = None;
+                    survival.came_back(target, &returned);
                     session.regain(target, returned.identity);
-                    survival.came_back(target, returned.has_kept);
                 }
                 RejoinAction::End(Err(failure)) => {
                     if refused {

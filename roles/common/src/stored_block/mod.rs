@@ -6,12 +6,14 @@
 //! with one. All of this is bytes only; compression engines and erasure coding are the device's.
 
 mod checksum;
+mod decodes;
 mod encoder;
 mod geometry;
 mod inspect;
 mod matrix;
 
 pub use checksum::{Checksum, checksum_of};
+pub use decodes::decodes;
 pub use encoder::{Encoder, Incompressible};
 pub use geometry::{Geometry, HALF_ALIGNMENT, STORED_ALIGNMENT, logical_block_size};
 pub use inspect::{Defect, Verdict, inspect};

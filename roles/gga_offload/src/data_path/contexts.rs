@@ -2,10 +2,9 @@
 
 use std::time::Duration;
 
-use doca::{
-    Access, BufInventory, Compress, CtxState, ErasureCoding, ErrorCode, MemoryRegion, Mmap, Pe,
-};
+use doca::{Access, BufInventory, Compress, ErasureCoding, ErrorCode, MemoryRegion, Mmap, Pe};
 use role_common::Failure;
+use role_common::readiness::wait_until_running;
 use role_common::service::endpoints::{ComchEnds, TargetEnds};
 use role_common::stored_block::Encoder;
 use role_common::submit::DeferredTasks;
@@ -97,18 +96,18 @@ impl GgaDataPath {
                 "the worker has left Comch already",
             ));
         };
-        let ready = || {
-            comch.are_running()
-                && (self.targets.iter().flatten()).all(TargetEnds::are_running)
-                && self.fetcher.is_running()
-                && [self.coding.state(), self.decompressor.state()] == [CtxState::Running; 2]
+        let states = || {
+            let targets = self.targets.iter().flatten();
+            let accelerators = [self.coding.state(), self.decompressor.state()];
+            comch
+                .states()
+                .into_iter()
+                .chain(targets.flat_map(TargetEnds::states))
+                .chain([self.fetcher.state()])
+                .chain(accelerators)
         };
-        if !self.pe.progress_until(within, ready) {
-            return Err(Failure::timed_out(
-                "the Comch, RDMA and accelerator contexts to be ready",
-                within,
-            ));
-        }
+        let what = "the Comch, RDMA and accelerator contexts";
+        wait_until_running(&self.pe, within, what, states)?;
         let setup = &self.setup;
         let geometry = setup.volume.geometry;
         let transactions = self.transactions.len();

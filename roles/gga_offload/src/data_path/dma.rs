@@ -51,9 +51,9 @@ impl Fetcher {
         })
     }
 
-    pub(super) fn is_running(&self) -> bool {
+    pub(super) fn state(&self) -> doca::CtxState {
         let state = self.dma.as_ref().map(Dma::state);
-        state == Some(doca::CtxState::Running)
+        state.unwrap_or(doca::CtxState::Idle)
     }
 
     /// Whether an event is about this context, which may stop without an end of everything.
@@ -118,7 +118,7 @@ impl Fetcher {
     #[inline]
     pub(super) fn is_usable(&self) -> bool {
         // The context stops before the completion of the task that failed is taken.
-        !self.broken && self.is_running()
+        !self.broken && self.state() == doca::CtxState::Running
     }
 
     /// Whether a task failed, and there is no new context yet.

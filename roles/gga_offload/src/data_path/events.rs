@@ -99,6 +99,7 @@ impl GgaDataPath {
             },
             Kind::Recover(_) => match self.transactions[index].stage {
                 Stage::Suspicion(suspect) => self.suspect_recovered(index, suspect),
+                Stage::Verdict(odd) => self.odd_one_recovered(index, odd),
                 Stage::MissedHalf => match self.transactions[index].rebuilds {
                     Some(work) => self.store_missed_half(index, work),
                     None => Ok(()),

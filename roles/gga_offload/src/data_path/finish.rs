@@ -8,6 +8,7 @@ use role_common::Failure;
 use super::GgaDataPath;
 use super::token::Kind;
 use super::transaction::Stage;
+use crate::redundancy::Made;
 
 impl GgaDataPath {
     /// The block at hand is done: on to the next one, or to the answer.
@@ -42,7 +43,7 @@ impl GgaDataPath {
     #[cold]
     pub(super) fn fail(&mut self, index: usize, code: ErrorCode) -> Result<(), Failure> {
         if self.transactions[index].rebuilds.is_some() {
-            return self.end_rebuild(index, false);
+            return self.end_rebuild(index, Made::Nothing);
         }
         self.finish_turn(index);
         self.statistics.failed_count += 1;

@@ -18,6 +18,7 @@ mod private_memory;
 mod read;
 mod rebuild;
 pub mod request;
+mod seal;
 mod silence;
 mod storage;
 mod stripes;

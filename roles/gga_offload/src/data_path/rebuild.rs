@@ -3,6 +3,9 @@
 //! It is done by transactions of the worker's own, beside those of the initiator. A stripe is taken as a write takes it, so
 //! that nobody writes it meanwhile; two halves are read, the third is made of them and stored; then the stripe is missed no
 //! more.
+//!
+//! A stripe that was being written when a service died may be of two writes. All three halves of it are read, and the one that does
+//! not fit the others is found as for a read that is [in doubt](super::heal), and made anew.
 
 use std::time::Instant;
 
@@ -14,7 +17,7 @@ use super::request::{Operation, Request};
 use super::tasks::refused;
 use super::token::Kind;
 use super::transaction::{Stage, Transaction};
-use crate::redundancy::ToRebuild;
+use crate::redundancy::{Made, ToRebuild};
 use crate::target::{Target, Targets};
 
 /// Stripes that a worker rebuilds at once.
@@ -50,14 +53,17 @@ impl GgaDataPath {
     /// It is the turn of a stripe that is to be rebuilt.
     pub(super) fn read_survivors(&mut self, index: usize, work: ToRebuild) -> Result<(), Failure> {
         let view = self.survival.as_ref().map(|survival| survival.view);
-        let survivors = Targets::without(work.target);
-        let goes_on = view.is_some_and(|view| {
-            view.rebuilding.contains(work.target) && view.lost.intersection(survivors).is_empty()
-        });
+        let stale = work.stale.map_or(Targets::NONE, Targets::only);
+        let goes_on = view.is_some_and(|view| view.rebuilding == stale && view.lost.is_empty());
         if !goes_on {
-            return self.end_rebuild(index, false);
+            return self.end_rebuild(index, Made::Nothing);
         }
-        self.ask_targets(index, survivors, IoMessageType::Read, Stage::Survivors)
+        let sources = if work.is_doubtful {
+            Targets::ALL
+        } else {
+            Targets::ALL.minus(stale)
+        };
+        self.ask_targets(index, sources, IoMessageType::Read, Stage::Survivors)
     }
 
     /// The halves of the survivors are there: makes the third.
@@ -102,28 +108,50 @@ impl GgaDataPath {
         let transaction = &self.transactions[index];
         let (stage, without) = (transaction.stage, transaction.without);
         match stage {
-            Stage::Survivors if without.is_empty() => self.make_missed_half(index, work),
-            Stage::StoreMissed if without.is_empty() => self.end_rebuild(index, true),
+            Stage::Survivors if without.is_empty() && work.is_doubtful => {
+                self.recover(index, Target::Data1, Stage::Suspicion(Target::Data1))
+            }
+            Stage::Survivors
+                if without.is_empty()
+                    || work
+                        .stale
+                        .is_some_and(|stale| without == Targets::only(stale)) =>
+            {
+                self.make_missed_half(index, work)
+            }
+            Stage::StoreMissed if without.is_empty() => self.end_rebuild(index, Made::Half),
             Stage::StoreMissed => {
                 let code = transaction.error.unwrap_or(doca::ErrorCode::IO_FAILED);
                 let why =
                     format_args!("it failed to write a half that is rebuilt: {}", code.name());
                 self.lose(work.target, why);
-                self.end_rebuild(index, false)
+                self.end_rebuild(index, Made::Nothing)
             }
-            _ => self.end_rebuild(index, false),
+            _ => self.end_rebuild(index, Made::Nothing),
         }
+    }
+
+    /// The half of this target does not fit the others, or is the one that is missed: it is made of them.
+    pub(super) fn make_anew(&mut self, index: usize, odd: Target) -> Result<(), Failure> {
+        let Some(work) = &mut self.transactions[index].rebuilds else {
+            return Err(Failure::unexpected(
+                "a half to make, and nothing to rebuild",
+            ));
+        };
+        work.target = odd;
+        let work = *work;
+        self.make_missed_half(index, work)
     }
 
     /// Ends a rebuild; without success, the stripe is missed as before.
     #[cold]
-    pub(super) fn end_rebuild(&mut self, index: usize, is_rebuilt: bool) -> Result<(), Failure> {
+    pub(super) fn end_rebuild(&mut self, index: usize, made: Made) -> Result<(), Failure> {
         let Some(work) = self.transactions[index].rebuilds.take() else {
             return Ok(());
         };
         if let Some(survival) = &mut self.survival {
             // Before the turn ends: who takes the stripe next marks it again if it has to.
-            survival.shared.finish_rebuild(work, is_rebuilt);
+            survival.shared.finish_rebuild(work, made);
             survival.idle_rebuilders.push(index);
         }
         self.finish_turn(index);

@@ -32,6 +32,7 @@ impl GgaDataPath {
         let transaction = &mut self.transactions[index];
         transaction.stage = Stage::Stripe;
         transaction.avoided = Targets::NONE;
+        transaction.odd = None;
         let slot = StripeOrder::slot(transaction.stripe());
         let ticket = self.setup.stripe_order.queue(slot);
         transaction.turn = Some(Turn { slot, ticket });

@@ -35,6 +35,8 @@ pub(super) struct Survival {
     pub(super) detached: Targets,
     /// Transactions that rebuild, and have nothing to do.
     pub(super) idle_rebuilders: Vec<usize>,
+    /// Transactions whose write a lost target misses, before the others keep that.
+    pub(super) unsealed: Vec<usize>,
     /// Whether nothing comes any more of what was before the view.
     is_settled: bool,
     /// The contexts of these, whose last events may not have been taken yet.
@@ -49,6 +51,7 @@ impl Survival {
             shared: Arc::clone(&setup.shared),
             view: View::WHOLE,
             detached: Targets::NONE,
+            unsealed: Vec::with_capacity(rebuilders.end),
             idle_rebuilders: rebuilders.collect(),
             is_settled: true,
             retired: Vec::new(),
@@ -77,6 +80,7 @@ impl GgaDataPath {
         if survival.silence.turn(idle) {
             self.look_for_silence();
         }
+        self.end_seals()?;
         let Some(survival) = &mut self.survival else {
             return Ok(());
         };
@@ -93,7 +97,7 @@ impl GgaDataPath {
         if survival.shared.errands.has_any(self.setup.worker.index) && survival.is_settled {
             return self.do_errand();
         }
-        if survival.view.rebuilding.is_empty() {
+        if survival.view.rebuilding.is_empty() && !survival.shared.verifies() {
             return Ok(());
         }
         self.begin_rebuilds()
@@ -352,6 +356,6 @@ impl GgaDataPath {
         if !without.is_empty() {
             self.counts().writes += 1;
         }
-        self.block_done(index)
+        self.stored_on_enough(index)
     }
 }

@@ -22,6 +22,8 @@ pub(super) enum Stage {
     LastHalf,
     /// A recovery of this half from the two others, to see whether its target is the one that is wrong.
     Suspicion(Target),
+    /// A recovery of this half from the two others, which are taken for what was written.
+    Verdict(Target),
     /// Decompression into the initiator's memory.
     Decompression,
     /// The content of the initiator's memory.
@@ -32,6 +34,8 @@ pub(super) enum Stage {
     Store,
     /// Of a rebuild: the halves that were not missed.
     Survivors,
+    /// That a loss is kept which the write at hand was done without.
+    Seal,
     /// Of a rebuild: the half that was missed.
     MissedHalf,
     /// Of a rebuild: the target's acknowledgement of it.
@@ -68,6 +72,8 @@ pub(super) struct Transaction {
     pub(super) without: Targets,
     /// Targets that failed to read their half of the block at hand.
     pub(super) avoided: Targets,
+    /// The half that does not fit the others, as far as can be told without a checksum.
+    pub(super) odd: Option<Target>,
     /// When targets were asked, in periods of the worker.
     pub(super) asked_in: u32,
     /// What went wrong.
@@ -89,6 +95,7 @@ impl Transaction {
             asked: Targets::NONE,
             without: Targets::NONE,
             avoided: Targets::NONE,
+            odd: None,
             asked_in: 0,
             error: None,
             turn: None,

@@ -106,6 +106,14 @@ impl MissedStripes {
         }
     }
 
+    /// Forgets all stripes.
+    pub(super) fn clear(&self) {
+        for word in &self.words {
+            word.store(0, Ordering::Release);
+        }
+        self.runs.store(0, Ordering::Release);
+    }
+
     /// Whether a stripe was remembered, or one of its run.
     pub(crate) fn contains(&self, stripe: u64) -> bool {
         let (word, bit) = Self::place(stripe >> self.shift);

@@ -8,19 +8,30 @@
 //! A target that comes back takes writes from that moment on, and is read where it has missed nothing. Workers
 //! [rebuild](rebuild::Rebuild) the stripes that it has missed, each in its turn among the I/Os on it.
 //!
+//! What a target has missed is forgotten with the session. So the targets themselves keep which of them have all that was written
+//! ([`Membership`]), and a write that a lost target misses is acknowledged only when the others keep that it is lost. The next
+//! session begins with what they keep ([`assemble`]).
+//!
 //! Whoever loses a target says so before a stripe is remembered as missed, and a stripe is remembered before its turn ends.
 
+mod assembly;
 mod errands;
+mod membership;
 mod missed;
 mod rebuild;
 mod shared;
 mod state;
+mod summary;
 mod view;
 
+pub(crate) use assembly::{Assembly, Found, assemble};
 pub(crate) use errands::Answer;
 pub(crate) use missed::MissedStripes;
-pub(crate) use shared::{Shared, Summary, ToRebuild};
+pub(crate) use shared::{Made, Shared, ToRebuild};
 pub(crate) use state::{Redundancy, State};
+pub(crate) use summary::Summary;
+#[cfg(test)]
+pub(crate) use summary::Verified;
 pub(crate) use view::View;
 
 #[cfg(test)]

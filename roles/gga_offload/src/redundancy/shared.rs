@@ -1,26 +1,33 @@
 //! The redundancy of a session, as the main thread and the workers share it.
 
+mod work;
+
+pub(crate) use work::{Made, ToRebuild};
+
 use std::fmt;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{Duration, Instant};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use role_common::shutdown::Waker;
-use serde::Serialize;
-
+use super::assembly::Assembly;
 use super::errands::Errands;
-use super::rebuild::{Rebuild, Work};
+use super::membership::Membership;
+use super::summary::Verified;
 use super::{MissedStripes, Redundancy, State, View};
 use crate::target::Target;
-
-/// Time before stripes that could not be rebuilt are tried again.
-const PAUSE: Duration = Duration::from_secs(5);
+use role_common::membership::SetRecord;
+use role_common::shutdown::Waker;
 
 /// What all threads of a session know of its targets.
 #[derive(Debug)]
 pub(crate) struct Shared {
     /// Stripes that a target has missed.
     pub(crate) missed: MissedStripes,
+    /// Stripes whose halves may not fit each other: they were being written when a service died.
+    pub(crate) unverified: MissedStripes,
+    /// Whether there are any that are to be looked at.
+    verifies: AtomicBool,
+    /// Whether the targets keep who is lost: a write that it misses may be acknowledged.
+    is_sealed: AtomicBool,
     /// [`View`] as a word: what workers look at in every turn.
     view: AtomicU32,
     inner: Mutex<Inner>,
@@ -33,56 +40,105 @@ pub(crate) struct Shared {
 }
 
 #[derive(Debug)]
-struct Inner {
-    redundancy: Redundancy,
+pub(super) struct Inner {
+    pub(super) redundancy: Redundancy,
     /// How often each target was lost.
-    losses: [u64; 3],
-    /// The rebuild that is under way.
-    rebuild: Option<Running>,
+    pub(super) losses: [u64; 3],
+    /// What the targets are to keep, if they can.
+    pub(super) membership: Option<Membership>,
+    /// The target that misses what was acknowledged, from its loss to the end of its rebuild.
+    stale: Option<Target>,
+    /// The rebuild that is under way, of a target or of what does not fit.
+    rebuild: Option<work::Running>,
     /// Stripes that were rebuilt.
-    rebuilt: u64,
-}
-
-#[derive(Debug)]
-struct Running {
-    rebuild: Rebuild,
-    began: Instant,
-    /// When the next pass may begin.
-    pause: Option<Instant>,
-    /// Tenths that were reported.
-    reported: u64,
-}
-
-/// A stripe that is to be rebuilt.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct ToRebuild {
-    /// The target that misses it.
-    pub(crate) target: Target,
-    /// The stripe.
-    pub(crate) stripe: u64,
-    /// The view that it belongs to: a result that comes in another one says nothing.
-    generation: u32,
+    pub(super) rebuilt: u64,
+    pub(super) verified: Verified,
 }
 
 impl Shared {
-    /// Three whole targets with so many stripes, and so many workers.
-    pub(crate) fn new(stripes: u64, workers: u32, waker: Waker) -> Self {
-        Self {
+    /// Three targets with so many stripes, and so many workers.
+    pub(crate) fn new(stripes: u64, workers: u32, waker: Waker, assembly: Assembly) -> Self {
+        let shared = Self {
             missed: MissedStripes::new(stripes),
+            unverified: MissedStripes::new(stripes),
+            verifies: AtomicBool::new(false),
+            is_sealed: AtomicBool::new(assembly.membership.is_none()),
             view: AtomicU32::new(View::WHOLE.to_word()),
             inner: Mutex::new(Inner {
                 redundancy: Redundancy::new(),
                 losses: [0; 3],
+                membership: assembly.membership,
+                stale: assembly.stale,
                 rebuild: None,
                 rebuilt: 0,
+                verified: Verified::default(),
             }),
             acted_on: (0..workers).map(|_| AtomicU32::new(0)).collect(),
             errands: Errands::of_workers(workers),
             waker,
+        };
+        if assembly.is_unclean {
+            shared.unverified.insert_all();
+        }
+        match assembly.stale {
+            Some(target) => shared.distrust(target),
+            None => shared.verify(&mut shared.inner()),
+        }
+        shared
+    }
+
+    /// Three whole targets that keep nothing.
+    #[cfg(test)]
+    pub(super) fn of_whole(stripes: u64, workers: u32, waker: Waker) -> Self {
+        let assembly = Assembly {
+            membership: None,
+            stale: None,
+            is_unclean: false,
+        };
+        Self::new(stripes, workers, waker, assembly)
+    }
+
+    /// Whether a write may be acknowledged that a lost target misses.
+    #[inline]
+    pub(crate) fn is_sealed(&self) -> bool {
+        self.is_sealed.load(Ordering::Acquire)
+    }
+
+    /// What a target is to keep; `None` for whatever it keeps, as long as it is lost.
+    pub(crate) fn record_of(&self, target: Target) -> Option<SetRecord> {
+        let inner = self.inner();
+        let is_there = !inner.redundancy.view().lost.contains(target);
+        let membership = inner.membership.as_ref().filter(|_| is_there)?;
+        membership.record_of(target)
+    }
+
+    /// A target keeps this.
+    pub(crate) fn recorded(&self, target: Target, record: SetRecord) {
+        if let Some(membership) = &mut self.inner().membership {
+            membership.confirm(target, record);
+            let is_sealed = membership.is_sealed();
+            self.is_sealed.store(is_sealed, Ordering::Release);
         }
     }
 
-    fn inner(&self) -> std::sync::MutexGuard<'_, Inner> {
+    /// All I/Os have come to their end.
+    pub(crate) fn conclude(&self) {
+        let mut inner = self.inner();
+        let is_whole = inner.redundancy.state() == State::Healthy;
+        if let Some(membership) = &mut inner.membership
+            && is_whole
+            && self.unverified.len() == 0
+        {
+            membership.conclude();
+        }
+    }
+
+    /// The target that misses what was acknowledged.
+    pub(crate) fn stale(&self) -> Option<Target> {
+        self.inner().stale
+    }
+
+    pub(super) fn inner(&self) -> std::sync::MutexGuard<'_, Inner> {
         // Nothing under the lock leaves it half done.
         self.inner
             .lock()
@@ -110,6 +166,16 @@ impl Shared {
         }
         inner.losses[target.number()] += 1;
         inner.rebuild = None;
+        self.verifies.store(false, Ordering::Release);
+        if let State::Degraded(_) = inner.redundancy.state() {
+            inner.stale = Some(target);
+            if let Some(membership) = &mut inner.membership {
+                membership.exclude(target);
+                // Before anybody sees that it is lost.
+                let is_sealed = membership.is_sealed();
+                self.is_sealed.store(is_sealed, Ordering::Release);
+            }
+        }
         let name = target.name();
         match inner.redundancy.state() {
             State::Degraded(_) => {
@@ -141,11 +207,14 @@ impl Shared {
         self.waker.wake();
     }
 
-    /// A lost target that all workers have parted from, and that may come back.
+    /// A lost target that all workers have parted from, and that may come back: not before the others keep that it was lost. If
+    /// they did not, and another target came to its place, nobody would know which of the three had been left behind.
     pub(crate) fn to_bring_back(&self) -> Option<Target> {
         let inner = self.inner();
         match inner.redundancy.state() {
-            State::Degraded(target) if self.all_have_acted(&inner) => Some(target),
+            State::Degraded(target) if self.is_sealed() && self.all_have_acted(&inner) => {
+                Some(target)
+            }
             _ => None,
         }
     }
@@ -161,166 +230,25 @@ impl Shared {
     }
 
     /// What this target holds is worth nothing: the session begins with rebuilding it.
-    pub(crate) fn distrust(&self, target: Target) {
-        self.inner().redundancy.lose(target);
-        self.come_back(target, false);
+    fn distrust(&self, target: Target) {
+        let mut inner = self.inner();
+        inner.redundancy.lose(target);
+        self.begin_rebuild(&mut inner, target, false);
     }
 
-    /// A lost target is attached to all workers. Nobody knows what it holds unless `has_kept` what it had.
-    pub(crate) fn come_back(&self, target: Target, has_kept: bool) {
+    /// A lost target is attached to all workers. Nobody knows what it holds unless `has_kept` what it had; `keeps` says whether it
+    /// keeps a record.
+    pub(crate) fn come_back(&self, target: Target, has_kept: bool, keeps: bool) {
         let mut inner = self.inner();
-        if !inner.redundancy.come_back(target) {
-            return;
+        if let Some(membership) = &mut inner.membership {
+            membership.replace(target, keeps);
         }
-        if !has_kept {
-            self.missed.insert_all();
-        }
-        let running = Running {
-            rebuild: Rebuild::new(&self.missed),
-            began: Instant::now(),
-            pause: None,
-            reported: 0,
-        };
-        let (count, name) = (running.rebuild.progress().1, target.name());
-        let which = if has_kept {
-            "which it has missed"
-        } else {
-            "which is all it has"
-        };
-        tracing::info!("storage target {name} is back: rebuilding {count} stripes, {which}");
-        inner.rebuild = Some(running);
-        self.publish(&inner);
-    }
-
-    /// A stripe to rebuild, if there is one now.
-    pub(crate) fn next_to_rebuild(&self, now: Instant) -> Option<ToRebuild> {
-        let mut inner = self.inner();
-        let State::Rebuilding(target) = inner.redundancy.state() else {
-            return None;
-        };
-        // Before, a worker might still write a stripe without the target behind the rebuild's back.
-        if !self.all_have_acted(&inner) {
-            return None;
-        }
-        let generation = inner.redundancy.view().generation;
-        let running = inner.rebuild.as_mut()?;
-        if running.pause.is_some_and(|until| now < until) {
-            return None;
-        }
-        running.pause = None;
-        match running.rebuild.next(&self.missed) {
-            Work::Stripe(stripe) => Some(ToRebuild {
-                target,
-                stripe,
-                generation,
-            }),
-            Work::Wait => None,
-            Work::EndOfPass { failed } => {
-                if failed != 0 {
-                    tracing::warn!(
-                        "{failed} stripes of storage target {} could not be rebuilt, trying again",
-                        target.name()
-                    );
-                    running.pause = Some(now + PAUSE);
-                }
-                None
-            }
-            Work::Complete => {
-                let (done, _) = running.rebuild.progress();
-                let took = running.began.elapsed();
-                tracing::info!(
-                    "storage target {} is whole again: {done} stripes rebuilt in {took:.1?}",
-                    target.name()
-                );
-                inner.rebuild = None;
-                inner.redundancy.rebuilt();
-                self.publish(&inner);
-                None
-            }
-        }
-    }
-
-    /// What became of a stripe that was to be rebuilt. Its turn has not ended yet.
-    pub(crate) fn finish_rebuild(&self, work: ToRebuild, is_rebuilt: bool) {
-        let mut inner = self.inner();
-        if inner.redundancy.view().generation != work.generation {
-            return;
-        }
-        inner.rebuilt += u64::from(is_rebuilt);
-        let Some(running) = inner.rebuild.as_mut() else {
-            return;
-        };
-        running
-            .rebuild
-            .finish(&self.missed, work.stripe, is_rebuilt);
-        let (done, total) = running.rebuild.progress();
-        let tenths = (done * 10).checked_div(total).unwrap_or(10);
-        if tenths > running.reported {
-            running.reported = tenths;
-            let name = work.target.name();
-            tracing::info!("rebuilding storage target {name}: {done} of {total} stripes");
-        }
+        self.begin_rebuild(&mut inner, target, has_kept);
     }
 
     fn publish(&self, inner: &Inner) {
         self.view
             .store(inner.redundancy.view().to_word(), Ordering::Release);
         self.waker.wake();
-    }
-
-    /// What is to be reported at the end.
-    pub(crate) fn summary(&self) -> Summary {
-        let inner = self.inner();
-        Summary {
-            state: match inner.redundancy.state() {
-                State::Healthy => "healthy",
-                State::Degraded(_) => "degraded",
-                State::Rebuilding(_) => "rebuilding",
-                State::Failed { .. } => "failed",
-            },
-            lost: inner.losses,
-            missed_stripes: self.missed.len(),
-            rebuilt_stripes: inner.rebuilt,
-        }
-    }
-}
-
-impl Drop for Shared {
-    /// The session is over, and with it all that is known of what a target has missed.
-    fn drop(&mut self) {
-        let target = match self.inner().redundancy.state() {
-            State::Degraded(target) | State::Rebuilding(target) => target,
-            State::Healthy | State::Failed { .. } => return,
-        };
-        tracing::warn!(
-            "the session is over, and storage target {} has missed {} stripes that were not rebuilt: what it holds must not be used again",
-            target.name(),
-            self.missed.len()
-        );
-    }
-}
-
-/// What became of the redundancy of a session.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub(crate) struct Summary {
-    /// The state at the end.
-    pub(crate) state: &'static str,
-    /// How often data_1, data_2 and data_p were lost.
-    pub(crate) lost: [u64; 3],
-    /// Stripes that a target has missed, and that were not rebuilt.
-    pub(crate) missed_stripes: u64,
-    /// Stripes that were rebuilt.
-    pub(crate) rebuilt_stripes: u64,
-}
-
-impl fmt::Display for Summary {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "| Redundancy: {}", self.state)?;
-        for target in Target::ALL {
-            let count = self.lost[target.number()];
-            writeln!(f, "| Losses of {}: {count}", target.name())?;
-        }
-        writeln!(f, "| Missed stripes: {}", self.missed_stripes)?;
-        writeln!(f, "| Rebuilt stripes: {}", self.rebuilt_stripes)
     }
 }

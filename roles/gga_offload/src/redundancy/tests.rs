@@ -5,8 +5,10 @@ use std::time::Instant;
 use proptest::prelude::*;
 use role_common::shutdown::Shutdown;
 
-use super::{Shared, State, View};
+use super::{Found, Made, Shared, State, View, assemble};
 use crate::target::{Target, Targets};
+
+mod deaths;
 
 const STRIPES: u64 = 3;
 
@@ -53,7 +55,7 @@ impl World {
     fn new() -> Self {
         let shutdown = Shutdown::new().expect("a pipe");
         Self {
-            shared: Shared::new(STRIPES, 1, shutdown.waker().clone()),
+            shared: Shared::of_whole(STRIPES, 1, shutdown.waker().clone()),
             data: Default::default(),
             parity: Default::default(),
             written: [Some(0); STRIPES as usize],
@@ -125,7 +127,7 @@ impl World {
         if !has_kept {
             (0..STRIPES).for_each(|stripe| self.store(target, stripe, [u64::MAX; 2]));
         }
-        self.shared.come_back(target, has_kept);
+        self.shared.come_back(target, has_kept, true);
     }
 
     fn rebuild(&mut self, is_read: bool) {
@@ -142,7 +144,9 @@ impl World {
         if let (true, Some(halves)) = (is_read, made) {
             self.store(work.target, work.stripe, halves);
         }
-        self.shared.finish_rebuild(work, is_read && made.is_some());
+        let is_made = is_read && made.is_some();
+        let made = if is_made { Made::Half } else { Made::Nothing };
+        self.shared.finish_rebuild(work, made);
     }
 
     fn step(&mut self, step: &Step) -> Result<(), TestCaseError> {
@@ -189,8 +193,8 @@ proptest! {
 fn who_is_distrusted_takes_writes_and_is_not_read() {
     for target in Target::ALL {
         let shutdown = Shutdown::new().expect("a pipe");
-        let shared = Shared::new(STRIPES, 1, shutdown.waker().clone());
-        shared.distrust(target);
+        let assembly = assemble([Found::Mute; 3], Some(target), None).expect("the user's word");
+        let shared = Shared::new(STRIPES, 1, shutdown.waker().clone(), assembly);
         let view = shared.view();
         assert_eq!(view.sinks(), Some(Targets::ALL));
         for stripe in 0..STRIPES {
@@ -202,7 +206,7 @@ fn who_is_distrusted_takes_writes_and_is_not_read() {
         for stripe in 0..STRIPES {
             let work = shared.next_to_rebuild(Instant::now()).expect("a stripe");
             assert_eq!((work.target, work.stripe), (target, stripe));
-            shared.finish_rebuild(work, true);
+            shared.finish_rebuild(work, Made::Half);
         }
         assert_eq!(shared.next_to_rebuild(Instant::now()), None);
         assert!(shared.is_whole());
@@ -212,7 +216,7 @@ fn who_is_distrusted_takes_writes_and_is_not_read() {
 #[test]
 fn nothing_is_rebuilt_before_every_worker_knows_who_is_back() {
     let shutdown = Shutdown::new().expect("a pipe");
-    let shared = Shared::new(STRIPES, 2, shutdown.waker().clone());
+    let shared = Shared::of_whole(STRIPES, 2, shutdown.waker().clone());
     shared.lose(Target::Data1, "it left");
     shared.missed.insert(1);
     let degraded = shared.view();
@@ -224,7 +228,7 @@ fn nothing_is_rebuilt_before_every_worker_knows_who_is_back() {
     );
     shared.acknowledge(1, degraded);
     assert_eq!(shared.to_bring_back(), Some(Target::Data1));
-    shared.come_back(Target::Data1, true);
+    shared.come_back(Target::Data1, true, true);
     let rebuilding = shared.view();
     shared.acknowledge(1, rebuilding);
     assert_eq!(
@@ -238,6 +242,29 @@ fn nothing_is_rebuilt_before_every_worker_knows_who_is_back() {
 
     // Lost again meanwhile: what was rebuilt then says nothing.
     shared.lose(Target::Data1, "again");
-    shared.finish_rebuild(work, true);
+    shared.finish_rebuild(work, Made::Half);
     assert!(shared.missed.contains(1));
+}
+
+#[test]
+fn what_was_begun_before_another_loss_says_nothing_of_the_rebuild_after_it() {
+    let shutdown = Shutdown::new().expect("a pipe");
+    let shared = Shared::of_whole(STRIPES, 1, shutdown.waker().clone());
+    let begin = || {
+        shared.lose(Target::Data1, "it left");
+        shared.missed.insert(1);
+        shared.acknowledge(0, shared.view());
+        shared.come_back(Target::Data1, true, true);
+        shared.acknowledge(0, shared.view());
+        shared.next_to_rebuild(Instant::now()).expect("a stripe")
+    };
+    let (before, after) = (begin(), begin());
+    assert_eq!((before.target, before.stripe), (after.target, after.stripe));
+    // It went to the target that was lost since: the one that is back may be another, and waits for its own.
+    shared.finish_rebuild(before, Made::Half);
+    assert!(shared.missed.contains(1));
+    assert_eq!(shared.summary().rebuilt_stripes, 0);
+    shared.finish_rebuild(after, Made::Half);
+    assert!(!shared.missed.contains(1));
+    assert_eq!(shared.summary().rebuilt_stripes, 1);
 }

@@ -2,8 +2,7 @@
 
 use std::fmt;
 
-use doca::ErrorCode;
-use role_common::Failure;
+use role_common::{Failure, membership};
 use wire::backing::{CONTENT_OFFSET, HEADER_SIZE, Header};
 
 use crate::content::Geometry;
@@ -19,19 +18,7 @@ impl Identity {
     ///
     /// The operating system has no random numbers.
     pub fn random() -> Result<Self, Failure> {
-        let mut bytes = [0; 16];
-        let mut rest = &mut bytes[..];
-        while !rest.is_empty() {
-            let count = rustix::rand::getrandom(&mut *rest, rustix::rand::GetRandomFlags::empty())
-                .map_err(|error| {
-                    Failure::new(
-                        ErrorCode::OPERATING_SYSTEM,
-                        format!("no random identity for the content: {error}"),
-                    )
-                })?;
-            rest = &mut rest[count..];
-        }
-        Ok(Self(bytes))
+        membership::random().map(Self)
     }
 }
 

@@ -4,8 +4,11 @@
 //! the end of the process, even by `kill -9`. A clean stop, and nothing before it, makes it survive the end of the machine.
 
 mod header;
+pub mod set_record;
 
+pub use crate::identity::Boot;
 pub use header::{Identity, check, emit};
+pub use set_record::Noted;
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io;
@@ -15,7 +18,7 @@ use std::sync::Arc;
 
 use doca::{ErrorCode, MemoryRegion};
 use role_common::Failure;
-use wire::backing::{CONTENT_OFFSET, HEADER_SIZE};
+use wire::backing::{CONTENT_OFFSET, HEADER_SIZE, RECORD_OFFSET, RECORD_SIZE};
 
 use crate::content::{Content, Geometry, io_failure};
 
@@ -25,6 +28,8 @@ pub struct BackingFile {
     file: File,
     name: String,
     region: Arc<MemoryRegion>,
+    /// What is before the blocks.
+    head: Arc<MemoryRegion>,
     identity: Identity,
 }
 
@@ -79,10 +84,13 @@ impl BackingFile {
             identity
         };
         let region = map(&file, &name, geometry)?;
+        let head = MemoryRegion::map_file(&file, 0, CONTENT_OFFSET as usize)
+            .map_err(|error| Failure::from(error).context(&name))?;
         Ok(Self {
             file,
             name,
             region,
+            head,
             identity,
         })
     }
@@ -97,6 +105,39 @@ impl BackingFile {
     #[must_use]
     pub fn identity(&self) -> Identity {
         self.identity
+    }
+
+    /// The record of the set that the blocks are a part of. A damaged one is none, which is said in the log: whoever asks for it takes
+    /// the blocks for unknown.
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be read.
+    pub fn read_record(&self) -> Result<Option<Noted>, Failure> {
+        let mut bytes = [0; RECORD_SIZE];
+        self.file
+            .read_exact_at(&mut bytes, RECORD_OFFSET)
+            .map_err(|error| io_failure(&self.name, &error))?;
+        Ok(set_record::parse(&bytes).unwrap_or_else(|damage| {
+            tracing::warn!("{}: the record of its set is damaged: {damage}", self.name);
+            None
+        }))
+    }
+
+    /// Writes the record of the set, and waits until it is on the disk, which takes no longer because blocks are on their way there, too.
+    ///
+    /// # Errors
+    ///
+    /// The disk failed.
+    pub fn write_record(&self, noted: &Noted) -> Result<(), Failure> {
+        // By one call of the system, which no signal ends in the middle.
+        let written = self
+            .file
+            .write_all_at(&set_record::emit(noted), RECORD_OFFSET);
+        written
+            .map_err(|error| io_failure("the record of its set", &error))
+            .and_then(|()| self.head.sync().map_err(Failure::from))
+            .map_err(|failure| failure.context(&self.name))
     }
 
     /// Waits until the blocks are on the disk.

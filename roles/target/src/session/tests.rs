@@ -276,7 +276,8 @@ fn a_request_during_a_job_is_refused() {
 
 #[test]
 fn who_asks_for_the_identity_is_told_and_nobody_else() {
-    use wire::control::{IdentifiedStorage, IdentityQuery};
+    use role_common::membership::QUESTION;
+    use wire::control::{IdentifiedStorage, RecordState};
 
     let plain = Driver::new().request(Payload::QueryStorageRequest);
     let Payload::QueryStorageResponse(details) = plain.clone() else {
@@ -284,14 +285,21 @@ fn who_asks_for_the_identity_is_told_and_nobody_else() {
     };
     let known = || {
         let mut driver = Driver::new();
-        driver.session = driver.session.with_identity(Bytes::from_static(b"the one"));
+        driver.session = driver
+            .session
+            .with_identity(Bytes::from_static(b"the one"), None);
         driver
     };
     assert_eq!(known().request(Payload::QueryStorageRequest), plain);
-    let question = || Payload::IdentifyStorageRequest(IdentityQuery {});
+    let question = || Payload::IdentifyStorageRequest(QUESTION);
     let expected = IdentifiedStorage {
         total_size: details.total_size,
         block_size: details.block_size,
+        set_high: 0,
+        set_low: 0,
+        epoch: 0,
+        member: 0,
+        state: RecordState::None,
         identity: Bytes::from_static(b"the one"),
     };
     let identified = known().request(question());

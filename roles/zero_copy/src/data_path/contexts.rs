@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use doca::{Access, Buf, BufInventory, ErrorCode, MemoryRegion, Mmap, Pe};
 use role_common::Failure;
+use role_common::readiness::wait_until_running;
 use role_common::service::WorkerSetup;
 use role_common::service::endpoints::{ComchEnds, TargetEnds};
 use role_common::submit::DeferredTasks;
@@ -60,13 +61,8 @@ impl ZeroCopyDataPath {
                 "the worker has left Comch already",
             ));
         };
-        let ready = || comch.are_running() && self.target.are_running();
-        if !self.pe.progress_until(within, ready) {
-            return Err(Failure::timed_out(
-                "the Comch and RDMA contexts to be ready",
-                within,
-            ));
-        }
+        let states = || comch.states().into_iter().chain(self.target.states());
+        wait_until_running(&self.pe, within, "the Comch and RDMA contexts", states)?;
         let control = &self.target.control;
         let target = control.connection()?;
         let task = |kind, token, message: &Buf| match kind {

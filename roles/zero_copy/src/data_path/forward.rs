@@ -2,7 +2,7 @@
 
 use doca::{Completion, CtxState, ErrorCode, Event, PeStats};
 use role_common::Failure;
-use role_common::turns::{Limits, Turns};
+use role_common::turns::{EVENTS_PER_TURN, Limits, Turns};
 use role_common::worker::RunFlag;
 use wire::io_message::{self, IoMessage};
 
@@ -13,7 +13,8 @@ use super::message;
 impl Turns for ZeroCopyDataPath {
     #[inline]
     fn turn(&mut self, run: &RunFlag) -> Result<(), Failure> {
-        if let Some(event) = self.pe.poll() {
+        for _ in 0..EVENTS_PER_TURN {
+            let Some(event) = self.pe.poll() else { break };
             self.handle(event, run)?;
         }
         self.retry()
@@ -52,13 +53,13 @@ impl ZeroCopyDataPath {
     }
 
     /// As [`submit`](Self::submit), where there is nobody to be told but the user.
-    #[inline]
+    #[inline(always)]
     fn must_submit(&mut self, lane: usize, kind: Kind) -> Result<(), Failure> {
         self.submit(lane, kind)
             .map_err(|code| Failure::new(code, format!("{kind:?} cannot be submitted")))
     }
 
-    #[inline]
+    #[inline(always)]
     fn handle(&mut self, event: Event, run: &RunFlag) -> Result<(), Failure> {
         match event {
             Event::Task(Completion { token, result }) => {
@@ -165,17 +166,21 @@ impl ZeroCopyDataPath {
     }
 
     /// A copy of the message in the buffer of a task, and its length. Bytes that did not come are zeros.
-    #[inline]
+    #[inline(always)]
     fn message(&self, lane: usize, kind: Kind) -> Result<([u8; io_message::SIZE], usize), Failure> {
         let (message, offset) = self.lanes.message(lane, kind);
         let length = message.data_len()?;
-        let mut bytes = [0; io_message::SIZE];
-        let came = length.min(bytes.len());
-        self.region.read(offset, &mut bytes[..came])?;
+        let bytes = if length >= io_message::SIZE {
+            self.region.read_array(offset)?
+        } else {
+            let mut bytes = [0; io_message::SIZE];
+            self.region.read(offset, &mut bytes[..length])?;
+            bytes
+        };
         Ok((bytes, length))
     }
 
-    #[inline]
+    #[inline(always)]
     fn receive_next(&mut self, lane: usize, kind: Kind) -> Result<(), Failure> {
         let (message, _) = self.lanes.message(lane, kind);
         message.reset_data()?;

@@ -35,3 +35,35 @@ pub fn refusal(message: &[u8; io_message::SIZE]) -> [u8; io_message::SIZE] {
     }
     .to_bytes()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_is_what_its_type_says_and_has_all_its_bytes() {
+        for (message_type, requests, results) in [
+            (IoMessageType::Read, true, false),
+            (IoMessageType::Write, true, false),
+            (IoMessageType::Result, false, true),
+        ] {
+            let bytes = Repr {
+                message_type,
+                user_data: 7,
+                result: 0,
+                size: 512,
+                requester_offset: 0,
+                storage_offset: 0,
+            }
+            .to_bytes();
+            for length in [0, 1, 63, 64, 65] {
+                let is_whole = length == bytes.len();
+                assert_eq!(is_request(&bytes, length), requests && is_whole, "{length}");
+                assert_eq!(is_result(&bytes, length), results && is_whole, "{length}");
+            }
+        }
+        let mut unknown = [0; io_message::SIZE];
+        unknown[3] = 9;
+        assert!(!is_request(&unknown, 64) && !is_result(&unknown, 64));
+    }
+}

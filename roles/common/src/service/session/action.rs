@@ -1,8 +1,9 @@
 //! What a session wants done, and what it is told about it.
 
 use bytes::Bytes;
-use wire::control::{Message, RdmaConnectionDetails, RdmaConnectionRole, StorageDetails};
+use wire::control::{Message, RdmaConnectionDetails, RdmaConnectionRole};
 
+use super::Described;
 use crate::failure::Failure;
 
 /// What is to be done next.
@@ -51,6 +52,8 @@ pub enum Job {
         /// Worker, role and export.
         details: RdmaConnectionDetails,
     },
+    /// Have the targets keep that I/Os may be served from now on, and wait until they do.
+    OpenRecords,
     /// Wait for all contexts to be ready, and start the data paths; worker `n` answers to the
     /// initiator's consumer `n`.
     StartWorkers {
@@ -59,6 +62,8 @@ pub enum Job {
     },
     /// Stop the data paths, and destroy their consumers and producers.
     StopWorkers,
+    /// Have the targets keep how the I/Os have ended, and wait until they do.
+    CloseRecords,
     /// Destroy the workers.
     DestroyWorkers,
 }
@@ -72,8 +77,8 @@ pub struct Memory {
     pub core_count: u32,
     /// Transactions of each worker.
     pub transaction_count: u32,
-    /// What each target said of its storage, in their order.
-    pub storage: Vec<StorageDetails>,
+    /// What each target said of itself, in their order.
+    pub targets: Vec<Described>,
 }
 
 /// How a job went.

@@ -70,14 +70,12 @@ impl<L: Layout> Session<L> {
                     mmap_export_blob: memory,
                     core_count: self.core_count,
                     transaction_count: self.transaction_count,
-                    storage: self.storage.clone(),
+                    targets: self.targets.clone(),
                 });
                 self.begin(Doing::PrepareMemory, job);
             }
-            Phase::Start => {
-                let expected = MessageType::StartStorageResponse;
-                self.ask_all(now, &Payload::StartStorageRequest, expected);
-            }
+            Phase::Start if self.identifies => self.begin(Doing::OpenRecords, Job::OpenRecords),
+            Phase::Start => self.start_targets(now),
             Phase::Stop => {
                 let expected = MessageType::StopStorageResponse;
                 self.ask_all(now, &Payload::StopStorageRequest, expected);
@@ -132,10 +130,10 @@ impl<L: Layout> Session<L> {
                 let consumers = self.consumers[..count].to_vec();
                 self.begin(Doing::StartWorkers, Job::StartWorkers { consumers });
             }
-            Step::Expiry if self.consumers.is_empty() => {
-                let expected = MessageType::ShutdownResponse;
-                self.ask_all(now, &Payload::ShutdownRequest, expected);
+            Step::Expiry if self.consumers.is_empty() && self.identifies => {
+                self.begin(Doing::CloseRecords, Job::CloseRecords);
             }
+            Step::Expiry if self.consumers.is_empty() => self.shut_targets_down(now),
             _ => {}
         }
     }

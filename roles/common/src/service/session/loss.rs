@@ -5,7 +5,7 @@ use std::time::Instant;
 use bytes::Bytes;
 use wire::control::{MessageType, Payload};
 
-use super::progress::{Phase, Step};
+use super::progress::{Doing, Phase, Step};
 use super::{Layout, Place, Session};
 
 /// What a target that is gone is taken to have answered. `None` for what only a target that is there can answer.
@@ -33,6 +33,7 @@ impl<L: Layout> Session<L> {
         let has_left = self.phase == Phase::Shutdown
             && self.step != Step::Request
             && self.step != Step::Expiry
+            && self.step != Step::Job(Doing::CloseRecords)
             && !self.inquiry.is_pending(target);
         serves && !self.without[target] && !has_left
     }
@@ -61,8 +62,8 @@ impl<L: Layout> Session<L> {
         Some(Place {
             target,
             name: L::TARGETS[target],
-            storage: self.storage.get(target)?.clone(),
-            identity: self.identities.get(target)?.clone(),
+            storage: self.targets.get(target)?.storage.clone(),
+            identity: self.targets.get(target)?.identity.clone(),
             query: self.query(),
             init: self.init.clone()?,
         })
@@ -75,7 +76,7 @@ impl<L: Layout> Session<L> {
     /// There is no such target.
     pub fn regain(&mut self, target: usize, identity: Option<Bytes>) {
         self.without[target] = false;
-        self.identities[target] = identity;
+        self.targets[target].identity = identity;
     }
 
     /// Goes on without a target, when it [may](Self::may_lose): it is asked nothing more, and owes nothing.

@@ -29,6 +29,7 @@ use progress::{Doing, Phase, Step};
 
 pub use action::{Action, Job, Memory, Outcome};
 pub use rejoin::{Place, Rejoin, RejoinAction, Returned};
+pub use storage::Described;
 
 /// Most transactions per core that an initiator may ask for: a Comch consumer or producer has 8192 tasks at most, which
 /// twice as many and a few answers of the service's own must fit into. The service and its targets use twice as
@@ -64,12 +65,10 @@ pub struct Session<L> {
     ids: MessageIds,
     /// What the targets were asked.
     inquiry: Inquiry,
-    /// What the targets said of their storage.
-    storage: Vec<StorageDetails>,
+    /// What the targets said of themselves.
+    targets: Vec<Described>,
     /// Whether they are asked which storages these are.
     identifies: bool,
-    /// What they said of that, those that know.
-    identities: Vec<Option<Bytes>>,
     connections: Connections,
     /// The service's ends of the connections that are being made, by target.
     exports: Vec<Bytes>,
@@ -102,9 +101,8 @@ impl<L: Layout> Session<L> {
             request: None,
             ids: MessageIds::default(),
             inquiry: Inquiry::default(),
-            storage: Vec::new(),
+            targets: Vec::new(),
             identifies: false,
-            identities: Vec::new(),
             connections: Connections::default(),
             exports: Vec::new(),
             imports: Vec::new(),
@@ -117,7 +115,8 @@ impl<L: Layout> Session<L> {
         }
     }
 
-    /// From now on, targets are asked which storage they are, too. Those that have never heard of it do not say.
+    /// From now on, targets are asked which storage they are, too. Those that have never heard of it do not say. Records are opened
+    /// before I/Os are served, and closed after them.
     pub fn identify_targets(&mut self) {
         self.identifies = true;
     }
@@ -165,6 +164,9 @@ impl<L: Layout> Session<L> {
                 "{} consumers of the initiator to expire",
                 self.consumers.len()
             ),
+            Step::Job(Doing::OpenRecords | Doing::CloseRecords) => {
+                "the targets to keep the record of their set".to_owned()
+            }
             Step::Job(_) => "its workers".to_owned(),
             Step::Ended => "nothing".to_owned(),
         }
@@ -196,6 +198,8 @@ impl<L: Layout> Session<L> {
             }
             (Doing::CreateWorker, Ok(Outcome::Done)) => self.export(0),
             (Doing::Connect { target }, Ok(Outcome::Done)) => self.connect(target + 1),
+            (Doing::OpenRecords, Ok(Outcome::Done)) => self.start_targets(now),
+            (Doing::CloseRecords, Ok(Outcome::Done)) => self.shut_targets_down(now),
             (Doing::StartWorkers, Ok(Outcome::Done)) => {
                 self.answer(Payload::StartStorageResponse, Phase::Stop)
             }
@@ -233,6 +237,16 @@ impl<L: Layout> Session<L> {
                 .push_back(Action::SendToClient(failure.response_to(&request)));
         }
         self.end(Err(failure));
+    }
+
+    fn start_targets(&mut self, now: Instant) {
+        let expected = MessageType::StartStorageResponse;
+        self.ask_all(now, &Payload::StartStorageRequest, expected);
+    }
+
+    fn shut_targets_down(&mut self, now: Instant) {
+        let expected = MessageType::ShutdownResponse;
+        self.ask_all(now, &Payload::ShutdownRequest, expected);
     }
 
     fn create_worker(&mut self) {

@@ -49,7 +49,9 @@ pub(super) enum Doing {
     CreateWorker,
     Export { target: usize },
     Connect { target: usize },
+    OpenRecords,
     StartWorkers,
     StopWorkers,
+    CloseRecords,
     DestroyWorkers,
 }

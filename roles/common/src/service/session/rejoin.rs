@@ -10,7 +10,7 @@ use wire::control::{
 };
 
 use super::connections::Connections;
-use super::storage::details_and_identity;
+use super::storage::Described;
 use crate::control::ChannelEvent;
 use crate::failure::Failure;
 use crate::service::command::{Errand, Reply};
@@ -172,7 +172,10 @@ impl Rejoin {
     fn answered(&mut self, now: Instant, payload: Payload) {
         match payload {
             answer @ (Payload::QueryStorageResponse(_) | Payload::IdentifiedStorageResponse(_)) => {
-                let Some((storage, identity)) = details_and_identity(answer) else {
+                let Some(Described {
+                    storage, identity, ..
+                }) = Described::of_answer(answer)
+                else {
                     return;
                 };
                 self.identity = identity;

@@ -4,29 +4,46 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use doca::ErrorCode;
-use wire::control::{
-    IdentityQuery, Message, MessageType, Payload, RdmaConnectionDetails, StorageDetails,
-};
+use wire::control::{Message, MessageType, Payload, RdmaConnectionDetails, StorageDetails};
 
 use super::connections::Connections;
 use super::progress::{Doing, Phase, Step};
 use super::{Action, Job, Layout, Session, loss};
 use crate::control::ChannelEvent;
 use crate::failure::Failure;
+use crate::membership::{QUESTION, SetRecord};
 use crate::session::unexpected;
 
-/// What a target says of its storage, and which it is if it knows.
-pub(super) fn details_and_identity(answer: Payload) -> Option<(StorageDetails, Option<Bytes>)> {
-    match answer {
-        Payload::QueryStorageResponse(details) => Some((details, None)),
-        Payload::IdentifiedStorageResponse(storage) => {
-            let details = StorageDetails {
-                total_size: storage.total_size,
-                block_size: storage.block_size,
-            };
-            Some((details, Some(storage.identity)))
+/// What a target says of itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Described {
+    /// Its storage.
+    pub storage: StorageDetails,
+    /// Which storage it is. `None` when it does not know; then it keeps no record, either.
+    pub identity: Option<Bytes>,
+    /// What it keeps of the set that it is a part of.
+    pub record: Option<SetRecord>,
+}
+
+impl Described {
+    /// What an answer to a query says.
+    pub(super) fn of_answer(answer: Payload) -> Option<Self> {
+        match answer {
+            Payload::QueryStorageResponse(storage) => Some(Self {
+                storage,
+                identity: None,
+                record: None,
+            }),
+            Payload::IdentifiedStorageResponse(answer) => Some(Self {
+                storage: StorageDetails {
+                    total_size: answer.total_size,
+                    block_size: answer.block_size,
+                },
+                record: SetRecord::of_answer(&answer),
+                identity: Some(answer.identity),
+            }),
+            _ => None,
         }
-        _ => None,
     }
 }
 
@@ -47,22 +64,7 @@ impl<L: Layout> Session<L> {
                     Err(failure) => self.fail(failure.context(name)),
                 }
             }
-            // A target that is busy with another service says so without being asked.
-            (
-                ChannelEvent::Message(Message {
-                    payload: Payload::ErrorResponse(error),
-                    ..
-                }),
-                _,
-            ) => {
-                self.fail(Failure::from(error).context(name));
-            }
-            (ChannelEvent::Message(message), _) => {
-                let came = message.payload.message_type();
-                self.fail(Failure::unexpected(format!(
-                    "{name}: unexpected {came}, nothing was asked"
-                )));
-            }
+            (ChannelEvent::Message(message), _) => self.fail(Self::nonsense(target, message)),
             // A target that has answered to its shutdown may leave before the service is done.
             (ChannelEvent::Closed, Step::Storage | Step::Job(Doing::DestroyWorkers))
                 if self.phase == Phase::Shutdown && !self.inquiry.is_pending(target) => {}
@@ -77,6 +79,30 @@ impl<L: Layout> Session<L> {
                 | ChannelEvent::ConsumerExpired(_),
                 _,
             ) => {}
+        }
+    }
+
+    /// What is wrong with a message of this target that nobody has asked for. `None` when it is one that is waited for.
+    ///
+    /// # Panics
+    ///
+    /// There is no such target.
+    #[must_use]
+    pub fn unasked(&self, target: usize, message: &Message) -> Option<Failure> {
+        let is_asked = self.step == Step::Storage && self.inquiry.is_pending(target);
+        (!is_asked).then(|| Self::nonsense(target, message.clone()))
+    }
+
+    /// A target that is busy with another service says so without being asked; so does one that was told what it does not
+    /// understand.
+    fn nonsense(target: usize, message: Message) -> Failure {
+        let name = L::TARGETS[target];
+        match message.payload {
+            Payload::ErrorResponse(error) => Failure::from(error).context(name),
+            other => {
+                let came = other.message_type();
+                Failure::unexpected(format!("{name}: unexpected {came}, nothing was asked"))
+            }
         }
     }
 
@@ -116,7 +142,7 @@ impl<L: Layout> Session<L> {
     /// What targets are asked for their storage with.
     pub(super) fn query(&self) -> Payload {
         if self.identifies {
-            Payload::IdentifyStorageRequest(IdentityQuery {})
+            Payload::IdentifyStorageRequest(QUESTION)
         } else {
             Payload::QueryStorageRequest
         }
@@ -124,16 +150,23 @@ impl<L: Layout> Session<L> {
 
     /// The targets said what they have.
     fn described(&mut self, answers: Vec<Payload>) {
-        (self.storage, self.identities) =
-            answers.into_iter().filter_map(details_and_identity).unzip();
-        for (name, details) in L::TARGETS.iter().zip(&self.storage) {
+        self.targets = answers
+            .into_iter()
+            .filter_map(Described::of_answer)
+            .collect();
+        for (name, target) in L::TARGETS.iter().zip(&self.targets) {
             tracing::info!(
                 "{name}: {} bytes in blocks of {}",
-                details.total_size,
-                details.block_size
+                target.storage.total_size,
+                target.storage.block_size
             );
         }
-        match self.layout.present(&self.storage) {
+        let storage: Vec<_> = self
+            .targets
+            .iter()
+            .map(|target| target.storage.clone())
+            .collect();
+        match self.layout.present(&storage) {
             Ok(details) => self.answer(Payload::QueryStorageResponse(details), Phase::Init),
             Err(failure) => self.fail(failure),
         }

@@ -182,6 +182,13 @@ fn a_consumer_lost_in_the_run_is_an_error_and_after_it_is_not() {
 }
 
 #[test]
+fn the_end_of_a_consumer_that_was_never_announced_is_nobodys() {
+    let mut script = Script::to_running(1);
+    script.input(Input::ConsumerExpired(99)).expect(&[]);
+    assert_eq!(script.session.result(), Ok(()));
+}
+
+#[test]
 fn more_consumers_than_workers_are_refused() {
     let mut script = Script::to_gathering(1);
     script

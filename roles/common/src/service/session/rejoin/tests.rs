@@ -1,7 +1,8 @@
 use bytes::Bytes;
-use wire::control::{ErrorResponse, IdentifiedStorage, IdentityQuery, RdmaConnectionRole};
+use wire::control::{ErrorResponse, IdentifiedStorage, RdmaConnectionRole, RecordState};
 
 use super::*;
+use crate::membership::QUESTION;
 
 const TIMEOUT: Duration = Duration::from_secs(5);
 const STORAGE: StorageDetails = StorageDetails {
@@ -36,7 +37,7 @@ impl World {
             name: "storage target data_2",
             storage: STORAGE,
             identity: Some(Bytes::from_static(b"the one")),
-            query: Payload::IdentifyStorageRequest(IdentityQuery {}),
+            query: Payload::IdentifyStorageRequest(QUESTION),
             init,
         };
         Self {
@@ -86,6 +87,11 @@ impl World {
                 Some(identity) => Payload::IdentifiedStorageResponse(IdentifiedStorage {
                     total_size: self.storage.total_size,
                     block_size: self.storage.block_size,
+                    set_high: 0,
+                    set_low: 0,
+                    epoch: 0,
+                    member: 0,
+                    state: RecordState::None,
                     identity,
                 }),
             },
@@ -137,11 +143,18 @@ fn the_steps_of_a_session_in_their_order() {
 
 #[test]
 fn it_is_known_by_its_identity_and_by_nothing_else() {
-    for (identity, kept) in [("the one", true), ("another", false), ("", false)] {
+    let answers = [
+        (Some("the one"), true),
+        (Some("another"), false),
+        (Some(""), false),
+        // Two targets that know nothing of identities are not the same for that.
+        (None, false),
+    ];
+    for (identity, kept) in answers {
         for expected in [Some("the one"), None] {
             let mut world = World::new();
             world.rejoin.place.identity = expected.map(Bytes::from);
-            world.identity = Some(Bytes::from(identity));
+            world.identity = identity.map(Bytes::from);
             world.event(ChannelEvent::Connected);
             let returned = Returned {
                 identity: world.identity.clone(),

@@ -1,0 +1,181 @@
+//! Every role, at every place of a session, killed, stopped, and asked to end.
+
+mod table;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use ::conformance::faults::{Case, Settings, Tried, run};
+use ::conformance::implementation::{Implementation, Role};
+use ::conformance::report::{self, Outcome, Report};
+use clap::{Args, value_parser};
+use role_common::shutdown::Shutdown;
+
+use super::Result;
+use super::report::{ReportOptions, print_failures, progress};
+use table::Table;
+
+const HELP: &str = "\
+A fault is named by its deployment, role, phase and signal: faults.gga: data_p, init_storage_request, SIGKILL. The phases are: waiting
+for an initiator; each control message between service and target, held after it was sent and before it came; io, under a load that
+validates. In faults.*.serving the others have --sessions forever and serve the next session; in faults.gga.degraded the service
+has --degraded on. The exit status is the number of faults that were not survived, up to 100.
+
+Examples:
+  doca-storage conformance faults
+  doca-storage conformance faults --some --jobs 4
+  doca-storage conformance faults --bin target/release --only 'gga.serving: service' --only io,";
+
+/// Its flags.
+#[derive(Debug, Args)]
+#[command(after_help = HELP)]
+pub(super) struct Faults {
+    /// Directory of the programs [default: this program]
+    #[arg(long = "bin", value_name = "DIR")]
+    binaries: Option<PathBuf>,
+
+    /// Only the faults whose names contain this; may be repeated, and then one of these
+    #[arg(long, value_name = "NAME")]
+    only: Vec<String>,
+
+    /// One fault for each role in each phase, another one from phase to phase
+    #[arg(long)]
+    some: bool,
+
+    /// List the faults and try none
+    #[arg(long)]
+    list: bool,
+
+    /// Faults that are tried at the same time
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = value_parser!(u16).range(1..=64))]
+    jobs: u16,
+
+    /// Timeouts of the roles where one of them is stopped: --control-timeout and --io-timeout, and half of --idle-timeout
+    #[arg(long, value_name = "SECONDS", default_value_t = 3, value_parser = value_parser!(u64).range(1..=60))]
+    control_timeout: u64,
+
+    /// Seconds after which all others must have noticed, and ended
+    #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = value_parser!(u64).range(1..=600))]
+    notice: u64,
+
+    #[command(flatten)]
+    report: ReportOptions,
+}
+
+impl Faults {
+    /// Tries them; the exit status is the number of those that were not survived, up to 100.
+    pub(super) fn run(&self) -> Result<ExitCode> {
+        let cases = self.chosen()?;
+        if self.list {
+            for case in &cases {
+                println!("{}", name(case));
+            }
+            return Ok(ExitCode::SUCCESS);
+        }
+        let shutdown = Shutdown::on_signals()?;
+        let settings = self.settings()?;
+        let progress = progress(cases.len());
+        let next = AtomicUsize::new(0);
+        let tried: Vec<OnceLock<Tried>> = cases.iter().map(|_| OnceLock::new()).collect();
+        let before = shared_memory();
+        std::thread::scope(|scope| {
+            for _ in 0..self.jobs {
+                scope.spawn(|| {
+                    while !shutdown.is_requested() {
+                        let index = next.fetch_add(1, Ordering::Relaxed);
+                        let Some(&case) = cases.get(index) else {
+                            break;
+                        };
+                        progress.set_message(name(&case));
+                        let interrupted = || shutdown.is_requested();
+                        // Nobody else has taken this one.
+                        let _ = tried[index].set(run(&settings, case, index, &interrupted));
+                        progress.inc(1);
+                    }
+                });
+            }
+        });
+        progress.finish_and_clear();
+        if shutdown.is_requested() {
+            return Err("interrupted".into());
+        }
+        let tried: Vec<Tried> = tried.into_iter().filter_map(OnceLock::into_inner).collect();
+        self.show(&tried, left(&before))
+    }
+
+    fn show(&self, tried: &[Tried], left: report::Case) -> Result<ExitCode> {
+        let cases = tried.iter().map(|tried| tried.report.clone());
+        let report = Report {
+            cases: cases.chain([left]).collect(),
+        };
+        self.report.write_junit("conformance faults", &report)?;
+        let table = Table::new(tried);
+        if self.report.json {
+            println!("{}", serde_json::to_string_pretty(&table)?);
+        } else {
+            println!("{table}");
+            print_failures(&report);
+            println!("{report}");
+        }
+        Ok(ExitCode::from(report.exit_status()))
+    }
+
+    fn chosen(&self) -> Result<Vec<Case>> {
+        let mut cases = if self.some { Case::some() } else { Case::all() };
+        for part in &self.only {
+            if !cases.iter().any(|case| name(case).contains(part)) {
+                return Err(format!(
+                    "--only {part}: no fault has this in its name; --list has them"
+                )
+                .into());
+            }
+        }
+        cases.retain(|case| {
+            self.only.is_empty() || self.only.iter().any(|part| name(case).contains(part))
+        });
+        Ok(cases)
+    }
+
+    fn settings(&self) -> Result<Settings> {
+        let implementation = match &self.binaries {
+            Some(directory) => Implementation::in_directory("own", directory)?,
+            // Not the directory of this program, which may have others of another build.
+            None => Implementation::of_binary("own", Role::Target, &std::env::current_exe()?),
+        };
+        let allowed = rustix::thread::sched_getaffinity(None)?;
+        let cpus = (0..rustix::thread::CpuSet::MAX_CPU).filter(|cpu| allowed.is_set(*cpu));
+        Ok(Settings {
+            implementation,
+            timeout: Duration::from_secs(self.control_timeout),
+            notice: Duration::from_secs(self.notice),
+            cpus: cpus.collect(),
+        })
+    }
+}
+
+fn name(case: &Case) -> String {
+    format!("{}: {case}", case.suite())
+}
+
+/// What is in the directory of named shared memory.
+fn shared_memory() -> Vec<PathBuf> {
+    ::conformance::scene::entries("/dev/shm".as_ref()).unwrap_or_default()
+}
+
+/// What is there after all faults and was not before them.
+fn left(before: &[PathBuf]) -> report::Case {
+    let mut left = shared_memory();
+    left.retain(|path| !before.contains(path));
+    let outcome = if left.is_empty() {
+        Outcome::Passed
+    } else {
+        Outcome::Failed(format!("there is {left:?}"))
+    };
+    report::Case {
+        meaning: "no named shared memory is left behind".to_owned(),
+        ..report::Case::new("faults", "/dev/shm", outcome)
+    }
+}

@@ -1,0 +1,177 @@
+//! `doca-storage conformance hammer`: our roles lose nothing, and roles that do are found out.
+
+mod support;
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::process::{Command, Output};
+
+use serde_json::Value;
+use support::text;
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_doca-storage");
+
+fn hammer(arguments: &[&str]) -> Output {
+    Command::new(PROGRAM)
+        .args(["conformance", "hammer", "--json"])
+        .args(arguments)
+        .output()
+        .expect("started")
+}
+
+fn document(output: &Output) -> Value {
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"))
+}
+
+/// Hammers our own roles for some seconds; nothing may be lost, whatever is done.
+fn ours_lose_nothing(arguments: &[&str]) {
+    let output = hammer(arguments);
+    // The seed is in it, with which a failure can be repeated.
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    let tally = document(&output);
+    println!("{stderr}{tally:#}");
+    assert!(output.status.success(), "{stderr}{tally:#}");
+    assert_eq!(tally["failed"], Value::Null);
+    let blocks = &tally["blocks"];
+    assert_eq!((&blocks["lost"], &blocks["wrong"]), (&0.into(), &0.into()));
+    for count in ["acknowledged", "read_back"] {
+        assert!(blocks[count].as_u64() > Some(64), "{count}: {tally:#}");
+    }
+    let rows = tally["rows"].as_array().expect("rows");
+    let injected = |row: &&Value| row["injected"].as_u64() > Some(0);
+    for row in rows.iter().filter(injected) {
+        assert_eq!(row["injected"], row["survived"], "{row:#}");
+    }
+    assert!(rows.iter().filter(injected).count() >= 3, "{tally:#}");
+}
+
+#[test]
+fn zero_copy_loses_nothing() {
+    ours_lose_nothing(&["--layout", "zero-copy", "--seed", "1", "--duration", "15s"]);
+}
+
+#[test]
+fn gga_loses_nothing() {
+    ours_lose_nothing(&["--layout", "gga", "--seed", "2", "--duration", "20s"]);
+}
+
+/// Another run each time: a failure prints the seed.
+#[test]
+fn nothing_is_lost_with_any_seed() {
+    ours_lose_nothing(&["--duration", "24s"]);
+}
+
+/// Hammers roles of which the target is this shell script; the tally of a run in which the witness must see what is wrong.
+fn found_out(script: &str, arguments: &[&str]) -> Value {
+    let (tally, left) = fails(script, arguments);
+    assert!(left.iter().any(|name| name == "violation.json"), "{left:?}");
+    tally
+}
+
+/// Hammers roles of which the target is this shell script; the tally of a run that must fail, and the files that it has left.
+fn fails(script: &str, arguments: &[&str]) -> (Value, Vec<String>) {
+    let directory = tempfile::tempdir().expect("a directory");
+    std::os::unix::fs::symlink(PROGRAM, directory.path().join("doca-storage")).expect("a link");
+    let target = directory.path().join("doca_storage_target_rdma");
+    // The script's own words for what the hammer gives it.
+    let head = format!(
+        "#!/bin/sh\nprogram={PROGRAM}\nall=\"$*\"\nwhile [ $# -gt 0 ]; do case $1 in\n\
+         --listen-port) port=$2;; --backing-file) blocks=$2;; --block-size) size=$2;; --block-count) count=$2;;\nesac; shift; done\n"
+    );
+    fs::write(&target, [&head, script].concat()).expect("a script");
+    fs::set_permissions(&target, fs::Permissions::from_mode(0o700)).expect("a program");
+    let output = hammer(&[&["--bin", text(directory.path())], arguments].concat());
+    let tally = document(&output);
+    assert!(!output.status.success(), "{tally:#}");
+    let directory = tally["failed"]["directory"]
+        .as_str()
+        .unwrap_or_else(|| panic!("nothing was found: {tally:#}"));
+    let left = fs::read_dir(directory)
+        .expect("a directory")
+        .map(|entry| {
+            let name = entry.expect("a file").file_name();
+            name.into_string().expect("a name")
+        })
+        .collect();
+    fs::remove_dir_all(directory).expect("nobody uses it");
+    (tally, left)
+}
+
+#[test]
+fn a_target_that_ignores_writes_is_found_out() {
+    // It serves one session, and the first writes are one.
+    let script = "\
+        trap 'kill $child; exit' TERM\n\
+        head -c $((size * count)) /dev/zero > $blocks\n\
+        while true; do\n\
+        $program conformance faulty-target --content $blocks --block-size $size --fault ignore-writes --listen-port $port &\n\
+        child=$!; wait $child; done\n";
+    let arguments = [
+        "--layout",
+        "zero-copy",
+        "--only",
+        "none",
+        "--duration",
+        "60s",
+    ];
+    let tally = found_out(script, &arguments);
+    assert_eq!(tally["blocks"]["wrong"], 1, "{tally:#}");
+    let what = tally["failed"]["what"].as_str().expect("a text");
+    assert!(what.contains("nobody wrote"), "{what}");
+}
+
+#[test]
+fn a_target_that_loses_an_acknowledged_write_is_found_out() {
+    // When it is started for the third time, it has what it had at the second time.
+    let script = "\
+        if [ -f $blocks.old ]; then cp $blocks.old $blocks; elif [ -f $blocks ]; then cp $blocks $blocks.old; fi\n\
+        exec $program target $all\n";
+    let arguments = [
+        "--layout",
+        "zero-copy",
+        "--only",
+        "kill, target, I/O",
+        "--duration",
+        "60s",
+    ];
+    let tally = found_out(script, &arguments);
+    assert_eq!(tally["blocks"]["lost"], 1, "{tally:#}");
+    let what = tally["failed"]["what"].as_str().expect("a text");
+    assert!(
+        what.contains("block ") && what.contains("expected version"),
+        "{what}"
+    );
+}
+
+/// What is not about blocks is looked at, too: I/Os that fail, and what is left when all have ended.
+#[test]
+fn failed_ios_processes_and_files_that_are_left_are_found_out() {
+    let arguments = [
+        "--layout",
+        "zero-copy",
+        "--only",
+        "none",
+        "--duration",
+        "3s",
+    ];
+    let cases = [
+        (
+            "head -c $((size * count)) /dev/zero > $blocks\n\
+             exec $program conformance faulty-target --content $blocks --block-size $size --fault fail-io:7:17 --listen-port $port\n",
+            "all blocks to be written",
+        ),
+        (
+            "sleep 20 &\nexec $program target $all\n",
+            "no process to be left",
+        ),
+        (
+            "touch $SOFTDOCA_RUNTIME_DIR/left\nexec $program target $all\n",
+            "an empty runtime directory",
+        ),
+    ];
+    for (script, expected) in cases {
+        let (tally, _) = fails(script, &arguments);
+        let what = tally["failed"]["what"].as_str().expect("a text");
+        assert!(what.contains(expected), "{what}");
+    }
+}

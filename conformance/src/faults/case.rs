@@ -1,0 +1,278 @@
+//! What is done to whom, and when.
+
+use std::fmt;
+
+use serde::Serialize;
+use wire::control::MessageType;
+
+use crate::matrix::Layout;
+use crate::process::Signal;
+
+/// A role of a deployment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Part {
+    /// Who asks for I/O.
+    Initiator,
+    /// Who passes it on.
+    Service,
+    /// Who holds blocks: the number in [`Layout::targets`].
+    Target(usize),
+}
+
+impl Part {
+    /// The parts of a deployment.
+    pub fn of(layout: Layout) -> impl Iterator<Item = Self> {
+        let targets = 0..layout.targets().len();
+        [Self::Initiator, Self::Service]
+            .into_iter()
+            .chain(targets.map(Self::Target))
+    }
+
+    /// What it is called.
+    pub fn label(self, layout: Layout) -> &'static str {
+        match self {
+            Self::Initiator => "initiator",
+            Self::Service => "service",
+            Self::Target(index) => layout.targets()[index],
+        }
+    }
+}
+
+/// What is done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Fault {
+    /// SIGKILL.
+    Kill,
+    /// SIGSTOP, and SIGCONT after the others have given it up.
+    Stop,
+    /// SIGTERM.
+    Terminate,
+    /// SIGINT.
+    Interrupt,
+}
+
+impl Fault {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Kill, Self::Stop, Self::Terminate, Self::Interrupt];
+
+    pub(super) fn signal(self) -> Signal {
+        match self {
+            Self::Kill => Signal::KILL,
+            Self::Stop => Signal::STOP,
+            Self::Terminate => Signal::TERM,
+            Self::Interrupt => Signal::INT,
+        }
+    }
+
+    /// Whether it asks the role to end.
+    pub(super) fn is_request(self) -> bool {
+        matches!(self, Self::Terminate | Self::Interrupt)
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Kill => "SIGKILL",
+            Self::Stop => "SIGSTOP",
+            Self::Terminate => "SIGTERM",
+            Self::Interrupt => "SIGINT",
+        })
+    }
+}
+
+/// A place of a session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Phase {
+    /// Service and targets have found each other, and wait for an initiator.
+    Waiting,
+    /// A frame of this type, the first one after so many others, has been sent, and nobody has it yet.
+    Frame(MessageType, u32),
+    /// The whole storage has been written, and I/Os are in flight.
+    Io,
+}
+
+impl Phase {
+    /// All of them, in the order in which a session comes to them.
+    pub const ALL: [Self; 16] = [
+        Self::Waiting,
+        Self::Frame(MessageType::QueryStorageRequest, 0),
+        Self::Frame(MessageType::QueryStorageResponse, 0),
+        Self::Frame(MessageType::InitStorageRequest, 0),
+        Self::Frame(MessageType::InitStorageResponse, 0),
+        Self::Frame(MessageType::CreateRdmaConnectionRequest, 0),
+        Self::Frame(MessageType::CreateRdmaConnectionResponse, 0),
+        Self::Frame(MessageType::CreateRdmaConnectionRequest, 1),
+        Self::Frame(MessageType::CreateRdmaConnectionResponse, 1),
+        Self::Frame(MessageType::StartStorageRequest, 0),
+        Self::Frame(MessageType::StartStorageResponse, 0),
+        Self::Io,
+        Self::Frame(MessageType::StopStorageRequest, 0),
+        Self::Frame(MessageType::StopStorageResponse, 0),
+        Self::Frame(MessageType::ShutdownRequest, 0),
+        Self::Frame(MessageType::ShutdownResponse, 0),
+    ];
+
+    /// Whether everything that the initiator writes has been acknowledged.
+    pub(super) fn is_written(self) -> bool {
+        let at = |phase: &Self| *phase == self;
+        Self::ALL.iter().position(at) >= Self::ALL.iter().position(|phase| *phase == Self::Io)
+    }
+}
+
+impl fmt::Display for Phase {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Waiting => f.write_str("waiting"),
+            Self::Frame(message, 0) => message.fmt(f),
+            Self::Frame(message, after) => write!(f, "{message}_{}", after + 1),
+            Self::Io => f.write_str("io"),
+        }
+    }
+}
+
+impl Serialize for Phase {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+/// How the others take it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Mode {
+    /// They end.
+    Once,
+    /// They have `--sessions forever`, and serve the next session.
+    Serving,
+    /// The service has `--degraded on`, and goes on without a target.
+    Degraded,
+}
+
+/// One fault.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Case {
+    /// In which deployment.
+    pub layout: Layout,
+    /// How the others take it.
+    pub mode: Mode,
+    /// To whom.
+    pub victim: Part,
+    /// When.
+    pub phase: Phase,
+    /// What.
+    pub fault: Fault,
+}
+
+impl Case {
+    /// Every fault that there is.
+    pub fn all() -> Vec<Self> {
+        let mut cases = Vec::new();
+        for layout in Layout::ALL {
+            for mode in [Mode::Once, Mode::Serving, Mode::Degraded] {
+                for victim in Part::of(layout) {
+                    for phase in Phase::ALL {
+                        cases.extend(Fault::ALL.map(|fault| Self {
+                            layout,
+                            mode,
+                            victim,
+                            phase,
+                            fault,
+                        }));
+                    }
+                }
+            }
+        }
+        cases.retain(|case| case.exists());
+        cases
+    }
+
+    /// One fault for each role in each phase, another one from phase to phase and from role to role: every role meets every fault, and every
+    /// phase does.
+    pub fn some() -> Vec<Self> {
+        let all = Self::all();
+        let mut chosen = Vec::new();
+        let is_beside =
+            |a: &Self, b: &Self| (a.suite(), a.victim, a.phase) == (b.suite(), b.victim, b.phase);
+        for (number, beside) in all.chunk_by(is_beside).enumerate() {
+            let turn = number / Phase::ALL.len() + number;
+            chosen.push(beside[turn % beside.len()]);
+        }
+        chosen
+    }
+
+    fn exists(&self) -> bool {
+        let is_target = matches!(self.victim, Part::Target(_));
+        let is_there = self.phase != Phase::Waiting || self.victim != Part::Initiator;
+        is_there
+            && match self.mode {
+                Mode::Once => true,
+                // A role that is asked to end has no next session, and its peers have seen it die.
+                Mode::Serving => !self.fault.is_request(),
+                Mode::Degraded => self.layout == Layout::Gga && is_target,
+            }
+    }
+
+    /// Its group in a report.
+    pub fn suite(&self) -> &'static str {
+        match (self.layout, self.mode) {
+            (Layout::ZeroCopy, Mode::Serving) => "faults.zero_copy.serving",
+            (Layout::ZeroCopy, _) => "faults.zero_copy",
+            (Layout::Gga, Mode::Once) => "faults.gga",
+            (Layout::Gga, Mode::Serving) => "faults.gga.serving",
+            (Layout::Gga, Mode::Degraded) => "faults.gga.degraded",
+        }
+    }
+
+    /// The target before which the frame is held: the victim, or the first.
+    pub(super) fn channel(&self) -> u32 {
+        match self.victim {
+            Part::Target(index) => u32::try_from(index).unwrap_or(0),
+            Part::Initiator | Part::Service => 0,
+        }
+    }
+}
+
+/// Its name within its group: who, when, what.
+impl fmt::Display for Case {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let victim = self.victim.label(self.layout);
+        write!(f, "{victim}, {}, {}", self.phase, self.fault)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[test]
+    fn every_role_meets_every_fault_in_every_phase_once() {
+        let cases = Case::all();
+        let count = |layout, mode| {
+            let is = |case: &&Case| case.layout == layout && case.mode == mode;
+            cases.iter().filter(is).count()
+        };
+        assert_eq!(count(Layout::ZeroCopy, Mode::Once), (3 * 16 - 1) * 4);
+        assert_eq!(count(Layout::Gga, Mode::Once), (5 * 16 - 1) * 4);
+        assert_eq!(count(Layout::ZeroCopy, Mode::Serving), (3 * 16 - 1) * 2);
+        assert_eq!(count(Layout::Gga, Mode::Degraded), 3 * 16 * 4);
+        assert_eq!(count(Layout::ZeroCopy, Mode::Degraded), 0);
+        let names: HashSet<_> = cases
+            .iter()
+            .map(|case| (case.suite(), case.to_string()))
+            .collect();
+        assert_eq!(names.len(), cases.len());
+    }
+
+    #[test]
+    fn what_is_written_is_written_from_the_io_on() {
+        assert!(!Phase::Waiting.is_written());
+        assert!(!Phase::Frame(MessageType::StartStorageResponse, 0).is_written());
+        assert!(Phase::Io.is_written());
+        assert!(Phase::Frame(MessageType::ShutdownResponse, 0).is_written());
+    }
+}

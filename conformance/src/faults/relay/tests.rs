@@ -1,0 +1,190 @@
+use std::io::{ErrorKind, Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::time::{Duration, Instant};
+
+use wire::control::{Message, MessageType, Payload};
+
+use super::*;
+
+/// A client and a server with a line between them.
+struct Connected {
+    line: FaultyLine,
+    client: TcpStream,
+    server: TcpStream,
+}
+
+impl Connected {
+    fn new() -> Self {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a port");
+        let port = listener.local_addr().expect("an address").port();
+        let line = FaultyLine::start(&[port]).expect("a port");
+        let client = TcpStream::connect(("127.0.0.1", line.ports()[0])).expect("the line");
+        let (server, _) = listener.accept().expect("the line");
+        for stream in [&client, &server] {
+            stream
+                .set_read_timeout(Some(Duration::from_secs(20)))
+                .expect("a socket");
+        }
+        Self {
+            line,
+            client,
+            server,
+        }
+    }
+
+    fn hold(&self, message: MessageType, after: u32) -> Trap {
+        self.line.hold(Moment {
+            channel: 0,
+            message,
+            after,
+        })
+    }
+
+    fn server_reads(&mut self, expected: &[u8]) {
+        let mut came = vec![0; expected.len()];
+        self.server.read_exact(&mut came).expect("what was sent");
+        assert_eq!(came, expected);
+    }
+}
+
+fn soon() -> Instant {
+    Instant::now() + Duration::from_secs(20)
+}
+
+fn message(id: u32, payload: Payload) -> Vec<u8> {
+    let message = Message {
+        message_id: id,
+        correlation_id: 0,
+        payload,
+    };
+    message.encode_to_vec()
+}
+
+fn query(id: u32) -> Vec<u8> {
+    message(id, Payload::QueryStorageRequest)
+}
+
+#[test]
+fn a_frame_is_held_until_it_is_let_go_and_what_is_before_it_is_not() {
+    let mut it = Connected::new();
+    let trap = it.hold(MessageType::QueryStorageRequest, 1);
+    let start = message(3, Payload::StartStorageRequest);
+    let sent = [query(1), query(2), start.clone()].concat();
+    it.client.write_all(&sent).expect("sent");
+    it.server_reads(&query(1));
+    let held = trap.wait(soon(), || false).expect("the second one");
+    assert_eq!(held.message().message_id, 2);
+    let short = Duration::from_millis(100);
+    it.server.set_read_timeout(Some(short)).expect("a socket");
+    let error = it.server.read(&mut [0]).expect_err("nothing yet");
+    assert_eq!(error.kind(), ErrorKind::WouldBlock);
+    held.pass();
+    it.server
+        .set_read_timeout(Some(Duration::from_secs(20)))
+        .expect("a socket");
+    it.server_reads(&[query(2), start].concat());
+    // The other direction has been open all the time.
+    it.server.write_all(b"answer").expect("sent");
+    drop(it.server);
+    let mut answer = Vec::new();
+    it.client.read_to_end(&mut answer).expect("the answer");
+    assert_eq!(answer, b"answer");
+}
+
+#[test]
+fn other_bytes_may_take_a_frames_place() {
+    let mut it = Connected::new();
+    let trap = it.hold(MessageType::QueryStorageRequest, 0);
+    it.client.write_all(&query(1)).expect("sent");
+    let held = trap.wait(soon(), || false).expect("a frame");
+    held.replace(&b"garbage"[..]);
+    it.client.write_all(&query(2)).expect("sent");
+    it.server_reads(&[b"garbage".to_vec(), query(2)].concat());
+}
+
+#[test]
+fn a_connection_is_cut_in_a_frame() {
+    for (end, kept) in [(End::Close, 7), (End::Reset, 0)] {
+        let mut it = Connected::new();
+        let trap = it.hold(MessageType::QueryStorageRequest, 0);
+        it.client.write_all(&query(1)).expect("sent");
+        trap.wait(soon(), || false).expect("a frame").cut(kept, end);
+        it.server_reads(&query(1)[..kept]);
+        for stream in [&mut it.server, &mut it.client] {
+            let read = stream.read(&mut [0]);
+            match end {
+                End::Close => assert_eq!(read.expect("an orderly end"), 0),
+                End::Reset => {
+                    let error = read.expect_err("a reset").kind();
+                    assert_eq!(error, ErrorKind::ConnectionReset);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn what_is_bound_to_no_frame_is_done_at_once() {
+    let mut it = Connected::new();
+    it.line.send(0, Side::Client, &b"from nobody"[..]);
+    it.server_reads(b"from nobody");
+    let delay = Duration::from_millis(200);
+    it.line.delay(0, delay);
+    let started = Instant::now();
+    it.client.write_all(&query(1)).expect("sent");
+    it.server_reads(&query(1));
+    assert!(started.elapsed() >= delay, "{:?}", started.elapsed());
+    // Not even a frame that is held keeps it.
+    let trap = it.hold(MessageType::QueryStorageRequest, 0);
+    it.client.write_all(&query(2)).expect("sent");
+    let held = trap.wait(soon(), || false).expect("a frame");
+    it.line.cut(0, End::Close);
+    assert_eq!(it.client.read(&mut [0]).expect("an orderly end"), 0);
+    held.pass();
+    assert_eq!(it.server.read(&mut [0]).expect("an orderly end"), 0);
+    assert_eq!(it.line.connections(0), 1);
+}
+
+#[test]
+fn a_line_that_ends_holds_nobody() {
+    let mut it = Connected::new();
+    let trap = it.hold(MessageType::QueryStorageRequest, 0);
+    it.client.write_all(&query(1)).expect("sent");
+    let held = trap.wait(soon(), || false).expect("a frame");
+    let never = it.hold(MessageType::StopStorageRequest, 0);
+    drop(it.line);
+    assert!(never.wait(soon(), || false).is_none());
+    drop(held);
+    let mut rest = Vec::new();
+    // With a reset or in order.
+    let _ = it.client.read_to_end(&mut rest);
+    assert!(rest.is_empty());
+}
+
+#[test]
+fn a_trap_that_nobody_waits_at_catches_nothing() {
+    let mut it = Connected::new();
+    drop(it.hold(MessageType::QueryStorageRequest, 0));
+    it.client.write_all(&query(1)).expect("sent");
+    it.server_reads(&query(1));
+}
+
+#[test]
+fn a_new_connection_waits_for_the_end_of_the_one_before_and_may_go_elsewhere() {
+    let it = Connected::new();
+    let other = TcpListener::bind(("127.0.0.1", 0)).expect("a port");
+    let port = other.local_addr().expect("an address").port();
+    it.line.redirect(0, port);
+    other.set_nonblocking(true).expect("a socket");
+    let mut next = TcpStream::connect(("127.0.0.1", it.line.ports()[0])).expect("the line");
+    std::thread::sleep(Duration::from_millis(200));
+    let error = other.accept().expect_err("the first one is still there");
+    assert_eq!(error.kind(), ErrorKind::WouldBlock);
+    drop((it.client, it.server));
+    other.set_nonblocking(false).expect("a socket");
+    let (mut server, _) = other.accept().expect("the line");
+    next.write_all(b"hello").expect("sent");
+    let mut came = [0; 5];
+    server.read_exact(&mut came).expect("what was sent");
+    assert_eq!(&came, b"hello");
+}

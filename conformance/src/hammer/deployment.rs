@@ -1,0 +1,316 @@
+//! The roles of one deployment: started, hurt, started again.
+
+use std::fs::{self, File};
+use std::os::unix::process::ExitStatusExt as _;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use super::plan::Victim;
+use super::redundancy::{self, Redundancy};
+use super::run::Settings;
+use crate::faults::relay::FaultyLine;
+use crate::implementation::Role;
+use crate::matrix::Layout;
+use crate::process::{Process, Signal};
+use crate::role::{During as _, Wrong};
+use crate::scene::{DPU_DEVICE, HOST_DEVICE, Scene, free_port, wait_for_listener};
+
+/// Bytes of the initiator's blocks.
+const BLOCK_SIZE: u64 = 4096;
+/// The exit status of a Rust program whose main thread has panicked.
+const PANICKED: i32 = 101;
+/// How often waiting looks around.
+pub(super) const TICK: Duration = Duration::from_millis(5);
+
+/// Seconds after which a service gives up a peer that owes an answer; a target of gga is lost after half of it.
+const CONTROL_TIMEOUT: &str = "4";
+/// Seconds after which a service gives up I/Os, and then an initiator that wants nothing.
+const IO_TIMEOUT: &str = "4";
+const IDLE_TIMEOUT: &str = "6";
+/// Seconds after which a target gives up a service that wants nothing: later than the service its initiator.
+const TARGET_IDLE_TIMEOUT: &str = "8";
+/// Which read of a gga service does without one of the data targets.
+const RECOVER_EVERY: &str = "5";
+
+/// A service, its targets, and what stands before these.
+pub(super) struct Deployment<'a> {
+    pub(super) layout: Layout,
+    pub(super) settings: &'a Settings,
+    pub(super) scene: Scene,
+    pub(super) targets: Vec<Target>,
+    /// Between the service and its targets.
+    pub(super) line: FaultyLine,
+    service: Option<Process>,
+    /// Where the service writes its log.
+    service_log: PathBuf,
+    starts: u32,
+}
+
+/// A target.
+pub(super) struct Target {
+    name: &'static str,
+    pub(super) port: u16,
+    process: Option<Process>,
+}
+
+impl<'a> Deployment<'a> {
+    /// Nobody runs yet.
+    pub(super) fn new(layout: Layout, settings: &'a Settings) -> Result<Self, Wrong> {
+        let scene = Scene::new()?;
+        let targets = layout.targets().iter().map(|&name| {
+            Ok(Target {
+                name,
+                port: free_port()?,
+                process: None,
+            })
+        });
+        let targets = targets.collect::<Result<Vec<_>, Wrong>>()?;
+        let ports: Vec<u16> = targets.iter().map(|target| target.port).collect();
+        Ok(Self {
+            layout,
+            settings,
+            line: FaultyLine::start(&ports)?,
+            targets,
+            service: None,
+            service_log: scene.path("service.log"),
+            starts: 0,
+            scene,
+        })
+    }
+
+    /// Starts whoever does not run. A service waits for its initiator then, or is about to.
+    pub(super) fn start(&mut self) -> Result<(), Wrong> {
+        self.start_targets()?;
+        if self.service.is_none() {
+            self.start_service()?;
+        }
+        Ok(())
+    }
+
+    /// Starts the targets that do not run.
+    pub(super) fn start_targets(&mut self) -> Result<(), Wrong> {
+        for index in 0..self.targets.len() {
+            if self.targets[index].process.is_none() {
+                self.start_target(index)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Starts a target at its old port, with the blocks that it had.
+    pub(super) fn start_target(&mut self, index: usize) -> Result<(), Wrong> {
+        let block_size = match self.layout {
+            Layout::ZeroCopy => BLOCK_SIZE,
+            Layout::Gga => BLOCK_SIZE / 2,
+        };
+        let Target { name, port, .. } = self.targets[index];
+        let mut command = self.settings.implementation.command(Role::Target)?;
+        self.scene
+            .place(&mut command)
+            .args(["-d", HOST_DEVICE])
+            .args(["--cpu", &self.settings.cpu(index + 1)])
+            .args(["--listen-address", "127.0.0.1"])
+            .args(["--listen-port", &port.to_string()])
+            .arg("--backing-file")
+            .arg(self.scene.path(&format!("{name}.blocks")))
+            .args(["--block-count", &self.settings.blocks.to_string()])
+            .args(["--block-size", &block_size.to_string()])
+            .args(["--idle-timeout", TARGET_IDLE_TIMEOUT])
+            .args(["--sessions", "forever"]);
+        let log = self.log(name)?;
+        let process = Process::spawn_logged(name, command, log)?;
+        let deadline = Instant::now() + self.settings.limit;
+        if !wait_for_listener(port, deadline, || has_ended(&process))? {
+            return Err(process.failed("does not listen").into());
+        }
+        self.targets[index].process = Some(process);
+        Ok(())
+    }
+
+    fn start_service(&mut self) -> Result<(), Wrong> {
+        self.starts += 1;
+        let mut command = self
+            .settings
+            .implementation
+            .command(self.layout.service())?;
+        self.scene
+            .place(&mut command)
+            .args(["-d", DPU_DEVICE, "-r", HOST_DEVICE])
+            .args(["--cpu", &self.settings.cpu(0)])
+            .args(["--command-channel-name", self.scene.channel()])
+            .args(["--control-timeout", CONTROL_TIMEOUT])
+            .args(["--io-timeout", IO_TIMEOUT])
+            .args(["--idle-timeout", IDLE_TIMEOUT])
+            .args(["--sessions", "forever"])
+            // So that standard error has what it tells people, too.
+            .args(["--output", "json"]);
+        for (flag, port) in self.layout.storage_flags().iter().zip(self.line.ports()) {
+            command.args([*flag, &format!("127.0.0.1:{port}")]);
+        }
+        if self.layout == Layout::Gga {
+            command
+                .args(["--degraded", "on"])
+                .args(["--trigger-recovery-read-every-n", RECOVER_EVERY]);
+        }
+        let name = format!("service-{}", self.starts);
+        let log = self.log(&name)?;
+        self.service_log = self.scene.path(&format!("{name}.log"));
+        let mut process = Process::spawn_logged("service", command, log)?;
+        process.wait_for("waited for the initiator", self.settings.limit, |line| {
+            line.contains("waiting for the initiator").then_some(())
+        })?;
+        self.service = Some(process);
+        Ok(())
+    }
+
+    /// A log that is written on where it was.
+    pub(super) fn log(&self, name: &str) -> Result<File, Wrong> {
+        let path = self.scene.path(&format!("{name}.log"));
+        Ok(File::options().create(true).append(true).open(path)?)
+    }
+
+    pub(super) fn service(&self) -> Option<&Process> {
+        self.service.as_ref()
+    }
+
+    /// Sends a signal to a service or a target; whoever does not run any more gets none.
+    pub(super) fn signal(&self, victim: Victim, target: usize, signal: Signal) {
+        let process = match victim {
+            Victim::Service => self.service.as_ref(),
+            Victim::Target => self.targets[target].process.as_ref(),
+            Victim::Load => None,
+        };
+        if let Some(process) = process {
+            process.signal(signal);
+        }
+    }
+
+    /// Waits for the end of a service or a target that was told to end.
+    pub(super) fn expect_end(&mut self, victim: Victim, target: usize) -> Result<(), Wrong> {
+        let limit = self.settings.limit;
+        let process = match victim {
+            Victim::Service => self.service.take(),
+            Victim::Target => self.targets[target].process.take(),
+            Victim::Load => None,
+        };
+        process.map_or(Ok(()), |process| end_of(process, limit).map(drop))
+    }
+
+    /// Nobody but those of whom it was expected has ended.
+    pub(super) fn inspect(&mut self) -> Result<(), Wrong> {
+        for target in &mut self.targets {
+            let has_ended = target.process.as_ref().is_some_and(has_ended);
+            if has_ended && let Some(process) = target.process.take() {
+                return Err(process
+                    .failed("has ended, and was to serve the next session")
+                    .into());
+            }
+        }
+        let has_ended = self.service.as_ref().is_some_and(has_ended);
+        match self.service.take_if(|_| has_ended) {
+            Some(service) => Err(service
+                .failed("has ended, and was to serve the next session")
+                .into()),
+            None => Ok(()),
+        }
+    }
+
+    /// What the service says of its targets.
+    pub(super) fn redundancy(&self) -> Redundancy {
+        let log = fs::read_to_string(&self.service_log).unwrap_or_default();
+        redundancy::of_log(&log, self.layout.targets())
+    }
+
+    /// Waits until the service says this of its targets.
+    pub(super) fn wait_for(
+        &self,
+        what: &str,
+        mut is: impl FnMut(Redundancy) -> bool,
+    ) -> Result<(), Wrong> {
+        let deadline = Instant::now() + self.settings.limit;
+        while !is(self.redundancy()) {
+            let has_ended = self.service.as_ref().is_none_or(has_ended);
+            if has_ended || Instant::now() > deadline {
+                let state = if has_ended {
+                    "its end"
+                } else {
+                    "nothing in time"
+                };
+                return Err(Wrong::expected(
+                    format!("the service to say that {what}"),
+                    state,
+                ));
+            }
+            std::thread::sleep(TICK);
+        }
+        Ok(())
+    }
+
+    /// Targets and the service, those that run.
+    pub(super) fn processes(&self) -> impl Iterator<Item = (&'static str, &Process)> {
+        let targets = self
+            .targets
+            .iter()
+            .filter_map(|target| Some((target.name, target.process.as_ref()?)));
+        targets.chain(self.service.as_ref().map(|service| ("service", service)))
+    }
+
+    /// Everybody is asked to end, and does, and leaves nothing.
+    pub(super) fn end(&mut self) -> Result<(), Wrong> {
+        let limit = self.settings.limit;
+        if let Some(service) = self.service.take() {
+            service.signal(Signal::TERM);
+            end_of(service, limit)?;
+        }
+        for target in &mut self.targets {
+            if let Some(process) = target.process.take() {
+                process.signal(Signal::TERM);
+                end_of(process, limit)?;
+            }
+        }
+        let left = self.scene.leftovers()?;
+        Wrong::unless(
+            left.is_empty(),
+            "an empty runtime directory when all have ended",
+            format!("{left:?}"),
+        )
+    }
+}
+
+/// Whether a process has ended, without taking its end.
+pub(super) fn has_ended(process: &Process) -> bool {
+    process.is_over()
+}
+
+/// Waits for an end, which must not be a crash; a SIGKILL is nobody's but ours. Whether it was success.
+pub(super) fn end_of(mut process: Process, limit: Duration) -> Result<bool, Wrong> {
+    let Some(status) = process.wait(Instant::now() + limit) else {
+        return Err(process.failed("has not ended in time").into());
+    };
+    let is_killed = status.signal() == Some(Signal::KILL.as_raw());
+    let is_orderly = status.code().is_some_and(|code| code != PANICKED);
+    if !is_killed && !is_orderly || process.stderr().contains("panicked at") {
+        let what = format!("has crashed ({status})");
+        return Err(process.failed(&what).into());
+    }
+    Ok(status.success())
+}
+
+/// Whether anybody still runs who uses this runtime directory.
+pub(super) fn survivors(scene: &Scene) -> Result<Vec<String>, Wrong> {
+    let wanted = format!("SOFTDOCA_RUNTIME_DIR={}", scene.runtime().display());
+    let mut found = Vec::new();
+    for entry in fs::read_dir("/proc").during("/proc")? {
+        let path = entry?.path();
+        let is_ours = |path: &Path| {
+            let environment = fs::read(path.join("environ")).unwrap_or_default();
+            environment
+                .split(|byte| *byte == 0)
+                .any(|variable| variable == wanted.as_bytes())
+        };
+        if is_ours(&path) {
+            found.push(path.display().to_string());
+        }
+    }
+    Ok(found)
+}

@@ -1,0 +1,367 @@
+//! What every block may hold, from what was told of its writes and reads.
+//!
+//! Versions of a block rise, and its writes do not overlap. So a read must find the last version that was acknowledged or read
+//! before it began, or a later one that was issued before it ended. A write that was not acknowledged may have happened or not; a read
+//! that began after its end decides that for good.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
+
+use serde::Serialize;
+
+use super::account::{Entry, Reading, Version};
+use super::content::Seen;
+
+/// Entries of each block that are kept to explain a violation.
+const HISTORY: usize = 24;
+
+/// How something was broken that the storage promises.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    /// A write that was acknowledged, or read, is not there any more.
+    Lost,
+    /// A read brought what is no version of the block that it may hold.
+    Wrong,
+    /// Something came that the protocol does not have: a second result, a result for nothing.
+    Protocol,
+}
+
+/// A promise that was broken.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Violation {
+    /// Which.
+    pub kind: Kind,
+    /// The block, where it is one block's.
+    pub block: Option<u64>,
+    /// What might have come.
+    pub expected: String,
+    /// What came.
+    pub came: String,
+    /// The last entries of the block.
+    pub history: Vec<String>,
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(block) = self.block {
+            write!(f, "block {block}: ")?;
+        }
+        write!(f, "expected {}, {} came", self.expected, self.came)
+    }
+}
+
+/// How often what happened.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, serde::Deserialize)]
+pub struct Counts {
+    /// Blocks whose write was acknowledged.
+    pub acknowledged: u64,
+    /// Blocks that were read and held what they may.
+    pub read_back: u64,
+    /// Blocks whose read or write ended in an error.
+    pub failed: u64,
+    /// Blocks whose write never ended, because the load or its session did.
+    pub in_doubt: u64,
+    /// Blocks that were neither old nor new: a target was killed, or missing, when a write was cut off that was never acknowledged.
+    pub torn: u64,
+    /// What is no I/O, and was refused.
+    pub refused: u64,
+    /// Violations: acknowledged writes that are not there.
+    pub lost: u64,
+    /// Violations: anything else.
+    pub wrong: u64,
+}
+
+impl std::ops::Add for Counts {
+    type Output = Self;
+
+    fn add(mut self, other: Self) -> Self {
+        self += other;
+        self
+    }
+}
+
+impl std::ops::AddAssign for Counts {
+    fn add_assign(&mut self, other: Self) {
+        self.acknowledged += other.acknowledged;
+        self.read_back += other.read_back;
+        self.failed += other.failed;
+        self.in_doubt += other.in_doubt;
+        self.torn += other.torn;
+        self.refused += other.refused;
+        self.lost += other.lost;
+        self.wrong += other.wrong;
+    }
+}
+
+/// What became of a version.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fate {
+    UnderWay,
+    Acknowledged,
+    /// It ended in this moment, and nobody knows how.
+    InDoubt(u64),
+}
+
+#[derive(Debug, Default)]
+struct Block {
+    /// The last version that is known to have been there.
+    floor: u64,
+    /// Versions that a read may find: the floor, those after it, and those before it while a read is under way that may find them.
+    versions: BTreeMap<u64, Fate>,
+    /// Reads under way: the read, when it began, and the floor then.
+    reads: Vec<(u64, u64, u64)>,
+    /// A write was in doubt when a target was killed, so that it may be half done.
+    may_be_torn: bool,
+    history: VecDeque<String>,
+}
+
+/// The book of all blocks.
+#[derive(Debug)]
+pub struct Ledger {
+    blocks: Vec<Block>,
+    session: u64,
+    /// Number of entries so far, as a clock.
+    now: u64,
+    /// Of this session.
+    counts: Counts,
+}
+
+impl Ledger {
+    /// Of so many blocks, of which none was written.
+    pub fn new(blocks: u64) -> Self {
+        Self {
+            blocks: (0..blocks).map(|_| Block::default()).collect(),
+            session: 0,
+            now: 0,
+            counts: Counts::default(),
+        }
+    }
+
+    /// Enters something.
+    ///
+    /// # Errors
+    ///
+    /// It must not happen.
+    pub fn enter(&mut self, entry: &Entry) -> Result<(), Violation> {
+        self.now += 1;
+        match entry {
+            Entry::Hello { session, cut_off } => {
+                self.session = *session;
+                self.hello(*cut_off);
+                Ok(())
+            }
+            Entry::Write(write) => self.write(*write),
+            Entry::Written(write) => self.written(*write),
+            Entry::WriteFailed(write) => self.write_failed(*write),
+            Entry::Read(reading) => self.read(*reading),
+            Entry::Found { reading, seen } => self.found(*reading, seen),
+            Entry::ReadFailed { reading, excused } => self.read_failed(*reading, *excused),
+            Entry::Refused => {
+                self.counts.refused += 1;
+                Ok(())
+            }
+            Entry::Broken(what) => {
+                self.counts.wrong += 1;
+                Err(Violation {
+                    kind: Kind::Protocol,
+                    block: None,
+                    expected: "one result for each I/O, and nothing else".to_owned(),
+                    came: what.clone(),
+                    history: Vec::new(),
+                })
+            }
+            Entry::Farewell => Ok(()),
+        }
+    }
+
+    /// The load is gone: what was under way has ended, nobody knows how. Answers the counts of its session.
+    pub fn end_session(&mut self) -> Counts {
+        self.now += 1;
+        for block in &mut self.blocks {
+            block.reads.clear();
+            for fate in block.versions.values_mut() {
+                if *fate == Fate::UnderWay {
+                    *fate = Fate::InDoubt(self.now);
+                    self.counts.in_doubt += 1;
+                }
+            }
+            block.prune();
+        }
+        std::mem::take(&mut self.counts)
+    }
+
+    fn hello(&mut self, cut_off: bool) {
+        for block in &mut self.blocks {
+            let doubt = block.versions.range(block.floor + 1..).next().is_some();
+            block.may_be_torn |= cut_off && doubt;
+        }
+    }
+
+    fn block(&mut self, block: u64, event: &dyn fmt::Display) -> Result<&mut Block, Violation> {
+        let count = self.blocks.len();
+        let text = format!("{} session {}: {event}", self.now, self.session);
+        let found = usize::try_from(block)
+            .ok()
+            .and_then(|at| self.blocks.get_mut(at));
+        let Some(found) = found else {
+            return Err(Violation {
+                kind: Kind::Protocol,
+                block: Some(block),
+                expected: format!("one of {count} blocks"),
+                came: text,
+                history: Vec::new(),
+            });
+        };
+        if found.history.len() == HISTORY {
+            found.history.pop_front();
+        }
+        found.history.push_back(text);
+        Ok(found)
+    }
+
+    fn write(&mut self, write: Version) -> Result<(), Violation> {
+        let version = write.version;
+        let block = self.block(write.block, &format_args!("writes {version}"))?;
+        block.versions.insert(version, Fate::UnderWay);
+        Ok(())
+    }
+
+    fn written(&mut self, write: Version) -> Result<(), Violation> {
+        let version = write.version;
+        let block = self.block(write.block, &format_args!("has written {version}"))?;
+        block.versions.insert(version, Fate::Acknowledged);
+        block.floor = block.floor.max(version);
+        block.may_be_torn = false;
+        block.prune();
+        self.counts.acknowledged += 1;
+        Ok(())
+    }
+
+    fn write_failed(&mut self, write: Version) -> Result<(), Violation> {
+        let (now, version) = (self.now, write.version);
+        let block = self.block(write.block, &format_args!("has failed to write {version}"))?;
+        block.versions.insert(version, Fate::InDoubt(now));
+        self.counts.failed += 1;
+        Ok(())
+    }
+
+    fn read(&mut self, reading: Reading) -> Result<(), Violation> {
+        let now = self.now;
+        let block = self.block(reading.block, &format_args!("reads, I/O {}", reading.io))?;
+        block.reads.push((reading.io, now, block.floor));
+        Ok(())
+    }
+
+    fn read_failed(&mut self, reading: Reading, excused: bool) -> Result<(), Violation> {
+        let io = reading.io;
+        let block = self.block(reading.block, &format_args!("has failed to read, I/O {io}"))?;
+        block.reads.retain(|(other, _, _)| *other != io);
+        block.prune();
+        let may_be_torn = block.may_be_torn;
+        let violation = (!excused && !may_be_torn)
+            .then(|| block.violation(Kind::Lost, reading.block, block.floor, &"an error"));
+        self.counts.failed += 1;
+        self.counts.torn += u64::from(!excused && may_be_torn);
+        self.counts.lost += u64::from(violation.is_some());
+        violation.map_or(Ok(()), Err)
+    }
+
+    fn found(&mut self, reading: Reading, seen: &Seen) -> Result<(), Violation> {
+        let io = reading.io;
+        let block = self.block(reading.block, &format_args!("has read {seen}, I/O {io}"))?;
+        let Some(at) = block.reads.iter().position(|(other, _, _)| *other == io) else {
+            let violation = block.violation(Kind::Protocol, reading.block, 0, seen);
+            self.counts.wrong += 1;
+            return Err(violation);
+        };
+        let (_, began, least) = block.reads.swap_remove(at);
+        match block.judge(began, least, seen) {
+            Verdict::Right => self.counts.read_back += 1,
+            Verdict::Torn => self.counts.torn += 1,
+            Verdict::Broken(kind) => {
+                let violation = block.violation(kind, reading.block, least, seen);
+                match kind {
+                    Kind::Lost => self.counts.lost += 1,
+                    Kind::Wrong | Kind::Protocol => self.counts.wrong += 1,
+                }
+                return Err(violation);
+            }
+        }
+        Ok(())
+    }
+}
+
+enum Verdict {
+    Right,
+    /// It may be, once: the write was cut off with its target.
+    Torn,
+    Broken(Kind),
+}
+
+impl Block {
+    /// What a read says that began with this floor.
+    fn judge(&mut self, began: u64, least: u64, seen: &Seen) -> Verdict {
+        match seen {
+            Seen::Version(version) if *version < least => Verdict::Broken(Kind::Lost),
+            Seen::Version(version) if self.versions.contains_key(version) => {
+                self.settle(*version, began);
+                Verdict::Right
+            }
+            Seen::Torn(versions)
+                if self.may_be_torn && versions.iter().all(|version| self.may_hold(*version)) =>
+            {
+                Verdict::Torn
+            }
+            Seen::Version(_) | Seen::Torn(_) | Seen::OtherBlock { .. } | Seen::Garbage { .. } => {
+                Verdict::Broken(Kind::Wrong)
+            }
+        }
+    }
+
+    fn may_hold(&self, version: u64) -> bool {
+        version >= self.floor && self.versions.contains_key(&version)
+    }
+
+    /// A read that began then has found this version: it stays, and writes that had ended by then without having been found never
+    /// happened.
+    fn settle(&mut self, found: u64, began: u64) {
+        self.versions.retain(|version, fate| {
+            !matches!(fate, Fate::InDoubt(ended) if *ended < began && *version > found)
+        });
+        self.floor = self.floor.max(found);
+        self.prune();
+    }
+
+    /// Forgets versions that no read can find any more.
+    fn prune(&mut self) {
+        let least = self.reads.iter().map(|(_, _, least)| *least).min();
+        let keep = least.unwrap_or(self.floor).min(self.floor);
+        while let Some(first) = self.versions.first_entry()
+            && *first.key() < keep
+        {
+            first.remove();
+        }
+    }
+
+    fn violation(&self, kind: Kind, block: u64, least: u64, came: &dyn fmt::Display) -> Violation {
+        let allowed = self.versions.range(least..).map(|(version, fate)| {
+            let fate = match fate {
+                Fate::UnderWay => " (under way)",
+                Fate::InDoubt(_) => " (never acknowledged)",
+                Fate::Acknowledged => "",
+            };
+            format!("{version:#x}{fate}")
+        });
+        Violation {
+            kind,
+            block: Some(block),
+            expected: format!("version {}", allowed.collect::<Vec<_>>().join(" or ")),
+            came: came.to_string(),
+            history: self.history.iter().cloned().collect(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

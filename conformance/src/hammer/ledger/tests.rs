@@ -1,0 +1,224 @@
+use super::*;
+
+/// A ledger of four blocks, and one session.
+struct Book(Ledger, u64);
+
+impl Book {
+    fn new() -> Self {
+        let mut book = Self(Ledger::new(4), 0);
+        book.session(false);
+        book
+    }
+
+    fn session(&mut self, cut_off: bool) {
+        self.0.end_session();
+        self.1 += 1;
+        let session = self.1;
+        self.enter(Entry::Hello { session, cut_off });
+    }
+
+    fn enter(&mut self, entry: Entry) {
+        self.0.enter(&entry).expect("nothing wrong");
+    }
+
+    fn write(&mut self, version: u64) -> &mut Self {
+        self.enter(Entry::Write(Version { block: 1, version }));
+        self
+    }
+
+    fn written(&mut self, version: u64) -> &mut Self {
+        self.enter(Entry::Written(Version { block: 1, version }));
+        self
+    }
+
+    fn failed(&mut self, version: u64) -> &mut Self {
+        self.enter(Entry::WriteFailed(Version { block: 1, version }));
+        self
+    }
+
+    fn begin(&mut self, io: u64) -> &mut Self {
+        self.enter(Entry::Read(Reading { block: 1, io }));
+        self
+    }
+
+    fn end(&mut self, io: u64, seen: Seen) -> Result<(), Kind> {
+        let reading = Reading { block: 1, io };
+        self.0
+            .enter(&Entry::Found { reading, seen })
+            .map_err(|violation| violation.kind)
+    }
+
+    fn find(&mut self, version: u64) -> Result<(), Kind> {
+        self.begin(99).end(99, Seen::Version(version))
+    }
+}
+
+#[test]
+fn an_acknowledged_write_is_there_and_nothing_older_is() {
+    let mut book = Book::new();
+    book.write(1).written(1).write(2).written(2);
+    assert_eq!(book.find(2), Ok(()));
+    assert_eq!(book.find(1), Err(Kind::Lost));
+    // Nor in the next session.
+    book.session(true);
+    assert_eq!(book.find(1), Err(Kind::Lost));
+    assert_eq!(book.find(2), Ok(()));
+    assert_eq!(book.0.counts.lost, 1);
+}
+
+#[test]
+fn a_version_that_nobody_wrote_is_wrong() {
+    let mut book = Book::new();
+    book.write(1).written(1);
+    assert_eq!(book.find(7), Err(Kind::Wrong));
+    let garbage = Seen::Garbage { offset: 64 };
+    assert_eq!(book.begin(1).end(1, garbage), Err(Kind::Wrong));
+    let other = Seen::OtherBlock {
+        block: 2,
+        version: 1,
+    };
+    assert_eq!(book.begin(1).end(1, other), Err(Kind::Wrong));
+}
+
+#[test]
+fn a_write_in_doubt_has_happened_or_not_and_the_first_read_decides() {
+    for found in [1, 2] {
+        let mut book = Book::new();
+        book.write(1).written(1).write(2);
+        book.session(false);
+        assert_eq!(book.find(found), Ok(()));
+        assert_eq!(book.find(found), Ok(()));
+        let other = if found == 1 { Kind::Wrong } else { Kind::Lost };
+        assert_eq!(book.find(3 - found), Err(other), "after {found}");
+    }
+}
+
+#[test]
+fn a_failed_write_is_in_doubt_too() {
+    for found in [1, 2] {
+        let mut book = Book::new();
+        book.write(1).written(1).write(2).failed(2);
+        assert_eq!(book.find(found), Ok(()));
+        assert!(book.find(3 - found).is_err(), "after {found}");
+    }
+}
+
+/// It is the read's beginning that counts: a write may end while it is under way.
+#[test]
+fn a_read_beside_a_write_finds_what_was_before_or_is_after() {
+    let mut book = Book::new();
+    book.write(1).written(1).begin(1).begin(2).write(2);
+    assert_eq!(book.end(1, Seen::Version(2)), Ok(()));
+    // Seen once, it is there for whoever begins to read now, and not for whoever had begun.
+    assert_eq!(book.find(1), Err(Kind::Lost));
+    assert_eq!(book.end(2, Seen::Version(1)), Ok(()));
+    book.begin(3).written(2);
+    assert_eq!(book.end(3, Seen::Version(1)), Err(Kind::Lost));
+}
+
+#[test]
+fn a_read_that_began_before_the_end_of_a_write_decides_nothing() {
+    let mut book = Book::new();
+    book.write(1).written(1).write(2).begin(1).failed(2);
+    assert_eq!(book.end(1, Seen::Version(1)), Ok(()));
+    assert_eq!(book.find(2), Ok(()));
+}
+
+#[test]
+fn torn_blocks_are_those_of_a_killed_target_until_they_are_written() {
+    let torn = || Seen::Torn(vec![1, 2]);
+    let mut book = Book::new();
+    book.write(1).written(1).write(2);
+    book.session(false);
+    assert_eq!(book.begin(1).end(1, torn()), Err(Kind::Wrong));
+    book.session(true);
+    assert_eq!(book.begin(1).end(1, torn()), Ok(()));
+    assert_eq!(book.0.counts.torn, 1);
+    let never = Seen::Torn(vec![1, 3]);
+    assert_eq!(book.begin(1).end(1, never), Err(Kind::Wrong));
+    book.write(3).written(3);
+    let after = Seen::Torn(vec![1, 3]);
+    assert_eq!(book.begin(1).end(1, after), Err(Kind::Wrong));
+    // Nobody was killed since.
+    book.write(4);
+    let under_way = || Seen::Torn(vec![3, 4]);
+    assert_eq!(book.begin(1).end(1, under_way()), Err(Kind::Wrong));
+    // And never of writes that were acknowledged, nor of those that began afterwards.
+    book.written(4).session(true);
+    book.write(5);
+    let afterwards = Seen::Torn(vec![4, 5]);
+    assert_eq!(book.begin(1).end(1, afterwards), Err(Kind::Wrong));
+    let acknowledged = Seen::Torn(vec![2, 3]);
+    assert_eq!(book.begin(1).end(1, acknowledged), Err(Kind::Wrong));
+}
+
+#[test]
+fn a_block_that_cannot_be_read_back_is_lost_unless_its_write_was_cut_off() {
+    let mut book = Book::new();
+    let fail = |book: &mut Book, excused| {
+        book.begin(1);
+        let reading = Reading { block: 1, io: 1 };
+        let entry = Entry::ReadFailed { reading, excused };
+        book.0.enter(&entry).map_err(|violation| violation.kind)
+    };
+    book.write(1).written(1);
+    assert_eq!(fail(&mut book, true), Ok(()));
+    assert_eq!(fail(&mut book, false), Err(Kind::Lost));
+    book.write(2);
+    book.session(true);
+    assert_eq!(fail(&mut book, false), Ok(()));
+    assert_eq!((book.0.counts.torn, book.0.counts.failed), (1, 1));
+}
+
+#[test]
+fn what_a_violation_says() {
+    let mut book = Book::new();
+    book.write(1)
+        .written(1)
+        .write(2)
+        .written(2)
+        .write(3)
+        .begin(5);
+    let reading = Reading { block: 1, io: 5 };
+    let seen = Seen::Version(1);
+    let entry = Entry::Found { reading, seen };
+    let violation = book.0.enter(&entry).expect_err("it is lost");
+    assert_eq!(
+        violation.to_string(),
+        "block 1: expected version 0x2 or 0x3 (under way), version 0x1 came"
+    );
+    assert!(violation.history.len() > 5, "{violation:?}");
+    let violation = book
+        .0
+        .enter(&Entry::Broken("a second result".to_owned()))
+        .expect_err("it is not the protocol");
+    assert_eq!(violation.kind, Kind::Protocol);
+}
+
+#[test]
+fn nothing_is_kept_of_what_no_read_can_find() {
+    let mut book = Book::new();
+    for version in 1..1000 {
+        book.write(version).written(version);
+    }
+    assert_eq!(book.0.blocks[1].versions.len(), 1);
+    book.begin(1);
+    for version in 1000..1010 {
+        book.write(version).written(version);
+    }
+    assert_eq!(book.0.blocks[1].versions.len(), 11);
+    assert_eq!(book.end(1, Seen::Version(1009)), Ok(()));
+    assert_eq!(book.0.blocks[1].versions.len(), 1);
+}
+
+#[test]
+fn counts_are_of_one_session() {
+    let mut book = Book::new();
+    book.write(1).written(1).write(2).failed(2).write(3);
+    let counts = book.0.end_session();
+    assert_eq!(
+        (counts.acknowledged, counts.failed, counts.in_doubt),
+        (1, 1, 1)
+    );
+    assert_eq!(book.0.end_session(), Counts::default());
+}

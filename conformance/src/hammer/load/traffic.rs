@@ -1,0 +1,364 @@
+//! I/Os under way: each ends once, and what is read goes to the witness.
+
+use std::collections::{BTreeSet, HashMap};
+use std::time::{Duration, Instant};
+
+use wire::control::Payload;
+use wire::io_message::{IoMessage, IoMessageType, Repr, SIZE};
+
+use super::link::{DEPTH, Link};
+use super::mischief::Improper;
+use super::source::{Busy, Kind, MOST_BLOCKS, Next, Source};
+use super::{Load, Stage, Task};
+use crate::hammer::account::{Account, Entry, Reading, Version};
+use crate::hammer::content::Pattern;
+use crate::role::{ControlPeer as _, Wrong};
+
+/// How long it sleeps when there is nothing to do.
+const PAUSE: Duration = Duration::from_millis(1);
+/// Turns between two looks at the control channel, while results come.
+const TURNS: u32 = 64;
+
+/// Who does I/Os, and watches them.
+pub(super) struct Traffic {
+    account: Account,
+    pattern: Pattern,
+    block_size: usize,
+    patience: Duration,
+    /// Number of the next write, and of the next I/O.
+    next_version: u64,
+    next_io: u64,
+    under_way: HashMap<u64, UnderWay>,
+    free: Vec<usize>,
+    busy: Vec<Busy>,
+    /// Faults are on the way, so that I/Os may fail.
+    excused: bool,
+    /// Blocks that could not be read.
+    unreadable: BTreeSet<u64>,
+    /// Something wrong was said on the control channel, which may be answered.
+    provoked: bool,
+    buffer: Vec<u8>,
+}
+
+struct UnderWay {
+    slot: usize,
+    since: Instant,
+    what: What,
+}
+
+enum What {
+    Io {
+        request: Repr,
+        kind: Kind,
+        first: u64,
+        versions: Vec<u64>,
+    },
+    Improper {
+        message: Improper,
+    },
+}
+
+impl Traffic {
+    pub(super) fn new(load: &Load, link: &Link, account: Account) -> Self {
+        let block_size = link.storage.block_size as usize;
+        Self {
+            account,
+            pattern: Pattern { seed: load.seed },
+            block_size,
+            patience: load.patience,
+            next_version: load.session << 32,
+            next_io: 0,
+            under_way: HashMap::new(),
+            free: (0..DEPTH).collect(),
+            busy: vec![Busy::default(); link.blocks() as usize],
+            excused: load.task == Task::Run,
+            unreadable: BTreeSet::new(),
+            provoked: false,
+            buffer: vec![0; block_size],
+        }
+    }
+
+    /// Does all I/Os of `source`, and waits for their results.
+    pub(super) fn run(&mut self, link: &mut Link, mut source: Source<'_>) -> Result<(), Wrong> {
+        let mut turns = 0;
+        loop {
+            let mut is_idle = true;
+            while let Some(bytes) = link.io()?.poll()? {
+                self.take_result(link, &bytes)?;
+                is_idle = false;
+            }
+            let is_over = self.begin(link, &mut source)?;
+            if is_over && self.under_way.is_empty() {
+                return Ok(self.account.hand_over()?);
+            }
+            turns += 1;
+            if is_idle && self.under_way.is_empty() {
+                std::thread::sleep(PAUSE);
+            }
+            if is_idle || turns % TURNS == 0 {
+                self.listen(link)?;
+                self.expect_progress()?;
+            }
+        }
+    }
+
+    /// Blocks that could not be read so far.
+    pub(super) fn unreadable(&self) -> Vec<u64> {
+        self.unreadable.iter().copied().collect()
+    }
+
+    /// Says that all is over.
+    pub(super) fn farewell(mut self) -> Result<(), Wrong> {
+        self.account.note(&Entry::Farewell);
+        Ok(self.account.hand_over()?)
+    }
+
+    /// Begins as many as there is room for; whether there will be no more.
+    fn begin(&mut self, link: &mut Link, source: &mut Source<'_>) -> Result<bool, Wrong> {
+        let mut messages = Vec::new();
+        let mut is_over = false;
+        while let Some(slot) = self.free.pop() {
+            let (block_size, memory) = (link.storage.block_size, link.memory.len() as u64);
+            match source.next(&self.busy, block_size, memory) {
+                Next::Io { kind, first, count } => {
+                    messages.push(self.io(link, slot, kind, first, count)?);
+                    continue;
+                }
+                Next::Improper(message) => {
+                    messages.push(self.improper(slot, message));
+                    continue;
+                }
+                Next::Control(bytes) => {
+                    Stage::Acting.say();
+                    self.provoked = true;
+                    link.control.send_bytes(&bytes)?;
+                }
+                Next::Wait => {}
+                Next::End => is_over = true,
+            }
+            self.free.push(slot);
+            break;
+        }
+        // What is about to be written is known before it can be.
+        self.account.hand_over()?;
+        for message in messages {
+            link.io()?.send_bytes(&message, self.patience)?;
+        }
+        Ok(is_over)
+    }
+
+    fn io(
+        &mut self,
+        link: &Link,
+        slot: usize,
+        kind: Kind,
+        first: u64,
+        count: u64,
+    ) -> Result<Vec<u8>, Wrong> {
+        let io = self.number();
+        let base = slot * MOST_BLOCKS * self.block_size;
+        let mut versions = Vec::new();
+        for (index, block) in (first..first + count).enumerate() {
+            let place = base + index * self.block_size;
+            let busy = &mut self.busy[block as usize];
+            match kind {
+                Kind::Read => {
+                    busy.readers += 1;
+                    // A read that changes nothing must not find what the one before it has brought.
+                    link.memory.fill(place, self.block_size, 0xa5)?;
+                    self.account.note(&Entry::Read(Reading { block, io }));
+                }
+                Kind::Write => {
+                    busy.writers += 1;
+                    self.next_version += 1;
+                    let version = self.next_version;
+                    self.pattern.fill(block, version, &mut self.buffer);
+                    link.memory.write(place, &self.buffer)?;
+                    self.account.note(&Entry::Write(Version { block, version }));
+                    versions.push(version);
+                }
+            }
+        }
+        let request = Repr {
+            message_type: match kind {
+                Kind::Read => IoMessageType::Read,
+                Kind::Write => IoMessageType::Write,
+            },
+            user_data: io,
+            result: 0,
+            size: (count as usize * self.block_size) as u32,
+            requester_offset: base as u64,
+            storage_offset: first * self.block_size as u64,
+        };
+        let what = What::Io {
+            request,
+            kind,
+            first,
+            versions,
+        };
+        self.add(io, slot, what);
+        Ok(request.to_bytes().to_vec())
+    }
+
+    fn improper(&mut self, slot: usize, message: Improper) -> Vec<u8> {
+        let io = self.number();
+        let bytes = message.to_bytes(io);
+        self.add(io, slot, What::Improper { message });
+        bytes
+    }
+
+    fn number(&mut self) -> u64 {
+        self.next_io += 1;
+        // Any number may be user data; one that fills all bytes shows that none is lost.
+        self.next_io << 24 | 0x00a5_a5a5
+    }
+
+    fn add(&mut self, io: u64, slot: usize, what: What) {
+        let since = Instant::now();
+        self.under_way.insert(io, UnderWay { slot, since, what });
+    }
+
+    /// One result came: it must be that of an I/O under way, which is over with it.
+    fn take_result(&mut self, link: &Link, bytes: &[u8]) -> Result<(), Wrong> {
+        let Some(answer) = parse(bytes) else {
+            return self.broken(format!("a message that is no result: {bytes:02x?}"));
+        };
+        let io = match self.under_way.contains_key(&answer.user_data) {
+            true => answer.user_data,
+            false => match self.unnamed() {
+                Some(io) => io,
+                None => {
+                    return self.broken(format!(
+                        "a result for what is not under way, or a second one: {answer:?}"
+                    ));
+                }
+            },
+        };
+        let Some(ended) = self.under_way.remove(&io) else {
+            return Ok(());
+        };
+        self.free.push(ended.slot);
+        match ended.what {
+            What::Improper { message } => {
+                if answer.result == 0 {
+                    return self.broken(format!("success for {message:?}"));
+                }
+                self.account.note(&Entry::Refused);
+                Ok(())
+            }
+            What::Io {
+                request,
+                kind,
+                first,
+                versions,
+            } => {
+                if answer != request.answer(answer.result) {
+                    return self.broken(format!("{answer:?} as the result of {request:?}"));
+                }
+                let is_good = answer.result == 0;
+                match kind {
+                    Kind::Read => {
+                        let count = u64::from(request.size) / self.block_size as u64;
+                        self.read(link, (io, ended.slot), first..first + count, is_good)
+                    }
+                    Kind::Write => {
+                        self.written(first, &versions, is_good);
+                        Ok(())
+                    }
+                }
+            }
+        }
+    }
+
+    fn written(&mut self, first: u64, versions: &[u64], is_good: bool) {
+        for (block, version) in std::iter::zip(first.., versions) {
+            self.busy[block as usize].writers -= 1;
+            let write = Version {
+                block,
+                version: *version,
+            };
+            self.account.note(&if is_good {
+                Entry::Written(write)
+            } else {
+                Entry::WriteFailed(write)
+            });
+        }
+    }
+
+    fn read(
+        &mut self,
+        link: &Link,
+        (io, slot): (u64, usize),
+        blocks: std::ops::Range<u64>,
+        is_good: bool,
+    ) -> Result<(), Wrong> {
+        let excused = self.excused;
+        let base = slot * MOST_BLOCKS * self.block_size;
+        for (index, block) in blocks.enumerate() {
+            self.busy[block as usize].readers -= 1;
+            let reading = Reading { block, io };
+            let entry = if is_good {
+                link.memory
+                    .read(base + index * self.block_size, &mut self.buffer)?;
+                let seen = self.pattern.look(block, &self.buffer);
+                Entry::Found { reading, seen }
+            } else {
+                self.unreadable.insert(block);
+                Entry::ReadFailed { reading, excused }
+            };
+            self.account.note(&entry);
+        }
+        Ok(())
+    }
+
+    /// What was sent only in part, and which an answer need not name.
+    fn unnamed(&self) -> Option<u64> {
+        let cut = self.under_way.iter().filter(|(_, under_way)| {
+            matches!(&under_way.what, What::Improper { message } if !message.is_whole())
+        });
+        cut.map(|(io, _)| *io).min()
+    }
+
+    fn broken(&mut self, what: String) -> Result<(), Wrong> {
+        self.account.note(&Entry::Broken(what.clone()));
+        self.account.hand_over()?;
+        Err(Wrong::expected(
+            "one result for each I/O, and nothing else",
+            what,
+        ))
+    }
+
+    fn listen(&mut self, link: &mut Link) -> Result<(), Wrong> {
+        match link.heard()? {
+            None => Ok(()),
+            Some(message)
+                if self.provoked && matches!(message.payload, Payload::ErrorResponse(_)) =>
+            {
+                self.provoked = false;
+                Ok(())
+            }
+            Some(message) => Err(Wrong::expected(
+                "nothing on the control channel",
+                format!("{message:?}"),
+            )),
+        }
+    }
+
+    fn expect_progress(&self) -> Result<(), Wrong> {
+        let oldest = self.under_way.values().min_by_key(|ended| ended.since);
+        match oldest {
+            Some(oldest) if oldest.since.elapsed() > self.patience => Err(Wrong::expected(
+                format!("a result within {:?}", self.patience),
+                "none",
+            )),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// A result, if it is one.
+fn parse(bytes: &[u8]) -> Option<Repr> {
+    let bytes = <[u8; SIZE]>::try_from(bytes).ok()?;
+    let answer = Repr::parse(&IoMessage::new_unchecked_len(&bytes)).ok()?;
+    (answer.message_type == IoMessageType::Result).then_some(answer)
+}

@@ -1,0 +1,56 @@
+use super::*;
+
+fn rounds(seed: u64, layout: Layout) -> Vec<Round> {
+    Plan::new(seed, layout, &[]).take(200).collect()
+}
+
+#[test]
+fn a_seed_is_a_plan() {
+    assert_eq!(rounds(1, Layout::Gga), rounds(1, Layout::Gga));
+    let order = |seed| {
+        let rounds = rounds(seed, Layout::Gga).into_iter();
+        rounds.map(|round| round.blow).collect::<Vec<_>>()
+    };
+    assert_ne!(order(1), order(2));
+}
+
+#[test]
+fn every_kind_of_fault_comes_before_one_comes_again() {
+    for layout in Layout::ALL {
+        let all = Blow::all(layout);
+        let mut blows: Vec<Blow> = Plan::new(3, layout, &[])
+            .take(all.len())
+            .map(|round| round.blow)
+            .collect();
+        blows.sort_unstable();
+        let mut expected = all;
+        expected.sort_unstable();
+        assert_eq!(blows, expected);
+        assert!(blows.is_sorted_by(|a, b| a < b), "none is there twice");
+    }
+}
+
+#[test]
+fn some_of_them_can_be_chosen() {
+    let only = ["kill, target".to_owned()];
+    let plan = Plan::new(3, Layout::Gga, &only);
+    assert_eq!(plan.blows().len(), 6, "{:?}", plan.blows());
+    let nothing = ["nothing".to_owned()];
+    assert_eq!(Plan::new(3, Layout::Gga, &nothing).next(), None);
+}
+
+#[test]
+fn the_loss_of_one_target_is_no_excuse_in_gga() {
+    let blow = Blow {
+        victim: Victim::Target,
+        fault: Fault::Kill,
+        phase: Phase::Io,
+    };
+    assert_eq!(blow.expectation(Layout::Gga), Expectation::Survives);
+    assert_eq!(blow.expectation(Layout::ZeroCopy), Expectation::MayFail);
+    let second = Blow {
+        phase: Phase::Degraded,
+        ..blow
+    };
+    assert_eq!(second.expectation(Layout::Gga), Expectation::MayFail);
+}

@@ -1,0 +1,226 @@
+//! A run: rounds until the time is over, or something is wrong.
+
+use std::collections::BTreeMap;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use super::deployment::{Deployment, TICK, survivors};
+use super::load::Load;
+use super::plan::Plan;
+use super::resources::Resources;
+use super::round;
+use super::sessions::Sessions;
+use super::stranger::Stranger;
+use super::tally::{Failed, Tally, name};
+use super::witness::Witness;
+use crate::implementation::Implementation;
+use crate::matrix::Layout;
+use crate::role::Wrong;
+
+/// Time in which a session comes to its end of which nobody waits for anything any more.
+const SETTLING: Duration = Duration::from_secs(15);
+/// Rounds that a process has seen before its memory must not grow any more.
+const WARM_UP: u32 = 8;
+
+/// What is hammered, and how.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// Whose roles.
+    pub implementation: Implementation,
+    /// The deployments, one after the other.
+    pub layouts: Vec<Layout>,
+    /// What the plan and the I/Os are made from.
+    pub seed: u64,
+    /// How long, in all.
+    pub duration: Duration,
+    /// Only kinds of faults whose description contains one of these, if there are any.
+    pub only: Vec<String>,
+    /// Blocks of the storage.
+    pub blocks: u64,
+    /// CPUs for the roles' workers.
+    pub cpus: Vec<usize>,
+    /// Time that the load waits for an answer.
+    pub patience: Duration,
+    /// Time after which everybody must have noticed what has happened, and served or ended.
+    pub limit: Duration,
+}
+
+impl Settings {
+    pub(super) fn cpu(&self, index: usize) -> String {
+        let cpu = self.cpus.get(index % self.cpus.len().max(1));
+        cpu.copied().unwrap_or(0).to_string()
+    }
+}
+
+/// How the hammer's own processes are started.
+pub struct Actors {
+    /// One that calls [`Load::play`].
+    pub load: Box<dyn Fn(&Load) -> Command>,
+    /// One that calls [`Witness::watch`].
+    pub witness: Box<dyn Fn(&Witness) -> Command>,
+    /// One that calls [`Stranger::intrude`].
+    pub stranger: Box<dyn Fn(&Stranger) -> Command>,
+}
+
+/// Deployments that are hurt.
+pub struct Hammer {
+    /// What, and how.
+    pub settings: Settings,
+    /// Who does it.
+    pub actors: Actors,
+}
+
+impl Hammer {
+    /// Hammers until the time is over, something is wrong, or `interrupted` says so. `progress` is told what is next, and what was
+    /// so far.
+    pub fn run(&self, progress: &dyn Fn(&str, &Tally), interrupted: &dyn Fn() -> bool) -> Tally {
+        let started = Instant::now();
+        let mut tally = Tally::new(self.settings.seed);
+        let plans: Vec<Plan> = self
+            .settings
+            .layouts
+            .iter()
+            .map(|&layout| Plan::new(self.settings.seed, layout, &self.settings.only))
+            .collect();
+        for (layout, plan) in std::iter::zip(&self.settings.layouts, &plans) {
+            tally.expect(*layout, plan);
+        }
+        let share = self.settings.duration / u32::try_from(plans.len().max(1)).unwrap_or(1);
+        for (layout, plan) in std::iter::zip(&self.settings.layouts, plans) {
+            if tally.failed.is_some() || interrupted() {
+                break;
+            }
+            let end = Instant::now() + share;
+            let going_on = || Instant::now() < end && !interrupted();
+            self.hammer(*layout, plan, &mut tally, progress, &going_on);
+        }
+        tally.took = started.elapsed();
+        tally.interrupted = interrupted();
+        tally
+    }
+
+    fn hammer(
+        &self,
+        layout: Layout,
+        plan: Plan,
+        tally: &mut Tally,
+        progress: &dyn Fn(&str, &Tally),
+        going_on: &dyn Fn() -> bool,
+    ) {
+        let mut now = format!("{}: begin", name(layout));
+        let mut deployment = match Deployment::new(layout, &self.settings) {
+            Ok(deployment) => deployment,
+            Err(wrong) => {
+                tally.failed = Some(Failed {
+                    layout,
+                    round: now,
+                    what: wrong.to_string(),
+                    directory: std::path::PathBuf::new(),
+                });
+                return;
+            }
+        };
+        let result = self.play(
+            &mut deployment,
+            plan,
+            tally,
+            going_on,
+            &mut |text, tally| {
+                now = format!("{}: {text}", name(layout));
+                progress(&now, tally);
+            },
+        );
+        if let Err(wrong) = result {
+            // Whoever still runs is ended before its files are looked at.
+            let Deployment { scene, .. } = deployment;
+            tally.failed = Some(Failed {
+                layout,
+                round: now,
+                what: wrong.to_string(),
+                directory: scene.keep(),
+            });
+        }
+    }
+
+    fn play(
+        &self,
+        deployment: &mut Deployment<'_>,
+        plan: Plan,
+        tally: &mut Tally,
+        going_on: &dyn Fn() -> bool,
+        progress: &mut dyn FnMut(&str, &Tally),
+    ) -> Result<(), Wrong> {
+        let layout = deployment.layout;
+        let mut sessions = Sessions::new(&self.settings, &self.actors, &deployment.scene)?;
+        let mut watch = Watch::default();
+        let before = tally.blocks;
+        progress("the first writes", tally);
+        sessions.fill(deployment)?;
+        for round in plan {
+            if !going_on() {
+                break;
+            }
+            progress(&round.to_string(), tally);
+            if let Some(row) = tally.row(layout, round.blow) {
+                row.injected += 1;
+            }
+            let played = round::play(deployment, &mut sessions, &round)
+                .map_err(|wrong| sessions.explain(wrong));
+            tally.blocks = before + sessions.counts;
+            let played = played?;
+            if let Some(row) = tally.row(layout, round.blow) {
+                row.survived += 1;
+                row.went_on += u64::from(played.went_on);
+                row.blocks += played.counts;
+            }
+            watch.look(deployment)?;
+        }
+        progress("the end", tally);
+        sessions.repair(deployment)?;
+        tally.blocks = before + sessions.counts;
+        drop(sessions);
+        deployment.end()?;
+        let left = survivors(&deployment.scene)?;
+        Wrong::unless(
+            left.is_empty(),
+            "no process to be left",
+            format!("{left:?}"),
+        )
+    }
+}
+
+/// What processes took of the machine while they warmed up: how many rounds, and the most of each.
+#[derive(Default)]
+struct Watch {
+    seen: BTreeMap<u32, (u32, Option<Resources>)>,
+}
+
+impl Watch {
+    /// Those who live on have not grown.
+    fn look(&mut self, deployment: &Deployment<'_>) -> Result<(), Wrong> {
+        for (name, process) in deployment.processes() {
+            let (rounds, most) = self.seen.entry(process.id()).or_default();
+            *rounds += 1;
+            if *rounds <= WARM_UP {
+                let now = Resources::of(process).ok();
+                *most = most.map_or(now, |most| now.map(|now| now.most(most)));
+                continue;
+            }
+            let Some(most) = *most else { continue };
+            // One whose session is about to end has not given back what it took for it.
+            let deadline = Instant::now() + SETTLING;
+            while let Ok(now) = Resources::of(process)
+                && !now.is_flat_since(most)
+            {
+                if Instant::now() > deadline {
+                    return Err(Wrong::expected(
+                        format!("{name} not to grow from {most:?}"),
+                        format!("{now:?} after {rounds} rounds"),
+                    ));
+                }
+                std::thread::sleep(TICK);
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,73 @@
+//! Waiting for contexts to be ready for tasks.
+
+use std::time::Duration;
+
+use doca::{CtxState, ErrorCode, Pe};
+
+use crate::failure::Failure;
+
+/// Makes progress until all contexts run, whose states `states` says again and again. `what` names them in errors.
+///
+/// # Errors
+///
+/// One of them has stopped by itself, which is how the loss of its peer shows: it never will run. They do not run `within` the time.
+pub fn wait_until_running<S: IntoIterator<Item = CtxState>>(
+    pe: &Pe,
+    within: Duration,
+    what: &str,
+    states: impl Fn() -> S,
+) -> Result<(), Failure> {
+    let mut outlook = Outlook::Starting;
+    let is_over = pe.progress_until(within, || {
+        outlook = Outlook::of(states());
+        outlook != Outlook::Starting
+    });
+    match outlook {
+        Outlook::Lost => Err(Failure::new(
+            ErrorCode::CONNECTION_RESET,
+            format!("a peer has gone, or its device failed, before {what} were ready"),
+        )),
+        _ if is_over => Ok(()),
+        _ => Err(Failure::timed_out(
+            format_args!("{what} to be ready"),
+            within,
+        )),
+    }
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Outlook {
+    Running,
+    Starting,
+    Lost,
+}
+
+impl Outlook {
+    fn of(states: impl IntoIterator<Item = CtxState>) -> Self {
+        let mut outlook = Self::Running;
+        for state in states {
+            match state {
+                CtxState::Running => {}
+                CtxState::Starting => outlook = Self::Starting,
+                CtxState::Stopping | CtxState::Idle => return Self::Lost,
+            }
+        }
+        outlook
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nobody_waits_for_a_context_that_has_stopped() {
+        use CtxState::{Idle, Running, Starting, Stopping};
+        assert_eq!(Outlook::of([Running, Running]), Outlook::Running);
+        assert_eq!(Outlook::of([Running, Starting]), Outlook::Starting);
+        for gone in [Idle, Stopping] {
+            assert_eq!(Outlook::of([gone, Starting]), Outlook::Lost);
+            assert_eq!(Outlook::of([Starting, Running, gone]), Outlook::Lost);
+        }
+    }
+}
