@@ -8,18 +8,27 @@
 //! * [`sbc`]: the files that a target begins with
 //! * [`stored_block`]: blocks as the gga_offload service stores them
 //! * [`json_flags`]: the files of flags that all programs read
+//! * [`backing`]: the header of a target's backing file
+//! * [`shared`]: softdoca's exports, connection details and frames
+//! * [`settings`]: softdoca's topology files, and files of flags as C programs have them read
 //!
 //! A module's tests in `tests/` and its fuzz target, which is a package outside of this workspace, call the same function.
-//! [`damage`] and [`pieces`] spoil and divide bytes, [`memory`] says how much a decoder may allocate, [`mod@file`] hands bytes
+//! [`mod@tally`] counts what each decoder was given and what it made of it. [`damage`], [`many`] and [`pieces`] spoil, repeat and divide bytes, [`memory`] says how much a decoder may allocate, [`mod@file`] hands bytes
 //! to what reads files.
 #![forbid(unsafe_code)]
 
+pub mod backing;
 pub mod control_frames;
 pub mod damage;
 pub mod file;
 pub mod io_message;
 pub mod json_flags;
+pub mod many;
 pub mod memory;
 pub mod pieces;
 pub mod sbc;
+pub mod search;
+pub mod settings;
+pub mod shared;
 pub mod stored_block;
+pub mod tally;

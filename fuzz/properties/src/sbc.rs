@@ -6,6 +6,7 @@ use wire::sbc::{HEADER_SIZE, Header, MAGIC, MAX_CONTENT};
 
 use crate::control_frames::rest;
 use crate::damage::{Damage, spoil};
+use crate::tally::Judging;
 use crate::{file, memory};
 
 /// A file, and the flags of the target that is to read it.
@@ -87,6 +88,7 @@ impl Parts {
 /// If that does not hold.
 pub fn property(input: &Input) {
     header(&input.file);
+    let judging = Judging::by(".sbc file or plain content");
     let flags = Geometry {
         block_size: input.block_size,
         block_count: input.block_count,
@@ -111,6 +113,7 @@ pub fn property(input: &Input) {
         assert_eq!(came, expected.as_ref().map(|(_, geometry)| *geometry));
         assert_eq!(at, expected.map_or(0, |(content, _)| content.len() as u64));
     });
+    judging.done(expected.is_some());
 }
 
 /// What the layout says that a file is.
@@ -135,10 +138,12 @@ fn content(file: &[u8], flags: Geometry) -> Option<(&[u8], Geometry)> {
 }
 
 fn header(file: &[u8]) {
+    let judging = Judging::by(".sbc header");
     let header = memory::within(0, "reading a header", || Header::parse(file));
-    if let Ok(header) = header {
+    if let Ok(header) = &header {
         assert_eq!(header.emit(), file[..HEADER_SIZE]);
         assert!(header.content_size() <= MAX_CONTENT);
         assert_ne!(header.block_size, 0);
     }
+    judging.done(header.is_ok());
 }

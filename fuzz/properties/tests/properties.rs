@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use arbitrary::{Arbitrary, Result, Unstructured};
 use arbtest::arbtest;
-use fuzz_properties::{control_frames, io_message, json_flags, sbc, stored_block};
+use fuzz_properties::{
+    backing, control_frames, io_message, json_flags, sbc, settings, shared, stored_block,
+};
 
 /// Runs a property for so long, with inputs made of at most `size` bytes of chance.
 fn run<I: for<'a> Arbitrary<'a>>(seconds: u64, size: u32, property: impl Fn(&I)) {
@@ -47,4 +49,19 @@ fn stored_blocks() {
 #[test]
 fn json_flags() {
     run(4, 1024, json_flags::property);
+}
+
+#[test]
+fn backing_headers() {
+    run(1, 256, backing::property);
+}
+
+#[test]
+fn what_processes_of_a_machine_share() {
+    run(1, 512, shared::property);
+}
+
+#[test]
+fn settings_of_softdoca() {
+    run(1, 512, settings::property);
 }

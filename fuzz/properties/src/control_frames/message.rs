@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 use arbitrary::Arbitrary;
 use wire::control::{
     ErrorResponse, IdentifiedStorage, IdentityQuery, InitStorage, Message, Payload,
-    RdmaConnectionDetails, RdmaConnectionRole, StorageDetails,
+    RdmaConnectionDetails, RdmaConnectionRole, RecordState, StorageDetails,
 };
 use wire::layout::{Kind, TABLE};
 
@@ -30,10 +30,11 @@ pub enum AnyPayload {
         total_size: u64,
         block_size: u32,
     },
-    IdentifyStorageRequest,
+    IdentifyStorageRequest(Record),
     IdentifiedStorageResponse {
         total_size: u64,
         block_size: u32,
+        record: Record,
         identity: [u8; 16],
     },
     InitStorageRequest {
@@ -50,6 +51,21 @@ pub enum AnyPayload {
     StopStorageResponse,
     ShutdownRequest,
     ShutdownResponse,
+}
+
+/// What a storage keeps of its set.
+#[derive(Debug, Clone, Arbitrary)]
+pub struct Record {
+    set: (u64, u64),
+    epoch: u64,
+    member: u32,
+    state: u8,
+}
+
+impl Record {
+    fn state(&self) -> RecordState {
+        RecordState::ALL[usize::from(self.state) % RecordState::ALL.len()]
+    }
 }
 
 /// One end of a connection.
@@ -182,14 +198,28 @@ impl From<&AnyMessage> for Message {
                 total_size,
                 block_size,
             }),
-            AnyPayload::IdentifyStorageRequest => Payload::IdentifyStorageRequest(IdentityQuery {}),
+            AnyPayload::IdentifyStorageRequest(record) => {
+                Payload::IdentifyStorageRequest(IdentityQuery {
+                    set_high: record.set.0,
+                    set_low: record.set.1,
+                    epoch: record.epoch,
+                    member: record.member,
+                    state: record.state(),
+                })
+            }
             AnyPayload::IdentifiedStorageResponse {
                 total_size,
                 block_size,
+                record,
                 identity,
             } => Payload::IdentifiedStorageResponse(IdentifiedStorage {
                 total_size: *total_size,
                 block_size: *block_size,
+                set_high: record.set.0,
+                set_low: record.set.1,
+                epoch: record.epoch,
+                member: record.member,
+                state: record.state(),
                 identity: identity.to_vec().into(),
             }),
             AnyPayload::InitStorageRequest {

@@ -5,12 +5,14 @@ mod message;
 use arbitrary::{Arbitrary, Result, Unstructured};
 use prost::Message as _;
 use wire::DecodeError;
-use wire::control::{FrameDecoder, Message};
+use wire::control::{FrameDecoder, Message, MessageType};
 use wire::recording::control::Message as Recorded;
 
 use crate::damage::{Damage, spoil};
+use crate::many::Many;
 use crate::memory;
 use crate::pieces::Pieces;
+use crate::tally::{self, Judging};
 
 pub use message::{AnyMessage, AnyPayload, Blob, Text};
 
@@ -42,8 +44,19 @@ pub enum Input {
         /// What happened to all of that.
         damage: Vec<Damage>,
     },
+    /// Frames that are right but for what is in them.
+    Payloads {
+        /// How they come.
+        pieces: Pieces,
+        /// Of each, the type and the payload.
+        frames: Many<(u8, Many<u8, 80>), 4>,
+        /// What happens to them.
+        damage: Vec<Damage>,
+    },
     /// Any bytes, as a recorded message in a file.
     Recording {
+        /// A recorded message, and what happens to it, instead.
+        message: Option<(AnyMessage, Vec<Damage>)>,
         /// The bytes.
         bytes: Vec<u8>,
     },
@@ -52,7 +65,7 @@ pub enum Input {
 /// A number for the kind, one for the size of pieces, and the bytes, so that a frame is easily made an input.
 impl<'a> Arbitrary<'a> for Input {
     fn arbitrary(u: &mut Unstructured<'a>) -> Result<Self> {
-        Ok(match u.int_in_range(0..=3)? {
+        Ok(match u.int_in_range(0..=4)? {
             0 => Self::Raw {
                 pieces: Pieces::of(u.arbitrary::<u8>()?.into()),
                 bytes: rest(u)?,
@@ -67,7 +80,15 @@ impl<'a> Arbitrary<'a> for Input {
                 repeat: u.arbitrary::<u8>()? % 16,
                 damage: u.arbitrary()?,
             },
-            _ => Self::Recording { bytes: rest(u)? },
+            3 => Self::Payloads {
+                pieces: u.arbitrary()?,
+                frames: u.arbitrary()?,
+                damage: u.arbitrary()?,
+            },
+            _ => Self::Recording {
+                message: u.arbitrary()?,
+                bytes: rest(u)?,
+            },
         })
     }
 }
@@ -97,8 +118,38 @@ pub fn property(input: &Input) {
             spoil(&mut bytes, damage);
             any_bytes(&bytes, pieces);
         }
-        Input::Recording { bytes } => recording(bytes),
+        Input::Payloads {
+            pieces,
+            frames,
+            damage,
+        } => {
+            let mut bytes = framed(&frames.0);
+            spoil(&mut bytes, damage);
+            any_bytes(&bytes, pieces);
+        }
+        Input::Recording { message, bytes } => match message {
+            Some((message, damage)) => {
+                let mut bytes = Recorded::from(&Message::from(message)).encode_to_vec();
+                spoil(&mut bytes, damage);
+                recording(&bytes);
+            }
+            None => recording(bytes),
+        },
     }
+}
+
+/// These payloads behind headers that are right, but for types that there are not.
+fn framed(frames: &[(u8, Many<u8, 80>)]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for (message_type, Many(payload)) in frames {
+        let length = Message::HEADER_SIZE - 4 + payload.len();
+        let length = u32::try_from(length).expect("inputs are small");
+        for word in [length, u32::from(message_type % 14), 1, 2] {
+            bytes.extend(word.to_be_bytes());
+        }
+        bytes.extend(payload);
+    }
+    bytes
 }
 
 fn stream(messages: &[AnyMessage]) -> Vec<u8> {
@@ -172,6 +223,7 @@ fn sound(messages: &[AnyMessage], pieces: &Pieces) {
 }
 
 fn any_bytes(bytes: &[u8], pieces: &Pieces) {
+    let judging = Judging::by("control frames: a stream of them");
     let (messages, end) = decode([bytes]);
     assert_eq!(
         decode(pieces.divide(bytes)),
@@ -195,6 +247,13 @@ fn any_bytes(bytes: &[u8], pieces: &Pieces) {
     if let Ok(buffered) = end {
         assert_eq!(buffered, rest.len(), "what is no whole frame is kept");
     }
+    for message in &messages {
+        tally::count(HEADER, true);
+        tally::count(decoder_of(message.payload.message_type()), true);
+    }
+    if let Err(error) = &end {
+        tally::count(refused_by(rest, error), false);
+    }
 
     // A receiver that is done with each message before the next: what it holds is of the pieces, and of one frame.
     let largest = pieces.divide(bytes).map(<[u8]>::len).max().unwrap_or(0);
@@ -208,20 +267,63 @@ fn any_bytes(bytes: &[u8], pieces: &Pieces) {
             }
         }
     });
+    judging.done(end.is_ok());
+}
+
+const HEADER: &str = "control frames: header";
+
+/// Which decoder has refused the frame that begins here, for the tally.
+fn refused_by(frame: &[u8], error: &DecodeError) -> &'static str {
+    let number = frame
+        .get(4..)
+        .and_then(<[u8]>::first_chunk)
+        .copied()
+        .map(u32::from_be_bytes);
+    // Until the type is known, it is the frame that is wrong.
+    let in_header = error.to_string().starts_with("frame");
+    match number.map(MessageType::try_from) {
+        Some(Ok(message_type)) if !in_header => decoder_of(message_type),
+        _ => HEADER,
+    }
+}
+
+/// The decoder of a type's payload, for the tally.
+fn decoder_of(message_type: MessageType) -> &'static str {
+    match message_type {
+        MessageType::ErrorResponse => "control payload: error_response",
+        MessageType::QueryStorageRequest => "control payload: query_storage_request",
+        MessageType::QueryStorageResponse => "control payload: query_storage_response",
+        MessageType::InitStorageRequest => "control payload: init_storage_request",
+        MessageType::InitStorageResponse => "control payload: init_storage_response",
+        MessageType::CreateRdmaConnectionRequest => {
+            "control payload: create_rdma_connection_request"
+        }
+        MessageType::CreateRdmaConnectionResponse => {
+            "control payload: create_rdma_connection_response"
+        }
+        MessageType::StartStorageRequest => "control payload: start_storage_request",
+        MessageType::StartStorageResponse => "control payload: start_storage_response",
+        MessageType::StopStorageRequest => "control payload: stop_storage_request",
+        MessageType::StopStorageResponse => "control payload: stop_storage_response",
+        MessageType::ShutdownRequest => "control payload: shutdown_request",
+        MessageType::ShutdownResponse => "control payload: shutdown_response",
+    }
 }
 
 /// A recorded message is one that could have come, or none.
 fn recording(bytes: &[u8]) {
+    let judging = Judging::by("recorded control message");
     let limit = 1024 + 64 * bytes.len();
     let recorded = memory::within(limit, "reading a recording", || {
         Recorded::decode(bytes).ok()
     });
-    let Some(recorded) = recorded else { return };
-    if let Ok(message) = Message::try_from(recorded) {
-        let again = Recorded::decode(Recorded::from(&message).encode_to_vec().as_slice());
+    let message = recorded.and_then(|recorded| Message::try_from(recorded).ok());
+    if let Some(message) = &message {
+        let again = Recorded::decode(Recorded::from(message).encode_to_vec().as_slice());
         let again = again.expect("as it was recorded");
-        assert_eq!(Message::try_from(again), Ok(message));
+        assert_eq!(Message::try_from(again).as_ref(), Ok(message));
     }
+    judging.done(message.is_some());
 }
 
 trait ReplacedText {

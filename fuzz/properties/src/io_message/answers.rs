@@ -10,10 +10,14 @@ use wire::control::StorageDetails;
 use wire::io_message::{IoMessageType, Repr};
 
 use crate::damage::{Damage, spoil};
+use crate::many::Many;
+use crate::tally::Judging;
 
 /// A run of an initiator, and what happens in it.
 #[derive(Debug, Clone, Arbitrary)]
 pub struct Answers {
+    /// Mostly the numbers are such that there is a run.
+    odd: u8,
     storage: AnyStorage,
     workers: u8,
     worker: u8,
@@ -22,7 +26,7 @@ pub struct Answers {
     transactions: u8,
     operations: u8,
     strategy: u8,
-    steps: Vec<Step>,
+    steps: Many<Step, 64>,
 }
 
 /// A storage as its service reports it.
@@ -68,23 +72,32 @@ const STRATEGIES: [Strategy; 4] = [
 const LARGEST_SHARE: u32 = 1 << 12;
 
 pub(super) fn property(input: &Answers) {
+    let is_odd = input.odd < 64;
     let details = match input.storage {
         AnyStorage::Any {
             total_size,
             block_size,
-        } => StorageDetails {
+        } if is_odd => StorageDetails {
             total_size,
             block_size,
         },
-        AnyStorage::Blocks { count, block_size } => StorageDetails {
-            total_size: u64::from(count) * u64::from(block_size),
-            block_size: block_size.into(),
-        },
+        AnyStorage::Any {
+            total_size,
+            block_size,
+        } => blocks(total_size % 128 + 8, block_size % 8192 + 1),
+        AnyStorage::Blocks { count, block_size } => blocks(count.into(), block_size.into()),
     };
     let request = Request {
         workers: u32::from(input.workers % 8) + 1,
-        blocks_per_io: input.blocks_per_io.max(1),
-        local_region_size: input.local_region_size.map_or(0, u64::from),
+        blocks_per_io: if is_odd {
+            input.blocks_per_io.max(1)
+        } else {
+            input.blocks_per_io % 4 + 1
+        },
+        local_region_size: input
+            .local_region_size
+            .filter(|_| is_odd)
+            .map_or(0, u64::from),
         transactions: u32::from(input.transactions) + 1,
         operations: u32::from(input.operations) + 1,
     };
@@ -104,7 +117,14 @@ pub(super) fn property(input: &Answers) {
         operations: request.operations,
         io_timeout: Duration::from_secs(3600),
     };
-    Run::new(share, task).steps(&input.steps);
+    Run::new(share, task).steps(&input.steps.0);
+}
+
+fn blocks(count: u64, block_size: u32) -> StorageDetails {
+    StorageDetails {
+        total_size: count * u64::from(block_size),
+        block_size,
+    }
 }
 
 /// The shares are the storage, each byte of it once, and as much memory as there is.
@@ -244,6 +264,13 @@ impl Run {
     }
 
     fn answered(&mut self, bytes: Vec<u8>) {
+        let judging = Judging::by("io_message: a result at an initiator");
+        let accepted = self.judge(&bytes);
+        judging.done(accepted);
+    }
+
+    /// Whether these bytes answered a request.
+    fn judge(&mut self, bytes: &[u8]) -> bool {
         // The one request that these bytes answer, if they do.
         let slot = self.slots.iter().position(|known| {
             known.is_some_and(|known| {
@@ -257,16 +284,16 @@ impl Run {
                     && !bytes.iter().zip(&right).enumerate().any(differs)
             })
         });
-        let result = self.transactions.answered(&bytes);
+        let result = self.transactions.answered(bytes);
         let Some(slot) = slot else {
             result.expect_err("it answers no request");
-            return;
+            return false;
         };
         if bytes[16..20] != [0; 4] {
             result.expect_err("the I/O failed");
             self.slots[slot] = None;
             self.ending = true;
-            return;
+            return false;
         }
         let (came, next) = result.expect("it answers a request");
         assert_eq!(came as usize, slot);
@@ -281,6 +308,7 @@ impl Run {
         } else {
             assert_eq!(next, None);
         }
+        true
     }
 }
 

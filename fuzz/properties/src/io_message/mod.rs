@@ -9,6 +9,7 @@ use wire::io_message::{IoMessage, IoMessageType, Repr, SIZE};
 
 use crate::control_frames::rest;
 use crate::memory;
+use crate::tally::Judging;
 
 pub use answers::Answers;
 pub use place::{Amount, Place};
@@ -74,10 +75,11 @@ pub fn property(input: &Input) {
 
 /// The view says what lies where the layout says, and writes nothing else.
 fn view(bytes: &[u8]) {
-    memory::within(0, "a view", || {
+    let judging = Judging::by("io_message: the bytes");
+    let accepted = memory::within(0, "a view", || {
         let Ok(message) = IoMessage::new_checked(bytes) else {
             assert_ne!(bytes.len(), SIZE);
-            return;
+            return false;
         };
         let bytes: &[u8; SIZE] = bytes.try_into().expect("only that is a message");
         let number = word(bytes, 0);
@@ -89,7 +91,7 @@ fn view(bytes: &[u8]) {
 
         let Ok(repr) = Repr::parse(&message) else {
             assert!(number > 2);
-            return;
+            return false;
         };
         assert_eq!(repr.message_type.number(), number);
         let mut clean = *bytes;
@@ -112,7 +114,9 @@ fn view(bytes: &[u8]) {
             (&in_place[4..8], &in_place[40..]),
             (&bytes[4..8], &bytes[40..])
         );
+        true
     });
+    judging.done(accepted);
 }
 
 fn word(bytes: &[u8; SIZE], at: usize) -> u32 {

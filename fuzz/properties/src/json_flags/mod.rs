@@ -11,6 +11,7 @@ use role_common::flags::{self, FlagsError};
 
 use crate::control_frames::rest;
 use crate::damage::{Damage, spoil};
+use crate::tally::Judging;
 use crate::{file, memory};
 
 pub use document::{Document, Spacing};
@@ -109,7 +110,8 @@ pub fn property(input: &Input) {
 
 /// The configuration of a program with this file, as text; or the message that refuses it.
 fn read(program: Program, bytes: &[u8]) -> std::result::Result<String, String> {
-    file::with(bytes, |path| {
+    let judging = Judging::by("JSON flags of the roles");
+    let result = file::with(bytes, |path| {
         let result = configuration(program, &[], Some(path));
         if let Err(message) = &result {
             let text = std::str::from_utf8(bytes);
@@ -119,7 +121,9 @@ fn read(program: Program, bytes: &[u8]) -> std::result::Result<String, String> {
             );
         }
         result
-    })
+    });
+    judging.done(result.is_ok());
+    result
 }
 
 /// Flags that are missing may be on the command line as well as in the file.

@@ -5,23 +5,42 @@ use softdoca::engines::lz4::{Decompressor, StreamFormat};
 use wire::stored_block::{DataBlock, Header, Trailer};
 
 use crate::memory;
+use crate::tally::Judging;
 
 /// What is accepted has the sizes that it should have, and is decompressed by the device as by this, or refused by both.
 pub(super) fn any_bytes(bytes: &[u8], geometry: Geometry) {
+    let judging = Judging::by("stored block: sizes and checksum");
+    let sound = sizes_and_checksum(bytes, geometry);
+    judging.done(matches!(
+        sound,
+        Some((_, Verdict::Matches | Verdict::Absent))
+    ));
+    if let Some((header, _)) = sound {
+        let judging = Judging::by("stored block: LZ4 data blocks");
+        let accepted = data_blocks(bytes, header, geometry);
+        judging.done(accepted);
+    }
+}
+
+/// The header and what is said of the checksum, unless sizes are wrong.
+fn sizes_and_checksum(bytes: &[u8], geometry: Geometry) -> Option<(Header, Verdict)> {
     let inspected = memory::within(0, "looking at a stored block", || inspect(bytes, geometry));
     let (header, verdict) = match inspected {
         Ok(accepted) => accepted,
         Err(Defect::Size { .. }) => {
             let right = bytes.len() == geometry.stored_block_size as usize;
-            return assert!(!right || bytes.len() < OVERHEAD);
+            assert!(!right || bytes.len() < OVERHEAD);
+            return None;
         }
-        Err(Defect::OriginalSize { expected, found }) => return assert_ne!(expected, found),
+        Err(Defect::OriginalSize { expected, found }) => {
+            assert_ne!(expected, found);
+            return None;
+        }
         Err(Defect::CompressedSize { room, found }) => {
             let end = Header::SIZE + found as usize;
             assert_eq!(room, bytes.len() - OVERHEAD);
-            return assert!(
-                end < Header::SIZE + DataBlock::SIZE || end > bytes.len() - Trailer::SIZE
-            );
+            assert!(end < Header::SIZE + DataBlock::SIZE || end > bytes.len() - Trailer::SIZE);
+            return None;
         }
     };
     assert_eq!(header.original_size, geometry.logical_block_size);
@@ -35,7 +54,11 @@ pub(super) fn any_bytes(bytes: &[u8], geometry: Geometry) {
         (stored, calculated) => Verdict::Differs { stored, calculated },
     };
     assert_eq!(verdict, expected);
+    Some((header, verdict))
+}
 
+/// Whether the data is decompressed, by the device as by this.
+fn data_blocks(bytes: &[u8], header: Header, geometry: Geometry) -> bool {
     let room = geometry.logical_block_size as usize;
     let ours = decompress(bytes, header, room);
     let data = &bytes[Header::SIZE..][..header.compressed_size as usize];
@@ -60,8 +83,9 @@ pub(super) fn any_bytes(bytes: &[u8], geometry: Geometry) {
         (Ok(done), Some(ours)) => {
             assert_eq!(done, ours.len());
             assert!(came == ours, "the device decompresses something else");
+            true
         }
-        (Err(_), None) => {}
+        (Err(_), None) => false,
         (done, ours) => panic!(
             "the device says {done:?}, expected {:?} bytes",
             ours.map(|content| content.len())

@@ -1,0 +1,111 @@
+//! The header of a target's backing file.
+
+use arbitrary::{Arbitrary, Result, Unstructured};
+use role_target::backing::{Identity, check, emit};
+use role_target::content::Geometry;
+use wire::backing::{CONTENT_OFFSET, HEADER_SIZE};
+
+use crate::control_frames::rest;
+use crate::damage::{Damage, spoil};
+use crate::memory;
+use crate::tally::Judging;
+
+/// The beginning of a file, its length, and the storage that it is to hold.
+#[derive(Debug, Clone)]
+pub struct Input {
+    expected: Geometry,
+    length: u64,
+    start: Vec<u8>,
+}
+
+/// How a header comes to be.
+#[derive(Debug, Arbitrary)]
+struct Parts {
+    expected: (u16, u16),
+    /// Another geometry than is expected.
+    other: Option<(u32, u32)>,
+    identity: [u8; 16],
+    damage: Vec<Damage>,
+    /// Whether the checksum is made right afterwards.
+    repair: bool,
+    /// Bytes that the file has more or fewer than it needs.
+    excess: i8,
+}
+
+/// A number for the kind, and the bytes, so that a file is easily made an input.
+impl<'a> Arbitrary<'a> for Input {
+    fn arbitrary(u: &mut Unstructured<'a>) -> Result<Self> {
+        Ok(match u.int_in_range(0..=1)? {
+            0 => Self {
+                expected: Geometry {
+                    block_size: 512,
+                    block_count: 3,
+                },
+                length: u.arbitrary()?,
+                start: rest(u)?,
+            },
+            _ => u.arbitrary::<Parts>()?.input(),
+        })
+    }
+}
+
+impl Parts {
+    fn input(&self) -> Input {
+        let expected = Geometry {
+            block_size: u32::from(self.expected.0).max(1),
+            block_count: u32::from(self.expected.1).max(1),
+        };
+        let said = self
+            .other
+            .map_or(expected, |(block_size, block_count)| Geometry {
+                block_size,
+                block_count,
+            });
+        let mut start = emit(said, Identity(self.identity)).to_vec();
+        spoil(&mut start, &self.damage);
+        if self.repair
+            && let Some((before, checksum)) = start.split_last_chunk_mut::<4>()
+        {
+            *checksum = crc32c::crc32c(before).to_be_bytes();
+        }
+        let needed = CONTENT_OFFSET + expected.capacity();
+        Input {
+            expected,
+            length: needed.saturating_add_signed(self.excess.max(-3).into()),
+            start,
+        }
+    }
+}
+
+/// A header is accepted exactly when it is the one that would have been written for this storage and its identity, in a file that
+/// is long enough.
+///
+/// # Panics
+///
+/// If that does not hold.
+pub fn property(input: &Input) {
+    let Input {
+        expected,
+        length,
+        ref start,
+    } = *input;
+    let judging = Judging::by("backing file's header");
+    // A target reads no more of a file than this.
+    let start = &start[..start.len().min(HEADER_SIZE)];
+    let checked = memory::within(4096, "checking a header", || check(start, length, expected));
+    let right = start.len() == HEADER_SIZE && length >= CONTENT_OFFSET + expected.capacity() && {
+        let identity: [u8; 16] = start[28..44].try_into().expect("its size");
+        emit(expected, Identity(identity)) == start
+    };
+    match &checked {
+        Ok(identity) => {
+            assert!(right, "{input:?}");
+            assert_eq!(identity.0, start[28..44]);
+        }
+        Err(refused) => {
+            assert!(!right, "{refused}");
+            assert!(!refused.message.is_empty());
+        }
+    }
+    judging.done(checked.is_ok());
+}

@@ -1,0 +1,146 @@
+//! Every property, for so many inputs each, made of chance by a seed.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use arbitrary::{Arbitrary, Unstructured};
+
+use crate::{backing, control_frames, io_message, json_flags, sbc, settings, shared, stored_block};
+
+/// A property, and how its inputs are made.
+#[derive(Debug, Clone, Copy)]
+pub struct Search {
+    /// What the inputs are: the name of a module of this crate.
+    pub name: &'static str,
+    /// Bytes of chance that an input is made of at most.
+    size: usize,
+    /// Of a thousand inputs, how many this one is tried with: some take a hundred times as long as others.
+    share: u64,
+    try_with: fn(&[u8]),
+}
+
+/// Tries a property with the input that these bytes make, if they make one.
+fn input<I: for<'a> Arbitrary<'a>>(bytes: &[u8], property: fn(&I)) {
+    if let Ok(input) = I::arbitrary(&mut Unstructured::new(bytes)) {
+        property(&input);
+    }
+}
+
+/// All of them.
+pub const ALL: [Search; 8] = [
+    Search {
+        name: "control_frames",
+        size: 2048,
+        share: 3000,
+        try_with: |bytes| input(bytes, control_frames::property),
+    },
+    Search {
+        name: "io_message",
+        size: 512,
+        share: 2000,
+        try_with: |bytes| input(bytes, io_message::property),
+    },
+    Search {
+        name: "sbc",
+        size: 512,
+        share: 500,
+        try_with: |bytes| input(bytes, sbc::property),
+    },
+    Search {
+        name: "backing",
+        size: 256,
+        share: 1000,
+        try_with: |bytes| input(bytes, backing::property),
+    },
+    Search {
+        name: "stored_block",
+        size: 2048,
+        share: 500,
+        try_with: |bytes| input(bytes, stored_block::property),
+    },
+    Search {
+        name: "json_flags",
+        size: 512,
+        share: 50,
+        try_with: |bytes| input(bytes, json_flags::property),
+    },
+    Search {
+        name: "shared",
+        size: 256,
+        share: 2000,
+        try_with: |bytes| input(bytes, shared::property),
+    },
+    Search {
+        name: "settings",
+        size: 256,
+        share: 600,
+        try_with: |bytes| input(bytes, settings::property),
+    },
+];
+
+impl Search {
+    /// Tries `inputs` inputs, more or fewer by the property's share, that begin with this seed. `failed` is told the number of each
+    /// that it did not hold for.
+    pub fn run(&self, seed: u64, inputs: u64, mut failed: impl FnMut(u64)) {
+        let mut bytes = Vec::with_capacity(self.size);
+        for number in 0..(inputs * self.share).div_ceil(1000) {
+            chance(seed, number, self.size, &mut bytes);
+            // Whatever a property keeps is the tally's, which a panic does not leave half done.
+            if catch_unwind(AssertUnwindSafe(|| (self.try_with)(&bytes))).is_err() {
+                failed(number);
+            }
+        }
+    }
+}
+
+/// Fills `bytes` with the chance of one input.
+fn chance(seed: u64, number: u64, most: usize, bytes: &mut Vec<u8>) {
+    let mut state = seed ^ number.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    let mut next = || {
+        // SplitMix64.
+        state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut word = state;
+        word = (word ^ word >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        word = (word ^ word >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
+        word ^ word >> 31
+    };
+    // Short ones as often as long ones: each half of the length is as likely as what is longer.
+    let most = most >> (next() % 5);
+    let length = next() as usize % (most + 1);
+    bytes.clear();
+    while bytes.len() < length {
+        bytes.extend(next().to_le_bytes());
+    }
+    bytes.truncate(length);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_same_seed_makes_the_same_inputs_and_others_make_others() {
+        let make = |seed, number| {
+            let mut bytes = Vec::new();
+            chance(seed, number, 512, &mut bytes);
+            bytes
+        };
+        assert_eq!(make(1, 2), make(1, 2));
+        let different: std::collections::HashSet<_> =
+            (0..100).map(|number| make(1, number)).collect();
+        assert!(different.len() > 90);
+        assert!(different.iter().all(|bytes| bytes.len() <= 512));
+    }
+
+    #[test]
+    fn a_panic_is_told_and_the_search_goes_on() {
+        let search = Search {
+            name: "a property that does not hold",
+            size: 8,
+            share: 1000,
+            try_with: |bytes| assert!(bytes.len() != 3, "three bytes"),
+        };
+        let mut numbers = Vec::new();
+        search.run(7, 200, |number| numbers.push(number));
+        assert!(!numbers.is_empty() && numbers.len() < 200, "{numbers:?}");
+    }
+}

@@ -1,0 +1,77 @@
+//! What processes of one machine tell each other below the storage protocol: softdoca's exports, connections and frames.
+
+use std::sync::LazyLock;
+
+use arbitrary::{Arbitrary, Result, Unstructured};
+use softdoca::untrusted::{DECODERS, Decoder};
+
+use crate::control_frames::rest;
+use crate::damage::{Damage, spoil};
+use crate::memory;
+use crate::tally::Judging;
+
+/// Bytes, and which decoder gets them.
+#[derive(Debug, Clone)]
+pub struct Input {
+    decoder: usize,
+    bytes: Vec<u8>,
+}
+
+/// Messages as they should be, for each decoder.
+static EXAMPLES: LazyLock<Vec<Vec<Vec<u8>>>> = LazyLock::new(|| {
+    let examples = |decoder: &Decoder| (decoder.examples)().expect("they are made");
+    DECODERS.iter().map(examples).collect()
+});
+
+/// A number for the decoder, one for the kind, and the bytes, so that a message is easily made an input.
+impl<'a> Arbitrary<'a> for Input {
+    fn arbitrary(u: &mut Unstructured<'a>) -> Result<Self> {
+        let decoder = u.choose_index(DECODERS.len())?;
+        let bytes = match u.int_in_range(0..=2)? {
+            0 => rest(u)?,
+            1 => {
+                // The magic and the version are right.
+                let example: &Vec<u8> = u.choose(&EXAMPLES[decoder])?;
+                let mut bytes = example[..example.len().min(10)].to_vec();
+                bytes.extend(rest(u)?);
+                bytes
+            }
+            _ => {
+                let mut bytes: Vec<u8> = u.choose(&EXAMPLES[decoder])?.clone();
+                spoil(&mut bytes, &u.arbitrary::<Vec<Damage>>()?);
+                bytes
+            }
+        };
+        Ok(Self { decoder, bytes })
+    }
+}
+
+/// What is accepted is written with the same bytes, nothing is read behind its end, and what is kept is no larger than what came.
+///
+/// # Panics
+///
+/// If that does not hold.
+pub fn property(input: &Input) {
+    LazyLock::force(&EXAMPLES);
+    let Decoder { name, again, .. } = DECODERS[input.decoder];
+    let judging = Judging::by(name);
+    let bytes = input.bytes.as_slice();
+    // A copy, the bytes that are written again in a buffer that grows, a text.
+    let limit = 4096 + 8 * bytes.len();
+    let result = memory::within(limit, name, || again(bytes));
+    match &result {
+        Ok(written) => {
+            let came = &bytes[..written.len().min(bytes.len())];
+            assert!(
+                written == came,
+                "{name}: {bytes:x?} came, {written:x?} is the same"
+            );
+            assert!(
+                written.len() == bytes.len() || name == "request to an agent",
+                "{name}: bytes behind the end of {bytes:x?}"
+            );
+        }
+        Err(text) => assert!(!text.is_empty()),
+    }
+    judging.done(result.is_ok());
+}
