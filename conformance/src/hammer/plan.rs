@@ -147,6 +147,11 @@ impl Victim {
 }
 
 impl Fault {
+    /// Whether it is done to the connection between service and target.
+    pub(super) fn is_of_connection(self) -> bool {
+        matches!(self, Self::Close | Self::Reset | Self::GarbageFrame)
+    }
+
     /// For tables.
     pub fn name(self) -> &'static str {
         match self {

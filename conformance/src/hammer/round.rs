@@ -72,12 +72,23 @@ impl Act<'_, '_, '_> {
             Expectation::MayBreak | Expectation::MayFail => self.expect_an_end(load, spoken)?,
         };
         self.recover()?;
+        self.settle()?;
         counts += self.sessions.repair(self.deployment)?;
         self.deployment.inspect()?;
         Ok(Played {
             went_on: is_good,
             counts,
         })
+    }
+
+    /// What was done to a connection may come late, and be for the session after this one: another one is played before the next round.
+    fn settle(&mut self) -> Result<(), Wrong> {
+        if !self.round.blow.fault.is_of_connection() {
+            return Ok(());
+        }
+        let is_settled = self.deployment.line.settle(self.deployment.settings.limit);
+        self.sessions.read_back_again();
+        Wrong::unless(is_settled, "a connection to be hurt", "nothing in time")
     }
 
     /// Waits for the beginning of the phase.

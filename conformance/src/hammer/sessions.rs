@@ -152,6 +152,11 @@ impl<'a> Sessions<'a> {
         }
     }
 
+    /// Whatever the last session has read does not count.
+    pub(super) fn read_back_again(&mut self) {
+        self.is_read_back = false;
+    }
+
     /// Reads all blocks back, unless the last session has ended so; tries until somebody serves it, within the limit.
     pub(super) fn repair(&mut self, deployment: &mut Deployment<'_>) -> Result<Counts, Wrong> {
         let mut counts = Counts::default();

@@ -89,6 +89,19 @@ impl FaultyLine {
         self.shared.order(channel, from, action);
     }
 
+    /// Waits until what was to be cut and sent has been, as far as those connections have not ended; false when it takes longer than
+    /// this.
+    pub fn settle(&self, within: Duration) -> bool {
+        let deadline = Instant::now() + within;
+        while self.shared.state().has_orders() {
+            if Instant::now() >= deadline {
+                return false;
+            }
+            thread::sleep(TICK);
+        }
+        true
+    }
+
     /// New connections for this target go to another port of this machine.
     pub fn redirect(&self, channel: u32, port: u16) {
         let server = format!("{}:{port}", Ipv4Addr::LOCALHOST);
@@ -130,6 +143,13 @@ struct State {
     last: HashMap<u32, u32>,
     /// What is to be done on a connection, by the thread of the direction that begins at the side.
     orders: Vec<(Place, Side, Action)>,
+}
+
+impl State {
+    fn has_orders(&self) -> bool {
+        let mut orders = self.orders.iter();
+        orders.any(|(place, ..)| self.open.contains(place))
+    }
 }
 
 impl Shared {

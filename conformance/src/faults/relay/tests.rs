@@ -140,7 +140,12 @@ fn what_is_bound_to_no_frame_is_done_at_once() {
     let held = trap.wait(soon(), || false).expect("a frame");
     it.line.cut(0, End::Close);
     assert_eq!(it.client.read(&mut [0]).expect("an orderly end"), 0);
+    assert!(
+        !it.line.settle(Duration::ZERO),
+        "one direction holds a frame"
+    );
     held.pass();
+    assert!(it.line.settle(Duration::from_secs(5)));
     assert_eq!(it.server.read(&mut [0]).expect("an orderly end"), 0);
     assert_eq!(it.line.connections(0), 1);
 }
