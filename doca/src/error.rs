@@ -127,6 +127,7 @@ impl ErrorCode {
     }
 
     /// `Ok` for [`SUCCESS`](Self::SUCCESS).
+    #[inline]
     pub(crate) fn ok(self) -> std::result::Result<(), Self> {
         if self == Self::SUCCESS {
             Ok(())
@@ -151,6 +152,7 @@ impl fmt::Debug for ErrorCode {
 impl std::error::Error for ErrorCode {}
 
 /// The result of a call of the C function `operation`.
+#[inline]
 pub(crate) fn check(operation: &'static str, code: sys::doca_error_t) -> Result<()> {
     ErrorCode(code)
         .ok()

@@ -81,6 +81,6 @@ pub use erasure_coding::{EcMatrix, EcMatrixType, ErasureCoding, ErasureCodingBui
 pub use error::{Error, ErrorCode, Result};
 pub use log::set_sdk_log_level;
 pub use memory::{Access, MemoryRegion, Mmap};
-pub use pe::{Completion, Event, Pe, PeStats};
+pub use pe::{Completion, Event, Pe, PeStats, Polled};
 pub use rdma::{Rdma, RdmaAddress, RdmaBuilder, RdmaConnection, RdmaEvent, ReceiveTask, Received};
 pub use sync_event::{RemoteSyncEvent, SyncEvent, SyncEventBuilder, SyncEventContext};

@@ -7,7 +7,7 @@ use doca_sys as sys;
 
 use crate::device::non_null;
 use crate::pe::EventQueue;
-use crate::{Buf, ErrorCode, Result};
+use crate::{Buf, Completion, ErrorCode, Result};
 
 /// A task: made once, submitted as often as needed, one submission at a time.
 ///
@@ -26,6 +26,7 @@ impl Task {
     /// * [`ErrorCode::AGAIN`]: not now, e.g. because the peer has no buffer posted; submit it again later.
     /// * [`ErrorCode::IN_USE`]: it was submitted and its completion has not been taken from the progress engine.
     /// * [`ErrorCode::BAD_STATE`]: the context is not running, or gone.
+    #[inline(always)]
     pub fn submit(&self) -> std::result::Result<(), ErrorCode> {
         self.cell.submit()
     }
@@ -42,7 +43,9 @@ impl Task {
 
     /// Whether the C object is there, is the user's, and its last run was a success.
     pub(crate) fn has_succeeded(&self) -> bool {
-        !self.cell.task.get().is_null() && !self.is_in_flight() && self.cell.succeeded.get()
+        !self.cell.task.get().is_null()
+            && !self.is_in_flight()
+            && self.cell.code.get() == ErrorCode::SUCCESS
     }
 }
 
@@ -78,8 +81,8 @@ pub(crate) struct TaskCell {
     queue: Rc<EventQueue>,
     token: u64,
     phase: Cell<Phase>,
-    /// How the last run went; false before and during it.
-    succeeded: Cell<bool>,
+    /// How the last run went; not a success before and during it.
+    code: Cell<ErrorCode>,
     has_handle: Cell<bool>,
     slot: Cell<usize>,
     table: Weak<TaskTable>,
@@ -88,10 +91,6 @@ pub(crate) struct TaskCell {
 }
 
 impl TaskCell {
-    pub(crate) fn token(&self) -> u64 {
-        self.token
-    }
-
     #[inline(always)]
     fn submit(&self) -> std::result::Result<(), ErrorCode> {
         let task = self.task.get();
@@ -102,7 +101,7 @@ impl TaskCell {
             return Err(ErrorCode::IN_USE);
         }
         self.phase.set(Phase::Submitted);
-        self.succeeded.set(false);
+        self.code.set(ErrorCode::UNKNOWN);
         // SAFETY: the task is allocated, not in flight, and its bufs are live; the context's progress engine is of this
         // thread, as neither it nor the task is `Send`.
         let result = ErrorCode(unsafe { sys::doca_task_submit(task) }).ok();
@@ -125,11 +124,15 @@ impl TaskCell {
         }
     }
 
-    /// Its completion was taken from the queue.
+    /// Its completion was taken from the queue: this one.
     #[inline(always)]
-    pub(crate) fn return_to_user(&self) {
+    pub(crate) fn return_to_user(&self) -> Completion {
         self.for_each_buf(Buf::return_from_task);
         self.phase.set(Phase::Idle);
+        Completion {
+            token: self.token,
+            result: self.code.get().ok(),
+        }
     }
 
     /// Whether the user still has the task.
@@ -213,7 +216,7 @@ impl TaskTable {
             task: Cell::new(task.as_ptr()),
             token,
             phase: Cell::new(Phase::Idle),
-            succeeded: Cell::new(false),
+            code: Cell::new(ErrorCode::UNKNOWN),
             has_handle: Cell::new(true),
             bufs: bufs.map(|buf| buf.cloned()),
             _keep: keep,
@@ -332,7 +335,7 @@ unsafe fn complete(user_data: sys::doca_data, code: impl FnOnce(&TaskCell) -> Er
     let cell = unsafe { pointer.as_ref() };
     let code = code(cell);
     cell.phase.set(Phase::Completed);
-    cell.succeeded.set(code == ErrorCode::SUCCESS);
+    cell.code.set(code);
     // SAFETY: from here on the cell is completed: the table, when it frees it or is dropped, gives it to the queue.
-    unsafe { cell.queue.push_task(pointer, code) };
+    unsafe { cell.queue.push_task(pointer) };
 }

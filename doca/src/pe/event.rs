@@ -18,6 +18,17 @@ pub enum Event {
     Comch(ComchEvent),
 }
 
+/// What [`Pe::poll_completion`](crate::Pe::poll_completion) found. Small enough for registers, which an [`Event`] is not.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Polled {
+    /// A task is done; it can be submitted again.
+    Completion(Completion),
+    /// Something else has happened: [`Pe::poll`](crate::Pe::poll) gives it, and has to before anything that came after it.
+    Other,
+    /// Nothing.
+    Nothing,
+}
+
 /// The end of a task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Completion {

@@ -1,5 +1,6 @@
 //! Progress engines: what turns callbacks into values.
 
+mod entries;
 mod event;
 mod queue;
 
@@ -10,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use doca_sys as sys;
 
-pub use event::{Completion, Event};
+pub use event::{Completion, Event, Polled};
 pub(crate) use queue::EventQueue;
 
 use crate::Result;
@@ -87,10 +88,42 @@ impl Pe {
     /// It does not allocate, except for [`Event::Comch`].
     #[inline]
     pub fn poll(&self) -> Option<Event> {
-        if self.inner.queue.is_empty() {
-            self.inner.progress();
+        match self.poll_completion() {
+            Polled::Completion(completion) => Some(Event::Task(completion)),
+            Polled::Other => self.inner.queue.pop_other(),
+            Polled::Nothing => None,
         }
-        self.inner.queue.pop()
+    }
+
+    /// As [`poll`](Self::poll), for loops that have to be fast: tasks end often, anything else is rare, and is left where it is.
+    ///
+    /// ```no_run
+    /// # fn completed(_: doca::Completion) {}
+    /// # fn happened(_: Option<doca::Event>) {}
+    /// # fn example(pe: &doca::Pe) {
+    /// use doca::Polled;
+    ///
+    /// loop {
+    ///     match pe.poll_completion() {
+    ///         Polled::Completion(completion) => completed(completion),
+    ///         Polled::Other => happened(pe.poll()),
+    ///         Polled::Nothing => {}
+    ///     }
+    /// }
+    /// # }
+    /// ```
+    // Called from one loop of each program.
+    #[inline(always)]
+    pub fn poll_completion(&self) -> Polled {
+        let queue = &*self.inner.queue;
+        if queue.is_empty() {
+            self.inner.progress();
+            if queue.is_empty() {
+                queue.release();
+                return Polled::Nothing;
+            }
+        }
+        queue.pop_completion()
     }
 
     /// Makes progress until `done` or for at most `timeout`, and returns whether it was done. Events stay for [`poll`](Self::poll).

@@ -3,36 +3,22 @@ use std::collections::VecDeque;
 use std::ptr::NonNull;
 use std::rc::Rc;
 
+use super::entries::Entries;
 use crate::context::TaskCell;
-use crate::{Completion, ErrorCode, Event};
+use crate::{Event, Polled};
 
 /// What callbacks leave for [`Pe::poll`](crate::Pe::poll).
 ///
-/// Borrowed only inside the functions below, none of which calls out: so a callback always finds it free.
+/// Changed only inside the functions below, none of which calls out: so a callback always finds it whole.
 #[derive(Debug, Default)]
 pub(crate) struct EventQueue {
-    entries: RefCell<Entries>,
+    entries: Entries,
+    /// What the entries without a task stand for, in their order. They are rare.
+    others: RefCell<VecDeque<Event>>,
     /// Number of entries that there is room for without allocating.
     reserved: Cell<usize>,
     /// Cells that nobody else holds any more, until the queue is empty: some of its entries point to them.
     kept: RefCell<Vec<Rc<TaskCell>>>,
-}
-
-/// Filled by one call of progress, and then emptied: simpler, and with fewer instructions, than a ring.
-#[derive(Debug, Default)]
-struct Entries {
-    list: Vec<Entry>,
-    /// Those before it were taken.
-    next: usize,
-    /// What the entries without a task stand for, in their order. They are rare.
-    others: VecDeque<Event>,
-}
-
-/// The end of a task, or one of the other events.
-#[derive(Debug, Clone, Copy)]
-struct Entry {
-    task: Option<NonNull<TaskCell>>,
-    code: ErrorCode,
 }
 
 impl EventQueue {
@@ -40,30 +26,23 @@ impl EventQueue {
     pub(crate) fn reserve(&self, count: usize) {
         let reserved = self.reserved.get().saturating_add(count);
         self.reserved.set(reserved);
-        let list = &mut self.entries.borrow_mut().list;
-        let missing = reserved.saturating_sub(list.len());
-        list.reserve(missing);
+        self.entries.reserve(reserved);
     }
 
-    /// A task has ended, with this code.
+    /// A task has ended.
     ///
     /// # Safety
     ///
     /// The cell lives until its completion is taken, or is given to [`keep`](Self::keep).
     #[inline(always)]
-    pub(crate) unsafe fn push_task(&self, cell: NonNull<TaskCell>, code: ErrorCode) {
-        let task = Some(cell);
-        self.entries.borrow_mut().push(Entry { task, code });
+    pub(crate) unsafe fn push_task(&self, cell: NonNull<TaskCell>) {
+        self.entries.push(Some(cell));
     }
 
     /// Something else has happened, which is rare.
     pub(crate) fn push(&self, event: Event) {
-        let entries = &mut *self.entries.borrow_mut();
-        entries.others.push_back(event);
-        entries.push(Entry {
-            task: None,
-            code: ErrorCode::SUCCESS,
-        });
+        self.others.borrow_mut().push_back(event);
+        self.entries.push(None);
     }
 
     /// Holds a cell, whose owner is about to let it go, as long as an entry may point to it.
@@ -74,43 +53,43 @@ impl EventQueue {
     /// Whether all that was pushed was taken.
     #[inline(always)]
     pub(crate) fn is_empty(&self) -> bool {
-        let entries = self.entries.borrow();
-        entries.next == entries.list.len()
+        self.entries.is_empty()
     }
 
+    /// Takes the next entry, if it is a completion.
     #[inline(always)]
-    pub(crate) fn pop(&self) -> Option<Event> {
-        let Some(Entry { task, code }) = self.entries.borrow_mut().pop() else {
-            self.release();
-            return None;
+    pub(crate) fn pop_completion(&self) -> Polled {
+        let Some(task) = self.entries.first() else {
+            return Polled::Nothing;
         };
         let Some(cell) = task else {
-            return self.pop_other();
+            return Polled::Other;
         };
-        let (token, has_handle) = {
+        self.entries.drop_first();
+        let (completion, has_handle) = {
             // SAFETY: the promise of `push_task`.
             let cell = unsafe { cell.as_ref() };
-            cell.return_to_user();
-            (cell.token(), cell.has_handle())
+            (cell.return_to_user(), cell.has_handle())
         };
         if !has_handle {
             // SAFETY: as above; it is not used afterwards.
             unsafe { TaskCell::free_if_unused(cell) };
         }
-        Some(Event::Task(Completion {
-            token,
-            result: code.ok(),
-        }))
+        Polled::Completion(completion)
     }
 
+    /// Takes the next entry, which is no completion.
     #[cold]
-    fn pop_other(&self) -> Option<Event> {
-        self.entries.borrow_mut().others.pop_front()
+    pub(crate) fn pop_other(&self) -> Option<Event> {
+        let event = self.others.borrow_mut().pop_front()?;
+        self.entries.drop_first();
+        Some(event)
     }
 
     /// Lets go what was only kept for entries, of which there are none.
     #[inline(always)]
-    fn release(&self) {
+    pub(crate) fn release(&self) {
+        self.entries.rewind();
         if !self.kept.borrow().is_empty() {
             self.release_now();
         }
@@ -124,38 +103,13 @@ impl EventQueue {
     }
 
     pub(crate) fn clear(&self) {
-        let entries = self.entries.take();
-        // Outside of the borrow: events hold connections.
-        drop(entries);
-        self.release();
-    }
-}
-
-impl Entries {
-    #[inline(always)]
-    fn push(&mut self, entry: Entry) {
-        if self.list.len() == self.list.capacity() {
-            self.make_room();
+        while self.entries.first().is_some() {
+            self.entries.drop_first();
         }
-        self.list.push(entry);
-    }
-
-    /// Entries are pushed while others wait: room is where some were taken. Without any it grows, for more than was reserved.
-    #[cold]
-    fn make_room(&mut self) {
-        self.list.drain(..self.next);
-        self.next = 0;
-    }
-
-    #[inline(always)]
-    fn pop(&mut self) -> Option<Entry> {
-        let Some(&entry) = self.list.get(self.next) else {
-            self.list.clear();
-            self.next = 0;
-            return None;
-        };
-        self.next += 1;
-        Some(entry)
+        let others = self.others.take();
+        // Outside of the borrow: events hold connections.
+        drop(others);
+        self.release();
     }
 }
 
@@ -163,6 +117,14 @@ impl Entries {
 mod tests {
     use super::*;
     use crate::{ContextId, CtxState};
+
+    fn pop(queue: &EventQueue) -> Option<Event> {
+        match queue.pop_completion() {
+            Polled::Other => queue.pop_other(),
+            Polled::Nothing => None,
+            Polled::Completion(completion) => Some(Event::Task(completion)),
+        }
+    }
 
     fn state(number: u64) -> Event {
         Event::State {
@@ -175,9 +137,9 @@ mod tests {
     #[test]
     fn events_come_out_in_order() {
         let queue = EventQueue::default();
-        assert!(queue.pop().is_none());
+        assert!(pop(&queue).is_none());
         (0..3).for_each(|number| queue.push(state(number)));
-        let order: Vec<_> = std::iter::from_fn(|| queue.pop())
+        let order: Vec<_> = std::iter::from_fn(|| pop(&queue))
             .map(|event| match event {
                 Event::State { context, .. } => context,
                 event => panic!("unexpected {event:?}"),
@@ -191,23 +153,23 @@ mod tests {
         let queue = EventQueue::default();
         queue.reserve(10);
         queue.reserve(20);
-        let capacity = || queue.entries.borrow().list.capacity();
+        let capacity = || queue.entries.capacity();
         let reserved = capacity();
         assert!(reserved >= 30);
         // Never more than 30 at a time, of which some are taken in between.
         (0..30).for_each(|number| queue.push(state(number)));
         for number in 30..200 {
-            assert!(queue.pop().is_some());
+            assert!(pop(&queue).is_some());
             queue.push(state(number));
         }
         assert_eq!(capacity(), reserved);
-        let last = std::iter::from_fn(|| queue.pop()).last();
+        let last = std::iter::from_fn(|| pop(&queue)).last();
         assert!(
             matches!(last, Some(Event::State { context, .. }) if context == ContextId::for_tests(199))
         );
         assert_eq!(capacity(), reserved);
         queue.push(state(0));
         queue.clear();
-        assert!(queue.pop().is_none());
+        assert!(pop(&queue).is_none());
     }
 }

@@ -13,6 +13,7 @@ mod failure;
 pub mod flags;
 mod logging;
 pub mod membership;
+pub mod messages;
 pub mod progress;
 pub mod rdma;
 pub mod readiness;

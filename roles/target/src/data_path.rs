@@ -12,10 +12,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use doca::{
-    Access, BufInventory, Completion, CtxState, Device, ErrorCode, Event, MemoryRegion, Mmap, Pe,
-    PeStats, Rdma,
+    Access, BufInventory, Completion, CtxState, Device, ErrorCode, Event, Mmap, Pe, PeStats,
+    Polled, Rdma,
 };
 use role_common::Failure;
+use role_common::messages::Messages;
 use role_common::rdma::RdmaEndpoint;
 use role_common::readiness::wait_until_running;
 use role_common::statistics::CoreStatistics;
@@ -70,9 +71,9 @@ pub(crate) struct TargetDataPath {
     control: RdmaEndpoint,
     data: RdmaEndpoint,
     inventory: BufInventory,
-    messages: Mmap,
+    message_map: Mmap,
     pe: Pe,
-    region: Arc<MemoryRegion>,
+    messages: Messages,
     deferred: DeferredTasks,
     setup: Setup,
     /// Requests that were received and whose answers have not been sent.
@@ -85,8 +86,9 @@ impl TargetDataPath {
     pub(crate) fn create(setup: Setup) -> Result<Self, Failure> {
         let count = setup.transaction_count;
         let slots = count as usize;
-        let region = MemoryRegion::new(slots * io_message::SIZE)?;
-        let messages = Mmap::register(&setup.device, region.clone(), permissions())?;
+        let messages = Messages::new(slots)?;
+        let message_map =
+            Mmap::register(&setup.device, Arc::clone(messages.region()), permissions())?;
         // One buffer for the messages of a transfer, one for either end of its blocks.
         let inventory = BufInventory::new(slots * 3)?;
         let pe = Pe::new()?;
@@ -101,9 +103,9 @@ impl TargetDataPath {
             control: RdmaEndpoint::new(RdmaConnectionRole::IoControl, control),
             data: RdmaEndpoint::new(RdmaConnectionRole::IoData, data),
             inventory,
-            messages,
+            message_map,
             pe,
-            region,
+            messages,
             // At any time, one task of each transfer is under way.
             deferred: DeferredTasks::with_capacity(slots),
             setup,
@@ -129,7 +131,11 @@ impl TargetDataPath {
         self.transfers = Transfers::allocate(
             self.setup.transaction_count,
             &self.inventory,
-            [&self.messages, &self.setup.storage, &self.setup.requester],
+            [
+                &self.message_map,
+                &self.setup.storage,
+                &self.setup.requester,
+            ],
             (self.control.rdma(), self.control.connection()?),
             (self.data.rdma(), self.data.connection()?),
         )?;
@@ -147,50 +153,47 @@ impl TargetDataPath {
     }
 
     #[inline(always)]
-    fn handle(&mut self, event: Event, run: &RunFlag) -> Result<(), Failure> {
-        match event {
-            Event::Task(Completion { token, result }) => {
-                let (slot, kind) = Token(token).parts();
-                match (kind, result) {
-                    (Kind::Receive, Ok(())) => self.request_received(slot),
-                    (Kind::Read | Kind::Write, result) => self.answer(
-                        slot,
-                        result.map_or(ErrorCode::IO_FAILED, |()| ErrorCode::SUCCESS),
-                    ),
-                    (Kind::Send, Ok(())) => self.answer_sent(slot),
-                    // When the run ends, whatever waits for a request is flushed.
-                    (Kind::Receive | Kind::Send, Err(_)) if !run.is_set() => Ok(()),
-                    (Kind::Receive, Err(code)) => {
-                        Err(Failure::new(code, "receiving a request failed"))
-                    }
-                    (Kind::Send, Err(code)) => Err(Failure::new(code, "sending an answer failed")),
-                }
-            }
-            Event::State {
+    fn completed(
+        &mut self,
+        token: u64,
+        result: Result<(), ErrorCode>,
+        run: &RunFlag,
+    ) -> Result<(), Failure> {
+        let (slot, kind) = Token(token).parts();
+        match (kind, result) {
+            (Kind::Receive, Ok(())) => self.request_received(slot),
+            (Kind::Read | Kind::Write, result) => self.answer(
+                slot,
+                result.map_or(ErrorCode::IO_FAILED, |()| ErrorCode::SUCCESS),
+            ),
+            (Kind::Send, Ok(())) => self.answer_sent(slot),
+            // When the run ends, whatever waits for a request is flushed.
+            (Kind::Receive | Kind::Send, Err(_)) if !run.is_set() => Ok(()),
+            (Kind::Receive, Err(code)) => Err(Failure::new(code, "receiving a request failed")),
+            (Kind::Send, Err(code)) => Err(Failure::new(code, "sending an answer failed")),
+        }
+    }
+
+    /// Something that is no end of a task.
+    #[cold]
+    fn happened(&mut self, run: &RunFlag) -> Result<(), Failure> {
+        match self.pe.poll() {
+            Some(Event::State {
                 next: CtxState::Stopping | CtxState::Idle,
                 ..
-            } if run.is_set() => Err(Failure::new(
+            }) if run.is_set() => Err(Failure::new(
                 ErrorCode::CONNECTION_RESET,
                 "an RDMA connection was lost: the service is gone, or its device failed",
             )),
-            Event::State { .. } | Event::Comch(_) => Ok(()),
+            _ => Ok(()),
         }
     }
 
     #[inline]
     fn request_received(&mut self, slot: usize) -> Result<(), Failure> {
         self.in_flight += 1;
-        let length = self.transfers[slot].message.data_len()?;
-        let offset = slot * io_message::SIZE;
-        // The bytes are copied before they are looked at: the peer may change its mind, not ours.
-        let bytes = if length >= io_message::SIZE {
-            self.region.read_array(offset)?
-        } else {
-            let mut bytes = [0; io_message::SIZE];
-            self.region.read(offset, &mut bytes[..length])?;
-            bytes
-        };
-
+        let message = &self.transfers[slot].message;
+        let (bytes, length) = self.messages.received(slot, message)?;
         let limits = request::Limits {
             storage: self.setup.storage.len(),
             requester: self.setup.requester.len(),
@@ -230,11 +233,10 @@ impl TargetDataPath {
     #[inline]
     fn answer(&mut self, slot: usize, result: ErrorCode) -> Result<(), Failure> {
         let bytes = self.transfers[slot].request.answer(result.0).to_bytes();
-        let offset = slot * io_message::SIZE;
-        self.region.write(offset, &bytes)?;
+        self.messages.put(slot, &bytes)?;
         self.transfers[slot]
             .message
-            .set_data(offset as u64, bytes.len())?;
+            .set_data(Messages::offset(slot) as u64, bytes.len())?;
         self.operations += 1;
         self.submit(slot, Kind::Send)
             .map_err(|code| Failure::new(code, "an answer cannot be sent"))
@@ -276,8 +278,13 @@ impl Turns for TargetDataPath {
     #[inline]
     fn turn(&mut self, run: &RunFlag) -> Result<(), Failure> {
         for _ in 0..EVENTS_PER_TURN {
-            let Some(event) = self.pe.poll() else { break };
-            self.handle(event, run)?;
+            match self.pe.poll_completion() {
+                Polled::Completion(Completion { token, result }) => {
+                    self.completed(token, result, run)?;
+                }
+                Polled::Other => self.happened(run)?,
+                Polled::Nothing => break,
+            }
         }
         self.retry()
     }

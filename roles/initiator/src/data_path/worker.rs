@@ -4,9 +4,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use doca::{
-    Access, Buf, BufInventory, Connection, Consumer, CtxState, Device, ErrorCode, Event,
-    MemoryRegion, Mmap, Pe, Producer,
+    Access, Buf, BufInventory, Completion, Connection, Consumer, CtxState, Device, ErrorCode,
+    Event, Mmap, Pe, Polled, Producer,
 };
+use role_common::messages::Messages;
 use role_common::submit::DeferredTasks;
 use role_common::worker::{DataPath, RunFlag};
 use wire::io_message::{self, Repr};
@@ -73,6 +74,8 @@ pub struct Worker {
     producer: Producer,
     inventory: BufInventory,
     mmap: Mmap,
+    /// The places of the receives, and then those of the sends.
+    messages: Messages,
     pe: Pe,
     /// Taken by the run.
     transactions: Option<Transactions>,
@@ -95,14 +98,13 @@ impl Worker {
         let (least, most) = CHECK_INTERVAL;
         let check_interval = (task.io_timeout / 20).clamp(least, most);
         // Two receives for each transaction, as the reference has it, and one send.
-        let messages = count as usize * 3;
-        let region = MemoryRegion::new(messages * io_message::SIZE)?;
+        let messages = Messages::new(count as usize * 3)?;
         let mmap = Mmap::register(
             &contexts.device,
-            region,
+            Arc::clone(messages.region()),
             Access::LOCAL_READ_WRITE | Access::PCI_READ_WRITE,
         )?;
-        let inventory = BufInventory::new(messages)?;
+        let inventory = BufInventory::new(count as usize * 3)?;
         let pe = Pe::new()?;
         let producer = Producer::start(&pe, &contexts.connection, count)?;
         let consumer = Consumer::start(&pe, &contexts.connection, &mmap, count * 2)?;
@@ -113,6 +115,7 @@ impl Worker {
             producer,
             inventory,
             mmap,
+            messages,
             pe,
             transactions: Some(Transactions::new(task)),
             count,
@@ -224,12 +227,13 @@ impl Run<'_> {
             if !self.deferred.is_empty() {
                 self.retry();
             }
-            match self.worker.pe.poll() {
-                Some(event) => {
-                    self.handle(event);
+            match self.worker.pe.poll_completion() {
+                Polled::Completion(completion) => {
+                    self.completed(completion);
                     busy += 1;
                 }
-                None => idle += 1,
+                Polled::Other => self.happened(),
+                Polled::Nothing => idle += 1,
             }
             if idle < IDLE_TURNS && busy < BUSY_TURNS {
                 continue;
@@ -274,42 +278,43 @@ impl Run<'_> {
     }
 
     #[inline]
-    fn handle(&mut self, event: Event) {
-        match event {
-            Event::Task(completion) if completion.token & SEND != 0 => match completion.result {
-                Ok(()) => {
-                    let index = (completion.token & !SEND) as u32;
-                    match self.transactions.sent(index) {
-                        Ok(Some(request)) => self.send(index, request),
-                        Ok(None) => {}
-                        Err(failure) => self.fail(failure),
-                    }
+    fn completed(&mut self, completion: Completion) {
+        let is_send = completion.token & SEND != 0;
+        match completion.result {
+            Ok(()) if is_send => {
+                let index = (completion.token & !SEND) as u32;
+                match self.transactions.sent(index) {
+                    Ok(Some(request)) => self.send(index, request),
+                    Ok(None) => {}
+                    Err(failure) => self.fail(failure),
                 }
-                Err(code) => self.broke("sending a request", code),
-            },
-            Event::Task(completion) => match completion.result {
-                Ok(()) => self.received(completion.token as usize),
-                Err(code) => self.broke("receiving an answer", code),
-            },
-            Event::State {
-                next: CtxState::Stopping | CtxState::Idle,
-                ..
-            } => {
-                self.broke(
-                    "keeping consumer and producer running",
-                    ErrorCode::CONNECTION_RESET,
-                );
             }
-            Event::State { .. } | Event::Comch(_) => {}
+            Ok(()) => self.received(completion.token as usize),
+            Err(code) if is_send => self.broke("sending a request", code),
+            Err(code) => self.broke("receiving an answer", code),
+        }
+    }
+
+    /// Something that is no end of a task.
+    #[cold]
+    fn happened(&mut self) {
+        if let Some(Event::State {
+            next: CtxState::Stopping | CtxState::Idle,
+            ..
+        }) = self.worker.pe.poll()
+        {
+            self.broke(
+                "keeping consumer and producer running",
+                ErrorCode::CONNECTION_RESET,
+            );
         }
     }
 
     fn received(&mut self, index: usize) {
         let message = &self.worker.receives[index];
         // Copied before it is looked at, so that the receive task can be posted again at once.
-        let mut bytes = [0; io_message::SIZE];
-        let length = match message.buf.read_data(&mut bytes) {
-            Ok(length) => length,
+        let (bytes, length) = match self.worker.messages.received(index, &message.buf) {
+            Ok(received) => received,
             Err(error) => return self.broke("reading an answer", error.code),
         };
         if let Err(error) = message.buf.reset_data() {
@@ -318,7 +323,10 @@ impl Run<'_> {
         if let Err(code) = message.task.submit() {
             return self.broke("posting a receive task again", code);
         }
-        match self.transactions.answered(&bytes[..length]) {
+        match self
+            .transactions
+            .answered(&bytes[..length.min(bytes.len())])
+        {
             Ok((index, Some(request))) => self.send(index, request),
             Ok((_, None)) => {}
             Err(failure) => self.fail(failure),
@@ -327,8 +335,10 @@ impl Run<'_> {
 
     #[inline]
     fn send(&mut self, index: u32, request: Repr) {
+        // The buf has all of its place as its data, and what was there before has been sent.
         let message = &self.worker.sends[index as usize];
-        if let Err(error) = message.buf.write_data(&request.to_bytes()) {
+        let place = self.worker.receives.len() + index as usize;
+        if let Err(error) = self.worker.messages.put(place, &request.to_bytes()) {
             return self.broke("writing a request", error.code);
         }
         if let Err(code) = self.deferred.submit(u64::from(index), &message.task) {

@@ -1,14 +1,15 @@
 //! The life of a worker's contexts and tasks, before and after its run.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use doca::{Access, Buf, BufInventory, ErrorCode, MemoryRegion, Mmap, Pe};
+use doca::{Access, Buf, BufInventory, ErrorCode, Mmap, Pe};
 use role_common::Failure;
+use role_common::messages::Messages;
 use role_common::readiness::wait_until_running;
 use role_common::service::WorkerSetup;
 use role_common::service::endpoints::{ComchEnds, TargetEnds};
 use role_common::submit::DeferredTasks;
-use wire::io_message;
 
 use super::ZeroCopyDataPath;
 use super::lanes::{Counts, Kind, Lanes};
@@ -18,15 +19,15 @@ impl ZeroCopyDataPath {
     pub(crate) fn create(setup: WorkerSetup) -> Result<Self, Failure> {
         let count = setup.transaction_count;
         let counts = Counts::new(count);
-        let region = MemoryRegion::new(counts.lanes() * io_message::SIZE)?;
+        let messages = Messages::new(counts.lanes())?;
         let access = Access::LOCAL_READ_WRITE | Access::PCI_READ_WRITE;
-        let messages = Mmap::register(&setup.device, region.clone(), access)?;
+        let message_map = Mmap::register(&setup.device, Arc::clone(messages.region()), access)?;
         let inventory = BufInventory::new(counts.lanes())?;
         let pe = Pe::new()?;
         let comch = ComchEnds::start(
             &pe,
             &setup.client,
-            &messages,
+            &message_map,
             count,
             counts.producer_tasks(),
         )?;
@@ -36,9 +37,9 @@ impl ZeroCopyDataPath {
             comch: Some(comch),
             target,
             inventory,
-            messages,
+            message_map,
             pe,
-            region,
+            messages,
             // At any time, one task of each lane is under way.
             deferred: DeferredTasks::with_capacity(counts.lanes()),
             refusals: Refusals::default(),
@@ -74,7 +75,7 @@ impl ZeroCopyDataPath {
             }
         };
         let counts = Counts::new(self.setup.transaction_count);
-        self.lanes = Lanes::allocate(counts, &self.inventory, &self.messages, task)?;
+        self.lanes = Lanes::allocate(counts, &self.inventory, &self.message_map, task)?;
         self.refusals = Refusals::new(self.lanes.refusals(), self.lanes.transactions());
         for lane in 0..self.lanes.transactions() {
             for kind in [Kind::ReceiveResult, Kind::ReceiveRequest] {

@@ -1,6 +1,6 @@
 //! What a worker does with completions while it runs.
 
-use doca::{Completion, CtxState, ErrorCode, Event, PeStats};
+use doca::{Completion, CtxState, ErrorCode, Event, PeStats, Polled};
 use role_common::Failure;
 use role_common::turns::{EVENTS_PER_TURN, Limits, Turns};
 use role_common::worker::RunFlag;
@@ -14,8 +14,18 @@ impl Turns for ZeroCopyDataPath {
     #[inline]
     fn turn(&mut self, run: &RunFlag) -> Result<(), Failure> {
         for _ in 0..EVENTS_PER_TURN {
-            let Some(event) = self.pe.poll() else { break };
-            self.handle(event, run)?;
+            match self.pe.poll_completion() {
+                Polled::Completion(Completion {
+                    token,
+                    result: Ok(()),
+                }) => self.completed(token)?,
+                Polled::Completion(Completion {
+                    token,
+                    result: Err(code),
+                }) => self.failed(token, code, run)?,
+                Polled::Other => self.happened(run)?,
+                Polled::Nothing => break,
+            }
         }
         self.retry()
     }
@@ -60,39 +70,47 @@ impl ZeroCopyDataPath {
     }
 
     #[inline(always)]
-    fn handle(&mut self, event: Event, run: &RunFlag) -> Result<(), Failure> {
-        match event {
-            Event::Task(Completion { token, result }) => {
-                let (lane, kind) = Token(token).parts();
-                match (kind, result) {
-                    (Kind::ReceiveRequest, Ok(())) => self.request_received(lane),
-                    (Kind::ForwardRequest, Ok(())) => self.receive_next(lane, Kind::ReceiveRequest),
-                    (Kind::ReceiveResult, Ok(())) => self.result_received(lane),
-                    (Kind::ForwardResult, Ok(())) => {
-                        self.finished_one();
-                        self.receive_next(lane, Kind::ReceiveResult)
-                    }
-                    (Kind::Refuse, Ok(())) => {
-                        self.finished_one();
-                        self.refusals.sent(lane);
-                        self.refuse_waiting()
-                    }
-                    // When the run ends, whatever waits for a message is flushed.
-                    (_, Err(_)) if !run.is_set() => Ok(()),
-                    (kind, Err(code)) => Err(Failure::new(
-                        code,
-                        format!("{kind:?} failed: {}", kind.suspect()),
-                    )),
-                }
+    fn completed(&mut self, token: u64) -> Result<(), Failure> {
+        let (lane, kind) = Token(token).parts();
+        match kind {
+            Kind::ReceiveRequest => self.request_received(lane),
+            Kind::ForwardRequest => self.receive_next(lane, Kind::ReceiveRequest),
+            Kind::ReceiveResult => self.result_received(lane),
+            Kind::ForwardResult => {
+                self.finished_one();
+                self.receive_next(lane, Kind::ReceiveResult)
             }
-            Event::State {
+            Kind::Refuse => {
+                self.finished_one();
+                self.refusals.sent(lane);
+                self.refuse_waiting()
+            }
+        }
+    }
+
+    #[cold]
+    fn failed(&mut self, token: u64, code: ErrorCode, run: &RunFlag) -> Result<(), Failure> {
+        let (_, kind) = Token(token).parts();
+        if run.is_set() {
+            let suspect = kind.suspect();
+            return Err(Failure::new(code, format!("{kind:?} failed: {suspect}")));
+        }
+        // When the run ends, whatever waits for a message is flushed.
+        Ok(())
+    }
+
+    /// Something that is no end of a task.
+    #[cold]
+    fn happened(&mut self, run: &RunFlag) -> Result<(), Failure> {
+        match self.pe.poll() {
+            Some(Event::State {
                 next: CtxState::Stopping | CtxState::Idle,
                 ..
-            } if run.is_set() => Err(Failure::new(
+            }) if run.is_set() => Err(Failure::new(
                 ErrorCode::CONNECTION_RESET,
                 "a Comch or RDMA connection was lost: the initiator or the storage target is gone",
             )),
-            Event::State { .. } | Event::Comch(_) => Ok(()),
+            _ => Ok(()),
         }
     }
 
@@ -165,19 +183,11 @@ impl ZeroCopyDataPath {
         self.receive_next(lane, Kind::ReceiveResult)
     }
 
-    /// A copy of the message in the buffer of a task, and its length. Bytes that did not come are zeros.
+    /// A copy of the message that a task has received, and its length.
     #[inline(always)]
     fn message(&self, lane: usize, kind: Kind) -> Result<([u8; io_message::SIZE], usize), Failure> {
-        let (message, offset) = self.lanes.message(lane, kind);
-        let length = message.data_len()?;
-        let bytes = if length >= io_message::SIZE {
-            self.region.read_array(offset)?
-        } else {
-            let mut bytes = [0; io_message::SIZE];
-            self.region.read(offset, &mut bytes[..length])?;
-            bytes
-        };
-        Ok((bytes, length))
+        let (message, place) = self.lanes.message(lane, kind);
+        Ok(self.messages.received(place, message)?)
     }
 
     #[inline(always)]

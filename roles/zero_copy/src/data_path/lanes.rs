@@ -8,6 +8,7 @@ use std::array;
 
 use doca::{Buf, BufInventory, Mmap, Task};
 use role_common::Failure;
+use role_common::messages::Messages;
 use wire::io_message;
 
 /// Number of refusals that can be on their way. There are few: each takes one of the producer's
@@ -55,14 +56,17 @@ impl Token {
 
     #[inline]
     pub(super) fn parts(self) -> (usize, Kind) {
-        let kind = match self.0 & 7 {
-            0 => Kind::ReceiveRequest,
-            1 => Kind::ForwardRequest,
-            2 => Kind::ReceiveResult,
-            3 => Kind::ForwardResult,
-            _ => Kind::Refuse,
-        };
-        ((self.0 >> 3) as usize, kind)
+        const KINDS: [Kind; 8] = [
+            Kind::ReceiveRequest,
+            Kind::ForwardRequest,
+            Kind::ReceiveResult,
+            Kind::ForwardResult,
+            Kind::Refuse,
+            Kind::Refuse,
+            Kind::Refuse,
+            Kind::Refuse,
+        ];
+        ((self.0 >> 3) as usize, KINDS[(self.0 & 7) as usize])
     }
 }
 
@@ -70,8 +74,8 @@ impl Token {
 struct Lane<const TASKS: usize> {
     tasks: [Task; TASKS],
     message: Buf,
-    /// Where the buffer begins, in the region of messages.
-    offset: usize,
+    /// The buffer's place among the messages of the worker.
+    place: usize,
 }
 
 /// Numbers of things that a worker needs for its lanes.
@@ -113,14 +117,14 @@ impl Lanes {
     pub(super) fn allocate(
         counts: Counts,
         inventory: &BufInventory,
-        messages: &Mmap,
+        message_map: &Mmap,
         task: impl Fn(Kind, u64, &Buf) -> doca::Result<Task>,
     ) -> Result<Self, Failure> {
         let mut maker = Maker {
             inventory,
-            messages,
+            message_map,
             task,
-            next_offset: 0,
+            next_place: 0,
         };
         let Counts { transactions } = counts;
         let mut allocate = || -> doca::Result<Self> {
@@ -156,7 +160,7 @@ impl Lanes {
         }
     }
 
-    /// The buffer that a task uses, and where that begins in the region of messages.
+    /// The buffer that a task uses, and its place among the messages of the worker.
     #[inline]
     pub(super) fn message(&self, lane: usize, kind: Kind) -> (&Buf, usize) {
         match kind {
@@ -170,16 +174,16 @@ impl Lanes {
 impl<const TASKS: usize> Lane<TASKS> {
     #[inline]
     fn message(&self) -> (&Buf, usize) {
-        (&self.message, self.offset)
+        (&self.message, self.place)
     }
 }
 
-/// Makes lanes, one after the other in the region of messages.
+/// Makes lanes, with one message after the other.
 struct Maker<'a, F> {
     inventory: &'a BufInventory,
-    messages: &'a Mmap,
+    message_map: &'a Mmap,
     task: F,
-    next_offset: usize,
+    next_place: usize,
 }
 
 impl<F: Fn(Kind, u64, &Buf) -> doca::Result<Task>> Maker<'_, F> {
@@ -190,11 +194,12 @@ impl<F: Fn(Kind, u64, &Buf) -> doca::Result<Task>> Maker<'_, F> {
     ) -> doca::Result<Vec<Lane<TASKS>>> {
         (0..count as usize)
             .map(|lane| {
-                let offset = self.next_offset;
-                self.next_offset += io_message::SIZE;
+                let place = self.next_place;
+                self.next_place += 1;
+                let offset = Messages::offset(place) as u64;
                 let message = self
                     .inventory
-                    .buf(self.messages, offset as u64, io_message::SIZE)?;
+                    .buf(self.message_map, offset, io_message::SIZE)?;
                 let make = |kind| (self.task)(kind, Token::new(lane, kind).0, &message);
                 let mut tasks = kinds
                     .iter()
@@ -206,7 +211,7 @@ impl<F: Fn(Kind, u64, &Buf) -> doca::Result<Task>> Maker<'_, F> {
                 Ok(Lane {
                     tasks,
                     message,
-                    offset,
+                    place,
                 })
             })
             .collect()

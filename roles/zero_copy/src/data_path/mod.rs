@@ -11,10 +11,9 @@ mod lanes;
 pub mod message;
 mod refusals;
 
-use std::sync::Arc;
-
-use doca::{BufInventory, MemoryRegion, Mmap, Pe};
+use doca::{BufInventory, Mmap, Pe};
 use role_common::Failure;
+use role_common::messages::Messages;
 use role_common::service::endpoints::{ComchEnds, TargetEnds};
 use role_common::service::{Command, Reply, WorkerSetup};
 use role_common::statistics::CoreStatistics;
@@ -32,9 +31,9 @@ pub(crate) struct ZeroCopyDataPath {
     comch: Option<ComchEnds>,
     target: TargetEnds,
     inventory: BufInventory,
-    messages: Mmap,
+    message_map: Mmap,
     pe: Pe,
-    region: Arc<MemoryRegion>,
+    messages: Messages,
     deferred: DeferredTasks,
     setup: WorkerSetup,
     /// Requests that were received and whose results have not been sent.

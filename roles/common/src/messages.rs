@@ -1,0 +1,72 @@
+//! The memory of a worker's I/O messages: one place of 64 bytes after the other, each the area of one buf.
+
+use std::sync::Arc;
+
+use doca::{Buf, MemoryRegion};
+use wire::io_message;
+
+/// Copies messages out of the places, and into them, by their numbers.
+#[derive(Debug, Clone)]
+pub struct Messages {
+    region: Arc<MemoryRegion>,
+}
+
+impl Messages {
+    /// New memory for so many messages.
+    ///
+    /// # Errors
+    ///
+    /// There is not so much memory.
+    pub fn new(places: usize) -> doca::Result<Self> {
+        let region = MemoryRegion::new(places.saturating_mul(io_message::SIZE))?;
+        Ok(Self { region })
+    }
+
+    /// The memory.
+    #[must_use]
+    pub fn region(&self) -> &Arc<MemoryRegion> {
+        &self.region
+    }
+
+    /// Where a place begins in the memory.
+    #[inline]
+    #[must_use]
+    pub const fn offset(place: usize) -> usize {
+        place * io_message::SIZE
+    }
+
+    /// A copy of the message that came into the place that `buf` is of, and its length in bytes. Bytes that did not come are zeros.
+    ///
+    /// A copy, because the peer may change its mind after ours has looked.
+    ///
+    /// # Errors
+    ///
+    /// There is no such place.
+    #[inline(always)]
+    pub fn received(
+        &self,
+        place: usize,
+        buf: &Buf,
+    ) -> doca::Result<([u8; io_message::SIZE], usize)> {
+        let length = buf.data_len()?;
+        let offset = Self::offset(place);
+        let bytes = if length >= io_message::SIZE {
+            self.region.read_array(offset)?
+        } else {
+            let mut bytes = [0; io_message::SIZE];
+            self.region.read(offset, &mut bytes[..length])?;
+            bytes
+        };
+        Ok((bytes, length))
+    }
+
+    /// Puts a message into a place that no task uses.
+    ///
+    /// # Errors
+    ///
+    /// There is no such place.
+    #[inline(always)]
+    pub fn put(&self, place: usize, message: &[u8; io_message::SIZE]) -> doca::Result<()> {
+        self.region.write(Self::offset(place), message)
+    }
+}
