@@ -4,8 +4,6 @@ mod table;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use ::conformance::faults::{Case, Settings, Tried, run};
@@ -15,7 +13,8 @@ use clap::{Args, value_parser};
 use role_common::shutdown::Shutdown;
 
 use super::Result;
-use super::report::{ReportOptions, print_failures, progress};
+use super::report::ReportOptions;
+use super::sweep::try_all;
 use table::Table;
 
 const HELP: &str = "\
@@ -77,32 +76,14 @@ impl Faults {
         }
         let shutdown = Shutdown::on_signals()?;
         let settings = self.settings()?;
-        let progress = progress(cases.len());
-        let next = AtomicUsize::new(0);
-        let tried: Vec<OnceLock<Tried>> = cases.iter().map(|_| OnceLock::new()).collect();
         let before = shared_memory();
-        std::thread::scope(|scope| {
-            for _ in 0..self.jobs {
-                scope.spawn(|| {
-                    while !shutdown.is_requested() {
-                        let index = next.fetch_add(1, Ordering::Relaxed);
-                        let Some(&case) = cases.get(index) else {
-                            break;
-                        };
-                        progress.set_message(name(&case));
-                        let interrupted = || shutdown.is_requested();
-                        // Nobody else has taken this one.
-                        let _ = tried[index].set(run(&settings, case, index, &interrupted));
-                        progress.inc(1);
-                    }
-                });
-            }
-        });
-        progress.finish_and_clear();
-        if shutdown.is_requested() {
-            return Err("interrupted".into());
-        }
-        let tried: Vec<Tried> = tried.into_iter().filter_map(OnceLock::into_inner).collect();
+        let tried = try_all(
+            &cases,
+            self.jobs,
+            &shutdown,
+            name,
+            |number, &case, interrupted| run(&settings, case, number, interrupted),
+        )?;
         self.show(&tried, left(&before))
     }
 
@@ -111,16 +92,9 @@ impl Faults {
         let report = Report {
             cases: cases.chain([left]).collect(),
         };
-        self.report.write_junit("conformance faults", &report)?;
         let table = Table::new(tried);
-        if self.report.json {
-            println!("{}", serde_json::to_string_pretty(&table)?);
-        } else {
-            println!("{table}");
-            print_failures(&report);
-            println!("{report}");
-        }
-        Ok(ExitCode::from(report.exit_status()))
+        self.report
+            .finish_with("conformance faults", &report, &table)
     }
 
     fn chosen(&self) -> Result<Vec<Case>> {

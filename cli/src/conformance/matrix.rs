@@ -4,8 +4,6 @@ mod table;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use ::conformance::implementation::Implementation;
@@ -18,7 +16,8 @@ use role_common::shutdown::Shutdown;
 
 use super::Result;
 use super::layout_choice::LayoutChoice;
-use super::report::{ReportOptions, print_failures, progress};
+use super::report::ReportOptions;
+use super::sweep::try_all;
 use table::Table;
 
 const HELP: &str = "\
@@ -93,31 +92,13 @@ impl Matrix {
             .iter()
             .flat_map(|mix| checks.iter().map(move |&check| (mix, check)))
             .collect();
-        let progress = progress(all.len());
-        let next = AtomicUsize::new(0);
-        let tried: Vec<OnceLock<Tried>> = all.iter().map(|_| OnceLock::new()).collect();
-        std::thread::scope(|scope| {
-            for _ in 0..self.jobs {
-                scope.spawn(|| {
-                    while !shutdown.is_requested() {
-                        let index = next.fetch_add(1, Ordering::Relaxed);
-                        let Some(&(mix, check)) = all.get(index) else {
-                            break;
-                        };
-                        progress.set_message(format!("{mix}: {}", check.name()));
-                        // Nobody else has taken this one.
-                        let _ =
-                            tried[index].set(runner.run(mix, check, &|| shutdown.is_requested()));
-                        progress.inc(1);
-                    }
-                });
-            }
-        });
-        progress.finish_and_clear();
-        if shutdown.is_requested() {
-            return Err("interrupted".into());
-        }
-        let tried: Vec<Tried> = tried.into_iter().filter_map(OnceLock::into_inner).collect();
+        let tried = try_all(
+            &all,
+            self.jobs,
+            &shutdown,
+            |(mix, check)| format!("{mix}: {}", check.name()),
+            |_, &(mix, check), interrupted| runner.run(mix, check, interrupted),
+        )?;
         self.show(&members, &tried, &checks)
     }
 
@@ -125,16 +106,9 @@ impl Matrix {
         let report = Report {
             cases: tried.iter().map(|tried| tried.case.clone()).collect(),
         };
-        self.report.write_junit("conformance matrix", &report)?;
         let table = Table::new(members, tried, checks);
-        if self.report.json {
-            println!("{}", serde_json::to_string_pretty(&table)?);
-        } else {
-            println!("{table}");
-            print_failures(&report);
-            println!("{report}");
-        }
-        Ok(ExitCode::from(report.exit_status()))
+        self.report
+            .finish_with("conformance matrix", &report, &table)
     }
 
     fn members(&self) -> Result<Vec<Member>> {

@@ -12,6 +12,7 @@ mod report;
 mod role;
 mod samples;
 mod show;
+mod sweep;
 
 use std::process::ExitCode;
 

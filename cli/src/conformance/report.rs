@@ -1,5 +1,6 @@
 //! How the checks are shown: a table for people, JSON and JUnit XML for machines.
 
+use std::fmt;
 use std::io::IsTerminal as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -7,6 +8,7 @@ use std::process::ExitCode;
 use ::conformance::report::{Case, Outcome, Report};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use serde::Serialize;
 use tabled::builder::Builder;
 use tabled::settings::Style;
 
@@ -37,6 +39,24 @@ impl ReportOptions {
             println!("{}", serde_json::to_string_pretty(report)?);
         } else {
             print_table(report);
+            print_failures(report);
+            println!("{report}");
+        }
+        Ok(ExitCode::from(report.exit_status()))
+    }
+
+    /// As [`finish`](Self::finish), with a table of its own, which is what `--json` prints.
+    pub(super) fn finish_with(
+        &self,
+        name: &str,
+        report: &Report,
+        table: &(impl Serialize + fmt::Display),
+    ) -> Result<ExitCode> {
+        self.write_junit(name, report)?;
+        if self.json {
+            println!("{}", serde_json::to_string_pretty(table)?);
+        } else {
+            println!("{table}");
             print_failures(report);
             println!("{report}");
         }
@@ -81,7 +101,7 @@ fn print_table(report: &Report) {
 }
 
 /// What failed, with what the processes wrote.
-pub(super) fn print_failures(report: &Report) {
+fn print_failures(report: &Report) {
     let failed = |case: &&Case| matches!(case.outcome, Outcome::Failed(_));
     for case in report.cases.iter().filter(failed) {
         println!("\n{}: {}\n  {}", case.suite, case.name, case.outcome);
