@@ -124,3 +124,57 @@ impl Entries {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+
+    use super::*;
+
+    /// An address that is never looked at; 0 stands for another event.
+    fn entry(number: usize) -> Entry {
+        NonNull::new(std::ptr::without_provenance_mut(number))
+    }
+
+    fn take(entries: &Entries) -> Option<Entry> {
+        let first = entries.first();
+        entries.drop_first();
+        first
+    }
+
+    #[test]
+    fn what_was_pushed_is_taken_in_its_order_however_both_alternate() {
+        for (pushes, takes) in [(1, 1), (3, 1), (3, 2), (7, 7), (8, 3), (5, 9)] {
+            let (entries, mut expected) = (Entries::default(), VecDeque::new());
+            for turn in 0..100 {
+                for number in 0..pushes {
+                    let number = turn * 10 + number;
+                    entries.push(entry(number));
+                    expected.push_back(entry(number));
+                }
+                for _ in 0..takes {
+                    assert_eq!(take(&entries), expected.pop_front());
+                }
+                assert_eq!(entries.is_empty(), expected.is_empty());
+                entries.rewind();
+            }
+            while let Some(number) = expected.pop_front() {
+                assert_eq!(take(&entries), Some(number));
+            }
+            assert_eq!(take(&entries), None);
+        }
+    }
+
+    #[test]
+    fn reserved_room_is_beside_what_waits() {
+        let entries = Entries::default();
+        entries.reserve(4);
+        (0..4).for_each(|number| entries.push(entry(number)));
+        assert_eq!(entries.capacity(), 4);
+        entries.reserve(4);
+        assert_eq!(entries.capacity(), 8);
+        (4..8).for_each(|number| entries.push(entry(number)));
+        assert_eq!(entries.capacity(), 8);
+        (0..8).for_each(|number| assert_eq!(take(&entries), Some(entry(number))));
+    }
+}
