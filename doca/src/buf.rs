@@ -8,6 +8,7 @@ use std::rc::Rc;
 
 use doca_sys as sys;
 
+use crate::context::TaskCell;
 use crate::device::non_null;
 use crate::error::call;
 use crate::{Error, ErrorCode, MemoryRegion, Mmap, Result};
@@ -118,7 +119,7 @@ impl BufInventory {
         let inner = BufInner {
             buf: non_null(operation, buf)?,
             area: Cell::new((offset, len)),
-            in_flight: Cell::new(0),
+            tasks: RefCell::default(),
             before: OnceCell::new(),
             mmap: mmap.clone(),
             inventory: Rc::clone(&self.inner),
@@ -149,8 +150,9 @@ struct BufInner {
     buf: NonNull<sys::doca_buf>,
     /// Offset in the map and length of the area.
     area: Cell<(u64, usize)>,
-    /// Number of submitted tasks whose completion has not been taken from the progress engine.
-    in_flight: Cell<u32>,
+    /// The tasks that use it. They know whether they are in flight: a count here would be one more thing to change, on one more cache
+    /// line, twice in each run of each of them.
+    tasks: RefCell<Vec<NonNull<TaskCell>>>,
     /// The buf that this one was appended to, which returns it to its inventory.
     before: OnceCell<Buf>,
     // Dropped after the buf was returned.
@@ -329,7 +331,7 @@ impl Buf {
 
     #[inline]
     fn check_idle(&self, operation: &'static str) -> Result<()> {
-        if self.inner.in_flight.get() != 0 {
+        if self.is_in_flight() {
             return Err(Error::with_detail(
                 operation,
                 ErrorCode::IN_USE,
@@ -347,19 +349,27 @@ impl Buf {
         self.inner.buf.as_ptr()
     }
 
-    /// A task with the buf was submitted.
+    /// Whether a task with the buf was submitted whose completion has not been taken from the progress engine.
     #[inline]
-    pub(crate) fn borrow_for_task(&self) {
-        self.inner
-            .in_flight
-            .set(self.inner.in_flight.get().saturating_add(1));
+    fn is_in_flight(&self) -> bool {
+        let tasks = self.inner.tasks.borrow();
+        // SAFETY: a cell joins when it has its place for good, and parts before it is gone.
+        tasks
+            .iter()
+            .any(|task| unsafe { task.as_ref() }.is_in_flight())
     }
 
-    /// The task is the user's again.
-    #[inline]
-    pub(crate) fn return_from_task(&self) {
-        self.inner
-            .in_flight
-            .set(self.inner.in_flight.get().saturating_sub(1));
+    /// A task uses the buf from now on.
+    ///
+    /// # Safety
+    ///
+    /// The cell is not moved, and not gone before it [parts](Self::part) from the buf.
+    pub(crate) unsafe fn join(&self, task: NonNull<TaskCell>) {
+        self.inner.tasks.borrow_mut().push(task);
+    }
+
+    /// A task is about to be gone.
+    pub(crate) fn part(&self, task: NonNull<TaskCell>) {
+        self.inner.tasks.borrow_mut().retain(|other| *other != task);
     }
 }

@@ -38,7 +38,7 @@ impl Task {
 
     /// Whether it was submitted and its completion has not been taken from the progress engine.
     pub fn is_in_flight(&self) -> bool {
-        self.cell.phase.get() != Phase::Idle
+        self.cell.is_in_flight()
     }
 
     /// Whether the C object is there, is the user's, and its last run was a success.
@@ -105,29 +105,21 @@ impl TaskCell {
         // SAFETY: the task is allocated, not in flight, and its bufs are live; the context's progress engine is of this
         // thread, as neither it nor the task is `Send`.
         let result = ErrorCode(unsafe { sys::doca_task_submit(task) }).ok();
-        match result {
-            Ok(()) => self.for_each_buf(Buf::borrow_for_task),
-            Err(_) => self.phase.set(Phase::Idle),
+        if result.is_err() {
+            self.phase.set(Phase::Idle);
         }
         result
     }
 
-    /// No iterator: those over options of an array cost more than what is done here.
+    /// Whether it was submitted and its completion has not been taken from the progress engine.
     #[inline(always)]
-    fn for_each_buf(&self, act: impl Fn(&Buf)) {
-        let [first, second] = &self.bufs;
-        if let Some(buf) = first {
-            act(buf);
-        }
-        if let Some(buf) = second {
-            act(buf);
-        }
+    pub(crate) fn is_in_flight(&self) -> bool {
+        self.phase.get() != Phase::Idle
     }
 
     /// Its completion was taken from the queue: this one.
     #[inline(always)]
     pub(crate) fn return_to_user(&self) -> Completion {
-        self.for_each_buf(Buf::return_from_task);
         self.phase.set(Phase::Idle);
         Completion {
             token: self.token,
@@ -181,6 +173,13 @@ impl TaskCell {
     }
 }
 
+impl Drop for TaskCell {
+    fn drop(&mut self) {
+        let own = NonNull::from(&*self);
+        self.bufs.iter().flatten().for_each(|buf| buf.part(own));
+    }
+}
+
 /// The allocated tasks of a context. It holds every cell as long as DOCA holds a pointer to it.
 #[derive(Debug)]
 pub(crate) struct TaskTable {
@@ -224,6 +223,10 @@ impl TaskTable {
             table: Rc::downgrade(self),
             slot: Cell::new(0),
         });
+        for buf in cell.bufs.iter().flatten() {
+            // SAFETY: the cell stays where its `Rc` has it, and parts from its bufs when it is dropped.
+            unsafe { buf.join(NonNull::from(&*cell)) };
+        }
         let user_data = sys::doca_data {
             ptr: Rc::as_ptr(&cell).cast_mut().cast(),
         };

@@ -1,7 +1,5 @@
 //! One session after the other: how many a program serves, and what their ends come to.
 
-use std::fmt;
-use std::str::FromStr;
 use std::time::{Duration, Instant};
 
 use clap::Args;
@@ -10,6 +8,7 @@ use doca::ErrorCode;
 use crate::application::Environment;
 use crate::control::Waiter;
 use crate::failure::Failure;
+pub use crate::flags::SessionLimit;
 
 /// Time between two attempts to get ready for a session: the first, and the longest.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
@@ -21,47 +20,6 @@ pub struct SessionFlags {
     /// Sessions to serve, one after the other, before the program ends: a number, or forever
     #[arg(long, value_name = "N|forever", default_value = "1")]
     pub sessions: SessionLimit,
-}
-
-/// How many sessions are served.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum SessionLimit {
-    /// So many, well or badly ended. With one, the end of the session is that of the program, as in the reference.
-    Count(u32),
-    /// Until the program is asked to end.
-    Forever,
-}
-
-impl SessionLimit {
-    /// Whether the program ends with its first session, however that ends.
-    #[must_use]
-    pub fn is_single(self) -> bool {
-        self == Self::Count(1)
-    }
-
-    fn is_reached_by(self, sessions: u64) -> bool {
-        match self {
-            Self::Count(count) => sessions >= u64::from(count),
-            Self::Forever => false,
-        }
-    }
-}
-
-impl FromStr for SessionLimit {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        if text == "forever" {
-            return Ok(Self::Forever);
-        }
-        match text.parse() {
-            Ok(count @ 1..) => Ok(Self::Count(count)),
-            _ => Err(format!(
-                "expected a number of sessions, 1 to {}, or forever",
-                u32::MAX
-            )),
-        }
-    }
 }
 
 /// Why a session did not come to a good end.
@@ -175,15 +133,6 @@ impl Tally {
                 format!("aborted by a signal after {ended} of {count} sessions"),
             )),
             (None, _) => Ok(()),
-        }
-    }
-}
-
-impl fmt::Display for SessionLimit {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Count(count) => count.fmt(f),
-            Self::Forever => f.write_str("forever"),
         }
     }
 }

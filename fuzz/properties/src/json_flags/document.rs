@@ -220,7 +220,7 @@ pub(super) fn arguments(program: Program, file: &Value) -> Option<Vec<String>> {
             };
             for value in values {
                 match value {
-                    Value::Number(number) if is_number(name) => {
+                    Value::Number(number) if is_number(name) || name == "sessions" => {
                         arguments.push(format!("--{name}={number}"));
                     }
                     Value::String(text) if !is_number(name) => {
@@ -246,6 +246,7 @@ fn is_number(name: &str) -> bool {
         "logical-block-size",
         "control-timeout",
         "io-timeout",
+        "idle-timeout",
         "run-limit-operation-count",
         "transaction-count",
         "local-io-region-size",

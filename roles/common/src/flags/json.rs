@@ -22,7 +22,7 @@ use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use serde_json::{Map, Value};
 
-use super::{GENERAL_HEADING, LogLevel};
+use super::{GENERAL_HEADING, LogLevel, Patience, SessionLimit};
 
 const GENERAL_OBJECT: &str = "doca_general_flags";
 const PROGRAM_OBJECT: &str = "doca_program_flags";
@@ -146,7 +146,7 @@ fn texts(arg: &Arg, value: &Value) -> Result<Vec<String>, String> {
 
 fn scalar(arg: &Arg, value: &Value) -> Result<String, String> {
     match value {
-        Value::Number(number) if is_number(arg) => Ok(number.to_string()),
+        Value::Number(number) if is_number(arg) || is_either(arg) => Ok(number.to_string()),
         Value::String(text) if !is_number(arg) => Ok(text.clone()),
         other => Err(format!(
             "expected a {}, found {}",
@@ -157,7 +157,11 @@ fn scalar(arg: &Arg, value: &Value) -> Result<String, String> {
 }
 
 fn expected(arg: &Arg) -> &'static str {
-    if is_number(arg) { "number" } else { "string" }
+    match (is_number(arg), is_either(arg)) {
+        (true, _) => "number",
+        (false, true) => "number or a string",
+        (false, false) => "string",
+    }
 }
 
 /// The JSON type of a flag follows from the Rust type that its values are parsed into.
@@ -171,11 +175,17 @@ fn is_number(arg: &Arg) -> bool {
         TypeId::of::<i32>(),
         TypeId::of::<i64>(),
         TypeId::of::<Duration>(),
+        TypeId::of::<Patience>(),
         TypeId::of::<LogLevel>(),
     ];
     numbers
         .iter()
         .any(|number| arg.get_value_parser().type_id() == *number)
+}
+
+/// A number, or a word in its place.
+fn is_either(arg: &Arg) -> bool {
+    arg.get_value_parser().type_id() == TypeId::of::<SessionLimit>()
 }
 
 fn kind(value: &Value) -> String {

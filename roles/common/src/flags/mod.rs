@@ -15,8 +15,8 @@ use clap::error::ErrorKind;
 use clap::{ArgAction, Args, Parser, ValueEnum};
 
 pub use values::{
-    LogLevel, Patience, channel_name, cpu, listen_port, nonzero_u32, number_u32, patience, seconds,
-    socket_address,
+    LogLevel, Patience, SessionLimit, channel_name, cpu, listen_port, nonzero_u32, number_u32,
+    patience, seconds, socket_address,
 };
 
 /// Heading of DOCA's general flags in the usage text.

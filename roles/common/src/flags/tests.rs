@@ -18,6 +18,10 @@ struct TestFlags {
     cpu: Vec<u32>,
     #[arg(long, default_value = "5", value_parser = seconds)]
     control_timeout: Duration,
+    #[arg(long, default_value = "30", value_parser = patience)]
+    io_timeout: Patience,
+    #[arg(long, default_value = "1")]
+    sessions: SessionLimit,
     #[arg(long, default_value = "128", value_parser = nonzero_u32)]
     block_count: u32,
     #[arg(long)]
@@ -183,6 +187,33 @@ fn mistakes_in_the_file_name_file_and_flag() {
     assert!(
         usage_error(&["-d", "x", "--cpu", "0", "-j", "/no/such/file"]).contains("/no/such/file")
     );
+}
+
+#[test]
+fn a_number_is_one_in_the_file_whatever_it_means() {
+    let read = |flags: &str| {
+        let flags =
+            format!(r#"{{ "doca_program_flags": {{ "device": "d", "cpu": 0, {flags} }} }}"#);
+        parse(&["-j", path(&file(&flags))])
+    };
+    for (number, io_timeout, sessions) in [
+        ("0", Patience(None), None),
+        (
+            "7",
+            Patience(Some(Duration::from_secs(7))),
+            Some(SessionLimit::Count(7)),
+        ),
+    ] {
+        let flags = read(&format!(r#""io-timeout": {number}"#)).expect("a number");
+        assert_eq!(flags.io_timeout, io_timeout);
+        let flags = read(&format!(r#""sessions": {number}"#));
+        assert_eq!(flags.ok().map(|flags| flags.sessions), sessions);
+    }
+    let flags = read(r#""sessions": "forever""#).expect("a word");
+    assert_eq!(flags.sessions, SessionLimit::Forever);
+    for wrong in [r#""io-timeout": "7""#, r#""sessions": true"#] {
+        assert!(read(wrong).is_err(), "{wrong}");
+    }
 }
 
 #[test]

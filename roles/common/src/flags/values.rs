@@ -1,6 +1,8 @@
 //! Values that flags accept, each checked where it enters.
 
+use std::fmt;
 use std::net::SocketAddrV4;
+use std::str::FromStr;
 use std::time::Duration;
 
 use tracing::level_filters::LevelFilter;
@@ -135,6 +137,57 @@ pub fn patience(text: &str) -> Result<Patience, String> {
         _ => seconds(text)
             .map(|limit| Patience(Some(limit)))
             .map_err(|error| format!("{error}, or 0 for any time")),
+    }
+}
+
+/// How many sessions are served.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SessionLimit {
+    /// So many, well or badly ended. With one, the end of the session is that of the program, as in the reference.
+    Count(u32),
+    /// Until the program is asked to end.
+    Forever,
+}
+
+impl SessionLimit {
+    /// Whether the program ends with its first session, however that ends.
+    #[must_use]
+    pub fn is_single(self) -> bool {
+        self == Self::Count(1)
+    }
+
+    /// Whether so many are enough.
+    pub(crate) fn is_reached_by(self, sessions: u64) -> bool {
+        match self {
+            Self::Count(count) => sessions >= u64::from(count),
+            Self::Forever => false,
+        }
+    }
+}
+
+impl FromStr for SessionLimit {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "forever" {
+            return Ok(Self::Forever);
+        }
+        match text.parse() {
+            Ok(count @ 1..) => Ok(Self::Count(count)),
+            _ => Err(format!(
+                "expected a number of sessions, 1 to {}, or forever",
+                u32::MAX
+            )),
+        }
+    }
+}
+
+impl fmt::Display for SessionLimit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Count(count) => count.fmt(f),
+            Self::Forever => f.write_str("forever"),
+        }
     }
 }
 
