@@ -333,7 +333,7 @@ impl Run<'_> {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn send(&mut self, index: u32, request: Repr) {
         // The buf has all of its place as its data, and what was there before has been sent.
         let message = &self.worker.sends[index as usize];
