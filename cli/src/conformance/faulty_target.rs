@@ -27,7 +27,7 @@ pub(super) struct FaultyTarget {
     block_size: u32,
 
     /// none, ignore-writes, swap-blocks:A:B, replay-previous-pass, fail-io:N:RESULT, scribble-after-read, answer-twice, answer-late,
-    /// nonsense:N, reverse:N or swallow-io:N
+    /// echo, truncate, nonsense:N, reverse:N or swallow-io:N
     #[arg(long)]
     fault: Fault,
 

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::str::FromStr;
 
-use wire::io_message::Repr;
+use wire::io_message::{Repr, SIZE};
 
 /// A fault. Block numbers count from the start of the storage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,6 +29,10 @@ pub enum Fault {
     AnswerTwice,
     /// Every I/O is answered once more when the next one has come, before that is begun.
     AnswerLate,
+    /// Every I/O is sent back as it came, before it is begun.
+    Echo,
+    /// Every I/O is answered with a result that lacks its last byte, before it is begun.
+    Truncate,
     /// The n-th I/O, counted from 0, is answered with a message that is no result.
     Nonsense {
         /// Which I/O.
@@ -49,7 +53,7 @@ pub enum Fault {
 /// A text that names no fault.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "expected none, ignore-writes, swap-blocks:A:B, replay-previous-pass, fail-io:N:RESULT, scribble-after-read, answer-twice, answer-late, nonsense:N, reverse:N or swallow-io:N, \
+    "expected none, ignore-writes, swap-blocks:A:B, replay-previous-pass, fail-io:N:RESULT, scribble-after-read, answer-twice, answer-late, echo, truncate, nonsense:N, reverse:N or swallow-io:N, \
      got {0:?}"
 )]
 pub struct UnknownFault(String);
@@ -76,6 +80,8 @@ impl FromStr for Fault {
             }
             ["answer-twice"] => Ok(Self::AnswerTwice),
             ["answer-late"] => Ok(Self::AnswerLate),
+            ["echo"] => Ok(Self::Echo),
+            ["truncate"] => Ok(Self::Truncate),
             ["scribble-after-read"] => Ok(Self::ScribbleAfterRead),
             ["nonsense", nth] => Ok(Self::Nonsense { nth: number(nth)? }),
             ["reverse", together] => match usize::try_from(number(together)?) {
@@ -163,6 +169,15 @@ impl Faults {
         self.fault == Fault::AnswerLate
     }
 
+    /// What is sent before an I/O is begun, and is no result of it.
+    pub(super) fn premature(&self, io: &Repr) -> Option<Vec<u8>> {
+        match self.fault {
+            Fault::Echo => Some(io.to_bytes().to_vec()),
+            Fault::Truncate => Some(io.answer(0).to_bytes()[..SIZE - 1].to_vec()),
+            _ => None,
+        }
+    }
+
     /// Decides about the next I/O.
     pub(super) fn judge(&mut self, is_write: bool, storage_offset: u64) -> Verdict {
         let nth = self.ios;
@@ -198,6 +213,8 @@ mod tests {
     fn faults_have_names() {
         assert_eq!("swap-blocks:3:17".parse(), Ok(Fault::SwapBlocks(3, 17)));
         assert_eq!("scribble-after-read".parse(), Ok(Fault::ScribbleAfterRead));
+        assert_eq!("echo".parse(), Ok(Fault::Echo));
+        assert_eq!("truncate".parse(), Ok(Fault::Truncate));
         assert_eq!(
             "fail-io:1:17".parse(),
             Ok(Fault::FailIo { nth: 1, result: 17 })

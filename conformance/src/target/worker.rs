@@ -51,6 +51,8 @@ struct Transaction {
     to_storage: Task,
     /// Whether the response at hand is the second to one request.
     answered_twice: Cell<bool>,
+    /// The request that is begun when what is sent before it has left.
+    postponed: Cell<Option<Repr>>,
 }
 
 /// One worker's engine, contexts and transactions. Fields drop in this order: tasks before contexts, those before the
@@ -151,6 +153,7 @@ impl Worker {
                 storage,
                 host,
                 answered_twice: Cell::new(false),
+                postponed: Cell::new(None),
             };
             submit(&transaction.request)?;
             self.transactions.push(transaction);
@@ -168,6 +171,13 @@ impl Worker {
                     if let Some(last) = self.late.take() {
                         submit(&self.transactions[last].response)?;
                     }
+                    let io = read_message(&transaction.message)?;
+                    if let Some(premature) = faults.premature(&io) {
+                        transaction.postponed.set(Some(io));
+                        transaction.message.write_data(&premature)?;
+                        submit(&transaction.response)?;
+                        continue;
+                    }
                     begin(transaction, faults)?;
                 }
                 (step, result) if step == Step::Transfer as u64 => {
@@ -184,6 +194,11 @@ impl Worker {
                     }
                 }
                 (step, Ok(())) if step == Step::Response as u64 => {
+                    if let Some(io) = transaction.postponed.take() {
+                        transaction.message.write_data(&io.to_bytes())?;
+                        begin(transaction, faults)?;
+                        continue;
+                    }
                     if faults.answers_twice() && !transaction.answered_twice.replace(true) {
                         submit(&transaction.response)?;
                         continue;

@@ -310,44 +310,39 @@ fn content_that_cannot_be_fetched_fails_its_write_and_no_other() {
     }
 }
 
-#[test]
-fn a_result_that_nobody_asked_for_disturbs_nobody() {
+/// Reads all blocks again and again while data_2 sends what nobody asked for, which the service is to say, and nothing else.
+fn disturbs_nobody(fault: Fault, said: &str) {
     let content = text(4, STORED);
     let stripes = Stripes::of(&content, Checksum::Crc32c);
-    let mut faults = [Fault::None; 3];
-    faults[1] = Fault::AnswerTwice;
-    let mut deployment = Deployment::with(&stripes.0, "", faults, 1);
+    let mut deployment = Deployment::with(&stripes.0, "", [Fault::None, fault, Fault::None], 1);
     let initiator = &mut deployment.initiator;
     for _ in 0..20 {
         assert_eq!(initiator.io(Read, 0, 4), ErrorCode::SUCCESS);
         assert_eq!(initiator.bytes(0, 4 * STORED), content);
     }
     let end = deployment.end();
-    assert!(
-        end.stderr.contains("data_2 sent a result"),
-        "{}",
-        end.stderr
-    );
+    let said = format!("data_2 sent {said}");
+    assert!(end.stderr.contains(&said), "{said}: {}", end.stderr);
+    // Taken for the result of a read, it would show as a half that has to be healed.
+    assert_eq!(end.statistics["corrected"], serde_json::json!([0, 0, 0]));
 }
 
 #[test]
-fn an_answer_that_comes_late_once_more_is_not_that_of_the_next_block() {
-    let content = text(4, STORED);
-    let stripes = Stripes::of(&content, Checksum::Crc32c);
-    let mut faults = [Fault::None; 3];
-    faults[1] = Fault::AnswerLate;
-    let mut deployment = Deployment::with(&stripes.0, "", faults, 1);
-    let initiator = &mut deployment.initiator;
-    for _ in 0..20 {
-        assert_eq!(initiator.io(Read, 0, 4), ErrorCode::SUCCESS);
-        assert_eq!(initiator.bytes(0, 4 * STORED), content);
-    }
-    let end = deployment.end();
-    assert!(
-        end.stderr.contains("data_2 sent a result"),
-        "{}",
-        end.stderr
-    );
-    // Taken for the next block's, it would show as one that has to be healed.
-    assert_eq!(end.statistics["corrected"], serde_json::json!([0, 0, 0]));
+fn a_second_result_disturbs_nobody() {
+    disturbs_nobody(Fault::AnswerTwice, "a result for transaction");
+}
+
+#[test]
+fn a_late_second_result_is_not_that_of_the_next_block() {
+    disturbs_nobody(Fault::AnswerLate, "a result for transaction");
+}
+
+#[test]
+fn a_request_that_comes_back_is_no_result() {
+    disturbs_nobody(Fault::Echo, "64 bytes that are no result");
+}
+
+#[test]
+fn a_result_that_lacks_a_byte_is_none() {
+    disturbs_nobody(Fault::Truncate, "63 bytes that are no result");
 }

@@ -322,6 +322,38 @@ fn what_is_no_request_is_answered_here() {
 }
 
 #[test]
+fn a_result_that_nobody_asked_for_is_not_passed_on() {
+    let mut deployment = Deployment::new();
+    let stray = Repr {
+        user_data: 7,
+        ..READ
+    };
+    // More often than there are buffers.
+    for _ in 0..TRANSACTIONS * 5 {
+        deployment.target.send(&stray.answer(0).to_bytes());
+        // While it answers these itself, it comes by what the target has sent.
+        for _ in 0..3 {
+            deployment.initiator.send(&READ.to_bytes()[..40]);
+            let answer = deployment.initiator.receive();
+            assert_eq!(answer[8..16], READ.to_bytes()[8..16], "not the stray one");
+        }
+    }
+    deployment.initiator.send(&READ.to_bytes());
+    assert_eq!(deployment.target.receive(), READ.to_bytes());
+    deployment.target.send(&READ.answer(0).to_bytes());
+    assert_eq!(deployment.initiator.receive(), READ.answer(0).to_bytes());
+    assert!(deployment.initiator.arrived.is_empty());
+    let service = deployment.world.service;
+    service.signal(rustix::process::Signal::INT);
+    let exit = service.wait();
+    let said = exit
+        .stderr
+        .matches("a result that nobody waits for")
+        .count();
+    assert_eq!(said, 1, "{exit:?}");
+}
+
+#[test]
 fn a_session_to_its_end_has_statistics() {
     let mut deployment = Deployment::new();
     deployment.initiator.send(&READ.to_bytes());
