@@ -152,23 +152,30 @@ impl Fault {
         matches!(self, Self::Close | Self::Reset | Self::GarbageFrame)
     }
 
+    /// Each with its name for tables, and with whom it is done to while I/Os are under way.
+    const ALL: [(Self, &str, &[Victim]); 13] = {
+        use Victim::{Load, Service, Target};
+        [
+            (Self::Kill, "kill", &[Load, Service, Target]),
+            (Self::Stop, "stop, continue", &[Service, Target]),
+            (Self::StopAndKill, "stop, kill", &[Load, Service, Target]),
+            (Self::Delay, "delay", &[Load, Service, Target]),
+            (Self::Terminate, "SIGTERM", &[Load, Service, Target]),
+            (Self::Interrupt, "SIGINT", &[Service, Target]),
+            (Self::Close, "close connection", &[Target]),
+            (Self::Reset, "reset connection", &[Target]),
+            (Self::GarbageFrame, "garbage frame", &[Service, Target]),
+            (Self::Stranger, "stranger", &[Service, Target]),
+            (Self::GarbageControl, "garbage control", &[Load]),
+            (Self::GarbageIo, "garbage I/O", &[Load]),
+            (Self::None, "none", &[Load]),
+        ]
+    };
+
     /// For tables.
     pub fn name(self) -> &'static str {
-        match self {
-            Self::None => "none",
-            Self::Kill => "kill",
-            Self::Stop => "stop, continue",
-            Self::StopAndKill => "stop, kill",
-            Self::Delay => "delay",
-            Self::Terminate => "SIGTERM",
-            Self::Interrupt => "SIGINT",
-            Self::Close => "close connection",
-            Self::Reset => "reset connection",
-            Self::GarbageFrame => "garbage frame",
-            Self::Stranger => "stranger",
-            Self::GarbageControl => "garbage control",
-            Self::GarbageIo => "garbage I/O",
-        }
+        let known = Self::ALL.iter().find(|(fault, ..)| *fault == self);
+        known.map_or("unknown", |(_, name, _)| name)
     }
 }
 
@@ -188,42 +195,8 @@ impl Phase {
 impl Blow {
     /// All that there are in a deployment.
     pub fn all(layout: Layout) -> Vec<Self> {
-        use Fault::{
-            Close, Delay, GarbageControl, GarbageFrame, GarbageIo, Interrupt, Kill, None, Reset,
-            Stop, StopAndKill, Stranger, Terminate,
-        };
+        use Fault::{Close, Delay, GarbageIo, Kill, Reset, Stop, Terminate};
         use Phase::{Degraded, End, Io, Rebuilding, SetUp};
-        let of_load = [
-            Kill,
-            StopAndKill,
-            Delay,
-            Terminate,
-            GarbageControl,
-            GarbageIo,
-            None,
-        ];
-        let of_service = [
-            Kill,
-            Stop,
-            StopAndKill,
-            Delay,
-            Terminate,
-            Interrupt,
-            GarbageFrame,
-            Stranger,
-        ];
-        let of_target = [
-            Kill,
-            Stop,
-            StopAndKill,
-            Delay,
-            Terminate,
-            Interrupt,
-            Close,
-            Reset,
-            GarbageFrame,
-            Stranger,
-        ];
         // In the other phases, what differs there from I/O as it is.
         let of_others = [Kill, Terminate, Delay];
         let mut all = Vec::new();
@@ -234,9 +207,11 @@ impl Blow {
                 phase,
             }));
         };
-        add(Victim::Load, &of_load, Io);
-        add(Victim::Service, &of_service, Io);
-        add(Victim::Target, &of_target, Io);
+        for victim in [Victim::Load, Victim::Service, Victim::Target] {
+            let its = Fault::ALL.iter().filter(|(.., of)| of.contains(&victim));
+            let its: Vec<Fault> = its.map(|(fault, ..)| *fault).collect();
+            add(victim, &its, Io);
+        }
         for phase in [SetUp, End] {
             add(Victim::Load, &[Kill], phase);
             add(Victim::Service, &of_others, phase);

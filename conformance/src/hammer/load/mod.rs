@@ -118,7 +118,7 @@ impl Load {
         link.start()?;
         Stage::Started.say();
         let blocks = link.blocks();
-        let mut traffic = Traffic::new(self, &link, account);
+        let mut traffic = Traffic::new(self, &link.storage, account);
         Stage::Running.say();
         let read_all = || Source::read_all(blocks);
         match self.task {

@@ -3,7 +3,8 @@
 use std::collections::{BTreeSet, HashMap};
 use std::time::{Duration, Instant};
 
-use wire::control::Payload;
+use doca::MemoryRegion;
+use wire::control::{Payload, StorageDetails};
 use wire::io_message::{IoMessage, IoMessageType, Repr, SIZE};
 
 use super::link::{DEPTH, Link};
@@ -59,8 +60,9 @@ enum What {
 }
 
 impl Traffic {
-    pub(super) fn new(load: &Load, link: &Link, account: Account) -> Self {
-        let block_size = link.storage.block_size as usize;
+    pub(super) fn new(load: &Load, storage: &StorageDetails, account: Account) -> Self {
+        let block_size = storage.block_size as usize;
+        let blocks = storage.total_size as usize / block_size;
         Self {
             account,
             pattern: Pattern { seed: load.seed },
@@ -70,7 +72,7 @@ impl Traffic {
             next_io: 0,
             under_way: HashMap::new(),
             free: (0..DEPTH).collect(),
-            busy: vec![Busy::default(); link.blocks() as usize],
+            busy: vec![Busy::default(); blocks],
             excused: load.task == Task::Run,
             unreadable: BTreeSet::new(),
             provoked: false,
@@ -84,7 +86,7 @@ impl Traffic {
         loop {
             let mut is_idle = true;
             while let Some(bytes) = link.io()?.poll()? {
-                self.take_result(link, &bytes)?;
+                self.take_result(&link.memory, &bytes)?;
                 is_idle = false;
             }
             let is_over = self.begin(link, &mut source)?;
@@ -121,7 +123,7 @@ impl Traffic {
             let (block_size, memory) = (link.storage.block_size, link.memory.len() as u64);
             match source.next(&self.busy, block_size, memory) {
                 Next::Io { kind, first, count } => {
-                    messages.push(self.io(link, slot, kind, first, count)?);
+                    messages.push(self.io(&link.memory, slot, kind, first, count)?);
                     continue;
                 }
                 Next::Improper(message) => {
@@ -149,7 +151,7 @@ impl Traffic {
 
     fn io(
         &mut self,
-        link: &Link,
+        memory: &MemoryRegion,
         slot: usize,
         kind: Kind,
         first: u64,
@@ -165,7 +167,7 @@ impl Traffic {
                 Kind::Read => {
                     busy.readers += 1;
                     // A read that changes nothing must not find what the one before it has brought.
-                    link.memory.fill(place, self.block_size, 0xa5)?;
+                    memory.fill(place, self.block_size, 0xa5)?;
                     self.account.note(&Entry::Read(Reading { block, io }));
                 }
                 Kind::Write => {
@@ -173,7 +175,7 @@ impl Traffic {
                     self.next_version += 1;
                     let version = self.next_version;
                     self.pattern.fill(block, version, &mut self.buffer);
-                    link.memory.write(place, &self.buffer)?;
+                    memory.write(place, &self.buffer)?;
                     self.account.note(&Entry::Write(Version { block, version }));
                     versions.push(version);
                 }
@@ -219,7 +221,7 @@ impl Traffic {
     }
 
     /// One result came: it must be that of an I/O under way, which is over with it.
-    fn take_result(&mut self, link: &Link, bytes: &[u8]) -> Result<(), Wrong> {
+    fn take_result(&mut self, memory: &MemoryRegion, bytes: &[u8]) -> Result<(), Wrong> {
         let Some(answer) = parse(bytes) else {
             return self.broken(format!("a message that is no result: {bytes:02x?}"));
         };
@@ -259,7 +261,7 @@ impl Traffic {
                 match kind {
                     Kind::Read => {
                         let count = u64::from(request.size) / self.block_size as u64;
-                        self.read(link, (io, ended.slot), first..first + count, is_good)
+                        self.read(memory, (io, ended.slot), first..first + count, is_good)
                     }
                     Kind::Write => {
                         self.written(first, &versions, is_good);
@@ -287,7 +289,7 @@ impl Traffic {
 
     fn read(
         &mut self,
-        link: &Link,
+        memory: &MemoryRegion,
         (io, slot): (u64, usize),
         blocks: std::ops::Range<u64>,
         is_good: bool,
@@ -298,8 +300,7 @@ impl Traffic {
             self.busy[block as usize].readers -= 1;
             let reading = Reading { block, io };
             let entry = if is_good {
-                link.memory
-                    .read(base + index * self.block_size, &mut self.buffer)?;
+                memory.read(base + index * self.block_size, &mut self.buffer)?;
                 let seen = self.pattern.look(block, &self.buffer);
                 Entry::Found { reading, seen }
             } else {
@@ -362,3 +363,6 @@ fn parse(bytes: &[u8]) -> Option<Repr> {
     let answer = Repr::parse(&IoMessage::new_unchecked_len(&bytes)).ok()?;
     (answer.message_type == IoMessageType::Result).then_some(answer)
 }
+
+#[cfg(test)]
+mod tests;
