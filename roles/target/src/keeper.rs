@@ -157,6 +157,16 @@ mod tests {
         let later = Keeper::new(Some(&blocks), TOMORROW).expect("read");
         assert_eq!(later.record(), doubtful);
 
+        // Nor that the last use had come to a good end before.
+        keeper
+            .keep(record(3, RecordState::Clean), Some(&blocks))
+            .expect("kept");
+        let mut later = Keeper::new(Some(&blocks), TOMORROW).expect("read");
+        assert_eq!(later.record(), doubtful);
+        later.begin_use(Some(&blocks)).expect("kept");
+        assert_eq!(later.record(), doubtful);
+
+        keeper.keep(in_use, Some(&blocks)).expect("kept");
         keeper.synced(&blocks).expect("kept");
         let mut later = Keeper::new(Some(&blocks), TOMORROW).expect("read");
         assert_eq!(later.record(), Some(in_use));

@@ -156,6 +156,20 @@ mod tests {
     }
 
     #[test]
+    fn what_one_has_confirmed_is_not_taken_for_the_word_of_who_comes_to_its_place() {
+        let mut set = Membership::new(SetId(5), 3, Targets::ALL, Targets::ALL);
+        set.exclude(Target::Data1);
+        set.replace(Target::Data1, true);
+        confirm(&mut set, Target::Data1);
+        // It leaves again, and another one comes, which keeps the record of anything.
+        set.exclude(Target::Data1);
+        set.replace(Target::Data1, true);
+        assert!(!set.include(Target::Data1));
+        confirm(&mut set, Target::Data1);
+        assert!(set.include(Target::Data1));
+    }
+
+    #[test]
     fn who_keeps_nothing_is_not_asked_to_and_not_waited_for() {
         let mut set = Membership::new(SetId(5), 3, Targets::ALL, Targets::DATA);
         assert_eq!(set.record_of(Target::DataP), None);

@@ -183,6 +183,10 @@ fn one_whose_machine_has_ended_is_rebuilt_by_the_others() {
     found[1] = record(1, 4, RecordState::InDoubt);
     let assembly = whole(found);
     assert_eq!((assembly.stale, assembly.is_unclean), (None, true));
+    // Doubt is no good end, whatever the end was.
+    found[2] = record(2, 4, RecordState::Clean);
+    assert!(whole(found).is_unclean);
+    assert!(whole(epochs([4; 3], RecordState::InDoubt)).is_unclean);
 }
 
 /// Every combination of what targets may say, of two epochs: a target that lags behind two others is never used as it is.

@@ -4,10 +4,12 @@
 use std::time::Instant;
 
 use proptest::prelude::*;
-use role_common::membership::SetRecord;
+use role_common::membership::{SetId, SetRecord};
 use role_common::shutdown::Shutdown;
+use wire::control::RecordState;
 
-use crate::redundancy::{Found, Made, Shared, State, ToRebuild, View, assemble};
+use crate::redundancy::membership::Membership;
+use crate::redundancy::{Assembly, Found, Made, Shared, State, ToRebuild, View, assemble};
 use crate::target::{Target, Targets};
 
 const STRIPES: usize = 3;
@@ -330,4 +332,85 @@ fn an_empty_target_that_leaves_before_it_is_whole_leaves_two_that_are() {
         world.step(step);
     }
     world.read(0).expect("two targets have it");
+}
+
+/// A service of these, that has begun.
+fn service(stale: Option<Target>, is_unclean: bool) -> Shared {
+    let members = stale.map_or(Targets::ALL, Targets::without);
+    let shutdown = Shutdown::new().expect("a pipe");
+    let assembly = Assembly {
+        membership: Some(Membership::new(SetId(5), 3, members, Targets::ALL)),
+        stale,
+        is_unclean,
+    };
+    let shared = Shared::new(STRIPES as u64, 1, shutdown.waker().clone(), assembly);
+    shared.acknowledge(0, shared.view());
+    shared
+}
+
+/// The target keeps what it is to keep.
+fn keep(shared: &Shared, target: Target) -> SetRecord {
+    let record = shared.record_of(target).expect("it is there");
+    shared.recorded(target, record);
+    record
+}
+
+#[test]
+fn a_write_that_a_lost_target_misses_counts_when_both_others_keep_that() {
+    for lost in Target::ALL {
+        let shared = service(None, false);
+        for target in Target::ALL {
+            assert!(
+                !shared.is_sealed(),
+                "not before all keep that they are used"
+            );
+            keep(&shared, target);
+        }
+        assert!(shared.is_sealed());
+        let before = shared.record_of(lost).expect("it is there");
+        shared.lose(lost, "it left");
+        assert_eq!(shared.record_of(lost), None, "nobody can tell it");
+        for target in Targets::without(lost).iter() {
+            assert!(!shared.is_sealed(), "not before {target:?} keeps it");
+            let record = keep(&shared, target);
+            assert_eq!(record.epoch, before.epoch + 1, "it knows that one is lost");
+            assert_eq!(record.state, RecordState::InUse);
+        }
+        assert!(shared.is_sealed());
+    }
+}
+
+#[test]
+fn an_end_is_good_when_all_is_looked_at_and_nothing_is_missed() {
+    let state = |shared: &Shared| {
+        shared.conclude();
+        keep(shared, Target::DataP).state
+    };
+    let all = |shared: &Shared| Target::ALL.map(|target| keep(shared, target));
+    let shared = service(None, false);
+    all(&shared);
+    assert_eq!(state(&shared), RecordState::Clean);
+
+    let shared = service(None, true);
+    all(&shared);
+    for _ in 0..STRIPES {
+        assert_eq!(state(&shared), RecordState::InUse, "not all is looked at");
+        let work = shared.next_to_rebuild(Instant::now()).expect("a stripe");
+        shared.finish_rebuild(work, Made::Fits);
+    }
+    assert_eq!(shared.next_to_rebuild(Instant::now()), None);
+    assert_eq!(state(&shared), RecordState::Clean);
+
+    let shared = service(Some(Target::Data1), false);
+    all(&shared);
+    for _ in 0..STRIPES {
+        assert_eq!(state(&shared), RecordState::InUse, "not all is rebuilt");
+        let work = shared.next_to_rebuild(Instant::now()).expect("a stripe");
+        shared.finish_rebuild(work, Made::Half);
+    }
+    assert_eq!(shared.next_to_rebuild(Instant::now()), None);
+    assert_eq!(state(&shared), RecordState::InUse, "it does not know yet");
+    all(&shared);
+    assert_eq!(shared.next_to_rebuild(Instant::now()), None);
+    assert_eq!(state(&shared), RecordState::Clean);
 }
