@@ -3,7 +3,12 @@
 
 mod support;
 
+use std::collections::BTreeSet;
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
 use conformance::process::{Process, Signal};
@@ -66,6 +71,62 @@ fn ended(mut process: Process, code: i32) -> String {
     stderr
 }
 
+/// The memory (by inode) that two processes share: what one of them could still write when it wakes up.
+fn shared(one: &Process, other: &Process) -> BTreeSet<u64> {
+    let of = |process: &Process| -> BTreeSet<u64> {
+        let maps = std::fs::read_to_string(format!("/proc/{}/maps", process.id()));
+        let maps = maps.expect("a living process of this user");
+        let memfds = maps.lines().filter(|line| line.contains("/memfd:"));
+        let inode = |line: &str| line.split_whitespace().nth(4)?.parse().ok();
+        memfds.filter_map(inode).collect()
+    };
+    of(one).intersection(&of(other)).copied().collect()
+}
+
+/// Passes connections on, to one target or to another one later, as an address that moves from machine to machine.
+struct Relay {
+    port: u16,
+    to: Arc<AtomicU16>,
+}
+
+impl Relay {
+    fn to(port: u16) -> Self {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
+        let relay = Self {
+            port: listener.local_addr().expect("an address").port(),
+            to: Arc::new(AtomicU16::new(port)),
+        };
+        let to = Arc::clone(&relay.to);
+        std::thread::spawn(move || {
+            for client in listener.incoming().flatten() {
+                // Whoever is not there has the client hang up, too.
+                if let Ok(target) = TcpStream::connect(("127.0.0.1", to.load(Ordering::Relaxed))) {
+                    pass(&client, &target);
+                    pass(&target, &client);
+                }
+            }
+        });
+        relay
+    }
+}
+
+/// Passes on what comes, and the end of it.
+fn pass(from: &TcpStream, to: &TcpStream) {
+    let (mut from, mut to) = (
+        from.try_clone().expect("a descriptor"),
+        to.try_clone().expect("a descriptor"),
+    );
+    std::thread::spawn(move || {
+        let mut bytes = [0; 4096];
+        while let Ok(count @ 1..) = from.read(&mut bytes) {
+            if to.write_all(&bytes[..count]).is_err() {
+                break;
+            }
+        }
+        let _ = to.shutdown(Shutdown::Write);
+    });
+}
+
 #[test]
 fn a_target() {
     let bench = Bench::new();
@@ -96,12 +157,14 @@ fn an_initiator_while_the_next_one_is_served() {
     let (target, port) = bench.target(&["--sessions", "2"]);
     let service = bench.service(port, &[&IMPATIENT[..], &["--idle-timeout", "1"]].concat());
     let stopped = busy(&bench, &[]);
+    assert_ne!(shared(&service, &stopped), BTreeSet::new());
     stopped.signal(Signal::STOP);
     let start = Instant::now();
     said(&service, "session 1 ended badly", 1);
     assert!(start.elapsed() < IN_TIME, "{:?}", start.elapsed());
     said(&service, "waiting for the initiator", 2);
     // Its memory is still its own: what it was about to read there is no business of this one's.
+    assert_eq!(shared(&service, &stopped), BTreeSet::new());
     good(&bench);
     let stderr = ended(service, 1);
     // All results found room in its queue, or not.
@@ -204,6 +267,54 @@ fn a_service_that_a_target_does_not_wait_for() {
     let stderr = ended(target, 1);
     for part in ["an I/O of the service", "the query_storage_request"] {
         assert!(stderr.contains(part), "{part}: {stderr}");
+    }
+    assert_eq!(bench.leftovers(), Vec::<PathBuf>::new());
+}
+
+/// Of gga, whose targets read and write memory of the service itself: that of a session that was given up is not that of the next one.
+#[test]
+fn a_target_of_gga_that_wakes_up_during_the_next_session() {
+    let bench = Bench::new();
+    let files = bench.generate("content", &compressible(64 * BLOCK_SIZE), &[]);
+    let (first, ports) = bench.gga_targets(&files, 1);
+    let relays = ports.map(Relay::to);
+    let service = bench.gga_service(relays.each_ref().map(|relay| relay.port), 1, &IMPATIENT);
+    let busy = || {
+        let mut initiator = bench.gga_initiator(
+            "read_write_data_validity_test",
+            &bench.path("content"),
+            2_000_000_000,
+            1,
+            &["--progress", "always", "--io-timeout", "60"],
+        );
+        let progress = |line: &str| line.contains("per second").then_some(());
+        let shown = initiator.wait_for("shown progress", PATIENCE, progress);
+        shown.expect("the run is under way");
+        initiator
+    };
+    let initiator = busy();
+    let reached = shared(&service, &first[1]);
+    assert_ne!(reached, BTreeSet::new());
+    let (second, ports) = bench.gga_targets(&files, 1);
+    for (relay, port) in relays.iter().zip(ports) {
+        relay.to.store(port, Ordering::Relaxed);
+    }
+    first[1].signal(Signal::STOP);
+    complaint(initiator);
+    said(&service, "session 1 ended badly", 1);
+
+    let initiator = busy();
+    assert_eq!(shared(&first[1], &service), BTreeSet::new());
+    assert_ne!(shared(&second[1], &service), BTreeSet::new());
+    first[1].signal(Signal::CONT);
+    for target in first {
+        ended(target, 1);
+    }
+    initiator.signal(Signal::INT);
+    complaint(initiator);
+    ended(service, 1);
+    for target in second {
+        ended(target, 0);
     }
     assert_eq!(bench.leftovers(), Vec::<PathBuf>::new());
 }
