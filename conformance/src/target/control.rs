@@ -23,6 +23,7 @@ pub(super) fn serve(listener: &TcpListener, script: &Script) -> Result<Vec<u8>, 
     };
     loop {
         match connection.receive()? {
+            Received::Message(request) if session.withholds(&request.payload) => {}
             Received::Message(request) => {
                 let response = session.answer(&request.payload)?;
                 let last = matches!(request.payload, Payload::ShutdownRequest);

@@ -2,6 +2,7 @@
 
 mod control;
 mod fault;
+mod records;
 mod session;
 mod worker;
 
@@ -44,6 +45,9 @@ pub struct Script {
     pub content: Vec<u8>,
     /// What the target does wrong.
     pub fault: Fault,
+    /// How many records of sets it keeps, one after the other, before it answers no more of these requests. Without, it knows of none,
+    /// as the reference.
+    pub records: Option<u32>,
 }
 
 /// A scripted target that listens.

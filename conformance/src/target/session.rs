@@ -7,6 +7,7 @@ use wire::control::{Payload, RdmaConnectionDetails, RdmaConnectionRole, StorageD
 use wire::io_message::Repr;
 
 use super::fault::Faults;
+use super::records::Records;
 use super::worker::{Storage, Worker};
 use super::{Error, Script};
 use crate::access::REMOTE;
@@ -20,6 +21,7 @@ pub(crate) struct Session {
     local: Mmap,
     region: Arc<MemoryRegion>,
     faults: Faults,
+    records: Option<Records>,
     running: bool,
 }
 
@@ -38,6 +40,7 @@ impl Session {
             local,
             region,
             faults: Faults::new(script.fault, script.block_size),
+            records: script.records.map(Records::new),
             running: false,
         })
     }
@@ -70,15 +73,25 @@ impl Session {
         Ok(content)
     }
 
+    /// Whether a request is not answered at all.
+    pub(crate) fn withholds(&mut self, request: &Payload) -> bool {
+        let records = self.records.as_mut();
+        records.is_some_and(|records| records.withholds(request))
+    }
+
     /// Does what is asked, and says what to answer.
     pub(crate) fn answer(&mut self, request: &Payload) -> Result<Payload, Error> {
+        let details = StorageDetails {
+            total_size: self.capacity,
+            block_size: self.block_size,
+        };
         Ok(match request {
+            Payload::IdentifyStorageRequest(query) if let Some(records) = &mut self.records => {
+                records.answer(query, &details)
+            }
             // Like the reference, it does not see what follows the shorter request.
             Payload::QueryStorageRequest | Payload::IdentifyStorageRequest(_) => {
-                Payload::QueryStorageResponse(StorageDetails {
-                    total_size: self.capacity,
-                    block_size: self.block_size,
-                })
+                Payload::QueryStorageResponse(details)
             }
             Payload::InitStorageRequest(init) => {
                 let remote = Mmap::import(&self.device, &init.mmap_export_blob)?;

@@ -300,3 +300,31 @@ fn without_the_flag_the_session_ends_and_nothing_is_printed_of_it() {
     assert!(end.statistics.get("degraded").is_none() && end.statistics.get("redundancy").is_none());
     assert!(end.statistics["cores"][0].get("degraded").is_none());
 }
+
+/// Writes once to targets that keep their records, of which one fails to write and another one keeps only so many.
+fn write_with_records(failing: usize, keeps: (usize, u32), expected: ErrorCode) -> End {
+    let mut faults = [Fault::None; 3];
+    faults[failing] = Fault::FailIo {
+        nth: 0,
+        result: FAILED,
+    };
+    let mut records = [Some(u32::MAX); 3];
+    records[keeps.0] = Some(keeps.1);
+    let args = "--degraded on --control-timeout 1";
+    let mut deployment = Deployment::keeping(&empty(), args, faults, records, 1);
+    write(&mut deployment, &text(1, STORED), expected);
+    deployment.end()
+}
+
+#[test]
+fn a_write_that_a_lost_target_misses_is_not_acknowledged_before_both_others_keep_that() {
+    for (failing, withholding) in [(0, 1), (0, 2), (1, 0), (1, 2), (2, 0), (2, 1)] {
+        // It keeps that it is used, and never says that it keeps that one is lost.
+        let end = write_with_records(failing, (withholding, 1), ErrorCode::IO_FAILED);
+        assert_eq!(redundancy(&end, failing).0, "failed");
+        let said = "its answer that it keeps the record of its set";
+        assert!(end.stderr.contains(said), "{}", end.stderr);
+        let end = write_with_records(failing, (withholding, 2), ErrorCode::SUCCESS);
+        assert_eq!(redundancy(&end, failing).0, "degraded");
+    }
+}

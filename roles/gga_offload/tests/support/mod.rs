@@ -35,12 +35,18 @@ pub fn command(args: &str) -> Command {
 }
 
 /// A target at this port, or any, with its port.
-fn target(content: Vec<u8>, fault: Fault, port: u16) -> (u16, JoinHandle<Vec<u8>>) {
+fn target(
+    content: Vec<u8>,
+    fault: Fault,
+    records: Option<u32>,
+    port: u16,
+) -> (u16, JoinHandle<Vec<u8>>) {
     let script = Script {
         device: "03:00.0".to_owned(),
         block_size: HALF as u32,
         content,
         fault,
+        records,
     };
     let target = ScriptedTarget::listen(script, port).expect("a free port");
     let port = target.port().expect("port");
@@ -74,13 +80,24 @@ impl Deployment {
 
     /// As [`start`](Self::start), with targets that do these things wrong, and this many workers.
     pub fn with(halves: &[Vec<u8>; 3], args: &str, faults: [Fault; 3], workers: u32) -> Self {
+        Self::keeping(halves, args, faults, [None; 3], workers)
+    }
+
+    /// As [`with`](Self::with), with targets that keep so many records of their set.
+    pub fn keeping(
+        halves: &[Vec<u8>; 3],
+        args: &str,
+        faults: [Fault; 3],
+        records: [Option<u32>; 3],
+        workers: u32,
+    ) -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let channel_name = format!("gga-test-{}-{number}", std::process::id());
         let (ports, targets): (Vec<u16>, Vec<_>) = halves
             .iter()
-            .zip(faults)
-            .map(|(content, fault)| target(content.clone(), fault, 0))
+            .zip(faults.into_iter().zip(records))
+            .map(|(content, (fault, records))| target(content.clone(), fault, records, 0))
             .unzip();
         let command = command(&format!(
             "-d 03:00.0 -r 3b:00.0{cpus} --data-1-storage 127.0.0.1:{} --data-2-storage 127.0.0.1:{} \
@@ -112,7 +129,7 @@ impl Deployment {
 
     /// Starts a target with this content in the place of one that has ended.
     pub fn replace(&mut self, target: usize, content: Vec<u8>, fault: Fault) {
-        let (_, serving) = self::target(content, fault, self.ports[target]);
+        let (_, serving) = self::target(content, fault, None, self.ports[target]);
         self.targets[target] = serving;
     }
 
