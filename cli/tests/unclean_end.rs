@@ -280,11 +280,19 @@ fn what_was_being_written_at_the_kill_is_old_or_new() {
     }
 }
 
-/// A run in which a target is killed, and that goes on without it.
+/// A run in which a target is killed, and that goes on without it: the others keep that.
 fn lose_under_load(set: &mut Set, service: &Process, content: &Path, lost: usize) -> Process {
+    const KEPT: &str = ": epoch ";
     let mut writer = set.writer(content);
+    let kept = |target: &Process| target.stderr().matches(KEPT).count();
+    let before = set.targets.each_ref().map(|it| it.as_ref().map_or(0, kept));
     set.kill(lost);
     said(service, "lost storage target", 1);
+    for (target, before) in set.targets.iter().zip(before) {
+        if let Some(target) = target {
+            said(target, KEPT, before + 1);
+        }
+    }
     under_way(&mut writer);
     under_way(&mut writer);
     writer
