@@ -14,6 +14,8 @@ const BLOCKS: usize = 64;
 const HALF: usize = BLOCK_SIZE / 2;
 /// Where the blocks begin in a backing file.
 const CONTENT_OFFSET: usize = 65536;
+/// Where a backing file has the start of the machine since which blocks may not be on the disk; zeros when all are.
+const SINCE: std::ops::Range<usize> = 4096 + 40..4096 + 56;
 /// More than any test waits for.
 const ENDLESS: usize = 2_000_000_000;
 
@@ -201,6 +203,48 @@ fn a_good_end_is_trusted() {
     let redundancy = redundancy(service);
     assert_eq!(redundancy["verified_stripes"]["fitting"], 0);
     assert_eq!(redundancy["rebuilt_stripes"], 0);
+}
+
+#[test]
+fn a_use_by_a_service_that_keeps_no_records_is_not_trusted() {
+    let set = Set::new("crc32c");
+    let (old, new) = (set.content(0), set.content(1));
+    set.write(&old);
+    // It does not say when its last use has come to a good end.
+    let service = set.bench.gga_service(set.ports, 2, &[]);
+    document(set.initiator("read_write_data_validity_test", &new, BLOCKS));
+    document(service);
+    let service = set.service(&[]);
+    let reader = set.reader(&new);
+    said(&service, VERIFIED, 1);
+    interrupted(reader);
+    assert_eq!(redundancy(service)["verified_stripes"]["fitting"], BLOCKS);
+}
+
+#[test]
+fn blocks_are_noted_to_be_on_the_disk_after_a_clean_stop_only() {
+    let mut set = Set::new("crc32c");
+    let content = set.content(0);
+    let since = |set: &Set, number: usize| -> Vec<u8> {
+        let bytes = std::fs::read(set.bench.path(TARGETS[number])).expect("there");
+        bytes[SINCE].to_vec()
+    };
+    set.write(&content);
+    let now = since(&set, 0);
+    assert_ne!(now, [0; 16]);
+    for target in set.targets.iter().flatten() {
+        target.signal(Signal::INT);
+    }
+    for number in 0..3 {
+        document(set.targets[number].take().expect("it runs"));
+        assert_eq!(since(&set, number), [0; 16]);
+        set.start(number);
+    }
+    set.write(&content);
+    for number in 0..3 {
+        set.kill(number);
+        assert_eq!(since(&set, number), now, "it was used again");
+    }
 }
 
 #[test]

@@ -114,6 +114,28 @@ fn what_was_rebuilt_makes_up_for_another_loss() {
 }
 
 #[test]
+fn every_target_that_comes_keeps_its_own_record() {
+    let content = text(BLOCKS, STORED);
+    for (target, name) in NAMES.iter().enumerate() {
+        let mut faults = [Fault::None; 3];
+        faults[target] = fails(0);
+        let (halves, keeps) = ([empty(), empty(), empty()], Some(u32::MAX));
+        let mut deployment = Deployment::keeping(&halves, "--degraded on", faults, [keeps; 3], 1);
+        write(&mut deployment, &content, 0, BLOCKS);
+        deployment.last_content_of(target);
+        // It keeps that it has nothing, and leaves before it has anything.
+        deployment.replace_keeping(target, empty(), fails(10), keeps);
+        deployment.last_content_of(target);
+        deployment.replace_keeping(target, empty(), Fault::None, keeps);
+        deployment.wait_for_log(&format!("storage target {name} is whole again"));
+        expect(&mut deployment, &content);
+        let end = deployment.end();
+        assert_eq!(end.statistics["redundancy"]["state"], "healthy", "{name}");
+        assert!(Stripes(end.halves) == Stripes::of(&content, Checksum::Crc32c));
+    }
+}
+
+#[test]
 fn a_loss_during_a_rebuild_is_of_the_blocks_that_are_not_rebuilt() {
     let content = text(BLOCKS, STORED);
     let stripes = Stripes::of(&content, Checksum::Crc32c);

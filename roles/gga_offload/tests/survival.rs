@@ -328,3 +328,11 @@ fn a_write_that_a_lost_target_misses_is_not_acknowledged_before_both_others_keep
         assert_eq!(redundancy(&end, failing).0, "degraded");
     }
 }
+
+#[test]
+#[should_panic(expected = "its answer that it keeps the record of its set")]
+fn no_io_begins_before_all_targets_keep_that_they_are_used() {
+    let records = [Some(u32::MAX), Some(0), Some(u32::MAX)];
+    let args = "--degraded on --control-timeout 1";
+    Deployment::keeping(&empty(), args, [Fault::None; 3], records, 1);
+}

@@ -90,6 +90,7 @@ impl Keeper {
 #[cfg(test)]
 mod tests {
     use role_common::membership::SetId;
+    use wire::backing::RECORD_OFFSET;
 
     use super::*;
     use crate::content::{Content, Geometry};
@@ -173,6 +174,23 @@ mod tests {
         later.begin_use(Some(&blocks)).expect("kept");
         let latest = Keeper::new(Some(&blocks), Boot(3)).expect("read");
         assert_eq!(latest.record(), doubtful, "it was used after the sync");
+    }
+
+    #[test]
+    fn a_damaged_record_is_none() {
+        use std::os::unix::fs::FileExt as _;
+        let directory = tempfile::tempdir().expect("a directory");
+        let blocks = file(&directory);
+        let mut keeper = Keeper::new(Some(&blocks), TODAY).expect("read");
+        let clean = record(3, RecordState::Clean);
+        keeper.keep(clean, Some(&blocks)).expect("kept");
+        let path = directory.path().join("blocks");
+        let raw = std::fs::OpenOptions::new().write(true).open(path);
+        // Its epoch.
+        let damaged = raw.expect("there").write_all_at(&[9], RECORD_OFFSET + 24);
+        damaged.expect("written");
+        let keeper = Keeper::new(Some(&blocks), TODAY).expect("read");
+        assert_eq!(keeper.record(), None);
     }
 
     #[test]

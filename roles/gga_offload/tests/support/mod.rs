@@ -129,7 +129,18 @@ impl Deployment {
 
     /// Starts a target with this content in the place of one that has ended.
     pub fn replace(&mut self, target: usize, content: Vec<u8>, fault: Fault) {
-        let (_, serving) = self::target(content, fault, None, self.ports[target]);
+        self.replace_keeping(target, content, fault, None);
+    }
+
+    /// As [`replace`](Self::replace), with one that keeps so many records of its set.
+    pub fn replace_keeping(
+        &mut self,
+        target: usize,
+        content: Vec<u8>,
+        fault: Fault,
+        records: Option<u32>,
+    ) {
+        let (_, serving) = self::target(content, fault, records, self.ports[target]);
         self.targets[target] = serving;
     }
 
