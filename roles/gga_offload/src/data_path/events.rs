@@ -1,6 +1,6 @@
 //! What a worker does with completions while it runs.
 
-use doca::{Completion, CtxState, ErrorCode, Event, PeStats};
+use doca::{Completion, CtxState, ErrorCode, Event, PeStats, Polled};
 use role_common::Failure;
 use role_common::turns::{Limits, Turns};
 use role_common::worker::RunFlag;
@@ -14,12 +14,27 @@ use super::transaction::Stage;
 impl Turns for GgaDataPath {
     #[inline]
     fn turn(&mut self, run: &RunFlag) -> Result<(), Failure> {
-        let event = self.pe.poll();
+        let polled = self.pe.poll_completion();
         if self.survival.is_some() {
-            self.look_after_targets(event.is_none())?;
+            self.look_after_targets(polled == Polled::Nothing)?;
         }
-        if let Some(event) = event {
-            self.handle(event, run)?;
+        match polled {
+            Polled::Completion(Completion {
+                token,
+                result: Ok(()),
+            }) => {
+                let (index, kind) = Token(token).parts();
+                self.completed(index, kind)?;
+            }
+            Polled::Completion(Completion {
+                token,
+                result: Err(code),
+            }) => {
+                let (index, kind) = Token(token).parts();
+                self.failed(index, kind, code, run)?;
+            }
+            Polled::Other => self.happened(run)?,
+            Polled::Nothing => {}
         }
         self.retry_stripes()?;
         self.retry_deferred()
@@ -47,16 +62,13 @@ impl Turns for GgaDataPath {
 }
 
 impl GgaDataPath {
-    #[inline]
-    fn handle(&mut self, event: Event, run: &RunFlag) -> Result<(), Failure> {
+    /// Something that is no end of a task.
+    #[cold]
+    fn happened(&mut self, run: &RunFlag) -> Result<(), Failure> {
+        let Some(event) = self.pe.poll() else {
+            return Ok(());
+        };
         match event {
-            Event::Task(Completion { token, result }) => {
-                let (index, kind) = Token(token).parts();
-                match result {
-                    Ok(()) => self.completed(index, kind),
-                    Err(code) => self.failed(index, kind, code, run),
-                }
-            }
             Event::State { context, .. } if self.fetcher.has_replaced(context) => Ok(()),
             Event::State { context, next, .. } if self.is_of_target(context) => {
                 if matches!(next, CtxState::Stopping | CtxState::Idle) && run.is_set() {
@@ -80,7 +92,7 @@ impl GgaDataPath {
                 self.fetcher.failed();
                 self.restart_fetcher()
             }
-            Event::State { .. } | Event::Comch(_) => Ok(()),
+            Event::State { .. } | Event::Comch(_) | Event::Task(_) => Ok(()),
         }
     }
 
