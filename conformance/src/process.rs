@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use nix::time::{clock_getcpuclockid, clock_gettime};
 use rustix::process::{Pid, WaitId, WaitIdOptions, kill_process, waitid};
 
 use lines::{Lines, Wait};
@@ -201,11 +202,11 @@ impl Process {
         }
     }
 
-    /// CPU time of all its threads so far, in user and in kernel mode, in steps of a clock tick (10 ms). `None` once its end has
-    /// been taken.
+    /// CPU time of all its threads so far, those that have ended too, in user and in kernel mode. `None` once its end has been taken.
     pub fn cpu_time(&self) -> Option<Duration> {
-        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id())).ok()?;
-        cpu_time_of(&stat, rustix::param::clock_ticks_per_second())
+        let pid = nix::unistd::Pid::from_raw(self.pid()?.as_raw_nonzero().get());
+        let time = clock_getcpuclockid(pid).and_then(clock_gettime).ok()?;
+        Some(time.into())
     }
 
     /// Ends it, and says why, with what it wrote.
@@ -313,15 +314,6 @@ impl Drop for Process {
     fn drop(&mut self) {
         self.end();
     }
-}
-
-/// User and system time from a line of `/proc/PID/stat`: fields 14 and 15, of which the second may hold anything in parentheses.
-fn cpu_time_of(stat: &str, ticks_per_second: u64) -> Option<Duration> {
-    let (_, fields) = stat.rsplit_once(')')?;
-    let mut fields = fields.split_ascii_whitespace().skip(11);
-    let mut next = || fields.next()?.parse::<u64>().ok();
-    let ticks = next()? + next()?;
-    Some(Duration::from_secs(ticks) / u32::try_from(ticks_per_second).ok()?)
 }
 
 #[cfg(test)]
