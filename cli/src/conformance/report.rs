@@ -9,6 +9,7 @@ use ::conformance::report::{Case, Outcome, Report};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
+use tabled::Table;
 use tabled::builder::Builder;
 use tabled::settings::Style;
 
@@ -34,15 +35,7 @@ pub(super) struct ReportOptions {
 impl ReportOptions {
     /// Shows a report; the exit status counts what failed.
     pub(super) fn finish(&self, name: &str, report: &Report) -> Result<ExitCode> {
-        self.write_junit(name, report)?;
-        if self.json {
-            println!("{}", serde_json::to_string_pretty(report)?);
-        } else {
-            print_table(report);
-            print_failures(report);
-            println!("{report}");
-        }
-        Ok(ExitCode::from(report.exit_status()))
+        self.show(name, report, report, &table_of(report))
     }
 
     /// As [`finish`](Self::finish), with a table of its own, which is what `--json` prints.
@@ -52,9 +45,19 @@ impl ReportOptions {
         report: &Report,
         table: &(impl Serialize + fmt::Display),
     ) -> Result<ExitCode> {
+        self.show(name, report, table, table)
+    }
+
+    fn show(
+        &self,
+        name: &str,
+        report: &Report,
+        document: &impl Serialize,
+        table: &impl fmt::Display,
+    ) -> Result<ExitCode> {
         self.write_junit(name, report)?;
         if self.json {
-            println!("{}", serde_json::to_string_pretty(table)?);
+            println!("{}", serde_json::to_string_pretty(document)?);
         } else {
             println!("{table}");
             print_failures(report);
@@ -85,7 +88,7 @@ pub(super) fn progress(checks: usize) -> ProgressBar {
     progress
 }
 
-fn print_table(report: &Report) {
+fn table_of(report: &Report) -> Table {
     let mut table = Builder::new();
     table.push_record(["suite", "check", "result", "seconds", "note"]);
     for case in &report.cases {
@@ -97,7 +100,9 @@ fn print_table(report: &Report) {
             shortened(case.note.as_deref().unwrap_or_default()),
         ]);
     }
-    println!("{}", table.build().with(Style::rounded()));
+    let mut table = table.build();
+    table.with(Style::rounded());
+    table
 }
 
 /// What failed, with what the processes wrote.

@@ -108,7 +108,7 @@ impl Entries {
         Some(unsafe { self.start.get().add(self.next.get()).as_ref() }.get())
     }
 
-    /// Takes the first entry, of which there is one.
+    /// Takes the first entry, if there is one.
     #[inline(always)]
     pub(super) fn drop_first(&self) {
         self.next
