@@ -154,9 +154,8 @@ impl GgaDataPath {
     fn request_received(&mut self, index: usize) -> Result<(), Failure> {
         self.in_flight += 1;
         let message = &self.tasks.of(index).message;
-        let length = message.data_len()?;
         let mut bytes = [0; io_message::SIZE];
-        message.read_data(&mut bytes)?;
+        let length = message.read_data(&mut bytes)?;
         let memory = self.setup.initiator.len();
         match Request::read(&bytes, length, self.setup.volume, memory) {
             Ok(request) => {

@@ -64,9 +64,8 @@ impl GgaDataPath {
     #[inline]
     pub(super) fn result_received(&mut self, lane: usize, target: Target) -> Result<(), Failure> {
         let message = self.tasks.result(target, lane);
-        let length = message.data_len()?;
         let mut bytes = [0; io_message::SIZE];
-        message.read_data(&mut bytes)?;
+        let length = message.read_data(&mut bytes)?;
         message.reset_data()?;
         if let Err(code) = self.submit(lane, Kind::ReceiveResult(target)) {
             self.target_failed(target, Kind::ReceiveResult(target), code)?;
