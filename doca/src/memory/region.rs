@@ -3,7 +3,9 @@ use std::os::fd::AsFd;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
-use rustix::mm::{MapFlags, MsyncFlags, ProtFlags, mmap, mmap_anonymous, msync, munmap};
+use rustix::mm::{
+    Advice, MapFlags, MsyncFlags, ProtFlags, madvise, mmap, mmap_anonymous, msync, munmap,
+};
 
 use crate::{Error, ErrorCode, Result};
 
@@ -70,6 +72,25 @@ impl MemoryRegion {
         let start =
             NonNull::new(start.cast()).ok_or_else(|| Error::new("mmap", ErrorCode::NO_MEMORY))?;
         Ok(Arc::new(Self { start, len }))
+    }
+
+    /// As [`new`](Self::new), for large memory that is used all over and only by this process and its devices: asks the kernel for huge
+    /// pages. With small ones nearly every block of a storage needs a translation that the CPU does not have at hand.
+    ///
+    /// It is a hint. The kernel may not have them (`/sys/kernel/mm/transparent_hugepage/enabled`), and memory that is registered with
+    /// access for peers gets small pages again. What is never touched takes no room, in steps of a huge page (2 MiB on most machines).
+    ///
+    /// # Errors
+    ///
+    /// As [`new`](Self::new).
+    pub fn with_huge_pages(len: usize) -> Result<Arc<Self>> {
+        let region = Self::new(len)?;
+        // SAFETY: the range is the whole mapping; the advice changes no byte of it.
+        let advised = unsafe { madvise(region.start.as_ptr().cast(), len, Advice::LinuxHugepage) };
+        if let Err(error) = advised {
+            tracing::debug!(%error, "no huge pages for {len} bytes");
+        }
+        Ok(region)
     }
 
     /// Maps `len` bytes of `file` from `offset` on, so that what is written here is in the file, and outlives this process however
@@ -243,6 +264,29 @@ mod tests {
         let mut bytes = vec![1; 5000];
         region.read(0, &mut bytes).unwrap();
         assert!(bytes.iter().all(|&byte| byte == 0));
+    }
+
+    #[test]
+    fn huge_pages_are_asked_for_and_the_rest_is_as_ever() {
+        let region = MemoryRegion::with_huge_pages(4 << 20).unwrap();
+        region.write((4 << 20) - 1, &[7]).unwrap();
+        let mut bytes = [1, 0];
+        region.read((4 << 20) - 2, &mut bytes).unwrap();
+        assert_eq!(bytes, [0, 7]);
+        if !std::path::Path::new("/sys/kernel/mm/transparent_hugepage").exists() {
+            return;
+        }
+        // "hg" among the flags of a mapping: huge pages were advised.
+        let smaps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+        let start = format!("{:x}-", region.as_ptr() as usize);
+        let mapping = smaps.lines().skip_while(|line| !line.starts_with(&start));
+        let flags = mapping
+            .into_iter()
+            .find(|line| line.starts_with("VmFlags:"));
+        assert!(
+            flags.unwrap().split(' ').any(|flag| flag == "hg"),
+            "{flags:?}"
+        );
     }
 
     #[test]

@@ -312,9 +312,10 @@ fn load(content: Content) -> Result<Arc<MemoryRegion>, Failure> {
             "{capacity} bytes of storage do not fit in this machine's memory"
         ))
     };
-    let region = MemoryRegion::new(usize::try_from(capacity).map_err(|_| too_large())?).map_err(
-        |error| Failure::from(error).context(format_args!("{capacity} bytes of storage")),
-    )?;
+    let length = usize::try_from(capacity).map_err(|_| too_large())?;
+    let region = MemoryRegion::with_huge_pages(length).map_err(|error| {
+        Failure::from(error).context(format_args!("{capacity} bytes of storage"))
+    })?;
     let mut written = Ok(());
     content.copy_to(|offset, piece| {
         // The offset is below the capacity, which fits.

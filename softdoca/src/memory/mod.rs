@@ -13,6 +13,7 @@ mod imported;
 mod maps;
 mod mmap;
 mod permissions;
+mod prefetch;
 mod sharing;
 #[cfg(test)]
 mod tests;

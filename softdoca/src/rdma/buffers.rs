@@ -27,6 +27,15 @@ fn check_remote(mmap: &Mmap, wanted: Permissions) -> Result<()> {
     }
 }
 
+/// The head of the list will be read soon.
+pub(super) fn prefetch(list: Option<&Buf>) {
+    if let Some(buf) = list
+        && let Ok(mmap) = buf.mmap()
+    {
+        mmap.prefetch(buf.data(), buf.data_len());
+    }
+}
+
 /// Bytes of data in the list.
 pub(super) fn data_len(list: Option<&Buf>) -> usize {
     list.map_or(0, Buf::list_data_len)

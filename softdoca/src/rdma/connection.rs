@@ -161,13 +161,22 @@ impl Connection {
     }
 
     /// Takes a task of this side; runs it at once when nothing is before it.
+    ///
+    /// The first of several copies, that is: while the program has completions to collect, and so will make progress soon, further ones
+    /// wait for that, and the CPU brings what they read meanwhile. A lone copy is done when this returns, as a device would do it for a
+    /// program that then waits for something else.
     pub(super) fn submit(&self, task: &Task, work: &Work, done: &mut VecDeque<Done>) {
         work.stage.set(Stage::Waiting);
         work.set_progress(0);
         let mut parts = self.parts.borrow_mut();
         let parts = &mut *parts;
         let task = NonNull::from(task);
-        if parts.queue.is_empty()
+        let waits = work.operation.copies() && !done.is_empty();
+        if waits {
+            super::buffers::prefetch(work.source.get().as_deref());
+        }
+        if !waits
+            && parts.queue.is_empty()
             && let Some(result) = self.attempt(work, parts)
         {
             done.push_back((task, result));
@@ -176,18 +185,24 @@ impl Connection {
         }
     }
 
-    /// Runs tasks of this side until one has to wait.
+    /// Runs tasks of this side until one has to wait, or one has copied: its completion is not to wait for the other copies.
     fn run(&self, parts: &mut Parts, done: &mut VecDeque<Done>) {
         while let Some(&head) = parts.queue.front() {
             // SAFETY: tasks in the queue are in flight, and such are not freed.
             let task = unsafe { head.as_ref() };
-            let result = match task.downcast::<Work>() {
-                Some(work) => self.attempt(&work.body, parts),
-                None => Some(Err(Error::Unexpected)),
+            let (result, copies) = match task.downcast::<Work>() {
+                Some(work) => (
+                    self.attempt(&work.body, parts),
+                    work.body.operation.copies(),
+                ),
+                None => (Some(Err(Error::Unexpected)), false),
             };
             let Some(result) = result else { return };
             parts.queue.pop_front();
             done.push_back((head, result));
+            if copies {
+                return;
+            }
         }
     }
 

@@ -41,6 +41,11 @@ pub(crate) enum Operation {
 impl Operation {
     /// How many there are.
     pub(super) const COUNT: usize = Operation::EventAdd as usize + 1;
+
+    /// Whether it moves blocks of data between two memories.
+    pub(super) fn copies(self) -> bool {
+        matches!(self, Self::Read | Self::Write)
+    }
 }
 
 /// What the program gives to a [`Work`] task. Each operation looks at its own.

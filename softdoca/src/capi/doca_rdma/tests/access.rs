@@ -8,7 +8,7 @@ use super::side::{ALL, pair, pair_with, submit};
 use crate::error::Error;
 use crate::memory::Permissions;
 
-const REMOTE: Permissions = Permissions::LOCAL_READ_WRITE
+pub(super) const REMOTE: Permissions = Permissions::LOCAL_READ_WRITE
     .union(Permissions::RDMA_READ)
     .union(Permissions::RDMA_WRITE);
 

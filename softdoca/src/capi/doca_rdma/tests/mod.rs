@@ -7,6 +7,7 @@ mod addresses;
 mod atomics;
 mod callers;
 mod connections;
+mod copies;
 mod dynamic;
 mod memory;
 mod messages;
