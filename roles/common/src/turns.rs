@@ -47,7 +47,7 @@ pub trait Turns {
     }
 }
 
-/// Turns between two looks at the clock. One may sleep for 20 ms, when nothing happens.
+/// Turns between two looks at the clock. One may sleep for 50 ms, when nothing happens.
 const TURNS_PER_LOOK: u32 = 64;
 
 /// Most time that may count between two looks. A worker that was itself stopped for longer has nobody to blame: what came meanwhile,

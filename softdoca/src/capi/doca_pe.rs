@@ -59,7 +59,7 @@ pub unsafe extern "C" fn doca_pe_destroy(pe: *mut doca_pe) -> doca_error_t {
     })
 }
 
-/// Delivers what has happened. 1 when anything did, 0 when not; then it may have slept up to 20 ms.
+/// Delivers what has happened. 1 when anything did, 0 when not; then it may have slept up to 50 ms.
 ///
 /// # Safety
 /// `pe` is NULL or a live engine, used by no other thread meanwhile.

@@ -30,7 +30,7 @@ const MOST_EVENTS: u32 = 128;
 /// Empty calls per engine after which the thread sleeps; those after the spins yield.
 const YIELDS: u32 = 400;
 const SHORTEST_SLEEP: Duration = Duration::from_micros(50);
-const LONGEST_SLEEP: Duration = Duration::from_millis(20);
+const LONGEST_SLEEP: Duration = Duration::from_millis(50);
 /// Engines that were not progressed within this many empty calls of the thread are not waited for.
 const STALE_CALLS: u32 = 64;
 /// A thread with more engines than this does not sleep; nobody has that many.

@@ -11,7 +11,7 @@ use crate::shutdown::Shutdown;
 /// First and longest sleep between two looks at a progress engine, which has no file descriptor to
 /// wait for. The longest costs far below 1 % of a core.
 const FIRST_SLEEP: Duration = Duration::from_micros(50);
-const LONGEST_SLEEP: Duration = Duration::from_millis(20);
+const LONGEST_SLEEP: Duration = Duration::from_millis(50);
 
 /// What a channel waits for.
 #[derive(Debug, Default)]

@@ -215,7 +215,7 @@ fn memory_buf(_: &Memory, task: *mut doca_task) -> *mut doca_abi::doca_buf {
 
 #[test]
 fn a_sleeping_consumer_is_woken() {
-    // Without a ring it would take up to 20 ms, about 10 on average; another try for a busy machine.
+    // Without a ring it would take up to 50 ms, about 25 on average; another try for a busy machine.
     let times: Vec<Duration> = (0..3).map(|_| slowest_delivery(8)).collect();
     assert!(
         times.iter().any(|time| *time < Duration::from_millis(9)),
@@ -240,8 +240,8 @@ fn a_producer_that_waits_for_a_buffer_is_woken() {
                 progress_until(&[&engine], || consumer.received() > 0);
                 consumer.context.log.take();
                 buf(memory_buf(&memory, task)).reset_data_len();
-                // Long enough for the producer's sleeps to reach 20 ms, and not a multiple of them.
-                std::thread::sleep(Duration::from_millis(90 + 3 * round));
+                // Long enough for the producer's sleeps to reach 50 ms, and not a multiple of them.
+                std::thread::sleep(Duration::from_millis(160 + 3 * round));
                 *posted.lock().unwrap() = Some(Instant::now());
                 assert_ok(submit(task));
             }
