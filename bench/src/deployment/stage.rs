@@ -198,12 +198,8 @@ impl Stage<'_> {
     fn role(&self, whose: &Implementation, role: Role, number: usize) -> Result<Command, Error> {
         let mut command = whose.command(role)?;
         self.scene.place(&mut command);
-        let roles = match self.point.layout {
-            Layout::ZeroCopy => 3,
-            Layout::Gga => 5,
-        };
         for worker in 0..self.point.workers as usize {
-            let cpu = self.cpus[cpu_of(self.point.layout, number, worker, roles) % self.cpus.len()];
+            let cpu = self.cpus[cpu_of(self.point.layout, number, worker, self.cpus.len())];
             command.args(["--cpu", &cpu.to_string()]);
         }
         Ok(command)
@@ -219,15 +215,22 @@ impl Stage<'_> {
     }
 }
 
-/// Which of the CPUs a worker of a role gets. On few CPUs those at the end share: the zero-copy service, which touches no data, and
-/// the targets of gga.
-pub fn cpu_of(layout: Layout, role: usize, worker: usize, roles: usize) -> usize {
+/// Which of so many CPUs a worker of a role gets. Where there are fewer CPUs than roles, who touches most data has one alone and the
+/// others share: the target of zero copy, whose service touches none, and the service of gga, which does most of all.
+pub fn cpu_of(layout: Layout, role: usize, worker: usize, cpus: usize) -> usize {
+    let roles = roles(layout);
     let place = match (layout, role) {
         (Layout::ZeroCopy, 1) => 2,
         (Layout::ZeroCopy, 2) => 1,
+        (Layout::Gga, 2..) if cpus == 2 => 0,
         _ => role,
     };
-    worker * roles + place
+    (worker * roles + place) % cpus
+}
+
+/// Processes of a deployment.
+fn roles(layout: Layout) -> usize {
+    2 + layout.targets().len()
 }
 
 /// CPU time of these processes so far.

@@ -185,7 +185,7 @@ impl Runner {
     fn once(&self, subject: &Subject, operations: u64, time: Duration) -> Result<Figures, Error> {
         match subject {
             Subject::Ring { point } => {
-                let cpu = |role| self.cpus[cpu_of(Layout::ZeroCopy, role, 0, 3) % self.cpus.len()];
+                let cpu = |role| self.cpus[cpu_of(Layout::ZeroCopy, role, 0, self.cpus.len())];
                 self.yardsticks
                     .ring(*point, operations, [cpu(0), cpu(1), cpu(2)])
             }

@@ -60,6 +60,23 @@ impl Messages {
         Ok((bytes, length))
     }
 
+    /// Makes `message` the data of `buf`, which is of this place.
+    ///
+    /// # Errors
+    ///
+    /// There is no such place, or a task with the buf is in flight.
+    #[inline(always)]
+    pub fn send_from(
+        &self,
+        place: usize,
+        buf: &Buf,
+        message: &[u8; io_message::SIZE],
+    ) -> doca::Result<()> {
+        // First, because it fails in flight.
+        buf.set_data(Self::offset(place) as u64, message.len())?;
+        self.put(place, message)
+    }
+
     /// Puts a message into a place that no task uses.
     ///
     /// # Errors

@@ -4,7 +4,7 @@
 //! in between, or writes at the same time, would see or leave halves of different blocks. So I/Os on one
 //! stripe queue: each draws a ticket, and its turn comes in the order of the tickets, for neighbouring
 //! readers at once. Nobody waits inside: who has drawn a ticket asks whether its turn has come. Where
-//! nobody collides, that is two atomic additions on a cache line that no other worker uses.
+//! nobody collides, that is two atomic additions on a cache line that other workers seldom use.
 //!
 //! Stripes share a fixed number of slots. I/Os on two stripes of one slot wait for each other, which is
 //! slow and seldom, and no I/O ever queues in two.
@@ -28,9 +28,9 @@ pub(crate) enum Access {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Ticket(u32);
 
-/// The queue of a slot, on a cache line of its own: workers on other stripes are not slowed down. Tickets
-/// wrap, which does no harm: there are never as many at once.
-#[repr(align(64))]
+/// The queue of a slot. Four share a cache line: I/Os take slots all over, and with a line for each these would be more than a core
+/// has at hand, while two workers seldom meet on one. Tickets wrap, which does no harm: there are never as many at once.
+#[repr(align(16))]
 #[derive(Debug, Default)]
 struct Slot {
     /// The next ticket.

@@ -1,9 +1,11 @@
 //! The life of a worker's contexts and tasks, before and after its run.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use doca::{Access, BufInventory, Compress, ErasureCoding, ErrorCode, MemoryRegion, Mmap, Pe};
+use doca::{Access, BufInventory, Compress, ErasureCoding, ErrorCode, Mmap, Pe};
 use role_common::Failure;
+use role_common::messages::Messages;
 use role_common::readiness::wait_until_running;
 use role_common::service::endpoints::{ComchEnds, TargetEnds};
 use role_common::stored_block::Encoder;
@@ -30,13 +32,13 @@ impl GgaDataPath {
         let of_initiator = worker.transaction_count as usize;
         let count = all_transactions(worker.transaction_count, setup.survival.is_some());
         let transactions = count as usize;
-        let region = MemoryRegion::new(tasks::message_bytes(transactions))?;
+        let messages = Messages::new(tasks::messages(transactions))?;
         let access = Access::LOCAL_READ_WRITE | Access::PCI_READ_WRITE;
-        let messages = Mmap::register(&worker.device, region, access)?;
+        let message_map = Mmap::register(&worker.device, Arc::clone(messages.region()), access)?;
         let private = PrivateMemory::allocate(&worker.device, geometry, transactions)?;
         let inventory = BufInventory::new(tasks::bufs(transactions))?;
         let pe = Pe::new()?;
-        let comch = ComchEnds::start(&pe, &worker.client, &messages, count, count)?;
+        let comch = ComchEnds::start(&pe, &worker.client, &message_map, count, count)?;
         let ends = || TargetEnds::start(&pe, &worker.device, count);
         let targets = [Some(ends()?), Some(ends()?), Some(ends()?)];
         let recoveries = count.saturating_mul(2);
@@ -56,6 +58,7 @@ impl GgaDataPath {
             coding,
             decompressor,
             inventory,
+            message_map,
             messages,
             private,
             pe,
@@ -127,7 +130,7 @@ impl GgaDataPath {
             recoveries,
             decompressor: &self.decompressor,
             inventory: &self.inventory,
-            messages: &self.messages,
+            messages: &self.message_map,
             local: &setup.local.mmap,
             private: &self.private,
             private_parity: self.survival.is_some(),

@@ -2,9 +2,8 @@
 
 use doca::{Completion, CtxState, ErrorCode, Event, PeStats, Polled};
 use role_common::Failure;
-use role_common::turns::{Limits, Turns};
+use role_common::turns::{EVENTS_PER_TURN, Limits, Turns};
 use role_common::worker::RunFlag;
-use wire::io_message;
 
 use super::GgaDataPath;
 use super::request::Request;
@@ -14,27 +13,29 @@ use super::transaction::Stage;
 impl Turns for GgaDataPath {
     #[inline]
     fn turn(&mut self, run: &RunFlag) -> Result<(), Failure> {
-        let polled = self.pe.poll_completion();
-        if self.survival.is_some() {
-            self.look_after_targets(polled == Polled::Nothing)?;
-        }
-        match polled {
-            Polled::Completion(Completion {
-                token,
-                result: Ok(()),
-            }) => {
-                let (index, kind) = Token(token).parts();
-                self.completed(index, kind)?;
+        for _ in 0..EVENTS_PER_TURN {
+            let polled = self.pe.poll_completion();
+            if self.survival.is_some() {
+                self.look_after_targets(polled == Polled::Nothing)?;
             }
-            Polled::Completion(Completion {
-                token,
-                result: Err(code),
-            }) => {
-                let (index, kind) = Token(token).parts();
-                self.failed(index, kind, code, run)?;
+            match polled {
+                Polled::Completion(Completion {
+                    token,
+                    result: Ok(()),
+                }) => {
+                    let (index, kind) = Token(token).parts();
+                    self.completed(index, kind)?;
+                }
+                Polled::Completion(Completion {
+                    token,
+                    result: Err(code),
+                }) => {
+                    let (index, kind) = Token(token).parts();
+                    self.failed(index, kind, code, run)?;
+                }
+                Polled::Other => self.happened(run)?,
+                Polled::Nothing => break,
             }
-            Polled::Other => self.happened(run)?,
-            Polled::Nothing => {}
         }
         self.retry_stripes()?;
         self.retry_deferred()
@@ -154,8 +155,7 @@ impl GgaDataPath {
     fn request_received(&mut self, index: usize) -> Result<(), Failure> {
         self.in_flight += 1;
         let message = &self.tasks.of(index).message;
-        let mut bytes = [0; io_message::SIZE];
-        let length = message.read_data(&mut bytes)?;
+        let (bytes, length) = self.messages.received(message.place, &message.buf)?;
         let memory = self.setup.initiator.len();
         match Request::read(&bytes, length, self.setup.volume, memory) {
             Ok(request) => {

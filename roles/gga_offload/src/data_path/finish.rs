@@ -55,7 +55,9 @@ impl GgaDataPath {
         let transaction = &mut self.transactions[index];
         transaction.stage = Stage::Answer;
         let answer = transaction.request.answer(code.0);
-        self.tasks.of(index).message.write_data(&answer)?;
+        let message = &self.tasks.of(index).message;
+        self.messages
+            .send_from(message.place, &message.buf, &answer)?;
         self.must_submit(index, Kind::Answer)
     }
 
@@ -65,7 +67,7 @@ impl GgaDataPath {
         self.in_flight -= 1;
         self.statistics.core.operation_count += 1;
         self.transactions[index].stage = Stage::Idle;
-        self.tasks.of(index).message.reset_data()?;
+        self.tasks.of(index).message.buf.reset_data()?;
         self.must_submit(index, Kind::ReceiveRequest)
     }
 }

@@ -33,6 +33,7 @@ use std::time::Duration;
 
 use doca::{BufInventory, Compress, ErasureCoding, Mmap, Pe};
 use role_common::Failure;
+use role_common::messages::Messages;
 use role_common::service::endpoints::{ComchEnds, TargetEnds};
 use role_common::service::{Command, Reply, WorkerSetup};
 use role_common::stored_block::{Encoder, Geometry, MatrixType};
@@ -98,7 +99,8 @@ pub(crate) struct GgaDataPath {
     coding: ErasureCoding,
     decompressor: Compress,
     inventory: BufInventory,
-    messages: Mmap,
+    message_map: Mmap,
+    messages: Messages,
     private: PrivateMemory,
     pe: Pe,
     transactions: Vec<Transaction>,

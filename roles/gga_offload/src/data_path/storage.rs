@@ -41,7 +41,9 @@ impl GgaDataPath {
                 requester_offset: tasks.chunk.half(target),
                 storage_offset,
             };
-            tasks.requests[target.number()].write_data(&request.to_bytes())?;
+            let message = &tasks.requests[target.number()];
+            self.messages
+                .send_from(message.place, &message.buf, &request.to_bytes())?;
             if let Err(code) = self.submit(index, Kind::Send(target)) {
                 self.target_failed(target, Kind::Send(target), code)?;
             }
@@ -64,9 +66,8 @@ impl GgaDataPath {
     #[inline]
     pub(super) fn result_received(&mut self, lane: usize, target: Target) -> Result<(), Failure> {
         let message = self.tasks.result(target, lane);
-        let mut bytes = [0; io_message::SIZE];
-        let length = message.read_data(&mut bytes)?;
-        message.reset_data()?;
+        let (bytes, length) = self.messages.received(message.place, &message.buf)?;
+        message.buf.reset_data()?;
         if let Err(code) = self.submit(lane, Kind::ReceiveResult(target)) {
             self.target_failed(target, Kind::ReceiveResult(target), code)?;
         }

@@ -7,6 +7,7 @@ use doca::{
     Lz4Stream, Mmap, RdmaConnection, Task,
 };
 use role_common::Failure;
+use role_common::messages::Messages;
 use role_common::service::endpoints::{ComchEnds, TargetEnds};
 use role_common::stored_block::Geometry;
 use wire::io_message;
@@ -21,9 +22,9 @@ const MESSAGES: usize = 1 + 3 + 3;
 /// All bufs of each transaction, those of its fetches included.
 const BUFS: usize = MESSAGES + 12;
 
-/// Bytes of message buffers for this many transactions.
-pub(super) fn message_bytes(transactions: usize) -> usize {
-    transactions * MESSAGES * io_message::SIZE
+/// Message buffers for this many transactions.
+pub(super) fn messages(transactions: usize) -> usize {
+    transactions * MESSAGES
 }
 
 /// Bufs for this many transactions.
@@ -31,15 +32,21 @@ pub(super) fn bufs(transactions: usize) -> usize {
     transactions * BUFS
 }
 
+/// A message buffer: its place in the worker's memory for messages, and the buf of that.
+pub(super) struct Message {
+    pub(super) place: usize,
+    pub(super) buf: Buf,
+}
+
 /// The tasks of one transaction and what they work on.
 pub(super) struct TransactionTasks {
     receive: Task,
     answer: Task,
     /// The initiator's request, then the answer to it.
-    pub(super) message: Buf,
+    pub(super) message: Message,
     sends: [Task; 3],
     /// Requests to the targets.
-    pub(super) requests: [Buf; 3],
+    pub(super) requests: [Message; 3],
     create: Task,
     pub(super) parity: Buf,
     recovers: [Task; 2],
@@ -56,7 +63,7 @@ pub(super) struct TransactionTasks {
 /// A receive of a target's result.
 struct ResultLane {
     task: Task,
-    message: Buf,
+    message: Message,
 }
 
 /// The tasks of a worker, but for those that fetch content.
@@ -91,12 +98,14 @@ pub(super) struct Maker<'a> {
 
 impl Tasks {
     pub(super) fn allocate(maker: &Maker<'_>, transactions: usize) -> Result<Self, Failure> {
-        let mut next_message = (0..).step_by(io_message::SIZE);
-        let mut message = || {
-            let offset = next_message.next().expect("the range has no end");
-            maker
+        let mut places = 0..;
+        let mut message = || -> doca::Result<Message> {
+            let place = places.next().expect("the range has no end");
+            let offset = Messages::offset(place) as u64;
+            let buf = maker
                 .inventory
-                .buf(maker.messages, offset, io_message::SIZE)
+                .buf(maker.messages, offset, io_message::SIZE)?;
+            Ok(Message { place, buf })
         };
         let mut tasks = Self::default();
         for index in 0..transactions {
@@ -118,12 +127,12 @@ impl Tasks {
         let (rdma, connection) = (ends.control.rdma(), ends.control.connection()?);
         for (index, tasks) in self.transactions.iter_mut().enumerate() {
             let token = Token::new(index, Kind::Send(target)).0;
-            tasks.sends[number] = rdma.send_task(connection, &tasks.requests[number], token)?;
+            tasks.sends[number] = rdma.send_task(connection, &tasks.requests[number].buf, token)?;
         }
         for (index, lane) in self.results[number].iter_mut().enumerate() {
             let token = Token::new(index, Kind::ReceiveResult(target)).0;
-            lane.message.reset_data()?;
-            lane.task = rdma.receive_task(&lane.message, token)?;
+            lane.message.buf.reset_data()?;
+            lane.task = rdma.receive_task(&lane.message.buf, token)?;
         }
         Ok(())
     }
@@ -133,7 +142,7 @@ impl Tasks {
     }
 
     /// The buffer of a receive.
-    pub(super) fn result(&self, target: Target, index: usize) -> &Buf {
+    pub(super) fn result(&self, target: Target, index: usize) -> &Message {
         &self.results[target.number()][index].message
     }
 
@@ -157,7 +166,7 @@ impl Maker<'_> {
     fn transaction(
         &self,
         index: usize,
-        message: &mut impl FnMut() -> doca::Result<Buf>,
+        message: &mut impl FnMut() -> doca::Result<Message>,
     ) -> Result<TransactionTasks, Failure> {
         let chunk = Chunk::of(self.geometry, self.first_chunk + index as u64);
         let half = self.geometry.half_block_size() as usize;
@@ -174,7 +183,7 @@ impl Maker<'_> {
             let (ends, connection) = self.control(target)?;
             sends.push(ends.control.rdma().send_task(
                 connection,
-                request,
+                &request.buf,
                 token(Kind::Send(target)),
             )?);
         }
@@ -222,9 +231,9 @@ impl Maker<'_> {
         let receive = self
             .comch
             .consumer
-            .post_recv_task(&initiator_message, token(Kind::ReceiveRequest))?;
+            .post_recv_task(&initiator_message.buf, token(Kind::ReceiveRequest))?;
         let answer = self.comch.producer.send_task(
-            &initiator_message,
+            &initiator_message.buf,
             self.initiator_consumer,
             token(Kind::Answer),
         )?;
@@ -246,10 +255,15 @@ impl Maker<'_> {
         })
     }
 
-    fn result(&self, index: usize, target: Target, message: Buf) -> Result<ResultLane, Failure> {
+    fn result(
+        &self,
+        index: usize,
+        target: Target,
+        message: Message,
+    ) -> Result<ResultLane, Failure> {
         let (ends, _) = self.control(target)?;
         let token = Token::new(index, Kind::ReceiveResult(target)).0;
-        let task = ends.control.rdma().receive_task(&message, token)?;
+        let task = ends.control.rdma().receive_task(&message.buf, token)?;
         Ok(ResultLane { task, message })
     }
 
