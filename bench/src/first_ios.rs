@@ -14,7 +14,7 @@ use wire::io_message::{IoMessageType, Repr};
 use crate::series::{AfterPause, median};
 
 /// The I/Os that count as the first ones.
-const FIRST: u32 = 1000;
+pub(crate) const FIRST: u32 = 1000;
 /// Time without I/O: the longest sleep of an idle thread is some hundred times shorter.
 const PAUSE: Duration = Duration::from_secs(2);
 /// How often the same is measured right after other I/Os.

@@ -1,5 +1,6 @@
 //! What the machine could do at best.
 
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -9,10 +10,13 @@ use yardstick::ring::{Load, Measured, Pipeline};
 
 use crate::Error;
 use crate::point::{Operation, Point};
-use crate::series::{Figures, Latency};
+use crate::series::{Figures, Latency, median};
 
 /// Time that a yardstick may take.
 const PATIENCE: Duration = Duration::from_secs(120);
+/// Wake-ups of one run, of which the one in the middle counts, and the time without work before each.
+const WAKE_UPS: usize = 3;
+const WAKE_UP_PAUSE: Duration = Duration::from_millis(300);
 
 /// Starts the yardsticks as processes of their own: this program again, as `yardstick STAGE ...`.
 #[derive(Debug, Clone)]
@@ -94,5 +98,20 @@ impl Yardsticks {
         let bandwidth = yardstick::copy::bandwidth(point.block_size as usize, from, to, time)?;
         let rate = bandwidth / f64::from(point.block_size);
         Ok(Figures::of_rate(rate, point.block_size))
+    }
+
+    /// Waking up a thread on another CPU, both without work.
+    ///
+    /// # Errors
+    ///
+    /// There is no such CPU.
+    pub fn wake_up(&self, cpus: [usize; 2]) -> Result<Figures, Error> {
+        let times: io::Result<Vec<f64>> = (0..WAKE_UPS)
+            .map(|_| Ok(yardstick::wake::latency(cpus, WAKE_UP_PAUSE)?.as_nanos() as f64))
+            .collect();
+        Ok(Figures {
+            wake_up_ns: median(times?),
+            ..Figures::without_rate()
+        })
     }
 }

@@ -104,7 +104,9 @@ fn curves(
             Subject::Copy { .. }
             | Subject::Nbd { .. }
             | Subject::SystemCalls { .. }
-            | Subject::FirstIos { .. } => continue,
+            | Subject::FirstIos { .. }
+            | Subject::Kernels
+            | Subject::WakeUp => continue,
         };
         let base = Point::ZERO_COPY_READ;
         let (x, fits) = match over {

@@ -5,6 +5,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::first_ios::FIRST;
+
 /// Figures of one run.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Figures {
@@ -20,9 +22,18 @@ pub struct Figures {
     pub system_calls: Option<SystemCalls>,
     /// The first I/Os after a pause, where they were.
     pub after_pause: Option<AfterPause>,
+    /// What gga computes for a block, where that was.
+    pub kernels: Option<BlockKernels>,
+    /// Time that waking up a sleeping CPU takes, in nanoseconds, where that was.
+    pub wake_up_ns: Option<f64>,
 }
 
 impl Figures {
+    /// No I/Os at all.
+    pub fn without_rate() -> Self {
+        Self::of_rate(0.0, 0)
+    }
+
     /// So many I/Os of this size a second; nothing else is known.
     pub fn of_rate(rate: f64, block_size: u32) -> Self {
         Self {
@@ -32,6 +43,8 @@ impl Figures {
             cpu_ns: None,
             system_calls: None,
             after_pause: None,
+            kernels: None,
+            wake_up_ns: None,
         }
     }
 }
@@ -96,6 +109,31 @@ pub struct AfterPause {
     pub first_ns: f64,
     /// A single I/O right after others, in the middle.
     pub steady_ns: f64,
+}
+
+impl AfterPause {
+    /// Time of the first I/Os after the pause, in nanoseconds.
+    pub fn first_time_ns(&self) -> f64 {
+        f64::from(FIRST) * 1e9 / self.first_rate
+    }
+
+    /// Time of as many right after others.
+    pub fn steady_time_ns(&self) -> f64 {
+        f64::from(FIRST) * 1e9 / self.steady_rate
+    }
+}
+
+/// Times that gga's kernels need for a block of 4 KiB, in nanoseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct BlockKernels {
+    /// Compression to a stored block with its checksum.
+    pub compress_ns: f64,
+    /// Decompression, without looking at checksums.
+    pub decompress_ns: f64,
+    /// The parity of two halves of 2 KiB.
+    pub create_ns: f64,
+    /// A half of 2 KiB from the other and the parity.
+    pub recover_ns: f64,
 }
 
 /// One thing that is measured again and again.

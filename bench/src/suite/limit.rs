@@ -2,8 +2,8 @@
 
 use serde::Serialize;
 
-use super::{Kernels, Results, Subject};
 use crate::point::{Layout, Operation, Point};
+use crate::series::BlockKernels;
 
 /// Time per I/O in nanoseconds, taken apart.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
@@ -24,14 +24,24 @@ pub struct GgaLimit {
     pub rate: f64,
 }
 
-/// The limit of one operation on blocks of 4 KiB, from what the same run measured. `None` when it did not.
-pub fn gga_limit(results: &Results, operation: Operation, cpus: usize) -> Option<GgaLimit> {
-    let kernels: &Kernels = &results.kernels;
-    let (lz4, parity) = (kernels.lz4?, kernels.parity?);
-    let ring_point = Point::ZERO_COPY_READ;
-    let rate = |subject| results.of(&subject)?.series.median(|run| Some(run.rate));
-    let ring = rate(Subject::Ring { point: ring_point })?;
-    let copies = rate(Subject::Copy { point: ring_point })?;
+/// What one round found out about the machine.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Limits {
+    /// I/Os a second of the bare ring with blocks of 4 KiB.
+    pub ring: f64,
+    /// Blocks of 4 KiB that are copied in a second.
+    pub copies: f64,
+    /// The kernels.
+    pub kernels: BlockKernels,
+}
+
+/// The limit of one operation on blocks of 4 KiB.
+pub fn gga_limit(limits: Limits, operation: Operation, cpus: usize) -> GgaLimit {
+    let Limits {
+        ring,
+        copies,
+        kernels,
+    } = limits;
     // A block of 4 KiB.
     let copy_ns = 1e9 / copies;
     // The ring's three processes share the CPUs: what is not copying is four hops.
@@ -50,13 +60,13 @@ pub fn gga_limit(results: &Results, operation: Operation, cpus: usize) -> Option
     // The stored block, and the content.
     let service_copies_ns = 2.0 * copy_ns;
     let (lz4_ns, parity_ns) = match operation {
-        Operation::Read => (lz4.decompress.block_ns, 0.0),
-        Operation::RecoveryRead => (lz4.decompress.block_ns, parity.recover.block_ns),
-        Operation::Write => (lz4.compress.block_ns, parity.create.block_ns),
+        Operation::Read => (kernels.decompress_ns, 0.0),
+        Operation::RecoveryRead => (kernels.decompress_ns, kernels.recover_ns),
+        Operation::Write => (kernels.compress_ns, kernels.create_ns),
     };
     let service = lz4_ns + parity_ns + service_copies_ns + service_hops_ns;
     let all = lz4_ns + parity_ns + service_copies_ns + target_copies_ns + hops_ns;
-    Some(GgaLimit {
+    GgaLimit {
         lz4_ns,
         parity_ns,
         service_copies_ns,
@@ -64,7 +74,7 @@ pub fn gga_limit(results: &Results, operation: Operation, cpus: usize) -> Option
         hops_ns,
         service_hops_ns,
         rate: 1e9 / service.max(all / cpus.min(5) as f64),
-    })
+    }
 }
 
 /// The point that a limit is compared with.

@@ -9,12 +9,14 @@ use std::time::Duration;
 use serde::Serialize;
 
 use crate::Error;
-use crate::kernels::{ErasureCoding, Lz4};
+use crate::kernels::ErasureCoding;
 use crate::machine::Machine;
+#[cfg(not(doca_sdk))]
+use crate::series::BlockKernels;
 use crate::series::{Figures, Series};
 
 pub use bars::{Bar, Sense, bars};
-pub use limit::{GgaLimit, gga_limit};
+pub use limit::{GgaLimit, Limits, gga_limit};
 pub use subject::{EXCHANGED, Exchanged, OURS, Runner, Subject, THEIRS};
 
 /// I/Os of the run that finds out how many are enough.
@@ -38,13 +40,9 @@ pub struct Measurement {
     pub failure: Option<String>,
 }
 
-/// The kernels alone.
+/// Erasure coding alone.
 #[derive(Debug, Clone, Copy, Default, Serialize)]
 pub struct Kernels {
-    /// LZ4 of a block of 4 KiB.
-    pub lz4: Option<Lz4>,
-    /// Our erasure coding of two halves of 2 KiB, as gga has them for blocks of 4 KiB.
-    pub parity: Option<ErasureCoding>,
     /// Our erasure coding of two halves of 32 KiB, Cauchy.
     pub ours: Option<ErasureCoding>,
     /// ISA-L's of the same.
@@ -136,18 +134,39 @@ fn enough(figures: &Figures, time: Duration) -> u64 {
 /// Bytes of the block whose kernels limit gga.
 const BLOCK: usize = 4096;
 
-/// The kernels, each for about `time`; what cannot be used is told.
-pub fn kernels(time: Duration, left_out: &mut Vec<String>) -> Kernels {
-    let lz4 = crate::kernels::lz4(&crate::deployment::content(BLOCK), time);
-    Kernels {
-        lz4,
-        ..erasure_coding(time, left_out)
-    }
+/// What gga computes for a block, each kernel for about a fourth of `time`.
+///
+/// # Errors
+///
+/// There are no such kernels here.
+#[cfg(not(doca_sdk))]
+fn block_kernels(time: Duration) -> Result<Figures, Error> {
+    use softdoca::engines::matrix::MatrixType::Vandermonde;
+
+    let time = time / 4;
+    let lz4 = crate::kernels::lz4(&crate::deployment::content(BLOCK), time)
+        .ok_or_else(|| std::io::Error::other("expected content that can be compressed"))?;
+    let parity = crate::kernels::erasure_coding::ours(BLOCK / 2, Vandermonde, time);
+    Ok(Figures {
+        kernels: Some(BlockKernels {
+            compress_ns: lz4.compress.block_ns,
+            decompress_ns: lz4.decompress.block_ns,
+            create_ns: parity.create.block_ns,
+            recover_ns: parity.recover.block_ns,
+        }),
+        ..Figures::without_rate()
+    })
 }
 
+#[cfg(doca_sdk)]
+fn block_kernels(_: Duration) -> Result<Figures, Error> {
+    Err(std::io::Error::other("this program is linked to NVIDIA's SDK, and has no kernels").into())
+}
+
+/// Erasure coding, ours and ISA-L's, each for about `time`; what cannot be used is told.
 #[cfg(not(doca_sdk))]
-fn erasure_coding(time: Duration, left_out: &mut Vec<String>) -> Kernels {
-    use softdoca::engines::matrix::MatrixType::{Cauchy, Vandermonde};
+pub fn kernels(time: Duration, left_out: &mut Vec<String>) -> Kernels {
+    use softdoca::engines::matrix::MatrixType::Cauchy;
 
     use crate::kernels::erasure_coding::{isal, ours};
 
@@ -160,15 +179,14 @@ fn erasure_coding(time: Duration, left_out: &mut Vec<String>) -> Kernels {
         }
     };
     Kernels {
-        lz4: None,
-        parity: Some(ours(BLOCK / 2, Vandermonde, time)),
         ours: Some(ours(HALF, Cauchy, time)),
         isal,
     }
 }
 
+/// Nothing: what cannot be measured is told.
 #[cfg(doca_sdk)]
-fn erasure_coding(_: Duration, left_out: &mut Vec<String>) -> Kernels {
+pub fn kernels(_: Duration, left_out: &mut Vec<String>) -> Kernels {
     left_out.push("erasure coding in software: this program is linked to NVIDIA's SDK".to_owned());
     Kernels::default()
 }

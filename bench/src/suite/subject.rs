@@ -28,6 +28,10 @@ pub enum Subject {
         /// With memories of this.
         point: Point,
     },
+    /// What gga computes for a block of 4 KiB.
+    Kernels,
+    /// Waking up a thread on a CPU without work.
+    WakeUp,
     /// A deployment of real roles.
     Deployment {
         /// What it does.
@@ -57,6 +61,8 @@ impl fmt::Display for Subject {
         match self {
             Self::Ring { point } => write!(f, "bare ring: {point}"),
             Self::Copy { point } => write!(f, "memcpy: {point}"),
+            Self::Kernels => f.write_str("kernels of gga"),
+            Self::WakeUp => f.write_str("waking up a CPU"),
             Self::Deployment { point, cast } => write!(f, "{cast}: {point}"),
             Self::SystemCalls { point } => write!(f, "system calls: {point}"),
             Self::FirstIos { point } => write!(f, "after a pause: {point}"),
@@ -68,12 +74,15 @@ impl fmt::Display for Subject {
 impl Subject {
     /// Whether its I/Os a second are figures of interest, and not of a session that was measured for something else.
     pub fn has_rate(&self) -> bool {
-        !matches!(self, Self::SystemCalls { .. } | Self::FirstIos { .. })
+        !matches!(
+            self,
+            Self::SystemCalls { .. } | Self::FirstIos { .. } | Self::Kernels | Self::WakeUp
+        )
     }
 
     /// Whether it does as many I/Os as it is told.
     pub(super) fn is_counted(&self) -> bool {
-        !matches!(self, Self::FirstIos { .. })
+        !matches!(self, Self::FirstIos { .. } | Self::Kernels | Self::WakeUp)
     }
 }
 
@@ -190,6 +199,11 @@ impl Runner {
                     .ring(*point, operations, [cpu(0), cpu(1), cpu(2)])
             }
             Subject::Copy { point } => self.yardsticks.copy(*point, time),
+            Subject::Kernels => super::block_kernels(time),
+            Subject::WakeUp => {
+                let cpu = |role| self.cpus[cpu_of(Layout::ZeroCopy, role, 0, self.cpus.len())];
+                self.yardsticks.wake_up([cpu(1), cpu(2)])
+            }
             Subject::Deployment { point, cast } => {
                 let cast = self
                     .casts

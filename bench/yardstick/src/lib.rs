@@ -7,12 +7,14 @@
 //!   shared memory, and one memcpy per I/O at the end.
 //! * [`copy`] memcpy from private memory into memory shared with another process.
 //! * [`isal`] Intel's erasure coding, if its library is installed.
+//! * [`wake`] waking up a thread on a CPU without work.
 
 mod arena;
 mod bare_ring;
 pub mod copy;
 pub mod isal;
 pub mod ring;
+pub mod wake;
 
 use std::io;
 

@@ -72,6 +72,7 @@ pub(super) fn bars(runner: &Runner) -> Vec<Subject> {
         subjects.push(deployment(point, OURS));
     }
     subjects.push(Subject::Copy { point: base });
+    subjects.push(Subject::Kernels);
     for point in [
         Point {
             transactions: 256,
@@ -94,6 +95,7 @@ pub(super) fn bars(runner: &Runner) -> Vec<Subject> {
             subjects.push(deployment(point, cast));
         }
     }
+    subjects.push(Subject::WakeUp);
     subjects.push(Subject::FirstIos { point: base });
     subjects
 }
