@@ -80,6 +80,7 @@ pub(super) fn bars(runner: &Runner) -> Vec<Subject> {
         },
         Point { workers: 2, ..base },
     ] {
+        subjects.push(Subject::Copy { point });
         subjects.push(deployment(point, OURS));
     }
     for block_size in [64 << 10, 1 << 20] {
