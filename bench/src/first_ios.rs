@@ -16,7 +16,7 @@ use crate::series::{AfterPause, median};
 /// The I/Os that count as the first ones.
 pub(crate) const FIRST: u32 = 1000;
 /// Time without I/O: the longest sleep of an idle thread is some hundred times shorter.
-const PAUSE: Duration = Duration::from_secs(2);
+pub(crate) const PAUSE: Duration = Duration::from_secs(2);
 /// How often the same is measured right after other I/Os.
 const STEADY: usize = 21;
 /// Time that anything may take that should come at once.

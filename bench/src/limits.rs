@@ -1,6 +1,5 @@
 //! What the machine could do at best.
 
-use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -9,14 +8,12 @@ use conformance::process::Process;
 use yardstick::ring::{Load, Measured, Pipeline};
 
 use crate::Error;
+use crate::first_ios::PAUSE;
 use crate::point::{Operation, Point};
-use crate::series::{Figures, Latency, median};
+use crate::series::{Figures, Latency};
 
 /// Time that a yardstick may take.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// Wake-ups of one run, of which the one in the middle counts, and the time without work before each.
-const WAKE_UPS: usize = 3;
-const WAKE_UP_PAUSE: Duration = Duration::from_millis(300);
 
 /// Starts the yardsticks as processes of their own: this program again, as `yardstick STAGE ...`.
 #[derive(Debug, Clone)]
@@ -106,11 +103,10 @@ impl Yardsticks {
     ///
     /// There is no such CPU.
     pub fn wake_up(&self, cpus: [usize; 2]) -> Result<Figures, Error> {
-        let times: io::Result<Vec<f64>> = (0..WAKE_UPS)
-            .map(|_| Ok(yardstick::wake::latency(cpus, WAKE_UP_PAUSE)?.as_nanos() as f64))
-            .collect();
+        // As long as a deployment pauses: the longer a CPU has slept, the longer it takes.
+        let latency = yardstick::wake::latency(cpus, PAUSE)?;
         Ok(Figures {
-            wake_up_ns: median(times?),
+            wake_up_ns: Some(latency.as_nanos() as f64),
             ..Figures::without_rate()
         })
     }
