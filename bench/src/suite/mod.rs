@@ -69,6 +69,20 @@ pub struct Results {
 }
 
 impl Results {
+    /// Of these measurements, on this machine; nothing else was found out.
+    #[cfg(test)]
+    fn of_measurements(measurements: Vec<Measurement>) -> Self {
+        Self {
+            machine: Machine::this(),
+            rounds: 3,
+            measurements,
+            kernels: Kernels::default(),
+            idle_percent: None,
+            bars: Vec::new(),
+            left_out: Vec::new(),
+        }
+    }
+
     /// The bare ring was so slow that the machine did something else: no bar means anything.
     pub fn is_void(&self) -> bool {
         bars::is_void(self)

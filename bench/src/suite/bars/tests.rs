@@ -1,7 +1,6 @@
 use super::*;
-use crate::machine::Machine;
 use crate::series::Series;
-use crate::suite::{Kernels, Measurement};
+use crate::suite::Measurement;
 
 fn measured(subject: Subject, runs: &[Figures]) -> Measurement {
     Measurement {
@@ -17,18 +16,11 @@ fn measured(subject: Subject, runs: &[Figures]) -> Measurement {
 }
 
 fn value_of(name: &str, measurements: Vec<Measurement>) -> Option<f64> {
-    let mut machine = Machine::this();
-    machine.cpus = 2;
-    let all = bars(&Results {
-        machine,
-        rounds: 3,
-        measurements,
-        kernels: Kernels::default(),
-        idle_percent: None,
-        bars: Vec::new(),
-        left_out: Vec::new(),
-    });
-    let bar = all.into_iter().find(|bar| bar.name.contains(name));
+    let mut results = Results::of_measurements(measurements);
+    results.machine.cpus = 2;
+    let bar = bars(&results)
+        .into_iter()
+        .find(|bar| bar.name.contains(name));
     bar.unwrap_or_else(|| panic!("there is no bar {name:?}"))
         .value
 }

@@ -87,8 +87,6 @@ fn pair(point: Point, exchanged: Exchanged, ours: &Measurement, theirs: &Measure
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::machine::Machine;
-    use crate::suite::Kernels;
 
     /// A deployment that reached these rates; all its roles took as many nanoseconds.
     fn measured(cast: &str, rates: &[f64]) -> Measurement {
@@ -116,15 +114,7 @@ mod tests {
     }
 
     fn of(measurements: Vec<Measurement>) -> Vec<Bar> {
-        bars(&Results {
-            machine: Machine::this(),
-            rounds: 3,
-            measurements,
-            kernels: Kernels::default(),
-            idle_percent: None,
-            bars: Vec::new(),
-            left_out: Vec::new(),
-        })
+        bars(&Results::of_measurements(measurements))
     }
 
     #[test]
