@@ -80,9 +80,18 @@ fn bars_with(document: &Value, part: &str) -> Vec<Value> {
 
 #[test]
 fn the_first_ios_after_a_pause_are_compared_with_others() {
-    let output = bench(&["--only", "after a pause", "--json"]);
+    let only = ["--only", "after a pause", "--only", "waking up a CPU"];
+    let output = bench(&[&only[..], &["--json"]].concat());
     let document: Value = serde_json::from_slice(&output.stdout).expect("JSON");
-    let one = &document["measurements"][0];
+    let measurements = document["measurements"].as_array().expect("a list");
+    let of_kind = |kind| {
+        let mut all = measurements.iter();
+        all.find(|one| one["subject"]["kind"] == kind)
+            .expect("measured")
+    };
+    let wake = &of_kind("wake_up")["series"]["runs"][0]["wake_up_ns"];
+    assert!(wake.as_f64() > Some(0.0), "{measurements:?}");
+    let one = of_kind("first_ios");
     assert_eq!(one["failure"], Value::Null, "{one}");
     let paused = &one["series"]["runs"][0]["after_pause"];
     for name in ["first_rate", "steady_rate", "first_ns", "steady_ns"] {
