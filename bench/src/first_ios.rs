@@ -13,8 +13,6 @@ use wire::io_message::{IoMessageType, Repr};
 
 use crate::series::{AfterPause, median};
 
-/// The I/Os that count as the first ones.
-pub(crate) const FIRST: u32 = 1000;
 /// Time without I/O: the longest sleep of an idle thread is some hundred times shorter.
 pub(crate) const PAUSE: Duration = Duration::from_secs(2);
 /// How often the same is measured right after other I/Os.
@@ -40,19 +38,19 @@ pub fn run(load: &Load) -> Result<AfterPause, Wrong> {
     let device = Device::open(HOST_DEVICE)?;
     let mut session = Session::open(&device, load)?;
     for _ in 0..STEADY {
-        session.read(FIRST, load.transactions)?;
+        session.read(AfterPause::IOS, load.transactions)?;
     }
-    let steady = session.steady(FIRST, load.transactions)?;
+    let steady = session.steady(AfterPause::IOS, load.transactions)?;
     std::thread::sleep(PAUSE);
-    let first = session.read(FIRST, load.transactions)?;
+    let first = session.read(AfterPause::IOS, load.transactions)?;
     let steady_single = session.steady(1, 1)?;
     std::thread::sleep(PAUSE);
     let first_single = session.read(1, 1)?;
     session.close()?;
     Ok(AfterPause {
         pause_seconds: PAUSE.as_secs_f64(),
-        first_rate: f64::from(FIRST) / first.as_secs_f64(),
-        steady_rate: f64::from(FIRST) / steady,
+        first_rate: f64::from(AfterPause::IOS) / first.as_secs_f64(),
+        steady_rate: f64::from(AfterPause::IOS) / steady,
         first_ns: first_single.as_secs_f64() * 1e9,
         steady_ns: steady_single * 1e9,
     })

@@ -5,8 +5,6 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::first_ios::FIRST;
-
 /// Figures of one run.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Figures {
@@ -112,14 +110,17 @@ pub struct AfterPause {
 }
 
 impl AfterPause {
+    /// The I/Os that count as the first ones.
+    pub const IOS: u32 = 1000;
+
     /// Time of the first I/Os after the pause, in nanoseconds.
     pub fn first_time_ns(&self) -> f64 {
-        f64::from(FIRST) * 1e9 / self.first_rate
+        f64::from(Self::IOS) * 1e9 / self.first_rate
     }
 
     /// Time of as many right after others.
     pub fn steady_time_ns(&self) -> f64 {
-        f64::from(FIRST) * 1e9 / self.steady_rate
+        f64::from(Self::IOS) * 1e9 / self.steady_rate
     }
 }
 

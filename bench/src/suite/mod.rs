@@ -145,9 +145,6 @@ fn enough(figures: &Figures, time: Duration) -> u64 {
     ((figures.rate * time.as_secs_f64()) as u64).clamp(FEWEST, MOST)
 }
 
-/// Bytes of the block whose kernels limit gga.
-const BLOCK: usize = 4096;
-
 /// What gga computes for a block, each kernel for about a fourth of `time`.
 ///
 /// # Errors
@@ -157,6 +154,7 @@ const BLOCK: usize = 4096;
 fn block_kernels(time: Duration) -> Result<Figures, Error> {
     use softdoca::engines::matrix::MatrixType::Vandermonde;
 
+    const BLOCK: usize = 4096;
     let time = time / 4;
     let lz4 = crate::kernels::lz4(&crate::deployment::content(BLOCK), time)
         .ok_or_else(|| std::io::Error::other("expected content that can be compressed"))?;

@@ -191,19 +191,22 @@ impl Runner {
         }
     }
 
+    /// Where a role of zero copy runs, and what stands for it.
+    fn cpu_of(&self, role: usize) -> usize {
+        self.cpus[cpu_of(Layout::ZeroCopy, role, 0, self.cpus.len())]
+    }
+
     fn once(&self, subject: &Subject, operations: u64, time: Duration) -> Result<Figures, Error> {
         match subject {
             Subject::Ring { point } => {
-                let cpu = |role| self.cpus[cpu_of(Layout::ZeroCopy, role, 0, self.cpus.len())];
                 self.yardsticks
-                    .ring(*point, operations, [cpu(0), cpu(1), cpu(2)])
+                    .ring(*point, operations, [0, 1, 2].map(|role| self.cpu_of(role)))
             }
             Subject::Copy { point } => self.yardsticks.copy(*point, time),
             Subject::Kernels => super::block_kernels(time),
-            Subject::WakeUp => {
-                let cpu = |role| self.cpus[cpu_of(Layout::ZeroCopy, role, 0, self.cpus.len())];
-                self.yardsticks.wake_up([cpu(1), cpu(2)])
-            }
+            Subject::WakeUp => self
+                .yardsticks
+                .wake_up([1, 2].map(|role| self.cpu_of(role))),
             Subject::Deployment { point, cast } => {
                 let cast = self
                     .casts

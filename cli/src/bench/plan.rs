@@ -72,7 +72,10 @@ pub(super) fn bars(runner: &Runner) -> Vec<Subject> {
         subjects.push(deployment(point, OURS));
     }
     subjects.push(Subject::Copy { point: base });
-    subjects.push(Subject::Kernels);
+    // A program that is linked to NVIDIA's SDK has no such kernels, and says so.
+    if cfg!(not(doca_sdk)) {
+        subjects.push(Subject::Kernels);
+    }
     for point in [
         Point {
             transactions: 256,

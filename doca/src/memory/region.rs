@@ -279,10 +279,8 @@ mod tests {
         // "hg" among the flags of a mapping: huge pages were advised.
         let smaps = std::fs::read_to_string("/proc/self/smaps").unwrap();
         let start = format!("{:x}-", region.as_ptr() as usize);
-        let mapping = smaps.lines().skip_while(|line| !line.starts_with(&start));
-        let flags = mapping
-            .into_iter()
-            .find(|line| line.starts_with("VmFlags:"));
+        let mut mapping = smaps.lines().skip_while(|line| !line.starts_with(&start));
+        let flags = mapping.find(|line| line.starts_with("VmFlags:"));
         assert!(
             flags.unwrap().split(' ').any(|flag| flag == "hg"),
             "{flags:?}"

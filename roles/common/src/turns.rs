@@ -47,8 +47,8 @@ pub trait Turns {
     }
 }
 
-/// Turns between two looks at the clock. One may sleep for 50 ms, when nothing happens.
-const TURNS_PER_LOOK: u32 = 64;
+/// Turns between two looks at the clock. One may sleep for 50 ms, when nothing happens: together less than a [`GLANCE`].
+const TURNS_PER_LOOK: u32 = 32;
 
 /// Most time that may count between two looks. A worker that was itself stopped for longer has nobody to blame: what came meanwhile,
 /// it finds in its next turns.

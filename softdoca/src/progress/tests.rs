@@ -251,7 +251,7 @@ fn a_thread_that_stops_a_context_does_not_sleep_for_long() {
     for _ in 0..1000 {
         f.pe.progress();
     }
-    // Sleeps of up to 50 ms would make 20 s of it.
+    // Sleeps of up to 50 ms would make half a minute of it.
     let took = started.elapsed();
     assert!(took < std::time::Duration::from_secs(3), "{took:?}");
     // SAFETY: allocated above, not in flight, and not used afterwards.

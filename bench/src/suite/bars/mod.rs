@@ -7,7 +7,6 @@ use serde::Serialize;
 use super::limit::{Limits, gga_limit, gga_point};
 use super::subject::OURS;
 use super::{Results, Subject};
-use crate::first_ios::FIRST;
 use crate::point::{Operation, Point};
 use crate::series::{AfterPause, BlockKernels, Figures, SystemCalls, median};
 
@@ -177,15 +176,14 @@ pub fn bars(results: &Results) -> Vec<Bar> {
             rates + &copies,
         ));
     }
+    let (limits, cpus) = (limits(results), results.machine.cpus);
     for operation in [Operation::Read, Operation::RecoveryRead, Operation::Write] {
         let point = gga_point(operation);
-        let cpus = results.machine.cpus;
-        let limit = medians(results).map(|limits| gga_limit(limits, operation, cpus));
+        let limit = medians(&limits).map(|limits| gga_limit(limits, operation, cpus));
         let own = figure(&ours(point), &rate);
         // Round by round: what a noisy machine allows is not the same in each.
-        let ratios = limits(results)
-            .zip(runs(results, &ours(point)))
-            .filter_map(|(limits, own)| Some(own.rate / gga_limit(limits?, operation, cpus).rate));
+        let ratios = std::iter::zip(&limits, runs(results, &ours(point)))
+            .map(|(&limits, own)| own.rate / gga_limit(limits, operation, cpus).rate);
         bars.push(at_least(
             &format!("{point}: of what kernels, copies and hops allow"),
             median(ratios.collect()),
@@ -236,26 +234,26 @@ fn runs<'a>(results: &'a Results, subject: &Subject) -> &'a [Figures] {
         .map_or(&[], |measurement| &measurement.series.runs)
 }
 
-/// What each round found out about the machine, where it did.
-fn limits(results: &Results) -> impl Iterator<Item = Option<Limits>> {
+/// What each round found out about the machine.
+fn limits(results: &Results) -> Vec<Limits> {
     let point = Point::ZERO_COPY_READ;
     let (ring, copies) = (Subject::Ring { point }, Subject::Copy { point });
     let rings = runs(results, &ring).iter();
     let others = runs(results, &copies)
         .iter()
         .zip(runs(results, &Subject::Kernels));
-    rings.zip(others).map(|(ring, (copies, kernels))| {
+    let rounds = rings.zip(others).map_while(|(ring, (copies, kernels))| {
         Some(Limits {
             ring: ring.rate,
             copies: copies.rate,
             kernels: kernels.kernels?,
         })
-    })
+    });
+    rounds.collect()
 }
 
 /// The medians of that.
-fn medians(results: &Results) -> Option<Limits> {
-    let all: Vec<Limits> = limits(results).flatten().collect();
+fn medians(all: &[Limits]) -> Option<Limits> {
     let middle = |of: fn(&Limits) -> f64| median(all.iter().map(of).collect());
     Some(Limits {
         ring: middle(|limits| limits.ring)?,
@@ -293,7 +291,8 @@ fn after_pauses(results: &Results) -> Vec<Bar> {
     };
     vec![Bar {
         name: format!(
-            "{point}: the first {FIRST} I/Os after 2 s without any: of the speed in full work, after waking up one CPU"
+            "{point}: the first {} I/Os after 2 s without any: of the speed in full work, after waking up one CPU",
+            AfterPause::IOS
         ),
         value: middle(&|paused, wake| (paused.steady_time_ns() + wake) / paused.first_time_ns()),
         sense: Sense::AtLeast,
