@@ -171,7 +171,8 @@ impl Connection {
         let mut parts = self.parts.borrow_mut();
         let parts = &mut *parts;
         let task = NonNull::from(task);
-        let waits = work.operation.copies() && !done.is_empty();
+        // Nobody looks at the queue of a connection that has ended.
+        let waits = work.operation.copies() && !done.is_empty() && !self.has_ended();
         if waits {
             super::buffers::prefetch(work.source.get().as_deref());
         }

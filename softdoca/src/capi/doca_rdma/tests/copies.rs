@@ -74,3 +74,17 @@ fn copies_that_wait_for_progress_end_with_their_context() {
         assert!(!has_block(&theirs, block), "block {block} was not written");
     }
 }
+
+#[test]
+fn copies_on_a_connection_that_has_ended_fail_however_many_they_are() {
+    let ((a, to_b), (b, _)) = pair();
+    let theirs = Memory::new(BLOCKS * BLOCK, REMOTE, Placement::Pages);
+    let bufs = Bufs::new();
+    b.stop();
+    a.wait_until("the disconnection", |a| a.log.disconnected.get() == 1);
+    // Those after the first find its completion waiting for the program.
+    let _local = writes(&a, to_b, &theirs, &bufs);
+    let reset = Error::ConnectionReset.code();
+    let failed: Vec<_> = (0..BLOCKS as u64).map(|block| (block, reset)).collect();
+    assert_eq!(a.wait(BLOCKS), failed);
+}
