@@ -1,6 +1,7 @@
 //! Bufs: which bytes of a memory map a task works on.
 
 mod list;
+mod users;
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::ptr::{self, NonNull};
@@ -12,6 +13,7 @@ use crate::context::TaskCell;
 use crate::device::non_null;
 use crate::error::call;
 use crate::{Error, ErrorCode, MemoryRegion, Mmap, Result};
+use users::Users;
 
 /// A pool of bufs of one thread.
 ///
@@ -119,7 +121,7 @@ impl BufInventory {
         let inner = BufInner {
             buf: non_null(operation, buf)?,
             area: Cell::new((offset, len)),
-            tasks: RefCell::default(),
+            tasks: Users::default(),
             before: OnceCell::new(),
             mmap: mmap.clone(),
             inventory: Rc::clone(&self.inner),
@@ -152,7 +154,7 @@ struct BufInner {
     area: Cell<(u64, usize)>,
     /// The tasks that use it. They know whether they are in flight: a count here would be one more thing to change, on one more cache
     /// line, twice in each run of each of them.
-    tasks: RefCell<Vec<NonNull<TaskCell>>>,
+    tasks: Users,
     /// The buf that this one was appended to, which returns it to its inventory.
     before: OnceCell<Buf>,
     // Dropped after the buf was returned.
@@ -352,11 +354,9 @@ impl Buf {
     /// Whether a task with the buf was submitted whose completion has not been taken from the progress engine.
     #[inline]
     fn is_in_flight(&self) -> bool {
-        let tasks = self.inner.tasks.borrow();
+        let tasks = &self.inner.tasks;
         // SAFETY: a cell joins when it has its place for good, and parts before it is gone.
-        tasks
-            .iter()
-            .any(|task| unsafe { task.as_ref() }.is_in_flight())
+        tasks.any(|task| unsafe { task.as_ref() }.is_in_flight())
     }
 
     /// A task uses the buf from now on.
@@ -365,11 +365,11 @@ impl Buf {
     ///
     /// The cell is not moved, and not gone before it [parts](Self::part) from the buf.
     pub(crate) unsafe fn join(&self, task: NonNull<TaskCell>) {
-        self.inner.tasks.borrow_mut().push(task);
+        self.inner.tasks.add(task);
     }
 
     /// A task is about to be gone.
     pub(crate) fn part(&self, task: NonNull<TaskCell>) {
-        self.inner.tasks.borrow_mut().retain(|other| *other != task);
+        self.inner.tasks.remove(task);
     }
 }
