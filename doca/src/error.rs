@@ -21,6 +21,8 @@ pub struct Error {
 }
 
 impl Error {
+    // Out of the way of what succeeds.
+    #[cold]
     pub(crate) fn new(operation: &'static str, code: ErrorCode) -> Self {
         Self {
             operation,
@@ -29,6 +31,7 @@ impl Error {
         }
     }
 
+    #[cold]
     pub(crate) fn with_detail(
         operation: &'static str,
         code: ErrorCode,

@@ -36,9 +36,7 @@ impl Users {
     #[inline(always)]
     pub(super) fn any(&self, test: impl Fn(NonNull<TaskCell>) -> bool) -> bool {
         let [first, second] = &self.first;
-        first.get().is_some_and(&test)
-            || second.get().is_some_and(&test)
-            || self.any_more(test)
+        first.get().is_some_and(&test) || second.get().is_some_and(&test) || self.any_more(test)
     }
 
     #[inline(always)]
@@ -67,7 +65,10 @@ mod tests {
             for round in 0..2 {
                 (1..=count).for_each(|number| users.add(task(number)));
                 for removed in 1..=count {
-                    assert!((1..removed).all(|number| !is_there(number)), "{count}, {round}");
+                    assert!(
+                        (1..removed).all(|number| !is_there(number)),
+                        "{count}, {round}"
+                    );
                     assert!((removed..=count).all(is_there), "{count}, {round}");
                     users.remove(task(removed));
                 }

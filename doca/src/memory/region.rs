@@ -165,6 +165,7 @@ impl MemoryRegion {
     /// # Errors
     ///
     /// [`ErrorCode::INVALID_VALUE`] when the range is not inside the region; nothing is copied.
+    #[inline]
     pub fn read(&self, offset: usize, into: &mut [u8]) -> Result<()> {
         let from = self.range(offset, into.len())?;
         // SAFETY: `range` checked that the bytes lie inside the mapping; `into` is exclusively ours and elsewhere, as
@@ -173,23 +174,12 @@ impl MemoryRegion {
         Ok(())
     }
 
-    /// A copy of `SIZE` bytes at `offset`: a few moves where [`read`](Self::read) calls memcpy.
-    ///
-    /// # Errors
-    ///
-    /// [`ErrorCode::INVALID_VALUE`] when they are not inside the region.
-    #[inline]
-    pub fn read_array<const SIZE: usize>(&self, offset: usize) -> Result<[u8; SIZE]> {
-        let from = self.range(offset, SIZE)?;
-        // SAFETY: `range` checked that the bytes lie inside the mapping; bytes need no alignment.
-        Ok(unsafe { from.cast::<[u8; SIZE]>().read_unaligned() })
-    }
-
     /// Copies `bytes` to `offset`.
     ///
     /// # Errors
     ///
     /// [`ErrorCode::INVALID_VALUE`] when the range is not inside the region; nothing is copied.
+    #[inline]
     pub fn write(&self, offset: usize, bytes: &[u8]) -> Result<()> {
         let to = self.range(offset, bytes.len())?;
         // SAFETY: as in `read`, with the roles exchanged.
@@ -228,19 +218,22 @@ impl MemoryRegion {
         Ok(())
     }
 
+    #[inline]
     fn range(&self, offset: usize, len: usize) -> Result<*mut u8> {
         match offset.checked_add(len) {
             // SAFETY: `offset` is at most the length of the mapping.
             Some(end) if end <= self.len => Ok(unsafe { self.start.as_ptr().add(offset) }),
-            _ => Err(Error::with_detail(
-                "MemoryRegion",
-                ErrorCode::INVALID_VALUE,
-                format!(
-                    "{len} bytes at offset {offset} are not inside a region of {} bytes",
-                    self.len
-                ),
-            )),
+            _ => Err(self.outside(offset, len)),
         }
+    }
+
+    #[cold]
+    fn outside(&self, offset: usize, len: usize) -> Error {
+        let detail = format!(
+            "{len} bytes at offset {offset} are not inside a region of {} bytes",
+            self.len
+        );
+        Error::with_detail("MemoryRegion", ErrorCode::INVALID_VALUE, detail)
     }
 }
 

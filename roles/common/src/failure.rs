@@ -20,6 +20,7 @@ pub struct Failure {
 
 impl Failure {
     /// A failure with a code and a text.
+    #[cold]
     pub fn new(code: ErrorCode, message: impl Into<String>) -> Self {
         Self {
             code,

@@ -35,9 +35,10 @@ impl Messages {
         place * io_message::SIZE
     }
 
-    /// A copy of the message that came into the place that `buf` is of, and its length in bytes. Bytes that did not come are zeros.
+    /// Copies the message that came into the place that `buf` is of, and answers its length in bytes. Bytes that did not come are zeros.
     ///
-    /// A copy, because the peer may change its mind after ours has looked.
+    /// A copy, because the peer may change its mind after ours has looked. Not one that is returned: in a result, the compiler takes it
+    /// apart, and what is read from the pieces waits for all of them.
     ///
     /// # Errors
     ///
@@ -47,17 +48,17 @@ impl Messages {
         &self,
         place: usize,
         buf: &Buf,
-    ) -> doca::Result<([u8; io_message::SIZE], usize)> {
+        into: &mut [u8; io_message::SIZE],
+    ) -> doca::Result<usize> {
         let length = buf.data_len()?;
         let offset = Self::offset(place);
-        let bytes = if length >= io_message::SIZE {
-            self.region.read_array(offset)?
+        if length >= io_message::SIZE {
+            self.region.read(offset, into)?;
         } else {
-            let mut bytes = [0; io_message::SIZE];
-            self.region.read(offset, &mut bytes[..length])?;
-            bytes
-        };
-        Ok((bytes, length))
+            into[length..].fill(0);
+            self.region.read(offset, &mut into[..length])?;
+        }
+        Ok(length)
     }
 
     /// Makes `message` the data of `buf`, which is of this place.

@@ -193,7 +193,8 @@ impl TargetDataPath {
     fn request_received(&mut self, slot: usize) -> Result<(), Failure> {
         self.in_flight += 1;
         let message = &self.transfers[slot].message;
-        let (bytes, length) = self.messages.received(slot, message)?;
+        let mut bytes = [0; io_message::SIZE];
+        let length = self.messages.received(slot, message, &mut bytes)?;
         let limits = request::Limits {
             storage: self.setup.storage.len(),
             requester: self.setup.requester.len(),

@@ -4,6 +4,7 @@ use doca::{Completion, CtxState, ErrorCode, Event, PeStats, Polled};
 use role_common::Failure;
 use role_common::turns::{EVENTS_PER_TURN, Limits, Turns};
 use role_common::worker::RunFlag;
+use wire::io_message;
 
 use super::GgaDataPath;
 use super::request::Request;
@@ -155,7 +156,10 @@ impl GgaDataPath {
     fn request_received(&mut self, index: usize) -> Result<(), Failure> {
         self.in_flight += 1;
         let message = &self.tasks.of(index).message;
-        let (bytes, length) = self.messages.received(message.place, &message.buf)?;
+        let mut bytes = [0; io_message::SIZE];
+        let length = self
+            .messages
+            .received(message.place, &message.buf, &mut bytes)?;
         let memory = self.setup.initiator.len();
         match Request::read(&bytes, length, self.setup.volume, memory) {
             Ok(request) => {

@@ -66,7 +66,10 @@ impl GgaDataPath {
     #[inline]
     pub(super) fn result_received(&mut self, lane: usize, target: Target) -> Result<(), Failure> {
         let message = self.tasks.result(target, lane);
-        let (bytes, length) = self.messages.received(message.place, &message.buf)?;
+        let mut bytes = [0; io_message::SIZE];
+        let length = self
+            .messages
+            .received(message.place, &message.buf, &mut bytes)?;
         message.buf.reset_data()?;
         if let Err(code) = self.submit(lane, Kind::ReceiveResult(target)) {
             self.target_failed(target, Kind::ReceiveResult(target), code)?;

@@ -313,8 +313,13 @@ impl Run<'_> {
     fn received(&mut self, index: usize) {
         let message = &self.worker.receives[index];
         // Copied before it is looked at, so that the receive task can be posted again at once.
-        let (bytes, length) = match self.worker.messages.received(index, &message.buf) {
-            Ok(received) => received,
+        let mut bytes = [0; io_message::SIZE];
+        let received = self
+            .worker
+            .messages
+            .received(index, &message.buf, &mut bytes);
+        let length = match received {
+            Ok(length) => length,
             Err(error) => return self.broke("reading an answer", error.code),
         };
         if let Err(error) = message.buf.reset_data() {

@@ -66,7 +66,7 @@ impl ZeroCopyDataPath {
     #[inline(always)]
     fn must_submit(&mut self, lane: usize, kind: Kind) -> Result<(), Failure> {
         self.submit(lane, kind)
-            .map_err(|code| Failure::new(code, format!("{kind:?} cannot be submitted")))
+            .map_err(|code| not_submitted(kind, code))
     }
 
     #[inline(always)]
@@ -117,7 +117,8 @@ impl ZeroCopyDataPath {
     #[inline]
     fn request_received(&mut self, lane: usize) -> Result<(), Failure> {
         self.in_flight += 1;
-        let (bytes, length) = self.message(lane, Kind::ReceiveRequest)?;
+        let mut bytes = [0; io_message::SIZE];
+        let length = self.message(lane, Kind::ReceiveRequest, &mut bytes)?;
         if message::is_request(&bytes, length) {
             self.awaited += 1;
             self.must_submit(lane, Kind::ForwardRequest)
@@ -142,7 +143,8 @@ impl ZeroCopyDataPath {
     #[cold]
     fn refuse_waiting(&mut self) -> Result<(), Failure> {
         while let Some((request, refusal)) = self.refusals.next() {
-            let (bytes, _) = self.message(request, Kind::ReceiveRequest)?;
+            let mut bytes = [0; io_message::SIZE];
+            self.message(request, Kind::ReceiveRequest, &mut bytes)?;
             let (message, _) = self.lanes.message(refusal, Kind::Refuse);
             message.write_data(&message::refusal(&bytes))?;
             self.must_submit(refusal, Kind::Refuse)?;
@@ -153,17 +155,13 @@ impl ZeroCopyDataPath {
 
     #[inline]
     fn result_received(&mut self, lane: usize) -> Result<(), Failure> {
-        let (bytes, length) = self.message(lane, Kind::ReceiveResult)?;
-        let message = IoMessage::new_unchecked_len(&bytes);
+        let mut bytes = [0; io_message::SIZE];
+        let length = self.message(lane, Kind::ReceiveResult, &mut bytes)?;
         if !message::is_result(&bytes, length) {
-            let kind = message.message_type();
-            return Err(Failure::unexpected(format!(
-                "the storage target sent a message of {length} bytes that is no result: {kind:?}, user data {:#x}",
-                message.user_data()
-            )));
+            return Err(no_result(&bytes, length));
         }
         if self.awaited == 0 {
-            return self.result_unasked(lane, message.user_data());
+            return self.result_unasked(lane, IoMessage::new_unchecked_len(&bytes).user_data());
         }
         self.awaited -= 1;
         self.must_submit(lane, Kind::ForwardResult)
@@ -183,11 +181,16 @@ impl ZeroCopyDataPath {
         self.receive_next(lane, Kind::ReceiveResult)
     }
 
-    /// A copy of the message that a task has received, and its length.
+    /// Copies the message that a task has received, and answers its length.
     #[inline(always)]
-    fn message(&self, lane: usize, kind: Kind) -> Result<([u8; io_message::SIZE], usize), Failure> {
+    fn message(
+        &self,
+        lane: usize,
+        kind: Kind,
+        into: &mut [u8; io_message::SIZE],
+    ) -> Result<usize, Failure> {
         let (message, place) = self.lanes.message(lane, kind);
-        Ok(self.messages.received(place, message)?)
+        Ok(self.messages.received(place, message, into)?)
     }
 
     #[inline(always)]
@@ -220,4 +223,19 @@ impl ZeroCopyDataPath {
             Failure::new(code, format!("a deferred {kind:?} cannot be submitted"))
         })
     }
+}
+
+#[cold]
+fn no_result(bytes: &[u8; io_message::SIZE], length: usize) -> Failure {
+    let message = IoMessage::new_unchecked_len(bytes);
+    Failure::unexpected(format!(
+        "the storage target sent a message of {length} bytes that is no result: {:?}, user data {:#x}",
+        message.message_type(),
+        message.user_data()
+    ))
+}
+
+#[cold]
+fn not_submitted(kind: Kind, code: ErrorCode) -> Failure {
+    Failure::new(code, format!("{kind:?} cannot be submitted"))
 }
