@@ -8,6 +8,8 @@
 //! stage that shares its CPU with the one before it, and goes on as long as the one behind it delivers something, lets both do
 //! their work one after the other. Where nobody else needs the CPU, a yield in so many events costs nothing that can be measured.
 //!
+//! Neither holds where somebody else needs the CPU who does not give it back: see [`super::crowd`].
+//!
 //! A thread may progress several engines in turn. Each is armed in its own call; the thread sleeps in the call that
 //! arms the last one. An engine that the thread has stopped to progress drops out of the list.
 
@@ -15,10 +17,11 @@ use std::cell::RefCell;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 
+use super::crowd::Crowd;
 use super::pe::Arming;
 
 /// Empty calls per engine that are spent spinning.
@@ -75,11 +78,12 @@ struct Idle {
     sleep: Duration,
     /// Events since the thread has last let others run.
     busy: u32,
+    crowd: Crowd,
 }
 
 thread_local! {
     static IDLE: RefCell<Idle> =
-        const { RefCell::new(Idle { engines: Vec::new(), empty: 0, calls: 0, sleep: SHORTEST_SLEEP, busy: 0 }) };
+        const { RefCell::new(Idle::NEW) };
 }
 
 /// A call found something to do: so many events.
@@ -92,11 +96,22 @@ pub(super) fn found_work(events: u32) {
         if yields {
             idle.busy = 0;
         }
-        yields
+        yields && !idle.crowd.is_here()
     });
     if yields {
-        std::thread::yield_now();
+        let_others_run();
     }
+}
+
+/// Yields, and notes for how long, now and then.
+fn let_others_run() {
+    if !IDLE.with_borrow_mut(|idle| idle.crowd.is_timed()) {
+        return std::thread::yield_now();
+    }
+    let start = Instant::now();
+    std::thread::yield_now();
+    let away = start.elapsed();
+    IDLE.with_borrow_mut(|idle| idle.crowd.yielded(away));
 }
 
 enum Step {
@@ -118,7 +133,7 @@ pub(super) fn found_nothing(
             false
         }
         Step::Yield => {
-            std::thread::yield_now();
+            let_others_run();
             false
         }
         Step::Arm => {
@@ -140,10 +155,23 @@ pub(super) fn found_nothing(
 /// To be called when a submission has to be tried again: programs do so in a loop, inside a callback, and the peer that
 /// would make room may need this core.
 pub(crate) fn yield_before_retry() {
-    std::thread::yield_now();
+    if IDLE.with_borrow_mut(|idle| idle.crowd.is_here()) {
+        std::thread::sleep(SHORTEST_SLEEP);
+    } else {
+        let_others_run();
+    }
 }
 
 impl Idle {
+    const NEW: Self = Self {
+        engines: Vec::new(),
+        empty: 0,
+        calls: 0,
+        sleep: SHORTEST_SLEEP,
+        busy: 0,
+        crowd: Crowd::NONE,
+    };
+
     fn next_step(&mut self, sleeper: &Arc<Sleeper>) -> Step {
         self.calls = self.calls.wrapping_add(1);
         self.empty = self.empty.saturating_add(1);
@@ -166,10 +194,14 @@ impl Idle {
         let rounds = self.empty / self.engines.len() as u32;
         if self.busy >= ENOUGH_EVENTS {
             self.busy = 0;
-            Step::Yield
+            if self.crowd.is_here() {
+                Step::Spin
+            } else {
+                Step::Yield
+            }
         } else if rounds < SPINS {
             Step::Spin
-        } else if rounds < YIELDS || self.engines.len() > MOST_ENGINES {
+        } else if self.engines.len() > MOST_ENGINES || rounds < YIELDS && !self.crowd.is_here() {
             Step::Yield
         } else {
             self.engines

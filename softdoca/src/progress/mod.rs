@@ -12,6 +12,7 @@
 //! As in DOCA, one thread at a time uses an engine, its contexts and their tasks; they may move between threads. No
 //! lock is taken here, and no borrow is held while a callback runs: a callback may resubmit, free, start and stop.
 
+mod crowd;
 mod ctx;
 mod idle;
 mod pe;
