@@ -260,6 +260,25 @@ mod tests {
     }
 
     #[test]
+    fn a_worker_that_sleeps_looks_at_the_clock_in_time() {
+        let pe = doca::Pe::new().expect("a progress engine");
+        let timed_poll = || {
+            let start = Instant::now();
+            assert!(pe.poll().is_none());
+            start.elapsed()
+        };
+        // Sleeps grow, and are as long as they get when the next one is no longer.
+        let mut polls = (0..10_000).map(|_| timed_poll());
+        let first = polls.find(|time| *time > Duration::from_millis(10));
+        assert!(first.is_some(), "it never sleeps");
+        let longest = polls.skip(4).take(4).min().expect("four of them");
+        assert!(
+            longest * TURNS_PER_LOOK < GLANCE,
+            "{TURNS_PER_LOOK} turns of {longest:?}: of a silence, only {GLANCE:?} would be counted"
+        );
+    }
+
+    #[test]
     fn an_abandoned_run_does_not_wait_for_what_is_in_flight() {
         let mut stuck = Path {
             in_flight: 1,
