@@ -13,7 +13,7 @@ use wire::io_message::{IoMessageType, Repr};
 
 use crate::series::{AfterPause, median};
 
-/// Time without I/O: the longest sleep of an idle thread is some hundred times shorter.
+/// Time without I/O: the longest sleep of an idle thread is forty times shorter.
 pub(crate) const PAUSE: Duration = Duration::from_secs(2);
 /// How often the same is measured right after other I/Os.
 const STEADY: usize = 21;

@@ -80,8 +80,7 @@ fn bars_with(document: &Value, part: &str) -> Vec<Value> {
 
 #[test]
 fn the_first_ios_after_a_pause_are_compared_with_others() {
-    let only = ["--only", "after a pause"];
-    let output = bench(&[&only[..], &["--json"]].concat());
+    let output = bench(&["--only", "after a pause", "--json"]);
     let document: Value = serde_json::from_slice(&output.stdout).expect("JSON");
     let measurements = document["measurements"].as_array().expect("a list");
     let of_kind = |kind| {

@@ -204,17 +204,11 @@ impl Options {
                 self.only.iter().any(|only| name.contains(only.as_str()))
             };
             let names: Vec<_> = subjects.iter().map(ToString::to_string).collect();
-            let wanted: Vec<_> = subjects.iter().map(is).collect();
             // The first I/Os after a pause are nothing without what a pause does to the machine.
             let after_pause = subjects
                 .iter()
-                .zip(&wanted)
-                .any(|(subject, wanted)| *wanted && matches!(subject, Subject::FirstIos { .. }));
-            let mut wanted = wanted.into_iter();
-            subjects.retain(|subject| {
-                let named = wanted.next() == Some(true);
-                named || after_pause && *subject == Subject::WakeUp
-            });
+                .any(|subject| is(subject) && matches!(subject, Subject::FirstIos { .. }));
+            subjects.retain(|subject| is(subject) || after_pause && *subject == Subject::WakeUp);
             if subjects.is_empty() {
                 return Err(format!(
                     "--only: expected a part of one of\n  {}",

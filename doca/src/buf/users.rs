@@ -36,15 +36,12 @@ impl Users {
     #[inline(always)]
     pub(super) fn any(&self, test: impl Fn(NonNull<TaskCell>) -> bool) -> bool {
         let [first, second] = &self.first;
-        first.get().is_some_and(&test) || second.get().is_some_and(&test) || self.any_more(test)
-    }
-
-    #[inline(always)]
-    fn any_more(&self, test: impl Fn(NonNull<TaskCell>) -> bool) -> bool {
-        match self.more.get() {
-            None => false,
-            Some(more) => more.borrow().iter().any(|task| test(*task)),
-        }
+        first.get().is_some_and(&test)
+            || second.get().is_some_and(&test)
+            || self
+                .more
+                .get()
+                .is_some_and(|more| more.borrow().iter().any(|task| test(*task)))
     }
 }
 

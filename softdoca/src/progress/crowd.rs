@@ -52,11 +52,11 @@ impl Crowd {
         self.untimed = 0;
         self.passed = if away > LONG_YIELD {
             (2 * self.passed).clamp(FEWEST_PASSED, MOST_PASSED)
-        } else {
+        } else if self.passed > FEWEST_PASSED {
             // Whoever it was may be on another CPU for a moment.
-            Some(self.passed / 2)
-                .filter(|&half| half >= FEWEST_PASSED)
-                .unwrap_or(0)
+            self.passed / 2
+        } else {
+            0
         };
         self.left = self.passed;
     }

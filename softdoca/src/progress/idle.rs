@@ -82,8 +82,7 @@ struct Idle {
 }
 
 thread_local! {
-    static IDLE: RefCell<Idle> =
-        const { RefCell::new(Idle::NEW) };
+    static IDLE: RefCell<Idle> = const { RefCell::new(Idle::NEW) };
 }
 
 /// A call found something to do: so many events.
