@@ -234,8 +234,7 @@ impl TargetDataPath {
     #[inline]
     fn answer(&mut self, slot: usize, result: ErrorCode) -> Result<(), Failure> {
         let bytes = self.transfers[slot].request.answer(result.0).to_bytes();
-        self.messages
-            .send_from(slot, &self.transfers[slot].message, &bytes)?;
+        self.messages.put(slot, &bytes)?;
         self.operations += 1;
         self.submit(slot, Kind::Send)
             .map_err(|code| Failure::new(code, "an answer cannot be sent"))

@@ -55,9 +55,8 @@ impl GgaDataPath {
         let transaction = &mut self.transactions[index];
         transaction.stage = Stage::Answer;
         let answer = transaction.request.answer(code.0);
-        let message = &self.tasks.of(index).message;
         self.messages
-            .send_from(message.place, &message.buf, &answer)?;
+            .put(self.tasks.of(index).message.place, &answer)?;
         self.must_submit(index, Kind::Answer)
     }
 

@@ -41,9 +41,8 @@ impl GgaDataPath {
                 requester_offset: tasks.chunk.half(target),
                 storage_offset,
             };
-            let message = &tasks.requests[target.number()];
-            self.messages
-                .send_from(message.place, &message.buf, &request.to_bytes())?;
+            let place = tasks.requests[target.number()].place;
+            self.messages.put(place, &request.to_bytes())?;
             if let Err(code) = self.submit(index, Kind::Send(target)) {
                 self.target_failed(target, Kind::Send(target), code)?;
             }
