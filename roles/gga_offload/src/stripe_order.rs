@@ -11,9 +11,10 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Slots of one session: more than I/Os can be in flight at once with common settings, so that
-/// collisions stay seldom. A power of two.
-const SLOTS: usize = 1 << 14;
+/// Slots for each transaction: enough for collisions to stay seldom.
+const SLOTS_PER_TRANSACTION: u64 = 16;
+/// Fewest slots, and most: 16 KiB and 1 MiB of them.
+const SLOTS: (u64, u64) = (1 << 10, 1 << 16);
 
 /// How a stripe is taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,8 +29,8 @@ pub(crate) enum Access {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Ticket(u32);
 
-/// The queue of a slot. Four share a cache line: I/Os take slots all over, and with a line for each these would be more than a core
-/// has at hand, while two workers seldom meet on one. Tickets wrap, which does no harm: there are never as many at once.
+/// The queue of a slot. Four share a cache line, and there are not more than needed: I/Os take slots all over, which a core should have
+/// at hand, while two workers seldom meet on one. Tickets wrap, which does no harm: there are never as many at once.
 #[repr(align(16))]
 #[derive(Debug, Default)]
 struct Slot {
@@ -45,21 +46,26 @@ struct Slot {
 /// Who uses which stripes.
 #[derive(Debug)]
 pub(crate) struct StripeOrder {
+    /// A power of two of them.
     slots: Box<[Slot]>,
 }
 
 impl StripeOrder {
-    pub(crate) fn new() -> Self {
+    /// For a session with so many transactions, of all workers.
+    pub(crate) fn new(transactions: u64) -> Self {
+        let wanted = transactions.saturating_mul(SLOTS_PER_TRANSACTION);
+        let slots = wanted.clamp(SLOTS.0, SLOTS.1).next_power_of_two();
         Self {
-            slots: (0..SLOTS).map(|_| Slot::default()).collect(),
+            slots: (0..slots).map(|_| Slot::default()).collect(),
         }
     }
 
     /// The slot of a stripe: neighbours have different ones.
     #[inline]
-    pub(crate) fn slot(stripe: u64) -> usize {
+    pub(crate) fn slot(&self, stripe: u64) -> usize {
         // The multiplier spreads stripes that are a power of two apart, as those of workers are.
-        (stripe.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> (64 - SLOTS.trailing_zeros())) as usize
+        (stripe.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> (64 - self.slots.len().trailing_zeros()))
+            as usize
     }
 
     /// Draws a ticket. Its turn has to be taken and finished, or nobody's behind it ever comes.

@@ -7,7 +7,6 @@ use role_common::Failure;
 use super::GgaDataPath;
 use super::request::Operation;
 use super::transaction::{Stage, Turn};
-use crate::stripe_order::StripeOrder;
 use crate::target::Targets;
 
 /// Transactions that wait for their turn. It allocates only when it is made.
@@ -33,8 +32,9 @@ impl GgaDataPath {
         transaction.stage = Stage::Stripe;
         transaction.avoided = Targets::NONE;
         transaction.odd = None;
-        let slot = StripeOrder::slot(transaction.stripe());
-        let ticket = self.setup.stripe_order.queue(slot);
+        let order = &self.setup.stripe_order;
+        let slot = order.slot(transaction.stripe());
+        let ticket = order.queue(slot);
         transaction.turn = Some(Turn { slot, ticket });
         if self.try_take(index) {
             return self.stripe_taken(index);

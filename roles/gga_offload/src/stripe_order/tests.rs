@@ -34,7 +34,7 @@ impl<'a> Io<'a> {
 
 #[test]
 fn readers_share_and_a_writer_is_alone() {
-    let order = StripeOrder::new();
+    let order = StripeOrder::new(64);
     let [first, second] = [Read, Read].map(|access| Io::new(&order, access));
     assert!(first.begins() && second.begins());
     let writer = Io::new(&order, Write);
@@ -55,7 +55,7 @@ fn readers_share_and_a_writer_is_alone() {
 
 #[test]
 fn turns_come_in_the_order_of_arrival() {
-    let order = StripeOrder::new();
+    let order = StripeOrder::new(64);
     let running = Io::new(&order, Read);
     assert!(running.begins());
     let waiting = [Write, Read, Read, Write, Read].map(|access| Io::new(&order, access));
@@ -77,7 +77,7 @@ fn turns_come_in_the_order_of_arrival() {
 
 #[test]
 fn tickets_wrap() {
-    let order = StripeOrder::new();
+    let order = StripeOrder::new(64);
     let slot = &order.slots[5];
     for word in [&slot.next, &slot.readers, &slot.writers] {
         word.store(u32::MAX, Ordering::Relaxed);
@@ -90,19 +90,30 @@ fn tickets_wrap() {
 }
 
 #[test]
+fn there_are_slots_for_all_transactions_within_bounds() {
+    let slots = |transactions| StripeOrder::new(transactions).slots.len();
+    assert_eq!(slots(1), 1 << 10);
+    assert_eq!(slots(64), 1 << 10);
+    assert_eq!(slots(65), 1 << 11);
+    assert_eq!(slots(512), 1 << 13);
+    assert_eq!(slots(u64::MAX), 1 << 16);
+}
+
+#[test]
 fn neighbours_have_different_slots() {
+    let order = StripeOrder::new(1024);
     for stride in [1, 2, 1024, 1 << 20] {
         let slots: HashSet<usize> = (0..1024)
-            .map(|stripe| StripeOrder::slot(stripe * stride))
+            .map(|stripe| order.slot(stripe * stride))
             .collect();
         assert!(slots.len() > 900, "{} slots at {stride}", slots.len());
-        assert!(slots.iter().all(|&slot| slot < SLOTS));
+        assert!(slots.iter().all(|&slot| slot < order.slots.len()));
     }
 }
 
 #[test]
 fn threads_never_see_a_half_written_pair() {
-    let order = StripeOrder::new();
+    let order = StripeOrder::new(64);
     let pair = [AtomicU64::new(0), AtomicU64::new(0)];
     let begin = |access| {
         let io = Io::new(&order, access);
@@ -139,7 +150,7 @@ fn threads_never_see_a_half_written_pair() {
 
 #[test]
 fn no_turn_is_lost() {
-    let order = StripeOrder::new();
+    let order = StripeOrder::new(64);
     thread::scope(|scope| {
         for seed in 0..4u64 {
             let order = &order;
