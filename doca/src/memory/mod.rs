@@ -1,6 +1,7 @@
 //! Memory: regions of it, permissions, and maps that devices and peers use.
 
 mod access;
+mod copy_apart;
 mod mmap;
 mod region;
 

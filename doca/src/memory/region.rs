@@ -7,6 +7,7 @@ use rustix::mm::{
     Advice, MapFlags, MsyncFlags, ProtFlags, madvise, mmap, mmap_anonymous, msync, munmap,
 };
 
+use super::copy_apart::copy_apart;
 use crate::{Error, ErrorCode, Result};
 
 /// Memory for devices and peers: page-aligned, zeroed, at a fixed address until it is dropped.
@@ -170,7 +171,7 @@ impl MemoryRegion {
         let from = self.range(offset, into.len())?;
         // SAFETY: `range` checked that the bytes lie inside the mapping; `into` is exclusively ours and elsewhere, as
         // nobody has a reference into the mapping.
-        unsafe { ptr::copy_nonoverlapping(from, into.as_mut_ptr(), into.len()) };
+        unsafe { copy_apart(from, into.as_mut_ptr(), into.len()) };
         Ok(())
     }
 
@@ -183,7 +184,7 @@ impl MemoryRegion {
     pub fn write(&self, offset: usize, bytes: &[u8]) -> Result<()> {
         let to = self.range(offset, bytes.len())?;
         // SAFETY: as in `read`, with the roles exchanged.
-        unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) };
+        unsafe { copy_apart(bytes.as_ptr(), to, bytes.len()) };
         Ok(())
     }
 
@@ -294,6 +295,21 @@ mod tests {
             MemoryRegion::new(0).unwrap_err().code,
             ErrorCode::INVALID_VALUE
         );
+    }
+
+    #[test]
+    fn all_bytes_arrive_wherever_the_program_has_its_own() {
+        let region = MemoryRegion::new(3 * 4096).unwrap();
+        let bytes: Vec<u8> = (0..4096 + 64).map(|at| (at % 251) as u8).collect();
+        // All distances within a page, in steps of 32 bytes.
+        let mut room = vec![0; 3 * 4096];
+        for (offset, at) in (0..4096).step_by(16).map(|at| (4096 - at, at)) {
+            for len in [0, 1, 1024, 4095, 4096 + 64] {
+                region.write(offset, &bytes[..len]).unwrap();
+                region.read(offset, &mut room[at..at + len]).unwrap();
+                assert_eq!(room[at..at + len], bytes[..len], "{len} at {offset}");
+            }
+        }
     }
 
     #[test]

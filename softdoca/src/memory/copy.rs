@@ -2,6 +2,7 @@
 
 use super::imported::Piece;
 use super::mmap::Mmap;
+use super::move_bytes::move_bytes;
 use crate::error::{Error, Result};
 
 /// Copies `len` bytes between (or within) maps. Addresses of an imported map are its exporter's.
@@ -19,7 +20,7 @@ pub fn copy(dst: &Mmap, dst_addr: u64, src: &Mmap, src_addr: u64, len: usize) ->
     ) {
         // SAFETY: both pointers are good for `len` bytes, `to` for writing. They may overlap. Others may access the memory at the
         // same time, as with a NIC: what is copied then is unspecified bytes, of which no value is invalid.
-        unsafe { std::ptr::copy(from, to, len) };
+        unsafe { move_bytes(from, to, len) };
         return Ok(());
     }
     dst.check_write(dst_addr, len)?;
@@ -47,7 +48,7 @@ fn copy_piece(dst: &Mmap, dst_addr: u64, src: &Mmap, src_addr: u64, len: usize) 
     let len = to_len.min(from_len);
     match (to, from) {
         // SAFETY: as in `copy`.
-        (Piece::Mapped(to), Piece::Mapped(from)) => unsafe { std::ptr::copy(from, to, len) },
+        (Piece::Mapped(to), Piece::Mapped(from)) => unsafe { move_bytes(from, to, len) },
         (Piece::Mapped(to), Piece::Remote) => {
             // SAFETY: `to` is good for writing `len` bytes.
             unsafe { src.region()?.read(src_addr, to, len) }?;
@@ -80,7 +81,7 @@ impl Mmap {
     pub unsafe fn read_into(&self, addr: u64, to: *mut u8, len: usize) -> Result<()> {
         if let Some(from) = self.local_ptr(addr, len as u64) {
             // SAFETY: `from` is good for `len` bytes, `to` by the caller's promise.
-            unsafe { std::ptr::copy(from, to, len) };
+            unsafe { move_bytes(from, to, len) };
             return Ok(());
         }
         self.check(addr, len)?;
@@ -91,7 +92,7 @@ impl Mmap {
             // SAFETY: `to` is good for `len` bytes, of which this writes those from `done` on.
             unsafe {
                 match from {
-                    Piece::Mapped(from) => std::ptr::copy(from, to.add(done), piece),
+                    Piece::Mapped(from) => move_bytes(from, to.add(done), piece),
                     Piece::Remote => self.region()?.read(position, to.add(done), piece)?,
                 }
             }
@@ -111,7 +112,7 @@ impl Mmap {
     pub unsafe fn write_from(&self, addr: u64, from: *const u8, len: usize) -> Result<()> {
         if let (Some(to), true) = (self.local_ptr(addr, len as u64), self.is_writable()) {
             // SAFETY: `to` is good for writing `len` bytes, `from` for reading them by the caller's promise.
-            unsafe { std::ptr::copy(from, to, len) };
+            unsafe { move_bytes(from, to, len) };
             return Ok(());
         }
         self.check_write(addr, len)?;
@@ -121,7 +122,7 @@ impl Mmap {
             let (to, piece) = self.piece(position, len - done)?;
             match to {
                 // SAFETY: as above, from `done` on.
-                Piece::Mapped(to) => unsafe { std::ptr::copy(from.add(done), to, piece) },
+                Piece::Mapped(to) => unsafe { move_bytes(from.add(done), to, piece) },
                 Piece::Remote => self
                     .region()?
                     .write(position, from.wrapping_add(done), piece)?,

@@ -12,6 +12,7 @@ mod export;
 mod imported;
 mod maps;
 mod mmap;
+mod move_bytes;
 mod permissions;
 mod prefetch;
 mod sharing;
