@@ -12,15 +12,16 @@
 #[inline]
 pub(super) unsafe fn copy_apart(from: *const u8, to: *mut u8, len: usize) {
     const PAGE: usize = 4096;
+    const LONG: usize = 2048;
     const PIECE: usize = 1024;
     let behind = to.addr().wrapping_sub(from.addr()) % PAGE;
-    let step = if (1..64).contains(&behind) {
-        PIECE
-    } else {
-        len.max(1)
-    };
-    for done in (0..len).step_by(step) {
-        let piece = step.min(len - done);
+    if len < LONG || !(1..64).contains(&behind) {
+        // SAFETY: the caller's promise.
+        unsafe { std::ptr::copy_nonoverlapping(from, to, len) };
+        return;
+    }
+    for done in (0..len).step_by(PIECE) {
+        let piece = PIECE.min(len - done);
         // SAFETY: the piece ends within the `len` bytes of the caller's promise.
         unsafe { std::ptr::copy_nonoverlapping(from.add(done), to.add(done), piece) };
     }

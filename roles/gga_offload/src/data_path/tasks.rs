@@ -99,15 +99,12 @@ pub(super) struct Maker<'a> {
 impl Tasks {
     pub(super) fn allocate(maker: &Maker<'_>, transactions: usize) -> Result<Self, Failure> {
         let mut places = 0..;
-        let mut message = |is_sent_first: bool| -> doca::Result<Message> {
+        let mut message = || -> doca::Result<Message> {
             let place = places.next().expect("the range has no end");
             let offset = Messages::offset(place) as u64;
-            let (inventory, mmap) = (maker.inventory, maker.messages);
-            let buf = if is_sent_first {
-                inventory.buf_with_data(mmap, offset, io_message::SIZE)?
-            } else {
-                inventory.buf(mmap, offset, io_message::SIZE)?
-            };
+            let buf = maker
+                .inventory
+                .buf(maker.messages, offset, io_message::SIZE)?;
             Ok(Message { place, buf })
         };
         let mut tasks = Self::default();
@@ -118,11 +115,7 @@ impl Tasks {
         }
         for target in Target::ALL {
             for index in 0..transactions {
-                tasks.results[target.number()].push(maker.result(
-                    index,
-                    target,
-                    message(false)?,
-                )?);
+                tasks.results[target.number()].push(maker.result(index, target, message()?)?);
             }
         }
         Ok(tasks)
@@ -173,7 +166,7 @@ impl Maker<'_> {
     fn transaction(
         &self,
         index: usize,
-        message: &mut impl FnMut(bool) -> doca::Result<Message>,
+        message: &mut impl FnMut() -> doca::Result<Message>,
     ) -> Result<TransactionTasks, Failure> {
         let chunk = Chunk::of(self.geometry, self.first_chunk + index as u64);
         let half = self.geometry.half_block_size() as usize;
@@ -183,8 +176,13 @@ impl Maker<'_> {
         let local = |offset, length| self.inventory.buf_with_data(self.local, offset, length);
         let destination = |offset, length| self.inventory.buf(self.local, offset, length);
 
-        let initiator_message = message(false)?;
-        let requests = [message(true)?, message(true)?, message(true)?];
+        let initiator_message = message()?;
+        let requests = [message()?, message()?, message()?];
+        for request in &requests {
+            // All that is ever sent from it.
+            let offset = Messages::offset(request.place) as u64;
+            request.buf.set_data(offset, io_message::SIZE)?;
+        }
         let mut sends = Vec::with_capacity(requests.len());
         for (target, request) in Target::ALL.into_iter().zip(&requests) {
             let (ends, connection) = self.control(target)?;
