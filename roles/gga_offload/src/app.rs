@@ -134,7 +134,7 @@ impl Service for GgaOffload {
         self.prepared = Some(Prepared {
             local,
             initiator,
-            stripe_order: Arc::new(StripeOrder::new(chunks)),
+            stripe_order: Arc::new(StripeOrder::new(memory.core_count, chunks)),
             volume,
         });
         Ok(export)

@@ -18,5 +18,5 @@ pub enum Checksum {
 /// 0, because 0 says that there is none.
 #[must_use]
 pub fn checksum_of(bytes_before: &[u8]) -> u32 {
-    crc32c::crc32c(bytes_before).max(1)
+    crc_fast::crc32_iscsi(bytes_before).max(1)
 }

@@ -34,64 +34,70 @@ impl<'a> Io<'a> {
 
 #[test]
 fn readers_share_and_a_writer_is_alone() {
-    let order = StripeOrder::new(64);
-    let [first, second] = [Read, Read].map(|access| Io::new(&order, access));
-    assert!(first.begins() && second.begins());
-    let writer = Io::new(&order, Write);
-    assert!(!writer.begins());
-    second.ends();
-    assert!(!writer.begins(), "a reader is left");
-    first.ends();
-    assert!(writer.begins());
-    let [reader, other] = [Read, Write].map(|access| Io::new(&order, access));
-    assert!(!reader.begins() && !other.begins());
-    let elsewhere = order.queue(6);
-    assert!(order.try_take(6, elsewhere, Write), "another slot");
-    writer.ends();
-    assert!(reader.begins() && !other.begins());
-    reader.ends();
-    assert!(other.begins());
+    for workers in [1, 2] {
+        let order = StripeOrder::new(workers, 64);
+        let [first, second] = [Read, Read].map(|access| Io::new(&order, access));
+        assert!(first.begins() && second.begins());
+        let writer = Io::new(&order, Write);
+        assert!(!writer.begins());
+        second.ends();
+        assert!(!writer.begins(), "a reader is left");
+        first.ends();
+        assert!(writer.begins());
+        let [reader, other] = [Read, Write].map(|access| Io::new(&order, access));
+        assert!(!reader.begins() && !other.begins());
+        let elsewhere = order.queue(6);
+        assert!(order.try_take(6, elsewhere, Write), "another slot");
+        writer.ends();
+        assert!(reader.begins() && !other.begins());
+        reader.ends();
+        assert!(other.begins());
+    }
 }
 
 #[test]
 fn turns_come_in_the_order_of_arrival() {
-    let order = StripeOrder::new(64);
-    let running = Io::new(&order, Read);
-    assert!(running.begins());
-    let waiting = [Write, Read, Read, Write, Read].map(|access| Io::new(&order, access));
-    let begins = |waiting: &[Io<'_>]| waiting.iter().map(Io::begins).collect::<Vec<_>>();
-    assert_eq!(begins(&waiting), [false; 5], "no reader passes a writer");
-    running.ends();
-    let [writer, rest @ ..] = waiting;
-    assert!(writer.begins());
-    assert_eq!(begins(&rest), [false; 4]);
-    writer.ends();
-    assert_eq!(begins(&rest), [true, true, false, false]);
-    let [first, second, writer, last] = rest;
-    first.ends();
-    second.ends();
-    assert!(writer.begins() && !last.begins());
-    writer.ends();
-    assert!(last.begins());
+    for workers in [1, 2] {
+        let order = StripeOrder::new(workers, 64);
+        let running = Io::new(&order, Read);
+        assert!(running.begins());
+        let waiting = [Write, Read, Read, Write, Read].map(|access| Io::new(&order, access));
+        let begins = |waiting: &[Io<'_>]| waiting.iter().map(Io::begins).collect::<Vec<_>>();
+        assert_eq!(begins(&waiting), [false; 5], "no reader passes a writer");
+        running.ends();
+        let [writer, rest @ ..] = waiting;
+        assert!(writer.begins());
+        assert_eq!(begins(&rest), [false; 4]);
+        writer.ends();
+        assert_eq!(begins(&rest), [true, true, false, false]);
+        let [first, second, writer, last] = rest;
+        first.ends();
+        second.ends();
+        assert!(writer.begins() && !last.begins());
+        writer.ends();
+        assert!(last.begins());
+    }
 }
 
 #[test]
 fn tickets_wrap() {
-    let order = StripeOrder::new(64);
-    let slot = &order.slots[5];
-    for word in [&slot.next, &slot.readers, &slot.writers] {
-        word.store(u32::MAX, Ordering::Relaxed);
-    }
-    for access in [Read, Write, Read, Read, Write] {
-        let io = Io::new(&order, access);
-        assert!(io.begins());
-        io.ends();
+    for workers in [1, 2] {
+        let order = StripeOrder::new(workers, 64);
+        let slot = &order.slots[5];
+        for word in [&slot.next, &slot.readers, &slot.writers] {
+            word.store(u32::MAX, Ordering::Relaxed);
+        }
+        for access in [Read, Write, Read, Read, Write] {
+            let io = Io::new(&order, access);
+            assert!(io.begins());
+            io.ends();
+        }
     }
 }
 
 #[test]
 fn there_are_slots_for_all_transactions_within_bounds() {
-    let slots = |transactions| StripeOrder::new(transactions).slots.len();
+    let slots = |transactions| StripeOrder::new(1, transactions).slots.len();
     assert_eq!(slots(1), 1 << 10);
     assert_eq!(slots(64), 1 << 10);
     assert_eq!(slots(65), 1 << 11);
@@ -101,7 +107,7 @@ fn there_are_slots_for_all_transactions_within_bounds() {
 
 #[test]
 fn neighbours_have_different_slots() {
-    let order = StripeOrder::new(1024);
+    let order = StripeOrder::new(1, 1024);
     for stride in [1, 2, 1024, 1 << 20] {
         let slots: HashSet<usize> = (0..1024)
             .map(|stripe| order.slot(stripe * stride))
@@ -113,7 +119,7 @@ fn neighbours_have_different_slots() {
 
 #[test]
 fn threads_never_see_a_half_written_pair() {
-    let order = StripeOrder::new(64);
+    let order = StripeOrder::new(4, 64);
     let pair = [AtomicU64::new(0), AtomicU64::new(0)];
     let begin = |access| {
         let io = Io::new(&order, access);
@@ -150,7 +156,7 @@ fn threads_never_see_a_half_written_pair() {
 
 #[test]
 fn no_turn_is_lost() {
-    let order = StripeOrder::new(64);
+    let order = StripeOrder::new(4, 64);
     thread::scope(|scope| {
         for seed in 0..4u64 {
             let order = &order;

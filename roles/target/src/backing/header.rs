@@ -88,7 +88,7 @@ pub fn check(start: &[u8], length: u64, expected: Geometry) -> Result<Identity, 
 /// Of what is before it.
 fn checksum(header: &[u8]) -> u32 {
     let end = HEADER_SIZE - size_of::<u32>();
-    crc32c::crc32c(&header[..end.min(header.len())])
+    crc_fast::crc32_iscsi(&header[..end.min(header.len())])
 }
 
 #[cfg(test)]

@@ -73,7 +73,7 @@ pub fn parse(bytes: &[u8; RECORD_SIZE]) -> Result<Option<Noted>, Failure> {
 
 /// Of what is before it.
 fn checksum(record: &[u8; RECORD_SIZE]) -> u32 {
-    crc32c::crc32c(&record[..RECORD_SIZE - size_of::<u32>()])
+    crc_fast::crc32_iscsi(&record[..RECORD_SIZE - size_of::<u32>()])
 }
 
 #[cfg(test)]
