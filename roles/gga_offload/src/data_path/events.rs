@@ -155,6 +155,7 @@ impl GgaDataPath {
     #[inline]
     fn request_received(&mut self, index: usize) -> Result<(), Failure> {
         self.in_flight += 1;
+        self.tasks.prefetch_sends(index);
         let message = &self.tasks.of(index).message;
         let mut bytes = [0; io_message::SIZE];
         let length = self

@@ -146,6 +146,21 @@ impl Tasks {
         &self.results[target.number()][index].message
     }
 
+    /// A request to the targets that hold data is on its way.
+    #[inline]
+    pub(super) fn prefetch_sends(&self, index: usize) {
+        let sends = &self.transactions[index].sends;
+        for target in Targets::DATA.iter() {
+            sends[target.number()].prefetch();
+        }
+    }
+
+    /// A block is looked at, and most blocks are decompressed then.
+    #[inline]
+    pub(super) fn prefetch_decompression(&self, index: usize) {
+        self.transactions[index].decompress.prefetch();
+    }
+
     /// The task of this name, unless it is one that fetches.
     pub(super) fn task(&self, index: usize, kind: Kind) -> Option<&Task> {
         let tasks = || &self.transactions[index];
