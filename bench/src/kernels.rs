@@ -3,6 +3,8 @@
 //! Erasure coding is softdoca's own: a program that is linked to NVIDIA's SDK has no softdoca in it, and does not measure it.
 
 #[cfg(not(doca_sdk))]
+pub(crate) mod check;
+#[cfg(not(doca_sdk))]
 pub(crate) mod erasure_coding;
 
 use std::hint::black_box;

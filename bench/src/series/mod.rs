@@ -135,6 +135,8 @@ pub struct BlockKernels {
     pub create_ns: f64,
     /// A half of 2 KiB from the other and the parity.
     pub recover_ns: f64,
+    /// What checking a stored block that another CPU has written takes more than trusting it, one block right after the other.
+    pub check_ns: f64,
 }
 
 /// One thing that is measured again and again.

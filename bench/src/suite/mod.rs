@@ -145,19 +145,21 @@ fn enough(figures: &Figures, time: Duration) -> u64 {
     ((figures.rate * time.as_secs_f64()) as u64).clamp(FEWEST, MOST)
 }
 
-/// What gga computes for a block, each kernel for about a fourth of `time`.
+/// What gga computes for a block, each kernel for about a fifth of `time`. The first CPU is that of a service, the second that of a target.
 ///
 /// # Errors
 ///
-/// There are no such kernels here.
+/// There are no such kernels, or CPUs, here.
 #[cfg(not(doca_sdk))]
-fn block_kernels(time: Duration) -> Result<Figures, Error> {
+fn block_kernels(time: Duration, cpus: [usize; 2]) -> Result<Figures, Error> {
     use softdoca::engines::matrix::MatrixType::Vandermonde;
 
     const BLOCK: usize = 4096;
-    let time = time / 4;
-    let lz4 = crate::kernels::lz4(&crate::deployment::content(BLOCK), time)
-        .ok_or_else(|| std::io::Error::other("expected content that can be compressed"))?;
+    let time = time / 5;
+    let content = crate::deployment::content(BLOCK);
+    let incompressible = || std::io::Error::other("expected content that can be compressed");
+    let lz4 = crate::kernels::lz4(&content, time).ok_or_else(incompressible)?;
+    let check = crate::kernels::check::cost(&content, cpus, time)?;
     let parity = crate::kernels::erasure_coding::ours(BLOCK / 2, Vandermonde, time);
     Ok(Figures {
         kernels: Some(BlockKernels {
@@ -165,13 +167,14 @@ fn block_kernels(time: Duration) -> Result<Figures, Error> {
             decompress_ns: lz4.decompress.block_ns,
             create_ns: parity.create.block_ns,
             recover_ns: parity.recover.block_ns,
+            check_ns: check.ok_or_else(incompressible)?,
         }),
         ..Figures::without_rate()
     })
 }
 
 #[cfg(doca_sdk)]
-fn block_kernels(_: Duration) -> Result<Figures, Error> {
+fn block_kernels(_: Duration, _: [usize; 2]) -> Result<Figures, Error> {
     Err(std::io::Error::other("this program is linked to NVIDIA's SDK, and has no kernels").into())
 }
 

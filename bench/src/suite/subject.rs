@@ -203,7 +203,10 @@ impl Runner {
                     .ring(*point, operations, [0, 1, 2].map(|role| self.cpu_of(role)))
             }
             Subject::Copy { point } => self.yardsticks.copy(*point, time),
-            Subject::Kernels => super::block_kernels(time),
+            Subject::Kernels => {
+                let cpus = [1, 2].map(|role| cpu_of(Layout::Gga, role, 0, self.cpus.len()));
+                super::block_kernels(time, cpus.map(|cpu| self.cpus[cpu]))
+            }
             Subject::WakeUp => self
                 .yardsticks
                 .wake_up([1, 2].map(|role| self.cpu_of(role))),

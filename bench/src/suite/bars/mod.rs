@@ -263,6 +263,7 @@ fn medians(all: &[Limits]) -> Option<Limits> {
             decompress_ns: middle(|limits| limits.kernels.decompress_ns)?,
             create_ns: middle(|limits| limits.kernels.create_ns)?,
             recover_ns: middle(|limits| limits.kernels.recover_ns)?,
+            check_ns: middle(|limits| limits.kernels.check_ns)?,
         },
     })
 }

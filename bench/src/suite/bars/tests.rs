@@ -37,6 +37,7 @@ fn gga_is_compared_with_what_the_machine_allowed_in_the_same_round() {
             decompress_ns: 1500.0 * by,
             create_ns: 100.0 * by,
             recover_ns: 500.0 * by,
+            check_ns: 200.0 * by,
         }),
         ..Figures::without_rate()
     });

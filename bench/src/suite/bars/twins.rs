@@ -32,10 +32,38 @@ pub(super) fn bars(results: &Results) -> Vec<Bar> {
             } else {
                 (base, measurement)
             };
-            Some(pair(*point, exchanged, with_ours, with_theirs))
+            let mut pair = pair(*point, exchanged, with_ours, with_theirs);
+            if checks(*point, exchanged) {
+                let told = beside_a_twin_that_checks(results, with_ours, with_theirs);
+                pair[0].detail.extend(told);
+            }
+            Some(pair)
         })
         .flatten()
         .collect()
+}
+
+/// Whether ours checks what the twin takes as it is. Among their roles the service's time is not what limits the rate.
+fn checks(point: Point, exchanged: Exchanged) -> bool {
+    let reads = point.layout == Layout::Gga && point.operation == Operation::Read;
+    reads && exchanged.role == "service" && !exchanged.among_theirs
+}
+
+/// How ours compares with a twin that would check blocks as ours does, on a CPU of its own, in the time that this takes where nothing comes
+/// in between.
+fn beside_a_twin_that_checks(
+    results: &Results,
+    ours: &Measurement,
+    theirs: &Measurement,
+) -> Option<String> {
+    let check = results.of(&Subject::Kernels)?;
+    let check_ns = check.series.median(|run| Some(run.kernels?.check_ns))?;
+    let ratio = ours.series.ratio(&theirs.series, |run| Some(run.rate))?;
+    let twin = theirs.series.median(|run| Some(run.rate))?;
+    let with_checks = ratio * (1.0 + check_ns * twin / 1e9);
+    Some(format!(
+        "; {with_checks:.2} of a twin that checks blocks too, which takes {check_ns:.0} ns each at least"
+    ))
 }
 
 /// Whether both twins do the same work. The reference's initiator writes memory that it has never touched: all zeros, which a service
@@ -97,6 +125,7 @@ fn pair(point: Point, exchanged: Exchanged, ours: &Measurement, theirs: &Measure
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::series::BlockKernels;
 
     /// A deployment that reached these rates; all its roles took as many nanoseconds.
     fn measured(cast: &str, rates: &[f64]) -> Measurement {
@@ -202,6 +231,60 @@ mod tests {
             let bars = of(vec![ours(), incomplete]);
             let holds: Vec<_> = bars.iter().map(Bar::holds).collect();
             assert_eq!(holds, [None, None]);
+        }
+    }
+
+    #[test]
+    fn a_service_that_checks_blocks_is_also_compared_with_a_twin_that_does() {
+        let point = |operation| Point {
+            layout: Layout::Gga,
+            operation,
+            ..Point::ZERO_COPY_READ
+        };
+        let deployment = |cast: &str, operation, rate: f64| Measurement {
+            subject: Subject::Deployment {
+                point: point(operation),
+                cast: cast.to_owned(),
+            },
+            ..measured(cast, &[rate])
+        };
+        let kernels = || Measurement {
+            subject: Subject::Kernels,
+            series: Series {
+                runs: vec![Figures {
+                    kernels: Some(BlockKernels {
+                        compress_ns: 1.0,
+                        decompress_ns: 1.0,
+                        create_ns: 1.0,
+                        recover_ns: 1.0,
+                        check_ns: 500.0,
+                    }),
+                    ..Figures::without_rate()
+                }],
+                ..Series::new("kernels")
+            },
+            ..measured("kernels", &[])
+        };
+        let told = |operation, role: &str, kernels: Vec<Measurement>| {
+            let mut all = kernels;
+            all.push(deployment("rust", operation, 4e5));
+            all.push(deployment(&format!("rust + cpp {role}"), operation, 5e5));
+            of(all)[0].detail.clone()
+        };
+        // The twin's 2 us would be 2.5.
+        let detail = told(Operation::Read, "service", vec![kernels()]);
+        assert!(
+            detail.ends_with(
+                "; 1.00 of a twin that checks blocks too, which takes 500 ns each at least"
+            ),
+            "{detail}"
+        );
+        for other in [
+            told(Operation::Read, "service", vec![]),
+            told(Operation::Read, "target", vec![kernels()]),
+            told(Operation::Write, "service", vec![kernels()]),
+        ] {
+            assert!(other.ends_with("k I/Os a second"), "{other}");
         }
     }
 
