@@ -2,13 +2,15 @@
 
 use std::fs;
 use std::io;
-use std::net::{Ipv4Addr, TcpListener};
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
+use rustix::net;
 use tempfile::TempDir;
 
 /// The DPU's device in softdoca's built-in topology.
@@ -166,8 +168,17 @@ pub fn entries(directory: &Path) -> io::Result<Vec<PathBuf>> {
 ///
 /// There is none.
 pub fn free_port() -> io::Result<u16> {
-    let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0))?;
-    Ok(listener.local_addr()?.port())
+    bind(0).map(|(_, port)| port)
+}
+
+/// Takes a TCP port, or any for 0, without listening on it: [`wait_for_listener`] must not find somebody who only looks for a port.
+fn bind(port: u16) -> io::Result<(OwnedFd, u16)> {
+    let socket = net::socket(net::AddressFamily::INET, net::SocketType::STREAM, None)?;
+    // As those who will listen there: connections that have just ended are no reason to refuse the port.
+    net::sockopt::set_socket_reuseaddr(&socket, true)?;
+    net::bind(&socket, &SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, port))?;
+    let address = SocketAddrV4::try_from(net::getsockname(&socket)?)?;
+    Ok((socket, address.port()))
 }
 
 /// A TCP port that nobody uses, and that nobody gets who asks for any port or connects to somewhere: it stays free while a program that
@@ -184,7 +195,7 @@ pub fn lasting_port() -> io::Result<u16> {
         let number = start.wrapping_add(NEXT_PORT.fetch_add(1, Ordering::Relaxed));
         let port = RANGE.start + number % (RANGE.end - RANGE.start);
         let port = u16::try_from(port).map_err(io::Error::other)?;
-        if TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)).is_ok() {
+        if bind(port).is_ok() {
             return Ok(port);
         }
     }
@@ -240,6 +251,8 @@ fn listens(table: &str, port: u16) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::net::TcpListener;
+
     use rustix::net::{AddressFamily, SocketAddrUnix, SocketType};
 
     use super::*;
@@ -254,6 +267,17 @@ mod tests {
         assert!(!wait_for_listener(port, now, || false).expect("a table"));
         let never = now + Duration::from_secs(3600);
         assert!(!wait_for_listener(port, never, || true).expect("a table"));
+    }
+
+    #[test]
+    fn whoever_looks_for_a_port_is_not_taken_for_one_that_listens() {
+        let (looking, port) = bind(0).expect("a port");
+        let now = Instant::now();
+        assert!(!wait_for_listener(port, now, || false).expect("a table"));
+        rustix::net::listen(&looking, 1).expect("listening");
+        assert!(wait_for_listener(port, now, || false).expect("a table"));
+        let taken = bind(port).expect_err("somebody listens there");
+        assert_eq!(taken.kind(), io::ErrorKind::AddrInUse);
     }
 
     #[test]
