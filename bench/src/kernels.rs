@@ -1,4 +1,4 @@
-//! What gga computes, alone: compression, decompression and erasure coding of blocks that lie in the caches.
+//! What gga computes, alone: compression, decompression and erasure coding of blocks that lie in the caches, and what checking blocks costs.
 //!
 //! Erasure coding is softdoca's own: a program that is linked to NVIDIA's SDK has no softdoca in it, and does not measure it.
 

@@ -4,7 +4,7 @@
 //! * [`deployment`] one session of real roles, whoever built them: rate, latencies, CPU time of every process.
 //! * [`first_ios`] an initiator that pauses, for what comes first after a pause.
 //! * [`limits`] what the machine could do at best, by the yardsticks.
-//! * [`kernels`] compression and erasure coding alone.
+//! * [`kernels`] compression, erasure coding and the check of stored blocks, alone.
 //! * [`linkage`] which DOCA library a program runs with.
 //! * [`nbd`] what people would use instead.
 //! * [`series`] runs, their medians, and ratios between them; [`suite`] what is measured in turns, and the bars.

@@ -133,18 +133,15 @@ fn compare(
     to_use: &Receiver<Vec<u8>>,
     time: Duration,
 ) -> Option<f64> {
+    let ways: [fn(&mut User, &[u8]); 2] = [User::trust, User::check];
     let mut times = [Vec::new(), Vec::new()];
     let started = Instant::now();
     used.send(memory).ok()?;
     while started.elapsed() < time || times[1].len() < FEWEST {
-        for (way, times) in times.iter_mut().enumerate() {
+        for (way, times) in ways.iter().zip(&mut times) {
             let memory = next(to_use)?;
             let begun = Instant::now();
-            if way == 0 {
-                user.trust(&memory);
-            } else {
-                user.check(&memory);
-            }
+            way(user, &memory);
             times.push(begun.elapsed().as_nanos() as f64 / BLOCKS as f64);
             used.send(memory).ok()?;
         }
