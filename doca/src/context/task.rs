@@ -6,7 +6,6 @@ use std::rc::{Rc, Weak};
 use doca_sys as sys;
 
 use crate::device::non_null;
-use crate::memory::prefetch_line;
 use crate::pe::EventQueue;
 use crate::{Buf, Completion, ErrorCode, Result};
 
@@ -30,16 +29,6 @@ impl Task {
     #[inline(always)]
     pub fn submit(&self) -> std::result::Result<(), ErrorCode> {
         self.cell.submit()
-    }
-
-    /// Tells the CPU that the task will be submitted soon: what that touches is brought closer meanwhile. It pays where a worker has many
-    /// tasks and knows a few hundred instructions ahead which is next; otherwise it costs a little.
-    #[inline(always)]
-    pub fn prefetch(&self) {
-        prefetch_line(self.cell.task.get());
-        for buf in self.cell.bufs.iter().flatten() {
-            prefetch_line(buf.as_ptr());
-        }
     }
 
     /// The token that its completions carry.

@@ -3,10 +3,8 @@
 mod access;
 mod copy_apart;
 mod mmap;
-mod prefetch;
 mod region;
 
 pub use access::Access;
 pub use mmap::Mmap;
-pub(crate) use prefetch::prefetch_line;
 pub use region::MemoryRegion;

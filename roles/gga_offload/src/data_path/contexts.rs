@@ -12,6 +12,7 @@ use role_common::stored_block::Encoder;
 use role_common::submit::DeferredTasks;
 
 use super::dma::Fetcher;
+use super::idle::IdleTransactions;
 use super::private_memory::PrivateMemory;
 use super::stripes::WaitingForStripe;
 use super::survival::Survival;
@@ -63,6 +64,7 @@ impl GgaDataPath {
             private,
             pe,
             transactions: (0..transactions).map(|_| Transaction::new()).collect(),
+            idle: IdleTransactions::new(of_initiator),
             waiting: WaitingForStripe::with_capacity(transactions),
             deferred: DeferredTasks::with_capacity(transactions * DEFERRED),
             encoder: Encoder::new(geometry, setup.checksum.written()),

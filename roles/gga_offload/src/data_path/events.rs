@@ -153,18 +153,22 @@ impl GgaDataPath {
     }
 
     #[inline]
-    fn request_received(&mut self, index: usize) -> Result<(), Failure> {
+    fn request_received(&mut self, lane: usize) -> Result<(), Failure> {
+        // As many lanes as transactions, and who has received something takes one of them.
+        let Some(index) = self.idle.take() else {
+            return Err(Failure::unexpected("no transaction is left for a request"));
+        };
         self.in_flight += 1;
-        self.tasks.prefetch_sends(index);
-        let message = &self.tasks.of(index).message;
+        let message = self.tasks.request(lane);
         let mut bytes = [0; io_message::SIZE];
         let length = self
             .messages
             .received(message.place, &message.buf, &mut bytes)?;
+        message.buf.reset_data()?;
         let memory = self.setup.initiator.len();
         match Request::read(&bytes, length, self.setup.volume, memory) {
             Ok(request) => {
-                self.transactions[index].begin(request);
+                self.transactions[index].begin(request, lane);
                 self.begin_block(index)
             }
             Err((identity, refusal)) => {
@@ -172,7 +176,7 @@ impl GgaDataPath {
                     let count = self.statistics.refused;
                     tracing::warn!("refused a request ({count} so far): {refusal}");
                 }
-                self.transactions[index].begin(identity);
+                self.transactions[index].begin(identity, lane);
                 self.fail(index, ErrorCode::INVALID_VALUE)
             }
         }

@@ -56,7 +56,7 @@ impl GgaDataPath {
         transaction.stage = Stage::Answer;
         let answer = transaction.request.answer(code.0);
         self.messages
-            .put(self.tasks.of(index).message.place, &answer)?;
+            .put(self.tasks.of(index).answer_message.place, &answer)?;
         self.must_submit(index, Kind::Answer)
     }
 
@@ -65,8 +65,10 @@ impl GgaDataPath {
     pub(super) fn answered(&mut self, index: usize) -> Result<(), Failure> {
         self.in_flight -= 1;
         self.statistics.core.operation_count += 1;
-        self.transactions[index].stage = Stage::Idle;
-        self.tasks.of(index).message.buf.reset_data()?;
-        self.must_submit(index, Kind::ReceiveRequest)
+        let transaction = &mut self.transactions[index];
+        transaction.stage = Stage::Idle;
+        let lane = transaction.lane;
+        self.idle.give_back(index);
+        self.must_submit(lane, Kind::ReceiveRequest)
     }
 }

@@ -14,6 +14,7 @@ mod errands;
 mod events;
 mod finish;
 mod heal;
+mod idle;
 mod private_memory;
 mod read;
 mod rebuild;
@@ -47,6 +48,7 @@ use crate::redundancy::Shared;
 use crate::statistics::GgaCoreStatistics;
 use crate::stripe_order::StripeOrder;
 use dma::Fetcher;
+use idle::IdleTransactions;
 use private_memory::PrivateMemory;
 use stripes::WaitingForStripe;
 use survival::Survival;
@@ -104,6 +106,8 @@ pub(crate) struct GgaDataPath {
     private: PrivateMemory,
     pe: Pe,
     transactions: Vec<Transaction>,
+    /// Those of the initiator that wait for a request.
+    idle: IdleTransactions,
     waiting: WaitingForStripe,
     deferred: DeferredTasks,
     encoder: Encoder,

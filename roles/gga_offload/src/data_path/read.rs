@@ -67,7 +67,6 @@ impl GgaDataPath {
 
     /// The stored block is complete: decompresses it when it is what was written.
     pub(super) fn check_block(&mut self, index: usize) -> Result<(), Failure> {
-        self.tasks.prefetch_decompression(index);
         self.assemble_block(index)?;
         match inspect(&self.stored, self.setup.volume.geometry) {
             Ok((header, Verdict::Matches)) => self.decompress(index, header),

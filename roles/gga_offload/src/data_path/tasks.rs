@@ -17,8 +17,8 @@ use super::token::{Kind, Token};
 use crate::local_memory::Chunk;
 use crate::target::{Target, Targets};
 
-/// Message buffers of each transaction: the initiator's, one request and one result per target.
-const MESSAGES: usize = 1 + 3 + 3;
+/// Message buffers of each transaction: the initiator's request and its answer, one request and one result per target.
+const MESSAGES: usize = 2 + 3 + 3;
 /// All bufs of each transaction, those of its fetches included.
 const BUFS: usize = MESSAGES + 12;
 
@@ -40,10 +40,9 @@ pub(super) struct Message {
 
 /// The tasks of one transaction and what they work on.
 pub(super) struct TransactionTasks {
-    receive: Task,
     answer: Task,
-    /// The initiator's request, then the answer to it.
-    pub(super) message: Message,
+    /// The answer to the initiator.
+    pub(super) answer_message: Message,
     sends: [Task; 3],
     /// Requests to the targets.
     pub(super) requests: [Message; 3],
@@ -60,8 +59,8 @@ pub(super) struct TransactionTasks {
     pub(super) chunk: Chunk,
 }
 
-/// A receive of a target's result.
-struct ResultLane {
+/// A receive, of the initiator's request or of a target's result.
+struct Lane {
     task: Task,
     message: Message,
 }
@@ -70,7 +69,8 @@ struct ResultLane {
 #[derive(Default)]
 pub(super) struct Tasks {
     transactions: Vec<TransactionTasks>,
-    results: [Vec<ResultLane>; 3],
+    requests: Vec<Lane>,
+    results: [Vec<Lane>; 3],
 }
 
 /// What tasks are made with.
@@ -113,6 +113,9 @@ impl Tasks {
                 .transactions
                 .push(maker.transaction(index, &mut message)?);
         }
+        for index in 0..transactions {
+            tasks.requests.push(maker.request(index, message()?)?);
+        }
         for target in Target::ALL {
             for index in 0..transactions {
                 tasks.results[target.number()].push(maker.result(index, target, message()?)?);
@@ -141,31 +144,21 @@ impl Tasks {
         &self.transactions[transaction]
     }
 
-    /// The buffer of a receive.
+    /// The buffer of a receive of a request.
+    pub(super) fn request(&self, lane: usize) -> &Message {
+        &self.requests[lane].message
+    }
+
+    /// The buffer of a receive of a result.
     pub(super) fn result(&self, target: Target, index: usize) -> &Message {
         &self.results[target.number()][index].message
-    }
-
-    /// A request to the targets that hold data is on its way.
-    #[inline]
-    pub(super) fn prefetch_sends(&self, index: usize) {
-        let sends = &self.transactions[index].sends;
-        for target in Targets::DATA.iter() {
-            sends[target.number()].prefetch();
-        }
-    }
-
-    /// A block is looked at, and most blocks are decompressed then.
-    #[inline]
-    pub(super) fn prefetch_decompression(&self, index: usize) {
-        self.transactions[index].decompress.prefetch();
     }
 
     /// The task of this name, unless it is one that fetches.
     pub(super) fn task(&self, index: usize, kind: Kind) -> Option<&Task> {
         let tasks = || &self.transactions[index];
         Some(match kind {
-            Kind::ReceiveRequest => &tasks().receive,
+            Kind::ReceiveRequest => &self.requests[index].task,
             Kind::Answer => &tasks().answer,
             Kind::Send(target) => &tasks().sends[target.number()],
             Kind::ReceiveResult(target) => &self.results[target.number()][index].task,
@@ -191,12 +184,12 @@ impl Maker<'_> {
         let local = |offset, length| self.inventory.buf_with_data(self.local, offset, length);
         let destination = |offset, length| self.inventory.buf(self.local, offset, length);
 
-        let initiator_message = message()?;
+        let answer_message = message()?;
         let requests = [message()?, message()?, message()?];
-        for request in &requests {
+        for sent in requests.iter().chain([&answer_message]) {
             // All that is ever sent from it.
-            let offset = Messages::offset(request.place) as u64;
-            request.buf.set_data(offset, io_message::SIZE)?;
+            let offset = Messages::offset(sent.place) as u64;
+            sent.buf.set_data(offset, io_message::SIZE)?;
         }
         let mut sends = Vec::with_capacity(requests.len());
         for (target, request) in Target::ALL.into_iter().zip(&requests) {
@@ -248,20 +241,15 @@ impl Maker<'_> {
             },
             token(Kind::Decompress),
         )?;
-        let receive = self
-            .comch
-            .consumer
-            .post_recv_task(&initiator_message.buf, token(Kind::ReceiveRequest))?;
         let answer = self.comch.producer.send_task(
-            &initiator_message.buf,
+            &answer_message.buf,
             self.initiator_consumer,
             token(Kind::Answer),
         )?;
         let mut sends = sends.into_iter();
         Ok(TransactionTasks {
-            receive,
             answer,
-            message: initiator_message,
+            answer_message,
             sends: array::from_fn(|_| sends.next().expect("one per target")),
             requests,
             create,
@@ -275,16 +263,17 @@ impl Maker<'_> {
         })
     }
 
-    fn result(
-        &self,
-        index: usize,
-        target: Target,
-        message: Message,
-    ) -> Result<ResultLane, Failure> {
+    fn request(&self, index: usize, message: Message) -> Result<Lane, Failure> {
+        let token = Token::new(index, Kind::ReceiveRequest).0;
+        let task = self.comch.consumer.post_recv_task(&message.buf, token)?;
+        Ok(Lane { task, message })
+    }
+
+    fn result(&self, index: usize, target: Target, message: Message) -> Result<Lane, Failure> {
         let (ends, _) = self.control(target)?;
         let token = Token::new(index, Kind::ReceiveResult(target)).0;
         let task = ends.control.rdma().receive_task(&message.buf, token)?;
-        Ok(ResultLane { task, message })
+        Ok(Lane { task, message })
     }
 
     fn control(&self, target: Target) -> Result<(&TargetEnds, &RdmaConnection), Failure> {

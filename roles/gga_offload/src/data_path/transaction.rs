@@ -56,6 +56,8 @@ pub(super) struct Turn {
 pub(super) struct Transaction {
     pub(super) stage: Stage,
     pub(super) request: Request,
+    /// The receive that the request came with.
+    pub(super) lane: usize,
     /// The stripe that it rebuilds, where it is no I/O of the initiator.
     pub(super) rebuilds: Option<ToRebuild>,
     /// Blocks that are done.
@@ -87,6 +89,7 @@ impl Transaction {
         Self {
             stage: Stage::Idle,
             request: Request::default(),
+            lane: 0,
             rebuilds: None,
             block: 0,
             awaited: Targets::NONE,
@@ -103,9 +106,10 @@ impl Transaction {
     }
 
     /// Begins with a request.
-    pub(super) fn begin(&mut self, request: Request) {
+    pub(super) fn begin(&mut self, request: Request, lane: usize) {
         *self = Self {
             request,
+            lane,
             ..Self::new()
         };
     }
