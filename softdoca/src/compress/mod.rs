@@ -176,6 +176,7 @@ impl Engine {
 }
 
 impl Accelerator for Compress {
+    const TAKES_LONG: bool = true;
     const FAILURE_IS_FATAL: bool = false;
 
     fn pools(&self) -> impl Iterator<Item = &TaskPool> {

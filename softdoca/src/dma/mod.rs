@@ -38,6 +38,7 @@ impl Copy {
 }
 
 impl Accelerator for Dma {
+    const TAKES_LONG: bool = false;
     const FAILURE_IS_FATAL: bool = true;
 
     fn pools(&self) -> impl Iterator<Item = &TaskPool> {

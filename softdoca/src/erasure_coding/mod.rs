@@ -130,6 +130,7 @@ impl Engine {
 }
 
 impl Accelerator for ErasureCoding {
+    const TAKES_LONG: bool = false;
     const FAILURE_IS_FATAL: bool = false;
 
     fn pools(&self) -> impl Iterator<Item = &TaskPool> {

@@ -40,6 +40,7 @@ impl Invalidate {
 }
 
 impl Accelerator for Advise {
+    const TAKES_LONG: bool = false;
     const FAILURE_IS_FATAL: bool = false;
 
     fn pools(&self) -> impl Iterator<Item = &TaskPool> {

@@ -2,6 +2,7 @@
 
 mod arguments;
 mod results;
+mod turns;
 
 use std::io::Write as _;
 use std::ptr::{null, null_mut};
