@@ -11,12 +11,13 @@ use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::progress::{Ctx, Driver, Event, Started, Task, TaskPool};
 
-/// Bytes after which progress goes on to other contexts: some ten microseconds of work.
+/// Bytes after which progress goes on to other contexts, however few tasks they were: ten microseconds of erasure coding, up to a hundred
+/// of decompression.
 const BYTES_AT_A_TIME: usize = 256 << 10;
 
-/// Of tasks that take long, one in so many of those that wait is done before other contexts, and the program, have their turn. All at once
-/// would be a tenth of a millisecond without an answer to anybody: 16 reads of compressed blocks at a time come 1.2 times as fast so
-/// (measured). With many that wait it is nearly all the same, and turns are long.
+/// Of tasks that take long, one in so many of those that wait, and one more, is done before other contexts, and the program, have their
+/// turn. Always as many as of other events would be ten microseconds without an answer to anybody, and with 16 reads of compressed blocks
+/// at a time, all that is asked for would wait in one turn: they come 1.2 times as fast so (measured). With many it is much the same.
 const WAITING_PER_TURN: usize = 4;
 
 /// What one kind of context can do.

@@ -63,7 +63,7 @@ pub(crate) trait Driver: Any {
     /// The next thing that happened, if any. Called often: must be cheap when there is nothing.
     fn next_event(&self, ctx: &Ctx) -> Option<Event>;
 
-    /// How many of at most `most` events, and at least one, are delivered before other contexts have their turn.
+    /// How many events, at least one and at most `most`, are delivered before other contexts have their turn.
     fn at_once(&self, most: u32) -> u32 {
         most
     }
