@@ -54,7 +54,7 @@ pub(crate) struct Offload<A> {
     submitted: RefCell<VecDeque<NonNull<Task>>>,
     /// Tasks that have ended and are still to be reported.
     ended: RefCell<VecDeque<(NonNull<Task>, Error)>>,
-    /// Bytes worked on since other contexts had their turn.
+    /// Bytes worked on in this turn.
     worked: Cell<usize>,
 }
 
@@ -107,7 +107,6 @@ impl<A: Accelerator> Driver for Offload<A> {
             return Some(Event::Task(task, Err(error)));
         }
         if self.worked.get() >= BYTES_AT_A_TIME {
-            self.worked.set(0);
             return None;
         }
         let task = self.submitted.borrow_mut().pop_front()?;
@@ -126,7 +125,8 @@ impl<A: Accelerator> Driver for Offload<A> {
         }
     }
 
-    fn at_once(&self, most: u32) -> u32 {
+    fn begin_turn(&self, most: u32) -> u32 {
+        self.worked.set(0);
         if !A::TAKES_LONG {
             return most;
         }
@@ -143,10 +143,5 @@ impl<A: Accelerator> Driver for Offload<A> {
 
     fn finish_stop(&self, _ctx: &Ctx) -> bool {
         true
-    }
-
-    fn arm(&self) {
-        // The engine looks once more before it sleeps: then tasks must not be taken for none.
-        self.worked.set(0);
     }
 }

@@ -63,15 +63,15 @@ pub(crate) trait Driver: Any {
     /// The next thing that happened, if any. Called often: must be cheap when there is nothing.
     fn next_event(&self, ctx: &Ctx) -> Option<Event>;
 
-    /// How many events, at least one and at most `most`, are delivered before other contexts have their turn.
-    fn at_once(&self, most: u32) -> u32 {
+    /// The context's turn begins: how many events, at least one and at most `most`, are delivered before other contexts have theirs.
+    fn begin_turn(&self, most: u32) -> u32 {
         most
     }
 
     /// Delivers up to `most` of the things that happened, and says how many. Not to be replaced: that it is a method of the trait gives each
     /// kind of context a loop of its own, with [`next_event`](Self::next_event) in it and no call through a table for every event.
     fn deliver(&self, ctx: &Ctx, most: u32) -> u32 {
-        let most = self.at_once(most);
+        let most = self.begin_turn(most);
         let mut found = 0;
         while found < most {
             let Some(event) = self.next_event(ctx) else {

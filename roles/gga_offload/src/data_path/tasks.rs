@@ -69,7 +69,9 @@ struct Lane {
 #[derive(Default)]
 pub(super) struct Tasks {
     transactions: Vec<TransactionTasks>,
+    /// Receives of the initiator's requests.
     requests: Vec<Lane>,
+    /// Receives of the targets' results.
     results: [Vec<Lane>; 3],
 }
 
