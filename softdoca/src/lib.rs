@@ -1,6 +1,6 @@
 //! The DOCA C API in software: a safe engine under a thin C layer ([`capi`]).
 //!
-//! Each module uses only those before it in this list: `log`, `check`, `error`; `runtime`; `topology`, `device`; `argp`; `agent`; `memory`;
+//! Each module uses only those before it in this list: `log`, `check`, `error`; `runtime`; `topology`, `device`; `argp`; `agent`; `prefetch`; `memory`;
 //! `buffer`; `ring`; `progress`; `graph`; `engines`; `sync_event`; `comch`, `rdma`; `accelerator`;
 //! `dma`, `compress`, `erasure_coding`, `mmap_advise`; `untrusted`; `capi`.
 
@@ -21,6 +21,7 @@ mod graph;
 pub mod log;
 pub mod memory;
 mod mmap_advise;
+mod prefetch;
 mod progress;
 mod rdma;
 mod ring;

@@ -8,7 +8,8 @@ use super::bell::Bell;
 use super::kernel::EventFd;
 use super::layout::{
     CONSUMER_CLOSED_AT, CONSUMER_SLEEPS_AT, Descriptor, POSTED_AT, PRODUCER_BARRIERS_AT,
-    PRODUCER_CLOSED_AT, PRODUCER_SLEEPS_AT, SLOTS_CONSUMED_AT, UNIT, UNITS_CONSUMED_AT,
+    PRODUCER_CLOSED_AT, PRODUCER_SLEEPS_AT, SLOTS_AHEAD, SLOTS_CONSUMED_AT, UNIT,
+    UNITS_CONSUMED_AT,
 };
 use super::mapping::Mapping;
 
@@ -168,6 +169,8 @@ impl RingConsumer {
                 .store(self.units, Ordering::Release);
         }
         self.slots += 1;
+        let ahead = self.mapping.geometry().slot_at(self.slots + SLOTS_AHEAD);
+        self.mapping.will_read_slot(ahead);
         self.mapping
             .word(SLOTS_CONSUMED_AT)
             .store(self.slots, Ordering::Release);

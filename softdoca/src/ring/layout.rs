@@ -23,6 +23,9 @@ use super::mapping::FEWEST_UNITS;
 pub(super) const UNIT: usize = 64;
 /// Bytes of a slot after its descriptor.
 pub(super) const INLINE: usize = UNIT - 8;
+/// Slots that the CPU is asked for before their turn comes, by either end: a line comes from another core in the time of some messages. A
+/// producer that waits for one holds up all that it writes after it.
+pub(super) const SLOTS_AHEAD: u64 = 4;
 /// "SDRING" and the version of this layout; another version is another magic.
 pub(super) const MAGIC: u64 = u64::from_be_bytes(*b"SDRING\0\x02");
 

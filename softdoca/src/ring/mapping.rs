@@ -14,6 +14,7 @@ use super::layout::{
     CONSUMER_BARRIERS_AT, Geometry, INLINE, MAGIC, MAGIC_AT, SLOTS_AT, UNIT, UNITS_AT,
 };
 use crate::error::{Error, Result};
+use crate::prefetch;
 
 /// Between words: as those of the standard library.
 pub(super) use std::sync::atomic::fence;
@@ -130,6 +131,18 @@ impl Mapping {
         // SAFETY: `at` is an offset of the layout, 8-byte aligned and inside the mapping, which lives as long as self;
         // every access of any process to this word is atomic.
         unsafe { Word::from_ptr(self.base.as_ptr().add(at).cast::<u64>()) }
+    }
+
+    /// Tells the CPU that the slot at `at` will be read soon.
+    #[inline(always)]
+    pub(super) fn will_read_slot(&self, at: usize) {
+        prefetch::to_read(self.base.as_ptr().wrapping_add(at));
+    }
+
+    /// Tells the CPU that the slot at `at` will be written soon.
+    #[inline(always)]
+    pub(super) fn will_write_slot(&self, at: usize) {
+        prefetch::to_write(self.base.as_ptr().wrapping_add(at));
     }
 
     /// Writes the bytes of a slot, which lies at `at`.

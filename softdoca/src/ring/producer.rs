@@ -8,7 +8,7 @@ use super::kernel::{EventFd, uses_barriers};
 use super::layout::{
     CONSUMER_BARRIERS_AT, CONSUMER_CLOSED_AT, CONSUMER_SLEEPS_AT, Descriptor, INLINE,
     MAX_IMMEDIATE, POSTED_AT, PRODUCER_BARRIERS_AT, PRODUCER_CLOSED_AT, PRODUCER_SLEEPS_AT,
-    SLOTS_CONSUMED_AT, UNIT, UNITS_CONSUMED_AT,
+    SLOTS_AHEAD, SLOTS_CONSUMED_AT, UNIT, UNITS_CONSUMED_AT,
 };
 use super::mapping::Mapping;
 use crate::error::{Error, Result};
@@ -268,6 +268,8 @@ impl RingProducer {
         self.mapping
             .word(geometry.slot_at(position))
             .store(descriptor.encode(geometry, position), Ordering::Release);
+        let ahead = geometry.slot_at(position + SLOTS_AHEAD);
+        self.mapping.will_write_slot(ahead);
         self.slots.produced += 1;
         self.units.produced += descriptor.units();
         self.started += u64::from(first);

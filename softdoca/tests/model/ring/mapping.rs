@@ -80,6 +80,11 @@ impl Mapping {
         (at - self.geometry.slot_at(0)) / UNIT
     }
 
+    /// Hints have no effect that a model could see.
+    pub(super) fn will_read_slot(&self, _at: usize) {}
+
+    pub(super) fn will_write_slot(&self, _at: usize) {}
+
     /// # Safety
     ///
     /// None is needed: loom finds who writes what is not theirs.
