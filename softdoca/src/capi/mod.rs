@@ -30,6 +30,7 @@ mod task;
 #[cfg(test)]
 mod testing;
 
+use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -39,6 +40,7 @@ pub use doca_abi::{DOCA_SUCCESS, doca_error_t};
 use crate::error::{Error, Result};
 
 /// Runs the body of a C function: a panic becomes `DOCA_ERROR_UNEXPECTED`.
+#[inline(always)]
 pub(crate) fn guard(body: impl FnOnce() -> Result<()>) -> doca_error_t {
     guard_with(Error::Unexpected.code(), || match body() {
         Ok(()) => DOCA_SUCCESS,
@@ -47,18 +49,25 @@ pub(crate) fn guard(body: impl FnOnce() -> Result<()>) -> doca_error_t {
 }
 
 /// As [`guard`], for functions that return something else than an error: `fallback` is returned after a panic.
+#[inline(always)]
 pub(crate) fn guard_with<T>(fallback: T, body: impl FnOnce() -> T) -> T {
     // What a panic leaves half done is the engine's to make safe: it holds no lock without handling its poisoning.
     catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|panic| {
-        let text = panic
-            .downcast_ref::<&str>()
-            .map(|text| (*text).to_owned())
-            .or_else(|| panic.downcast_ref::<String>().cloned())
-            .unwrap_or_else(|| "a panic without a text".to_owned());
-        let _ =
-            Error::Unexpected.because(format_args!("a bug in softdoca, please report it: {text}"));
+        report_panic(panic);
         fallback
     })
+}
+
+/// Not inlined, as all that is rare here: most C functions are short, and would save registers for it in each call.
+#[cold]
+#[inline(never)]
+fn report_panic(panic: Box<dyn Any + Send>) {
+    let text = panic
+        .downcast_ref::<&str>()
+        .map(|text| (*text).to_owned())
+        .or_else(|| panic.downcast_ref::<String>().cloned())
+        .unwrap_or_else(|| "a panic without a text".to_owned());
+    let _ = Error::Unexpected.because(format_args!("a bug in softdoca, please report it: {text}"));
 }
 
 /// Ties an opaque C handle type to the engine's type behind it.
@@ -70,23 +79,26 @@ pub(crate) unsafe trait Handle: Sized {
     type Engine;
 }
 
+#[inline(always)]
 fn not_null<T>(pointer: *const T) -> Result<()> {
     if pointer.is_null() {
-        let name = std::any::type_name::<T>()
-            .rsplit("::")
-            .next()
-            .unwrap_or_default();
-        return Err(
-            Error::InvalidValue.because(format_args!("expected a pointer to {name}, got NULL"))
-        );
+        return Err(null(std::any::type_name::<T>()));
     }
     Ok(())
+}
+
+#[cold]
+#[inline(never)]
+fn null(type_name: &str) -> Error {
+    let name = type_name.rsplit("::").next().unwrap_or_default();
+    Error::InvalidValue.because(format_args!("expected a pointer to {name}, got NULL"))
 }
 
 /// The engine's object behind a handle; NULL is `InvalidValue`.
 ///
 /// # Safety
 /// `handle` is NULL or a live handle, and stays live for `'a`.
+#[inline(always)]
 pub(crate) unsafe fn borrow<'a, H: Handle>(handle: *const H) -> Result<&'a H::Engine> {
     not_null(handle)?;
     // SAFETY: not null, and by `Handle` and the caller's promise it points to a live engine object.
@@ -160,6 +172,7 @@ pub(crate) fn check_out<T>(out: *mut T) -> Result<()> {
 ///
 /// # Safety
 /// `out` is NULL or valid for writing a `T`.
+#[inline(always)]
 pub(crate) unsafe fn put<T>(out: *mut T, value: T) -> Result<()> {
     not_null(out.cast_const())?;
     // SAFETY: not null, and writable by the caller's promise.

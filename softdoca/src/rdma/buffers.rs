@@ -93,6 +93,18 @@ fn give(mmap: &Mmap, addr: u64, len: usize, write: &mut dyn FnMut(*const u8, usi
         write(pointer, len);
         return Ok(());
     }
+    give_bounced(mmap, addr, len, write)
+}
+
+/// Memory that this process has no pointer to. Apart, as all that needs a bounce buffer: its place on the stack is prepared for every call.
+#[cold]
+#[inline(never)]
+fn give_bounced(
+    mmap: &Mmap,
+    addr: u64,
+    len: usize,
+    write: &mut dyn FnMut(*const u8, usize),
+) -> Result<()> {
     let mut bounce = [0; BOUNCE];
     for done in (0..len).step_by(BOUNCE) {
         let part = BOUNCE.min(len - done);
@@ -153,6 +165,19 @@ fn take(
         read(from, pointer, len);
         return Ok(());
     }
+    take_bounced(mmap, addr, from, len, read)
+}
+
+/// As [`give_bounced`], in the other direction.
+#[cold]
+#[inline(never)]
+fn take_bounced(
+    mmap: &Mmap,
+    addr: u64,
+    from: usize,
+    len: usize,
+    read: &mut impl FnMut(usize, *mut u8, usize),
+) -> Result<()> {
     let mut bounce = [0; BOUNCE];
     for done in (0..len).step_by(BOUNCE) {
         let part = BOUNCE.min(len - done);

@@ -37,6 +37,14 @@ fn send(work: &Work, immediate: Option<u32>, outbox: &mut impl Outbox) -> Result
         // SAFETY: `small_run` gives memory of the task's buf.
         return unsafe { outbox.send_small(run, buf.data_len()) };
     }
+    send_in_fragments(work, immediate, outbox)
+}
+
+/// As [`send`], for every kind of message.
+#[inline(never)]
+fn send_in_fragments(work: &Work, immediate: Option<u32>, outbox: &mut impl Outbox) -> Result<()> {
+    let source = work.source.get();
+    let list = source.as_deref();
     let total = check_len(buffers::data_len(list))?;
     if work.stage.get() == Stage::Waiting {
         buffers::check_source(list)?;
@@ -94,6 +102,7 @@ fn write(work: &Work, peer_permissions: u32) -> Result<usize> {
     buffers::write_remote(&source, &destination)
 }
 
+#[inline(never)]
 fn write_immediate(work: &Work, outbox: &mut impl Outbox, peer_permissions: u32) -> Result<()> {
     if work.stage.get() == Stage::Waiting {
         // As hardware does: nothing is written before the peer can take the immediate.
@@ -111,6 +120,7 @@ fn write_immediate(work: &Work, outbox: &mut impl Outbox, peer_permissions: u32)
     unsafe { outbox.push(Some(&immediate), 0, true, false, &mut |_| Ok(())) }
 }
 
+#[inline(never)]
 fn atomic(work: &Work, peer_permissions: u32) -> Result<()> {
     let destination = work.destination.get().ok_or(Error::InvalidValue)?;
     let result = work.result.get().ok_or(Error::InvalidValue)?;
@@ -122,6 +132,7 @@ fn atomic(work: &Work, peer_permissions: u32) -> Result<()> {
     })
 }
 
+#[inline(never)]
 fn on_event(work: &Work, peer_permissions: u32) -> Result<()> {
     let event = work.event.borrow().clone().ok_or(Error::InvalidValue)?;
     match work.operation {
