@@ -64,6 +64,7 @@ impl fmt::Display for Error {
 /// assert_eq!(ErrorCode(4711).name(), "DOCA_ERROR_4711");
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[repr(transparent)]
 pub struct ErrorCode(pub u32);
 
 macro_rules! codes {

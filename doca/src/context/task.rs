@@ -6,8 +6,8 @@ use std::rc::{Rc, Weak};
 use doca_sys as sys;
 
 use crate::device::non_null;
-use crate::pe::EventQueue;
-use crate::{Buf, Completion, ErrorCode, Result};
+use crate::pe::{EventQueue, Handler};
+use crate::{Buf, ErrorCode, Result};
 
 /// A task: made once, submitted as often as needed, one submission at a time.
 ///
@@ -41,27 +41,28 @@ impl Task {
         self.cell.is_in_flight()
     }
 
-    /// Whether the C object is there, is the user's, and its last run was a success.
+    /// Whether the C object is there, is the user's, and the last run that came to an end was a success.
     pub(crate) fn has_succeeded(&self) -> bool {
-        !self.cell.task.get().is_null()
-            && !self.is_in_flight()
-            && self.cell.code.get() == ErrorCode::SUCCESS
+        self.cell.phase.get() == Phase::Idle && self.cell.code.get() == ErrorCode::SUCCESS
     }
 }
 
 impl Drop for Task {
     fn drop(&mut self) {
         self.cell.has_handle.set(false);
+        self.cell.is_ordinary.set(false);
         // SAFETY: the handle's own reference is dropped after this.
         unsafe { TaskCell::free_if_unused(NonNull::from(&*self.cell)) };
     }
 }
 
 /// Who has the task.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Phase {
     /// The user.
     Idle,
+    /// Nobody any more: its C object was freed.
+    Freed,
     /// DOCA.
     Submitted,
     /// Nobody: its completion waits in the queue.
@@ -75,14 +76,16 @@ enum Phase {
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(crate) struct TaskCell {
-    /// Null when it was freed.
+    /// Null when it was freed: then the phase is `Freed`, or will be when its completion is taken.
     task: Cell<*mut sys::doca_task>,
     bufs: [Option<Buf>; 2],
     queue: Rc<EventQueue>,
     token: u64,
     phase: Cell<Phase>,
-    /// How the last run went; not a success before and during it.
+    /// How the last run that came to its end went; not a success before the first.
     code: Cell<ErrorCode>,
+    /// The user has the handle and the context the C object, so that nothing else is to be done when a run ends.
+    is_ordinary: Cell<bool>,
     has_handle: Cell<bool>,
     slot: Cell<usize>,
     table: Weak<TaskTable>,
@@ -93,44 +96,69 @@ pub(crate) struct TaskCell {
 impl TaskCell {
     #[inline(always)]
     fn submit(&self) -> std::result::Result<(), ErrorCode> {
-        let task = self.task.get();
-        if task.is_null() {
-            return Err(ErrorCode::BAD_STATE);
-        }
         if self.phase.get() != Phase::Idle {
-            return Err(ErrorCode::IN_USE);
+            return Err(self.not_idle());
         }
         self.phase.set(Phase::Submitted);
-        self.code.set(ErrorCode::UNKNOWN);
-        // SAFETY: the task is allocated, not in flight, and its bufs are live; the context's progress engine is of this
-        // thread, as neither it nor the task is `Send`.
-        let result = ErrorCode(unsafe { sys::doca_task_submit(task) }).ok();
+        // SAFETY: the task is allocated, as it is idle and not freed, not in flight, and its bufs are live; the context's progress
+        // engine is of this thread, as neither it nor the task is `Send`.
+        let result = ErrorCode(unsafe { sys::doca_task_submit(self.task.get()) }).ok();
         if result.is_err() {
             self.phase.set(Phase::Idle);
         }
         result
     }
 
-    /// Whether it was submitted and its completion has not been taken from the progress engine.
-    #[inline(always)]
-    pub(crate) fn is_in_flight(&self) -> bool {
-        self.phase.get() != Phase::Idle
-    }
-
-    /// Its completion was taken from the queue: this one.
-    #[inline(always)]
-    pub(crate) fn return_to_user(&self) -> Completion {
-        self.phase.set(Phase::Idle);
-        Completion {
-            token: self.token,
-            result: self.code.get().ok(),
+    /// Why a task that is not idle cannot be submitted.
+    #[cold]
+    fn not_idle(&self) -> ErrorCode {
+        match self.phase.get() {
+            Phase::Freed => ErrorCode::BAD_STATE,
+            _ => ErrorCode::IN_USE,
         }
     }
 
-    /// Whether the user still has the task.
+    /// Whether it was submitted and its completion has not been taken from the progress engine.
     #[inline(always)]
-    pub(crate) fn has_handle(&self) -> bool {
-        self.has_handle.get()
+    pub(crate) fn is_in_flight(&self) -> bool {
+        self.phase.get() >= Phase::Submitted
+    }
+
+    /// Its run has ended, and the user learns of it: the token, and how it went.
+    ///
+    /// # Safety
+    ///
+    /// The cell lives; it may be gone afterwards.
+    #[inline(always)]
+    pub(crate) unsafe fn return_to_user(pointer: NonNull<Self>) -> (u64, ErrorCode) {
+        let (is_ordinary, ended) = {
+            // SAFETY: the caller's promise.
+            let cell = unsafe { pointer.as_ref() };
+            cell.phase.set(Phase::Idle);
+            (cell.is_ordinary.get(), (cell.token, cell.code.get()))
+        };
+        if !is_ordinary {
+            // SAFETY: as above; it is not used afterwards.
+            unsafe { Self::settle(pointer) };
+        }
+        ended
+    }
+
+    /// A run has ended of a task whose handle, or whose C object, has gone meanwhile.
+    ///
+    /// # Safety
+    ///
+    /// The cell lives; it may be gone afterwards.
+    #[cold]
+    unsafe fn settle(pointer: NonNull<Self>) {
+        // SAFETY: the caller's promise.
+        let cell = unsafe { pointer.as_ref() };
+        if cell.task.get().is_null() {
+            cell.phase.set(Phase::Freed);
+        } else {
+            // SAFETY: the caller's promise; it is not used afterwards.
+            unsafe { Self::free_if_unused(pointer) };
+        }
     }
 
     /// Frees a task that neither the user nor DOCA nor the queue has.
@@ -165,6 +193,10 @@ impl TaskCell {
             return false;
         }
         let task = self.task.replace(ptr::null_mut());
+        self.is_ordinary.set(false);
+        if self.phase.get() == Phase::Idle {
+            self.phase.set(Phase::Freed);
+        }
         if !task.is_null() {
             // SAFETY: allocated by the context, which is live as long as its table frees tasks, and not in flight.
             unsafe { sys::doca_task_free(task) };
@@ -216,6 +248,7 @@ impl TaskTable {
             token,
             phase: Cell::new(Phase::Idle),
             code: Cell::new(ErrorCode::UNKNOWN),
+            is_ordinary: Cell::new(true),
             has_handle: Cell::new(true),
             bufs: bufs.map(|buf| buf.cloned()),
             _keep: keep,
@@ -323,22 +356,41 @@ unsafe extern "C" fn failed<T>(
     }
 }
 
-/// Puts the end of a task into its queue.
+/// Tells the handler of this call of progress that a task has ended, or puts that into the queue.
 ///
 /// # Safety
 ///
-/// The user data is that of an allocated task of this crate.
+/// The user data is that of an allocated task of this crate that has ended; DOCA does not use it any more.
 #[inline(always)]
 unsafe fn complete(user_data: sys::doca_data, code: impl FnOnce(&TaskCell) -> ErrorCode) {
-    // SAFETY: `adopt` set this member.
-    let Some(pointer) = NonNull::new(unsafe { user_data.ptr }.cast::<TaskCell>()) else {
-        return;
-    };
-    // SAFETY: the table holds the `Rc` of the cell while the task is allocated, and longer than this function takes.
+    // SAFETY: `adopt` set this member, to the address of a cell, before the task could be submitted.
+    let pointer = unsafe { NonNull::new_unchecked(user_data.ptr.cast::<TaskCell>()) };
+    // SAFETY: the table holds the `Rc` of the cell while the task is allocated, and longer than this block takes.
     let cell = unsafe { pointer.as_ref() };
-    let code = code(cell);
-    cell.phase.set(Phase::Completed);
-    cell.code.set(code);
-    // SAFETY: from here on the cell is completed: the table, when it frees it or is dropped, gives it to the queue.
-    unsafe { cell.queue.push_task(pointer) };
+    cell.code.set(code(cell));
+    let Some(handler) = cell.queue.handler() else {
+        cell.phase.set(Phase::Completed);
+        // SAFETY: from here on the cell is completed: the table, when it frees it or is dropped, gives it to the queue.
+        return unsafe { cell.queue.push_task(pointer) };
+    };
+    if !cell.is_ordinary.get() {
+        // SAFETY: as below, and neither pointer nor reference is used afterwards.
+        return unsafe { hand_over_unusual(pointer, handler) };
+    }
+    cell.phase.set(Phase::Idle);
+    // SAFETY: DOCA calls back from its progress only, so the call that the handler belongs to is under way.
+    unsafe { handler.call(cell.token, cell.code.get()) };
+}
+
+/// Tells a handler of the end of a task whose handle, or whose C object, has gone meanwhile.
+///
+/// # Safety
+///
+/// The cell lives, it may be gone afterwards; the rest is as for [`Handler::call`].
+#[cold]
+unsafe fn hand_over_unusual(pointer: NonNull<TaskCell>, handler: Handler) {
+    // SAFETY: the caller's promise.
+    let (token, code) = unsafe { TaskCell::return_to_user(pointer) };
+    // SAFETY: the caller's promise.
+    unsafe { handler.call(token, code) };
 }

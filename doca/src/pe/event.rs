@@ -37,3 +37,13 @@ pub struct Completion {
     /// How it went. When the context was stopped meanwhile, the code that DOCA flushes tasks with.
     pub result: Result<(), ErrorCode>,
 }
+
+impl Completion {
+    #[inline(always)]
+    pub(crate) fn new(token: u64, code: ErrorCode) -> Self {
+        Self {
+            token,
+            result: code.ok(),
+        }
+    }
+}

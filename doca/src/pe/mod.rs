@@ -2,6 +2,7 @@
 
 mod entries;
 mod event;
+mod handler;
 mod queue;
 
 use std::cell::Cell;
@@ -12,6 +13,7 @@ use std::time::{Duration, Instant};
 use doca_sys as sys;
 
 pub use event::{Completion, Event, Polled};
+pub(crate) use handler::Handler;
 pub(crate) use queue::EventQueue;
 
 use crate::Result;
@@ -126,6 +128,39 @@ impl Pe {
         queue.pop_completion()
     }
 
+    /// Makes progress once. `handler` is called for the end of every task, inside of the progress, which saves the way through a queue:
+    /// for loops that have to be as fast as a C program's callbacks. True when other events wait for [`poll`](Self::poll), which has
+    /// to be called then, before this is called again.
+    ///
+    /// Ends of tasks that are left from before come first. Those that come after another event are left, so that everything is
+    /// handled in its order. Inside of `handler`, tasks can be submitted and dropped; progress that is made there is on its own, and queues.
+    /// A `handler` that panics ends the process, as there are C functions below it.
+    ///
+    /// ```no_run
+    /// # fn work(pe: &doca::Pe, running: impl Fn() -> bool) {
+    /// let mut done = 0;
+    /// while running() {
+    ///     let others = pe.progress_each(|completion| done += u64::from(completion.result.is_ok()));
+    ///     if others {
+    ///         println!("after {done} tasks: {:?}", pe.poll());
+    ///     }
+    /// }
+    /// # }
+    /// ```
+    // Called from one loop of each program.
+    #[inline(always)]
+    pub fn progress_each(&self, mut handler: impl FnMut(Completion)) -> bool {
+        let queue = &*self.inner.queue;
+        let handler = Handler::new(&mut handler);
+        // SAFETY: the closure lives as long as this call, and calls inside of it have others.
+        if !queue.is_empty() && unsafe { queue.hand_over(handler) } {
+            return true;
+        }
+        // SAFETY: as above.
+        unsafe { queue.handlers.during(handler, || self.inner.progress_now()) };
+        !queue.is_empty()
+    }
+
     /// Makes progress until `done` or for at most `timeout`, and returns whether it was done. Events stay for [`poll`](Self::poll).
     ///
     /// ```no_run
@@ -164,6 +199,12 @@ impl PeInner {
 
     /// One `doca_pe_progress`. Callbacks only queue, so nothing of the user's runs in here.
     pub(crate) fn progress(&self) {
+        self.queue.handlers.without(|| self.progress_now());
+    }
+
+    /// One `doca_pe_progress`. Callbacks queue, or call the handler of this call.
+    #[inline(always)]
+    fn progress_now(&self) {
         // SAFETY: the engine is live and belongs to this thread, as the type is not `Send`; no borrow is held.
         let worked = unsafe { sys::doca_pe_progress(self.as_ptr()) };
         let counter = if worked == 0 {

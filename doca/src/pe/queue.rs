@@ -4,14 +4,17 @@ use std::ptr::NonNull;
 use std::rc::Rc;
 
 use super::entries::Entries;
+use super::handler::{Handler, Handlers};
 use crate::context::TaskCell;
-use crate::{Event, Polled};
+use crate::{Completion, ErrorCode, Event, Polled};
 
 /// What callbacks leave for [`Pe::poll`](crate::Pe::poll).
 ///
 /// Changed only inside the functions below, none of which calls out: so a callback always finds it whole.
 #[derive(Debug, Default)]
 pub(crate) struct EventQueue {
+    /// Who gets the ends of tasks instead of the queue.
+    pub(super) handlers: Handlers,
     entries: Entries,
     /// What the entries without a task stand for, in their order. They are rare.
     others: RefCell<VecDeque<Event>>,
@@ -29,6 +32,12 @@ impl EventQueue {
         self.entries.reserve(reserved);
     }
 
+    /// Who is to learn of the end of a task. `None`: it goes into the queue.
+    #[inline(always)]
+    pub(crate) fn handler(&self) -> Option<Handler> {
+        self.handlers.current()
+    }
+
     /// A task has ended.
     ///
     /// # Safety
@@ -39,8 +48,9 @@ impl EventQueue {
         self.entries.push(Some(cell));
     }
 
-    /// Something else has happened, which is rare.
+    /// Something else has happened, which is rare. What follows it in this call of progress goes into the queue as well, in order.
     pub(crate) fn push(&self, event: Event) {
+        self.handlers.end();
         self.others.borrow_mut().push_back(event);
         self.entries.push(None);
     }
@@ -66,16 +76,31 @@ impl EventQueue {
             return Polled::Other;
         };
         self.entries.drop_first();
-        let (completion, has_handle) = {
-            // SAFETY: the promise of `push_task`.
-            let cell = unsafe { cell.as_ref() };
-            (cell.return_to_user(), cell.has_handle())
-        };
-        if !has_handle {
-            // SAFETY: as above; it is not used afterwards.
-            unsafe { TaskCell::free_if_unused(cell) };
+        // SAFETY: the promise of `push_task`; it is not used afterwards.
+        let (token, code) = unsafe { TaskCell::return_to_user(cell) };
+        Polled::Completion(Completion::new(token, code))
+    }
+
+    /// Gives `handler` the completions up to the next entry that is none. True when there is one.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Handler::call`].
+    #[cold]
+    pub(super) unsafe fn hand_over(&self, handler: Handler) -> bool {
+        loop {
+            match self.pop_completion() {
+                // SAFETY: the caller's promise.
+                Polled::Completion(Completion { token, result }) => unsafe {
+                    handler.call(token, result.err().unwrap_or(ErrorCode::SUCCESS));
+                },
+                Polled::Other => return true,
+                Polled::Nothing => {
+                    self.release();
+                    return false;
+                }
+            }
         }
-        Polled::Completion(completion)
     }
 
     /// Takes the next entry, which is no completion.
@@ -146,6 +171,40 @@ mod tests {
             })
             .collect();
         assert_eq!(order, [0, 1, 2].map(ContextId::for_tests));
+    }
+
+    #[test]
+    fn a_handler_gets_nothing_after_another_event_and_nothing_inside_of_progress_that_queues() {
+        let queue = EventQueue::default();
+        let mut ended = 0;
+        let mut closure = |_: Completion| ended += 1;
+        let handler = Handler::new(&mut closure);
+        let call = || match queue.handler() {
+            // SAFETY: the closure lives and is not being called.
+            Some(handler) => unsafe { handler.call(7, ErrorCode::SUCCESS) },
+            None => queue.push(state(0)),
+        };
+        let progress = || {
+            call();
+            queue.handlers.without(call);
+            call();
+            call();
+        };
+        // SAFETY: the closure lives, and only this handler uses it.
+        unsafe { queue.handlers.during(handler, progress) };
+        // Progress is over: nobody handles this one. The event inside of `without` was no reason to end the outer handler.
+        call();
+        let queued = std::iter::from_fn(|| pop(&queue)).count();
+        assert_eq!((ended, queued), (3, 2));
+        let progress = || {
+            call();
+            queue.push(state(2));
+            call();
+        };
+        // SAFETY: the closure lives, and only this handler uses it.
+        unsafe { queue.handlers.during(Handler::new(&mut |_| ()), progress) };
+        assert_eq!(std::iter::from_fn(|| pop(&queue)).count(), 2);
+        assert!(queue.handler().is_none());
     }
 
     #[test]

@@ -27,12 +27,22 @@ impl DeferredTasks {
     /// What the submission failed with, other than `AGAIN`.
     #[inline]
     pub fn submit(&mut self, token: u64, task: &Task) -> Result<(), ErrorCode> {
-        match task.submit() {
-            Err(ErrorCode::AGAIN) => {
+        task.submit().or_else(|code| self.refused(token, code))
+    }
+
+    /// The task with this token was submitted, and refused with `code`: it waits if that is `AGAIN`.
+    ///
+    /// # Errors
+    ///
+    /// Any other code.
+    #[cold]
+    pub fn refused(&mut self, token: u64, code: ErrorCode) -> Result<(), ErrorCode> {
+        match code {
+            ErrorCode::AGAIN => {
                 self.tokens.push_back(token);
                 Ok(())
             }
-            other => other,
+            other => Err(other),
         }
     }
 

@@ -9,11 +9,10 @@ use role_common::messages::Messages;
 use role_common::readiness::wait_until_running;
 use role_common::service::WorkerSetup;
 use role_common::service::endpoints::{ComchEnds, TargetEnds};
-use role_common::submit::DeferredTasks;
 
 use super::ZeroCopyDataPath;
+use super::forward::Forwarder;
 use super::lanes::{Counts, Kind, Lanes};
-use super::refusals::Refusals;
 
 impl ZeroCopyDataPath {
     pub(crate) fn create(setup: WorkerSetup) -> Result<Self, Failure> {
@@ -33,21 +32,13 @@ impl ZeroCopyDataPath {
         )?;
         let target = TargetEnds::start(&pe, &setup.device, count)?;
         Ok(Self {
-            lanes: Lanes::default(),
+            forwarder: Forwarder::new(messages, counts),
             comch: Some(comch),
             target,
             inventory,
             message_map,
             pe,
-            messages,
-            // At any time, one task of each lane is under way.
-            deferred: DeferredTasks::with_capacity(counts.lanes()),
-            refusals: Refusals::default(),
             setup,
-            in_flight: 0,
-            operations: 0,
-            awaited: 0,
-            unasked: 0,
         })
     }
 
@@ -75,19 +66,12 @@ impl ZeroCopyDataPath {
             }
         };
         let counts = Counts::new(self.setup.transaction_count);
-        self.lanes = Lanes::allocate(counts, &self.inventory, &self.message_map, task)?;
-        self.refusals = Refusals::new(self.lanes.refusals(), self.lanes.transactions());
-        for lane in 0..self.lanes.transactions() {
-            for kind in [Kind::ReceiveResult, Kind::ReceiveRequest] {
-                self.submit(lane, kind)
-                    .map_err(|code| Failure::new(code, format!("first {kind:?}")))?;
-            }
-        }
-        Ok(())
+        let lanes = Lanes::allocate(counts, &self.inventory, &self.message_map, task)?;
+        self.forwarder.begin(lanes)
     }
 
     pub(super) fn leave_comch(&mut self) -> Result<(), Failure> {
-        self.lanes = Lanes::default();
+        self.forwarder.end();
         self.comch.take().map_or(Ok(()), ComchEnds::stop)
     }
 }

@@ -1,215 +1,140 @@
-//! What a worker does with completions while it runs.
+//! What a worker does when its tasks end: each message goes on from the buffer that it came into.
+//!
+//! This runs inside of the calls of progress, for every message twice. What happens seldom is apart, and marked as cold.
 
-use doca::{Completion, CtxState, ErrorCode, Event, PeStats, Polled};
+use doca::{Completion, ErrorCode};
 use role_common::Failure;
-use role_common::turns::{EVENTS_PER_TURN, Limits, Turns};
+use role_common::messages::Messages;
+use role_common::submit::DeferredTasks;
 use role_common::worker::RunFlag;
 use wire::io_message::{self, IoMessage};
 
-use super::ZeroCopyDataPath;
-use super::lanes::{Kind, Token};
+use super::lanes::{Counts, Kind, Lane, Lanes, Token};
 use super::message;
+use super::refusals::Refusals;
 
-impl Turns for ZeroCopyDataPath {
-    #[inline]
-    fn turn(&mut self, run: &RunFlag) -> Result<(), Failure> {
-        for _ in 0..EVENTS_PER_TURN {
-            match self.pe.poll_completion() {
-                Polled::Completion(Completion {
-                    token,
-                    result: Ok(()),
-                }) => self.completed(token)?,
-                Polled::Completion(Completion {
-                    token,
-                    result: Err(code),
-                }) => self.failed(token, code, run)?,
-                Polled::Other => self.happened(run)?,
-                Polled::Nothing => break,
-            }
+/// Passes messages on. Fields are in the order in which they must be dropped.
+pub(super) struct Forwarder {
+    lanes: Lanes,
+    messages: Messages,
+    deferred: DeferredTasks,
+    /// Requests that were received and whose results have not been sent.
+    in_flight: usize,
+    operations: u64,
+    /// Requests that the target owes a result for.
+    awaited: usize,
+    /// Results that nobody waited for.
+    unasked: u64,
+    refusals: Refusals,
+    /// Why the worker cannot go on: the first reason.
+    failure: Option<Failure>,
+}
+
+impl Forwarder {
+    /// Without lanes, before it [begins](Self::begin).
+    pub(super) fn new(messages: Messages, counts: Counts) -> Self {
+        Self {
+            lanes: Lanes::default(),
+            messages,
+            // At any time, one task of each lane is under way.
+            deferred: DeferredTasks::with_capacity(counts.lanes()),
+            in_flight: 0,
+            operations: 0,
+            awaited: 0,
+            unasked: 0,
+            refusals: Refusals::default(),
+            failure: None,
         }
-        self.retry()
     }
 
-    fn in_flight(&self) -> usize {
+    /// Receives with all lanes from now on.
+    pub(super) fn begin(&mut self, lanes: Lanes) -> Result<(), Failure> {
+        self.refusals = Refusals::new(lanes.refusals(), lanes.transactions());
+        self.lanes = lanes;
+        for lane in 0..self.lanes.transactions() {
+            for kind in [Kind::ReceiveResult, Kind::ReceiveRequest] {
+                self.submit(lane, kind)
+                    .map_err(|code| Failure::new(code, format!("first {kind:?}")))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Lets the lanes go.
+    pub(super) fn end(&mut self) {
+        self.lanes = Lanes::default();
+    }
+
+    /// Requests that were received and whose results have not been sent.
+    pub(super) fn in_flight(&self) -> usize {
         self.in_flight
     }
 
-    fn finished(&self) -> u64 {
+    /// Requests that came to their end.
+    pub(super) fn operations(&self) -> u64 {
         self.operations
     }
 
-    fn pe_stats(&self) -> PeStats {
-        self.pe.stats()
-    }
-
-    fn limits(&self) -> Limits {
-        self.setup.limits
-    }
-
-    fn suspect(&self) -> &'static str {
+    /// Whose fault it probably is that nothing goes on.
+    pub(super) fn suspect(&self) -> &'static str {
         match self.deferred.first().map(|token| Token(token).parts()) {
             Some((_, Kind::ForwardResult | Kind::Refuse)) => "the initiator takes no results",
             Some((_, Kind::ForwardRequest)) => "the storage target takes no requests",
             _ => "the storage target does not answer",
         }
     }
-}
 
-impl ZeroCopyDataPath {
-    #[inline]
-    pub(super) fn submit(&mut self, lane: usize, kind: Kind) -> Result<(), ErrorCode> {
-        self.deferred
-            .submit(Token::new(lane, kind).0, self.lanes.task(lane, kind))
+    /// Logs what was not passed on.
+    pub(super) fn warn(&self) {
+        if self.refusals.count() != 0 {
+            tracing::warn!("{} messages were refused", self.refusals.count());
+        }
+        if self.unasked != 0 {
+            tracing::warn!(
+                "{} results that nobody waited for were ignored",
+                self.unasked
+            );
+        }
     }
 
-    /// As [`submit`](Self::submit), where there is nobody to be told but the user.
+    /// A task has ended. What goes wrong is told by [`outcome`](Self::outcome), as this is called by DOCA, to which it is nothing.
     #[inline(always)]
-    fn must_submit(&mut self, lane: usize, kind: Kind) -> Result<(), Failure> {
-        self.submit(lane, kind)
-            .map_err(|code| not_submitted(kind, code))
-    }
-
-    #[inline(always)]
-    fn completed(&mut self, token: u64) -> Result<(), Failure> {
+    pub(super) fn ended(&mut self, completion: Completion, run: &RunFlag) {
+        let Completion { token, result } = completion;
+        if let Err(code) = result {
+            return self.failed(token, code, run);
+        }
         let (lane, kind) = Token(token).parts();
         match kind {
             Kind::ReceiveRequest => self.request_received(lane),
-            Kind::ForwardRequest => self.receive_next(lane, Kind::ReceiveRequest),
+            Kind::ForwardRequest => {
+                let passed = self.lanes.request(lane);
+                let received = receive_next(passed);
+                self.submitted(received, lane, Kind::ReceiveRequest);
+            }
             Kind::ReceiveResult => self.result_received(lane),
             Kind::ForwardResult => {
                 self.finished_one();
-                self.receive_next(lane, Kind::ReceiveResult)
+                let passed = self.lanes.result(lane);
+                let received = receive_next(passed);
+                self.submitted(received, lane, Kind::ReceiveResult);
             }
-            Kind::Refuse => {
-                self.finished_one();
-                self.refusals.sent(lane);
-                self.refuse_waiting()
-            }
+            Kind::Refuse => self.refused(lane),
         }
     }
 
-    #[cold]
-    fn failed(&mut self, token: u64, code: ErrorCode, run: &RunFlag) -> Result<(), Failure> {
-        let (_, kind) = Token(token).parts();
-        if run.is_set() {
-            let suspect = kind.suspect();
-            return Err(Failure::new(code, format!("{kind:?} failed: {suspect}")));
-        }
-        // When the run ends, whatever waits for a message is flushed.
-        Ok(())
-    }
-
-    /// Something that is no end of a task.
-    #[cold]
-    fn happened(&mut self, run: &RunFlag) -> Result<(), Failure> {
-        match self.pe.poll() {
-            Some(Event::State {
-                next: CtxState::Stopping | CtxState::Idle,
-                ..
-            }) if run.is_set() => Err(Failure::new(
-                ErrorCode::CONNECTION_RESET,
-                "a Comch or RDMA connection was lost: the initiator or the storage target is gone",
-            )),
-            _ => Ok(()),
-        }
-    }
-
-    #[inline]
-    fn request_received(&mut self, lane: usize) -> Result<(), Failure> {
-        self.in_flight += 1;
-        let mut bytes = [0; io_message::SIZE];
-        let length = self.message(lane, Kind::ReceiveRequest, &mut bytes)?;
-        if message::is_request(&bytes, length) {
-            self.awaited += 1;
-            self.must_submit(lane, Kind::ForwardRequest)
-        } else {
-            self.refuse(lane, length)
-        }
-    }
-
-    /// Answers a message that is no request, as soon as there is a lane for the answer.
-    #[cold]
-    fn refuse(&mut self, lane: usize, length: usize) -> Result<(), Failure> {
-        // Only the first is logged: a broken client can send millions a second.
-        if self.refusals.count() == 0 {
-            tracing::warn!(
-                "refused a message of {length} bytes that is no read or write, and will not log further ones"
-            );
-        }
-        self.refusals.wait(lane);
-        self.refuse_waiting()
-    }
-
-    #[cold]
-    fn refuse_waiting(&mut self) -> Result<(), Failure> {
-        while let Some((request, refusal)) = self.refusals.next() {
-            let mut bytes = [0; io_message::SIZE];
-            self.message(request, Kind::ReceiveRequest, &mut bytes)?;
-            let (message, _) = self.lanes.message(refusal, Kind::Refuse);
-            message.write_data(&message::refusal(&bytes))?;
-            self.must_submit(refusal, Kind::Refuse)?;
-            self.receive_next(request, Kind::ReceiveRequest)?;
-        }
-        Ok(())
-    }
-
-    #[inline]
-    fn result_received(&mut self, lane: usize) -> Result<(), Failure> {
-        let mut bytes = [0; io_message::SIZE];
-        let length = self.message(lane, Kind::ReceiveResult, &mut bytes)?;
-        if !message::is_result(&bytes, length) {
-            return Err(no_result(&bytes, length));
-        }
-        if self.awaited == 0 {
-            return self.result_unasked(lane, IoMessage::new_unchecked_len(&bytes).user_data());
-        }
-        self.awaited -= 1;
-        self.must_submit(lane, Kind::ForwardResult)
-    }
-
-    /// Nobody waits for a result: it is not passed on. One too many that comes while others are waited for is the initiator's to
-    /// judge, which knows what it asked for.
-    #[cold]
-    fn result_unasked(&mut self, lane: usize, user_data: u64) -> Result<(), Failure> {
-        // Only the first is logged: a broken target can send millions a second.
-        if self.unasked == 0 {
-            tracing::warn!(
-                "the storage target sent a result that nobody waits for, user data {user_data:#x}; it, and further ones, are ignored"
-            );
-        }
-        self.unasked += 1;
-        self.receive_next(lane, Kind::ReceiveResult)
-    }
-
-    /// Copies the message that a task has received, and answers its length.
+    /// What has gone wrong since it was asked for the last time.
     #[inline(always)]
-    fn message(
-        &self,
-        lane: usize,
-        kind: Kind,
-        into: &mut [u8; io_message::SIZE],
-    ) -> Result<usize, Failure> {
-        let (message, place) = self.lanes.message(lane, kind);
-        Ok(self.messages.received(place, message, into)?)
-    }
-
-    #[inline(always)]
-    fn receive_next(&mut self, lane: usize, kind: Kind) -> Result<(), Failure> {
-        let (message, _) = self.lanes.message(lane, kind);
-        message.reset_data()?;
-        self.must_submit(lane, kind)
-    }
-
-    #[inline]
-    fn finished_one(&mut self) {
-        self.operations += 1;
-        // A target that sends more results than it got requests is no reason to panic.
-        self.in_flight = self.in_flight.saturating_sub(1);
+    pub(super) fn outcome(&mut self) -> Result<(), Failure> {
+        match self.failure {
+            None => Ok(()),
+            Some(_) => self.failure.take().map_or(Ok(()), Err),
+        }
     }
 
     /// Submits what had to wait.
     #[inline]
-    fn retry(&mut self) -> Result<(), Failure> {
+    pub(super) fn retry(&mut self) -> Result<(), Failure> {
         if self.deferred.is_empty() {
             return Ok(());
         }
@@ -223,19 +148,173 @@ impl ZeroCopyDataPath {
             Failure::new(code, format!("a deferred {kind:?} cannot be submitted"))
         })
     }
+
+    #[inline(always)]
+    fn request_received(&mut self, lane: usize) {
+        self.in_flight += 1;
+        let passed = self.lanes.request(lane);
+        if !self.is_whole(passed, message::is_request) {
+            return self.refuse(lane);
+        }
+        self.awaited += 1;
+        self.submitted(passed.forward().submit(), lane, Kind::ForwardRequest);
+    }
+
+    #[inline(always)]
+    fn result_received(&mut self, lane: usize) {
+        let passed = self.lanes.result(lane);
+        if self.awaited == 0 || !self.is_whole(passed, message::is_result) {
+            return self.unwanted(lane);
+        }
+        self.awaited -= 1;
+        self.submitted(passed.forward().submit(), lane, Kind::ForwardResult);
+    }
+
+    /// Whether the message that a lane has received passes the test. That is only to read as much of it as the test does.
+    #[inline(always)]
+    fn is_whole(&self, lane: &Lane<2>, test: fn(&[u8; io_message::SIZE], usize) -> bool) -> bool {
+        let Ok(length) = lane.message.data_len() else {
+            return false;
+        };
+        let mut bytes = [0; io_message::SIZE];
+        let offset = Messages::offset(lane.place);
+        let was_read = self.messages.region().read(offset, &mut bytes);
+        was_read.is_ok() && test(&bytes, length)
+    }
+
+    /// A task was submitted, or not.
+    #[inline(always)]
+    fn submitted(&mut self, result: Result<(), ErrorCode>, lane: usize, kind: Kind) {
+        if let Err(code) = result {
+            self.not_submitted(lane, kind, code);
+        }
+    }
+
+    #[cold]
+    fn not_submitted(&mut self, lane: usize, kind: Kind, code: ErrorCode) {
+        let token = Token::new(lane, kind).0;
+        if let Err(code) = self.deferred.refused(token, code) {
+            self.fail(Failure::new(code, format!("{kind:?} cannot be submitted")));
+        }
+    }
+
+    #[cold]
+    fn fail(&mut self, failure: Failure) {
+        self.failure.get_or_insert(failure);
+    }
+
+    #[cold]
+    fn failed(&mut self, token: u64, code: ErrorCode, run: &RunFlag) {
+        let (_, kind) = Token(token).parts();
+        // When the run ends, whatever waits for a message is flushed.
+        if run.is_set() {
+            let suspect = kind.suspect();
+            self.fail(Failure::new(code, format!("{kind:?} failed: {suspect}")));
+        }
+    }
+
+    #[cold]
+    fn submit(&mut self, lane: usize, kind: Kind) -> Result<(), ErrorCode> {
+        self.deferred
+            .submit(Token::new(lane, kind).0, self.lanes.task(lane, kind))
+    }
+
+    #[inline(always)]
+    fn finished_one(&mut self) {
+        self.operations += 1;
+        // A target that sends more results than it got requests is no reason to panic.
+        self.in_flight = self.in_flight.saturating_sub(1);
+    }
+
+    /// Answers a message that is no request, as soon as there is a lane for the answer.
+    #[cold]
+    fn refuse(&mut self, lane: usize) {
+        // Only the first is logged: a broken client can send millions a second.
+        if self.refusals.count() == 0 {
+            let length = self.lanes.request(lane).message.data_len().unwrap_or(0);
+            tracing::warn!(
+                "refused a message of {length} bytes that is no read or write, and will not log further ones"
+            );
+        }
+        self.refusals.wait(lane);
+        if let Err(failure) = self.refuse_waiting() {
+            self.fail(failure);
+        }
+    }
+
+    /// A refusal was sent.
+    #[cold]
+    fn refused(&mut self, lane: usize) {
+        self.finished_one();
+        self.refusals.sent(lane);
+        if let Err(failure) = self.refuse_waiting() {
+            self.fail(failure);
+        }
+    }
+
+    fn refuse_waiting(&mut self) -> Result<(), Failure> {
+        while let Some((request, refusal)) = self.refusals.next() {
+            let (bytes, _) = self.received(request, Kind::ReceiveRequest)?;
+            let (message, _) = self.lanes.message(refusal, Kind::Refuse);
+            message.write_data(&message::refusal(&bytes))?;
+            self.lanes.request(request).message.reset_data()?;
+            for (lane, kind) in [(refusal, Kind::Refuse), (request, Kind::ReceiveRequest)] {
+                self.submit(lane, kind)
+                    .map_err(|code| Failure::new(code, format!("{kind:?} cannot be submitted")))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The message that a task has received, zeros where nothing came, and its length.
+    fn received(
+        &self,
+        lane: usize,
+        kind: Kind,
+    ) -> Result<([u8; io_message::SIZE], usize), Failure> {
+        let (message, place) = self.lanes.message(lane, kind);
+        let mut bytes = [0; io_message::SIZE];
+        let length = self.messages.received(place, message, &mut bytes)?;
+        Ok((bytes, length))
+    }
+
+    /// A message of the target that is no result, or that nobody waits for.
+    #[cold]
+    fn unwanted(&mut self, lane: usize) {
+        if let Err(failure) = self.judge_unwanted(lane) {
+            self.fail(failure);
+        }
+    }
+
+    /// Nobody waits for a result: it is not passed on. One too many that comes while others are waited for is the initiator's to
+    /// judge, which knows what it asked for.
+    fn judge_unwanted(&mut self, lane: usize) -> Result<(), Failure> {
+        let (bytes, length) = self.received(lane, Kind::ReceiveResult)?;
+        let message = IoMessage::new_unchecked_len(&bytes);
+        if !message::is_result(&bytes, length) {
+            return Err(Failure::unexpected(format!(
+                "the storage target sent a message of {length} bytes that is no result: {:?}, user data {:#x}",
+                message.message_type(),
+                message.user_data()
+            )));
+        }
+        // Only the first is logged: a broken target can send millions a second.
+        if self.unasked == 0 {
+            tracing::warn!(
+                "the storage target sent a result that nobody waits for, user data {:#x}; it, and further ones, are ignored",
+                message.user_data()
+            );
+        }
+        self.unasked += 1;
+        self.lanes.result(lane).message.reset_data()?;
+        self.submit(lane, Kind::ReceiveResult)
+            .map_err(|code| Failure::new(code, "ReceiveResult cannot be submitted"))
+    }
 }
 
-#[cold]
-fn no_result(bytes: &[u8; io_message::SIZE], length: usize) -> Failure {
-    let message = IoMessage::new_unchecked_len(bytes);
-    Failure::unexpected(format!(
-        "the storage target sent a message of {length} bytes that is no result: {:?}, user data {:#x}",
-        message.message_type(),
-        message.user_data()
-    ))
-}
-
-#[cold]
-fn not_submitted(kind: Kind, code: ErrorCode) -> Failure {
-    Failure::new(code, format!("{kind:?} cannot be submitted"))
+/// Makes room in a lane's buffer and receives into it.
+#[inline(always)]
+fn receive_next(lane: &Lane<2>) -> Result<(), ErrorCode> {
+    lane.message.reset_data().map_err(|error| error.code)?;
+    lane.receive().submit()
 }

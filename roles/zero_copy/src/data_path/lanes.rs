@@ -54,28 +54,25 @@ impl Token {
         Self((lane as u64) << 3 | kind as u64)
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn parts(self) -> (usize, Kind) {
-        const KINDS: [Kind; 8] = [
-            Kind::ReceiveRequest,
-            Kind::ForwardRequest,
-            Kind::ReceiveResult,
-            Kind::ForwardResult,
-            Kind::Refuse,
-            Kind::Refuse,
-            Kind::Refuse,
-            Kind::Refuse,
-        ];
-        ((self.0 >> 3) as usize, KINDS[(self.0 & 7) as usize])
+        let kind = match self.0 & 7 {
+            0 => Kind::ReceiveRequest,
+            1 => Kind::ForwardRequest,
+            2 => Kind::ReceiveResult,
+            3 => Kind::ForwardResult,
+            _ => Kind::Refuse,
+        };
+        ((self.0 >> 3) as usize, kind)
     }
 }
 
 /// A message buffer with `TASKS` tasks.
-struct Lane<const TASKS: usize> {
+pub(super) struct Lane<const TASKS: usize> {
     tasks: [Task; TASKS],
-    message: Buf,
+    pub(super) message: Buf,
     /// The buffer's place among the messages of the worker.
-    place: usize,
+    pub(super) place: usize,
 }
 
 /// Numbers of things that a worker needs for its lanes.
@@ -149,6 +146,18 @@ impl Lanes {
         self.refusals.len()
     }
 
+    /// The request lane of this number.
+    #[inline(always)]
+    pub(super) fn request(&self, lane: usize) -> &Lane<2> {
+        &self.requests[lane]
+    }
+
+    /// The result lane of this number.
+    #[inline(always)]
+    pub(super) fn result(&self, lane: usize) -> &Lane<2> {
+        &self.results[lane]
+    }
+
     #[inline]
     pub(super) fn task(&self, lane: usize, kind: Kind) -> &Task {
         match kind {
@@ -168,6 +177,20 @@ impl Lanes {
             Kind::ReceiveResult | Kind::ForwardResult => self.results[lane].message(),
             Kind::Refuse => self.refusals[lane].message(),
         }
+    }
+}
+
+impl Lane<2> {
+    /// The task that receives into the buffer.
+    #[inline(always)]
+    pub(super) fn receive(&self) -> &Task {
+        &self.tasks[0]
+    }
+
+    /// The task that sends what was received.
+    #[inline(always)]
+    pub(super) fn forward(&self) -> &Task {
+        &self.tasks[1]
     }
 }
 

@@ -10,40 +10,28 @@ mod forward;
 mod lanes;
 pub mod message;
 mod refusals;
+mod turns;
 
 use doca::{BufInventory, Mmap, Pe};
 use role_common::Failure;
-use role_common::messages::Messages;
 use role_common::service::endpoints::{ComchEnds, TargetEnds};
 use role_common::service::{Command, Reply, WorkerSetup};
 use role_common::statistics::CoreStatistics;
-use role_common::submit::DeferredTasks;
 use role_common::turns::run_to_end;
 use role_common::worker::{DataPath, RunFlag};
 
-use lanes::Lanes;
-use refusals::Refusals;
+use forward::Forwarder;
 
 /// The data path of one worker. Fields are in the order in which they must be dropped.
 pub(crate) struct ZeroCopyDataPath {
-    lanes: Lanes,
+    forwarder: Forwarder,
     /// `None` once the service has left it.
     comch: Option<ComchEnds>,
     target: TargetEnds,
     inventory: BufInventory,
     message_map: Mmap,
     pe: Pe,
-    messages: Messages,
-    deferred: DeferredTasks,
     setup: WorkerSetup,
-    /// Requests that were received and whose results have not been sent.
-    in_flight: usize,
-    operations: u64,
-    /// Requests that the target owes a result for.
-    awaited: usize,
-    /// Results that nobody waited for.
-    unasked: u64,
-    refusals: Refusals,
 }
 
 impl DataPath for ZeroCopyDataPath {
@@ -68,18 +56,10 @@ impl DataPath for ZeroCopyDataPath {
 
     fn run(&mut self, run: &RunFlag) -> Result<CoreStatistics, Failure> {
         let calls = run_to_end(self, run)?;
-        if self.refusals.count() != 0 {
-            tracing::warn!("{} messages were refused", self.refusals.count());
-        }
-        if self.unasked != 0 {
-            tracing::warn!(
-                "{} results that nobody waited for were ignored",
-                self.unasked
-            );
-        }
+        self.forwarder.warn();
         Ok(CoreStatistics {
             core: self.setup.core,
-            operation_count: self.operations,
+            operation_count: self.forwarder.operations(),
             pe_hit_count: calls.hits,
             pe_miss_count: calls.misses,
         })
