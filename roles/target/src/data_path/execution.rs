@@ -1,0 +1,200 @@
+//! What a worker does when its tasks end: requests are carried out and answered.
+//!
+//! This runs inside of the calls of progress, three times for every request. What happens seldom is apart, and marked as cold.
+
+use doca::{Completion, ErrorCode};
+use role_common::Failure;
+use role_common::messages::Messages;
+use role_common::submit::DeferredTasks;
+use role_common::worker::RunFlag;
+use wire::io_message;
+
+use super::request::{self, Direction};
+use super::transfers::{Kind, Token, Transfers};
+
+/// Carries requests out. Fields are in the order in which they must be dropped.
+pub(super) struct Executor {
+    transfers: Transfers,
+    messages: Messages,
+    deferred: DeferredTasks,
+    limits: request::Limits,
+    /// Requests that were received and whose answers have not been sent.
+    in_flight: usize,
+    operations: u64,
+    refused: u64,
+    /// Why the worker cannot go on: the first reason.
+    failure: Option<Failure>,
+}
+
+impl Executor {
+    /// For so many transfers, which it gets when it [begins](Self::begin).
+    pub(super) fn new(messages: Messages, limits: request::Limits, transfers: usize) -> Self {
+        Self {
+            transfers: Transfers::default(),
+            messages,
+            // At any time, one task of each transfer is under way.
+            deferred: DeferredTasks::with_capacity(transfers),
+            limits,
+            in_flight: 0,
+            operations: 0,
+            refused: 0,
+            failure: None,
+        }
+    }
+
+    /// Receives requests from now on.
+    pub(super) fn begin(&mut self, transfers: Transfers) -> Result<(), Failure> {
+        self.transfers = transfers;
+        for slot in 0..self.transfers.len() {
+            self.submit(slot, Kind::Receive)
+                .map_err(|code| Failure::new(code, "first receives of requests"))?;
+        }
+        Ok(())
+    }
+
+    /// Requests that were received and whose answers have not been sent.
+    pub(super) fn in_flight(&self) -> usize {
+        self.in_flight
+    }
+
+    /// Requests that were answered.
+    pub(super) fn operations(&self) -> u64 {
+        self.operations
+    }
+
+    /// Logs what was not carried out.
+    pub(super) fn warn(&self) {
+        if self.refused != 0 {
+            tracing::warn!("{} I/Os were refused", self.refused);
+        }
+    }
+
+    /// A task has ended. What goes wrong is told by [`outcome`](Self::outcome), as this is called by DOCA, to which it is nothing.
+    #[inline(always)]
+    pub(super) fn ended(&mut self, completion: Completion, run: &RunFlag) {
+        let Completion { token, result } = completion;
+        if let Err(failure) = self.completed(token, result, run) {
+            self.fail(failure);
+        }
+    }
+
+    #[cold]
+    fn fail(&mut self, failure: Failure) {
+        self.failure.get_or_insert(failure);
+    }
+
+    /// What has gone wrong since it was asked for the last time.
+    #[inline(always)]
+    pub(super) fn outcome(&mut self) -> Result<(), Failure> {
+        match self.failure {
+            None => Ok(()),
+            Some(_) => self.failure.take().map_or(Ok(()), Err),
+        }
+    }
+
+    #[inline]
+    fn submit(&mut self, slot: usize, kind: Kind) -> Result<(), ErrorCode> {
+        let task = self.transfers[slot].task(kind);
+        self.deferred.submit(Token::new(slot, kind).0, task)
+    }
+
+    #[inline(always)]
+    fn completed(
+        &mut self,
+        token: u64,
+        result: Result<(), ErrorCode>,
+        run: &RunFlag,
+    ) -> Result<(), Failure> {
+        let (slot, kind) = Token(token).parts();
+        match (kind, result) {
+            (Kind::Receive, Ok(())) => self.request_received(slot),
+            (Kind::Read | Kind::Write, result) => self.answer(
+                slot,
+                result.map_or(ErrorCode::IO_FAILED, |()| ErrorCode::SUCCESS),
+            ),
+            (Kind::Send, Ok(())) => self.answer_sent(slot),
+            // When the run ends, whatever waits for a request is flushed.
+            (Kind::Receive | Kind::Send, Err(_)) if !run.is_set() => Ok(()),
+            (Kind::Receive, Err(code)) => Err(Failure::new(code, "receiving a request failed")),
+            (Kind::Send, Err(code)) => Err(Failure::new(code, "sending an answer failed")),
+        }
+    }
+
+    #[inline]
+    fn request_received(&mut self, slot: usize) -> Result<(), Failure> {
+        self.in_flight += 1;
+        let message = &self.transfers[slot].message;
+        let mut bytes = [0; io_message::SIZE];
+        let length = self.messages.received(slot, message, &mut bytes)?;
+        let examined = request::examine(&bytes, length, self.limits);
+        let transfer = &mut self.transfers[slot];
+        transfer.request = examined.repr;
+        let started = match examined.direction {
+            Ok(direction) => transfer.aim(direction).and_then(|()| {
+                let kind = match direction {
+                    Direction::ToRequester => Kind::Write,
+                    Direction::ToStorage => Kind::Read,
+                };
+                self.submit(slot, kind)
+            }),
+            Err(code) => Err(code),
+        };
+        match started {
+            Ok(()) => Ok(()),
+            Err(code) => self.refuse(slot, code),
+        }
+    }
+
+    #[cold]
+    fn refuse(&mut self, slot: usize, code: ErrorCode) -> Result<(), Failure> {
+        // Only the first is logged: a broken client can send millions a second.
+        if self.refused == 0 {
+            let request = &self.transfers[slot].request;
+            tracing::warn!(
+                "refused an I/O with {code:?}, and will not log further ones: {request:?}"
+            );
+        }
+        self.refused += 1;
+        self.answer(slot, code)
+    }
+
+    #[inline]
+    fn answer(&mut self, slot: usize, result: ErrorCode) -> Result<(), Failure> {
+        let bytes = self.transfers[slot].request.answer(result.0).to_bytes();
+        self.messages.put(slot, &bytes)?;
+        self.operations += 1;
+        self.submit(slot, Kind::Send)
+            .map_err(|code| Failure::new(code, "an answer cannot be sent"))
+    }
+
+    #[inline]
+    fn answer_sent(&mut self, slot: usize) -> Result<(), Failure> {
+        self.in_flight -= 1;
+        self.transfers[slot].message.reset_data()?;
+        self.submit(slot, Kind::Receive)
+            .map_err(|code| Failure::new(code, "a receive cannot be posted"))
+    }
+
+    /// Submits what had to wait.
+    #[inline]
+    pub(super) fn retry(&mut self) -> Result<(), Failure> {
+        if self.deferred.is_empty() {
+            return Ok(());
+        }
+        let transfers = &self.transfers;
+        let task = |token| {
+            let (slot, kind) = Token(token).parts();
+            transfers[slot].task(kind)
+        };
+        match self.deferred.retry(task) {
+            Ok(()) => Ok(()),
+            Err((token, code)) => match Token(token).parts() {
+                (slot, Kind::Read | Kind::Write) => self.answer(slot, code),
+                (_, kind) => Err(Failure::new(
+                    code,
+                    format!("a deferred {kind:?} task cannot be submitted"),
+                )),
+            },
+        }
+    }
+}
