@@ -6,7 +6,8 @@
 //! # Completions are values
 //!
 //! The C API reports everything through callbacks. Here the callbacks only put what they got into a queue, and
-//! [`Pe::poll`] takes it out: worker code is a loop over [`Event`]s.
+//! [`Pe::poll`] takes it out: worker code is a loop over [`Event`]s. Where each nanosecond counts, [`Pe::progress_each`] gives the ends
+//! of tasks to a closure without the queue.
 //!
 //! ```no_run
 //! use doca::{Access, BufInventory, ComchClient, Device, Event, MemoryRegion, Mmap, Pe};
