@@ -102,3 +102,45 @@ impl From<wire::DecodeError> for Failure {
         Self::invalid(error.to_string())
     }
 }
+
+/// The first failure of several things that are done where there is nobody to be told, such as inside of DOCA's progress.
+#[derive(Debug, Default)]
+pub struct FirstFailure(Option<Failure>);
+
+impl FirstFailure {
+    /// Keeps a failure, unless there is one.
+    #[cold]
+    pub fn keep(&mut self, failure: Failure) {
+        self.0.get_or_insert(failure);
+    }
+
+    /// Takes what was kept.
+    ///
+    /// # Errors
+    ///
+    /// The failure that was kept, if one was since this was asked for the last time.
+    #[inline(always)]
+    pub fn outcome(&mut self) -> Result<(), Failure> {
+        match self.0 {
+            None => Ok(()),
+            Some(_) => self.0.take().map_or(Ok(()), Err),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_failure_is_told_once() {
+        let mut failure = FirstFailure::default();
+        assert_eq!(failure.outcome(), Ok(()));
+        failure.keep(Failure::invalid("first"));
+        failure.keep(Failure::invalid("second"));
+        assert_eq!(failure.outcome(), Err(Failure::invalid("first")));
+        assert_eq!(failure.outcome(), Ok(()));
+        failure.keep(Failure::invalid("third"));
+        assert_eq!(failure.outcome(), Err(Failure::invalid("third")));
+    }
+}

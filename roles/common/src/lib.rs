@@ -27,4 +27,4 @@ pub mod submit;
 pub mod turns;
 pub mod worker;
 
-pub use failure::Failure;
+pub use failure::{Failure, FirstFailure};

@@ -3,10 +3,10 @@
 //! This runs inside of the calls of progress, three times for every request. What happens seldom is apart, and marked as cold.
 
 use doca::{Completion, ErrorCode};
-use role_common::Failure;
 use role_common::messages::Messages;
 use role_common::submit::DeferredTasks;
 use role_common::worker::RunFlag;
+use role_common::{Failure, FirstFailure};
 use wire::io_message;
 
 use super::request::{self, Direction};
@@ -22,8 +22,8 @@ pub(super) struct Executor {
     in_flight: usize,
     operations: u64,
     refused: u64,
-    /// Why the worker cannot go on: the first reason.
-    failure: Option<Failure>,
+    /// Why the worker cannot go on.
+    failure: FirstFailure,
 }
 
 impl Executor {
@@ -38,7 +38,7 @@ impl Executor {
             in_flight: 0,
             operations: 0,
             refused: 0,
-            failure: None,
+            failure: FirstFailure::default(),
         }
     }
 
@@ -74,22 +74,14 @@ impl Executor {
     pub(super) fn ended(&mut self, completion: Completion, run: &RunFlag) {
         let Completion { token, result } = completion;
         if let Err(failure) = self.completed(token, result, run) {
-            self.fail(failure);
+            self.failure.keep(failure);
         }
-    }
-
-    #[cold]
-    fn fail(&mut self, failure: Failure) {
-        self.failure.get_or_insert(failure);
     }
 
     /// What has gone wrong since it was asked for the last time.
     #[inline(always)]
     pub(super) fn outcome(&mut self) -> Result<(), Failure> {
-        match self.failure {
-            None => Ok(()),
-            Some(_) => self.failure.take().map_or(Ok(()), Err),
-        }
+        self.failure.outcome()
     }
 
     #[inline]

@@ -3,10 +3,10 @@
 //! This runs inside of the calls of progress, for every message twice. What happens seldom is apart, and marked as cold.
 
 use doca::{Completion, ErrorCode};
-use role_common::Failure;
 use role_common::messages::Messages;
 use role_common::submit::DeferredTasks;
 use role_common::worker::RunFlag;
+use role_common::{Failure, FirstFailure};
 use wire::io_message::{self, IoMessage};
 
 use super::lanes::{Counts, Kind, Lane, Lanes, Token};
@@ -26,8 +26,8 @@ pub(super) struct Forwarder {
     /// Results that nobody waited for.
     unasked: u64,
     refusals: Refusals,
-    /// Why the worker cannot go on: the first reason.
-    failure: Option<Failure>,
+    /// Why the worker cannot go on.
+    failure: FirstFailure,
 }
 
 impl Forwarder {
@@ -43,7 +43,7 @@ impl Forwarder {
             awaited: 0,
             unasked: 0,
             refusals: Refusals::default(),
-            failure: None,
+            failure: FirstFailure::default(),
         }
     }
 
@@ -126,10 +126,7 @@ impl Forwarder {
     /// What has gone wrong since it was asked for the last time.
     #[inline(always)]
     pub(super) fn outcome(&mut self) -> Result<(), Failure> {
-        match self.failure {
-            None => Ok(()),
-            Some(_) => self.failure.take().map_or(Ok(()), Err),
-        }
+        self.failure.outcome()
     }
 
     /// Submits what had to wait.
@@ -194,13 +191,9 @@ impl Forwarder {
     fn not_submitted(&mut self, lane: usize, kind: Kind, code: ErrorCode) {
         let token = Token::new(lane, kind).0;
         if let Err(code) = self.deferred.refused(token, code) {
-            self.fail(Failure::new(code, format!("{kind:?} cannot be submitted")));
+            self.failure
+                .keep(Failure::new(code, format!("{kind:?} cannot be submitted")));
         }
-    }
-
-    #[cold]
-    fn fail(&mut self, failure: Failure) {
-        self.failure.get_or_insert(failure);
     }
 
     #[cold]
@@ -209,7 +202,8 @@ impl Forwarder {
         // When the run ends, whatever waits for a message is flushed.
         if run.is_set() {
             let suspect = kind.suspect();
-            self.fail(Failure::new(code, format!("{kind:?} failed: {suspect}")));
+            self.failure
+                .keep(Failure::new(code, format!("{kind:?} failed: {suspect}")));
         }
     }
 
@@ -238,7 +232,7 @@ impl Forwarder {
         }
         self.refusals.wait(lane);
         if let Err(failure) = self.refuse_waiting() {
-            self.fail(failure);
+            self.failure.keep(failure);
         }
     }
 
@@ -248,7 +242,7 @@ impl Forwarder {
         self.finished_one();
         self.refusals.sent(lane);
         if let Err(failure) = self.refuse_waiting() {
-            self.fail(failure);
+            self.failure.keep(failure);
         }
     }
 
@@ -282,7 +276,7 @@ impl Forwarder {
     #[cold]
     fn unwanted(&mut self, lane: usize) {
         if let Err(failure) = self.judge_unwanted(lane) {
-            self.fail(failure);
+            self.failure.keep(failure);
         }
     }
 
