@@ -9,6 +9,7 @@
 pub mod application;
 pub mod console;
 pub mod control;
+pub mod ends;
 mod failure;
 pub mod flags;
 mod logging;

@@ -10,9 +10,6 @@ use crate::worker::RunFlag;
 /// How long I/Os in flight may take to finish after the end of the run was asked for.
 const DRAIN: Duration = Duration::from_secs(1);
 
-/// Events that a data path handles in one turn when there are as many: what comes between two turns is then paid for once.
-pub const EVENTS_PER_TURN: u32 = 32;
-
 /// What a data path does again and again.
 pub trait Turns {
     /// Handles what has happened, if anything has.

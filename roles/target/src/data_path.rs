@@ -12,8 +12,9 @@ mod transfers;
 use std::sync::Arc;
 use std::time::Duration;
 
-use doca::{Access, BufInventory, CtxState, Device, ErrorCode, Event, Mmap, Pe, PeStats, Rdma};
+use doca::{Access, BufInventory, Device, Mmap, Pe, PeStats, Rdma};
 use role_common::Failure;
+use role_common::ends;
 use role_common::messages::Messages;
 use role_common::rdma::RdmaEndpoint;
 use role_common::readiness::wait_until_running;
@@ -130,33 +131,17 @@ impl TargetDataPath {
         )?;
         self.executor.begin(transfers)
     }
-
-    /// Something that is no end of a task.
-    #[cold]
-    fn happened(&mut self, run: &RunFlag) -> Result<(), Failure> {
-        match self.pe.poll() {
-            Some(Event::State {
-                next: CtxState::Stopping | CtxState::Idle,
-                ..
-            }) if run.is_set() => Err(Failure::new(
-                ErrorCode::CONNECTION_RESET,
-                "an RDMA connection was lost: the service is gone, or its device failed",
-            )),
-            _ => Ok(()),
-        }
-    }
 }
 
 impl Turns for TargetDataPath {
     #[inline]
     fn turn(&mut self, run: &RunFlag) -> Result<(), Failure> {
-        let Self { pe, executor, .. } = self;
-        let others = pe.progress_each(|completion| executor.ended(completion, run));
-        executor.outcome()?;
-        if others {
-            self.happened(run)?;
-        }
-        self.executor.retry()
+        ends::turn(
+            &self.pe,
+            &mut self.executor,
+            run,
+            "an RDMA connection was lost: the service is gone, or its device failed",
+        )
     }
 
     fn in_flight(&self) -> usize {

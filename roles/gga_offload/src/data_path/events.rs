@@ -2,7 +2,7 @@
 
 use doca::{Completion, CtxState, ErrorCode, Event, PeStats, Polled};
 use role_common::Failure;
-use role_common::turns::{EVENTS_PER_TURN, Limits, Turns};
+use role_common::turns::{Limits, Turns};
 use role_common::worker::RunFlag;
 use wire::io_message;
 
@@ -10,6 +10,9 @@ use super::GgaDataPath;
 use super::request::Request;
 use super::token::{Kind, Token};
 use super::transaction::Stage;
+
+/// Events that are handled in one turn when there are as many: what comes between two turns is then paid for once.
+const EVENTS_PER_TURN: u32 = 32;
 
 impl Turns for GgaDataPath {
     #[inline]

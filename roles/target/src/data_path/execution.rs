@@ -3,6 +3,7 @@
 //! This runs inside of the calls of progress, three times for every request. What happens seldom is apart, and marked as cold.
 
 use doca::{Completion, ErrorCode};
+use role_common::ends::Ends;
 use role_common::messages::Messages;
 use role_common::submit::DeferredTasks;
 use role_common::worker::RunFlag;
@@ -67,21 +68,6 @@ impl Executor {
         if self.refused != 0 {
             tracing::warn!("{} I/Os were refused", self.refused);
         }
-    }
-
-    /// A task has ended. What goes wrong is told by [`outcome`](Self::outcome), as this is called by DOCA, to which it is nothing.
-    #[inline(always)]
-    pub(super) fn ended(&mut self, completion: Completion, run: &RunFlag) {
-        let Completion { token, result } = completion;
-        if let Err(failure) = self.completed(token, result, run) {
-            self.failure.keep(failure);
-        }
-    }
-
-    /// What has gone wrong since it was asked for the last time.
-    #[inline(always)]
-    pub(super) fn outcome(&mut self) -> Result<(), Failure> {
-        self.failure.outcome()
     }
 
     #[inline]
@@ -166,10 +152,24 @@ impl Executor {
         self.submit(slot, Kind::Receive)
             .map_err(|code| Failure::new(code, "a receive cannot be posted"))
     }
+}
 
-    /// Submits what had to wait.
+impl Ends for Executor {
+    #[inline(always)]
+    fn ended(&mut self, completion: Completion, run: &RunFlag) {
+        let Completion { token, result } = completion;
+        if let Err(failure) = self.completed(token, result, run) {
+            self.failure.keep(failure);
+        }
+    }
+
+    #[inline(always)]
+    fn outcome(&mut self) -> Result<(), Failure> {
+        self.failure.outcome()
+    }
+
     #[inline]
-    pub(super) fn retry(&mut self) -> Result<(), Failure> {
+    fn retry(&mut self) -> Result<(), Failure> {
         if self.deferred.is_empty() {
             return Ok(());
         }

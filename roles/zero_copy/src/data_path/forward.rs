@@ -3,6 +3,7 @@
 //! This runs inside of the calls of progress, for every message twice. What happens seldom is apart, and marked as cold.
 
 use doca::{Completion, ErrorCode};
+use role_common::ends::Ends;
 use role_common::messages::Messages;
 use role_common::submit::DeferredTasks;
 use role_common::worker::RunFlag;
@@ -97,55 +98,6 @@ impl Forwarder {
         }
     }
 
-    /// A task has ended. What goes wrong is told by [`outcome`](Self::outcome), as this is called by DOCA, to which it is nothing.
-    #[inline(always)]
-    pub(super) fn ended(&mut self, completion: Completion, run: &RunFlag) {
-        let Completion { token, result } = completion;
-        if let Err(code) = result {
-            return self.failed(token, code, run);
-        }
-        let (lane, kind) = Token(token).parts();
-        match kind {
-            Kind::ReceiveRequest => self.request_received(lane),
-            Kind::ForwardRequest => {
-                let passed = self.lanes.request(lane);
-                let received = receive_next(passed);
-                self.submitted(received, lane, Kind::ReceiveRequest);
-            }
-            Kind::ReceiveResult => self.result_received(lane),
-            Kind::ForwardResult => {
-                self.finished_one();
-                let passed = self.lanes.result(lane);
-                let received = receive_next(passed);
-                self.submitted(received, lane, Kind::ReceiveResult);
-            }
-            Kind::Refuse => self.refused(lane),
-        }
-    }
-
-    /// What has gone wrong since it was asked for the last time.
-    #[inline(always)]
-    pub(super) fn outcome(&mut self) -> Result<(), Failure> {
-        self.failure.outcome()
-    }
-
-    /// Submits what had to wait.
-    #[inline]
-    pub(super) fn retry(&mut self) -> Result<(), Failure> {
-        if self.deferred.is_empty() {
-            return Ok(());
-        }
-        let lanes = &self.lanes;
-        let task = |token| {
-            let (lane, kind) = Token(token).parts();
-            lanes.task(lane, kind)
-        };
-        self.deferred.retry(task).map_err(|(token, code)| {
-            let (_, kind) = Token(token).parts();
-            Failure::new(code, format!("a deferred {kind:?} cannot be submitted"))
-        })
-    }
-
     #[inline(always)]
     fn request_received(&mut self, lane: usize) {
         self.in_flight += 1;
@@ -191,8 +143,7 @@ impl Forwarder {
     fn not_submitted(&mut self, lane: usize, kind: Kind, code: ErrorCode) {
         let token = Token::new(lane, kind).0;
         if let Err(code) = self.deferred.refused(token, code) {
-            self.failure
-                .keep(Failure::new(code, format!("{kind:?} cannot be submitted")));
+            self.failure.keep(cannot_be_submitted(kind, code));
         }
     }
 
@@ -254,7 +205,7 @@ impl Forwarder {
             self.lanes.request(request).message.reset_data()?;
             for (lane, kind) in [(refusal, Kind::Refuse), (request, Kind::ReceiveRequest)] {
                 self.submit(lane, kind)
-                    .map_err(|code| Failure::new(code, format!("{kind:?} cannot be submitted")))?;
+                    .map_err(|code| cannot_be_submitted(kind, code))?;
             }
         }
         Ok(())
@@ -302,7 +253,55 @@ impl Forwarder {
         self.unasked += 1;
         self.lanes.result(lane).message.reset_data()?;
         self.submit(lane, Kind::ReceiveResult)
-            .map_err(|code| Failure::new(code, "ReceiveResult cannot be submitted"))
+            .map_err(|code| cannot_be_submitted(Kind::ReceiveResult, code))
+    }
+}
+
+impl Ends for Forwarder {
+    #[inline(always)]
+    fn ended(&mut self, completion: Completion, run: &RunFlag) {
+        let Completion { token, result } = completion;
+        if let Err(code) = result {
+            return self.failed(token, code, run);
+        }
+        let (lane, kind) = Token(token).parts();
+        match kind {
+            Kind::ReceiveRequest => self.request_received(lane),
+            Kind::ForwardRequest => {
+                let passed = self.lanes.request(lane);
+                let received = receive_next(passed);
+                self.submitted(received, lane, Kind::ReceiveRequest);
+            }
+            Kind::ReceiveResult => self.result_received(lane),
+            Kind::ForwardResult => {
+                self.finished_one();
+                let passed = self.lanes.result(lane);
+                let received = receive_next(passed);
+                self.submitted(received, lane, Kind::ReceiveResult);
+            }
+            Kind::Refuse => self.refused(lane),
+        }
+    }
+
+    #[inline(always)]
+    fn outcome(&mut self) -> Result<(), Failure> {
+        self.failure.outcome()
+    }
+
+    #[inline]
+    fn retry(&mut self) -> Result<(), Failure> {
+        if self.deferred.is_empty() {
+            return Ok(());
+        }
+        let lanes = &self.lanes;
+        let task = |token| {
+            let (lane, kind) = Token(token).parts();
+            lanes.task(lane, kind)
+        };
+        self.deferred.retry(task).map_err(|(token, code)| {
+            let (_, kind) = Token(token).parts();
+            Failure::new(code, format!("a deferred {kind:?} cannot be submitted"))
+        })
     }
 }
 
@@ -311,4 +310,9 @@ impl Forwarder {
 fn receive_next(lane: &Lane<2>) -> Result<(), ErrorCode> {
     lane.message.reset_data().map_err(|error| error.code)?;
     lane.receive().submit()
+}
+
+#[cold]
+fn cannot_be_submitted(kind: Kind, code: ErrorCode) -> Failure {
+    Failure::new(code, format!("{kind:?} cannot be submitted"))
 }
