@@ -21,6 +21,7 @@ pub mod hammer;
 pub mod implementation;
 pub mod layout;
 pub mod matrix;
+pub mod port;
 pub mod process;
 pub mod report;
 pub mod role;

@@ -1,32 +1,25 @@
 //! Where the processes of one check meet, and nobody else: a runtime directory, files, a channel, ports.
 
+use std::cell::RefCell;
 use std::fs;
 use std::io;
-use std::net::{Ipv4Addr, SocketAddrV4};
-use std::os::fd::OwnedFd;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{Duration, Instant};
 
-use rustix::net;
 use tempfile::TempDir;
+
+use crate::port::Port;
 
 /// The DPU's device in softdoca's built-in topology.
 pub const DPU_DEVICE: &str = "03:00.0";
 /// The host's device there, which is also what the DPU calls its representor.
 pub const HOST_DEVICE: &str = "3b:00.0";
 
-/// How often waiting looks around.
-const TICK: Duration = Duration::from_millis(2);
-/// The state of a listening socket in `/proc/net/tcp`.
-const LISTEN: &str = "0A";
 /// The flag of a listening socket in `/proc/net/unix`.
 const ACCEPTS: u32 = 1 << 16;
 
-/// Numbers the ports of this process.
-static NEXT_PORT: AtomicU32 = AtomicU32::new(0);
 /// Numbers the scenes of this process.
 static NUMBER: AtomicU32 = AtomicU32::new(0);
 
@@ -36,6 +29,7 @@ pub struct Scene {
     directory: TempDir,
     runtime: PathBuf,
     channel: String,
+    ports: RefCell<Vec<Port>>,
 }
 
 impl Scene {
@@ -72,6 +66,7 @@ impl Scene {
             directory,
             runtime,
             channel: format!("conformance-{}-{number}", std::process::id()),
+            ports: RefCell::default(),
         }
     }
 
@@ -83,6 +78,18 @@ impl Scene {
     /// The runtime directory.
     pub fn runtime(&self) -> &Path {
         &self.runtime
+    }
+
+    /// A TCP port that is nobody else's while the scene is there.
+    ///
+    /// # Errors
+    ///
+    /// As [`Port::reserve`].
+    pub fn port(&self) -> io::Result<u16> {
+        let port = Port::reserve()?;
+        let number = port.number();
+        self.ports.borrow_mut().push(port);
+        Ok(number)
     }
 
     /// Where a file of this name is, or is going to be.
@@ -161,124 +168,11 @@ pub fn entries(directory: &Path) -> io::Result<Vec<PathBuf>> {
         .collect()
 }
 
-/// A TCP port that nobody used a moment ago, on any address. Programs that cannot choose a port themselves (the C++ target) are
-/// started with it at once: somebody else may take it in between, which the program will report.
-///
-/// # Errors
-///
-/// There is none.
-pub fn free_port() -> io::Result<u16> {
-    bind(0).map(|(_, port)| port)
-}
-
-/// Takes a TCP port, or any for 0, without listening on it: [`wait_for_listener`] must not find somebody who only looks for a port.
-fn bind(port: u16) -> io::Result<(OwnedFd, u16)> {
-    let socket = net::socket(net::AddressFamily::INET, net::SocketType::STREAM, None)?;
-    // As those who will listen there: connections that have just ended are no reason to refuse the port.
-    net::sockopt::set_socket_reuseaddr(&socket, true)?;
-    net::bind(&socket, &SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, port))?;
-    let address = SocketAddrV4::try_from(net::getsockname(&socket)?)?;
-    Ok((socket, address.port()))
-}
-
-/// A TCP port that nobody uses, and that nobody gets who asks for any port or connects to somewhere: it stays free while a program that
-/// listens there ends and another one begins.
-///
-/// # Errors
-///
-/// There is none.
-pub fn lasting_port() -> io::Result<u16> {
-    const RANGE: std::ops::Range<u32> = 12_000..32_000;
-    // Several processes look for one at the same time: each begins elsewhere.
-    let start = std::process::id().wrapping_mul(97);
-    for _ in RANGE {
-        let number = start.wrapping_add(NEXT_PORT.fetch_add(1, Ordering::Relaxed));
-        let port = RANGE.start + number % (RANGE.end - RANGE.start);
-        let port = u16::try_from(port).map_err(io::Error::other)?;
-        if bind(port).is_ok() {
-            return Ok(port);
-        }
-    }
-    Err(io::Error::other(format!(
-        "expected a free port in {RANGE:?}, all are in use"
-    )))
-}
-
-/// Waits until somebody listens on a TCP port, without connecting: a target serves only one client. `false` when nobody does
-/// at `deadline`, or `given_up` says so.
-///
-/// # Errors
-///
-/// The operating system does not say who listens.
-pub fn wait_for_listener(
-    port: u16,
-    deadline: Instant,
-    mut given_up: impl FnMut() -> bool,
-) -> io::Result<bool> {
-    loop {
-        if is_listening(port)? {
-            return Ok(true);
-        }
-        if Instant::now() >= deadline || given_up() {
-            return Ok(false);
-        }
-        std::thread::sleep(TICK);
-    }
-}
-
-fn is_listening(port: u16) -> io::Result<bool> {
-    for table in ["/proc/net/tcp", "/proc/net/tcp6"] {
-        match fs::read_to_string(table) {
-            Ok(text) if listens(&text, port) => return Ok(true),
-            Ok(_) => {}
-            // A kernel without IPv6.
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(false)
-}
-
-/// Lines are: number, local address:port, remote address:port, state, ..., in hexadecimal.
-fn listens(table: &str, port: u16) -> bool {
-    let port = format!(":{port:04X}");
-    table.lines().skip(1).any(|line| {
-        let mut words = line.split_ascii_whitespace().skip(1);
-        let local = words.next().unwrap_or_default();
-        local.ends_with(&port) && words.nth(1) == Some(LISTEN)
-    })
-}
-
 #[cfg(test)]
 mod tests {
-    use std::net::TcpListener;
-
     use rustix::net::{AddressFamily, SocketAddrUnix, SocketType};
 
     use super::*;
-
-    #[test]
-    fn listeners_are_seen_without_connecting() {
-        let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a port");
-        let port = listener.local_addr().expect("an address").port();
-        let now = Instant::now();
-        assert!(wait_for_listener(port, now, || false).expect("a table"));
-        drop(listener);
-        assert!(!wait_for_listener(port, now, || false).expect("a table"));
-        let never = now + Duration::from_secs(3600);
-        assert!(!wait_for_listener(port, never, || true).expect("a table"));
-    }
-
-    #[test]
-    fn whoever_looks_for_a_port_is_not_taken_for_one_that_listens() {
-        let (looking, port) = bind(0).expect("a port");
-        let now = Instant::now();
-        assert!(!wait_for_listener(port, now, || false).expect("a table"));
-        rustix::net::listen(&looking, 1).expect("listening");
-        assert!(wait_for_listener(port, now, || false).expect("a table"));
-        let taken = bind(port).expect_err("somebody listens there");
-        assert_eq!(taken.kind(), io::ErrorKind::AddrInUse);
-    }
 
     #[test]
     fn a_server_is_a_socket_that_accepts() {

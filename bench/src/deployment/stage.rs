@@ -5,8 +5,9 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use conformance::implementation::{Implementation, Role};
+use conformance::port::wait_for_listener;
 use conformance::process::Process;
-use conformance::scene::{DPU_DEVICE, HOST_DEVICE, Scene, free_port, wait_for_listener};
+use conformance::scene::{DPU_DEVICE, HOST_DEVICE, Scene};
 
 use super::Cast;
 use super::content::content;
@@ -51,7 +52,7 @@ impl Stage<'_> {
         let mut targets = Vec::new();
         let mut ports = Vec::new();
         for (index, name) in names.iter().enumerate() {
-            let port = free_port()?;
+            let port = self.scene.port()?;
             let mut target = self.placed(name, self.target(index, port, &files[index])?)?;
             let deadline = Instant::now() + READY;
             if !wait_for_listener(port, deadline, || target.has_ended())? {

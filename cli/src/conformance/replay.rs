@@ -8,9 +8,9 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use ::conformance::implementation::{Implementation, Role};
+use ::conformance::port::{Port, wait_for_listener};
 use ::conformance::process::Process;
 use ::conformance::report::{Case, Outcome, Report};
-use ::conformance::scene::{free_port, wait_for_listener};
 use ::conformance::transcript::Transcript;
 use ::conformance::transcript::replay::{Script, Settings, against_service, against_target};
 use clap::{Args, ValueEnum, value_parser};
@@ -178,7 +178,8 @@ impl Replay {
         settings: &Settings,
         stop: &dyn Fn() -> bool,
     ) -> Result<Vec<Case>> {
-        let port = free_port()?;
+        let reserved = Port::reserve()?;
+        let port = reserved.number();
         let mut command = Implementation::of_binary("target", Role::Target, program)
             .with_library_path(self.library_path.clone())
             .command(Role::Target)?;

@@ -13,7 +13,7 @@ use super::content::{self, BLOCK_SIZE, BLOCKS};
 use super::relay::{FaultyLine, Held, Moment};
 use super::settings::{Interrupted, Settings};
 use crate::matrix::Layout;
-use crate::scene::{Scene, lasting_port};
+use crate::scene::Scene;
 
 /// The file with what the storage should hold.
 pub(super) const CONTENT: &str = "content";
@@ -72,7 +72,7 @@ impl<'a> Stage<'a> {
             ended: Vec::new(),
         };
         for index in 0..case.layout.targets().len() {
-            let port = lasting_port().map_err(|error| error.to_string())?;
+            let port = stage.port()?;
             stage.start_target(index, port, 0)?;
             stage.ports.push(port);
         }
@@ -81,6 +81,13 @@ impl<'a> Stage<'a> {
         stage.start_service(stage.scene.channel().to_owned())?;
         stage.actor(Part::Service)?.says(WAITING, 1, soon())?;
         Ok(stage)
+    }
+
+    /// A port for a target.
+    fn port(&self) -> Result<u16, String> {
+        self.scene
+            .port()
+            .map_err(|error| format!("a port: {error}"))
     }
 
     fn start(&mut self, part: Part, command: std::process::Command) -> Result<&mut Actor, String> {
@@ -205,7 +212,7 @@ impl<'a> Stage<'a> {
         }
         if let (Mode::Serving, Part::Target(index), Fault::Stop) = (mode, victim, fault) {
             // It has its port and its file as long as it may wake up. The service may look for it as soon as the frame goes on.
-            let port = lasting_port().map_err(|error| error.to_string())?;
+            let port = self.port()?;
             self.start_target(index, port, 1)?;
             self.line.redirect(self.case.channel(), port);
         }

@@ -11,9 +11,10 @@ use super::run::Settings;
 use crate::faults::relay::FaultyLine;
 use crate::implementation::Role;
 use crate::matrix::Layout;
+use crate::port::wait_for_listener;
 use crate::process::{Process, Signal};
 use crate::role::{During as _, Wrong};
-use crate::scene::{DPU_DEVICE, HOST_DEVICE, Scene, free_port, wait_for_listener};
+use crate::scene::{DPU_DEVICE, HOST_DEVICE, Scene};
 
 /// Bytes of the initiator's blocks.
 const BLOCK_SIZE: u64 = 4096;
@@ -60,7 +61,7 @@ impl<'a> Deployment<'a> {
         let targets = layout.targets().iter().map(|&name| {
             Ok(Target {
                 name,
-                port: free_port()?,
+                port: scene.port()?,
                 process: None,
             })
         });

@@ -15,8 +15,9 @@ use super::mix::Mix;
 use super::overstate::overstate;
 use super::settings::{Interrupted, Settings};
 use crate::implementation::Role;
+use crate::port::wait_for_listener;
 use crate::process::{Process, Signal};
-use crate::scene::{Scene, free_port, wait_for_listener};
+use crate::scene::Scene;
 
 /// Time that a role gets to be ready for its peers.
 const READY: Duration = Duration::from_secs(20);
@@ -219,7 +220,7 @@ impl Stage<'_> {
         for (index, (label, member)) in
             std::iter::zip(self.mix.layout.targets(), &self.mix.targets).enumerate()
         {
-            let port = free_port().map_err(io)?;
+            let port = self.scene.port().map_err(io)?;
             let mut target = if self.plan.failing_io && index == 0 {
                 self.start_scripted(label, port)?
             } else {

@@ -8,8 +8,9 @@ use std::time::{Duration, Instant};
 
 use super::Wrong;
 use crate::implementation::{Implementation, Role};
+use crate::port::wait_for_listener;
 use crate::process::{Process, Signal};
-use crate::scene::{DPU_DEVICE, HOST_DEVICE, Scene, free_port, wait_for_listener};
+use crate::scene::{DPU_DEVICE, HOST_DEVICE, Scene};
 
 /// The exit status of a Rust program whose main thread has panicked.
 const PANICKED: i32 = 101;
@@ -106,7 +107,7 @@ impl<'a> Bench<'a> {
     ///
     /// It does not.
     pub fn start_target(&self, flags: &[&str]) -> Result<(Running, u16), Wrong> {
-        let port = free_port()?;
+        let port = self.scene.port()?;
         let mut running = self.spawn_target(port, flags)?;
         self.wait_for_target(&mut running, port)?;
         Ok((running, port))
@@ -223,6 +224,11 @@ impl Running {
     /// What it has written to standard error so far; the last lines when it was much.
     pub fn stderr(&self) -> String {
         self.process.stderr()
+    }
+
+    /// Whether it ends within this time, in whatever way.
+    pub fn ends_within(&mut self, time: Duration) -> bool {
+        self.look(Instant::now() + time).is_some()
     }
 
     /// Sends a signal: whatever it dies of from now on is no crash.

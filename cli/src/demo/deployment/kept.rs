@@ -2,10 +2,11 @@
 
 use std::ffi::OsString;
 use std::fmt;
-use std::net::TcpListener;
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::Stdio;
+
+use conformance::port::Port;
 
 use crate::demo::Error;
 use crate::demo::plan::Run;
@@ -29,7 +30,12 @@ impl Deployment<'_> {
         let lines = self.lines(run, false);
         let names = run.layout.targets();
         // The ports are chosen here, so that the printed command lines are those that run.
-        let ports = free_ports(names.len())?;
+        let reserved: Vec<Port> = names
+            .iter()
+            .map(|_| Port::reserve())
+            .collect::<Result<_, _>>()
+            .map_err(Error::io("a free port"))?;
+        let ports: Vec<u16> = reserved.iter().map(Port::number).collect();
         let mut started: Vec<(&str, Vec<OsString>)> = std::iter::zip(names, &ports)
             .enumerate()
             .map(|(index, (name, port))| (*name, lines.target(index, *port)))
@@ -88,17 +94,4 @@ impl Deployment<'_> {
             words.join(" ")
         )
     }
-}
-
-/// Ports that nobody listens on; all are taken before the first is given back, so that they differ.
-fn free_ports(count: usize) -> Result<Vec<u16>, Error> {
-    let listeners: Vec<TcpListener> = (0..count)
-        .map(|_| TcpListener::bind(("127.0.0.1", 0)))
-        .collect::<Result<_, _>>()
-        .map_err(Error::io("a free port"))?;
-    listeners
-        .iter()
-        .map(|listener| listener.local_addr().map(|address| address.port()))
-        .collect::<Result<_, _>>()
-        .map_err(Error::io("a free port"))
 }

@@ -7,7 +7,6 @@ use super::plan::{Plan, Step};
 use super::service::Service;
 use super::store::pattern;
 use crate::role::{Bench, Check, Running, Wrong};
-use crate::scene::free_port;
 
 pub(super) const CHECKS: &[Check] = &[
     Check {
@@ -203,7 +202,7 @@ fn refused(bench: &Bench<'_>, file: &[u8]) -> Result<(), Wrong> {
 }
 
 fn spawn(bench: &Bench<'_>, flags: &[&str]) -> Result<Running, Wrong> {
-    bench.spawn_target(free_port()?, flags)
+    bench.spawn_target(bench.scene().port()?, flags)
 }
 
 fn ends(running: &mut Running, bench: &Bench<'_>) -> Result<(), Wrong> {

@@ -8,7 +8,6 @@ use super::io::{read, write};
 use super::plan::{Plan, Step};
 use super::service::Service;
 use crate::role::{Bench, Check, ControlPeer as _, During as _, Polled, TcpPeer, Wrong};
-use crate::scene::free_port;
 
 /// Time in which a target would have served a second client, were it to.
 const GLANCE: Duration = Duration::from_millis(150);
@@ -172,7 +171,7 @@ fn connections_in_any_order(bench: &Bench<'_>) -> Result<(), Wrong> {
 }
 
 fn repeated(bench: &Bench<'_>) -> Result<(), Wrong> {
-    let port = free_port()?;
+    let port = bench.scene().port()?;
     for nth in ["first", "second", "third"] {
         let play = || {
             let mut running = bench.spawn_target(port, &[])?;
