@@ -2,63 +2,65 @@
 //!
 //! A peer that was yielded to does its work and yields in turn, within microseconds. Other threads, such as the main thread of a
 //! program that polls a socket, keep the CPU for a whole time slice, milliseconds, and the kernel takes a yield for the end of the
-//! yielder's own. Among such, a thread that has nothing to do had better sleep, and one that has had better go on.
+//! yielder's own. Among such, a thread that has nothing to do had better nap: the timer that ends the nap takes the CPU from them. One that
+//! has something to do had better go on.
+//!
+//! Such a thread moves from CPU to CPU, and only one yield in many meets it where peers share the CPU as well. So what was found out is
+//! believed for some time, not for some occasions to yield: those pass in no time just when nobody is in the way.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Who takes longer than this is no peer.
 const LONG_YIELD: Duration = Duration::from_millis(1);
-/// Occasions to yield that are passed over after a long one. Few at first: a peer may have had much to do, or the machine itself may
-/// have been away.
-const FEWEST_PASSED: u32 = 16;
-/// The same when all yields before were long, too: a thread that yields so seldom loses a few per cent of its time by it.
-const MOST_PASSED: u32 = 4096;
-/// One yield in so many is timed while all are short: the clock costs a tenth of a yield.
-const TIMED: u32 = 8;
+/// How long a thread does not yield after a long yield. Short at first: a peer may have had much to do, or the machine itself may have been
+/// away.
+const SHORTEST_PAUSE: Duration = Duration::from_millis(1);
+/// The same when yields were long again and again: a yield in so much time takes less than a hundredth of it.
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+/// Pauses become so many times as long after a long yield.
+const GROWTH: u32 = 4;
+/// For as long as the pause before, and at least for this time, all yields have to be short for the next pause to be half as long: some of
+/// them only come to a peer, though others wait.
+const SHORTEST_TRIAL: Duration = Duration::from_millis(8);
 
 /// What a thread has found out about the others on its CPU.
 #[derive(Debug)]
 pub(super) struct Crowd {
-    /// Occasions that are still to be passed over.
-    left: u32,
-    /// Occasions that were to be passed over after the last timed yield.
-    passed: u32,
-    /// Yields since the last timed one.
-    untimed: u32,
+    /// How long the last pause was, or would be by what was found out since.
+    pause: Duration,
+    /// End of the last pause, or of the last time after it in which all yields were short. `None`: there is nobody to be found.
+    since: Option<Instant>,
 }
 
 impl Crowd {
     pub(super) const NONE: Self = Self {
-        left: 0,
-        passed: 0,
-        untimed: 0,
+        pause: Duration::ZERO,
+        since: None,
     };
 
-    /// There is an occasion to yield. True when it is to be passed over.
-    pub(super) fn is_here(&mut self) -> bool {
-        let here = self.left > 0;
-        self.left = self.left.saturating_sub(1);
-        here
+    /// Whether the thread is not to yield now. Looks at the clock only when there was a long yield lately.
+    pub(super) fn is_here(&self) -> bool {
+        self.since.is_some() && self.is_here_at(Instant::now())
     }
 
-    /// The thread is about to yield. Whether it is to find out for how long.
-    pub(super) fn is_timed(&mut self) -> bool {
-        self.untimed += 1;
-        self.passed > 0 || self.untimed >= TIMED
+    fn is_here_at(&self, now: Instant) -> bool {
+        self.since.is_some_and(|end| now < end)
     }
 
-    /// The thread has yielded, and got the CPU back after `away`.
-    pub(super) fn yielded(&mut self, away: Duration) {
-        self.untimed = 0;
-        self.passed = if away > LONG_YIELD {
-            (2 * self.passed).clamp(FEWEST_PASSED, MOST_PASSED)
-        } else if self.passed > FEWEST_PASSED {
-            // Whoever it was may be on another CPU for a moment.
-            self.passed / 2
-        } else {
-            0
-        };
-        self.left = self.passed;
+    /// The thread has yielded, and has got the CPU back `now`, after `away`.
+    pub(super) fn yielded(&mut self, now: Instant, away: Duration) {
+        if away > LONG_YIELD {
+            self.pause = (GROWTH * self.pause).clamp(SHORTEST_PAUSE, LONGEST_PAUSE);
+            self.since = Some(now + self.pause);
+        } else if let Some(since) = self.since
+            && now.saturating_duration_since(since) >= self.pause.max(SHORTEST_TRIAL)
+        {
+            self.pause /= 2;
+            self.since = Some(now);
+            if self.pause < SHORTEST_PAUSE {
+                *self = Self::NONE;
+            }
+        }
     }
 }
 
@@ -66,47 +68,64 @@ impl Crowd {
 mod tests {
     use super::*;
 
-    /// Occasions that are passed over before the next yield.
-    fn passed(crowd: &mut Crowd) -> u32 {
-        (0..).take_while(|_| crowd.is_here()).count() as u32
+    const SHORT: Duration = Duration::from_micros(30);
+    const LONG: Duration = Duration::from_millis(3);
+
+    /// How long the thread does not yield after `now`, to the tenth of a millisecond.
+    fn paused(crowd: &Crowd, now: Instant) -> Duration {
+        let step = Duration::from_micros(100);
+        let steps = (0..).take_while(|steps| crowd.is_here_at(now + *steps * step));
+        step * steps.count() as u32
     }
 
     #[test]
-    fn one_in_a_few_yields_is_timed_and_all_after_a_long_one() {
-        let mut crowd = Crowd::NONE;
-        let untimed = |crowd: &mut Crowd| (0..).take_while(|_| !crowd.is_timed()).count() as u32;
-        assert_eq!(untimed(&mut crowd), TIMED - 1);
-        crowd.yielded(Duration::ZERO);
-        assert_eq!(untimed(&mut crowd), TIMED - 1);
-        crowd.yielded(Duration::from_millis(3));
-        assert_eq!(untimed(&mut crowd), 0);
+    fn nobody_is_there_as_long_as_all_yields_are_short() {
+        let (mut crowd, now) = (Crowd::NONE, Instant::now());
+        assert!(!crowd.is_here());
+        for milliseconds in 0..100 {
+            crowd.yielded(now + Duration::from_millis(milliseconds), SHORT);
+            assert_eq!(paused(&crowd, now), Duration::ZERO);
+        }
     }
 
     #[test]
-    fn yields_become_rare_while_they_are_long_and_only_then() {
-        let mut crowd = Crowd::NONE;
-        assert_eq!(passed(&mut crowd), 0);
-        crowd.yielded(Duration::from_micros(30));
-        assert_eq!(passed(&mut crowd), 0, "a peer");
-        let mut expected = FEWEST_PASSED;
-        for _ in 0..20 {
-            crowd.yielded(Duration::from_millis(3));
-            assert_eq!(passed(&mut crowd), expected);
-            expected = (2 * expected).min(MOST_PASSED);
+    fn pauses_grow_with_every_long_yield_up_to_a_second() {
+        let (mut crowd, mut now) = (Crowd::NONE, Instant::now());
+        for milliseconds in [1, 4, 16, 64, 256, 1000, 1000] {
+            crowd.yielded(now, LONG);
+            let pause = Duration::from_millis(milliseconds);
+            assert_eq!(paused(&crowd, now), pause);
+            now += pause;
+            // The next one comes to a peer, who knows nothing of others.
+            crowd.yielded(now, SHORT);
+            assert_eq!(paused(&crowd, now), Duration::ZERO);
         }
-        let mut expected = MOST_PASSED;
-        while expected > FEWEST_PASSED {
-            expected /= 2;
-            crowd.yielded(LONG_YIELD);
-            assert_eq!(passed(&mut crowd), expected, "it seems to have left");
+    }
+
+    #[test]
+    fn one_long_yield_is_forgotten_soon_and_many_are_not() {
+        let (mut crowd, mut now) = (Crowd::NONE, Instant::now());
+        crowd.yielded(now, LONG);
+        now += SHORTEST_PAUSE + SHORTEST_TRIAL;
+        crowd.yielded(now, SHORT);
+        assert!(crowd.since.is_none(), "a peer, or the machine was away");
+        for _ in 0..5 {
+            crowd.yielded(now, LONG);
         }
-        crowd.yielded(LONG_YIELD);
-        assert_eq!(passed(&mut crowd), 0, "it has left");
-        crowd.yielded(Duration::from_millis(3));
-        assert_eq!(
-            passed(&mut crowd),
-            FEWEST_PASSED,
-            "and another one has come"
-        );
+        let pause = paused(&crowd, now);
+        assert_eq!(pause, Duration::from_millis(256));
+        now += pause;
+        let almost = now + pause - SHORT;
+        crowd.yielded(almost, SHORT);
+        crowd.yielded(almost, LONG);
+        assert_eq!(paused(&crowd, almost), LONGEST_PAUSE, "it was elsewhere");
+        now = almost + LONGEST_PAUSE;
+        let mut halved = 0;
+        while crowd.since.is_some() {
+            now += crowd.pause.max(SHORTEST_TRIAL);
+            crowd.yielded(now, SHORT);
+            halved += 1;
+        }
+        assert_eq!(halved, 10, "1 s, 500 ms, ... 2 ms, 1 ms: it has left");
     }
 }

@@ -8,7 +8,8 @@
 //! stage that shares its CPU with the one before it, and goes on as long as the one behind it delivers something, lets both do
 //! their work one after the other. Where nobody else needs the CPU, a yield in so many events costs nothing that can be measured.
 //!
-//! Neither holds where somebody else needs the CPU who does not give it back: see [`super::crowd`].
+//! Where somebody else needs the CPU who does not give it back, a busy thread does not yield, and an idle one naps instead: see
+//! [`super::crowd`].
 //!
 //! A thread may progress several engines in turn. Each is armed in its own call; the thread sleeps in the call that
 //! arms the last one. An engine that the thread has stopped to progress drops out of the list.
@@ -22,6 +23,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec};
 
 use super::crowd::Crowd;
+use super::nap::nap;
 use super::pe::Arming;
 
 /// Empty calls per engine that are spent spinning.
@@ -32,6 +34,8 @@ const ENOUGH_EVENTS: u32 = 24;
 const MOST_EVENTS: u32 = 128;
 /// Empty calls per engine after which the thread sleeps; those after the spins yield.
 const YIELDS: u32 = 400;
+/// The same where those after the spins nap.
+const NAPS: u32 = 20;
 const SHORTEST_SLEEP: Duration = Duration::from_micros(50);
 const LONGEST_SLEEP: Duration = Duration::from_millis(50);
 /// Engines that were not progressed within this many empty calls of the thread are not waited for.
@@ -102,24 +106,23 @@ pub(super) fn found_work(events: u32) {
     }
 }
 
-/// Yields, and notes for how long, now and then.
+/// Yields, and notes for how long. All yields are timed: a long one that went unnoticed would cost as much as the clock in a hundred
+/// thousand others.
 fn let_others_run() {
-    if !IDLE.with_borrow_mut(|idle| idle.crowd.is_timed()) {
-        return std::thread::yield_now();
-    }
     let start = Instant::now();
     std::thread::yield_now();
-    let away = start.elapsed();
-    IDLE.with_borrow_mut(|idle| idle.crowd.yielded(away));
+    let now = Instant::now();
+    IDLE.with_borrow_mut(|idle| idle.crowd.yielded(now, now - start));
 }
 
 enum Step {
     Spin,
     Yield,
+    Nap,
     Arm,
 }
 
-/// A call found nothing: spins, yields, or arms the engine with `arm` and sleeps, for a moment only when there is `hurry`. True
+/// A call found nothing: spins, yields, naps, or arms the engine with `arm` and sleeps, for a moment only when there is `hurry`. True
 /// when arming delivered something.
 pub(super) fn found_nothing(
     sleeper: &Arc<Sleeper>,
@@ -133,6 +136,10 @@ pub(super) fn found_nothing(
         }
         Step::Yield => {
             let_others_run();
+            false
+        }
+        Step::Nap => {
+            nap();
             false
         }
         Step::Arm => {
@@ -154,8 +161,8 @@ pub(super) fn found_nothing(
 /// To be called when a submission has to be tried again: programs do so in a loop, inside a callback, and the peer that
 /// would make room may need this core.
 pub(crate) fn yield_before_retry() {
-    if IDLE.with_borrow_mut(|idle| idle.crowd.is_here()) {
-        std::thread::sleep(SHORTEST_SLEEP);
+    if IDLE.with_borrow(|idle| idle.crowd.is_here()) {
+        nap();
     } else {
         let_others_run();
     }
@@ -191,17 +198,19 @@ impl Idle {
             });
         }
         let rounds = self.empty / self.engines.len() as u32;
-        if self.busy >= ENOUGH_EVENTS {
+        let is_peers_turn = self.busy >= ENOUGH_EVENTS;
+        if is_peers_turn {
             self.busy = 0;
-            if self.crowd.is_here() {
-                Step::Spin
-            } else {
-                Step::Yield
-            }
         } else if rounds < SPINS {
-            Step::Spin
-        } else if self.engines.len() > MOST_ENGINES || rounds < YIELDS && !self.crowd.is_here() {
-            Step::Yield
+            return Step::Spin;
+        }
+        let (pass, passes) = if self.crowd.is_here() {
+            (Step::Nap, NAPS)
+        } else {
+            (Step::Yield, YIELDS)
+        };
+        if is_peers_turn || rounds < passes || self.engines.len() > MOST_ENGINES {
+            pass
         } else {
             self.engines
                 .retain(|entry| calls.wrapping_sub(entry.seen) <= STALE_CALLS);
@@ -239,4 +248,57 @@ fn sleep_if_all_armed(hurry: bool) {
     };
     // Whether something rang, the time passed or a signal came: the next call looks.
     let _ = rustix::event::poll(&mut fds, Some(&timeout));
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd;
+
+    use super::*;
+
+    /// The steps of a thread that has just had so many events, by their first letters, up to the one that arms.
+    fn steps(crowd: bool, events: u32) -> String {
+        let mut idle = Idle {
+            busy: events,
+            ..Idle::NEW
+        };
+        if crowd {
+            for _ in 0..8 {
+                idle.crowd.yielded(Instant::now(), Duration::from_millis(3));
+            }
+        }
+        let epoll = Arc::new(
+            std::io::stderr()
+                .as_fd()
+                .try_clone_to_owned()
+                .expect("a descriptor"),
+        );
+        let sleeper = Arc::new(Sleeper::new(epoll));
+        let mut steps = String::new();
+        while !steps.ends_with('A') {
+            steps.push(match idle.next_step(&sleeper) {
+                Step::Spin => 's',
+                Step::Yield => 'y',
+                Step::Nap => 'n',
+                Step::Arm => 'A',
+            });
+        }
+        steps
+    }
+
+    #[test]
+    fn an_idle_thread_spins_and_yields_and_sleeps() {
+        let expected = format!("{}{}A", "s".repeat(7), "y".repeat(392));
+        assert_eq!(steps(false, 1), expected);
+        let expected = format!("y{}{}A", "s".repeat(6), "y".repeat(392));
+        assert_eq!(steps(false, ENOUGH_EVENTS), expected);
+    }
+
+    #[test]
+    fn among_those_who_keep_the_cpu_it_naps_instead() {
+        let expected = format!("{}{}A", "s".repeat(7), "n".repeat(12));
+        assert_eq!(steps(true, 1), expected);
+        let expected = format!("n{}{}A", "s".repeat(6), "n".repeat(12));
+        assert_eq!(steps(true, ENOUGH_EVENTS), expected);
+    }
 }

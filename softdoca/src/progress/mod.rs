@@ -15,6 +15,7 @@
 mod crowd;
 mod ctx;
 mod idle;
+mod nap;
 mod pe;
 mod pool;
 mod task;
