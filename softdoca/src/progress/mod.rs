@@ -5,7 +5,7 @@
 //! * [`Ctx`] is the part that all contexts share: state, user data, counts of tasks. What one kind of context does is
 //!   its [`Driver`].
 //! * [`Task`] is the head of every task; [`TaskPool`] hands them out.
-//! * [`idle`] lets a thread that finds nothing to do spin, yield, and then sleep.
+//! * [`idle`] lets a thread that finds nothing to do spin, yield or take a [nap](mod@nap), and then sleep; [`crowd`] says which.
 //!
 //! # Threads
 //!
