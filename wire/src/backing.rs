@@ -1,4 +1,5 @@
-//! Backing files, in which targets keep their blocks: a [`Header`], at [`RECORD_OFFSET`] a [`SetRecord`] or zeros, and from [`CONTENT_OFFSET`] on the blocks.
+//! Backing files, in which targets keep their blocks: a [`Header`], at [`RECORD_OFFSET`] a [`Superblock`], a [`SetRecord`] of an
+//! earlier version, or zeros, and from [`CONTENT_OFFSET`] on the blocks.
 
 include!(concat!(env!("OUT_DIR"), "/backing.rs"));
 
@@ -8,8 +9,8 @@ pub const HEADER_SIZE: usize = Header::SIZE;
 /// Bytes before the first block.
 pub const CONTENT_OFFSET: u64 = Header::CONTENT_OFFSET as u64;
 
-/// Where the record is.
+/// Offset of the superblock in bytes.
 pub const RECORD_OFFSET: u64 = Header::RECORD_OFFSET as u64;
 
-/// Bytes of the record.
-pub const RECORD_SIZE: usize = SetRecord::SIZE;
+/// Bytes of the superblock.
+pub const RECORD_SIZE: usize = Superblock::SIZE;

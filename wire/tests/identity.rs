@@ -18,22 +18,28 @@ fn message(payload: Payload) -> Message {
 }
 
 fn query() -> (Message, Vec<u8>) {
-    let frame = hex("00000034 00000001 00000102 00000304 57484943484f4e45 \
-                     0102030405060708 1112131415161718 0000000000000007 00000002 00000002");
+    let frame = hex("00000050 00000001 00000102 00000304 57484943484f4e45 \
+         0102030405060708 1112131415161718 0000000000000007 2122232425262728 \
+         0000000000000008 3132333435363738 00000002 00000002 00000001");
     let query = IdentityQuery {
         set_high: 0x0102_0304_0506_0708,
         set_low: 0x1112_1314_1516_1718,
         epoch: 7,
+        epoch_id: 0x2122_2324_2526_2728,
+        next_epoch: 8,
+        next_epoch_id: 0x3132_3334_3536_3738,
         member: 2,
         state: RecordState::InUse,
+        flags: 1,
     };
     (message(Payload::IdentifyStorageRequest(query)), frame)
 }
 
 fn answer() -> (Message, Vec<u8>) {
     let frame = hex(
-        "00000048 00000002 00000102 00000304 0000000000100000 00000200 5448495320 4f4e45 \
-                     0102030405060708 1112131415161718 0000000000000007 00000001 00000001 00000004 deadbeef",
+        "00000064 00000002 00000102 00000304 0000000000100000 00000200 5448495320 4f4e45 \
+         0102030405060708 1112131415161718 0000000000000007 2122232425262728 \
+         0000000000000008 3132333435363738 00000001 00000004 00000001 00000004 deadbeef",
     );
     let storage = IdentifiedStorage {
         total_size: 1 << 20,
@@ -41,8 +47,12 @@ fn answer() -> (Message, Vec<u8>) {
         set_high: 0x0102_0304_0506_0708,
         set_low: 0x1112_1314_1516_1718,
         epoch: 7,
+        epoch_id: 0x2122_2324_2526_2728,
+        next_epoch: 8,
+        next_epoch_id: 0x3132_3334_3536_3738,
         member: 1,
-        state: RecordState::Clean,
+        state: RecordState::Closing,
+        flags: 1,
         identity: Bytes::from_static(&[0xde, 0xad, 0xbe, 0xef]),
     };
     (message(Payload::IdentifiedStorageResponse(storage)), frame)
@@ -127,4 +137,15 @@ fn other_bytes_behind_a_shorter_one_are_refused() {
         ),
         "{refused}"
     );
+}
+
+#[test]
+fn unknown_states_and_flags_are_refused() {
+    for ((_, bytes), state) in [(query(), 16 + 60), (answer(), 16 + 72)] {
+        for (at, value) in [(state + 3, 6), (state, 1), (state + 7, 2), (state + 4, 1)] {
+            let mut wrong = bytes.clone();
+            wrong[at] = value;
+            assert!(decode(&wrong).is_err(), "{value} at {at}");
+        }
+    }
 }

@@ -46,6 +46,7 @@ fn everything_on_the_wire_is_in_the_table_once() {
         "lz4_data_block",
         "stored_block_trailer",
         "backing_header",
+        "backing_superblock",
         "backing_set_record",
     ]);
     assert_eq!(names, expected);
@@ -87,7 +88,8 @@ fn sizes_are_those_of_the_codecs() {
         ("lz4_data_block", stored_block::DataBlock::SIZE),
         ("stored_block_trailer", stored_block::Trailer::SIZE),
         ("backing_header", backing::HEADER_SIZE),
-        ("backing_set_record", backing::RECORD_SIZE),
+        ("backing_superblock", backing::RECORD_SIZE),
+        ("backing_set_record", backing::SetRecord::SIZE),
     ] {
         assert_eq!(entry(name).size as usize, size);
     }

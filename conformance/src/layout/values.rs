@@ -25,6 +25,7 @@ pub(super) fn decode(message: &str, bytes: &[u8]) -> Result<Decoded, String> {
         "io_message" => io_message(bytes),
         "sbc_header" => sbc_header(bytes),
         "backing_header" => backing_header(bytes),
+        "backing_superblock" => backing_superblock(bytes),
         "backing_set_record" => backing_set_record(bytes),
         "stored_block" => whole_stored_block(bytes),
         _ => control(message, bytes),
@@ -81,8 +82,12 @@ fn payload(payload: &Payload) -> Vec<(&'static str, String)> {
             ("set_high", query.set_high.to_string()),
             ("set_low", query.set_low.to_string()),
             ("epoch", query.epoch.to_string()),
+            ("epoch_id", query.epoch_id.to_string()),
+            ("next_epoch", query.next_epoch.to_string()),
+            ("next_epoch_id", query.next_epoch_id.to_string()),
             ("member", query.member.to_string()),
             ("state", query.state.name().to_owned()),
+            ("flags", query.flags.to_string()),
         ],
         Payload::IdentifiedStorageResponse(storage) => vec![
             ("total_size", storage.total_size.to_string()),
@@ -91,8 +96,12 @@ fn payload(payload: &Payload) -> Vec<(&'static str, String)> {
             ("set_high", storage.set_high.to_string()),
             ("set_low", storage.set_low.to_string()),
             ("epoch", storage.epoch.to_string()),
+            ("epoch_id", storage.epoch_id.to_string()),
+            ("next_epoch", storage.next_epoch.to_string()),
+            ("next_epoch_id", storage.next_epoch_id.to_string()),
             ("member", storage.member.to_string()),
             ("state", storage.state.name().to_owned()),
+            ("flags", storage.flags.to_string()),
             ("identity", storage.identity.len().to_string()),
         ],
         Payload::InitStorageRequest(init) => vec![
@@ -146,15 +155,44 @@ fn sbc_header(bytes: &[u8]) -> Result<Decoded, String> {
     })
 }
 
+/// The checksum at the end of a record of a backing file.
+fn check_checksum(record: &[u8], stored: u32) -> Result<(), String> {
+    let checksum = crc32c::crc32c(&record[..record.len() - size_of_val(&stored)]);
+    if checksum == stored {
+        Ok(())
+    } else {
+        Err(format!(
+            "the checksum is {stored:#x}, that of the bytes is {checksum:#x}"
+        ))
+    }
+}
+
+fn backing_superblock(bytes: &[u8]) -> Result<Decoded, String> {
+    let superblock = backing::Superblock::parse(bytes).map_err(|error| error.to_string())?;
+    check_checksum(&bytes[..backing::RECORD_SIZE], superblock.checksum)?;
+    Ok(Decoded {
+        values: vec![
+            ("magic", format!("{:#x}", backing::Superblock::MAGIC)),
+            ("set_high", superblock.set_high.to_string()),
+            ("set_low", superblock.set_low.to_string()),
+            ("epoch", superblock.epoch.to_string()),
+            ("epoch_id", superblock.epoch_id.to_string()),
+            ("next_epoch", superblock.next_epoch.to_string()),
+            ("next_epoch_id", superblock.next_epoch_id.to_string()),
+            ("member", superblock.member.to_string()),
+            ("state", superblock.state.to_string()),
+            ("flags", superblock.flags.to_string()),
+            ("boot_high", superblock.boot_high.to_string()),
+            ("boot_low", superblock.boot_low.to_string()),
+            ("checksum", superblock.checksum.to_string()),
+        ],
+        encoded: superblock.emit().to_vec(),
+    })
+}
+
 fn backing_set_record(bytes: &[u8]) -> Result<Decoded, String> {
     let record = backing::SetRecord::parse(bytes).map_err(|error| error.to_string())?;
-    let checksum = crc32c::crc32c(&bytes[..backing::RECORD_SIZE - size_of_val(&record.checksum)]);
-    if checksum != record.checksum {
-        return Err(format!(
-            "the checksum is {:#x}, that of the bytes is {checksum:#x}",
-            record.checksum
-        ));
-    }
+    check_checksum(&bytes[..backing::SetRecord::SIZE], record.checksum)?;
     Ok(Decoded {
         values: vec![
             ("magic", format!("{:#x}", backing::SetRecord::MAGIC)),
@@ -173,14 +211,7 @@ fn backing_set_record(bytes: &[u8]) -> Result<Decoded, String> {
 
 fn backing_header(bytes: &[u8]) -> Result<Decoded, String> {
     let header = backing::Header::parse(bytes).map_err(|error| error.to_string())?;
-    let checked = &bytes[..backing::HEADER_SIZE - size_of_val(&header.checksum)];
-    let checksum = crc32c::crc32c(checked);
-    if checksum != header.checksum {
-        return Err(format!(
-            "the checksum is {:#x}, that of the bytes is {checksum:#x}",
-            header.checksum
-        ));
-    }
+    check_checksum(&bytes[..backing::HEADER_SIZE], header.checksum)?;
     Ok(Decoded {
         values: vec![
             ("magic", format!("{:#x}", backing::Header::MAGIC)),

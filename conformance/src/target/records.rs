@@ -1,19 +1,19 @@
-//! What a scripted target keeps of the set that it is a member of.
+//! The superblock of a scripted target.
 
 use bytes::Bytes;
 use wire::control::{IdentifiedStorage, IdentityQuery, Payload, RecordState, StorageDetails};
 
-/// The last record, and which storage this is.
+/// The last superblock, and the storage's identity.
 #[derive(Debug)]
 pub(super) struct Records {
     identity: Bytes,
     kept: IdentityQuery,
-    /// So many more are kept.
+    /// Number of superblocks that it still persists.
     left: u32,
 }
 
 impl Records {
-    /// None yet, and so many at most.
+    /// No superblock yet, and `most` of them, one after the other.
     pub(super) fn new(most: u32) -> Self {
         Self {
             identity: Bytes::copy_from_slice(&fastrand::u128(..).to_be_bytes()),
@@ -21,14 +21,18 @@ impl Records {
                 set_high: 0,
                 set_low: 0,
                 epoch: 0,
+                epoch_id: 0,
+                next_epoch: 0,
+                next_epoch_id: 0,
                 member: 0,
                 state: RecordState::None,
+                flags: 0,
             },
             left: most,
         }
     }
 
-    /// Whether a request is not answered. One that is will be kept.
+    /// `true` if a request is to stay unanswered: the superblock in any other is persisted by [`answer`](Self::answer).
     pub(super) fn withholds(&mut self, request: &Payload) -> bool {
         match request {
             Payload::IdentifyStorageRequest(query) if query.state != RecordState::None => {
@@ -49,8 +53,12 @@ impl Records {
             set_high,
             set_low,
             epoch,
+            epoch_id,
+            next_epoch,
+            next_epoch_id,
             member,
             state,
+            flags,
         } = self.kept;
         Payload::IdentifiedStorageResponse(IdentifiedStorage {
             total_size: storage.total_size,
@@ -58,8 +66,12 @@ impl Records {
             set_high,
             set_low,
             epoch,
+            epoch_id,
+            next_epoch,
+            next_epoch_id,
             member,
             state,
+            flags,
             identity: self.identity.clone(),
         })
     }

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use bytes::Bytes;
-use wire::control::{Payload, RdmaConnectionDetails, RecordState};
+use wire::control::{IdentityQuery, Payload, RdmaConnectionDetails};
 
 /// Most bytes of a blob that are shown.
 const SHOWN_BYTES: usize = 12;
@@ -40,16 +40,21 @@ pub fn fields(payload: &Payload) -> Vec<Field> {
         name,
         value: Value::Blob(value.clone()),
     };
-    let record = |set_high, set_low, epoch, member: u32, state: RecordState| {
+    // Of a request and of an answer, which have the same fields for it.
+    let superblock = |query: &IdentityQuery| {
         vec![
-            number("set_high", set_high),
-            number("set_low", set_low),
-            number("epoch", epoch),
-            number("member", member.into()),
+            number("set_high", query.set_high),
+            number("set_low", query.set_low),
+            number("epoch", query.epoch),
+            number("epoch_id", query.epoch_id),
+            number("next_epoch", query.next_epoch),
+            number("next_epoch_id", query.next_epoch_id),
+            number("member", query.member.into()),
             Field {
                 name: "state",
-                value: Value::Name(state.name()),
+                value: Value::Name(query.state.name()),
             },
+            number("flags", query.flags.into()),
         ]
     };
     let connection = |details: &RdmaConnectionDetails| {
@@ -74,25 +79,23 @@ pub fn fields(payload: &Payload) -> Vec<Field> {
             number("total_size", details.total_size),
             number("block_size", details.block_size.into()),
         ],
-        Payload::IdentifyStorageRequest(query) => record(
-            query.set_high,
-            query.set_low,
-            query.epoch,
-            query.member,
-            query.state,
-        ),
+        Payload::IdentifyStorageRequest(query) => superblock(query),
         Payload::IdentifiedStorageResponse(storage) => [
             vec![
                 number("total_size", storage.total_size),
                 number("block_size", storage.block_size.into()),
             ],
-            record(
-                storage.set_high,
-                storage.set_low,
-                storage.epoch,
-                storage.member,
-                storage.state,
-            ),
+            superblock(&IdentityQuery {
+                set_high: storage.set_high,
+                set_low: storage.set_low,
+                epoch: storage.epoch,
+                epoch_id: storage.epoch_id,
+                next_epoch: storage.next_epoch,
+                next_epoch_id: storage.next_epoch_id,
+                member: storage.member,
+                state: storage.state,
+                flags: storage.flags,
+            }),
             vec![blob("identity", &storage.identity)],
         ]
         .concat(),

@@ -13,7 +13,7 @@ pub mod ends;
 mod failure;
 pub mod flags;
 mod logging;
-pub mod membership;
+
 pub mod messages;
 pub mod progress;
 pub mod rdma;
@@ -25,6 +25,7 @@ pub mod shutdown;
 pub mod statistics;
 pub mod stored_block;
 pub mod submit;
+pub mod superblock;
 pub mod turns;
 pub mod worker;
 

@@ -9,11 +9,11 @@ use bytes::Bytes;
 use doca::{Device, Mmap};
 use role_common::Failure;
 use role_common::application::Environment;
-use role_common::membership::SetRecord;
 use role_common::service::session::{Described, Memory, Returned};
 use role_common::service::{self, Errand, Reply, Service, Survival, WorkerSetup};
 use role_common::shutdown::Waker;
 use role_common::stored_block::MatrixType;
+use role_common::superblock::Superblock;
 
 use crate::cli::{ChecksumPolicy, Degraded, Flags};
 use crate::data_path::{GgaDataPath, Setup, SurvivalSetup, Volume, all_transactions};
@@ -177,7 +177,7 @@ impl Degradable {
     fn assemble(&self, targets: &[Described]) -> Result<Assembly, Failure> {
         let mut found = [Found::Mute; 3];
         for (found, target) in found.iter_mut().zip(targets) {
-            *found = match (&target.identity, target.record) {
+            *found = match (&target.identity, target.superblock) {
                 (None, _) => Found::Mute,
                 (Some(_), None) => Found::Blank,
                 (Some(_), Some(record)) => Found::Record(record),
@@ -242,12 +242,12 @@ impl Survival for Degradable {
         }
     }
 
-    fn record_of(&self, target: usize) -> Option<SetRecord> {
+    fn record_of(&self, target: usize) -> Option<Superblock> {
         let (shared, target) = self.of(target)?;
         shared.record_of(target)
     }
 
-    fn recorded(&mut self, target: usize, record: SetRecord) {
+    fn recorded(&mut self, target: usize, record: Superblock) {
         if let Some((shared, target)) = self.of(target) {
             shared.recorded(target, record);
             if shared.is_sealed() {

@@ -10,9 +10,9 @@ use doca::{Access, Device, ErrorCode, MemoryRegion, Mmap};
 use role_common::Failure;
 use role_common::application::Environment;
 use role_common::control::{ChannelEvent, ControlChannel, TcpServerChannel, Waiter};
-use role_common::membership::SetRecord;
 use role_common::sessions::{self, Broken};
 use role_common::statistics::{CoreStatistics, Statistics};
+use role_common::superblock::Superblock;
 use role_common::worker::Worker;
 use wire::control::{InitStorage, RdmaConnectionDetails};
 
@@ -60,7 +60,7 @@ struct Store {
     geometry: Geometry,
     /// Which storage it is, for services that ask.
     identity: Bytes,
-    /// What it keeps of the set that it is a part of.
+    /// Its superblock.
     keeper: RefCell<Keeper>,
     device: Device,
     cpus: Vec<u32>,
@@ -124,7 +124,7 @@ impl<'a> App<'a> {
         let cpu_count = u32::try_from(store.cpus.len()).unwrap_or(u32::MAX);
         Self {
             session: Session::new(store.geometry, cpu_count)
-                .with_identity(store.identity.clone(), store.keeper.borrow().record()),
+                .with_identity(store.identity.clone(), store.keeper.borrow().superblock()),
             workers: Vec::new(),
             store,
             statistics: Vec::new(),
@@ -223,16 +223,16 @@ impl<'a> App<'a> {
         match job {
             Job::CreateWorkers(init) => self.create_workers(&init)?,
             Job::Connect(details) => return self.connect(&details).map(Outcome::Exported),
-            Job::StartWorkers => self.start_workers()?,
+            Job::StartWorkers { maintains } => self.start_workers(maintains)?,
             Job::StopWorkers => self.stop_workers()?,
             Job::DestroyWorkers => self.workers.clear(),
-            Job::Keep(record) => {
+            Job::Persist(superblock) => {
                 let file = self.store.backing.as_ref();
-                self.store.keeper.borrow_mut().keep(record, file)?;
-                let SetRecord {
+                self.store.keeper.borrow_mut().keep(superblock, file)?;
+                let Superblock {
                     set, epoch, state, ..
-                } = record;
-                tracing::info!("of set {set}: epoch {epoch}, {state}");
+                } = superblock;
+                tracing::info!("superblock: set {set}, epoch {epoch}, {state}");
             }
         }
         Ok(Outcome::Done)
@@ -284,9 +284,9 @@ impl<'a> App<'a> {
         }
     }
 
-    fn start_workers(&mut self) -> Result<(), Failure> {
+    fn start_workers(&mut self, maintains: bool) -> Result<(), Failure> {
         let file = self.store.backing.as_ref();
-        self.store.keeper.borrow_mut().begin_use(file)?;
+        self.store.keeper.borrow_mut().begin_use(maintains, file)?;
         for worker in &mut self.workers {
             // Less than the patience, so that it is the worker that says what it waited for.
             worker.execute(Command::Prepare(WORKER_PATIENCE / 2), WORKER_PATIENCE)?;

@@ -1,7 +1,7 @@
 //! Which storage this is, for services that want to know whether one that comes back is the one that they have lost.
 
 use bytes::Bytes;
-use role_common::{Failure, membership};
+use role_common::{Failure, superblock};
 
 use crate::backing::Identity;
 
@@ -22,7 +22,7 @@ impl Boot {
         let known = std::fs::read_to_string(BOOT_ID).ok();
         match known.as_deref().and_then(Self::of_text) {
             Some(boot) => Ok(boot),
-            None => membership::random().map(|bytes| Self(u128::from_be_bytes(bytes) | 1)),
+            None => superblock::random().map(|bytes| Self(u128::from_be_bytes(bytes) | 1)),
         }
     }
 

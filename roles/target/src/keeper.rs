@@ -1,12 +1,12 @@
-//! Keeps the record of the set of targets that the blocks are a part of, as long as the blocks: in memory, or in their file.
+//! Keeps the superblock of this target as long as its blocks: in memory, or in their file.
 
 use role_common::Failure;
-use role_common::membership::SetRecord;
+use role_common::superblock::{Epoch, Superblock};
 use wire::control::RecordState;
 
 use crate::backing::{BackingFile, Boot, Noted};
 
-/// The record of this target.
+/// The superblock of this target.
 #[derive(Debug)]
 pub(crate) struct Keeper {
     noted: Option<Noted>,
@@ -16,19 +16,22 @@ pub(crate) struct Keeper {
 impl Keeper {
     /// With what the file has, if any. `boot` is that of now.
     pub(crate) fn new(file: Option<&BackingFile>, boot: Boot) -> Result<Self, Failure> {
-        let noted = file.map(BackingFile::read_record).transpose()?.flatten();
+        let noted = file
+            .map(BackingFile::read_superblock)
+            .transpose()?
+            .flatten();
         Ok(Self { noted, boot })
     }
 
-    /// What a service is told.
-    pub(crate) fn record(&self) -> Option<SetRecord> {
-        self.noted.map(|noted| SetRecord {
+    /// The superblock that a service is told.
+    pub(crate) fn superblock(&self) -> Option<Superblock> {
+        self.noted.map(|noted| Superblock {
             state: if self.is_in_doubt() {
                 RecordState::InDoubt
             } else {
-                noted.record.state
+                noted.superblock.state
             },
-            ..noted.record
+            ..noted.superblock
         })
     }
 
@@ -41,38 +44,53 @@ impl Keeper {
     /// Keeps this, whatever was before. It survives the end of the process when this returns, and that of the machine.
     pub(crate) fn keep(
         &mut self,
-        record: SetRecord,
+        superblock: Superblock,
         file: Option<&BackingFile>,
     ) -> Result<(), Failure> {
         let noted = Noted {
-            record,
+            superblock,
             since: Some(self.boot),
         };
         self.note(noted, file)
     }
 
-    /// Blocks may be written from now on.
-    pub(crate) fn begin_use(&mut self, file: Option<&BackingFile>) -> Result<(), Failure> {
-        let Some(Noted { record, since }) = self.noted else {
+    /// Blocks may be written from now on, by a service that has sent a superblock in this session or, when not `maintained`, one that
+    /// does not maintain superblocks: then the set's members may differ from what their superblocks say, so this one says `Foreign`.
+    pub(crate) fn begin_use(
+        &mut self,
+        maintained: bool,
+        file: Option<&BackingFile>,
+    ) -> Result<(), Failure> {
+        let Some(noted) = self.noted else {
             return Ok(());
         };
-        let is_known = record.state == RecordState::InUse && since.is_some();
-        if is_known || self.is_in_doubt() {
+        let mut superblock = noted.superblock;
+        if maintained {
+            superblock.state = RecordState::InUse;
+        } else {
+            superblock.state = RecordState::Foreign;
+            superblock.next = Epoch::NONE;
+            superblock.checksums = false;
+        }
+        // Doubt is not dispelled by use.
+        let since = if self.is_in_doubt() {
+            noted.since
+        } else {
+            Some(self.boot)
+        };
+        let begun = Noted { superblock, since };
+        if begun == noted {
             return Ok(());
         }
-        let record = SetRecord {
-            state: RecordState::InUse,
-            ..record
-        };
-        self.keep(record, file)
+        self.note(begun, file)
     }
 
     /// All blocks are on the disk.
     pub(crate) fn synced(&mut self, file: &BackingFile) -> Result<(), Failure> {
         match self.noted {
-            Some(Noted { record, .. }) if !self.is_in_doubt() => {
+            Some(Noted { superblock, .. }) if !self.is_in_doubt() => {
                 let since = None;
-                self.note(Noted { record, since }, Some(file))
+                self.note(Noted { superblock, since }, Some(file))
             }
             _ => Ok(()),
         }
@@ -80,7 +98,7 @@ impl Keeper {
 
     fn note(&mut self, noted: Noted, file: Option<&BackingFile>) -> Result<(), Failure> {
         if let Some(file) = file {
-            file.write_record(&noted)?;
+            file.write_superblock(&noted)?;
         }
         self.noted = Some(noted);
         Ok(())
@@ -89,7 +107,7 @@ impl Keeper {
 
 #[cfg(test)]
 mod tests {
-    use role_common::membership::SetId;
+    use role_common::superblock::SetId;
     use wire::backing::RECORD_OFFSET;
 
     use super::*;
@@ -98,12 +116,23 @@ mod tests {
     const TODAY: Boot = Boot(1);
     const TOMORROW: Boot = Boot(2);
 
-    fn record(epoch: u64, state: RecordState) -> SetRecord {
-        SetRecord {
+    fn superblock(number: u64, state: RecordState) -> Superblock {
+        Superblock {
             set: SetId(77),
             member: 1,
-            epoch,
+            epoch: Epoch { number, id: 5 },
+            next: Epoch { number: 4, id: 6 },
             state,
+            checksums: true,
+        }
+    }
+
+    /// As a service leaves it that does not maintain superblocks.
+    fn foreign(number: u64) -> Superblock {
+        Superblock {
+            next: Epoch::NONE,
+            checksums: false,
+            ..superblock(number, RecordState::Foreign)
         }
     }
 
@@ -121,24 +150,57 @@ mod tests {
         let directory = tempfile::tempdir().expect("a directory");
         let first = file(&directory);
         let mut keeper = Keeper::new(Some(&first), TODAY).expect("read");
-        assert_eq!(keeper.record(), None);
-        keeper.begin_use(Some(&first)).expect("nothing to do");
-        assert_eq!(keeper.record(), None);
-        let clean = record(3, RecordState::Clean);
+        assert_eq!(keeper.superblock(), None);
+        keeper.begin_use(true, Some(&first)).expect("nothing to do");
+        assert_eq!(keeper.superblock(), None);
+        let clean = superblock(3, RecordState::Clean);
         keeper.keep(clean, Some(&first)).expect("kept");
-        assert_eq!(keeper.record(), Some(clean));
+        assert_eq!(keeper.superblock(), Some(clean));
         drop((first, keeper));
 
         let again = file(&directory);
         let mut keeper = Keeper::new(Some(&again), TODAY).expect("read");
-        assert_eq!(keeper.record(), Some(clean));
-        // By whoever does not know of records.
-        keeper.begin_use(Some(&again)).expect("kept");
-        let in_use = Some(record(3, RecordState::InUse));
-        assert_eq!(keeper.record(), in_use);
+        assert_eq!(keeper.superblock(), Some(clean));
+        keeper.begin_use(true, Some(&again)).expect("kept");
+        let in_use = Some(superblock(3, RecordState::InUse));
+        assert_eq!(keeper.superblock(), in_use);
         drop((again, keeper));
         let keeper = Keeper::new(Some(&file(&directory)), TODAY).expect("read");
-        assert_eq!(keeper.record(), in_use);
+        assert_eq!(keeper.superblock(), in_use);
+    }
+
+    #[test]
+    fn use_by_a_service_without_superblocks_is_persisted_as_foreign() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let blocks = file(&directory);
+        for state in [
+            RecordState::Clean,
+            RecordState::InUse,
+            RecordState::Closing,
+            RecordState::Foreign,
+        ] {
+            let mut keeper = Keeper::new(Some(&blocks), TODAY).expect("read");
+            let before = superblock(3, state);
+            keeper.keep(before, Some(&blocks)).expect("kept");
+            keeper.begin_use(false, Some(&blocks)).expect("kept");
+            assert_eq!(keeper.superblock(), Some(foreign(3)), "{state}");
+            let keeper = Keeper::new(Some(&blocks), TODAY).expect("read");
+            assert_eq!(keeper.superblock(), Some(foreign(3)), "{state}");
+        }
+        // After the machine was restarted it stays in doubt, and yet no block counts as one with a checksum.
+        let mut later = Keeper::new(Some(&blocks), TODAY).expect("read");
+        later
+            .keep(superblock(3, RecordState::InUse), Some(&blocks))
+            .expect("kept");
+        let mut later = Keeper::new(Some(&blocks), TOMORROW).expect("read");
+        later.begin_use(false, Some(&blocks)).expect("kept");
+        let doubtful = Superblock {
+            state: RecordState::InDoubt,
+            ..foreign(3)
+        };
+        assert_eq!(later.superblock(), Some(doubtful));
+        let latest = Keeper::new(Some(&blocks), TOMORROW).expect("read");
+        assert_eq!(latest.superblock(), Some(doubtful));
     }
 
     #[test]
@@ -146,34 +208,34 @@ mod tests {
         let directory = tempfile::tempdir().expect("a directory");
         let blocks = file(&directory);
         let mut keeper = Keeper::new(Some(&blocks), TODAY).expect("read");
-        let in_use = record(3, RecordState::InUse);
+        let in_use = superblock(3, RecordState::InUse);
         keeper.keep(in_use, Some(&blocks)).expect("kept");
-        let doubtful = Some(record(3, RecordState::InDoubt));
+        let doubtful = Some(superblock(3, RecordState::InDoubt));
         let mut later = Keeper::new(Some(&blocks), TOMORROW).expect("read");
-        assert_eq!(later.record(), doubtful);
+        assert_eq!(later.superblock(), doubtful);
         // Neither use nor a clean stop takes it away.
-        later.begin_use(Some(&blocks)).expect("kept");
+        later.begin_use(true, Some(&blocks)).expect("kept");
         later.synced(&blocks).expect("kept");
-        assert_eq!(later.record(), doubtful);
+        assert_eq!(later.superblock(), doubtful);
         let later = Keeper::new(Some(&blocks), TOMORROW).expect("read");
-        assert_eq!(later.record(), doubtful);
+        assert_eq!(later.superblock(), doubtful);
 
         // Nor that the last use had come to a good end before.
         keeper
-            .keep(record(3, RecordState::Clean), Some(&blocks))
+            .keep(superblock(3, RecordState::Clean), Some(&blocks))
             .expect("kept");
         let mut later = Keeper::new(Some(&blocks), TOMORROW).expect("read");
-        assert_eq!(later.record(), doubtful);
-        later.begin_use(Some(&blocks)).expect("kept");
-        assert_eq!(later.record(), doubtful);
+        assert_eq!(later.superblock(), doubtful);
+        later.begin_use(true, Some(&blocks)).expect("kept");
+        assert_eq!(later.superblock(), doubtful);
 
         keeper.keep(in_use, Some(&blocks)).expect("kept");
         keeper.synced(&blocks).expect("kept");
         let mut later = Keeper::new(Some(&blocks), TOMORROW).expect("read");
-        assert_eq!(later.record(), Some(in_use));
-        later.begin_use(Some(&blocks)).expect("kept");
+        assert_eq!(later.superblock(), Some(in_use));
+        later.begin_use(true, Some(&blocks)).expect("kept");
         let latest = Keeper::new(Some(&blocks), Boot(3)).expect("read");
-        assert_eq!(latest.record(), doubtful, "it was used after the sync");
+        assert_eq!(latest.superblock(), doubtful, "it was used after the sync");
     }
 
     #[test]
@@ -182,7 +244,7 @@ mod tests {
         let directory = tempfile::tempdir().expect("a directory");
         let blocks = file(&directory);
         let mut keeper = Keeper::new(Some(&blocks), TODAY).expect("read");
-        let clean = record(3, RecordState::Clean);
+        let clean = superblock(3, RecordState::Clean);
         keeper.keep(clean, Some(&blocks)).expect("kept");
         let path = directory.path().join("blocks");
         let raw = std::fs::OpenOptions::new().write(true).open(path);
@@ -190,16 +252,16 @@ mod tests {
         let damaged = raw.expect("there").write_all_at(&[9], RECORD_OFFSET + 24);
         damaged.expect("written");
         let keeper = Keeper::new(Some(&blocks), TODAY).expect("read");
-        assert_eq!(keeper.record(), None);
+        assert_eq!(keeper.superblock(), None);
     }
 
     #[test]
     fn blocks_in_memory_have_a_record_as_long_as_they() {
         let mut keeper = Keeper::new(None, TODAY).expect("nothing to read");
-        let clean = record(1, RecordState::Clean);
+        let clean = superblock(1, RecordState::Clean);
         keeper.keep(clean, None).expect("kept");
-        assert_eq!(keeper.record(), Some(clean));
-        keeper.begin_use(None).expect("kept");
-        assert_eq!(keeper.record(), Some(record(1, RecordState::InUse)));
+        assert_eq!(keeper.superblock(), Some(clean));
+        keeper.begin_use(true, None).expect("kept");
+        assert_eq!(keeper.superblock(), Some(superblock(1, RecordState::InUse)));
     }
 }

@@ -6,8 +6,8 @@
 
 use bytes::Bytes;
 use role_common::Failure;
-use role_common::membership::{QUESTION, SetRecord};
 use role_common::session::unexpected;
+use role_common::superblock::{QUESTION, Superblock};
 use wire::control::{
     IdentifiedStorage, IdentityQuery, InitStorage, Message, MessageType, Payload,
     RdmaConnectionDetails, RdmaConnectionRole, RecordState, StorageDetails,
@@ -37,13 +37,16 @@ pub enum Job {
     /// [`Outcome::Exported`].
     Connect(RdmaConnectionDetails),
     /// Wait for the connections to be established, and start the data paths.
-    StartWorkers,
+    StartWorkers {
+        /// `true` when the service has had a superblock persisted in this session; otherwise it does not maintain superblocks.
+        maintains: bool,
+    },
     /// Stop the data paths.
     StopWorkers,
     /// Destroy the workers.
     DestroyWorkers,
-    /// Keep this, from now on and beyond the end of the target.
-    Keep(SetRecord),
+    /// Persist this superblock.
+    Persist(Superblock),
 }
 
 /// How a job went.
@@ -72,8 +75,10 @@ pub struct Session {
     geometry: Geometry,
     /// Which storage it is, for those who ask; `None` when nobody knows.
     identity: Option<Bytes>,
-    /// What it keeps of the set that it is a part of.
-    record: Option<SetRecord>,
+    /// Its superblock, if it is a member of a set.
+    superblock: Option<Superblock>,
+    /// `true` once the service has had a superblock persisted in this session.
+    maintains: bool,
     /// Workers that can be had.
     cpu_count: u32,
     phase: Phase,
@@ -91,7 +96,8 @@ impl Session {
         Self {
             geometry,
             identity: None,
-            record: None,
+            superblock: None,
+            maintains: false,
             cpu_count,
             phase: Phase::Query,
             pending: None,
@@ -100,10 +106,10 @@ impl Session {
     }
 
     /// The same session, about a storage with an identity: bytes that no other has, and that this one has as long as it keeps all
-    /// that was written; and with what it keeps of the set that it is a part of.
+    /// that was written; and with a superblock, if it is a member of a set.
     #[must_use]
-    pub fn with_identity(mut self, identity: Bytes, record: Option<SetRecord>) -> Self {
-        (self.identity, self.record) = (Some(identity), record);
+    pub fn with_identity(mut self, identity: Bytes, superblock: Option<Superblock>) -> Self {
+        (self.identity, self.superblock) = (Some(identity), superblock);
         self
     }
 
@@ -191,9 +197,9 @@ impl Session {
             )));
         }
         if let Payload::IdentifyStorageRequest(query) = &request.payload
-            && let Some(record) = SetRecord::of_request(query)
+            && let Some(superblock) = Superblock::of_request(query)
         {
-            return self.to_keep(record);
+            return self.to_persist(superblock);
         }
         if request.payload.message_type() != self.due() {
             return Err(unexpected(&request.payload, self.due()));
@@ -212,7 +218,9 @@ impl Session {
                 self.check_connection(details)?;
                 Ok(Step::Do(Job::Connect(details.clone())))
             }
-            Payload::StartStorageRequest => Ok(Step::Do(Job::StartWorkers)),
+            Payload::StartStorageRequest => Ok(Step::Do(Job::StartWorkers {
+                maintains: self.maintains,
+            })),
             Payload::StopStorageRequest => Ok(Step::Do(Job::StopWorkers)),
             Payload::ShutdownRequest => Ok(Step::Do(Job::DestroyWorkers)),
             other => Err(unexpected(other, self.due())),
@@ -236,37 +244,47 @@ impl Session {
             // As a target that has never heard of identities.
             return Payload::QueryStorageResponse(self.details());
         };
-        let record = self.record.as_ref();
+        let superblock = self.superblock.as_ref();
         let IdentityQuery {
             set_high,
             set_low,
             epoch,
+            epoch_id,
+            next_epoch,
+            next_epoch_id,
             member,
             state,
-        } = record.map_or(QUESTION, SetRecord::request);
+            flags,
+        } = superblock.map_or(QUESTION, Superblock::request);
         Payload::IdentifiedStorageResponse(IdentifiedStorage {
             total_size,
             block_size,
             set_high,
             set_low,
             epoch,
+            epoch_id,
+            next_epoch,
+            next_epoch_id,
             member,
             state,
+            flags,
             identity: identity.clone(),
         })
     }
 
-    /// A service that knows which storage this is, wants a record kept. It is at any time that this is right.
-    fn to_keep(&self, record: SetRecord) -> Result<Step, Failure> {
-        match (self.phase, record.state) {
+    /// A service may have a superblock persisted at any time after the query.
+    fn to_persist(&self, superblock: Superblock) -> Result<Step, Failure> {
+        match (self.phase, superblock.state) {
             (Phase::Query, _) => Err(Failure::unexpected(
-                "a record to keep came before the question for the one that is there",
+                "a superblock to persist came before the question for the present one",
             )),
-            (_, RecordState::Clean | RecordState::InUse) if self.identity.is_some() => {
-                Ok(Step::Do(Job::Keep(record)))
+            (_, RecordState::Clean | RecordState::InUse | RecordState::Closing)
+                if self.identity.is_some() =>
+            {
+                Ok(Step::Do(Job::Persist(superblock)))
             }
             (_, state) => Err(Failure::invalid(format!(
-                "state of a record to keep: expected clean or in_use, {state} came"
+                "state of a superblock to persist: expected clean, in_use or closing, got {state}"
             ))),
         }
     }
@@ -344,7 +362,8 @@ impl Session {
                 (Payload::ShutdownResponse, Phase::Finished)
             }
             (Payload::IdentifyStorageRequest(query), Outcome::Done) => {
-                self.record = SetRecord::of_request(query);
+                self.superblock = Superblock::of_request(query);
+                self.maintains = true;
                 return request.response(self.described());
             }
             (_, outcome) => {

@@ -30,11 +30,11 @@ pub enum AnyPayload {
         total_size: u64,
         block_size: u32,
     },
-    IdentifyStorageRequest(Record),
+    IdentifyStorageRequest(Superblock),
     IdentifiedStorageResponse {
         total_size: u64,
         block_size: u32,
-        record: Record,
+        superblock: Superblock,
         identity: [u8; 16],
     },
     InitStorageRequest {
@@ -53,16 +53,18 @@ pub enum AnyPayload {
     ShutdownResponse,
 }
 
-/// What a storage keeps of its set.
+/// A storage's superblock.
 #[derive(Debug, Clone, Arbitrary)]
-pub struct Record {
+pub struct Superblock {
     set: (u64, u64),
-    epoch: u64,
+    epoch: (u64, u64),
+    next: (u64, u64),
     member: u32,
     state: u8,
+    checksums: bool,
 }
 
-impl Record {
+impl Superblock {
     fn state(&self) -> RecordState {
         RecordState::ALL[usize::from(self.state) % RecordState::ALL.len()]
     }
@@ -198,28 +200,36 @@ impl From<&AnyMessage> for Message {
                 total_size,
                 block_size,
             }),
-            AnyPayload::IdentifyStorageRequest(record) => {
+            AnyPayload::IdentifyStorageRequest(superblock) => {
                 Payload::IdentifyStorageRequest(IdentityQuery {
-                    set_high: record.set.0,
-                    set_low: record.set.1,
-                    epoch: record.epoch,
-                    member: record.member,
-                    state: record.state(),
+                    set_high: superblock.set.0,
+                    set_low: superblock.set.1,
+                    epoch: superblock.epoch.0,
+                    epoch_id: superblock.epoch.1,
+                    next_epoch: superblock.next.0,
+                    next_epoch_id: superblock.next.1,
+                    member: superblock.member,
+                    state: superblock.state(),
+                    flags: superblock.checksums.into(),
                 })
             }
             AnyPayload::IdentifiedStorageResponse {
                 total_size,
                 block_size,
-                record,
+                superblock,
                 identity,
             } => Payload::IdentifiedStorageResponse(IdentifiedStorage {
                 total_size: *total_size,
                 block_size: *block_size,
-                set_high: record.set.0,
-                set_low: record.set.1,
-                epoch: record.epoch,
-                member: record.member,
-                state: record.state(),
+                set_high: superblock.set.0,
+                set_low: superblock.set.1,
+                epoch: superblock.epoch.0,
+                epoch_id: superblock.epoch.1,
+                next_epoch: superblock.next.0,
+                next_epoch_id: superblock.next.1,
+                member: superblock.member,
+                state: superblock.state(),
+                flags: superblock.checksums.into(),
                 identity: identity.to_vec().into(),
             }),
             AnyPayload::InitStorageRequest {

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use wire::control::{Message, Payload};
 
 use crate::failure::Failure;
-use crate::membership::SetRecord;
 use crate::session::MessageIds;
+use crate::superblock::Superblock;
 
 /// What each target is to keep, and what it keeps. Without I/O and without a clock.
 #[derive(Debug)]
@@ -20,13 +20,13 @@ pub(super) struct Records {
 #[derive(Debug, Clone, Default)]
 struct Kept {
     asked: Option<Asked>,
-    confirmed: Option<SetRecord>,
+    confirmed: Option<Superblock>,
 }
 
 #[derive(Debug, Clone)]
 struct Asked {
     message_id: u32,
-    record: SetRecord,
+    record: Superblock,
     deadline: Instant,
 }
 
@@ -45,7 +45,7 @@ impl Records {
         &mut self,
         now: Instant,
         target: usize,
-        wanted: Option<SetRecord>,
+        wanted: Option<Superblock>,
     ) -> Option<Message> {
         let record = wanted?;
         let kept = &mut self.targets[target];
@@ -64,7 +64,7 @@ impl Records {
     }
 
     /// Whether a target has confirmed this.
-    pub(super) fn is_kept(&self, target: usize, wanted: Option<SetRecord>) -> bool {
+    pub(super) fn is_kept(&self, target: usize, wanted: Option<Superblock>) -> bool {
         wanted.is_none() || self.targets[target].confirmed == wanted
     }
 
@@ -77,13 +77,13 @@ impl Records {
         &mut self,
         target: usize,
         message: &Message,
-    ) -> Option<Result<SetRecord, Failure>> {
+    ) -> Option<Result<Superblock, Failure>> {
         let kept = &mut self.targets[target];
         let asked = kept
             .asked
             .take_if(|asked| asked.message_id == message.message_id)?;
         let came = match &message.payload {
-            Payload::IdentifiedStorageResponse(answer) => SetRecord::of_answer(answer),
+            Payload::IdentifiedStorageResponse(answer) => Superblock::of_answer(answer),
             Payload::ErrorResponse(error) => return Some(Err(error.clone().into())),
             _ => None,
         };

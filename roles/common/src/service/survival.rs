@@ -6,7 +6,7 @@ use super::command::{Errand, Reply};
 use super::session::{Layout, Rejoin, RejoinAction, Returned, Session};
 use crate::control::{ControlChannel as _, TcpClientChannel};
 use crate::failure::Failure;
-use crate::membership::SetRecord;
+use crate::superblock::Superblock;
 
 /// Time between two attempts to bring a target back: the first, and the longest of growing ones.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
@@ -36,10 +36,10 @@ pub trait Survival {
     fn is_whole(&self) -> bool;
 
     /// What a target is to keep of its set, now; `None` for whatever it keeps.
-    fn record_of(&self, target: usize) -> Option<SetRecord>;
+    fn record_of(&self, target: usize) -> Option<Superblock>;
 
     /// A target keeps this.
-    fn recorded(&mut self, target: usize, record: SetRecord);
+    fn recorded(&mut self, target: usize, record: Superblock);
 
     /// All I/Os have come to their end.
     fn conclude(&mut self);

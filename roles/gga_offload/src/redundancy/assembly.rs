@@ -5,7 +5,7 @@
 //! epoch that two know have all that was acknowledged.
 
 use role_common::Failure;
-use role_common::membership::{SetId, SetRecord};
+use role_common::superblock::{SetId, Superblock};
 use wire::control::RecordState;
 
 use super::membership::Membership;
@@ -19,7 +19,7 @@ pub(crate) enum Found {
     /// It has been a member of no set.
     Blank,
     /// This.
-    Record(SetRecord),
+    Record(Superblock),
 }
 
 /// What follows from it.
@@ -45,7 +45,7 @@ pub(crate) fn assemble(
     stale: Option<Target>,
 ) -> Result<Assembly, Failure> {
     let trusted = rebuild.map_or(Targets::ALL, Targets::without);
-    let known: Vec<(Target, SetRecord)> = trusted
+    let known: Vec<(Target, Superblock)> = trusted
         .iter()
         .filter_map(|target| match found[target.number()] {
             Found::Record(record) => Some((target, record)),
@@ -71,7 +71,7 @@ pub(crate) fn assemble(
             is_unclean: unclean(members),
         })
     };
-    let Some(epoch) = known.iter().map(|(_, record)| record.epoch).max() else {
+    let Some(epoch) = known.iter().map(|(_, record)| record.epoch.number).max() else {
         // Nobody knows anything, and the user or the last session does.
         if keepers != Targets::ALL {
             return Ok(Assembly {
@@ -82,7 +82,7 @@ pub(crate) fn assemble(
         }
         return in_use(1, trusted, rebuild);
     };
-    let of = |wanted: &dyn Fn(&SetRecord) -> bool| {
+    let of = |wanted: &dyn Fn(&Superblock) -> bool| {
         let mut targets = Targets::NONE;
         let those = known.iter().filter(|(_, record)| wanted(record));
         those.for_each(|(target, _)| targets.insert(*target));
@@ -92,13 +92,16 @@ pub(crate) fn assemble(
     let witness = rebuild.and_then(|target| match found[target.number()] {
         Found::Record(record) => {
             (known.len() == 2 && record.member == target as u32 && record.set == known[0].1.set)
-                .then_some(record.epoch)
+                .then_some(record.epoch.number)
         }
         _ => None,
     });
     // The last epoch that two of them have heard of. With only two that say anything, that is for both to say: the third might have
     // heard of a later one.
-    let mut epochs: Vec<u64> = known.iter().map(|(_, record)| record.epoch).collect();
+    let mut epochs: Vec<u64> = known
+        .iter()
+        .map(|(_, record)| record.epoch.number)
+        .collect();
     epochs.extend(witness);
     epochs.sort_unstable();
     let agreed = match epochs[..] {
@@ -108,14 +111,15 @@ pub(crate) fn assemble(
         _ => return Err(too_few(found, epoch)),
     };
     if rebuild.is_some() {
-        if known.iter().any(|(_, record)| record.epoch < agreed) {
+        if known.iter().any(|(_, record)| record.epoch.number < agreed) {
             return Err(too_few(found, epoch));
         }
         // One that is rebuilt must not be taken for whole when the service dies meanwhile.
         return in_use(epoch.max(witness.unwrap_or(0)) + 1, trusted, rebuild);
     }
-    let members = of(&|record| record.epoch >= agreed);
-    let doubtful = of(&|record| record.epoch >= agreed && record.state == RecordState::InDoubt);
+    let members = of(&|record| record.epoch.number >= agreed);
+    let doubtful =
+        of(&|record| record.epoch.number >= agreed && record.state == RecordState::InDoubt);
     if members == Targets::ALL && doubtful.len() == 1 {
         return in_use(epoch, members.minus(doubtful), doubtful.iter().next());
     }
@@ -129,7 +133,7 @@ pub(crate) fn assemble(
 }
 
 /// Targets of one set, each in its place, have something to say.
-fn refuse_others(known: &[(Target, SetRecord)]) -> Result<(), Failure> {
+fn refuse_others(known: &[(Target, Superblock)]) -> Result<(), Failure> {
     for (target, record) in known {
         if record.member != *target as u32 {
             let name = |number: u32| {
@@ -173,7 +177,7 @@ fn too_few(found: [Found; 3], epoch: u64) -> Failure {
             let is = match found[target.number()] {
                 Found::Mute => "does not say what it has".to_owned(),
                 Found::Blank => "is empty or of no set".to_owned(),
-                Found::Record(record) => format!("is of epoch {}", record.epoch),
+                Found::Record(record) => format!("is of epoch {}", record.epoch.number),
             };
             format!("{} {is}", target.name())
         })

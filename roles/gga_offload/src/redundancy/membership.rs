@@ -1,6 +1,6 @@
 //! What the targets of a session keep, so that the next service knows which of them have what was written.
 
-use role_common::membership::{SetId, SetRecord};
+use role_common::superblock::{Epoch, SetId, Superblock};
 use wire::control::RecordState;
 
 use crate::target::{Target, Targets};
@@ -38,23 +38,28 @@ impl Membership {
     }
 
     /// What a target is to keep; `None` for whatever it keeps.
-    pub(crate) fn record_of(&self, target: Target) -> Option<SetRecord> {
+    pub(crate) fn record_of(&self, target: Target) -> Option<Superblock> {
         let (epoch, state) = if self.members.contains(target) {
             (self.epoch, self.state)
         } else {
             (NOTHING, RecordState::InUse)
         };
         let keeps = self.keepers.contains(target);
-        keeps.then_some(SetRecord {
+        keeps.then_some(Superblock {
             set: self.set,
             member: target as u32,
-            epoch,
+            epoch: Epoch {
+                number: epoch,
+                id: 0,
+            },
+            next: Epoch::NONE,
             state,
+            checksums: false,
         })
     }
 
     /// A target keeps this.
-    pub(super) fn confirm(&mut self, target: Target, record: SetRecord) {
+    pub(super) fn confirm(&mut self, target: Target, record: Superblock) {
         if Some(record) == self.record_of(target) {
             self.confirmed.insert(target);
         }
@@ -130,14 +135,14 @@ mod tests {
         let before = set.record_of(Target::Data2).expect("a member");
         set.exclude(Target::Data1);
         let nothing = set.record_of(Target::Data1).expect("a keeper");
-        assert!(!set.is_sealed() && nothing.epoch == NOTHING);
+        assert!(!set.is_sealed() && nothing.epoch.number == NOTHING);
         set.confirm(Target::Data2, before);
         confirm(&mut set, Target::DataP);
         assert!(!set.is_sealed(), "what came late was of the epoch before");
         confirm(&mut set, Target::Data2);
         assert!(set.is_sealed());
         let record = set.record_of(Target::DataP).expect("a member");
-        assert_eq!((record.epoch, record.member), (4, 2));
+        assert_eq!((record.epoch.number, record.member), (4, 2));
 
         set.exclude(Target::Data1);
         assert!(set.is_sealed(), "it was left behind before");
@@ -151,7 +156,7 @@ mod tests {
         set.conclude();
         for target in Target::ALL {
             let record = set.record_of(target).expect("a member");
-            assert_eq!((record.epoch, record.state), (4, RecordState::Clean));
+            assert_eq!((record.epoch.number, record.state), (4, RecordState::Clean));
         }
     }
 

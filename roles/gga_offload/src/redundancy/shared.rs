@@ -14,8 +14,8 @@ use super::membership::Membership;
 use super::summary::Verified;
 use super::{MissedStripes, Redundancy, State, View};
 use crate::target::Target;
-use role_common::membership::SetRecord;
 use role_common::shutdown::Waker;
+use role_common::superblock::Superblock;
 
 /// What all threads of a session know of its targets.
 #[derive(Debug)]
@@ -105,7 +105,7 @@ impl Shared {
     }
 
     /// What a target is to keep; `None` for whatever it keeps, as long as it is lost.
-    pub(crate) fn record_of(&self, target: Target) -> Option<SetRecord> {
+    pub(crate) fn record_of(&self, target: Target) -> Option<Superblock> {
         let inner = self.inner();
         let is_there = !inner.redundancy.view().lost.contains(target);
         let membership = inner.membership.as_ref().filter(|_| is_there)?;
@@ -113,7 +113,7 @@ impl Shared {
     }
 
     /// A target keeps this.
-    pub(crate) fn recorded(&self, target: Target, record: SetRecord) {
+    pub(crate) fn recorded(&self, target: Target, record: Superblock) {
         if let Some(membership) = &mut self.inner().membership {
             membership.confirm(target, record);
             let is_sealed = membership.is_sealed();

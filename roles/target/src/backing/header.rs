@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use role_common::{Failure, membership};
+use role_common::{Failure, superblock};
 use wire::backing::{CONTENT_OFFSET, HEADER_SIZE, Header};
 
 use crate::content::Geometry;
@@ -18,7 +18,7 @@ impl Identity {
     ///
     /// The operating system has no random numbers.
     pub fn random() -> Result<Self, Failure> {
-        membership::random().map(Self)
+        superblock::random().map(Self)
     }
 }
 

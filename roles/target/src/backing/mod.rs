@@ -107,35 +107,34 @@ impl BackingFile {
         self.identity
     }
 
-    /// The record of the set that the blocks are a part of. A damaged one is none, which is said in the log: whoever asks for it takes
-    /// the blocks for unknown.
+    /// The superblock of the target. A damaged one is logged and counts as none, so that a service rebuilds the blocks.
     ///
     /// # Errors
     ///
     /// The file cannot be read.
-    pub fn read_record(&self) -> Result<Option<Noted>, Failure> {
+    pub fn read_superblock(&self) -> Result<Option<Noted>, Failure> {
         let mut bytes = [0; RECORD_SIZE];
         self.file
             .read_exact_at(&mut bytes, RECORD_OFFSET)
             .map_err(|error| io_failure(&self.name, &error))?;
         Ok(set_record::parse(&bytes).unwrap_or_else(|damage| {
-            tracing::warn!("{}: the record of its set is damaged: {damage}", self.name);
+            tracing::warn!("{}: the superblock is damaged: {damage}", self.name);
             None
         }))
     }
 
-    /// Writes the record of the set, and waits until it is on the disk, which takes no longer because blocks are on their way there, too.
+    /// Writes the superblock, and waits until it is on the disk, which takes no longer because blocks are on their way there, too.
     ///
     /// # Errors
     ///
     /// The disk failed.
-    pub fn write_record(&self, noted: &Noted) -> Result<(), Failure> {
+    pub fn write_superblock(&self, noted: &Noted) -> Result<(), Failure> {
         // By one call of the system, which no signal ends in the middle.
         let written = self
             .file
             .write_all_at(&set_record::emit(noted), RECORD_OFFSET);
         written
-            .map_err(|error| io_failure("the record of its set", &error))
+            .map_err(|error| io_failure("its superblock", &error))
             .and_then(|()| self.head.sync().map_err(Failure::from))
             .map_err(|failure| failure.context(&self.name))
     }

@@ -276,7 +276,7 @@ fn a_request_during_a_job_is_refused() {
 
 #[test]
 fn who_asks_for_the_identity_is_told_and_nobody_else() {
-    use role_common::membership::QUESTION;
+    use role_common::superblock::QUESTION;
     use wire::control::{IdentifiedStorage, RecordState};
 
     let plain = Driver::new().request(Payload::QueryStorageRequest);
@@ -298,8 +298,12 @@ fn who_asks_for_the_identity_is_told_and_nobody_else() {
         set_high: 0,
         set_low: 0,
         epoch: 0,
+        epoch_id: 0,
+        next_epoch: 0,
+        next_epoch_id: 0,
         member: 0,
         state: RecordState::None,
+        flags: 0,
         identity: Bytes::from_static(b"the one"),
     };
     let identified = known().request(question());
@@ -309,4 +313,69 @@ fn who_asks_for_the_identity_is_told_and_nobody_else() {
         plain,
         "as the reference's targets"
     );
+}
+
+fn superblock(state: RecordState) -> Superblock {
+    use role_common::superblock::{Epoch, SetId};
+    Superblock {
+        set: SetId(9),
+        member: 1,
+        epoch: Epoch { number: 3, id: 4 },
+        next: Epoch { number: 4, id: 5 },
+        state,
+        checksums: true,
+    }
+}
+
+/// A driver of a target with an identity, whose service has asked for it.
+fn identified() -> Driver {
+    let mut driver = Driver::new();
+    driver.session = driver
+        .session
+        .with_identity(Bytes::from_static(b"the one"), None);
+    driver.request(Payload::IdentifyStorageRequest(QUESTION));
+    driver
+}
+
+#[test]
+fn only_states_that_a_service_knows_are_persisted() {
+    use RecordState::{Clean, Closing, Foreign, InDoubt, InUse};
+    for state in [Clean, InUse, Closing] {
+        let request = superblock(state).request();
+        let answer = identified().request_with(Payload::IdentifyStorageRequest(request), |job| {
+            assert_eq!(*job, Job::Persist(superblock(state)));
+            Ok(Outcome::Done)
+        });
+        let Payload::IdentifiedStorageResponse(answer) = answer else {
+            panic!("{answer:?}")
+        };
+        assert_eq!(Superblock::of_answer(&answer), Some(superblock(state)));
+    }
+    for state in [InDoubt, Foreign] {
+        let request = Payload::IdentifyStorageRequest(superblock(state).request());
+        let (code, message) = identified().error(request);
+        assert_eq!(code, ErrorCode::INVALID_VALUE);
+        assert!(message.contains(state.name()), "{message}");
+    }
+    let early = Payload::IdentifyStorageRequest(superblock(InUse).request());
+    assert_eq!(Driver::new().error(early).0, ErrorCode::UNEXPECTED);
+}
+
+#[test]
+fn start_says_whether_the_service_has_sent_a_superblock() {
+    for maintains in [false, true] {
+        let mut driver = identified();
+        driver.request(init(1, 1));
+        if maintains {
+            let request = superblock(RecordState::InUse).request();
+            driver.request(Payload::IdentifyStorageRequest(request));
+        }
+        driver.request(connect(0, IoData));
+        driver.request(connect(0, IoControl));
+        let answer = driver.request_with(Payload::StartStorageRequest, |job| {
+            assert_eq!(*job, Job::StartWorkers { maintains });
+            Ok(Outcome::Done)
+        });
+        assert_eq!(answer, Payload::StartStorageResponse);
+    }
 }

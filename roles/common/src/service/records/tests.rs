@@ -2,16 +2,18 @@ use bytes::Bytes;
 use wire::control::{IdentifiedStorage, RecordState};
 
 use super::*;
-use crate::membership::SetId;
+use crate::superblock::{Epoch, SetId};
 
 const PATIENCE: Duration = Duration::from_secs(5);
 
-fn record(epoch: u64) -> Option<SetRecord> {
-    Some(SetRecord {
+fn record(number: u64) -> Option<Superblock> {
+    Some(Superblock {
         set: SetId(1),
         member: 0,
-        epoch,
+        epoch: Epoch { number, id: 3 },
+        next: Epoch::NONE,
         state: RecordState::InUse,
+        checksums: false,
     })
 }
 
@@ -26,8 +28,12 @@ fn obeys(request: &Message) -> Message {
         set_high: query.set_high,
         set_low: query.set_low,
         epoch: query.epoch,
+        epoch_id: query.epoch_id,
+        next_epoch: query.next_epoch,
+        next_epoch_id: query.next_epoch_id,
         member: query.member,
         state: query.state,
+        flags: query.flags,
         identity: Bytes::from_static(b"it"),
     }))
 }

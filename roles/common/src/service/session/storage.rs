@@ -11,18 +11,18 @@ use super::progress::{Doing, Phase, Step};
 use super::{Action, Job, Layout, Session, loss};
 use crate::control::ChannelEvent;
 use crate::failure::Failure;
-use crate::membership::{QUESTION, SetRecord};
 use crate::session::unexpected;
+use crate::superblock::{QUESTION, Superblock};
 
 /// What a target says of itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Described {
     /// Its storage.
     pub storage: StorageDetails,
-    /// Which storage it is. `None` when it does not know; then it keeps no record, either.
+    /// Which storage it is. `None` when it does not know; then it has no superblock, either.
     pub identity: Option<Bytes>,
-    /// What it keeps of the set that it is a part of.
-    pub record: Option<SetRecord>,
+    /// Its superblock, if it is a member of a set.
+    pub superblock: Option<Superblock>,
 }
 
 impl Described {
@@ -32,14 +32,14 @@ impl Described {
             Payload::QueryStorageResponse(storage) => Some(Self {
                 storage,
                 identity: None,
-                record: None,
+                superblock: None,
             }),
             Payload::IdentifiedStorageResponse(answer) => Some(Self {
                 storage: StorageDetails {
                     total_size: answer.total_size,
                     block_size: answer.block_size,
                 },
-                record: SetRecord::of_answer(&answer),
+                superblock: Superblock::of_answer(&answer),
                 identity: Some(answer.identity),
             }),
             _ => None,

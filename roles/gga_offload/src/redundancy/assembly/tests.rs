@@ -1,15 +1,21 @@
 use doca::ErrorCode;
+use role_common::superblock::Epoch;
 
 use super::*;
 
 const SET: SetId = SetId(0xabcd << 96);
 
 fn record(member: u32, epoch: u64, state: RecordState) -> Found {
-    Found::Record(SetRecord {
+    Found::Record(Superblock {
         set: SET,
         member,
-        epoch,
+        epoch: Epoch {
+            number: epoch,
+            id: 0,
+        },
+        next: Epoch::NONE,
         state,
+        checksums: false,
     })
 }
 
@@ -41,7 +47,7 @@ fn epoch(assembly: &Assembly) -> u64 {
     let records = Target::ALL
         .into_iter()
         .filter_map(|target| membership.record_of(target));
-    let epochs = records.map(|record| record.epoch);
+    let epochs = records.map(|record| record.epoch.number);
     epochs.max().expect("one that keeps records")
 }
 
@@ -115,11 +121,13 @@ fn others_are_refused_and_named() {
         assert!(refused.message.contains(part), "{refused}");
     }
     let mut strange = epochs([4; 3], RecordState::Clean);
-    strange[2] = Found::Record(SetRecord {
+    strange[2] = Found::Record(Superblock {
         set: SetId(0x1234 << 112),
         member: 2,
-        epoch: 9,
+        epoch: Epoch { number: 9, id: 0 },
+        next: Epoch::NONE,
         state: RecordState::Clean,
+        checksums: false,
     });
     let refused = assemble(strange, None, None).expect_err("another set");
     for part in [
@@ -201,7 +209,7 @@ fn nobody_who_lags_behind_is_trusted() {
         all
     };
     let epoch_of = |found: Found| match found {
-        Found::Record(record) => record.epoch,
+        Found::Record(record) => record.epoch.number,
         _ => 0,
     };
     for data_1 in options(0) {

@@ -4,8 +4,8 @@
 use std::time::Instant;
 
 use proptest::prelude::*;
-use role_common::membership::{SetId, SetRecord};
 use role_common::shutdown::Shutdown;
+use role_common::superblock::{SetId, Superblock};
 use wire::control::RecordState;
 
 use crate::redundancy::membership::Membership;
@@ -48,7 +48,7 @@ type Halves = [u64; 2];
 struct World {
     shared: Shared,
     /// What each target keeps of its set.
-    kept: [Option<SetRecord>; 3],
+    kept: [Option<Superblock>; 3],
     data: [[u64; STRIPES]; 2],
     parity: [Halves; STRIPES],
     /// Of each stripe, what it may be read as: the last write that was acknowledged, and those after it.
@@ -282,7 +282,7 @@ impl World {
 }
 
 /// A service that begins with what the targets keep.
-fn next_service(kept: [Option<SetRecord>; 3]) -> Shared {
+fn next_service(kept: [Option<Superblock>; 3]) -> Shared {
     let shutdown = Shutdown::new().expect("a pipe");
     let found = kept.map(|record| record.map_or(Found::Blank, Found::Record));
     let assembly = assemble(found, None, None).unwrap_or_else(|refused| panic!("{refused}"));
@@ -349,7 +349,7 @@ fn service(stale: Option<Target>, is_unclean: bool) -> Shared {
 }
 
 /// The target keeps what it is to keep.
-fn keep(shared: &Shared, target: Target) -> SetRecord {
+fn keep(shared: &Shared, target: Target) -> Superblock {
     let record = shared.record_of(target).expect("it is there");
     shared.recorded(target, record);
     record
@@ -373,7 +373,11 @@ fn a_write_that_a_lost_target_misses_counts_when_both_others_keep_that() {
         for target in Targets::without(lost).iter() {
             assert!(!shared.is_sealed(), "not before {target:?} keeps it");
             let record = keep(&shared, target);
-            assert_eq!(record.epoch, before.epoch + 1, "it knows that one is lost");
+            assert_eq!(
+                record.epoch.number,
+                before.epoch.number + 1,
+                "it knows that one is lost"
+            );
             assert_eq!(record.state, RecordState::InUse);
         }
         assert!(shared.is_sealed());

@@ -2,7 +2,7 @@ use bytes::Bytes;
 use wire::control::{ErrorResponse, IdentifiedStorage, RdmaConnectionRole, RecordState};
 
 use super::*;
-use crate::membership::QUESTION;
+use crate::superblock::QUESTION;
 
 const TIMEOUT: Duration = Duration::from_secs(5);
 const STORAGE: StorageDetails = StorageDetails {
@@ -90,8 +90,12 @@ impl World {
                     set_high: 0,
                     set_low: 0,
                     epoch: 0,
+                    epoch_id: 0,
+                    next_epoch: 0,
+                    next_epoch_id: 0,
                     member: 0,
                     state: RecordState::None,
+                    flags: 0,
                     identity,
                 }),
             },
