@@ -3,10 +3,16 @@
 use std::hint::black_box;
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use role_common::stored_block::{Checksum, Encoder, Geometry};
+use role_common::stored_block::{Checksum, Encoder, Geometry, Place};
+use role_common::superblock::SetId;
 
 /// Bytes of a block.
 const BLOCKS: [usize; 2] = [4 << 10, 64 << 10];
+
+const PLACE: Place = Place {
+    set: SetId::NONE,
+    stripe: 0,
+};
 
 fn blocks(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("LZ4");
@@ -16,7 +22,7 @@ fn blocks(criterion: &mut Criterion) {
         let mut encoder = Encoder::new(Geometry::compatible(size as u32), Checksum::Crc32c);
         group.bench_function(BenchmarkId::new("stored block", size), |bencher| {
             bencher.iter(|| {
-                let stored = encoder.encode(black_box(&content));
+                let stored = encoder.encode(black_box(&content), PLACE);
                 black_box(stored.expect("it compresses").len())
             });
         });

@@ -10,7 +10,8 @@ pub(crate) mod erasure_coding;
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-use role_common::stored_block::{Checksum, Encoder, Geometry};
+use role_common::stored_block::{Checksum, Encoder, Geometry, Place};
+use role_common::superblock::SetId;
 use serde::Serialize;
 
 /// Bytes that a kernel takes or makes in a second, and the time of one block.
@@ -65,9 +66,13 @@ pub struct Lz4 {
 pub fn lz4(content: &[u8], time: Duration) -> Option<Lz4> {
     let size = u32::try_from(content.len()).ok()?;
     let mut encoder = Encoder::new(Geometry::compatible(size), Checksum::Crc32c);
-    encoder.encode(content).ok()?;
+    let place = Place {
+        set: SetId::NONE,
+        stripe: 0,
+    };
+    encoder.encode(content, place).ok()?;
     let compress = speed(content.len(), time, || {
-        black_box(encoder.encode(black_box(content)).is_ok());
+        black_box(encoder.encode(black_box(content), place).is_ok());
     });
     let compressed: Vec<Vec<u8>> = content
         .chunks(64 << 10)

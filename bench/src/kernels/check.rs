@@ -9,13 +9,20 @@ use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use role_common::stored_block::{Checksum, Encoder, Geometry, Verdict, inspect};
+use role_common::stored_block::{self, Checksum, Encoder, Geometry, Verdict, inspect};
+use role_common::superblock::SetId;
 use wire::stored_block::Header;
 
 /// Blocks that are written and used together, as a deployment has so many I/Os under way.
 const BLOCKS: usize = 64;
 /// Batches of each kind at least.
 const FEWEST: usize = 8;
+
+/// The place that all blocks are stored for.
+const AT: stored_block::Place = stored_block::Place {
+    set: SetId(0x0123_4567_89ab_cdef_1020_3040_5060_7080),
+    stripe: 5,
+};
 
 /// What has to be there for each block in use.
 #[derive(Clone)]
@@ -52,9 +59,9 @@ impl User {
         let blocks = blocks.chunks(self.stored.len());
         for (block, place) in blocks.zip(&mut self.places) {
             self.stored.copy_from_slice(block);
-            let verdict = inspect(black_box(&self.stored), self.geometry);
+            let verdict = inspect(black_box(&self.stored), self.geometry, black_box(AT));
             assert!(
-                matches!(verdict, Ok((_, Verdict::Matches))),
+                matches!(verdict, Ok((_, Verdict::Bound))),
                 "what was encoded here: {verdict:?}"
             );
             let checked = &self.stored[self.compressed.clone()];
@@ -77,10 +84,10 @@ pub(crate) fn cost(content: &[u8], cpus: [usize; 2], time: Duration) -> io::Resu
     };
     let geometry = Geometry::compatible(size);
     let mut encoder = Encoder::new(geometry, Checksum::Crc32c);
-    let Ok(stored) = encoder.encode(content).map(<[u8]>::to_vec) else {
+    let Ok(stored) = encoder.encode(content, AT).map(<[u8]>::to_vec) else {
         return Ok(None);
     };
-    let (header, _) = inspect(&stored, geometry).map_err(io::Error::other)?;
+    let (header, _) = inspect(&stored, geometry, AT).map_err(io::Error::other)?;
     let compressed = Header::SIZE..Header::SIZE + header.compressed_size as usize;
     let place = Place {
         private: vec![0; compressed.len()],

@@ -3,7 +3,8 @@
 use std::io::{BufWriter, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 
-use role_common::stored_block::{Checksum, Encoder, Geometry};
+use role_common::stored_block::{Checksum, Encoder, Geometry, Place};
+use role_common::superblock::SetId;
 
 use super::{Error, Options};
 
@@ -92,7 +93,12 @@ fn compresses(path: &Path, block_size: u32) -> std::io::Result<bool> {
     let blocks = file.metadata()?.len() / u64::from(block_size);
     for _ in 0..blocks {
         file.read_exact(&mut block)?;
-        if encoder.encode(&block).is_err() {
+        // The place decides nothing about the size.
+        let place = Place {
+            set: SetId::NONE,
+            stripe: 0,
+        };
+        if encoder.encode(&block, place).is_err() {
             return Ok(false);
         }
     }

@@ -4,7 +4,8 @@ use doca::{
     Access, BufInventory, Compress, Device, Dma, EcMatrixType, ErasureCoding, Event, Lz4Stream,
     MemoryRegion, Mmap, Pe, Task,
 };
-use role_common::stored_block::{Checksum, Encoder, Geometry};
+use role_common::stored_block::{Checksum, Encoder, Geometry, Place};
+use role_common::superblock::SetId;
 use wire::stored_block::Header;
 
 const BLOCK: usize = 4096;
@@ -72,6 +73,10 @@ fn the_steps_of_a_block_allocate_nothing() {
 
     let mut encoder = Encoder::new(Geometry::compatible(BLOCK as u32), Checksum::Crc32c);
     let mut content = vec![0; BLOCK];
+    let place = Place {
+        set: SetId::NONE,
+        stripe: 0,
+    };
     let mut block = |number: usize| {
         // As well compressible as the others, and different.
         for (at, byte) in content.iter_mut().enumerate() {
@@ -83,7 +88,7 @@ fn the_steps_of_a_block_allocate_nothing() {
         }
         run(&pe, &fetch);
         region.read(FETCHED as usize, &mut content).expect("inside");
-        let stored = encoder.encode(&content).expect("it compresses");
+        let stored = encoder.encode(&content, place).expect("it compresses");
         let header = Header::parse(&stored[..Header::SIZE]).expect("a header");
         region.write(STORED as usize, stored).expect("inside");
         run(&pe, &create);

@@ -3,7 +3,8 @@
 use doca::Device;
 use role_common::Failure;
 use role_common::application::Environment;
-use role_common::stored_block::{Encoder, Geometry, Incompressible};
+use role_common::stored_block::{Encoder, Geometry, Incompressible, Place};
+use role_common::superblock::SetId;
 use wire::sbc;
 
 use crate::cli::Flags;
@@ -40,8 +41,13 @@ pub(crate) fn run(flags: Flags, environment: Environment) -> Result<(), Failure>
         if environment.shutdown.is_requested() {
             return Err(Failure::aborted("processing data; no file was written"));
         }
+        // Targets get their superblocks later, with the first service that maintains them.
+        let place = Place {
+            set: SetId::NONE,
+            stripe: index.into(),
+        };
         let stored = encoder
-            .encode(input.next_block()?)
+            .encode(input.next_block()?, place)
             .map_err(|reason| no_room(&flags, geometry, index, reason))?;
         let (first, second) = stored.split_at(half as usize);
         files.append([first, second, parity.parity(stored)?])?;

@@ -71,7 +71,8 @@ fn write_noise(path: &Path, length: u64) -> std::io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use role_common::stored_block::{Checksum, Encoder};
+    use role_common::stored_block::{Checksum, Encoder, Place};
+    use role_common::superblock::SetId;
 
     use super::*;
 
@@ -83,8 +84,12 @@ mod tests {
         let noise = std::fs::read(&path).expect("the file");
         assert_eq!(noise.len(), 8199);
         let mut encoder = Encoder::new(Geometry::compatible(4096), Checksum::Off);
+        let place = Place {
+            set: SetId::NONE,
+            stripe: 0,
+        };
         for block in noise.chunks_exact(4096) {
-            let refused = encoder.encode(block).expect_err("does not compress");
+            let refused = encoder.encode(block, place).expect_err("does not compress");
             assert_eq!(refused.needed, 4100);
         }
     }

@@ -23,8 +23,18 @@ fn word(bytes: &[u8], at: usize) -> Result<[u8; 4], Wrong> {
         .ok_or_else(|| Wrong::expected(format!("four bytes at {at}"), "the end"))
 }
 
-/// A stored block of this content. It must compress, to one data block.
-pub(super) fn encode(content: &[u8], checksum: bool) -> Vec<u8> {
+/// The bits by which the trailer of a block of this number differs from the block's CRC-32C, on targets without superblocks.
+fn mask(block: usize) -> u32 {
+    let mut mask = !(block as u32);
+    for (shift, factor) in [(16, 0x85EB_CA6B), (13, 0xC2B2_AE35)] {
+        mask ^= mask >> shift;
+        mask = mask.wrapping_mul(factor);
+    }
+    mask ^ mask >> 16
+}
+
+/// A stored block of this content, as the block of this number. It must compress, to one data block.
+pub(super) fn encode(content: &[u8], block: usize, checksum: bool) -> Vec<u8> {
     let data = compress(content);
     let mut stored = Vec::with_capacity(BLOCK);
     stored.extend((content.len() as u32).to_be_bytes());
@@ -33,7 +43,7 @@ pub(super) fn encode(content: &[u8], checksum: bool) -> Vec<u8> {
     stored.extend(data);
     stored.resize(BLOCK - TRAILER, 0);
     let trailer = if checksum {
-        crc32c::crc32c(&stored).max(1)
+        (crc32c::crc32c(&stored) ^ mask(block)).max(1)
     } else {
         0
     };
@@ -41,8 +51,8 @@ pub(super) fn encode(content: &[u8], checksum: bool) -> Vec<u8> {
     stored
 }
 
-/// The content of a stored block of which every byte is as documented.
-pub(super) fn decode(stored: &[u8]) -> Result<Vec<u8>, Wrong> {
+/// The content of a stored block, the one of this number, of which every byte is as documented.
+pub(super) fn decode(stored: &[u8], block: usize) -> Result<Vec<u8>, Wrong> {
     let original = u32::from_be_bytes(word(stored, 0)?) as usize;
     Wrong::unless(
         original == BLOCK,
@@ -91,10 +101,11 @@ pub(super) fn decode(stored: &[u8]) -> Result<Vec<u8>, Wrong> {
         "others",
     )?;
     let trailer = u32::from_be_bytes(word(stored, stored.len() - TRAILER)?);
-    let checksum = crc32c::crc32c(&stored[..stored.len() - TRAILER]).max(1);
+    let crc = crc32c::crc32c(&stored[..stored.len() - TRAILER]);
+    let checksum = (crc ^ mask(block)).max(1);
     Wrong::unless(
-        trailer == 0 || trailer == checksum,
-        format!("a trailer of 0 or {checksum:#010x}"),
+        [0, checksum, crc.max(1)].contains(&trailer),
+        format!("a trailer of 0, {checksum:#010x} or, of an earlier version, {crc:#010x}"),
         format!("{trailer:#010x}"),
     )?;
     Ok(content)
@@ -131,5 +142,20 @@ pub(super) fn stored_blocks(held: &[Vec<u8>]) -> Result<Vec<Vec<u8>>, Wrong> {
             "the exclusive or of both halves on data_p",
             format!("another byte at {at}"),
         )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn trailer_is_bound_to_the_number_of_the_block() {
+        assert_eq!((mask(0), mask(5)), (0x81f16f39, 0xc24094c8));
+        let content = vec![7; BLOCK];
+        let stored = encode(&content, 5, true);
+        assert_eq!(decode(&stored, 5).ok(), Some(content));
+        assert!(decode(&stored, 6).is_err());
+        assert!(decode(&encode(&vec![7; BLOCK], 5, false), 6).is_ok());
     }
 }

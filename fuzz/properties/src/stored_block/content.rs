@@ -2,10 +2,11 @@
 
 use arbitrary::Arbitrary;
 use role_common::stored_block::{
-    Checksum, Encoder, Geometry, PIECE, Verdict, checksum_of, inspect,
+    Checksum, Encoder, Geometry, PIECE, Verdict, bound_checksum_of, inspect,
 };
 use wire::stored_block::{DataBlock, Header, Trailer};
 
+use super::PLACE;
 use super::judgement::{any_bytes, decompress};
 use crate::damage::{Damage, spoil};
 use crate::memory;
@@ -59,7 +60,7 @@ pub(super) fn stored(
     let limit = 2 * size + (PIECE + PIECE / 50) + (1 << 16) + 4096;
     let stored = memory::within(limit, "making a stored block", || {
         let mut encoder = Encoder::new(geometry, kind);
-        encoder.encode(&content).map(<[u8]>::to_vec)
+        encoder.encode(&content, PLACE).map(<[u8]>::to_vec)
     });
     let mut stored = match stored {
         Ok(stored) => stored,
@@ -70,9 +71,9 @@ pub(super) fn stored(
         }
     };
     assert_eq!(stored.len(), geometry.stored_block_size as usize);
-    let (header, verdict) = inspect(&stored, geometry).expect("as it was made");
+    let (header, verdict) = inspect(&stored, geometry, PLACE).expect("as it was made");
     let expected = if checksum {
-        Verdict::Matches
+        Verdict::Bound
     } else {
         Verdict::Absent
     };
@@ -82,11 +83,14 @@ pub(super) fn stored(
 
     let written = stored.clone();
     spoil(&mut stored, damage);
-    let as_read = inspect(&stored, geometry);
+    let as_read = inspect(&stored, geometry, PLACE);
     let changed = changed_bytes(&written, &stored);
     if checksum && stored.len() == written.len() && (1..=4).contains(&changed) {
         // CRC-32C finds any four bytes in a row, and any three bits; sizes in the header may be wrong before.
-        assert_ne!(as_read.map(|(_, verdict)| verdict), Ok(Verdict::Matches));
+        assert!(!matches!(
+            as_read,
+            Ok((_, Verdict::Bound | Verdict::Unbound))
+        ));
     }
     Some((stored, geometry))
 }
@@ -136,7 +140,7 @@ fn changed_bytes(a: &[u8], b: &[u8]) -> usize {
 pub(super) fn make_checksum_right(stored: &mut [u8]) {
     if let Some(end) = stored.len().checked_sub(Trailer::SIZE) {
         let (before, trailer) = stored.split_at_mut(end);
-        let checksum = checksum_of(before);
+        let checksum = bound_checksum_of(before, PLACE);
         trailer.copy_from_slice(&Trailer { checksum }.emit());
     }
 }

@@ -1,9 +1,13 @@
 //! What is said of a stored block, and what is made of it.
 
-use role_common::stored_block::{Defect, Geometry, OVERHEAD, PIECE, Verdict, checksum_of, inspect};
+use role_common::stored_block::{
+    Defect, Geometry, OVERHEAD, PIECE, Place, Verdict, bound_checksum_of, checksum_of, inspect,
+};
+use role_common::superblock::SetId;
 use softdoca::engines::lz4::{Decompressor, StreamFormat};
 use wire::stored_block::{DataBlock, Header, Trailer};
 
+use super::PLACE;
 use crate::memory;
 use crate::tally::Judging;
 
@@ -13,7 +17,7 @@ pub(super) fn any_bytes(bytes: &[u8], geometry: Geometry) {
     let sound = sizes_and_checksum(bytes, geometry);
     judging.done(matches!(
         sound,
-        Some((_, Verdict::Matches | Verdict::Absent))
+        Some((_, Verdict::Bound | Verdict::Unbound | Verdict::Absent))
     ));
     if let Some((header, _)) = sound {
         let judging = Judging::by("stored block: LZ4 data blocks");
@@ -24,7 +28,9 @@ pub(super) fn any_bytes(bytes: &[u8], geometry: Geometry) {
 
 /// The header and what is said of the checksum, unless sizes are wrong.
 fn sizes_and_checksum(bytes: &[u8], geometry: Geometry) -> Option<(Header, Verdict)> {
-    let inspected = memory::within(0, "looking at a stored block", || inspect(bytes, geometry));
+    let inspected = memory::within(0, "looking at a stored block", || {
+        inspect(bytes, geometry, PLACE)
+    });
     let (header, verdict) = match inspected {
         Ok(accepted) => accepted,
         Err(Defect::Size { .. }) => {
@@ -48,10 +54,19 @@ fn sizes_and_checksum(bytes: &[u8], geometry: Geometry) -> Option<(Header, Verdi
     assert!(data >= Header::SIZE + DataBlock::SIZE && data <= bytes.len() - Trailer::SIZE);
     let (before, trailer) = bytes.split_at(bytes.len() - Trailer::SIZE);
     let stored = Trailer::parse(trailer).expect("its size").checksum;
-    let expected = match (stored, checksum_of(before)) {
-        (0, _) => Verdict::Absent,
-        (stored, calculated) if stored == calculated => Verdict::Matches,
-        (stored, calculated) => Verdict::Differs { stored, calculated },
+    let calculated = bound_checksum_of(before, PLACE);
+    let without_set = Place {
+        set: SetId::NONE,
+        ..PLACE
+    };
+    let expected = if stored == 0 {
+        Verdict::Absent
+    } else if stored == calculated {
+        Verdict::Bound
+    } else if [checksum_of(before), bound_checksum_of(before, without_set)].contains(&stored) {
+        Verdict::Unbound
+    } else {
+        Verdict::Differs { stored, calculated }
     };
     assert_eq!(verdict, expected);
     Some((header, verdict))

@@ -5,7 +5,8 @@ mod judgement;
 mod sizes;
 
 use arbitrary::{Arbitrary, Result, Unstructured};
-use role_common::stored_block::Geometry;
+use role_common::stored_block::{Geometry, Place};
+use role_common::superblock::SetId;
 
 use crate::control_frames::rest;
 use crate::damage::Damage;
@@ -13,6 +14,12 @@ use crate::damage::Damage;
 pub use content::Run;
 use content::make_checksum_right;
 use judgement::any_bytes;
+
+/// The place of all stored blocks here.
+const PLACE: Place = Place {
+    set: SetId(0x0123_4567_89ab_cdef_1020_3040_5060_7080),
+    stripe: 5,
+};
 
 /// Content, a stored block, or what claims to be one.
 #[derive(Debug, Clone)]

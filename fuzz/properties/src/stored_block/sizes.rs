@@ -4,6 +4,7 @@ use role_common::stored_block::{
     Checksum, Encoder, Geometry, OVERHEAD, STORED_ALIGNMENT, Verdict, inspect, logical_block_size,
 };
 
+use super::PLACE;
 use super::judgement::decompress;
 
 /// The sizes that are chosen are enough, and not too much; the flag accepts the same.
@@ -40,10 +41,10 @@ pub(super) fn property(stored: u32, logical: u32, text: &str) {
         logical_block_size: logical % 4096 + 1,
     };
     let content = vec![0x5a; geometry.logical_block_size as usize];
-    match Encoder::new(geometry, Checksum::Crc32c).encode(&content) {
+    match Encoder::new(geometry, Checksum::Crc32c).encode(&content, PLACE) {
         Ok(stored) => {
-            let (header, verdict) = inspect(stored, geometry).expect("as it was made");
-            assert_eq!(verdict, Verdict::Matches);
+            let (header, verdict) = inspect(stored, geometry, PLACE).expect("as it was made");
+            assert_eq!(verdict, Verdict::Bound);
             assert_eq!(decompress(stored, header, content.len()), Some(content));
         }
         Err(refused) => assert!(!refused.to_string().is_empty() && !geometry.holds_any_content()),

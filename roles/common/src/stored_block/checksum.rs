@@ -2,23 +2,129 @@
 
 use clap::ValueEnum;
 use serde::Serialize;
+use wire::stored_block::Trailer;
+
+use crate::superblock::SetId;
 
 /// What is written into the trailer of a stored block.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Checksum {
-    /// CRC-32C of the bytes before the trailer
+    /// CRC-32C of the bytes before the trailer, bound to the place of the block
     #[default]
     Crc32c,
     /// 0, as the reference writes it
     Off,
 }
 
-/// The trailer for a stored block whose other bytes are `bytes_before`: their CRC-32C (Castagnoli), or 1 where that is
-/// 0, because 0 says that there is none.
+/// The place that a stored block belongs to; its checksum is bound to it, so that a misdirected write shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Place {
+    /// The set of targets that the block is stored on; [`SetId::NONE`] where the targets have no superblocks.
+    pub set: SetId,
+    /// Number of the block in its storage.
+    pub stripe: u64,
+}
+
+impl Place {
+    /// The same stripe of no set: what a service without superblocks and the generator write.
+    const fn of_no_set(self) -> Self {
+        Self {
+            set: SetId::NONE,
+            ..self
+        }
+    }
+
+    /// The 32 bits by which the checksum of a block at this place differs from the block's CRC-32C.
+    ///
+    /// With all arithmetic on 32 bits, `^` the exclusive or, and `s3 s2 s1 s0` the 32-bit words of the set's identifier:
+    ///
+    /// ```text
+    /// x    = (stripe mod 2^32) ^ ((stripe >> 32) * 0x9E3779B9) ^ s3 ^ s2 ^ s1 ^ s0
+    /// x    = not x
+    /// x    = (x ^ (x >> 16)) * 0x85EBCA6B
+    /// x    = (x ^ (x >> 13)) * 0xC2B2AE35
+    /// mask = x ^ (x >> 16)
+    /// ```
+    ///
+    /// Each step is a bijection, so that of 2^32 consecutive stripes of a set no two have the same mask. The mask is 0 for one of
+    /// them; without a set, for stripe 2^32 - 1.
+    #[must_use]
+    #[inline]
+    pub const fn mask(self) -> u32 {
+        let set = self.set.0;
+        let words = (set >> 96) as u32 ^ (set >> 64) as u32 ^ (set >> 32) as u32 ^ set as u32;
+        let high = ((self.stripe >> 32) as u32).wrapping_mul(0x9E37_79B9);
+        let mut x = !(self.stripe as u32 ^ high ^ words);
+        x = (x ^ (x >> 16)).wrapping_mul(0x85EB_CA6B);
+        x = (x ^ (x >> 13)).wrapping_mul(0xC2B2_AE35);
+        x ^ (x >> 16)
+    }
+}
+
+/// The trailer that earlier versions wrote for a stored block whose other bytes are `bytes_before`: their CRC-32C (Castagnoli), or
+/// 1 where that is 0, because 0 says that there is none.
 #[must_use]
 pub fn checksum_of(bytes_before: &[u8]) -> u32 {
     crc32c_of(bytes_before).max(1)
+}
+
+/// The trailer for a stored block at `place` whose other bytes are `bytes_before`: their CRC-32C (Castagnoli), exclusive or
+/// [`Place::mask`], or 1 where that is 0.
+#[must_use]
+pub fn bound_checksum_of(bytes_before: &[u8], place: Place) -> u32 {
+    bind(crc32c_of(bytes_before), place)
+}
+
+/// Makes a trailer of a CRC-32C.
+#[inline]
+fn bind(crc: u32, place: Place) -> u32 {
+    (crc ^ place.mask()).max(1)
+}
+
+/// What the trailer of a stored block says about the bytes before it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// CRC-32C bound to this place: the bytes are as they were written, and where they were to be written.
+    Bound,
+    /// CRC-32C of an earlier form: not bound to a place, or bound to the place without a set. The bytes are as they were written.
+    Unbound,
+    /// No checksum: the block was written without one, or lost it.
+    Absent,
+    /// The bytes, or the trailer, are not as they were written, or belong to another place.
+    Differs {
+        /// The checksum in the trailer.
+        stored: u32,
+        /// The checksum of the bytes at this place.
+        calculated: u32,
+    },
+}
+
+impl Verdict {
+    /// Compares a trailer with the bytes before it, of a block at `place`. Calculates one CRC-32C at most.
+    #[must_use]
+    #[inline]
+    pub fn of(trailer: Trailer, bytes_before: &[u8], place: Place) -> Self {
+        let stored = trailer.checksum;
+        if stored == 0 {
+            return Self::Absent;
+        }
+        let crc = crc32c_of(bytes_before);
+        let calculated = bind(crc, place);
+        if stored == calculated {
+            return Self::Bound;
+        }
+        Self::of_earlier_form(stored, crc, calculated, place)
+    }
+
+    #[cold]
+    fn of_earlier_form(stored: u32, crc: u32, calculated: u32, place: Place) -> Self {
+        if stored == bind(crc, place.of_no_set()) || stored == crc.max(1) {
+            Self::Unbound
+        } else {
+            Self::Differs { stored, calculated }
+        }
+    }
 }
 
 /// With whichever library is faster on this CPU.

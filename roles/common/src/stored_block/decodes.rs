@@ -2,7 +2,8 @@
 
 use wire::stored_block::{DataBlock, Header, Trailer};
 
-use super::{Geometry, PIECE, inspect};
+use super::inspect::check_sizes;
+use super::{Geometry, PIECE};
 
 /// Whether these bytes can be decompressed to as much content as their header says, and hold nothing else. Bytes of two blocks, half
 /// each, hardly ever can; blocks of which nothing was compressed are the exception.
@@ -10,7 +11,7 @@ use super::{Geometry, PIECE, inspect};
 /// `content` is room for a block's content; what it holds afterwards is nothing to rely on.
 #[must_use]
 pub fn decodes(stored: &[u8], geometry: Geometry, content: &mut [u8]) -> bool {
-    let Ok((header, _)) = inspect(stored, geometry) else {
+    let Ok(header) = check_sizes(stored, geometry) else {
         return false;
     };
     let rest = &stored[Header::SIZE..stored.len() - Trailer::SIZE];

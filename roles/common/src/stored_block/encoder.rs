@@ -5,7 +5,7 @@ use std::fmt;
 use lz4_flex::block::{CompressTable, compress_into_with_table, get_maximum_output_size};
 use wire::stored_block::{DataBlock, Header, Trailer};
 
-use super::{Checksum, Geometry, OVERHEAD, PIECE, checksum_of};
+use super::{Checksum, Geometry, OVERHEAD, PIECE, Place, bound_checksum_of};
 
 /// Marks an LZ4 data block that is stored as it is.
 const RAW: u32 = 1 << 31;
@@ -85,7 +85,7 @@ impl Encoder {
         }
     }
 
-    /// The stored block for `content`: header, LZ4 data blocks, zeros and trailer. Allocates for the first block only.
+    /// The stored block for `content` at `place`: header, LZ4 data blocks, zeros and trailer. Allocates for the first block only.
     ///
     /// # Errors
     ///
@@ -95,7 +95,7 @@ impl Encoder {
     /// # Panics
     ///
     /// If `content` does not have the geometry's logical block size.
-    pub fn encode(&mut self, content: &[u8]) -> Result<&[u8], Incompressible> {
+    pub fn encode(&mut self, content: &[u8], place: Place) -> Result<&[u8], Incompressible> {
         assert_eq!(
             content.len(),
             self.geometry.logical_block_size as usize,
@@ -125,12 +125,21 @@ impl Encoder {
         self.buffer[..Header::SIZE].copy_from_slice(&header.emit());
         let (before, rest) = self.buffer.split_at_mut(size - Trailer::SIZE);
         before[end..].fill(0);
-        let checksum = match self.checksum {
-            Checksum::Crc32c => checksum_of(before),
-            Checksum::Off => 0,
-        };
-        rest[..Trailer::SIZE].copy_from_slice(&Trailer { checksum }.emit());
+        rest[..Trailer::SIZE].copy_from_slice(&trailer(self.checksum, before, place).emit());
         Ok(&self.buffer[..size])
+    }
+
+    /// Replaces the trailer of a stored block, which [`inspect`](super::inspect) has found good, by one that is bound to `place`, or
+    /// by 0 with [`Checksum::Off`].
+    ///
+    /// # Panics
+    ///
+    /// If `stored` does not have the geometry's stored block size.
+    pub fn reseal(&self, stored: &mut [u8], place: Place) {
+        let size = self.geometry.stored_block_size as usize;
+        assert_eq!(stored.len(), size, "bytes of a stored block");
+        let (before, end) = stored.split_at_mut(size - Trailer::SIZE);
+        end.copy_from_slice(&trailer(self.checksum, before, place).emit());
     }
 
     /// Puts an LZ4 data block at `begin`: compressed, or raw when that is no longer. Says where it ends.
@@ -153,6 +162,14 @@ impl Encoder {
         );
         begin + DataBlock::SIZE + length
     }
+}
+
+fn trailer(kind: Checksum, bytes_before: &[u8], place: Place) -> Trailer {
+    let checksum = match kind {
+        Checksum::Crc32c => bound_checksum_of(bytes_before, place),
+        Checksum::Off => 0,
+    };
+    Trailer { checksum }
 }
 
 /// Bytes that are enough while `content` bytes are compressed: all pieces before the last as they are, and for the last

@@ -2,23 +2,7 @@
 
 use wire::stored_block::{DataBlock, Header, Trailer};
 
-use super::{Geometry, OVERHEAD, checksum_of};
-
-/// What the trailer of a stored block says about the bytes before it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verdict {
-    /// They are as they were written.
-    Matches,
-    /// Nothing: the block was written without a checksum, or lost it.
-    Absent,
-    /// They, or the trailer, are not what was written.
-    Differs {
-        /// The checksum in the trailer.
-        stored: u32,
-        /// The checksum of the bytes.
-        calculated: u32,
-    },
-}
+use super::{Geometry, OVERHEAD, Place, Verdict};
 
 /// Why bytes are no stored block, whatever their checksum says. Nothing of them may be decompressed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -57,12 +41,28 @@ pub enum Defect {
     },
 }
 
-/// Checks the sizes in the header of a stored block, and its checksum.
+/// Checks the sizes in the header of a stored block, and its checksum at this place.
 ///
 /// # Errors
 ///
 /// The sizes cannot be right. A block that the checksum finds damaged may have right ones.
-pub fn inspect(stored: &[u8], geometry: Geometry) -> Result<(Header, Verdict), Defect> {
+pub fn inspect(
+    stored: &[u8],
+    geometry: Geometry,
+    place: Place,
+) -> Result<(Header, Verdict), Defect> {
+    let header = check_sizes(stored, geometry)?;
+    let (before, trailer) = stored.split_at(stored.len() - Trailer::SIZE);
+    let trailer = Trailer::parse(trailer).expect("as long as a trailer");
+    Ok((header, Verdict::of(trailer, before, place)))
+}
+
+/// The header of a stored block, whose sizes are checked.
+///
+/// # Errors
+///
+/// They cannot be right.
+pub(super) fn check_sizes(stored: &[u8], geometry: Geometry) -> Result<Header, Defect> {
     let size = geometry.stored_block_size as usize;
     if stored.len() != size || size < OVERHEAD {
         return Err(Defect::Size {
@@ -70,9 +70,7 @@ pub fn inspect(stored: &[u8], geometry: Geometry) -> Result<(Header, Verdict), D
             found: stored.len(),
         });
     }
-    let (before, trailer) = stored.split_at(size - Trailer::SIZE);
-    let header = Header::parse(&before[..Header::SIZE]).expect("as long as a header");
-    let trailer = Trailer::parse(trailer).expect("as long as a trailer");
+    let header = Header::parse(&stored[..Header::SIZE]).expect("as long as a header");
     if header.original_size != geometry.logical_block_size {
         return Err(Defect::OriginalSize {
             expected: geometry.logical_block_size,
@@ -86,21 +84,5 @@ pub fn inspect(stored: &[u8], geometry: Geometry) -> Result<(Header, Verdict), D
             found: header.compressed_size,
         });
     }
-    Ok((header, Verdict::of(trailer, before)))
-}
-
-impl Verdict {
-    /// Compares a trailer with the bytes before it.
-    #[must_use]
-    pub fn of(trailer: Trailer, bytes_before: &[u8]) -> Self {
-        if trailer.checksum == 0 {
-            return Self::Absent;
-        }
-        let (stored, calculated) = (trailer.checksum, checksum_of(bytes_before));
-        if stored == calculated {
-            Self::Matches
-        } else {
-            Self::Differs { stored, calculated }
-        }
-    }
+    Ok(header)
 }

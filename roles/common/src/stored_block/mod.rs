@@ -12,11 +12,11 @@ mod geometry;
 mod inspect;
 mod matrix;
 
-pub use checksum::{Checksum, checksum_of};
+pub use checksum::{Checksum, Place, Verdict, bound_checksum_of, checksum_of};
 pub use decodes::decodes;
 pub use encoder::{Encoder, Incompressible};
 pub use geometry::{Geometry, HALF_ALIGNMENT, STORED_ALIGNMENT, logical_block_size};
-pub use inspect::{Defect, Verdict, inspect};
+pub use inspect::{Defect, inspect};
 pub use matrix::MatrixType;
 
 use wire::stored_block::{Header, Trailer};

@@ -1,8 +1,17 @@
 use wire::stored_block::{Header, Trailer};
 
 use super::*;
+use crate::superblock::SetId;
 
 mod properties;
+
+/// A set's identifier as they are: random.
+const SET: SetId = SetId(0x0123_4567_89ab_cdef_1020_3040_5060_7080);
+
+const PLACE: Place = Place {
+    set: SET,
+    stripe: 5,
+};
 
 /// Bytes that do not compress: a linear congruential generator's high bytes.
 fn noise(len: usize) -> Vec<u8> {
@@ -33,7 +42,9 @@ fn what_has_no_room_for_header_and_trailer_holds_nothing() {
             stored_block_size,
             logical_block_size: 0,
         };
-        let made = Encoder::new(geometry, Checksum::Off).encode(&[]).is_ok();
+        let made = Encoder::new(geometry, Checksum::Off)
+            .encode(&[], PLACE)
+            .is_ok();
         assert_eq!(geometry.holds_any_content(), made, "{stored_block_size}");
     }
 }
@@ -85,7 +96,10 @@ fn sizes_whose_stored_blocks_are_too_large_are_refused() {
 #[test]
 fn zeros_make_a_block_of_mostly_padding() {
     let mut encoder = compatible(256);
-    let stored = encoder.encode(&[0; 256]).expect("compresses").to_vec();
+    let stored = encoder
+        .encode(&[0; 256], PLACE)
+        .expect("compresses")
+        .to_vec();
     assert_eq!(stored.len(), 256);
     assert_eq!(stored[..4], [0, 0, 1, 0]);
     let compressed = u32::from_be_bytes(stored[4..8].try_into().expect("4")) as usize;
@@ -97,7 +111,9 @@ fn zeros_make_a_block_of_mostly_padding() {
 
 #[test]
 fn noise_is_refused_with_the_bytes_that_were_missing_and_the_flag() {
-    let refused = compatible(4096).encode(&noise(4096)).expect_err("noise");
+    let refused = compatible(4096)
+        .encode(&noise(4096), PLACE)
+        .expect_err("noise");
     // Raw: its length and itself; 12 bytes are not for it.
     assert_eq!((refused.needed, refused.room), (4100, 4084));
     assert_eq!(
@@ -110,7 +126,7 @@ fn noise_is_refused_with_the_bytes_that_were_missing_and_the_flag() {
         logical_block_size: 8192,
     };
     let refused = Encoder::new(tight, Checksum::Off)
-        .encode(&noise(8192))
+        .encode(&noise(8192), PLACE)
         .expect_err("noise");
     let text = refused.to_string();
     assert!(text.contains("half blocks of 4160 bytes"), "{text}");
@@ -123,15 +139,15 @@ fn noise_has_room_in_a_logical_geometry() {
         let content = noise(size as usize);
         let geometry = logical(size);
         let mut encoder = Encoder::new(geometry, Checksum::Crc32c);
-        let stored = encoder.encode(&content).expect("any content");
+        let stored = encoder.encode(&content, PLACE).expect("any content");
         assert_eq!(stored.len(), geometry.stored_block_size as usize);
-        let (header, verdict) = inspect(stored, geometry).expect("whole");
+        let (header, verdict) = inspect(stored, geometry, PLACE).expect("whole");
         assert_eq!(header.original_size, size);
         assert_eq!(
             header.compressed_size as usize,
             content.len() + 4 * content.len().div_ceil(PIECE)
         );
-        assert_eq!(verdict, Verdict::Matches);
+        assert_eq!(verdict, Verdict::Bound);
         assert_eq!(
             stored[12..12 + content.len().min(PIECE)],
             content[..content.len().min(PIECE)]
@@ -144,7 +160,9 @@ fn noise_between_zeros_is_stored_raw() {
     let mut content = vec![0; 3 * PIECE];
     content[PIECE..2 * PIECE].copy_from_slice(&noise(PIECE));
     let mut encoder = compatible(3 * PIECE as u32);
-    let stored = encoder.encode(&content).expect("two thirds are zeros");
+    let stored = encoder
+        .encode(&content, PLACE)
+        .expect("two thirds are zeros");
     let first = u32::from_le_bytes(stored[8..12].try_into().expect("4")) as usize;
     let second = 12 + first;
     assert_eq!(stored[second..second + 4], 0x8001_0000_u32.to_le_bytes());
@@ -163,7 +181,7 @@ fn the_last_byte_of_room_is_used() {
         let mut content = vec![0; size];
         content[..random].copy_from_slice(&noise[..random]);
         compatible(1024)
-            .encode(&content)
+            .encode(&content, PLACE)
             .map(|stored| u32::from_be_bytes(stored[4..8].try_into().expect("4")) as usize)
     };
     let last = (0..size)
@@ -184,10 +202,13 @@ fn nothing_of_a_block_is_left_in_the_next() {
         .take(512)
         .collect();
     let mut used = compatible(512);
-    assert!(used.encode(&noise(512)).is_err());
-    used.encode(&text).expect("compresses");
-    let stored = used.encode(&[7; 512]).expect("compresses").to_vec();
-    assert_eq!(stored, compatible(512).encode(&[7; 512]).expect("same"));
+    assert!(used.encode(&noise(512), PLACE).is_err());
+    used.encode(&text, PLACE).expect("compresses");
+    let stored = used.encode(&[7; 512], PLACE).expect("compresses").to_vec();
+    assert_eq!(
+        stored,
+        compatible(512).encode(&[7; 512], PLACE).expect("same")
+    );
 }
 
 #[test]
@@ -206,7 +227,7 @@ fn sizes_that_no_stored_block_has_are_no_panic() {
     ] {
         let content = vec![0; geometry.logical_block_size as usize];
         let outcome = Encoder::new(geometry, Checksum::Crc32c)
-            .encode(&content)
+            .encode(&content, PLACE)
             .map(<[u8]>::len);
         if geometry.stored_block_size < OVERHEAD as u32 {
             assert_eq!(outcome.expect_err("no room").room, 0);
@@ -214,7 +235,7 @@ fn sizes_that_no_stored_block_has_are_no_panic() {
             assert_eq!(outcome, Ok(12));
         }
         for length in [0, 4, 8, 11, 12, 13] {
-            assert!(inspect(&vec![0; length], geometry).is_err());
+            assert!(inspect(&vec![0; length], geometry, PLACE).is_err());
         }
     }
 }
@@ -242,15 +263,18 @@ fn the_checksum_is_castagnoli_s_and_never_0() {
 #[test]
 fn the_trailer_is_the_only_difference_that_a_checksum_makes() {
     let with = Encoder::new(Geometry::compatible(512), Checksum::Crc32c)
-        .encode(&[7; 512])
+        .encode(&[7; 512], PLACE)
         .expect("compresses")
         .to_vec();
     let mut without = compatible(512)
-        .encode(&[7; 512])
+        .encode(&[7; 512], PLACE)
         .expect("compresses")
         .to_vec();
     assert_eq!(without[508..], [0; 4]);
-    assert_eq!(with[508..], checksum_of(&with[..508]).to_be_bytes());
+    assert_eq!(
+        with[508..],
+        bound_checksum_of(&with[..508], PLACE).to_be_bytes()
+    );
     without[508..].copy_from_slice(&with[508..]);
     assert_eq!(with, without);
 }
@@ -259,15 +283,18 @@ fn the_trailer_is_the_only_difference_that_a_checksum_makes() {
 fn every_flipped_bit_is_seen() {
     let geometry = Geometry::compatible(128);
     let mut encoder = Encoder::new(geometry, Checksum::Crc32c);
-    let stored = encoder.encode(&[7; 128]).expect("compresses").to_vec();
+    let stored = encoder
+        .encode(&[7; 128], PLACE)
+        .expect("compresses")
+        .to_vec();
     assert!(matches!(
-        inspect(&stored, geometry),
-        Ok((_, Verdict::Matches))
+        inspect(&stored, geometry, PLACE),
+        Ok((_, Verdict::Bound))
     ));
     for bit in 0..8 * stored.len() {
         let mut flipped = stored.clone();
         flipped[bit / 8] ^= 1 << (bit % 8);
-        match inspect(&flipped, geometry) {
+        match inspect(&flipped, geometry, PLACE) {
             Ok((_, Verdict::Differs { stored, calculated })) => assert_ne!(stored, calculated),
             Err(Defect::OriginalSize { .. } | Defect::CompressedSize { .. }) => {
                 assert!(bit / 8 < Header::SIZE, "bit {bit}");
@@ -277,7 +304,10 @@ fn every_flipped_bit_is_seen() {
     }
     let mut lost = stored;
     lost[124..].fill(0);
-    assert!(matches!(inspect(&lost, geometry), Ok((_, Verdict::Absent))));
+    assert!(matches!(
+        inspect(&lost, geometry, PLACE),
+        Ok((_, Verdict::Absent))
+    ));
 }
 
 #[test]
@@ -290,9 +320,9 @@ fn sizes_that_cannot_be_right_are_defects() {
             compressed_size,
         };
         stored[..8].copy_from_slice(&header.emit());
-        let checksum = checksum_of(&stored[..4220]);
+        let checksum = bound_checksum_of(&stored[..4220], PLACE);
         stored[4220..].copy_from_slice(&Trailer { checksum }.emit());
-        inspect(&stored, geometry).map(|(header, _)| header.compressed_size)
+        inspect(&stored, geometry, PLACE).map(|(header, _)| header.compressed_size)
     };
     assert_eq!(with(4096, 4), Ok(4));
     assert_eq!(with(4096, 4212), Ok(4212));
@@ -322,7 +352,7 @@ fn sizes_that_cannot_be_right_are_defects() {
         );
         assert!(defect.to_string().contains("expected 4096"), "{defect}");
     }
-    let defect = inspect(&[0; 4096], geometry).expect_err("short");
+    let defect = inspect(&[0; 4096], geometry, PLACE).expect_err("short");
     assert_eq!(
         defect,
         Defect::Size {
@@ -331,4 +361,117 @@ fn sizes_that_cannot_be_right_are_defects() {
         }
     );
     assert!(defect.to_string().contains("found 4096 bytes"), "{defect}");
+}
+
+/// A good block, and its trailer at this place.
+fn block_at(place: Place) -> Vec<u8> {
+    Encoder::new(Geometry::compatible(128), Checksum::Crc32c)
+        .encode(&[7; 128], place)
+        .expect("compresses")
+        .to_vec()
+}
+
+fn verdict(stored: &[u8], place: Place) -> Verdict {
+    let (_, verdict) = inspect(stored, Geometry::compatible(128), place).expect("sizes");
+    verdict
+}
+
+fn at(set: SetId, stripe: u64) -> Place {
+    Place { set, stripe }
+}
+
+#[test]
+fn masks_are_as_documented() {
+    // Set, stripe, mask, and the trailer of a block whose other bytes are "123456789"; calculated by another program.
+    for (set, stripe, mask, trailer) in [
+        (0, 0, 0x81f16f39, 0x62f7fdba),
+        (0, 1, 0x7995c304, 0x9a935187),
+        (0, 5, 0xc24094c8, 0x2146064b),
+        (0, 0xffffffff, 0x00000000, 0xe3069283),
+        (0, 0x100000000, 0x3b66b2aa, 0xd8602029),
+        (0x123456789abcdef1020304050607080, 0, 0x0524fb21, 0xe62269a2),
+        (0x123456789abcdef1020304050607080, 5, 0xa5bccdaa, 0x46ba5f29),
+        (
+            0x123456789abcdef1020304050607080,
+            0x700000005,
+            0x9a3ac06b,
+            0x793c52e8,
+        ),
+    ] {
+        let place = at(SetId(set), stripe);
+        assert_eq!(place.mask(), mask, "{place:?}");
+        assert_eq!(bound_checksum_of(b"123456789", place), trailer, "{place:?}");
+    }
+    // The one place without a set where nothing is bound; a checksum that would be 0 is 1 there, too.
+    let unmasked = at(SetId::NONE, u64::from(u32::MAX));
+    assert_eq!(
+        bound_checksum_of(b"123456789", unmasked),
+        checksum_of(b"123456789")
+    );
+}
+
+#[test]
+fn misplaced_block_differs() {
+    let sets = [SetId::NONE, SET, SetId(SET.0 + 1)];
+    let stripes = (0..300).chain([
+        u64::from(u32::MAX) - 1,
+        1 << 32,
+        (1 << 32) + 1,
+        u64::MAX - 1,
+    ]);
+    for stripe in stripes {
+        for set in sets {
+            let stored = block_at(at(set, stripe));
+            assert_eq!(verdict(&stored, at(set, stripe)), Verdict::Bound);
+            for neighbour in [stripe.wrapping_sub(1), stripe + 1, stripe ^ 1 << 32] {
+                let misplaced = verdict(&stored, at(set, neighbour));
+                assert!(
+                    matches!(misplaced, Verdict::Differs { stored, calculated } if stored != calculated),
+                    "{set} {stripe} at {neighbour}: {misplaced:?}"
+                );
+            }
+        }
+        // Of another set, where it belongs by its number.
+        let foreign = verdict(&block_at(at(SET, stripe)), at(sets[2], stripe));
+        assert!(matches!(foreign, Verdict::Differs { .. }), "{foreign:?}");
+    }
+}
+
+#[test]
+fn masks_of_many_stripes_differ() {
+    for set in [SetId::NONE, SET] {
+        let mut masks: Vec<u32> = (0..1 << 20).map(|stripe| at(set, stripe).mask()).collect();
+        masks.sort_unstable();
+        masks.dedup();
+        assert_eq!(masks.len(), 1 << 20);
+    }
+}
+
+#[test]
+fn block_of_an_earlier_form_is_unbound() {
+    let mut plain = block_at(PLACE);
+    let checksum = checksum_of(&plain[..124]);
+    plain[124..].copy_from_slice(&Trailer { checksum }.emit());
+    let without_set = block_at(at(SetId::NONE, PLACE.stripe));
+    assert_eq!(verdict(&plain, PLACE), Verdict::Unbound);
+    assert_eq!(verdict(&without_set, PLACE), Verdict::Unbound);
+    // A service without superblocks reads what one with them has written only as another's.
+    let of_set = verdict(&block_at(PLACE), at(SetId::NONE, PLACE.stripe));
+    assert!(matches!(of_set, Verdict::Differs { .. }), "{of_set:?}");
+    for mut stored in [plain, without_set] {
+        stored[40] ^= 1;
+        assert!(matches!(verdict(&stored, PLACE), Verdict::Differs { .. }));
+    }
+}
+
+#[test]
+fn resealed_block_is_bound_to_its_new_place() {
+    let geometry = Geometry::compatible(128);
+    let other = at(SET, 6);
+    let mut stored = block_at(PLACE);
+    Encoder::new(geometry, Checksum::Crc32c).reseal(&mut stored, other);
+    assert_eq!(stored, block_at(other));
+    Encoder::new(geometry, Checksum::Off).reseal(&mut stored, other);
+    assert_eq!(verdict(&stored, other), Verdict::Absent);
+    assert_eq!(stored[..124], block_at(PLACE)[..124]);
 }

@@ -44,8 +44,8 @@ impl GgaDataPath {
     pub(super) fn suspect(&mut self, index: usize, suspect: Target) -> Result<(), Failure> {
         self.read_stored(index)?;
         if suspect == Target::Data1
-            && let Ok((header, Verdict::Matches)) =
-                inspect(&self.stored, self.setup.volume.geometry)
+            && let Ok((header, Verdict::Bound | Verdict::Unbound)) =
+                inspect(&self.stored, self.setup.volume.geometry, self.place(index))
         {
             // It was the parity that made the half that was done without a wrong one.
             self.corrected(index, Target::DataP);
@@ -64,7 +64,7 @@ impl GgaDataPath {
         let geometry = self.setup.volume.geometry;
         // The block as it was read, then with the recovered half.
         self.read_stored(index)?;
-        let as_read = inspect(&self.stored, geometry);
+        let as_read = inspect(&self.stored, geometry, self.place(index));
         self.private.read(index, &mut self.recovered)?;
         let half = self.recovered.len();
         let place = suspect.number() * half..(suspect.number() + 1) * half;
@@ -76,22 +76,24 @@ impl GgaDataPath {
                 self.halves_agree(index, as_read)
             };
         }
-        if rebuilds && matches!(as_read, Ok((_, Verdict::Matches))) {
+        if rebuilds && matches!(as_read, Ok((_, Verdict::Bound | Verdict::Unbound))) {
             return self.make_anew(index, Target::DataP);
         }
-        if suspect == Target::Data1 && self.is_unverified(index) && self.is_block() {
+        if suspect == Target::Data1 && self.is_unverified(index) && self.is_block(index) {
             self.transactions[index].odd = Some(Target::DataP);
         }
         self.stored[place].copy_from_slice(&self.recovered);
-        match inspect(&self.stored, geometry) {
-            Ok((_, Verdict::Matches)) if rebuilds => self.make_anew(index, suspect),
-            Ok((header, Verdict::Matches)) => {
+        match inspect(&self.stored, geometry, self.place(index)) {
+            Ok((_, Verdict::Bound | Verdict::Unbound)) if rebuilds => {
+                self.make_anew(index, suspect)
+            }
+            Ok((header, Verdict::Bound | Verdict::Unbound)) => {
                 self.corrected(index, suspect);
                 self.decompress(index, header)
             }
             _ => {
                 let odd = self.transactions[index].odd;
-                if odd.is_none() && self.is_unverified(index) && self.is_block() {
+                if odd.is_none() && self.is_unverified(index) && self.is_block(index) {
                     self.transactions[index].odd = Some(suspect);
                 }
                 if suspect == Target::Data1 {
@@ -115,7 +117,7 @@ impl GgaDataPath {
             ),
             (None, Some(Target::DataP)) => {
                 self.read_stored(index)?;
-                let as_read = inspect(&self.stored, self.setup.volume.geometry);
+                let as_read = inspect(&self.stored, self.setup.volume.geometry, self.place(index));
                 self.halves_agree(index, as_read)
             }
             (None, Some(odd)) => self.recover(index, odd, Stage::Verdict(odd)),
@@ -145,17 +147,19 @@ impl GgaDataPath {
     }
 
     /// Whether what lies in `stored` is a block without a checksum, as far as can be told.
-    fn is_block(&mut self) -> bool {
+    fn is_block(&mut self, index: usize) -> bool {
         let geometry = self.setup.volume.geometry;
-        matches!(inspect(&self.stored, geometry), Ok((_, Verdict::Absent)))
-            && decodes(&self.stored, geometry, &mut self.content)
+        matches!(
+            inspect(&self.stored, geometry, self.place(index)),
+            Ok((_, Verdict::Absent))
+        ) && decodes(&self.stored, geometry, &mut self.content)
     }
 
     /// The third half of a block in doubt cannot be had.
     #[cold]
     pub(super) fn judge_two_halves(&mut self, index: usize) -> Result<(), Failure> {
         self.assemble_block(index)?;
-        let as_read = inspect(&self.stored, self.setup.volume.geometry);
+        let as_read = inspect(&self.stored, self.setup.volume.geometry, self.place(index));
         self.halves_agree(index, as_read)
     }
 
@@ -166,7 +170,7 @@ impl GgaDataPath {
         as_read: Result<(Header, Verdict), impl fmt::Display>,
     ) -> Result<(), Failure> {
         match as_read {
-            Ok((header, Verdict::Matches)) => self.decompress(index, header),
+            Ok((header, Verdict::Bound | Verdict::Unbound)) => self.decompress(index, header),
             Ok((header, Verdict::Absent)) if self.setup.checksum != ChecksumPolicy::Require => {
                 self.decompress(index, header)
             }

@@ -2,7 +2,8 @@
 
 use doca::ErrorCode;
 use role_common::Failure;
-use role_common::stored_block::{Verdict, inspect};
+use role_common::stored_block::{Place, Verdict, inspect};
+use role_common::superblock::SetId;
 use wire::io_message::IoMessageType;
 use wire::stored_block::Header;
 
@@ -44,6 +45,14 @@ impl GgaDataPath {
         Some(if first { Target::Data2 } else { Target::Data1 })
     }
 
+    /// The place of the block at hand.
+    pub(super) fn place(&self, index: usize) -> Place {
+        Place {
+            set: SetId::NONE,
+            stripe: self.transactions[index].stripe(),
+        }
+    }
+
     /// Two halves have come.
     pub(super) fn halves_read(&mut self, index: usize) -> Result<(), Failure> {
         match self.transactions[index].lost {
@@ -68,8 +77,8 @@ impl GgaDataPath {
     /// The stored block is complete: decompresses it when it is what was written.
     pub(super) fn check_block(&mut self, index: usize) -> Result<(), Failure> {
         self.assemble_block(index)?;
-        match inspect(&self.stored, self.setup.volume.geometry) {
-            Ok((header, Verdict::Matches)) => self.decompress(index, header),
+        match inspect(&self.stored, self.setup.volume.geometry, self.place(index)) {
+            Ok((header, Verdict::Bound | Verdict::Unbound)) => self.decompress(index, header),
             Ok((_, Verdict::Absent | Verdict::Differs { .. })) | Err(_) => {
                 self.fetch_last_half(index)
             }

@@ -53,7 +53,8 @@ impl GgaDataPath {
             self.restart_fetcher()?;
         }
         self.private.read(index, &mut self.content)?;
-        let stored = match self.encoder.encode(&self.content) {
+        let place = self.place(index);
+        let stored = match self.encoder.encode(&self.content, place) {
             Ok(stored) => stored,
             Err(incompressible) => {
                 if self.statistics.incompressible.count() {

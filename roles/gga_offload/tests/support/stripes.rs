@@ -1,6 +1,7 @@
 //! Content as three targets hold it, and ways to damage it.
 
-use role_common::stored_block::{Checksum, Encoder, Geometry};
+use role_common::stored_block::{Checksum, Encoder, Geometry, Place};
+use role_common::superblock::SetId;
 
 /// Bytes of a half block.
 pub const HALF: usize = 512;
@@ -39,8 +40,12 @@ impl Stripes {
     pub fn of(content: &[u8], checksum: Checksum) -> Self {
         let stored = 2 * HALF;
         let mut encoder = Encoder::new(Geometry::compatible(stored as u32), checksum);
-        let blocks = content.chunks(stored).map(|block| {
-            let stored = encoder.encode(block).expect("it compresses");
+        let blocks = content.chunks(stored).zip(0..).map(|(block, stripe)| {
+            let place = Place {
+                set: SetId::NONE,
+                stripe,
+            };
+            let stored = encoder.encode(block, place).expect("it compresses");
             stored.to_vec()
         });
         Self::of_stored(&blocks.collect::<Vec<_>>())

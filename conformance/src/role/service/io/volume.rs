@@ -44,7 +44,8 @@ pub(super) fn holding(bench: &Bench<'_>, blocks: &[Vec<u8>], checksum: bool) -> 
     if scripts.len() == 3 {
         let stored: Vec<_> = blocks
             .iter()
-            .map(|block| stored::encode(block, checksum))
+            .enumerate()
+            .map(|(block, content)| stored::encode(content, block, checksum))
             .collect();
         for (script, half) in scripts.iter_mut().zip(stored::halves(&stored)) {
             script.content = half;
@@ -268,7 +269,7 @@ impl<'a> Volume<'a> {
             .iter()
             .enumerate()
             .map(|(block, stored)| {
-                stored::decode(stored).during(format_args!("stored block {block}"))
+                stored::decode(stored, block).during(format_args!("stored block {block}"))
             })
             .collect()
     }

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use wire::stored_block::{Header, Trailer};
 
-use super::{logical, noise};
+use super::{PLACE, logical, noise};
 use crate::stored_block::{Checksum, Encoder, Geometry, PIECE, Verdict, inspect};
 
 /// The content of a stored block, by the LZ4 of single blocks.
@@ -38,9 +38,9 @@ proptest! {
     fn any_content_comes_back(content in any_content()) {
         let geometry = logical(u32::try_from(content.len()).expect("small"));
         let mut encoder = Encoder::new(geometry, Checksum::Crc32c);
-        let stored = encoder.encode(&content).expect("any content");
-        let (header, verdict) = inspect(stored, geometry).expect("whole");
-        prop_assert_eq!(verdict, Verdict::Matches);
+        let stored = encoder.encode(&content, PLACE).expect("any content");
+        let (header, verdict) = inspect(stored, geometry, PLACE).expect("whole");
+        prop_assert_eq!(verdict, Verdict::Bound);
         prop_assert!(decode(stored, header) == content);
     }
 
@@ -58,7 +58,7 @@ proptest! {
             .emit();
         }
         // Neither a panic nor sizes that are out of bounds.
-        if let Ok((header, _)) = inspect(&bytes, Geometry::compatible(size)) {
+        if let Ok((header, _)) = inspect(&bytes, Geometry::compatible(size), PLACE) {
             prop_assert_eq!(header.original_size, size);
             prop_assert!(data_range(header).end <= bytes.len() - Trailer::SIZE);
         }
