@@ -13,7 +13,7 @@ pub struct MessageIds {
 impl MessageIds {
     /// Ids of requests that one program sends beside those that begin with 0, and that are none of these within 2^31 requests.
     #[must_use]
-    pub fn for_records() -> Self {
+    pub fn for_superblocks() -> Self {
         Self { next: 1 << 31 }
     }
 

@@ -10,7 +10,7 @@ use doca::{Device, Mmap};
 use role_common::Failure;
 use role_common::application::Environment;
 use role_common::service::session::{Described, Memory, Returned};
-use role_common::service::{self, Errand, Reply, Service, Survival, WorkerSetup};
+use role_common::service::{self, Reply, Service, Survival, WorkerCommand, WorkerSetup};
 use role_common::shutdown::Waker;
 use role_common::stored_block::MatrixType;
 use role_common::superblock::Superblock;
@@ -55,6 +55,7 @@ pub(crate) fn run(flags: Flags, environment: Environment) -> Result<(), Failure>
             rebuild: Rc::clone(&rebuild),
             current: None,
             last: Rc::clone(&redundancy),
+            identities: Vec::new(),
         }),
     };
     service::run(
@@ -95,6 +96,8 @@ struct Degradable {
     current: Option<Arc<Shared>>,
     /// That of this session, or of the one before.
     last: Rc<RefCell<Option<Arc<Shared>>>>,
+    /// The identities of the targets, by which one that rejoins is known.
+    identities: Vec<Option<Bytes>>,
 }
 
 struct Prepared {
@@ -109,10 +112,10 @@ impl Service for GgaOffload {
     type DataPath = GgaDataPath;
 
     fn prepare_memory(&mut self, device: &Device, memory: &Memory) -> Result<Bytes, Failure> {
-        let target = memory
-            .targets
-            .first()
-            .ok_or_else(|| Failure::unexpected("the targets were not asked for their storage"))?;
+        let target =
+            memory.targets.iter().flatten().next().ok_or_else(|| {
+                Failure::unexpected("the targets were not asked for their storage")
+            })?;
         let target = &target.storage;
         let volume = Volume {
             geometry: self.layout.geometry(target)?,
@@ -128,6 +131,11 @@ impl Service for GgaOffload {
             let assembly = survival.assemble(&memory.targets)?;
             let shared = Shared::new(volume.block_count, memory.core_count, waker, assembly);
             let shared = Arc::new(shared);
+            survival.identities = memory
+                .targets
+                .iter()
+                .map(|target| target.as_ref().and_then(|it| it.identity.clone()))
+                .collect();
             survival.last.replace(Some(Arc::clone(&shared)));
             survival.current = Some(shared);
         }
@@ -174,9 +182,15 @@ impl Service for GgaOffload {
 
 impl Degradable {
     /// What follows from what the targets keep.
-    fn assemble(&self, targets: &[Described]) -> Result<Assembly, Failure> {
+    fn assemble(&self, targets: &[Option<Described>]) -> Result<Assembly, Failure> {
         let mut found = [Found::Mute; 3];
-        for (found, target) in found.iter_mut().zip(targets) {
+        for (number, found) in found.iter_mut().enumerate() {
+            let Some(target) = targets.get(number).and_then(Option::as_ref) else {
+                let name = Target::ALL[number].name();
+                return Err(Failure::unexpected(format!(
+                    "storage target {name} is not connected"
+                )));
+            };
             *found = match (&target.identity, target.superblock) {
                 (None, _) => Found::Mute,
                 (Some(_), None) => Found::Blank,
@@ -214,6 +228,24 @@ impl Survival for Degradable {
         }
     }
 
+    fn stalled(&mut self, target: usize, why: &Failure) -> bool {
+        self.lose(target, why);
+        true
+    }
+
+    fn admit(&mut self, target: usize, described: &Described) -> Result<bool, Failure> {
+        let known = self.identities.get(target).and_then(Option::as_ref);
+        Ok(known.is_some() && known == described.identity.as_ref())
+    }
+
+    fn is_concluded(&self) -> bool {
+        true
+    }
+
+    fn is_open(&self) -> bool {
+        true
+    }
+
     fn has_lost(&self, target: usize) -> bool {
         self.of(target)
             .is_some_and(|(shared, target)| shared.view().lost.contains(target))
@@ -223,31 +255,34 @@ impl Survival for Degradable {
         self.current.as_ref()?.to_bring_back().map(Target::number)
     }
 
-    fn ask(&mut self, worker: u32, attempt: u32, errand: Errand) {
+    fn send_command(&mut self, worker: u32, attempt: u32, errand: WorkerCommand) {
         if let Some(shared) = &self.current {
             shared.errands.send(worker, (attempt, errand));
         }
     }
 
-    fn next_answer(&mut self) -> Option<(u32, u32, Result<Reply, Failure>)> {
+    fn next_reply(&mut self) -> Option<(u32, u32, Result<Reply, Failure>)> {
         let answer = self.current.as_ref()?.errands.next_answer()?;
         let (attempt, reply) = answer.reply;
         Some((answer.worker, attempt, reply))
     }
 
     fn came_back(&mut self, target: usize, returned: &Returned) {
+        if let Some(identity) = self.identities.get_mut(target) {
+            identity.clone_from(&returned.identity);
+        }
         if let Some((shared, target)) = self.of(target) {
             let keeps = returned.identity.is_some();
             shared.come_back(target, returned.has_kept, keeps);
         }
     }
 
-    fn record_of(&self, target: usize) -> Option<Superblock> {
+    fn superblock_of(&self, target: usize) -> Option<Superblock> {
         let (shared, target) = self.of(target)?;
         shared.record_of(target)
     }
 
-    fn recorded(&mut self, target: usize, record: Superblock) {
+    fn persisted(&mut self, target: usize, record: Superblock) {
         if let Some((shared, target)) = self.of(target) {
             shared.recorded(target, record);
             if shared.is_sealed() {

@@ -322,7 +322,7 @@ fn a_write_that_a_lost_target_misses_is_not_acknowledged_before_both_others_keep
         // It keeps that it is used, and never says that it keeps that one is lost.
         let end = write_with_records(failing, (withholding, 1), ErrorCode::IO_FAILED);
         assert_eq!(redundancy(&end, failing).0, "failed");
-        let said = "its answer that it keeps the record of its set";
+        let said = "its answer that it has persisted its superblock";
         assert!(end.stderr.contains(said), "{}", end.stderr);
         let end = write_with_records(failing, (withholding, 2), ErrorCode::SUCCESS);
         assert_eq!(redundancy(&end, failing).0, "degraded");
@@ -330,7 +330,7 @@ fn a_write_that_a_lost_target_misses_is_not_acknowledged_before_both_others_keep
 }
 
 #[test]
-#[should_panic(expected = "its answer that it keeps the record of its set")]
+#[should_panic(expected = "its answer that it has persisted its superblock")]
 fn no_io_begins_before_all_targets_keep_that_they_are_used() {
     let records = [Some(u32::MAX), Some(0), Some(u32::MAX)];
     let args = "--degraded on --control-timeout 1";

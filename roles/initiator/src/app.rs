@@ -14,7 +14,7 @@ use crate::conclusion::{Conclusion, Findings};
 use crate::crew::{self, Crew};
 use crate::data_path::Contexts;
 use crate::progress::Progress;
-use crate::session::{Action, Input, Session, SessionConfig};
+use crate::session::{Action, Event, Session, SessionConfig};
 use crate::statistics::Report;
 use crate::storage::{self, Storage};
 
@@ -122,7 +122,7 @@ impl App {
                     return;
                 }
                 if let Err(failure) = self.perform(action) {
-                    self.input(Input::Failed(failure));
+                    self.handle(Event::Failed(failure));
                 }
             }
             if self.collect() {
@@ -131,15 +131,15 @@ impl App {
                 self.wait();
             }
             let now = Instant::now();
-            self.session.handle_timeout(now);
+            self.session.handle(Event::Timeout, now);
             if let Some(progress) = &mut self.progress {
                 progress.refresh(now);
             }
         }
     }
 
-    fn input(&mut self, input: Input) {
-        self.session.handle(Instant::now(), input);
+    fn handle(&mut self, event: Event) {
+        self.session.handle(event, Instant::now());
     }
 
     fn perform(&mut self, action: Action) -> Result<(), Failure> {
@@ -152,7 +152,7 @@ impl App {
             Action::CreateWorkers => self.create_workers()?,
             Action::PrepareWorkers(consumers) => {
                 self.crew.prepare(&consumers)?;
-                self.input(Input::WorkersPrepared);
+                self.handle(Event::WorkersPrepared);
             }
             Action::StartDataPath => {
                 let total =
@@ -168,7 +168,7 @@ impl App {
             Action::DestroyWorkers => {
                 self.progress = None;
                 self.crew.destroy();
-                self.input(Input::WorkersDestroyed);
+                self.handle(Event::WorkersDestroyed);
             }
             Action::Finish => {}
         }
@@ -190,7 +190,7 @@ impl App {
         )?;
         let init = storage.init(&self.device)?;
         self.storage = Some(storage);
-        self.input(Input::Opened(init));
+        self.handle(Event::Opened(init));
         Ok(())
     }
 
@@ -215,53 +215,53 @@ impl App {
             self.interrupted = true;
             happened = true;
             tracing::warn!("interrupted: stopping the storage");
-            self.input(Input::Interrupted);
+            self.handle(Event::Interrupted);
         }
-        while let Some(input) = self.channel_input() {
+        while let Some(input) = self.channel_event() {
             happened = true;
-            self.input(input);
+            self.handle(input);
         }
         match self.crew.poll() {
             Ok(None) => {}
             Ok(Some(event)) => {
                 happened = true;
                 let input = match event {
-                    crew::Event::Ready => Input::WorkersReady,
+                    crew::Event::Ready => Event::WorkersReady,
                     crew::Event::Finished => {
                         self.run_came_first = self.session.result().is_ok();
-                        Input::WorkersFinished
+                        Event::WorkersFinished
                     }
                 };
-                self.input(input);
+                self.handle(input);
             }
             Err(failure) => {
                 happened = true;
-                self.input(Input::Failed(failure));
+                self.handle(Event::Failed(failure));
             }
         }
         happened
     }
 
-    fn channel_input(&mut self) -> Option<Input> {
+    fn channel_event(&mut self) -> Option<Event> {
         if !self.channel_open {
             return None;
         }
         match self.channel.poll() {
             Ok(event) => Some(match event? {
-                ChannelEvent::Connected => Input::Connected,
-                ChannelEvent::Message(message) => Input::Message(message),
-                ChannelEvent::ConsumerAdded(id) => Input::ConsumerAdded(id),
-                ChannelEvent::ConsumerExpired(id) => Input::ConsumerExpired(id),
+                ChannelEvent::Connected => Event::Connected,
+                ChannelEvent::Message(message) => Event::Message(message),
+                ChannelEvent::ConsumerAdded(id) => Event::ConsumerAdded(id),
+                ChannelEvent::ConsumerExpired(id) => Event::ConsumerExpired(id),
                 ChannelEvent::Closed => {
                     self.channel_open = false;
-                    Input::Disconnected
+                    Event::Disconnected
                 }
             }),
             Err(failure) => {
                 // Of no further use, which is more than a failure.
                 self.channel_open = false;
-                self.input(Input::Failed(failure));
-                Some(Input::Disconnected)
+                self.handle(Event::Failed(failure));
+                Some(Event::Disconnected)
             }
         }
     }
@@ -277,7 +277,7 @@ impl App {
             .progress
             .as_ref()
             .and_then(|progress| progress.deadline(now));
-        let deadline = [self.session.deadline(), creation, progress]
+        let deadline = [self.session.poll_timeout(), creation, progress]
             .into_iter()
             .flatten()
             .min();

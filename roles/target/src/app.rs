@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use doca::{Access, Device, ErrorCode, MemoryRegion, Mmap};
+use doca::{Access, Device, MemoryRegion, Mmap};
 use role_common::Failure;
 use role_common::application::Environment;
-use role_common::control::{ChannelEvent, ControlChannel, TcpServerChannel, Waiter};
+use role_common::control::{ControlChannel, TcpServerChannel, Waiter};
 use role_common::sessions::{self, Broken};
 use role_common::statistics::{CoreStatistics, Statistics};
 use role_common::superblock::Superblock;
@@ -22,7 +22,7 @@ use crate::content::{Content, Geometry};
 use crate::data_path::{Command, Reply, Setup, TargetDataPath};
 use crate::identity::{Boot, identity_of};
 use crate::keeper::Keeper;
-use crate::session::{Action, Job, Outcome, Session};
+use crate::session::{Action, Event, Job, Outcome, Session};
 
 /// How long a worker may take for a command. Services wait 5 s for an answer, and it should say why.
 const WORKER_PATIENCE: Duration = Duration::from_secs(4);
@@ -115,8 +115,6 @@ struct App<'a> {
     store: &'a Store,
     statistics: Vec<CoreStatistics>,
     environment: &'a Environment,
-    /// Whether a service is there, or was.
-    has_client: bool,
 }
 
 impl<'a> App<'a> {
@@ -124,12 +122,12 @@ impl<'a> App<'a> {
         let cpu_count = u32::try_from(store.cpus.len()).unwrap_or(u32::MAX);
         Self {
             session: Session::new(store.geometry, cpu_count)
-                .with_identity(store.identity.clone(), store.keeper.borrow().superblock()),
+                .with_identity(store.identity.clone(), store.keeper.borrow().superblock())
+                .with_idle_timeout(store.idle_timeout),
             workers: Vec::new(),
             store,
             statistics: Vec::new(),
             environment,
-            has_client: false,
         }
     }
 
@@ -141,7 +139,7 @@ impl<'a> App<'a> {
         channel.next_client(FAREWELL);
         match (result, ended) {
             (Ok(()), Ok(())) => Ok(self.statistics),
-            (Err(failure), Ok(())) if self.has_client => Err(Broken::During(failure)),
+            (Err(failure), Ok(())) if self.session.has_client() => Err(Broken::During(failure)),
             (Err(failure), Ok(())) => Err(Broken::Before(failure)),
             (Ok(()), Err(stuck)) => Err(Broken::ForGood(stuck)),
             (Err(failure), Err(stuck)) => {
@@ -153,62 +151,38 @@ impl<'a> App<'a> {
 
     fn serve(&mut self, channel: &mut TcpServerChannel) -> Result<(), Failure> {
         let mut waiter = Waiter::new(self.environment.shutdown.clone());
-        let mut silent_since = Instant::now();
         loop {
+            while let Some(action) = self.session.poll_action() {
+                match action {
+                    Action::Send(answer) => channel.send(&answer)?,
+                    Action::Do(job) => {
+                        let outcome = self.perform(job);
+                        self.handle(Event::JobDone(outcome));
+                    }
+                    Action::End(result) => return result,
+                }
+            }
             let event = channel.poll()?;
-            let is_silent = event.is_none();
-            match event {
-                Some(ChannelEvent::Message(request)) => {
-                    let answer = match self.session.receive(request) {
-                        Action::Answer(answer) => answer,
-                        Action::Do(job) => {
-                            let outcome = self.perform(job);
-                            self.session.complete(outcome)
-                        }
-                    };
-                    channel.send(&answer)?;
-                    if self.session.is_finished() {
-                        return Ok(());
-                    }
-                }
-                Some(ChannelEvent::Closed) => {
-                    let waiting = self.session.waiting_for();
-                    return Err(Failure::new(
-                        ErrorCode::CONNECTION_RESET,
-                        format!(
-                            "the {} left while it was expected to send {waiting}",
-                            channel.peer()
-                        ),
-                    ));
-                }
-                Some(ChannelEvent::Connected) => self.has_client = true,
-                Some(_) => {}
-                None => {
-                    let limit = self.silence_limit();
-                    if let Some(limit) = limit.filter(|&limit| silent_since.elapsed() >= limit) {
-                        return Err(Failure::timed_out(self.session.waiting_for(), limit));
-                    }
-                    waiter.wait(&[channel], limit.map(|limit| silent_since + limit));
-                }
+            let is_quiet = event.is_none();
+            // First: a service that has left explains what its workers see.
+            if let Some(event) = event {
+                self.handle(Event::Service(event));
             }
-            if !is_silent || self.silence_limit().is_none() {
-                // Whatever took so long, it was no silence of the service.
-                silent_since = Instant::now();
-            }
-            self.check_workers()?;
-            if self.environment.shutdown.is_requested() {
-                return Err(Failure::aborted(format_args!(
-                    "waiting for {}",
-                    self.session.waiting_for()
-                )));
+            if let Err(failure) = self.check_workers() {
+                self.handle(Event::Failed(failure));
+            } else if self.environment.shutdown.is_requested() {
+                let waiting = self.session.waiting_for();
+                let failure = Failure::aborted(format_args!("waiting for {waiting}"));
+                self.handle(Event::Failed(failure));
+            } else if is_quiet {
+                waiter.wait(&[channel], self.session.poll_timeout());
+                self.handle(Event::Timeout);
             }
         }
     }
 
-    /// How long the service may say nothing. While I/Os can come, it is the workers that notice when none do.
-    fn silence_limit(&self) -> Option<Duration> {
-        let limit = self.store.idle_timeout;
-        limit.filter(|_| self.has_client && self.session.waits_for_request())
+    fn handle(&mut self, event: Event) {
+        self.session.handle(event, Instant::now());
     }
 
     /// A data path ends by itself only when it fails.

@@ -1,11 +1,16 @@
-//! The control state machine of the target, without I/O.
+//! The control state machine of the target, without I/O and without a clock.
 //!
 //! A request goes in, and either its answer comes out or a job, whose outcome then makes the answer.
 //! A request that is not due, or that asks for something impossible, is answered with an error
 //! response, and the session stays where it was.
 
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
 use bytes::Bytes;
+use doca::ErrorCode;
 use role_common::Failure;
+use role_common::control::ChannelEvent;
 use role_common::session::unexpected;
 use role_common::superblock::{QUESTION, Superblock};
 use wire::control::{
@@ -19,13 +24,28 @@ pub use crate::content::Geometry;
 /// tasks; RDMA queues of real devices end at about as many.
 pub const MAX_TRANSACTIONS: u32 = 1 << 16;
 
+/// Something that happened to a session.
+#[derive(Debug)]
+pub enum Event {
+    /// On the channel to the service.
+    Service(ChannelEvent),
+    /// The job at hand is done, or failed.
+    JobDone(Result<Outcome, Failure>),
+    /// The time of [`Session::poll_timeout`] may have come.
+    Timeout,
+    /// The session cannot go on: a worker, the channel or the user ended it.
+    Failed(Failure),
+}
+
 /// What is to be done next.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Action {
     /// Send this answer.
-    Answer(Message),
-    /// Do this, and tell [`Session::complete`] how it went.
+    Send(Message),
+    /// Do this, and report [`Event::JobDone`].
     Do(Job),
+    /// The session is over.
+    End(Result<(), Failure>),
 }
 
 /// Something that takes more than the state machine.
@@ -81,11 +101,18 @@ pub struct Session {
     maintains: bool,
     /// Workers that can be had.
     cpu_count: u32,
+    /// How long the service may ask for nothing.
+    idle_timeout: Option<Duration>,
+    /// `true` once a service is there, or was.
+    has_client: bool,
+    /// When something happened last.
+    active_at: Option<Instant>,
     phase: Phase,
     /// The request that a job is done for.
     pending: Option<Message>,
     /// Per worker, whether io_data and io_control are connected.
     connected: Vec<[bool; 2]>,
+    actions: VecDeque<Action>,
 }
 
 impl Session {
@@ -99,9 +126,13 @@ impl Session {
             superblock: None,
             maintains: false,
             cpu_count,
+            idle_timeout: None,
+            has_client: false,
+            active_at: None,
             phase: Phase::Query,
             pending: None,
             connected: Vec::new(),
+            actions: VecDeque::new(),
         }
     }
 
@@ -113,16 +144,76 @@ impl Session {
         self
     }
 
-    /// Whether shutdown was answered.
+    /// The same session, which ends when the service asks for nothing for so long. While I/Os can come, it is the workers that notice
+    /// when none do.
+    #[must_use]
+    pub fn with_idle_timeout(mut self, limit: Option<Duration>) -> Self {
+        self.idle_timeout = limit;
+        self
+    }
+
+    /// Takes an event.
+    pub fn handle(&mut self, event: Event, now: Instant) {
+        if self.is_finished() && !matches!(event, Event::Service(ChannelEvent::Message(_))) {
+            return;
+        }
+        match event {
+            Event::Timeout => return self.timed_out(now),
+            Event::Failed(failure) => self.end(Err(failure)),
+            Event::JobDone(outcome) => self.job_done(outcome),
+            Event::Service(ChannelEvent::Message(request)) => self.receive(request),
+            Event::Service(ChannelEvent::Connected) => self.has_client = true,
+            Event::Service(ChannelEvent::Closed) => self.end(Err(Failure::new(
+                ErrorCode::CONNECTION_RESET,
+                format!(
+                    "the service left while it was expected to send {}",
+                    self.waiting_for()
+                ),
+            ))),
+            Event::Service(ChannelEvent::ConsumerAdded(_) | ChannelEvent::ConsumerExpired(_)) => {}
+        }
+        self.active_at = Some(now);
+    }
+
+    /// What to do next. Ask again until there is nothing.
+    pub fn poll_action(&mut self) -> Option<Action> {
+        self.actions.pop_front()
+    }
+
+    /// When to report [`Event::Timeout`], unless something happens before.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        let limit = self.idle_timeout?;
+        let waits = self.has_client
+            && self.pending.is_none()
+            && self.phase != Phase::Stop
+            && !self.is_finished();
+        self.active_at.filter(|_| waits).map(|since| since + limit)
+    }
+
+    /// `true` once a service is there, or was: without, there is no session yet.
+    #[must_use]
+    pub fn has_client(&self) -> bool {
+        self.has_client
+    }
+
+    /// `true` once shutdown was answered.
     #[must_use]
     pub fn is_finished(&self) -> bool {
         self.phase == Phase::Finished
     }
 
-    /// Whether it is up to the service to go on, by a request and not by I/Os.
-    #[must_use]
-    pub fn waits_for_request(&self) -> bool {
-        self.phase != Phase::Stop && !self.is_finished()
+    fn timed_out(&mut self, now: Instant) {
+        if let (Some(deadline), Some(limit)) = (self.poll_timeout(), self.idle_timeout)
+            && deadline <= now
+        {
+            self.end(Err(Failure::timed_out(self.waiting_for(), limit)));
+        }
+    }
+
+    fn end(&mut self, result: Result<(), Failure>) {
+        self.phase = Phase::Finished;
+        self.actions.push_back(Action::End(result));
     }
 
     /// What the session waits for, in words.
@@ -135,37 +226,39 @@ impl Session {
         }
     }
 
-    /// Takes a request of the service.
-    pub fn receive(&mut self, request: Message) -> Action {
+    fn receive(&mut self, request: Message) {
         match self.examine(&request) {
             Ok(Step::Answer(payload, next)) => {
                 self.phase = next;
-                Action::Answer(request.response(payload))
+                self.actions
+                    .push_back(Action::Send(request.response(payload)));
             }
             Ok(Step::Do(job)) => {
                 self.pending = Some(request);
-                Action::Do(job)
+                self.actions.push_back(Action::Do(job));
             }
             Err(failure) => {
                 tracing::warn!("refused: {failure}");
-                Action::Answer(failure.response_to(&request))
+                self.actions
+                    .push_back(Action::Send(failure.response_to(&request)));
             }
         }
     }
 
-    /// Takes the outcome of the job at hand, and returns the answer to the request behind it.
-    ///
-    /// # Panics
-    ///
-    /// When there is no job at hand.
-    pub fn complete(&mut self, outcome: Result<Outcome, Failure>) -> Message {
-        let request = self.pending.take().expect("complete() follows Action::Do");
-        match outcome {
+    fn job_done(&mut self, outcome: Result<Outcome, Failure>) {
+        let Some(request) = self.pending.take() else {
+            return;
+        };
+        let answer = match outcome {
             Ok(outcome) => self.advance(&request, outcome),
             Err(failure) => {
                 tracing::warn!("{} failed: {failure}", request.payload.message_type());
                 failure.response_to(&request)
             }
+        };
+        self.actions.push_back(Action::Send(answer));
+        if self.is_finished() {
+            self.end(Ok(()));
         }
     }
 

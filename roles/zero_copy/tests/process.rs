@@ -62,7 +62,7 @@ fn a_signal_ends_it_while_the_target_or_the_initiator_is_missing() {
     let service = start(UNUSED_PORT, "");
     std::thread::sleep(Duration::from_millis(300));
     service.signal(Signal::INT);
-    service.fails_saying("connecting to the storage target");
+    service.fails_saying("a connection to the storage target");
 
     let mut target = TcpServerChannel::listen(0).expect("a free port");
     let service = start(target.port().expect("port"), "");

@@ -213,6 +213,13 @@ impl TcpClientChannel {
         };
     }
 
+    /// Gives up an attempt to connect that has failed for good, and makes another one after a pause.
+    pub fn retry_later(&mut self) {
+        self.state = Client::Refused {
+            retry_at: Instant::now() + RETRY,
+        };
+    }
+
     fn start(&mut self) -> Result<(), Failure> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket: OwnedFd =

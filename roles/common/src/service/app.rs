@@ -10,8 +10,8 @@ use doca::{Device, ErrorCode};
 
 use super::command::{Command, Reply, WorkerSetup};
 use super::flags::ServiceFlags;
-use super::records::Records;
-use super::session::{Action, Job, Layout, Memory, Outcome, Session};
+use super::session::{Action, Event, Job, Layout, Memory, Outcome, Session};
+use super::superblocks::Superblocks;
 use super::survival::{Comeback, Survival};
 use crate::application::Environment;
 use crate::control::{ChannelEvent, ComchServerChannel, ControlChannel, TcpClientChannel, Waiter};
@@ -99,8 +99,8 @@ pub fn run<S: Service>(
             flags,
             reports: Vec::new(),
             comeback: Comeback::new(),
-            records: Records::new(addresses.len(), flags.control_timeout),
-            waits_for_records: false,
+            superblocks: Superblocks::new(addresses.len(), flags.control_timeout),
+            awaited: None,
         };
         report(app.run(environment)?);
         Ok(())
@@ -121,9 +121,16 @@ struct App<'a, S: Service> {
     flags: &'a ServiceFlags,
     reports: Vec<<S::DataPath as DataPath>::Report>,
     comeback: Comeback,
-    records: Records,
-    /// Whether the session goes on when all targets keep what they are to keep.
-    waits_for_records: bool,
+    superblocks: Superblocks,
+    /// The state of the superblocks that the session waits for.
+    awaited: Option<Awaited>,
+}
+
+/// A state of the set's superblocks.
+#[derive(Debug, Clone, Copy)]
+enum Awaited {
+    Open,
+    Concluded,
 }
 
 impl<S: Service> App<'_, S> {
@@ -132,13 +139,7 @@ impl<S: Service> App<'_, S> {
         mut self,
         environment: &Environment,
     ) -> Result<Vec<<S::DataPath as DataPath>::Report>, Broken> {
-        let result = self.connect_to_storage().and_then(|()| {
-            // Whoever starts an initiator next may wait for this line.
-            environment
-                .console
-                .announce(format_args!("waiting for the {}", self.client.peer()));
-            self.serve()
-        });
+        let result = self.serve(environment);
         let ended_well = result.is_ok();
         let begun = self.session.has_client();
         for storage in &mut self.storage {
@@ -171,58 +172,57 @@ impl<S: Service> App<'_, S> {
         }
     }
 
-    /// Initiators are served from the moment on that there are targets.
-    fn connect_to_storage(&mut self) -> Result<(), Failure> {
-        for storage in &mut self.storage {
-            tracing::info!("connecting to the {}", storage.peer());
-            while storage.poll()? != Some(ChannelEvent::Connected) {
-                if self.shutdown.is_requested() {
-                    return Err(Failure::aborted(format_args!(
-                        "connecting to the {}",
-                        storage.peer()
-                    )));
-                }
-                self.waiter.wait(&[storage], None);
-            }
-        }
-        Ok(())
-    }
-
-    fn serve(&mut self) -> Result<(), Failure> {
+    fn serve(&mut self, environment: &Environment) -> Result<(), Failure> {
         let mut silent_since = Instant::now();
         if self.service.survival().is_some() {
             self.session.identify_targets();
         }
+        for storage in &self.storage {
+            tracing::info!("connecting to the {}", storage.peer());
+        }
         loop {
-            self.part_from_lost();
-            while let Some(action) = self.session.next_action() {
+            self.detach_lost();
+            while let Some(action) = self.session.poll_action() {
                 match action {
+                    // A script that starts an initiator next may wait for this line.
+                    Action::Announce => environment
+                        .console
+                        .announce(format_args!("waiting for the {}", self.client.peer())),
                     Action::SendToClient(message) => self.client.send(&message)?,
                     Action::SendToStorage { target, .. } if self.session.is_without(target) => {}
                     Action::SendToStorage { target, message } => {
                         self.storage[target].send(&message)?;
                     }
-                    Action::Do(Job::OpenRecords) => self.waits_for_records = true,
-                    Action::Do(Job::CloseRecords) => {
-                        self.waits_for_records = true;
+                    Action::Leave { target } => {
+                        self.superblocks.forget(target);
+                        self.storage[target].disconnect();
+                    }
+                    Action::Stalled { target, why } => {
+                        if let Some(survival) = self.service.survival() {
+                            survival.stalled(target, &why);
+                        }
+                    }
+                    Action::Do(Job::OpenSuperblocks) => self.await_superblocks(Awaited::Open),
+                    Action::Do(Job::CloseSuperblocks) => {
                         if let Some(survival) = self.service.survival() {
                             survival.conclude();
                         }
+                        self.await_superblocks(Awaited::Concluded);
                     }
                     Action::Do(job) => {
                         let outcome = self.perform(job);
-                        self.session.complete(Instant::now(), outcome);
+                        self.handle(Event::JobDone(outcome));
                     }
                     Action::End(result) => return result,
                 }
             }
-            if self.keep_records()? {
+            if self.keep_superblocks()? {
                 continue;
             }
             if self.shutdown.is_requested() {
                 let waiting = self.session.waiting_for();
-                self.session
-                    .fail(Failure::aborted(format_args!("waiting for {waiting}")));
+                let failure = Failure::aborted(format_args!("waiting for {waiting}"));
+                self.handle(Event::Failed(failure));
             } else if self.take_events() {
                 self.waiter.active();
                 silent_since = Instant::now();
@@ -232,7 +232,10 @@ impl<S: Service> App<'_, S> {
                     .idle_timeout
                     .0
                     .filter(|_| self.session.waits_for_request());
-                let mut channels: Vec<&dyn ControlChannel> = vec![&*self.client];
+                let mut channels: Vec<&dyn ControlChannel> = Vec::new();
+                if self.session.serves_client() {
+                    channels.push(&*self.client);
+                }
                 channels.extend(
                     (self.storage.iter().enumerate())
                         .filter(|&(target, _)| {
@@ -244,27 +247,41 @@ impl<S: Service> App<'_, S> {
                 let silent_until = silence.map(|limit| silent_since + limit);
                 let deadline = self
                     .session
-                    .deadline()
+                    .poll_timeout()
                     .into_iter()
                     .chain(silent_until)
                     .chain(self.comeback.deadline())
-                    .chain(self.records.deadline())
+                    .chain(self.superblocks.deadline())
                     .min();
                 self.waiter.wait(&channels, deadline);
                 let now = Instant::now();
-                self.session.timed_out(now);
+                self.session.handle(Event::Timeout, now);
                 if let Some(limit) = silence.filter(|&limit| silent_since + limit <= now) {
                     let waiting = self.session.waiting_for();
-                    self.session.fail(Failure::timed_out(waiting, limit));
+                    let failure = Failure::timed_out(waiting, limit);
+                    self.session.handle(Event::Failed(failure), now);
                 }
             }
         }
     }
 
+    fn handle(&mut self, event: Event) {
+        self.session.handle(event, Instant::now());
+    }
+
+    fn await_superblocks(&mut self, state: Awaited) {
+        self.awaited = Some(state);
+        self.superblocks.await_state(Instant::now());
+    }
+
     /// Gives the session what happened, and returns whether anything did.
     fn take_events(&mut self) -> bool {
         let now = Instant::now();
-        let client = self.client.poll();
+        let client = if self.session.serves_client() {
+            self.client.poll()
+        } else {
+            Ok(None)
+        };
         let mut quiet = matches!(client, Ok(None));
         // The targets first: what they said last explains what comes after.
         for (target, storage) in self.storage.iter_mut().enumerate() {
@@ -272,13 +289,21 @@ impl<S: Service> App<'_, S> {
                 continue;
             }
             let mut event = storage.poll();
+            if let Err(failure) = &event
+                && !self.session.is_connected(target)
+                && self.service.survival().is_some()
+            {
+                tracing::debug!("{failure}");
+                storage.retry_later();
+                continue;
+            }
             quiet &= matches!(event, Ok(None));
             if let Ok(Some(ChannelEvent::Message(message))) = &event
-                && let Some(answer) = self.records.answer(target, message)
+                && let Some(answer) = self.superblocks.answer(now, target, message)
             {
                 match (answer, self.service.survival()) {
-                    (Ok(record), Some(survival)) => {
-                        survival.recorded(target, record);
+                    (Ok(superblock), Some(survival)) => {
+                        survival.persisted(target, superblock);
                         continue;
                     }
                     (Ok(_), None) => continue,
@@ -287,7 +312,7 @@ impl<S: Service> App<'_, S> {
             }
             let gone = match &event {
                 Ok(Some(ChannelEvent::Closed)) => Some(left()),
-                // Who talks nonsense is of no more use than who has left.
+                // A target that breaks the protocol is of no more use than one that has left.
                 Ok(Some(ChannelEvent::Message(message))) => self.session.unasked(target, message),
                 Err(failure) => Some(failure.clone()),
                 Ok(_) => None,
@@ -299,11 +324,12 @@ impl<S: Service> App<'_, S> {
                 survival.lose(target, &why);
                 continue;
             }
-            match event {
-                Ok(Some(event)) => self.session.storage_event(now, target, event),
+            let event = match event {
+                Ok(Some(event)) => Event::Storage { target, event },
                 Ok(None) => continue,
-                Err(failure) => self.session.fail(failure),
-            }
+                Err(failure) => Event::Failed(failure),
+            };
+            self.session.handle(event, now);
         }
         if let Some(survival) = self.service.survival() {
             let timeout = self.flags.control_timeout;
@@ -311,65 +337,78 @@ impl<S: Service> App<'_, S> {
             quiet &= !self.comeback.go_on(survival, session, storage, timeout);
         }
         match client {
-            Ok(Some(event)) => self.session.client_event(now, event),
+            Ok(Some(event)) => self.session.handle(Event::Client(event), now),
             Ok(None) => {}
-            Err(failure) => self.session.fail(failure),
+            Err(failure) => self.session.handle(Event::Failed(failure), now),
         }
         // A data path ends by itself only when it fails.
         for worker in self.workers.iter_mut().filter(|worker| worker.is_running()) {
             if let Err(failure) = worker.poll() {
-                self.session.fail(failure);
+                self.session.handle(Event::Failed(failure), now);
             }
         }
         !quiet
     }
 
-    /// Parts from the targets that the service goes on without.
-    fn part_from_lost(&mut self) {
+    /// Detaches the targets that the service goes on without.
+    fn detach_lost(&mut self) {
         let Some(survival) = self.service.survival() else {
             return;
         };
-        for (target, storage) in self.storage.iter_mut().enumerate() {
+        for target in 0..self.storage.len() {
             if survival.has_lost(target) && self.session.may_lose(target) {
-                self.session.lose(Instant::now(), target);
-                self.records.forget(target);
-                storage.disconnect();
+                self.session.handle(Event::Lost { target }, Instant::now());
             }
         }
     }
 
-    /// Has the targets keep what they are to keep, and returns whether the session goes on because they do.
-    fn keep_records(&mut self) -> Result<bool, Failure> {
+    /// Has the targets persist the superblocks that they are to have, and returns whether the session goes on because they say what it
+    /// waits for, or will not.
+    fn keep_superblocks(&mut self) -> Result<bool, Failure> {
         let now = Instant::now();
         let Some(survival) = self.service.survival() else {
             return Ok(false);
         };
-        if let Some((target, late)) = self.records.late(now) {
-            self.records.forget(target);
-            if self.session.may_lose(target) {
-                survival.lose(target, &late);
+        if let Some((target, late)) = self.superblocks.late(now) {
+            if !self.session.may_lose(target) {
+                let failure = late.context(self.storage[target].peer());
+                self.superblocks.forget(target);
+                self.handle(Event::Failed(failure));
+            } else if survival.stalled(target, &late) {
+                self.superblocks.forget(target);
             } else {
-                self.session.fail(late.context(self.storage[target].peer()));
+                self.superblocks.renew(now, target);
             }
             return Ok(true);
         }
-        let mut are_kept = true;
+        let mut are_persisted = true;
         for (target, storage) in self.storage.iter_mut().enumerate() {
             if self.session.is_without(target) {
                 continue;
             }
-            let wanted = survival.record_of(target);
-            if let Some(request) = self.records.request(now, target, wanted) {
+            let wanted = survival.superblock_of(target);
+            if let Some(request) = self.superblocks.request(now, target, wanted) {
                 storage.send(&request)?;
             }
-            are_kept &= self.records.is_kept(target, wanted);
+            are_persisted &= self.superblocks.is_persisted(target, wanted);
         }
-        let goes_on = self.waits_for_records && are_kept;
-        if goes_on {
-            self.waits_for_records = false;
-            self.session.complete(now, Ok(Outcome::Done));
-        }
-        Ok(goes_on)
+        let is_reached = are_persisted
+            && match self.awaited {
+                Some(Awaited::Open) => survival.is_open(),
+                Some(Awaited::Concluded) => survival.is_concluded(),
+                None => false,
+            };
+        let event = if is_reached {
+            Event::JobDone(Ok(Outcome::Done))
+        } else if let Some(failure) = self.superblocks.gives_up(now) {
+            Event::Failed(failure)
+        } else {
+            return Ok(false);
+        };
+        self.awaited = None;
+        self.superblocks.reached();
+        self.session.handle(event, now);
+        Ok(true)
     }
 }
 

@@ -55,9 +55,9 @@ pub enum Command {
     LeaveComch,
 }
 
-/// What the main thread may ask of a worker that runs, to bring back a target that was lost.
+/// Command to a worker that serves I/Os, by which a target rejoins.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Errand {
+pub enum WorkerCommand {
     /// Make an RDMA connection, and export it for this target: io_data first, which begins anew.
     Export {
         /// Number of the target.
@@ -81,7 +81,7 @@ pub enum Errand {
     },
 }
 
-/// Answer to a [`Command`] or an [`Errand`].
+/// Answer to a [`Command`] or an [`WorkerCommand`].
 #[derive(Debug)]
 pub enum Reply {
     /// The export of a connection.

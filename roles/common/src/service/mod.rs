@@ -8,11 +8,11 @@ mod app;
 mod command;
 pub mod endpoints;
 mod flags;
-mod records;
 pub mod session;
+mod superblocks;
 mod survival;
 
 pub use app::{Service, run};
-pub use command::{Command, Errand, Reply, WorkerSetup};
+pub use command::{Command, Reply, WorkerCommand, WorkerSetup};
 pub use flags::ServiceFlags;
 pub use survival::Survival;

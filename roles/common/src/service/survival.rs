@@ -1,9 +1,11 @@
-//! Services whose I/Os go on without a target, and take it back.
+//! Services that survive the loss of a target, and the rejoin of targets.
 
 use std::time::{Duration, Instant};
 
-use super::command::{Errand, Reply};
-use super::session::{Layout, Rejoin, RejoinAction, Returned, Session};
+use super::command::{Reply, WorkerCommand};
+use super::session::{
+    Described, Event, Layout, Rejoin, RejoinAction, RejoinEvent, Returned, Session,
+};
 use crate::control::{ControlChannel as _, TcpClientChannel};
 use crate::failure::Failure;
 use crate::superblock::Superblock;
@@ -12,37 +14,56 @@ use crate::superblock::Superblock;
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
-/// What a service does about lost targets while I/Os are served. Whatever it needs to be told by the main thread.
+/// Redundancy of a service that survives the loss of targets, as far as the main thread has to do with it.
 pub trait Survival {
     /// A target is gone, for this reason.
     fn lose(&mut self, target: usize, why: &Failure);
 
-    /// Whether I/Os go on without this target, which a worker may have found to be gone.
+    /// A target has not answered in time. Returns `false` when it is kept because another one is offline already: a second target is
+    /// never detached for a missing answer alone. Then it is waited for once more.
+    fn stalled(&mut self, target: usize, why: &Failure) -> bool;
+
+    /// `true` if I/Os go on without this target, which was missing when the session began, or which the main thread or a worker has
+    /// found to be gone.
     fn has_lost(&self, target: usize) -> bool;
 
-    /// A lost target that all workers have parted from, and that is to come back.
+    /// A lost target that all workers have detached, and that is to rejoin.
     fn to_bring_back(&self) -> Option<usize>;
 
-    /// Gives a worker that runs an errand, as a part of the attempt of this number.
-    fn ask(&mut self, worker: u32, attempt: u32, errand: Errand);
+    /// Judges a target that wants to rejoin by what it says of itself, before anything else is asked of it: `true` if it has all that
+    /// it had when it was lost, `false` if it is to be rebuilt whole.
+    ///
+    /// # Errors
+    ///
+    /// It does not belong here.
+    fn admit(&mut self, target: usize, described: &Described) -> Result<bool, Failure>;
 
-    /// The next answer of a worker: its number, that of the attempt, and the answer.
-    fn next_answer(&mut self) -> Option<(u32, u32, Result<Reply, Failure>)>;
+    /// Sends a command to a worker that serves I/Os, as a part of the attempt of this number.
+    fn send_command(&mut self, worker: u32, attempt: u32, command: WorkerCommand);
 
-    /// A target is attached to all workers.
+    /// The next reply of a worker: its number, that of the attempt, and the reply.
+    fn next_reply(&mut self) -> Option<(u32, u32, Result<Reply, Failure>)>;
+
+    /// A target is attached to all workers, as it was [admitted](Self::admit).
     fn came_back(&mut self, target: usize, returned: &Returned);
 
-    /// Whether no target is lost, and none misses anything.
+    /// `true` if no target is lost, and each has all that was written.
     fn is_whole(&self) -> bool;
 
-    /// What a target is to keep of its set, now; `None` for whatever it keeps.
-    fn record_of(&self, target: usize) -> Option<Superblock>;
+    /// The superblock that a target is to have now; `None` for whatever it has.
+    fn superblock_of(&self, target: usize) -> Option<Superblock>;
 
-    /// A target keeps this.
-    fn recorded(&mut self, target: usize, record: Superblock);
+    /// A target has persisted this superblock. [`superblock_of`](Self::superblock_of) may be another one from now on.
+    fn persisted(&mut self, target: usize, superblock: Superblock);
 
-    /// All I/Os have come to their end.
+    /// All I/Os have completed: the superblocks are to say how.
     fn conclude(&mut self);
+
+    /// `true` when the superblocks say what [`conclude`](Self::conclude) asked for; called until then.
+    fn is_concluded(&self) -> bool;
+
+    /// `true` when the superblocks say that the set is in use, so that I/Os may be served; called until then.
+    fn is_open(&self) -> bool;
 }
 
 /// Brings lost targets back, one attempt after the other.
@@ -73,7 +94,10 @@ impl Comeback {
 
     /// When to look again, whatever happens.
     pub(super) fn deadline(&self) -> Option<Instant> {
-        self.attempt.as_ref().map(Rejoin::deadline).or(self.next_at)
+        match &self.attempt {
+            Some(rejoin) => rejoin.poll_timeout(),
+            None => self.next_at,
+        }
     }
 
     /// Does what there is to do, and returns whether there was anything.
@@ -88,29 +112,30 @@ impl Comeback {
         if self.attempt.is_none() {
             return self.begin(now, survival, session, storage, timeout);
         }
-        let mut any = self.take_answers(now, survival);
+        let mut any = self.take_replies(now, survival);
         let Some(rejoin) = &mut self.attempt else {
             return any;
         };
         let target = rejoin.target();
         if session.place(target).is_none() {
-            rejoin.fail(Failure::aborted("serving I/Os"));
+            rejoin.handle(RejoinEvent::Failed(Failure::aborted("serving I/Os")), now);
         }
         let channel = &mut storage[target];
         let mut refused = false;
         match channel.poll() {
             Ok(Some(event)) => {
                 any = true;
-                rejoin.channel_event(now, event);
+                rejoin.handle(RejoinEvent::Channel(event), now);
             }
             Ok(None) if channel.is_refused() => {
                 refused = true;
-                rejoin.fail(Failure::unexpected("nobody listens there"));
+                let failure = Failure::unexpected("nobody listens there");
+                rejoin.handle(RejoinEvent::Failed(failure), now);
             }
-            Ok(None) => rejoin.timed_out(now),
-            Err(failure) => rejoin.fail(failure),
+            Ok(None) => rejoin.handle(RejoinEvent::Timeout, now),
+            Err(failure) => rejoin.handle(RejoinEvent::Failed(failure), now),
         }
-        while let Some(action) = self.attempt.as_mut().and_then(Rejoin::next_action) {
+        while let Some(action) = self.attempt.as_mut().and_then(Rejoin::poll_action) {
             any = true;
             match action {
                 RejoinAction::Send(message) => {
@@ -118,14 +143,23 @@ impl Comeback {
                     if let (Err(failure), Some(rejoin)) =
                         (channel.send(&message), &mut self.attempt)
                     {
-                        rejoin.fail(failure);
+                        rejoin.handle(RejoinEvent::Failed(failure), now);
                     }
                 }
-                RejoinAction::Ask { worker, errand } => survival.ask(worker, self.number, errand),
+                RejoinAction::Admit(described) => {
+                    let judgement = survival.admit(target, &described);
+                    if let Some(rejoin) = &mut self.attempt {
+                        rejoin.handle(RejoinEvent::Admitted(judgement), now);
+                    }
+                }
+                RejoinAction::Command { worker, command } => {
+                    survival.send_command(worker, self.number, command);
+                }
                 RejoinAction::End(Ok(returned)) => {
                     self.attempt = None;
                     survival.came_back(target, &returned);
-                    session.regain(target, returned.identity);
+                    let identity = returned.identity;
+                    session.handle(Event::Rejoined { target, identity }, now);
                 }
                 RejoinAction::End(Err(failure)) => {
                     if refused {
@@ -173,13 +207,13 @@ impl Comeback {
         true
     }
 
-    /// Takes what workers have answered, for the attempt at hand.
-    fn take_answers(&mut self, now: Instant, survival: &mut dyn Survival) -> bool {
+    /// Takes the replies of workers, for the attempt at hand.
+    fn take_replies(&mut self, now: Instant, survival: &mut dyn Survival) -> bool {
         let mut any = false;
-        while let Some((worker, number, reply)) = survival.next_answer() {
+        while let Some((worker, number, reply)) = survival.next_reply() {
             any = true;
             if let Some(rejoin) = self.attempt.as_mut().filter(|_| number == self.number) {
-                rejoin.errand_done(now, worker, reply);
+                rejoin.handle(RejoinEvent::CommandDone { worker, reply }, now);
             }
         }
         any

@@ -2,7 +2,7 @@
 
 use role_common::Failure;
 use role_common::service::endpoints::TargetEnds;
-use role_common::service::{Errand, Reply};
+use role_common::service::{Reply, WorkerCommand};
 use wire::control::RdmaConnectionRole;
 
 use super::GgaDataPath;
@@ -22,7 +22,7 @@ impl GgaDataPath {
         let Some((attempt, errand)) = shared.errands.next(worker) else {
             return Ok(());
         };
-        if let Errand::Attach { target } = errand
+        if let WorkerCommand::Attach { target } = errand
             && let Some(ends) = self.targets.get(target).and_then(Option::as_ref)
             && !ends.are_running()
         {
@@ -39,16 +39,16 @@ impl GgaDataPath {
         Ok(())
     }
 
-    fn carry_out(&mut self, errand: Errand) -> Result<Reply, Failure> {
+    fn carry_out(&mut self, errand: WorkerCommand) -> Result<Reply, Failure> {
         match errand {
-            Errand::Export { target, role } => {
+            WorkerCommand::Export { target, role } => {
                 if role == RdmaConnectionRole::IoData {
                     self.begin_anew(target)?;
                 }
                 let export = self.target_ends(target)?.endpoint(role).export()?;
                 Ok(Reply::Exported(export))
             }
-            Errand::Connect {
+            WorkerCommand::Connect {
                 target,
                 role,
                 details,
@@ -56,7 +56,7 @@ impl GgaDataPath {
                 self.target_ends(target)?.endpoint(role).connect(&details)?;
                 Ok(Reply::Done)
             }
-            Errand::Attach { target } => self.attach(target).map(|()| Reply::Done),
+            WorkerCommand::Attach { target } => self.attach(target).map(|()| Reply::Done),
         }
     }
 

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use role_common::Failure;
-use role_common::service::{Errand, Reply};
+use role_common::service::{Reply, WorkerCommand};
 
 /// An errand, with the number of the attempt that it is part of.
 pub(crate) type Numbered<T> = (u32, T);
@@ -21,7 +21,7 @@ pub(crate) struct Errands {
 struct Inbox {
     /// Whether there is any: what workers look at in every turn.
     has_any: AtomicBool,
-    errands: Mutex<VecDeque<Numbered<Errand>>>,
+    errands: Mutex<VecDeque<Numbered<WorkerCommand>>>,
 }
 
 /// What a worker answered.
@@ -47,7 +47,7 @@ impl Errands {
     }
 
     /// Gives a worker an errand, if there is such a worker.
-    pub(crate) fn send(&self, worker: u32, errand: Numbered<Errand>) {
+    pub(crate) fn send(&self, worker: u32, errand: Numbered<WorkerCommand>) {
         if let Some(inbox) = self.workers.get(worker as usize) {
             lock(&inbox.errands).push_back(errand);
             inbox.has_any.store(true, Ordering::Release);
@@ -62,7 +62,7 @@ impl Errands {
     }
 
     /// The next errand of a worker.
-    pub(crate) fn next(&self, worker: u32) -> Option<Numbered<Errand>> {
+    pub(crate) fn next(&self, worker: u32) -> Option<Numbered<WorkerCommand>> {
         let inbox = self.workers.get(worker as usize)?;
         let mut errands = lock(&inbox.errands);
         let next = errands.pop_front();
@@ -88,7 +88,7 @@ mod tests {
     #[test]
     fn errands_reach_their_worker_in_order() {
         let errands = Errands::of_workers(2);
-        let errand = |target| Errand::Attach { target };
+        let errand = |target| WorkerCommand::Attach { target };
         errands.send(1, (7, errand(0)));
         errands.send(1, (7, errand(2)));
         errands.send(2, (7, errand(1)));

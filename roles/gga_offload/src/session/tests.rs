@@ -1,4 +1,5 @@
 use doca::ErrorCode;
+use role_common::service::session::Event;
 
 use super::*;
 
@@ -130,7 +131,9 @@ fn one_target_that_is_silent_is_named_by_the_timeout() {
         world.service.waiting_for(),
         "the query_storage_response of the storage target data_2"
     );
-    world.service.timed_out(world.now + Duration::from_secs(5));
+    world
+        .service
+        .handle(Event::Timeout, world.now + Duration::from_secs(5));
     world.run();
     let Some(Payload::ErrorResponse(error)) = world.answer() else {
         panic!("expected an error")

@@ -3,9 +3,9 @@
 use role_common::Failure;
 use wire::control::{InitStorage, Message, StorageDetails};
 
-/// What happened.
+/// Something that happened to a session.
 #[derive(Debug)]
-pub enum Input {
+pub enum Event {
     /// The control channel to the service is established.
     Connected,
     /// The control channel is gone.
@@ -30,6 +30,8 @@ pub enum Input {
     Failed(Failure),
     /// The user asked the program to end.
     Interrupted,
+    /// The time of [`Session::poll_timeout`](super::Session::poll_timeout) may have come.
+    Timeout,
 }
 
 /// What is to be done.
@@ -37,20 +39,20 @@ pub enum Input {
 pub enum Action {
     /// Send a message to the service.
     Send(Message),
-    /// Allocate and export memory for this storage; answer with [`Input::Opened`].
+    /// Allocate and export memory for this storage; answer with [`Event::Opened`].
     OpenStorage(StorageDetails),
-    /// Create the workers with their contexts; answer with [`Input::WorkersReady`].
+    /// Create the workers with their contexts; answer with [`Event::WorkersReady`].
     CreateWorkers,
-    /// Prepare the tasks of each worker for the consumer with the same index; answer with [`Input::WorkersPrepared`].
+    /// Prepare the tasks of each worker for the consumer with the same index; answer with [`Event::WorkersPrepared`].
     PrepareWorkers(Vec<u32>),
-    /// Start the data path; [`Input::WorkersFinished`] follows some time.
+    /// Start the data path; [`Event::WorkersFinished`] follows some time.
     StartDataPath,
-    /// Make the data path come to rest; [`Input::WorkersFinished`] must follow.
+    /// Make the data path come to rest; [`Event::WorkersFinished`] must follow.
     HaltDataPath {
         /// Whether operations in flight may still be answered, and are waited for.
         drain: bool,
     },
-    /// Destroy the workers' contexts; answer with [`Input::WorkersDestroyed`].
+    /// Destroy the workers' contexts; answer with [`Event::WorkersDestroyed`].
     DestroyWorkers,
     /// Nothing more to do; [`Session::result`](super::Session::result) is final.
     Finish,

@@ -1,7 +1,7 @@
-//! The control session with the service, without I/O: inputs in, actions out.
+//! The control session with the service, without I/O: events in, actions out.
 //!
-//! Whoever drives it hands over what happened ([`Session::handle`]), does what it asks for ([`Session::poll_action`]), and
-//! calls [`Session::handle_timeout`] once [`Session::deadline`] has passed. Time is an argument, so that every transition can be tested.
+//! Its driver reports what happened ([`Session::handle`]), does what it asks for ([`Session::poll_action`]), and reports
+//! [`Event::Timeout`] once [`Session::poll_timeout`] has passed. Time is an argument, so that every transition can be tested.
 //!
 //! ```text
 //! Connecting -> Querying -> Opening -> Initialising -> Gathering -> Preparing -> Starting -> Running
@@ -26,7 +26,7 @@ use std::time::{Duration, Instant};
 use wire::control::{Message, MessageType, Payload};
 
 pub use error::SessionError;
-pub use exchange::{Action, Input};
+pub use exchange::{Action, Event};
 use peers::Peers;
 use state::State;
 
@@ -68,7 +68,7 @@ pub struct Session {
 }
 
 impl Session {
-    /// A session that waits for its connection. How long is the driver's affair: [`Input::Failed`] ends it.
+    /// A session that waits for its connection. How long is the driver's affair: [`Event::Failed`] ends it.
     #[must_use]
     pub fn new(config: SessionConfig) -> Self {
         Self {
@@ -93,9 +93,9 @@ impl Session {
         self.actions.pop_front()
     }
 
-    /// When [`Session::handle_timeout`] must be called, if nothing happens before.
+    /// When to report [`Event::Timeout`], unless something happens before.
     #[must_use]
-    pub const fn deadline(&self) -> Option<Instant> {
+    pub const fn poll_timeout(&self) -> Option<Instant> {
         self.deadline
     }
 
@@ -113,45 +113,45 @@ impl Session {
         self.error.clone().map_or(Ok(()), Err)
     }
 
-    /// Takes note of something that happened at `now`.
-    pub fn handle(&mut self, now: Instant, input: Input) {
+    /// Takes an event.
+    pub fn handle(&mut self, event: Event, now: Instant) {
         if self.state == State::Finished {
             return;
         }
-        match input {
-            Input::Connected => {
+        match event {
+            Event::Connected => {
                 self.connected = true;
                 if self.state == State::Connecting {
                     self.request(now, State::Querying, Payload::QueryStorageRequest);
                 }
             }
-            Input::Disconnected => self.disconnected(now),
-            Input::Message(message) => self.message(now, message),
-            Input::ConsumerAdded(id) => self.consumer_added(now, id),
-            Input::ConsumerExpired(id) => self.consumer_expired(now, id),
-            Input::Opened(init) => {
+            Event::Disconnected => self.disconnected(now),
+            Event::Message(message) => self.message(now, message),
+            Event::ConsumerAdded(id) => self.consumer_added(now, id),
+            Event::ConsumerExpired(id) => self.consumer_expired(now, id),
+            Event::Opened(init) => {
                 if self.state == State::Opening {
                     self.request(now, State::Initialising, Payload::InitStorageRequest(init));
                 }
             }
-            Input::WorkersReady => {
+            Event::WorkersReady => {
                 self.workers_ready = true;
                 self.gathered(now);
             }
-            Input::WorkersPrepared => {
+            Event::WorkersPrepared => {
                 if self.state == State::Preparing {
                     self.request(now, State::Starting, Payload::StartStorageRequest);
                 }
             }
-            Input::WorkersFinished => self.workers_finished(now),
-            Input::WorkersDestroyed => self.workers_destroyed(now),
-            Input::Failed(failure) => self.fail(now, SessionError::Local(failure)),
-            Input::Interrupted => self.interrupt(now),
+            Event::WorkersFinished => self.workers_finished(now),
+            Event::WorkersDestroyed => self.workers_destroyed(now),
+            Event::Failed(failure) => self.fail(now, SessionError::Local(failure)),
+            Event::Interrupted => self.interrupt(now),
+            Event::Timeout => self.timed_out(now),
         }
     }
 
-    /// Takes note that [`Session::deadline`] has passed. Harmless when it has not.
-    pub fn handle_timeout(&mut self, now: Instant) {
+    fn timed_out(&mut self, now: Instant) {
         if self.deadline.is_none_or(|deadline| now < deadline) {
             return;
         }

@@ -8,6 +8,7 @@ const GEOMETRY: Geometry = Geometry {
 };
 
 struct Driver {
+    now: Instant,
     session: Session,
     next_id: u32,
 }
@@ -15,6 +16,7 @@ struct Driver {
 impl Driver {
     fn new() -> Self {
         Self {
+            now: Instant::now(),
             session: Session::new(GEOMETRY, 2),
             next_id: 100,
         }
@@ -41,12 +43,15 @@ impl Driver {
             correlation_id: 5,
             payload,
         };
-        let answer = match self.session.receive(request) {
-            Action::Answer(answer) => answer,
-            Action::Do(work) => {
-                let outcome = job(&work);
-                self.session.complete(outcome)
-            }
+        self.handle(Event::Service(ChannelEvent::Message(request)));
+        let mut action = self.session.poll_action();
+        if let Some(Action::Do(work)) = &action {
+            let outcome = job(work);
+            self.handle(Event::JobDone(outcome));
+            action = self.session.poll_action();
+        }
+        let Some(Action::Send(answer)) = action else {
+            panic!("expected an answer, got {action:?}")
         };
         assert_eq!(
             (answer.message_id, answer.correlation_id),
@@ -54,6 +59,10 @@ impl Driver {
             "the request's ids come back"
         );
         answer.payload
+    }
+
+    fn handle(&mut self, event: Event) {
+        self.session.handle(event, self.now);
     }
 
     fn error(&mut self, payload: Payload) -> (ErrorCode, String) {
@@ -129,6 +138,7 @@ fn a_session_in_order() {
         Payload::ShutdownResponse
     );
     assert!(driver.session.is_finished());
+    assert_eq!(driver.session.poll_action(), Some(Action::End(Ok(()))));
     assert_eq!(
         driver.error(Payload::ShutdownRequest).0,
         ErrorCode::UNEXPECTED
@@ -248,14 +258,14 @@ fn a_request_during_a_job_is_refused() {
         correlation_id: 1,
         payload,
     };
+    let message = |payload| Event::Service(ChannelEvent::Message(request(payload)));
+    driver.handle(message(init(1, 1)));
     assert!(matches!(
-        driver.session.receive(request(init(1, 1))),
-        Action::Do(_)
+        driver.session.poll_action(),
+        Some(Action::Do(Job::CreateWorkers(_)))
     ));
-    let Action::Answer(answer) = driver
-        .session
-        .receive(request(Payload::StartStorageRequest))
-    else {
+    driver.handle(message(Payload::StartStorageRequest));
+    let Some(Action::Send(answer)) = driver.session.poll_action() else {
         panic!("expected an answer");
     };
     let Payload::ErrorResponse(error) = answer.payload else {
@@ -268,10 +278,11 @@ fn a_request_during_a_job_is_refused() {
         "{}",
         error.message
     );
-    assert_eq!(
-        driver.session.complete(Ok(Outcome::Done)).payload,
-        Payload::InitStorageResponse
-    );
+    driver.handle(Event::JobDone(Ok(Outcome::Done)));
+    let Some(Action::Send(answer)) = driver.session.poll_action() else {
+        panic!("expected an answer");
+    };
+    assert_eq!(answer.payload, Payload::InitStorageResponse);
 }
 
 #[test]
@@ -378,4 +389,54 @@ fn start_says_whether_the_service_has_sent_a_superblock() {
         });
         assert_eq!(answer, Payload::StartStorageResponse);
     }
+}
+
+const IDLE: Duration = Duration::from_secs(3);
+
+/// The failure that the session has ended with, if it has.
+fn end(driver: &mut Driver) -> Option<ErrorCode> {
+    match driver.session.poll_action()? {
+        Action::End(result) => Some(result.expect_err("a failure").code),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn service_that_asks_for_nothing_is_given_up_unless_ios_may_come() {
+    let mut driver = Driver::new();
+    driver.session = driver.session.with_idle_timeout(Some(IDLE));
+    assert_eq!(driver.session.poll_timeout(), None, "there is no service");
+    driver.handle(Event::Service(ChannelEvent::Connected));
+    for payload in [
+        Payload::QueryStorageRequest,
+        init(1, 1),
+        connect(0, IoData),
+        connect(0, IoControl),
+        Payload::StartStorageRequest,
+        Payload::StopStorageRequest,
+    ] {
+        let serves_io = payload == Payload::StartStorageRequest;
+        driver.now += IDLE - Duration::from_millis(1);
+        driver.handle(Event::Timeout);
+        driver.request(payload);
+        let deadline = (!serves_io).then(|| driver.now + IDLE);
+        assert_eq!(driver.session.poll_timeout(), deadline);
+    }
+    driver.now += IDLE;
+    driver.handle(Event::Timeout);
+    assert_eq!(end(&mut driver), Some(ErrorCode::TIME_OUT));
+    // It ends once.
+    driver.handle(Event::Service(ChannelEvent::Closed));
+    driver.handle(Event::Timeout);
+    assert_eq!(end(&mut driver), None);
+}
+
+#[test]
+fn closed_channel_and_failures_end_the_session() {
+    let mut driver = Driver::at_connect();
+    driver.handle(Event::Service(ChannelEvent::Closed));
+    assert_eq!(end(&mut driver), Some(ErrorCode::CONNECTION_RESET));
+    let mut driver = Driver::at_connect();
+    driver.handle(Event::Failed(Failure::aborted("serving")));
+    assert_eq!(end(&mut driver), Some(ErrorCode::CONNECTION_ABORTED));
 }

@@ -2,6 +2,7 @@ use bytes::Bytes;
 use doca::ErrorCode;
 use role_common::Failure;
 use role_common::control::ChannelEvent;
+use role_common::service::session::Event;
 use role_common::service::session::MAX_TRANSACTIONS;
 use wire::control::{
     ErrorResponse, InitStorage, Message, Payload, RdmaConnectionDetails, RdmaConnectionRole,
@@ -49,7 +50,7 @@ fn a_session_from_query_to_shutdown() {
         ]
     };
     let mut expected = vec![
-        "PrepareMemory(Memory { mmap_export_blob: b\"host memory\", core_count: 2, transaction_count: 128, targets: [Described { storage: StorageDetails { total_size: 4096, block_size: 512 }, identity: None, superblock: None }] })".to_owned(),
+        "PrepareMemory(Memory { mmap_export_blob: b\"host memory\", core_count: 2, transaction_count: 128, targets: [Some(Described { storage: StorageDetails { total_size: 4096, block_size: 512 }, identity: None, superblock: None })] })".to_owned(),
         "target CreateWorkers(InitStorage { transaction_count: 128, core_count: 2, mmap_export_blob: b\"host memory for rdma\" })"
             .to_owned(),
     ];
@@ -215,17 +216,19 @@ fn a_failed_job_is_told_and_ends_the_session() {
 fn a_silent_target_is_a_timeout_for_the_initiator_too() {
     let mut world = World::new(1, 1);
     assert_eq!(
-        world.service.deadline(),
+        world.service.poll_timeout(),
         None,
         "an initiator may take its time"
     );
     world.target_is_silent = true;
     assert_eq!(world.request(Payload::QueryStorageRequest), None);
-    assert_eq!(world.service.deadline(), Some(world.now + TIMEOUT));
-    world.service.timed_out(world.now + TIMEOUT / 2);
+    assert_eq!(world.service.poll_timeout(), Some(world.now + TIMEOUT));
+    world
+        .service
+        .handle(Event::Timeout, world.now + TIMEOUT / 2);
     world.run();
     assert_eq!(world.end, None);
-    world.service.timed_out(world.now + TIMEOUT);
+    world.service.handle(Event::Timeout, world.now + TIMEOUT);
     world.run();
     let Some(Payload::ErrorResponse(error)) = world.answer() else {
         panic!("expected an error")
@@ -245,7 +248,7 @@ fn missing_and_lingering_consumers_are_timeouts() {
     world.request(Payload::QueryStorageRequest);
     world.request(init(1, 1));
     assert_eq!(world.request(Payload::StartStorageRequest), None);
-    world.service.timed_out(world.now + TIMEOUT);
+    world.service.handle(Event::Timeout, world.now + TIMEOUT);
     world.run();
     assert!(
         world.ended_with().message.contains("1 consumers"),
@@ -256,7 +259,7 @@ fn missing_and_lingering_consumers_are_timeouts() {
     let mut world = World::running();
     world.request(Payload::StopStorageRequest);
     assert_eq!(world.request(Payload::ShutdownRequest), None);
-    world.service.timed_out(world.now + TIMEOUT);
+    world.service.handle(Event::Timeout, world.now + TIMEOUT);
     world.run();
     assert!(
         world
@@ -404,8 +407,12 @@ fn a_connection_for_another_context_is_refused() {
 #[test]
 fn a_failing_worker_or_a_signal_ends_the_session_once() {
     let mut world = World::running();
-    world.service.fail(Failure::aborted("running"));
-    world.service.fail(Failure::invalid("too late"));
+    world
+        .service
+        .handle(Event::Failed(Failure::aborted("running")), world.now);
+    world
+        .service
+        .handle(Event::Failed(Failure::invalid("too late")), world.now);
     world.run();
     assert!(
         world.ended_with().message.contains("aborted"),

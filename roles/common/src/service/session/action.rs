@@ -4,11 +4,46 @@ use bytes::Bytes;
 use wire::control::{Message, RdmaConnectionDetails, RdmaConnectionRole};
 
 use super::Described;
+use crate::control::ChannelEvent;
 use crate::failure::Failure;
+
+/// Something that happened to a session.
+#[derive(Debug)]
+pub enum Event {
+    /// On the channel to the initiator.
+    Client(ChannelEvent),
+    /// On the channel to a target.
+    Storage {
+        /// Number of the target.
+        target: usize,
+        /// What happened.
+        event: ChannelEvent,
+    },
+    /// The job at hand is done, or failed.
+    JobDone(Result<Outcome, Failure>),
+    /// The service goes on without a target. Ignored unless the session [may lose](super::Session::may_lose) it.
+    Lost {
+        /// Number of the target.
+        target: usize,
+    },
+    /// A lost target has rejoined at its [place](super::Session::place): from now on it is asked what all are asked.
+    Rejoined {
+        /// Number of the target.
+        target: usize,
+        /// Its storage's identity, if it has one.
+        identity: Option<Bytes>,
+    },
+    /// The time of [`poll_timeout`](super::Session::poll_timeout) may have come.
+    Timeout,
+    /// The session cannot go on: a worker, a channel or the user ended it. An initiator that waits for an answer is told why.
+    Failed(Failure),
+}
 
 /// What is to be done next.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Action {
+    /// Serve the initiator from now on, and say so: the targets are connected, or enough of them.
+    Announce,
     /// Send this to the initiator.
     SendToClient(Message),
     /// Send this to a target.
@@ -18,7 +53,19 @@ pub enum Action {
         /// The request.
         message: Message,
     },
-    /// Do this, and tell [`Session::complete`](super::Session::complete) how it went.
+    /// Disconnect from a target, which the session goes on without.
+    Leave {
+        /// Number of the target.
+        target: usize,
+    },
+    /// A target that the session may lose has not answered in time. It is waited for once more, unless it is [lost](Event::Lost).
+    Stalled {
+        /// Number of the target.
+        target: usize,
+        /// The answer that is missing, and since when.
+        why: Failure,
+    },
+    /// Do this, and report [`Event::JobDone`].
     Do(Job),
     /// The session is over.
     End(Result<(), Failure>),
@@ -52,8 +99,8 @@ pub enum Job {
         /// Worker, role and export.
         details: RdmaConnectionDetails,
     },
-    /// Have the targets keep that I/Os may be served from now on, and wait until they do.
-    OpenRecords,
+    /// Wait until the targets' superblocks say that the set is in use.
+    OpenSuperblocks,
     /// Wait for all contexts to be ready, and start the data paths; worker `n` answers to the
     /// initiator's consumer `n`.
     StartWorkers {
@@ -62,8 +109,8 @@ pub enum Job {
     },
     /// Stop the data paths, and destroy their consumers and producers.
     StopWorkers,
-    /// Have the targets keep how the I/Os have ended, and wait until they do.
-    CloseRecords,
+    /// Wait until the targets' superblocks say how the I/Os have ended.
+    CloseSuperblocks,
     /// Destroy the workers.
     DestroyWorkers,
 }
@@ -77,8 +124,8 @@ pub struct Memory {
     pub core_count: u32,
     /// Transactions of each worker.
     pub transaction_count: u32,
-    /// What each target said of itself, in their order.
-    pub targets: Vec<Described>,
+    /// What each target said of itself, in their order; `None` for one that is missing.
+    pub targets: Vec<Option<Described>>,
 }
 
 /// How a job went.

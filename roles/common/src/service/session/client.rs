@@ -13,8 +13,7 @@ use crate::failure::Failure;
 use crate::session::unexpected;
 
 impl<L: Layout> Session<L> {
-    /// Something happened on the channel to the initiator.
-    pub fn client_event(&mut self, now: Instant, event: ChannelEvent) {
+    pub(super) fn client_event(&mut self, now: Instant, event: ChannelEvent) {
         match event {
             ChannelEvent::Message(request) => self.client_request(now, request),
             ChannelEvent::ConsumerAdded(id) => {
@@ -61,6 +60,7 @@ impl<L: Layout> Session<L> {
         self.request = Some(request);
         match self.phase {
             Phase::Query => {
+                self.begin_without_missing();
                 let expected = MessageType::QueryStorageResponse;
                 let query = self.query();
                 self.ask_all(now, &query, expected);
@@ -74,7 +74,9 @@ impl<L: Layout> Session<L> {
                 });
                 self.begin(Doing::PrepareMemory, job);
             }
-            Phase::Start if self.identifies => self.begin(Doing::OpenRecords, Job::OpenRecords),
+            Phase::Start if self.identifies => {
+                self.begin(Doing::OpenSuperblocks, Job::OpenSuperblocks);
+            }
             Phase::Start => self.start_targets(now),
             Phase::Stop => {
                 let expected = MessageType::StopStorageResponse;
@@ -131,7 +133,7 @@ impl<L: Layout> Session<L> {
                 self.begin(Doing::StartWorkers, Job::StartWorkers { consumers });
             }
             Step::Expiry if self.consumers.is_empty() && self.identifies => {
-                self.begin(Doing::CloseRecords, Job::CloseRecords);
+                self.begin(Doing::CloseSuperblocks, Job::CloseSuperblocks);
             }
             Step::Expiry if self.consumers.is_empty() => self.shut_targets_down(now),
             _ => {}

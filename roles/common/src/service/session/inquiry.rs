@@ -5,87 +5,80 @@ use wire::control::{Message, MessageType, Payload};
 use crate::failure::Failure;
 use crate::session::expect_response;
 
-/// What was asked of all targets at once.
+/// A request to all targets that are present.
 #[derive(Debug, Default)]
 pub(super) struct Inquiry {
-    asked: Vec<Asked>,
+    /// The type of the answers that are due, while any request is at hand.
+    expected: Option<MessageType>,
+    targets: Vec<Asked>,
 }
 
 #[derive(Debug)]
-struct Asked {
-    message_id: u32,
-    expected: MessageType,
-    answer: Option<Payload>,
+enum Asked {
+    /// The answer to the request of this id is due.
+    Pending(u32),
+    Answered(Payload),
+    /// The target is missing or was lost.
+    Absent,
 }
 
 impl Inquiry {
-    /// Nothing was asked yet.
-    pub(super) fn clear(&mut self) {
-        self.asked.clear();
+    /// Begins with a request that is answered by an `expected`.
+    pub(super) fn begin(&mut self, expected: MessageType) {
+        self.expected = Some(expected);
+        self.targets.clear();
     }
 
-    /// The next target was asked for an `expected` by the request with this id.
-    pub(super) fn ask(&mut self, message_id: u32, expected: MessageType) {
-        self.asked.push(Asked {
-            message_id,
-            expected,
-            answer: None,
-        });
+    /// The next target was asked by the request with this id.
+    pub(super) fn ask(&mut self, message_id: u32) {
+        self.targets.push(Asked::Pending(message_id));
     }
 
-    /// The next target is not there to be asked, and taken to have given this answer.
-    pub(super) fn skip(&mut self, answer: Payload) {
-        self.asked.push(Asked {
-            message_id: 0,
-            expected: answer.message_type(),
-            answer: Some(answer),
-        });
+    /// The next target is not there to be asked.
+    pub(super) fn skip(&mut self) {
+        self.targets.push(Asked::Absent);
     }
 
-    /// A target that is gone is taken to have given the answer that it may owe.
-    pub(super) fn forgive(
-        &mut self,
-        target: usize,
-        answer: impl Fn(MessageType) -> Option<Payload>,
-    ) {
-        let asked = self.asked.get_mut(target);
-        if let Some(asked) = asked.filter(|asked| asked.answer.is_none()) {
-            asked.answer = answer(asked.expected);
+    /// A target that was lost owes no answer.
+    pub(super) fn forgive(&mut self, target: usize) {
+        if self.is_pending(target) {
+            self.targets[target] = Asked::Absent;
         }
     }
 
-    /// Whether this target still owes an answer.
+    /// `true` while this target owes an answer.
     pub(super) fn is_pending(&self, target: usize) -> bool {
-        self.asked
-            .get(target)
-            .is_some_and(|asked| asked.answer.is_none())
+        matches!(self.targets.get(target), Some(Asked::Pending(_)))
     }
 
     /// The first target that owes an answer, and which.
     pub(super) fn pending(&self) -> Option<(usize, MessageType)> {
-        let mut asked = self.asked.iter().enumerate();
-        asked
-            .find(|(_, asked)| asked.answer.is_none())
-            .map(|(target, asked)| (target, asked.expected))
+        let target = (0..self.targets.len()).find(|&target| self.is_pending(target))?;
+        Some((target, self.expected?))
     }
 
     /// Takes the answer of a target that owes one.
     pub(super) fn answer(&mut self, target: usize, response: Message) -> Result<(), Failure> {
-        let asked = self
-            .asked
-            .get_mut(target)
-            .ok_or_else(|| Failure::unexpected("nothing was asked"))?;
-        let payload = expect_response(response, asked.message_id, asked.expected)?;
-        asked.answer = Some(payload);
+        let (Some(expected), Some(Asked::Pending(id))) = (self.expected, self.targets.get(target))
+        else {
+            return Err(Failure::unexpected("nothing was asked"));
+        };
+        let payload = expect_response(response, *id, expected)?;
+        self.targets[target] = Asked::Answered(payload);
         Ok(())
     }
 
-    /// The answers, in the order of the targets, when all are there.
-    pub(super) fn take(&mut self) -> Option<Vec<Payload>> {
-        if self.asked.is_empty() || self.pending().is_some() {
+    /// The type of the answers, and the answers in the order of the targets, `None` for those that are absent, once none is due.
+    pub(super) fn take(&mut self) -> Option<(MessageType, Vec<Option<Payload>>)> {
+        if self.pending().is_some() {
             return None;
         }
-        self.asked.drain(..).map(|asked| asked.answer).collect()
+        let expected = self.expected.take()?;
+        let answers = self.targets.drain(..).map(|asked| match asked {
+            Asked::Answered(payload) => Some(payload),
+            Asked::Pending(_) | Asked::Absent => None,
+        });
+        Some((expected, answers.collect()))
     }
 }
 
@@ -104,9 +97,10 @@ mod tests {
     #[test]
     fn answers_come_in_any_order_and_leave_in_the_targets_order() {
         let mut inquiry = Inquiry::default();
-        for id in [7, 8] {
-            inquiry.ask(id, MessageType::StopStorageResponse);
-        }
+        inquiry.begin(MessageType::StopStorageResponse);
+        inquiry.ask(7);
+        inquiry.ask(8);
+        inquiry.skip();
         assert_eq!(
             inquiry.pending(),
             Some((0, MessageType::StopStorageResponse))
@@ -125,7 +119,29 @@ mod tests {
         inquiry
             .answer(0, message(7, Payload::StopStorageResponse))
             .expect("asked");
-        assert_eq!(inquiry.take().map(|answers| answers.len()), Some(2));
+        let stopped = Some(Payload::StopStorageResponse);
+        assert_eq!(
+            inquiry.take(),
+            Some((
+                MessageType::StopStorageResponse,
+                vec![stopped.clone(), stopped, None]
+            ))
+        );
         assert_eq!(inquiry.take(), None, "taken");
+    }
+
+    #[test]
+    fn lost_target_owes_no_answer() {
+        let mut inquiry = Inquiry::default();
+        assert_eq!(inquiry.take(), None, "nothing was asked");
+        inquiry.begin(MessageType::ShutdownResponse);
+        inquiry.ask(7);
+        assert_eq!(inquiry.take(), None);
+        inquiry.forgive(0);
+        assert!(!inquiry.is_pending(0));
+        assert_eq!(
+            inquiry.take(),
+            Some((MessageType::ShutdownResponse, vec![None]))
+        );
     }
 }

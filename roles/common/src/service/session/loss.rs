@@ -1,21 +1,15 @@
-//! Sessions that go on without a target.
+//! Sessions that begin or go on without a target.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use wire::control::{MessageType, Payload};
+use wire::control::StorageDetails;
 
 use super::progress::{Doing, Phase, Step};
-use super::{Layout, Place, Session};
+use super::{Action, Described, Layout, Place, Session};
 
-/// What a target that is gone is taken to have answered. `None` for what only a target that is there can answer.
-pub(super) fn answer_of_nobody(expected: MessageType) -> Option<Payload> {
-    match expected {
-        MessageType::StopStorageResponse => Some(Payload::StopStorageResponse),
-        MessageType::ShutdownResponse => Some(Payload::ShutdownResponse),
-        _ => None,
-    }
-}
+/// Time that a last target has at most to connect, once all others are connected.
+const LONGEST_GRACE: Duration = Duration::from_secs(5);
 
 impl<L: Layout> Session<L> {
     /// Whether it is possible to go on when this target leaves now: while I/Os are served, and to the end from there, unless it may leave
@@ -33,7 +27,7 @@ impl<L: Layout> Session<L> {
         let has_left = self.phase == Phase::Shutdown
             && self.step != Step::Request
             && self.step != Step::Expiry
-            && self.step != Step::Job(Doing::CloseRecords)
+            && self.step != Step::Job(Doing::CloseSuperblocks)
             && !self.inquiry.is_pending(target);
         serves && !self.without[target] && !has_left
     }
@@ -48,7 +42,7 @@ impl<L: Layout> Session<L> {
         self.without[target]
     }
 
-    /// The place of a lost target, while it may come back: as long as I/Os are served.
+    /// The place of a target that is missing or lost, while it may rejoin: as long as I/Os are served.
     ///
     /// # Panics
     ///
@@ -62,36 +56,79 @@ impl<L: Layout> Session<L> {
         Some(Place {
             target,
             name: L::TARGETS[target],
-            storage: self.targets.get(target)?.storage.clone(),
-            identity: self.targets.get(target)?.identity.clone(),
+            storage: self.storage_of(target)?.clone(),
             query: self.query(),
             init: self.init.clone()?,
         })
     }
 
-    /// A lost target has come back to its [place](Self::place), as this storage: it is asked again what all are asked.
-    ///
-    /// # Panics
-    ///
-    /// There is no such target.
-    pub fn regain(&mut self, target: usize, identity: Option<Bytes>) {
+    /// The storage of a target, or, of one that was missing when the session began, that of another one: they are alike.
+    pub(super) fn storage_of(&self, target: usize) -> Option<&StorageDetails> {
+        let own = self.targets.get(target)?.as_ref();
+        let described = own.or_else(|| self.targets.iter().flatten().next())?;
+        Some(&described.storage)
+    }
+
+    pub(super) fn rejoined(&mut self, target: usize, identity: Option<Bytes>) {
+        let Some(storage) = self.storage_of(target).cloned() else {
+            return;
+        };
         self.without[target] = false;
-        self.targets[target].identity = identity;
+        self.targets[target] = Some(Described {
+            storage,
+            identity,
+            superblock: None,
+        });
     }
 
     /// Goes on without a target, when it [may](Self::may_lose): it is asked nothing more, and owes nothing.
-    ///
-    /// # Panics
-    ///
-    /// There is no such target.
-    pub fn lose(&mut self, now: Instant, target: usize) {
+    pub(super) fn lost(&mut self, now: Instant, target: usize) {
         if !self.may_lose(target) {
             return;
         }
-        self.without[target] = true;
-        self.inquiry.forgive(target, answer_of_nobody);
+        self.go_without(target);
+        self.inquiry.forgive(target);
         if self.step == Step::Storage {
             self.storage_answered(now);
+        }
+    }
+
+    fn go_without(&mut self, target: usize) {
+        self.without[target] = true;
+        self.actions.push_back(Action::Leave { target });
+    }
+
+    /// A target is connected.
+    pub(super) fn connected(&mut self, now: Instant, target: usize) {
+        self.connected[target] = true;
+        if self.step != Step::Connection {
+            return;
+        }
+        let missing = self.connected.iter().filter(|&&it| !it).count();
+        if missing == 0 {
+            self.announce();
+        } else if missing == 1 && self.identifies {
+            self.deadline = Some(now + self.timeout.min(LONGEST_GRACE));
+        }
+    }
+
+    /// Initiators may come.
+    pub(super) fn announce(&mut self) {
+        self.step = Step::Request;
+        self.deadline = None;
+        self.actions.push_back(Action::Announce);
+    }
+
+    /// The initiator has come: targets that are not connected by now are missing.
+    pub(super) fn begin_without_missing(&mut self) {
+        for target in 0..self.connected.len() {
+            if !self.connected[target] {
+                tracing::warn!(
+                    "{}: not connected; beginning without it",
+                    L::TARGETS[target]
+                );
+                self.go_without(target);
+            }
         }
     }
 }

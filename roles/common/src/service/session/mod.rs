@@ -1,8 +1,8 @@
 //! The control state machine of a storage service, without I/O and without a clock.
 //!
 //! Requests of the initiator ("client") are forwarded to the storage targets under message ids of the
-//! service's own, with the work in between that the service has to do itself. Events go in, each with
-//! the time; actions come out of [`Session::next_action`].
+//! service's own, with the work in between that the service has to do itself. [`Event`]s go into [`Session::handle`], each with
+//! the time; [`Action`]s come out of [`Session::poll_action`].
 
 mod action;
 mod client;
@@ -27,8 +27,8 @@ use connections::Connections;
 use inquiry::Inquiry;
 use progress::{Doing, Phase, Step};
 
-pub use action::{Action, Job, Memory, Outcome};
-pub use rejoin::{Place, Rejoin, RejoinAction, Returned};
+pub use action::{Action, Event, Job, Memory, Outcome};
+pub use rejoin::{Place, Rejoin, RejoinAction, RejoinEvent, Returned};
 pub use storage::Described;
 
 /// Most transactions per core that an initiator may ask for: a Comch consumer or producer has 8192 tasks at most, which
@@ -65,15 +65,17 @@ pub struct Session<L> {
     ids: MessageIds,
     /// What the targets were asked.
     inquiry: Inquiry,
-    /// What the targets said of themselves.
-    targets: Vec<Described>,
-    /// Whether they are asked which storages these are.
+    /// By target: `true` once its channel is connected.
+    connected: Vec<bool>,
+    /// What the targets said of themselves; `None` for a missing one.
+    targets: Vec<Option<Described>>,
+    /// `true` when the service survives the loss of targets, and asks for their identities and superblocks.
     identifies: bool,
     connections: Connections,
-    /// The service's ends of the connections that are being made, by target.
-    exports: Vec<Bytes>,
-    /// The targets' ends of them that are still to be connected, by target.
-    imports: Vec<RdmaConnectionDetails>,
+    /// The service's ends of the connections that are being made, by target; `None` for a missing one.
+    exports: Vec<Option<Bytes>>,
+    /// The targets' ends that are still to be connected, each with its target's number.
+    imports: VecDeque<(usize, RdmaConnectionDetails)>,
     core_count: u32,
     transaction_count: u32,
     /// The initiator's consumers, in the order of their creation.
@@ -96,16 +98,17 @@ impl<L: Layout> Session<L> {
             timeout,
             has_client: false,
             phase: Phase::Query,
-            step: Step::Request,
+            step: Step::Connection,
             deadline: None,
             request: None,
             ids: MessageIds::default(),
             inquiry: Inquiry::default(),
+            connected: vec![false; L::TARGETS.len()],
             targets: Vec::new(),
             identifies: false,
             connections: Connections::default(),
             exports: Vec::new(),
-            imports: Vec::new(),
+            imports: VecDeque::new(),
             core_count: 0,
             transaction_count: 0,
             consumers: Vec::new(),
@@ -115,15 +118,55 @@ impl<L: Layout> Session<L> {
         }
     }
 
-    /// From now on, targets are asked which storage they are, too. Those that have never heard of it do not say. Records are opened
-    /// before I/Os are served, and closed after them.
+    /// Makes the session survive the loss of targets, before its first event. Targets are asked for their identities and superblocks,
+    /// which those of the reference do not have; superblocks are opened before I/Os are served, and closed after them; and a target
+    /// that is not connected within `timeout`, 5 s at most, after all others is not waited for.
     pub fn identify_targets(&mut self) {
         self.identifies = true;
     }
 
+    /// Takes an event.
+    ///
+    /// # Panics
+    ///
+    /// It is about a target that does not exist.
+    pub fn handle(&mut self, event: Event, now: Instant) {
+        match event {
+            Event::Client(event) => self.client_event(now, event),
+            Event::Storage { target, event } => self.storage_event(now, target, event),
+            Event::JobDone(outcome) => self.job_done(now, outcome),
+            Event::Lost { target } => self.lost(now, target),
+            Event::Rejoined { target, identity } => self.rejoined(target, identity),
+            Event::Timeout => self.timed_out(now),
+            Event::Failed(failure) => self.fail(failure),
+        }
+    }
+
     /// What to do next. Ask again until there is nothing.
-    pub fn next_action(&mut self) -> Option<Action> {
+    pub fn poll_action(&mut self) -> Option<Action> {
         self.actions.pop_front()
+    }
+
+    /// When to report [`Event::Timeout`], unless something happens before.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        self.deadline
+    }
+
+    /// `true` while events of the initiator are taken: from [`Action::Announce`] on.
+    #[must_use]
+    pub fn serves_client(&self) -> bool {
+        self.step != Step::Connection
+    }
+
+    /// `true` once the target is connected.
+    ///
+    /// # Panics
+    ///
+    /// There is no such target.
+    #[must_use]
+    pub fn is_connected(&self, target: usize) -> bool {
+        self.connected[target]
     }
 
     /// Whether there is an initiator to be served, or was one: without, there is no session yet.
@@ -138,16 +181,14 @@ impl<L: Layout> Session<L> {
         self.has_client && self.step == Step::Request && self.phase != Phase::Stop
     }
 
-    /// When to call [`timed_out`](Self::timed_out), unless something happens before.
-    #[must_use]
-    pub fn deadline(&self) -> Option<Instant> {
-        self.deadline
-    }
-
     /// What the session waits for, in words.
     #[must_use]
     pub fn waiting_for(&self) -> String {
         match self.step {
+            Step::Connection => {
+                let missing = self.connected.iter().position(|&connected| !connected);
+                format!("a connection to the {}", L::TARGETS[missing.unwrap_or(0)])
+            }
             Step::Request => format!("the {} of the initiator", self.phase.request()),
             Step::Storage => match self.inquiry.pending() {
                 Some((target, expected)) => format!("the {expected} of the {}", L::TARGETS[target]),
@@ -164,16 +205,15 @@ impl<L: Layout> Session<L> {
                 "{} consumers of the initiator to expire",
                 self.consumers.len()
             ),
-            Step::Job(Doing::OpenRecords | Doing::CloseRecords) => {
-                "the targets to keep the record of their set".to_owned()
+            Step::Job(Doing::OpenSuperblocks | Doing::CloseSuperblocks) => {
+                "the targets to persist their superblocks".to_owned()
             }
             Step::Job(_) => "its workers".to_owned(),
             Step::Ended => "nothing".to_owned(),
         }
     }
 
-    /// The job at hand is done.
-    pub fn complete(&mut self, now: Instant, outcome: Result<Outcome, Failure>) {
+    fn job_done(&mut self, now: Instant, outcome: Result<Outcome, Failure>) {
         let Step::Job(doing) = self.step else { return };
         match (doing, outcome) {
             (Doing::PrepareMemory, Ok(Outcome::Exported(mmap_export_blob))) => {
@@ -188,18 +228,14 @@ impl<L: Layout> Session<L> {
             }
             // No target was asked yet, and the initiator may try another memory map.
             (Doing::PrepareMemory, Err(failure)) => self.refuse(failure),
-            (Doing::Export { target }, Ok(Outcome::Exported(export))) => {
-                self.exports.push(export);
-                if target + 1 < L::TARGETS.len() {
-                    self.export(target + 1);
-                } else {
-                    self.ask_for_connections(now);
-                }
+            (Doing::Export, Ok(Outcome::Exported(export))) => {
+                self.exports.push(Some(export));
+                self.export(now);
             }
-            (Doing::CreateWorker, Ok(Outcome::Done)) => self.export(0),
-            (Doing::Connect { target }, Ok(Outcome::Done)) => self.connect(target + 1),
-            (Doing::OpenRecords, Ok(Outcome::Done)) => self.start_targets(now),
-            (Doing::CloseRecords, Ok(Outcome::Done)) => self.shut_targets_down(now),
+            (Doing::CreateWorker, Ok(Outcome::Done)) => self.begin_connection(now),
+            (Doing::Connect, Ok(Outcome::Done)) => self.connect(now),
+            (Doing::OpenSuperblocks, Ok(Outcome::Done)) => self.start_targets(now),
+            (Doing::CloseSuperblocks, Ok(Outcome::Done)) => self.shut_targets_down(now),
             (Doing::StartWorkers, Ok(Outcome::Done)) => {
                 self.answer(Payload::StartStorageResponse, Phase::Stop)
             }
@@ -219,16 +255,24 @@ impl<L: Layout> Session<L> {
         }
     }
 
-    /// The deadline may have passed.
-    pub fn timed_out(&mut self, now: Instant) {
-        if self.deadline.is_some_and(|deadline| deadline <= now) {
-            self.fail(Failure::timed_out(self.waiting_for(), self.timeout));
+    fn timed_out(&mut self, now: Instant) {
+        if self.deadline.is_none_or(|deadline| now < deadline) {
+            return;
+        }
+        if self.step == Step::Connection {
+            return self.announce();
+        }
+        let why = Failure::timed_out(self.waiting_for(), self.timeout);
+        match self.inquiry.pending() {
+            Some((target, _)) if self.identifies && self.may_lose(target) => {
+                self.deadline = Some(now + self.timeout);
+                self.actions.push_back(Action::Stalled { target, why });
+            }
+            _ => self.fail(why),
         }
     }
 
-    /// The session cannot go on: a worker, a channel or the user ended it. An initiator that waits
-    /// for an answer is told why.
-    pub fn fail(&mut self, failure: Failure) {
+    fn fail(&mut self, failure: Failure) {
         if self.step == Step::Ended {
             return;
         }
@@ -298,3 +342,6 @@ impl<L: Layout> Session<L> {
         self.actions.push_back(Action::End(result));
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -28,6 +28,8 @@ impl Phase {
 /// What the session waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Step {
+    /// The connections to the targets.
+    Connection,
     /// The initiator's next request.
     Request,
     /// The targets' answers to the service's requests.
@@ -47,11 +49,11 @@ pub(super) enum Step {
 pub(super) enum Doing {
     PrepareMemory,
     CreateWorker,
-    Export { target: usize },
-    Connect { target: usize },
-    OpenRecords,
+    Export,
+    Connect,
+    OpenSuperblocks,
     StartWorkers,
     StopWorkers,
-    CloseRecords,
+    CloseSuperblocks,
     DestroyWorkers,
 }

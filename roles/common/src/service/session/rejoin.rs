@@ -13,7 +13,7 @@ use super::connections::Connections;
 use super::storage::Described;
 use crate::control::ChannelEvent;
 use crate::failure::Failure;
-use crate::service::command::{Errand, Reply};
+use crate::service::command::{Reply, WorkerCommand};
 use crate::session::{MessageIds, expect_response};
 
 /// What a target that comes back has to fit.
@@ -25,12 +25,31 @@ pub struct Place {
     pub name: &'static str,
     /// What it said of its storage when the session began.
     pub storage: StorageDetails,
-    /// Which storage it was, if it knew.
-    pub identity: Option<Bytes>,
     /// What it is asked for its storage with.
     pub query: Payload,
     /// What all targets of the session were told.
     pub init: InitStorage,
+}
+
+/// Something that happened to an attempt.
+#[derive(Debug)]
+pub enum RejoinEvent {
+    /// On the channel to the target.
+    Channel(ChannelEvent),
+    /// The judgement of what the target said of itself: `true` when it has all that it had when it was lost, `false` when it is
+    /// rebuilt whole, and why when it does not belong here.
+    Admitted(Result<bool, Failure>),
+    /// A worker has replied to its command.
+    CommandDone {
+        /// Number of the worker.
+        worker: u32,
+        /// Its reply.
+        reply: Result<Reply, Failure>,
+    },
+    /// The time of [`Rejoin::poll_timeout`] may have come.
+    Timeout,
+    /// The attempt has failed, for this reason.
+    Failed(Failure),
 }
 
 /// What is to be done next.
@@ -38,12 +57,14 @@ pub struct Place {
 pub enum RejoinAction {
     /// Send this to the target.
     Send(Message),
-    /// Ask this of a worker, and tell [`Rejoin::errand_done`].
-    Ask {
+    /// Judge what the target says of itself, and report [`RejoinEvent::Admitted`].
+    Admit(Described),
+    /// Send this to a worker, and report [`RejoinEvent::CommandDone`].
+    Command {
         /// Number of the worker.
         worker: u32,
         /// What it is to do.
-        errand: Errand,
+        command: WorkerCommand,
     },
     /// The target takes I/Os of all workers, or will not come back this time.
     End(Result<Returned, Failure>),
@@ -54,7 +75,7 @@ pub enum RejoinAction {
 pub struct Returned {
     /// Which storage it is, if it knows.
     pub identity: Option<Bytes>,
-    /// Whether it is the one that was lost, with all that this had. False also when nobody knows.
+    /// `true` when it has all that it had when it was lost, as [admitted](RejoinEvent::Admitted).
     pub has_kept: bool,
 }
 
@@ -67,6 +88,8 @@ pub struct Rejoin {
     step: Step,
     /// Which storage has come back, if it knows.
     identity: Option<Bytes>,
+    /// As admitted.
+    has_kept: bool,
     ids: MessageIds,
     connections: Connections,
     actions: VecDeque<RejoinAction>,
@@ -77,6 +100,8 @@ enum Step {
     Connection,
     /// The target owes this answer to the request of this id.
     Answer(MessageType, u32),
+    /// The judgement of what the target said of itself is due.
+    Admission,
     /// A worker owes its end of a connection.
     Export,
     /// A worker connects.
@@ -97,6 +122,7 @@ impl Rejoin {
             deadline: now + timeout,
             step: Step::Connection,
             identity: None,
+            has_kept: false,
             ids: MessageIds::default(),
             actions: VecDeque::new(),
         }
@@ -108,23 +134,34 @@ impl Rejoin {
         self.place.target
     }
 
+    /// Takes an event.
+    pub fn handle(&mut self, event: RejoinEvent, now: Instant) {
+        match event {
+            RejoinEvent::Channel(event) => self.channel_event(now, event),
+            RejoinEvent::Admitted(judgement) => self.admitted(now, judgement),
+            RejoinEvent::CommandDone { worker, reply } => self.command_done(now, worker, reply),
+            RejoinEvent::Timeout => self.timed_out(now),
+            RejoinEvent::Failed(failure) => self.fail(failure),
+        }
+    }
+
     /// What to do next. Ask again until there is nothing.
-    pub fn next_action(&mut self) -> Option<RejoinAction> {
+    pub fn poll_action(&mut self) -> Option<RejoinAction> {
         self.actions.pop_front()
     }
 
-    /// When to call [`timed_out`](Self::timed_out), unless something happens before.
+    /// When to report [`RejoinEvent::Timeout`], unless something happens before.
     #[must_use]
-    pub fn deadline(&self) -> Instant {
-        self.deadline
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        (self.step != Step::Ended).then_some(self.deadline)
     }
 
-    /// The deadline may have passed.
-    pub fn timed_out(&mut self, now: Instant) {
+    fn timed_out(&mut self, now: Instant) {
         if self.deadline <= now {
             let waiting = match self.step {
                 Step::Connection => "its connection".to_owned(),
                 Step::Answer(expected, _) => format!("its {expected}"),
+                Step::Admission => "the judgement of its superblock".to_owned(),
                 Step::Export | Step::Connect | Step::Attach(_) => "the workers".to_owned(),
                 Step::Ended => return,
             };
@@ -132,15 +169,13 @@ impl Rejoin {
         }
     }
 
-    /// It will not come back this time.
-    pub fn fail(&mut self, failure: Failure) {
+    fn fail(&mut self, failure: Failure) {
         if self.step != Step::Ended {
             self.end(Err(failure.context(self.place.name)));
         }
     }
 
-    /// Something happened on the channel to the target.
-    pub fn channel_event(&mut self, now: Instant, event: ChannelEvent) {
+    fn channel_event(&mut self, now: Instant, event: ChannelEvent) {
         match (event, self.step) {
             (ChannelEvent::Connected, Step::Connection) => {
                 self.ask(
@@ -172,17 +207,13 @@ impl Rejoin {
     fn answered(&mut self, now: Instant, payload: Payload) {
         match payload {
             answer @ (Payload::QueryStorageResponse(_) | Payload::IdentifiedStorageResponse(_)) => {
-                let Some(Described {
-                    storage, identity, ..
-                }) = Described::of_answer(answer)
-                else {
+                let Some(described) = Described::of_answer(answer) else {
                     return;
                 };
-                self.identity = identity;
-                let expected = &self.place.storage;
-                if storage != *expected {
+                let (expected, storage) = (&self.place.storage, &described.storage);
+                if storage != expected {
                     let message = format!(
-                        "expected {} bytes in blocks of {}, as before, {} in blocks of {} came",
+                        "expected {} bytes in blocks of {}, as before, got {} in blocks of {}",
                         expected.total_size,
                         expected.block_size,
                         storage.total_size,
@@ -190,8 +221,9 @@ impl Rejoin {
                     );
                     return self.fail(Failure::new(ErrorCode::BAD_STATE, message));
                 }
-                let init = Payload::InitStorageRequest(self.place.init.clone());
-                self.ask(now, init, MessageType::InitStorageResponse);
+                self.identity = described.identity.clone();
+                self.step = Step::Admission;
+                self.actions.push_back(RejoinAction::Admit(described));
             }
             Payload::InitStorageResponse => self.export(now),
             Payload::CreateRdmaConnectionResponse(details) => {
@@ -203,22 +235,22 @@ impl Rejoin {
                         details.role, details.context_index
                     )));
                 }
-                let errand = Errand::Connect {
+                let command = WorkerCommand::Connect {
                     target: self.place.target,
                     role: details.role,
                     details: details.connection_details,
                 };
-                self.errand(now, Step::Connect, details.context_index, errand);
+                self.command(now, Step::Connect, details.context_index, command);
             }
             Payload::StartStorageResponse => {
                 let workers = self.place.init.core_count;
                 for worker in 0..workers {
                     let target = self.place.target;
-                    self.errand(
+                    self.command(
                         now,
                         Step::Attach(workers),
                         worker,
-                        Errand::Attach { target },
+                        WorkerCommand::Attach { target },
                     );
                 }
             }
@@ -229,8 +261,19 @@ impl Rejoin {
         }
     }
 
-    /// A worker has done what it was asked.
-    pub fn errand_done(&mut self, now: Instant, worker: u32, reply: Result<Reply, Failure>) {
+    fn admitted(&mut self, now: Instant, judgement: Result<bool, Failure>) {
+        match (self.step, judgement) {
+            (Step::Admission, Ok(has_kept)) => {
+                self.has_kept = has_kept;
+                let init = Payload::InitStorageRequest(self.place.init.clone());
+                self.ask(now, init, MessageType::InitStorageResponse);
+            }
+            (Step::Admission, Err(failure)) => self.fail(failure),
+            _ => {}
+        }
+    }
+
+    fn command_done(&mut self, now: Instant, worker: u32, reply: Result<Reply, Failure>) {
         let reply = match reply {
             Ok(reply) => reply,
             Err(failure) => return self.fail(failure.context(format_args!("worker {worker}"))),
@@ -256,8 +299,7 @@ impl Rejoin {
                 }
             },
             (Step::Attach(1), Reply::Done) => {
-                let identity = self.identity.take();
-                let has_kept = identity.is_some() && identity == self.place.identity;
+                let (identity, has_kept) = (self.identity.take(), self.has_kept);
                 self.end(Ok(Returned { identity, has_kept }));
             }
             (Step::Attach(left), Reply::Done) => self.step = Step::Attach(left - 1),
@@ -273,13 +315,19 @@ impl Rejoin {
     fn export(&mut self, now: Instant) {
         let (worker, role) = self.connections.current();
         let target = self.place.target;
-        self.errand(now, Step::Export, worker, Errand::Export { target, role });
+        self.command(
+            now,
+            Step::Export,
+            worker,
+            WorkerCommand::Export { target, role },
+        );
     }
 
-    fn errand(&mut self, now: Instant, step: Step, worker: u32, errand: Errand) {
+    fn command(&mut self, now: Instant, step: Step, worker: u32, command: WorkerCommand) {
         self.step = step;
         self.deadline = now + self.timeout;
-        self.actions.push_back(RejoinAction::Ask { worker, errand });
+        self.actions
+            .push_back(RejoinAction::Command { worker, command });
     }
 
     fn ask(&mut self, now: Instant, payload: Payload, expected: MessageType) {

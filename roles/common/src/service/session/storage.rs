@@ -8,10 +8,9 @@ use wire::control::{Message, MessageType, Payload, RdmaConnectionDetails, Storag
 
 use super::connections::Connections;
 use super::progress::{Doing, Phase, Step};
-use super::{Action, Job, Layout, Session, loss};
+use super::{Action, Job, Layout, Session};
 use crate::control::ChannelEvent;
 use crate::failure::Failure;
-use crate::session::unexpected;
 use crate::superblock::{QUESTION, Superblock};
 
 /// What a target says of itself.
@@ -48,12 +47,7 @@ impl Described {
 }
 
 impl<L: Layout> Session<L> {
-    /// Something happened on the channel to the target of this number.
-    ///
-    /// # Panics
-    ///
-    /// There is no such target.
-    pub fn storage_event(&mut self, now: Instant, target: usize, event: ChannelEvent) {
+    pub(super) fn storage_event(&mut self, now: Instant, target: usize, event: ChannelEvent) {
         let name = L::TARGETS[target];
         match (event, self.step) {
             (_, Step::Ended) => {}
@@ -73,12 +67,8 @@ impl<L: Layout> Session<L> {
                 let message = format!("the {name} left while the service waited for {waiting}");
                 self.fail(Failure::new(ErrorCode::CONNECTION_RESET, message));
             }
-            (
-                ChannelEvent::Connected
-                | ChannelEvent::ConsumerAdded(_)
-                | ChannelEvent::ConsumerExpired(_),
-                _,
-            ) => {}
+            (ChannelEvent::Connected, _) => self.connected(now, target),
+            (ChannelEvent::ConsumerAdded(_) | ChannelEvent::ConsumerExpired(_), _) => {}
         }
     }
 
@@ -108,34 +98,29 @@ impl<L: Layout> Session<L> {
 
     /// Goes on when the answers of all targets are there.
     pub(super) fn storage_answered(&mut self, now: Instant) {
-        let Some(answers) = self.inquiry.take() else {
+        let Some((answered, answers)) = self.inquiry.take() else {
             return;
         };
-        // All answers are of the type that was asked for, which is one for all targets.
-        match answers.first() {
-            Some(Payload::QueryStorageResponse(_) | Payload::IdentifiedStorageResponse(_)) => {
-                self.described(answers);
-            }
-            Some(Payload::InitStorageResponse) => {
+        match answered {
+            MessageType::QueryStorageResponse => self.described(answers),
+            MessageType::InitStorageResponse => {
                 self.connections = Connections::of_workers(self.core_count);
                 self.create_worker();
             }
-            Some(Payload::CreateRdmaConnectionResponse(_)) => self.connections_created(answers),
-            Some(Payload::StartStorageResponse) => {
+            MessageType::CreateRdmaConnectionResponse => self.connections_created(now, answers),
+            MessageType::StartStorageResponse => {
                 self.wait(now, Step::Consumers);
                 self.check_consumers(now);
             }
-            Some(Payload::StopStorageResponse) => {
+            MessageType::StopStorageResponse => {
                 self.begin(Doing::StopWorkers, Job::StopWorkers);
             }
-            Some(Payload::ShutdownResponse) => {
+            MessageType::ShutdownResponse => {
                 self.begin(Doing::DestroyWorkers, Job::DestroyWorkers);
             }
-            Some(other) => {
-                let failure = unexpected(other, self.phase.request());
-                self.fail(failure);
-            }
-            None => {}
+            other => self.fail(Failure::unexpected(format!(
+                "{other} answers no request to a storage target"
+            ))),
         }
     }
 
@@ -149,22 +134,23 @@ impl<L: Layout> Session<L> {
     }
 
     /// The targets said what they have.
-    fn described(&mut self, answers: Vec<Payload>) {
+    fn described(&mut self, answers: Vec<Option<Payload>>) {
         self.targets = answers
             .into_iter()
-            .filter_map(Described::of_answer)
+            .map(|answer| answer.and_then(Described::of_answer))
             .collect();
         for (name, target) in L::TARGETS.iter().zip(&self.targets) {
-            tracing::info!(
-                "{name}: {} bytes in blocks of {}",
-                target.storage.total_size,
-                target.storage.block_size
-            );
+            match target {
+                Some(Described { storage, .. }) => tracing::info!(
+                    "{name}: {} bytes in blocks of {}",
+                    storage.total_size,
+                    storage.block_size
+                ),
+                None => tracing::info!("{name}: missing"),
+            }
         }
-        let storage: Vec<_> = self
-            .targets
-            .iter()
-            .map(|target| target.storage.clone())
+        let storage: Vec<_> = (0..self.targets.len())
+            .filter_map(|target| self.storage_of(target).cloned())
             .collect();
         match self.layout.present(&storage) {
             Ok(details) => self.answer(Payload::QueryStorageResponse(details), Phase::Init),
@@ -173,92 +159,110 @@ impl<L: Layout> Session<L> {
     }
 
     /// Every target made its end of the connections at hand.
-    fn connections_created(&mut self, answers: Vec<Payload>) {
+    fn connections_created(&mut self, now: Instant, answers: Vec<Option<Payload>>) {
         let (context_index, role) = self.connections.current();
         self.imports.clear();
-        for (name, answer) in L::TARGETS.iter().zip(answers) {
-            let Payload::CreateRdmaConnectionResponse(details) = answer else {
+        for (target, answer) in answers.into_iter().enumerate() {
+            let Some(Payload::CreateRdmaConnectionResponse(details)) = answer else {
                 continue;
             };
             if (details.context_index, details.role) != (context_index, role) {
                 self.fail(Failure::unexpected(format!(
-                    "{name}: expected the {role} connection of context {context_index}, the {} connection of context {} \
-                     came",
-                    details.role, details.context_index
+                    "{}: expected the {role} connection of context {context_index}, got the {} connection of context {}",
+                    L::TARGETS[target],
+                    details.role,
+                    details.context_index
                 )));
                 return;
             }
-            self.imports.push(details);
+            self.imports.push_back((target, details));
         }
-        self.connect(0);
+        self.connect(now);
     }
 
-    /// Exports the connection at hand for this target.
-    pub(super) fn export(&mut self, target: usize) {
-        if target == 0 {
-            self.exports.clear();
+    /// Begins with the connection at hand.
+    pub(super) fn begin_connection(&mut self, now: Instant) {
+        self.exports.clear();
+        self.export(now);
+    }
+
+    /// Exports the connection at hand for the next target that is present, or asks all for their ends.
+    pub(super) fn export(&mut self, now: Instant) {
+        while self.exports.len() < L::TARGETS.len() {
+            let target = self.exports.len();
+            if self.without[target] {
+                self.exports.push(None);
+                continue;
+            }
+            let (index, role) = self.connections.current();
+            let job = Job::Export {
+                index,
+                target,
+                role,
+            };
+            return self.begin(Doing::Export, job);
         }
-        let (index, role) = self.connections.current();
-        let job = Job::Export {
-            index,
-            target,
-            role,
-        };
-        self.begin(Doing::Export { target }, job);
+        self.ask_for_connections(now);
     }
 
     /// Asks every target for its end of the connection at hand.
-    pub(super) fn ask_for_connections(&mut self, now: Instant) {
+    fn ask_for_connections(&mut self, now: Instant) {
         let (context_index, role) = self.connections.current();
-        self.inquiry.clear();
-        for (target, connection_details) in
-            std::mem::take(&mut self.exports).into_iter().enumerate()
-        {
-            let request = Payload::CreateRdmaConnectionRequest(RdmaConnectionDetails {
-                context_index,
-                role,
-                connection_details,
-            });
-            self.ask(target, request, MessageType::CreateRdmaConnectionResponse);
-        }
-        self.wait(now, Step::Storage);
-    }
-
-    /// Connects to this target's end, or goes on when there is no such target: to the next
-    /// connection, which may be the first of the next worker.
-    pub(super) fn connect(&mut self, target: usize) {
-        if let Some(details) = self.imports.get(target).cloned() {
-            self.begin(Doing::Connect { target }, Job::Connect { target, details });
-            return;
-        }
-        let (last_index, _) = self.connections.current();
-        match self.connections.advance() {
-            None => self.answer(Payload::InitStorageResponse, Phase::Start),
-            Some((index, _)) if index == last_index => self.export(0),
-            Some(_) => self.create_worker(),
-        }
-    }
-
-    /// Asks every target the same.
-    pub(super) fn ask_all(&mut self, now: Instant, request: &Payload, expected: MessageType) {
-        self.inquiry.clear();
-        for target in 0..L::TARGETS.len() {
-            match loss::answer_of_nobody(expected) {
-                Some(answer) if self.without[target] => self.inquiry.skip(answer),
-                _ => self.ask(target, request.clone(), expected),
+        self.inquiry
+            .begin(MessageType::CreateRdmaConnectionResponse);
+        for (target, export) in std::mem::take(&mut self.exports).into_iter().enumerate() {
+            match export {
+                Some(connection_details) => {
+                    let request = Payload::CreateRdmaConnectionRequest(RdmaConnectionDetails {
+                        context_index,
+                        role,
+                        connection_details,
+                    });
+                    self.ask(target, request);
+                }
+                None => self.inquiry.skip(),
             }
         }
         self.wait(now, Step::Storage);
         self.storage_answered(now);
     }
 
-    fn ask(&mut self, target: usize, payload: Payload, expected: MessageType) {
+    /// Connects to the next target's end, or goes on when there is none left: to the next connection, which may be the first of the
+    /// next worker.
+    pub(super) fn connect(&mut self, now: Instant) {
+        if let Some((target, details)) = self.imports.pop_front() {
+            self.begin(Doing::Connect, Job::Connect { target, details });
+            return;
+        }
+        let (last_index, _) = self.connections.current();
+        match self.connections.advance() {
+            None => self.answer(Payload::InitStorageResponse, Phase::Start),
+            Some((index, _)) if index == last_index => self.begin_connection(now),
+            Some(_) => self.create_worker(),
+        }
+    }
+
+    /// Asks every target that is present the same.
+    pub(super) fn ask_all(&mut self, now: Instant, request: &Payload, expected: MessageType) {
+        self.inquiry.begin(expected);
+        for target in 0..L::TARGETS.len() {
+            if self.without[target] {
+                self.inquiry.skip();
+            } else {
+                self.ask(target, request.clone());
+            }
+        }
+        self.wait(now, Step::Storage);
+        self.storage_answered(now);
+    }
+
+    fn ask(&mut self, target: usize, payload: Payload) {
         let correlation_id = self
             .request
             .as_ref()
             .map_or(0, |request| request.correlation_id);
         let message = self.ids.request(correlation_id, payload);
-        self.inquiry.ask(message.message_id, expected);
+        self.inquiry.ask(message.message_id);
         self.actions
             .push_back(Action::SendToStorage { target, message });
     }

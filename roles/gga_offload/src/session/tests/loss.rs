@@ -1,5 +1,7 @@
 //! Sessions that go on without a target.
 
+use role_common::service::session::Event;
+
 use super::*;
 
 /// A session that serves I/Os.
@@ -14,7 +16,7 @@ fn serving() -> World {
 
 fn lose(world: &mut World, target: usize) {
     assert!(world.service.may_lose(target));
-    world.service.lose(world.now, target);
+    world.service.handle(Event::Lost { target }, world.now);
     world.run();
     assert!(world.service.is_without(target) && !world.service.may_lose(target));
 }
@@ -71,7 +73,7 @@ fn before_io_is_served_and_after_the_end_nobody_may_be_lost() {
     world.request(Payload::QueryStorageRequest);
     world.request(init(1, 1));
     assert!(!world.service.may_lose(0));
-    world.service.lose(world.now, 0);
+    world.service.handle(Event::Lost { target: 0 }, world.now);
     assert!(!world.service.is_without(0));
 
     let mut world = World::new();
@@ -115,9 +117,16 @@ fn targets_are_asked_who_they_are_where_somebody_wants_to_know() {
     assert_eq!(world.service.place(1), None, "it is there");
     lose(&mut world, 1);
     let place = world.service.place(1).expect("it may come back");
-    assert_eq!((place.target, place.identity), (1, None));
+    assert_eq!(place.target, 1);
     assert_eq!(place.init.transaction_count, 2);
-    world.service.regain(1, None);
+    let identity = None;
+    world.service.handle(
+        Event::Rejoined {
+            target: 1,
+            identity,
+        },
+        world.now,
+    );
     assert!(world.service.may_lose(1));
     lose(&mut world, 1);
     world.request(Payload::StopStorageRequest);

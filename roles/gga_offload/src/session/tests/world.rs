@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use role_common::Failure;
 use role_common::control::ChannelEvent;
-use role_common::service::session::{Action, Job, Outcome};
+use role_common::service::session::{Action, Event, Job, Outcome};
 use role_target::session::{
-    Action as TargetAction, Geometry, Job as TargetJob, Outcome as TargetOutcome,
-    Session as TargetSession,
+    Action as TargetAction, Event as TargetEvent, Geometry, Job as TargetJob,
+    Outcome as TargetOutcome, Session as TargetSession,
 };
 use wire::control::{ErrorResponse, Message, Payload, StorageDetails};
 
@@ -50,7 +50,7 @@ impl World {
             total_size: 4096,
             block_size: 512,
         };
-        Self {
+        let mut world = Self {
             now: Instant::now(),
             service: Session::new(Striped::default(), 1, Duration::from_secs(5)),
             targets: (0..3).map(|_| TargetSession::new(geometry, 1)).collect(),
@@ -62,13 +62,22 @@ impl World {
             answers: Vec::new(),
             end: None,
             next_id: 1000,
+        };
+        for target in 0..3 {
+            let event = ChannelEvent::Connected;
+            world
+                .service
+                .handle(Event::Storage { target, event }, world.now);
         }
+        world.run();
+        world
     }
 
     pub(super) fn run(&mut self) {
-        while let Some(action) = self.service.next_action() {
+        while let Some(action) = self.service.poll_action() {
             assert!(self.end.is_none(), "{action:?} after the end");
             match action {
+                Action::Announce | Action::Leave { .. } | Action::Stalled { .. } => {}
                 Action::SendToClient(message) => self.answers.push(message),
                 Action::SendToStorage { target, message } => {
                     self.sent.push((target, message.clone()));
@@ -85,7 +94,7 @@ impl World {
                         }
                         _ => Outcome::Done,
                     };
-                    self.service.complete(self.now, Ok(outcome));
+                    self.service.handle(Event::JobDone(Ok(outcome)), self.now);
                 }
                 Action::End(result) => self.end = Some(result),
             }
@@ -102,32 +111,42 @@ impl World {
                 message: "not today".to_owned(),
             });
             let answer = message.response(refusal);
+            let event = ChannelEvent::Message(answer);
             self.service
-                .storage_event(self.now, target, ChannelEvent::Message(answer));
+                .handle(Event::Storage { target, event }, self.now);
             return;
         }
         let session = &mut self.targets[target];
-        let mut answer = match session.receive(message) {
-            TargetAction::Answer(answer) => answer,
-            TargetAction::Do(job) => {
-                let outcome = match &job {
-                    TargetJob::Connect(_) => {
-                        TargetOutcome::Exported(Bytes::from_static(b"target end"))
-                    }
-                    _ => TargetOutcome::Done,
-                };
-                self.target_jobs[target].push(format!("{job:?}"));
-                session.complete(Ok(outcome))
+        session.handle(
+            TargetEvent::Service(ChannelEvent::Message(message)),
+            self.now,
+        );
+        let mut answer = loop {
+            match session.poll_action().expect("an answer") {
+                TargetAction::Send(answer) => break answer,
+                TargetAction::Do(job) => {
+                    let outcome = match &job {
+                        TargetJob::Connect(_) => {
+                            TargetOutcome::Exported(Bytes::from_static(b"target end"))
+                        }
+                        _ => TargetOutcome::Done,
+                    };
+                    self.target_jobs[target].push(format!("{job:?}"));
+                    session.handle(TargetEvent::JobDone(Ok(outcome)), self.now);
+                }
+                TargetAction::End(result) => panic!("{result:?}"),
             }
         };
         if let Payload::QueryStorageResponse(details) = &mut answer.payload {
             *details = self.storage[target].clone();
         }
+        let event = ChannelEvent::Message(answer);
         self.service
-            .storage_event(self.now, target, ChannelEvent::Message(answer));
+            .handle(Event::Storage { target, event }, self.now);
         if self.script == Script::LeavesAtOnce(target) {
+            let event = ChannelEvent::Closed;
             self.service
-                .storage_event(self.now, target, ChannelEvent::Closed);
+                .handle(Event::Storage { target, event }, self.now);
         }
     }
 
@@ -136,12 +155,13 @@ impl World {
     }
 
     pub(super) fn client(&mut self, event: ChannelEvent) {
-        self.service.client_event(self.now, event);
+        self.service.handle(Event::Client(event), self.now);
         self.run();
     }
 
     pub(super) fn storage_event(&mut self, target: usize, event: ChannelEvent) {
-        self.service.storage_event(self.now, target, event);
+        self.service
+            .handle(Event::Storage { target, event }, self.now);
         self.run();
     }
 

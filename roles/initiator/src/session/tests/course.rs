@@ -10,14 +10,14 @@ fn a_whole_session() {
             .answer(4, Payload::ShutdownResponse)
             .expect(&[Action::Finish]);
         assert_eq!(script.session.result(), Ok(()));
-        assert_eq!(script.session.deadline(), None);
+        assert_eq!(script.session.poll_timeout(), None);
     }
 }
 
 #[test]
 fn the_init_request_is_what_was_opened() {
     let mut script = Script::to_opening(2);
-    script.input(Input::Opened(init(2)));
+    script.input(Event::Opened(init(2)));
     assert_eq!(script.sent().payload, Payload::InitStorageRequest(init(2)));
 }
 
@@ -25,22 +25,22 @@ fn the_init_request_is_what_was_opened() {
 fn consumers_may_come_before_the_init_response_and_after_the_contexts() {
     let mut early = Script::to_initialising(2);
     early
-        .input(Input::ConsumerAdded(7))
-        .input(Input::ConsumerAdded(5))
+        .input(Event::ConsumerAdded(7))
+        .input(Event::ConsumerAdded(5))
         .expect(&[]);
     early
         .answer(1, Payload::InitStorageResponse)
         .expect(&[Action::CreateWorkers]);
     early
-        .input(Input::WorkersReady)
+        .input(Event::WorkersReady)
         .expect(&[Action::PrepareWorkers(vec![7, 5])]);
 
     let mut late = Script::to_gathering(2);
-    late.input(Input::WorkersReady)
-        .input(Input::ConsumerAdded(7))
+    late.input(Event::WorkersReady)
+        .input(Event::ConsumerAdded(7))
         .expect(&[]);
-    late.input(Input::ConsumerAdded(7)).expect(&[]);
-    late.input(Input::ConsumerAdded(5))
+    late.input(Event::ConsumerAdded(7)).expect(&[]);
+    late.input(Event::ConsumerAdded(5))
         .expect(&[Action::PrepareWorkers(vec![7, 5])]);
 }
 
@@ -51,7 +51,7 @@ fn own_contexts_go_before_shutdown_is_sent() {
         .answer(3, Payload::StopStorageResponse)
         .expect(&[Action::DestroyWorkers]);
     script
-        .input(Input::WorkersDestroyed)
+        .input(Event::WorkersDestroyed)
         .expect_request(MessageType::ShutdownRequest, 4);
 }
 
@@ -63,15 +63,15 @@ fn the_end_waits_for_the_consumers_of_the_service_but_not_forever() {
             .answer(3, Payload::StopStorageResponse)
             .expect(&[Action::DestroyWorkers]);
         script
-            .input(Input::WorkersDestroyed)
+            .input(Event::WorkersDestroyed)
             .expect_request(MessageType::ShutdownRequest, 4);
         script.answer(4, Payload::ShutdownResponse).expect(&[]);
         script
     };
     let mut script = slow();
-    script.input(Input::ConsumerExpired(11)).expect(&[]);
+    script.input(Event::ConsumerExpired(11)).expect(&[]);
     script
-        .input(Input::ConsumerExpired(10))
+        .input(Event::ConsumerExpired(10))
         .expect(&[Action::Finish]);
     assert_eq!(script.session.result(), Ok(()));
 
@@ -86,7 +86,7 @@ fn the_end_waits_for_the_consumers_of_the_service_but_not_forever() {
     );
 
     let mut script = slow();
-    script.input(Input::Disconnected).expect(&[Action::Finish]);
+    script.input(Event::Disconnected).expect(&[Action::Finish]);
     assert_eq!(
         script.session.result(),
         Ok(()),
@@ -118,7 +118,7 @@ fn a_refusal_names_the_request_and_the_text() {
         .expect_request(MessageType::StopStorageRequest, 3);
     script.refuse(3).expect(&[Action::DestroyWorkers]);
     script
-        .input(Input::WorkersDestroyed)
+        .input(Event::WorkersDestroyed)
         .expect_request(MessageType::ShutdownRequest, 4);
     script.refuse(4).expect(&[Action::Finish]);
     assert_eq!(script.error(), refusal(MessageType::StartStorageRequest, 2));
@@ -140,7 +140,7 @@ fn an_error_that_answers_nothing_ends_the_run() {
         .refuse(9)
         .expect(&[Action::HaltDataPath { drain: true }]);
     script
-        .input(Input::WorkersFinished)
+        .input(Event::WorkersFinished)
         .expect_request(MessageType::StopStorageRequest, 3);
     assert_eq!(
         script.error(),
@@ -182,7 +182,7 @@ fn wrong_answers_are_errors() {
         payload: Payload::QueryStorageResponse(details()),
     };
     script
-        .input(Input::Message(foreign))
+        .input(Event::Message(foreign))
         .expect(&[Action::Finish]);
     assert!(matches!(script.error(), SessionError::Unexpected { .. }));
 

@@ -19,7 +19,7 @@ fn every_step_is_bounded() {
     for (mut script, next) in steps {
         let waiting_for = script.session.waits_for();
         let before = script.now;
-        script.session.handle_timeout(before);
+        script.session.handle(Event::Timeout, before);
         assert_eq!(script.actions(), [], "too early: {waiting_for}");
         script.time_out();
         assert_eq!(script.now - before, TIMEOUT);
@@ -45,11 +45,11 @@ fn every_step_is_bounded() {
 #[test]
 fn an_interruption_before_init_just_ends() {
     for mut script in [Script::new(1), Script::to_opening(1)] {
-        script.input(Input::Interrupted).expect(&[Action::Finish]);
+        script.input(Event::Interrupted).expect(&[Action::Finish]);
         assert_eq!(script.error(), SessionError::Interrupted);
     }
     let mut script = Script::to_querying(1);
-    script.input(Input::Interrupted).expect(&[]);
+    script.input(Event::Interrupted).expect(&[]);
     script
         .answer(0, Payload::QueryStorageResponse(details()))
         .expect(&[Action::Finish]);
@@ -59,26 +59,26 @@ fn an_interruption_before_init_just_ends() {
 #[test]
 fn an_interruption_after_init_leads_the_service_to_its_end_without_io() {
     let mut script = Script::to_initialising(1);
-    script.input(Input::Interrupted).expect(&[]);
+    script.input(Event::Interrupted).expect(&[]);
     script
         .answer(1, Payload::InitStorageResponse)
         .expect(&[Action::CreateWorkers]);
     script
-        .input(Input::ConsumerAdded(1))
-        .input(Input::WorkersReady)
+        .input(Event::ConsumerAdded(1))
+        .input(Event::WorkersReady)
         .expect(&[Action::PrepareWorkers(vec![1])]);
     script
-        .input(Input::WorkersPrepared)
+        .input(Event::WorkersPrepared)
         .expect_request(MessageType::StartStorageRequest, 2);
     script
         .answer(2, Payload::StartStorageResponse)
         .expect_request(MessageType::StopStorageRequest, 3);
-    script.input(Input::ConsumerExpired(1));
+    script.input(Event::ConsumerExpired(1));
     script
         .answer(3, Payload::StopStorageResponse)
         .expect(&[Action::DestroyWorkers]);
     script
-        .input(Input::WorkersDestroyed)
+        .input(Event::WorkersDestroyed)
         .expect_request(MessageType::ShutdownRequest, 4);
     script
         .answer(4, Payload::ShutdownResponse)
@@ -90,17 +90,17 @@ fn an_interruption_after_init_leads_the_service_to_its_end_without_io() {
 fn an_interrupted_run_is_halted_and_stopped() {
     let mut script = Script::to_running(1);
     script
-        .input(Input::Interrupted)
+        .input(Event::Interrupted)
         .expect(&[Action::HaltDataPath { drain: true }]);
     script
-        .input(Input::WorkersFinished)
+        .input(Event::WorkersFinished)
         .expect_request(MessageType::StopStorageRequest, 3);
     assert_eq!(script.error(), SessionError::Interrupted);
 
     let mut stuck = Script::to_running(1);
     let before = stuck.now;
     stuck
-        .input(Input::Interrupted)
+        .input(Event::Interrupted)
         .expect(&[Action::HaltDataPath { drain: true }]);
     stuck.time_out().expect(&[Action::DestroyWorkers]);
     assert_eq!(stuck.now - before, HALT);
@@ -110,13 +110,13 @@ fn an_interrupted_run_is_halted_and_stopped() {
 fn a_service_that_goes_away_ends_everything() {
     let mut script = Script::to_running(1);
     script
-        .input(Input::Disconnected)
+        .input(Event::Disconnected)
         .expect(&[Action::HaltDataPath { drain: false }]);
     script
-        .input(Input::WorkersFinished)
+        .input(Event::WorkersFinished)
         .expect(&[Action::DestroyWorkers]);
     script
-        .input(Input::WorkersDestroyed)
+        .input(Event::WorkersDestroyed)
         .expect(&[Action::Finish]);
     assert_eq!(
         script.error(),
@@ -132,10 +132,10 @@ fn a_service_that_goes_away_ends_everything() {
         Script::to_stopping(1),
     ] {
         script
-            .input(Input::Disconnected)
+            .input(Event::Disconnected)
             .expect(&[Action::DestroyWorkers]);
         script
-            .input(Input::WorkersDestroyed)
+            .input(Event::WorkersDestroyed)
             .expect(&[Action::Finish]);
     }
     for mut script in [
@@ -143,13 +143,13 @@ fn a_service_that_goes_away_ends_everything() {
         Script::to_initialising(1),
         Script::to_shutting_down(1),
     ] {
-        script.input(Input::Disconnected).expect(&[Action::Finish]);
+        script.input(Event::Disconnected).expect(&[Action::Finish]);
         assert!(matches!(script.error(), SessionError::Disconnected { .. }));
     }
     let mut script = Script::to_destroying(1);
-    script.input(Input::Disconnected).expect(&[]);
+    script.input(Event::Disconnected).expect(&[]);
     script
-        .input(Input::WorkersDestroyed)
+        .input(Event::WorkersDestroyed)
         .expect(&[Action::Finish]);
 }
 
@@ -157,12 +157,12 @@ fn a_service_that_goes_away_ends_everything() {
 fn a_consumer_lost_in_the_run_is_an_error_and_after_it_is_not() {
     let mut script = Script::to_running(1);
     script
-        .input(Input::ConsumerExpired(10))
+        .input(Event::ConsumerExpired(10))
         .expect(&[Action::HaltDataPath { drain: true }]);
     assert_eq!(script.error(), SessionError::ConsumerLost { id: 10 });
 
     script
-        .input(Input::Disconnected)
+        .input(Event::Disconnected)
         .expect(&[Action::HaltDataPath { drain: false }]);
     let expected = SessionError::Disconnected {
         waiting_for: "the operations in flight",
@@ -175,8 +175,8 @@ fn a_consumer_lost_in_the_run_is_an_error_and_after_it_is_not() {
 
     let mut script = Script::to_stopping(1);
     script
-        .input(Input::ConsumerExpired(10))
-        .input(Input::ConsumerExpired(99))
+        .input(Event::ConsumerExpired(10))
+        .input(Event::ConsumerExpired(99))
         .expect(&[]);
     assert_eq!(script.session.result(), Ok(()));
 }
@@ -184,7 +184,7 @@ fn a_consumer_lost_in_the_run_is_an_error_and_after_it_is_not() {
 #[test]
 fn the_end_of_a_consumer_that_was_never_announced_is_nobodys() {
     let mut script = Script::to_running(1);
-    script.input(Input::ConsumerExpired(99)).expect(&[]);
+    script.input(Event::ConsumerExpired(99)).expect(&[]);
     assert_eq!(script.session.result(), Ok(()));
 }
 
@@ -192,8 +192,8 @@ fn the_end_of_a_consumer_that_was_never_announced_is_nobodys() {
 fn more_consumers_than_workers_are_refused() {
     let mut script = Script::to_gathering(1);
     script
-        .input(Input::ConsumerAdded(1))
-        .input(Input::ConsumerAdded(2))
+        .input(Event::ConsumerAdded(1))
+        .input(Event::ConsumerAdded(2))
         .expect(&[Action::DestroyWorkers]);
     assert_eq!(
         script.error(),
@@ -206,22 +206,22 @@ fn a_local_failure_is_reported_and_winds_down() {
     let mut script = Script::to_opening(1);
     let failure = Failure::invalid("--local-io-region-size");
     script
-        .input(Input::Failed(failure.clone()))
+        .input(Event::Failed(failure.clone()))
         .expect(&[Action::Finish]);
     assert_eq!(Failure::from(script.error()), failure);
 
     let mut script = Script::new(1);
     script
-        .input(Input::Failed(failure.clone()))
+        .input(Event::Failed(failure.clone()))
         .expect(&[Action::Finish]);
     assert_eq!(script.error(), SessionError::Local(failure.clone()));
 
     let mut script = Script::to_gathering(1);
     script
-        .input(Input::Failed(failure.clone()))
+        .input(Event::Failed(failure.clone()))
         .expect(&[Action::DestroyWorkers]);
     script
-        .input(Input::WorkersDestroyed)
+        .input(Event::WorkersDestroyed)
         .expect(&[Action::Finish]);
     assert_eq!(script.error(), SessionError::Local(failure));
 }
@@ -242,9 +242,9 @@ fn nothing_moves_after_the_end() {
     script.refuse(0).expect(&[Action::Finish]);
     let error = script.error();
     script
-        .input(Input::Interrupted)
-        .input(Input::Connected)
-        .input(Input::WorkersReady)
+        .input(Event::Interrupted)
+        .input(Event::Connected)
+        .input(Event::WorkersReady)
         .expect(&[]);
     assert_eq!(script.error(), error);
 }

@@ -32,8 +32,8 @@ impl Script {
         }
     }
 
-    fn input(&mut self, input: Input) -> &mut Self {
-        self.session.handle(self.now, input);
+    fn input(&mut self, event: Event) -> &mut Self {
+        self.session.handle(event, self.now);
         self
     }
 
@@ -68,7 +68,7 @@ impl Script {
     }
 
     fn answer(&mut self, id: u32, payload: Payload) -> &mut Self {
-        self.input(Input::Message(Message {
+        self.input(Event::Message(Message {
             message_id: id,
             correlation_id: id,
             payload,
@@ -86,8 +86,8 @@ impl Script {
     }
 
     fn time_out(&mut self) -> &mut Self {
-        self.now = self.session.deadline().expect("a step that is bounded");
-        self.session.handle_timeout(self.now);
+        self.now = self.session.poll_timeout().expect("a step that is bounded");
+        self.session.handle(Event::Timeout, self.now);
         self
     }
 
@@ -98,7 +98,7 @@ impl Script {
     fn to_querying(workers: u32) -> Self {
         let mut script = Self::new(workers);
         script
-            .input(Input::Connected)
+            .input(Event::Connected)
             .expect_request(MessageType::QueryStorageRequest, 0);
         script
     }
@@ -113,7 +113,7 @@ impl Script {
     fn to_initialising(workers: u32) -> Self {
         let mut script = Self::to_opening(workers);
         script
-            .input(Input::Opened(init(workers)))
+            .input(Event::Opened(init(workers)))
             .expect_request(MessageType::InitStorageRequest, 1);
         script
     }
@@ -129,9 +129,9 @@ impl Script {
     fn to_preparing(workers: u32) -> Self {
         let mut script = Self::to_gathering(workers);
         for id in 0..workers {
-            script.input(Input::ConsumerAdded(10 + id));
+            script.input(Event::ConsumerAdded(10 + id));
         }
-        script.input(Input::WorkersReady);
+        script.input(Event::WorkersReady);
         script.expect(&[Action::PrepareWorkers((10..10 + workers).collect())]);
         script
     }
@@ -139,7 +139,7 @@ impl Script {
     fn to_starting(workers: u32) -> Self {
         let mut script = Self::to_preparing(workers);
         script
-            .input(Input::WorkersPrepared)
+            .input(Event::WorkersPrepared)
             .expect_request(MessageType::StartStorageRequest, 2);
         script
     }
@@ -150,7 +150,7 @@ impl Script {
             .answer(2, Payload::StartStorageResponse)
             .expect(&[Action::StartDataPath]);
         assert_eq!(
-            script.session.deadline(),
+            script.session.poll_timeout(),
             None,
             "the length of a run is the user's affair"
         );
@@ -160,7 +160,7 @@ impl Script {
     fn to_stopping(workers: u32) -> Self {
         let mut script = Self::to_running(workers);
         script
-            .input(Input::WorkersFinished)
+            .input(Event::WorkersFinished)
             .expect_request(MessageType::StopStorageRequest, 3);
         script
     }
@@ -168,7 +168,7 @@ impl Script {
     fn to_destroying(workers: u32) -> Self {
         let mut script = Self::to_stopping(workers);
         for id in 0..workers {
-            script.input(Input::ConsumerExpired(10 + id));
+            script.input(Event::ConsumerExpired(10 + id));
         }
         script
             .answer(3, Payload::StopStorageResponse)
@@ -179,7 +179,7 @@ impl Script {
     fn to_shutting_down(workers: u32) -> Self {
         let mut script = Self::to_destroying(workers);
         script
-            .input(Input::WorkersDestroyed)
+            .input(Event::WorkersDestroyed)
             .expect_request(MessageType::ShutdownRequest, 4);
         script
     }

@@ -5,9 +5,10 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use role_common::Failure;
 use role_common::control::ChannelEvent;
-use role_common::service::session::{Action, Job, Outcome};
+use role_common::service::session::{Action, Event, Job, Outcome};
 use role_target::session::{
-    Action as TargetAction, Geometry, Job as TargetJob, Outcome as TargetOutcome,
+    Action as TargetAction, Event as TargetEvent, Geometry, Job as TargetJob,
+    Outcome as TargetOutcome,
 };
 use wire::control::{ErrorResponse, Message, Payload};
 
@@ -37,7 +38,7 @@ pub(super) struct World {
 
 impl World {
     pub(super) fn new(service_cpus: u32, target_cpus: u32) -> Self {
-        Self {
+        let mut world = Self {
             now: Instant::now(),
             service: Session::new(Passthrough, service_cpus, TIMEOUT),
             target: role_target::session::Session::new(
@@ -54,13 +55,22 @@ impl World {
             target_is_silent: false,
             failing_job: "nothing",
             next_id: 1000,
+        };
+        for target in 0..1 {
+            let event = ChannelEvent::Connected;
+            world
+                .service
+                .handle(Event::Storage { target, event }, world.now);
         }
+        world.run();
+        world
     }
 
     pub(super) fn run(&mut self) {
-        while let Some(action) = self.service.next_action() {
+        while let Some(action) = self.service.poll_action() {
             assert!(self.end.is_none(), "{action:?} after the end");
             match action {
+                Action::Announce | Action::Leave { .. } | Action::Stalled { .. } => {}
                 Action::SendToClient(message) => self.answers.push(message),
                 Action::SendToStorage { message, .. } => self.target_receives(message),
                 Action::Do(job) => {
@@ -78,7 +88,7 @@ impl World {
                         _ => Ok(Outcome::Done),
                     };
                     self.jobs.push(name);
-                    self.service.complete(self.now, outcome);
+                    self.service.handle(Event::JobDone(outcome), self.now);
                 }
                 Action::End(result) => self.end = Some(result),
             }
@@ -91,30 +101,40 @@ impl World {
         if self.target_is_silent {
             return;
         }
-        let answer = match self.target.receive(message) {
-            TargetAction::Answer(answer) => answer,
-            TargetAction::Do(job) => {
-                self.jobs.push(format!("target {job:?}"));
-                let exported = matches!(job, TargetJob::Connect(_));
-                let done = TargetOutcome::Done;
-                self.target.complete(Ok(if exported {
-                    TargetOutcome::Exported(Bytes::from_static(b"target end"))
-                } else {
-                    done
-                }))
+        self.target.handle(
+            TargetEvent::Service(ChannelEvent::Message(message)),
+            self.now,
+        );
+        let answer = loop {
+            match self.target.poll_action().expect("an answer") {
+                TargetAction::Send(answer) => break answer,
+                TargetAction::Do(job) => {
+                    self.jobs.push(format!("target {job:?}"));
+                    let outcome = match job {
+                        TargetJob::Connect(_) => {
+                            TargetOutcome::Exported(Bytes::from_static(b"target end"))
+                        }
+                        _ => TargetOutcome::Done,
+                    };
+                    self.target
+                        .handle(TargetEvent::JobDone(Ok(outcome)), self.now);
+                }
+                TargetAction::End(result) => panic!("{result:?}"),
             }
         };
+        let event = ChannelEvent::Message(answer);
         self.service
-            .storage_event(self.now, 0, ChannelEvent::Message(answer));
+            .handle(Event::Storage { target: 0, event }, self.now);
     }
 
     pub(super) fn client(&mut self, event: ChannelEvent) {
-        self.service.client_event(self.now, event);
+        self.service.handle(Event::Client(event), self.now);
         self.run();
     }
 
     pub(super) fn storage(&mut self, event: ChannelEvent) {
-        self.service.storage_event(self.now, 0, event);
+        self.service
+            .handle(Event::Storage { target: 0, event }, self.now);
         self.run();
     }
 

@@ -15,8 +15,12 @@ struct World {
     now: Instant,
     rejoin: Rejoin,
     storage: StorageDetails,
-    /// Which storage the target is, if it knows.
+    /// The identity of the target's storage, if it has one.
     identity: Option<Bytes>,
+    /// The judgement of what it says of itself.
+    judgement: Result<bool, Failure>,
+    /// What was to be judged.
+    described: Option<Described>,
     /// The target does not answer to this.
     silent_at: Option<MessageType>,
     /// What was asked of the target and of workers.
@@ -36,7 +40,6 @@ impl World {
             target: 1,
             name: "storage target data_2",
             storage: STORAGE,
-            identity: Some(Bytes::from_static(b"the one")),
             query: Payload::IdentifyStorageRequest(QUESTION),
             init,
         };
@@ -45,6 +48,8 @@ impl World {
             rejoin: Rejoin::new(now, place, TIMEOUT),
             storage: STORAGE,
             identity: None,
+            judgement: Ok(false),
+            described: None,
             silent_at: None,
             asked: Vec::new(),
             end: None,
@@ -52,23 +57,32 @@ impl World {
     }
 
     fn event(&mut self, event: ChannelEvent) {
-        self.rejoin.channel_event(self.now, event);
+        self.rejoin.handle(RejoinEvent::Channel(event), self.now);
         self.run();
     }
 
     fn run(&mut self) {
-        while let Some(action) = self.rejoin.next_action() {
+        while let Some(action) = self.rejoin.poll_action() {
             match action {
                 RejoinAction::Send(request) => self.target(&request),
-                RejoinAction::Ask { worker, errand } => {
-                    let name = format!("{errand:?}");
+                RejoinAction::Admit(described) => {
+                    self.asked.push("admit".to_owned());
+                    self.described = Some(described);
+                    let judgement = self.judgement.clone();
+                    self.rejoin
+                        .handle(RejoinEvent::Admitted(judgement), self.now);
+                }
+                RejoinAction::Command { worker, command } => {
+                    let name = format!("{command:?}");
                     let name = name.split([' ', '{']).next().expect("a name");
                     self.asked.push(format!("{name} {worker}"));
-                    let reply = match errand {
-                        Errand::Export { .. } => Reply::Exported(b"ours".to_vec()),
-                        Errand::Connect { .. } | Errand::Attach { .. } => Reply::Done,
+                    let reply = match command {
+                        WorkerCommand::Export { .. } => Reply::Exported(b"ours".to_vec()),
+                        WorkerCommand::Connect { .. } | WorkerCommand::Attach { .. } => Reply::Done,
                     };
-                    self.rejoin.errand_done(self.now, worker, Ok(reply));
+                    let reply = Ok(reply);
+                    self.rejoin
+                        .handle(RejoinEvent::CommandDone { worker, reply }, self.now);
                 }
                 RejoinAction::End(result) => self.end = Some(result),
             }
@@ -108,8 +122,10 @@ impl World {
             other => panic!("{other:?}"),
         };
         let answer = request.response(answer);
-        self.rejoin
-            .channel_event(self.now, ChannelEvent::Message(answer));
+        self.rejoin.handle(
+            RejoinEvent::Channel(ChannelEvent::Message(answer)),
+            self.now,
+        );
     }
 
     fn failure(&self) -> String {
@@ -136,6 +152,7 @@ fn the_steps_of_a_session_in_their_order() {
     };
     let mut expected = vec![
         "query_storage_request".to_owned(),
+        "admit".to_owned(),
         "init_storage_request".to_owned(),
     ];
     for worker in [0, 0, 1, 1] {
@@ -146,27 +163,41 @@ fn the_steps_of_a_session_in_their_order() {
 }
 
 #[test]
-fn it_is_known_by_its_identity_and_by_nothing_else() {
-    let answers = [
-        (Some("the one"), true),
-        (Some("another"), false),
-        (Some(""), false),
-        // Two targets that know nothing of identities are not the same for that.
-        (None, false),
-    ];
-    for (identity, kept) in answers {
-        for expected in [Some("the one"), None] {
+fn target_rejoins_as_it_was_admitted() {
+    for has_kept in [true, false] {
+        for identity in [Some(Bytes::from_static(b"the one")), None] {
             let mut world = World::new();
-            world.rejoin.place.identity = expected.map(Bytes::from);
-            world.identity = identity.map(Bytes::from);
+            world.judgement = Ok(has_kept);
+            world.identity = identity.clone();
             world.event(ChannelEvent::Connected);
-            let returned = Returned {
-                identity: world.identity.clone(),
-                has_kept: kept && expected.is_some(),
-            };
-            assert_eq!(world.end, Some(Ok(returned)));
+            let described = world.described.clone().expect("it was judged");
+            assert_eq!(
+                (&described.identity, &described.storage),
+                (&identity, &STORAGE)
+            );
+            assert_eq!(world.end, Some(Ok(Returned { identity, has_kept })));
         }
     }
+}
+
+#[test]
+fn target_that_does_not_belong_here_is_asked_nothing_more() {
+    let mut world = World::new();
+    world.judgement = Err(Failure::invalid("it is of another set"));
+    world.event(ChannelEvent::Connected);
+    let failure = world.failure();
+    assert!(
+        failure.contains("data_2") && failure.contains("of another set"),
+        "{failure}"
+    );
+    assert_eq!(world.asked, ["query_storage_request", "admit"]);
+    // A judgement that comes once more changes nothing.
+    world.end = None;
+    world
+        .rejoin
+        .handle(RejoinEvent::Admitted(Ok(true)), world.now);
+    world.run();
+    assert_eq!((world.end.clone(), world.asked.len()), (None, 2));
 }
 
 #[test]
@@ -193,14 +224,16 @@ fn a_silent_target_is_given_up() {
         let mut world = World::new();
         world.silent_at = Some(step);
         world.event(ChannelEvent::Connected);
-        world
-            .rejoin
-            .timed_out(world.now + TIMEOUT - Duration::from_millis(1));
+        let deadline = world.now + TIMEOUT;
+        assert_eq!(world.rejoin.poll_timeout(), Some(deadline));
+        let before = deadline - Duration::from_millis(1);
+        world.rejoin.handle(RejoinEvent::Timeout, before);
         world.run();
         assert_eq!(world.end, None);
-        world.rejoin.timed_out(world.now + TIMEOUT);
+        world.rejoin.handle(RejoinEvent::Timeout, deadline);
         world.run();
         assert!(world.failure().contains("timed out"), "{step}");
+        assert_eq!(world.rejoin.poll_timeout(), None);
         // What comes late changes nothing.
         world.end = None;
         world.event(ChannelEvent::Closed);
@@ -255,7 +288,11 @@ fn a_worker_that_cannot_is_named() {
     world.silent_at = Some(MessageType::QueryStorageRequest);
     world.event(ChannelEvent::Connected);
     let failure = Failure::new(ErrorCode::NO_MEMORY, "no room");
-    world.rejoin.errand_done(world.now, 1, Err(failure));
+    let done = RejoinEvent::CommandDone {
+        worker: 1,
+        reply: Err(failure),
+    };
+    world.rejoin.handle(done, world.now);
     world.run();
     assert!(
         world.failure().contains("worker 1: no room"),
