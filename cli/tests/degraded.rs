@@ -192,13 +192,13 @@ fn a_target_that_has_kept_its_blocks_is_rebuilt_where_it_has_missed_some() {
     for number in 0..3 {
         load.kill(number);
         load.start_with_its_blocks(number);
-        load.wait_for_service(number, "is whole again");
+        load.wait_for_service(number, "is up to date");
     }
     load.initiator.signal(Signal::INT);
     complaint(load.initiator);
     let said = load.service.stderr();
     assert_eq!(
-        said.matches("stripes, which it has missed").count(),
+        said.matches("stripes, those that it has missed").count(),
         3,
         "{said}"
     );
@@ -225,9 +225,9 @@ fn targets_that_are_killed_and_started_again_are_rebuilt_under_load() {
         load.start_again(number);
         load.wait_for_service(
             number,
-            "is back: rebuilding 64 stripes, which is all it has",
+            "is online: rebuilding 64 stripes, all of them",
         );
-        load.wait_for_service(number, "is whole again");
+        load.wait_for_service(number, "is up to date");
         std::thread::sleep(Duration::from_millis(200));
     }
     load.targets[0].signal(Signal::KILL);
@@ -267,7 +267,7 @@ fn a_target_that_says_what_nobody_has_asked_is_lost_and_comes_back() {
             .wait(soon())
             .expect("its only session is over");
         load.start_with_its_blocks(target);
-        load.wait_for_service(target, "is whole again");
+        load.wait_for_service(target, "is up to date");
     }
     load.initiator.signal(Signal::INT);
     complaint(load.initiator);

@@ -19,8 +19,8 @@ const SINCE: std::ops::Range<usize> = 4096 + 40..4096 + 56;
 /// More than any test waits for.
 const ENDLESS: usize = 2_000_000_000;
 
-const VERIFYING: &str = "has come to no good end";
-const VERIFIED: &str = "the halves of all stripes fit each other";
+const VERIFYING: &str = "was not shut down cleanly";
+const VERIFIED: &str = "resync completed";
 
 /// Three targets that keep their blocks in files, and serve one session after the other.
 struct Set {
@@ -101,10 +101,10 @@ impl Set {
     /// Of the three targets, each is killed and comes back while this one reads.
     fn reads_with_any_two(&mut self, service: &Process, mut reader: Process) {
         for (number, name) in TARGETS.iter().enumerate() {
-            let whole = format!("storage target {name} is whole again");
+            let whole = format!("storage target {name} is up to date");
             let before = service.stderr().matches(&whole).count();
             self.kill(number);
-            let lost = format!("lost storage target {name}");
+            let lost = format!("detached storage target {name}");
             said(service, &lost, 1);
             under_way(&mut reader);
             self.start(number);
@@ -331,7 +331,7 @@ fn lose_under_load(set: &mut Set, service: &Process, content: &Path, lost: usize
     let kept = |target: &Process| target.stderr().matches(KEPT).count();
     let before = set.targets.each_ref().map(|it| it.as_ref().map_or(0, kept));
     set.kill(lost);
-    said(service, "lost storage target", 1);
+    said(service, "detached storage target", 1);
     for (target, before) in set.targets.iter().zip(before) {
         if let Some(target) = target {
             said(target, KEPT, before + 1);
@@ -358,7 +358,7 @@ fn a_target_that_was_lost_when_the_service_was_killed_is_rebuilt_by_the_next() {
         // What it has is old, and would be compared.
         let reader = set.reader(&new);
         said(&service, "stripes, which is all it has", 1);
-        let whole = format!("storage target {} is whole again", TARGETS[lost]);
+        let whole = format!("storage target {} is up to date", TARGETS[lost]);
         said(&service, &whole, 1);
         set.reads_with_any_two(&service, reader);
         assert_eq!(redundancy(service)["state"], "healthy");
@@ -394,7 +394,7 @@ fn the_next_session_knows_what_the_last_one_has_lost() {
             ),
         }
     };
-    said(&service, "storage target data_2 is whole again", 1);
+    said(&service, "storage target data_2 is up to date", 1);
     set.reads_with_any_two(&service, reader);
 }
 

@@ -19,8 +19,8 @@ const SESSION: &str = "session ";
 /// What a service says that has lost its targets before there was an initiator.
 const NOT_READY: &str = "not ready for session";
 /// What the service says of a target that it does without, and of one that is back.
-const LOST: &str = "lost storage target";
-const WHOLE: &str = "is whole again";
+const LOST: &str = "detached storage target";
+const WHOLE: &str = "is up to date";
 
 /// How the others took it.
 #[derive(Debug, Default)]

@@ -22,14 +22,14 @@ pub(super) fn of_log(log: &str, targets: &[&str]) -> Redundancy {
             targets.iter().position(of)
         };
         // When too few are left, it is the first one that has missed writes.
-        if let Some(target) = names("lost ", ", going on without it") {
+        if let Some(target) = names("detached ", ", going on without it") {
             state = Redundancy::Without(target);
-        } else if let Some(target) = names("", " is back: rebuilding") {
+        } else if let Some(target) = names("", " is online: rebuilding") {
             state = Redundancy::Rebuilding(target);
         } else if line.contains("looking whether the halves") {
             state = Redundancy::Verifying;
-        } else if names("", " is whole again").is_some()
-            || line.contains("the halves of all stripes fit each other")
+        } else if names("", " is up to date").is_some()
+            || line.contains("resync completed")
             // In the next session, it says anew what there is to do.
             || line.starts_with("waiting for the initiator")
         {
@@ -47,14 +47,14 @@ mod tests {
 
     #[test]
     fn the_last_word_counts() {
-        let lost = "WARN lost storage target data_2, going on without it: reset\n";
+        let lost = "WARN detached storage target data_2, going on without it: reset\n";
         let back =
-            "INFO storage target data_2 is back: rebuilding 3 stripes, which it has missed\n";
-        let whole = "INFO storage target data_2 is whole again: 3 stripes rebuilt in 1ms\n";
-        let doubt = "INFO looking whether the halves of 64 stripes fit each other\n";
-        let fit = "INFO the halves of all stripes fit each other: 64 looked at\n";
+            "INFO storage target data_2 is online: rebuilding 3 stripes, those that it has missed\n";
+        let whole = "INFO storage target data_2 is up to date: 3 stripes rebuilt in 1ms\n";
+        let doubt = "INFO the set was not shut down cleanly: verifying 64 stripes (resync)\n";
+        let fit = "INFO resync completed: 64 stripes verified\n";
         let next = "waiting for the initiator on Comch \"name\"\n";
-        let second = "ERROR lost storage target data_p, with which too few are left\n";
+        let second = "ERROR detached storage target data_p, with which too few are left\n";
         let cases = [
             (String::new(), Redundancy::Whole),
             (lost.to_owned(), Redundancy::Without(1)),

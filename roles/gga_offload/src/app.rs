@@ -1,9 +1,10 @@
 //! The gga_offload service, from its flags to its statistics.
 
+use std::array;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use doca::{Device, Mmap};
@@ -13,15 +14,19 @@ use role_common::service::session::{Described, Memory, Returned};
 use role_common::service::{self, Reply, Service, Survival, WorkerCommand, WorkerSetup};
 use role_common::shutdown::Waker;
 use role_common::stored_block::MatrixType;
-use role_common::superblock::Superblock;
+use role_common::superblock::{self, SetId, Superblock};
 
-use crate::cli::{ChecksumPolicy, Degraded, Flags};
-use crate::data_path::{GgaDataPath, Setup, SurvivalSetup, Volume, all_transactions};
-use crate::local_memory::LocalMemory;
-use crate::redundancy::{Assembly, Found, Shared, assemble};
+use crate::cli::{ChecksumPolicy, Degraded, Flags, Scrub};
+use crate::data_path::commands::Commands;
+use crate::data_path::memory::StripeMemory;
+use crate::data_path::{GgaDataPath, Setup, all_slots};
+use crate::engine::assembly::{Assembly, Found, Instructions, assemble};
+use crate::engine::membership::EpochIds;
+use crate::engine::request::Volume;
+use crate::engine::set::{ScrubPlan, Set};
+use crate::engine::stripe_lock::StripeLocks;
 use crate::session::Striped;
 use crate::statistics::GgaStatistics;
-use crate::stripe_order::StripeOrder;
 use crate::target::Target;
 
 pub(crate) fn run(flags: Flags, environment: Environment) -> Result<(), Failure> {
@@ -33,30 +38,31 @@ pub(crate) fn run(flags: Flags, environment: Environment) -> Result<(), Failure>
         flags.data_2_storage,
         flags.data_p_storage,
     ];
-    let redundancy: Rc<RefCell<Option<Arc<Shared>>>> = Rc::default();
-    let rebuild = Rc::new(Cell::new(flags.rebuild));
-    let degraded = flags.degraded == Degraded::On;
-    if let Some(target) = flags.rebuild.filter(|_| !degraded) {
+    let is_degradable = flags.degraded == Degraded::On;
+    if let Some(target) = flags.rebuild.filter(|_| !is_degradable) {
         let message = format!(
             "--rebuild {} is only possible with --degraded on",
             target.name()
         );
         return Err(Failure::invalid(message));
     }
+    let history = Rc::new(History {
+        set: RefCell::default(),
+        rebuild: Cell::new(flags.rebuild),
+        scrub: Cell::new(plan_of(&flags)),
+        began: Instant::now(),
+    });
     let gga = || GgaOffload {
         prepared: None,
         layout,
         matrix_type: flags.matrix_type,
         checksum: flags.checksum,
+        scrub_rate: flags.scrub_rate,
         recover_every: flags.trigger_recovery_read_every_n,
-        survival: degraded.then(|| Degradable {
-            waker: environment.shutdown.waker().clone(),
-            silence: flags.service.control_timeout / 2,
-            rebuild: Rc::clone(&rebuild),
-            current: None,
-            last: Rc::clone(&redundancy),
-            identities: Vec::new(),
-        }),
+        waker: environment.shutdown.waker().clone(),
+        stall_timeout: flags.service.control_timeout / 2,
+        is_degradable,
+        history: Rc::clone(&history),
     };
     service::run(
         gga,
@@ -65,8 +71,9 @@ pub(crate) fn run(flags: Flags, environment: Environment) -> Result<(), Failure>
         &addresses,
         &environment,
         |cores| {
-            let redundancy = redundancy.borrow();
-            let summary = redundancy.as_deref().map(Shared::summary);
+            let set = history.set.borrow();
+            let summary = set.as_deref().map(Set::summary);
+            let summary = summary.filter(|summary| is_degradable || summary.is_worth_reporting());
             environment
                 .console
                 .report(&GgaStatistics::new(crate::NAME, cores, summary));
@@ -74,37 +81,107 @@ pub(crate) fn run(flags: Flags, environment: Environment) -> Result<(), Failure>
     )
 }
 
+/// What outlives a session.
+struct History {
+    /// The set of this session, or of the one before.
+    set: RefCell<Option<Arc<Set>>>,
+    /// A target whose contents are to be discarded, until the superblocks say so.
+    rebuild: Cell<Option<Target>>,
+    scrub: Cell<ScrubPlan>,
+    /// The moment that all times are counted from.
+    began: Instant,
+}
+
+/// When the first scrub is due. How far apart its stripes are is known with the size of a block.
+fn plan_of(flags: &Flags) -> ScrubPlan {
+    let (next, every) = match flags.scrub {
+        Scrub::Off => (None, None),
+        Scrub::Once => (Some(Duration::ZERO), None),
+        Scrub::Every(period) => (Some(period), Some(period)),
+    };
+    ScrubPlan {
+        next,
+        every,
+        interval: Duration::ZERO,
+        cursor: 0,
+        converts: flags.checksum != ChecksumPolicy::Off,
+    }
+}
+
 struct GgaOffload {
-    /// What all workers share, from the init request on.
+    /// From the init request on.
     prepared: Option<Prepared>,
     layout: Striped,
     matrix_type: MatrixType,
     checksum: ChecksumPolicy,
+    /// Bytes of blocks per second that a scrub reads at most.
+    scrub_rate: u64,
     recover_every: u32,
-    /// `None` where the loss of a target ends the session.
-    survival: Option<Degradable>,
-}
-
-/// What the loss of a target is survived with.
-struct Degradable {
     waker: Waker,
-    /// A target that owes an answer for so long is lost. Initiators do not wait longer than for control answers, by default.
-    silence: Duration,
-    /// A target that is rebuilt from the beginning, until those know that can.
-    rebuild: Rc<Cell<Option<Target>>>,
-    /// The redundancy of this session, from its init request on.
-    current: Option<Arc<Shared>>,
-    /// That of this session, or of the one before.
-    last: Rc<RefCell<Option<Arc<Shared>>>>,
-    /// The identities of the targets, by which one that rejoins is known.
-    identities: Vec<Option<Bytes>>,
+    stall_timeout: Duration,
+    /// Whether the session goes on without a target that is lost.
+    is_degradable: bool,
+    history: Rc<History>,
 }
 
+/// What all workers of a session share.
 struct Prepared {
-    local: LocalMemory,
+    memory: StripeMemory,
     initiator: Mmap,
-    stripe_order: Arc<StripeOrder>,
+    locks: Arc<StripeLocks>,
+    set: Arc<Set>,
+    set_id: SetId,
+    commands: Arc<Commands>,
     volume: Volume,
+    /// Which storages the targets are, as far as they know.
+    identities: [Option<Bytes>; 3],
+}
+
+impl GgaOffload {
+    fn wake(&self) -> impl Fn() + Send + Sync + 'static {
+        let waker = self.waker.clone();
+        move || waker.wake()
+    }
+
+    /// Decides which targets are current, from their superblocks.
+    fn assemble(&self, targets: &[Option<Described>]) -> Result<Assembly, Failure> {
+        let mut found = [Found::Missing; 3];
+        for (found, target) in found.iter_mut().zip(targets) {
+            *found = target.as_ref().map_or(Found::Missing, found_of);
+        }
+        let set = self.history.set.borrow();
+        let random = superblock::random()?;
+        let (seed, _) = random.split_at(size_of::<u64>());
+        let instructions = Instructions {
+            rebuild: self.history.rebuild.get(),
+            stale: set.as_deref().and_then(Set::stale),
+            writes_checksums: self.checksum != ChecksumPolicy::Off,
+            new_set: SetId::random()?,
+            ids: EpochIds::new(u64::from_be_bytes(seed.try_into().unwrap_or_default())),
+        };
+        let assembly = assemble(found, instructions)
+            .map_err(|refusal| Failure::invalid(refusal.to_string()))?;
+        if assembly.membership.is_none() {
+            // From now on, this service knows.
+            self.history.rebuild.set(None);
+        }
+        Ok(assembly)
+    }
+
+    /// The set of the session, and the target of this number.
+    fn set_and(&self, target: usize) -> Option<(&Set, Target)> {
+        let set = &self.prepared.as_ref()?.set;
+        Some((set, Target::ALL.get(target).copied()?))
+    }
+}
+
+/// What a target that is there says of itself.
+fn found_of(target: &Described) -> Found {
+    match (&target.identity, target.superblock) {
+        (None, _) => Found::Mute,
+        (Some(_), None) => Found::Blank,
+        (Some(_), Some(superblock)) => Found::Superblock(superblock),
+    }
 }
 
 impl Service for GgaOffload {
@@ -112,38 +189,55 @@ impl Service for GgaOffload {
     type DataPath = GgaDataPath;
 
     fn prepare_memory(&mut self, device: &Device, memory: &Memory) -> Result<Bytes, Failure> {
-        let target =
-            memory.targets.iter().flatten().next().ok_or_else(|| {
-                Failure::unexpected("the targets were not asked for their storage")
-            })?;
-        let target = &target.storage;
+        let described = memory.targets.iter().flatten().next();
+        let described = described
+            .ok_or_else(|| Failure::unexpected("the targets were not asked for their storage"))?;
+        let storage = &described.storage;
+        let geometry = self.layout.geometry(storage)?;
         let volume = Volume {
-            geometry: self.layout.geometry(target)?,
-            block_count: target.total_size / u64::from(target.block_size),
+            geometry,
+            block_count: storage.total_size / u64::from(storage.block_size),
         };
         let initiator = Mmap::import(device, &memory.mmap_export_blob)
             .map_err(|error| Failure::from(error).context("memory map of the init request"))?;
-        let transactions = all_transactions(memory.transaction_count, self.survival.is_some());
-        let chunks = u64::from(memory.core_count) * u64::from(transactions);
-        let (local, export) = LocalMemory::allocate(device, volume.geometry, chunks)?;
-        if let Some(survival) = &mut self.survival {
-            let waker = survival.waker.clone();
-            let assembly = survival.assemble(&memory.targets)?;
-            let shared = Shared::new(volume.block_count, memory.core_count, waker, assembly);
-            let shared = Arc::new(shared);
-            survival.identities = memory
-                .targets
-                .iter()
-                .map(|target| target.as_ref().and_then(|it| it.identity.clone()))
-                .collect();
-            survival.last.replace(Some(Arc::clone(&shared)));
-            survival.current = Some(shared);
-        }
+        let slots = u64::from(all_slots(memory.transaction_count));
+        let buffers = u64::from(memory.core_count) * slots;
+        let (stripe_memory, export) = StripeMemory::allocate(device, geometry, buffers)?;
+        let (assembly, set_id) = if self.is_degradable {
+            let assembly = self.assemble(&memory.targets)?;
+            let set_id = assembly
+                .membership
+                .as_ref()
+                .map(|membership| membership.set());
+            (assembly, set_id.unwrap_or(SetId::NONE))
+        } else {
+            (Assembly::unmanaged(), set_of(&memory.targets))
+        };
+        let mut plan = self.history.scrub.get();
+        let block = u64::from(geometry.logical_block_size);
+        let nanoseconds = block.saturating_mul(1_000_000_000) / self.scrub_rate.max(1);
+        plan.interval = Duration::from_nanos(nanoseconds);
+        let set = Set::new(
+            volume.block_count,
+            memory.core_count,
+            assembly,
+            plan,
+            self.wake(),
+        );
+        let set = Arc::new(set);
+        self.history.set.replace(Some(Arc::clone(&set)));
         self.prepared = Some(Prepared {
-            local,
+            memory: stripe_memory,
             initiator,
-            stripe_order: Arc::new(StripeOrder::new(memory.core_count, chunks)),
+            locks: Arc::new(StripeLocks::new(memory.core_count, buffers)),
+            set,
+            set_id,
+            commands: Arc::new(Commands::of_workers(memory.core_count, self.wake())),
             volume,
+            identities: array::from_fn(|target| {
+                let described = memory.targets.get(target)?.as_ref()?;
+                described.identity.clone()
+            }),
         });
         Ok(export)
     }
@@ -158,146 +252,156 @@ impl Service for GgaOffload {
             .ok_or_else(|| Failure::unexpected("a worker before its memory"))?;
         let setup = Setup {
             worker,
-            local: prepared.local.clone(),
+            memory: prepared.memory.clone(),
             initiator: prepared.initiator.clone(),
-            stripe_order: Arc::clone(&prepared.stripe_order),
+            locks: Arc::clone(&prepared.locks),
+            set: Arc::clone(&prepared.set),
+            commands: Arc::clone(&prepared.commands),
             volume: prepared.volume,
             matrix_type: self.matrix_type,
             checksum: self.checksum,
+            set_id: prepared.set_id,
             recover_every: self.recover_every,
-            survival: self.survival.as_ref().and_then(|survival| {
-                Some(SurvivalSetup {
-                    shared: survival.current.clone()?,
-                    silence: survival.silence,
-                })
-            }),
+            is_degradable: self.is_degradable,
+            stall_timeout: self.stall_timeout,
+            began: self.history.began,
         };
         Ok(|| GgaDataPath::create(setup))
     }
 
+    fn identifies_targets(&self) -> bool {
+        true
+    }
+
+    fn quiesce(&mut self) {
+        if let Some(prepared) = &self.prepared {
+            prepared.set.quiesce();
+        }
+    }
+
+    fn is_quiet(&self) -> bool {
+        (self.prepared.as_ref()).is_none_or(|prepared| prepared.set.is_quiet())
+    }
+
     fn survival(&mut self) -> Option<&mut dyn Survival> {
-        self.survival.as_mut().map(|survival| survival as _)
+        if self.is_degradable { Some(self) } else { None }
     }
 }
 
-impl Degradable {
-    /// What follows from what the targets keep.
-    fn assemble(&self, targets: &[Option<Described>]) -> Result<Assembly, Failure> {
-        let mut found = [Found::Mute; 3];
-        for (number, found) in found.iter_mut().enumerate() {
-            let Some(target) = targets.get(number).and_then(Option::as_ref) else {
-                let name = Target::ALL[number].name();
-                return Err(Failure::unexpected(format!(
-                    "storage target {name} is not connected"
-                )));
-            };
-            *found = match (&target.identity, target.superblock) {
-                (None, _) => Found::Mute,
-                (Some(_), None) => Found::Blank,
-                (Some(_), Some(record)) => Found::Record(record),
-            };
-        }
-        let stale = self.last.borrow().as_deref().and_then(Shared::stale);
-        let assembly = assemble(found, self.rebuild.get(), stale)?;
-        if assembly.membership.is_none() {
-            // From now on, this service knows.
-            self.rebuild.set(None);
-        }
-        Ok(assembly)
-    }
-
-    /// The redundancy of the session at hand, and what target this is.
-    fn of(&self, target: usize) -> Option<(Arc<Shared>, Target)> {
-        self.current.clone().zip(Target::ALL.get(target).copied())
+/// The set that the targets say that they are members of, where they agree: the checksums of its blocks are bound to it.
+fn set_of(targets: &[Option<Described>]) -> SetId {
+    let mut sets = targets.iter().map(|target| {
+        let superblock = target.as_ref()?.superblock?;
+        Some(superblock.set)
+    });
+    match sets.next() {
+        Some(Some(set)) if sets.all(|other| other == Some(set)) => set,
+        _ => SetId::NONE,
     }
 }
 
-impl Drop for Degradable {
-    /// The session is over.
+impl Drop for GgaOffload {
+    /// The session has ended.
     fn drop(&mut self) {
-        if let Some(shared) = &self.current {
-            shared.say_what_is_missing();
+        if let Some(prepared) = &self.prepared {
+            let converts = self.history.scrub.get().converts;
+            self.history.scrub.set(ScrubPlan {
+                converts,
+                ..prepared.set.scrub_plan()
+            });
+            if self.is_degradable {
+                prepared.set.warn_of_missed_stripes();
+            }
         }
     }
 }
 
-impl Survival for Degradable {
+impl Survival for GgaOffload {
     fn lose(&mut self, target: usize, why: &Failure) {
-        if let Some((shared, target)) = self.of(target) {
-            shared.lose(target, why);
+        if let Some((set, target)) = self.set_and(target) {
+            set.detach(target, why);
         }
     }
 
     fn stalled(&mut self, target: usize, why: &Failure) -> bool {
-        self.lose(target, why);
-        true
-    }
-
-    fn admit(&mut self, target: usize, described: &Described) -> Result<bool, Failure> {
-        let known = self.identities.get(target).and_then(Option::as_ref);
-        Ok(known.is_some() && known == described.identity.as_ref())
-    }
-
-    fn is_concluded(&self) -> bool {
-        true
-    }
-
-    fn is_open(&self) -> bool {
-        true
+        self.set_and(target)
+            .is_none_or(|(set, target)| set.stalled(target, why))
     }
 
     fn has_lost(&self, target: usize) -> bool {
-        self.of(target)
-            .is_some_and(|(shared, target)| shared.view().lost.contains(target))
+        self.set_and(target)
+            .is_some_and(|(set, target)| set.view().offline.contains(target))
     }
 
     fn to_bring_back(&self) -> Option<usize> {
-        self.current.as_ref()?.to_bring_back().map(Target::number)
+        let prepared = self.prepared.as_ref()?;
+        prepared.set.to_bring_back().map(Target::number)
     }
 
-    fn send_command(&mut self, worker: u32, attempt: u32, errand: WorkerCommand) {
-        if let Some(shared) = &self.current {
-            shared.errands.send(worker, (attempt, errand));
+    fn admit(&mut self, target: usize, described: &Described) -> Result<bool, Failure> {
+        let Some((prepared, target)) = self.prepared.as_ref().zip(Target::ALL.get(target)) else {
+            return Err(Failure::unexpected("a target that rejoins no session"));
+        };
+        let before = &prepared.identities[target.number()];
+        let is_same_storage = before.is_some() && *before == described.identity;
+        prepared
+            .set
+            .admit(*target, found_of(described), is_same_storage)
+            .map_err(Failure::invalid)
+    }
+
+    fn send_command(&mut self, worker: u32, attempt: u32, command: WorkerCommand) {
+        if let Some(prepared) = &self.prepared {
+            prepared.commands.send(worker, attempt, command);
         }
     }
 
     fn next_reply(&mut self) -> Option<(u32, u32, Result<Reply, Failure>)> {
-        let answer = self.current.as_ref()?.errands.next_answer()?;
-        let (attempt, reply) = answer.reply;
-        Some((answer.worker, attempt, reply))
+        let reply = self.prepared.as_ref()?.commands.next_reply()?;
+        Some((reply.worker, reply.attempt, reply.reply))
     }
 
     fn came_back(&mut self, target: usize, returned: &Returned) {
-        if let Some(identity) = self.identities.get_mut(target) {
+        if let Some((set, target)) = self.set_and(target) {
+            let keeps = returned.identity.is_some();
+            set.rejoin(target, returned.has_kept, keeps);
+        }
+        if let Some(prepared) = &mut self.prepared
+            && let Some(identity) = prepared.identities.get_mut(target)
+        {
             identity.clone_from(&returned.identity);
         }
-        if let Some((shared, target)) = self.of(target) {
-            let keeps = returned.identity.is_some();
-            shared.come_back(target, returned.has_kept, keeps);
-        }
+    }
+
+    fn is_whole(&self) -> bool {
+        (self.prepared.as_ref()).is_none_or(|prepared| prepared.set.is_healthy())
     }
 
     fn superblock_of(&self, target: usize) -> Option<Superblock> {
-        let (shared, target) = self.of(target)?;
-        shared.record_of(target)
+        let (set, target) = self.set_and(target)?;
+        set.superblock_of(target)
     }
 
-    fn persisted(&mut self, target: usize, record: Superblock) {
-        if let Some((shared, target)) = self.of(target) {
-            shared.recorded(target, record);
-            if shared.is_sealed() {
-                self.rebuild.set(None);
+    fn persisted(&mut self, target: usize, superblock: Superblock) {
+        if let Some((set, target)) = self.set_and(target) {
+            set.persisted(target, superblock);
+            if set.is_open() {
+                self.history.rebuild.set(None);
             }
         }
     }
 
     fn conclude(&mut self) {
-        if let Some(shared) = &self.current {
-            shared.conclude();
+        if let Some(prepared) = &self.prepared {
+            prepared.set.conclude();
         }
     }
 
-    fn is_whole(&self) -> bool {
-        self.current.as_ref().is_none_or(|shared| shared.is_whole())
+    fn is_concluded(&self) -> bool {
+        (self.prepared.as_ref()).is_none_or(|prepared| prepared.set.is_concluded())
+    }
+
+    fn is_open(&self) -> bool {
+        (self.prepared.as_ref()).is_none_or(|prepared| prepared.set.is_open())
     }
 }

@@ -1,6 +1,7 @@
 //! The flags of the gga_offload service.
 
 use std::net::SocketAddrV4;
+use std::time::Duration;
 
 use clap::{Parser, ValueEnum};
 use role_common::flags::{GeneralFlags, OutputFlags, OutputFormat, RoleFlags, socket_address};
@@ -77,9 +78,50 @@ pub struct Flags {
     #[arg(long, value_enum, value_name = "TARGET")]
     pub rebuild: Option<Target>,
 
+    /// When all stripes are verified and repaired while I/Os are served: off, once (from the first session on), or again and again
+    /// after so much time in service, for example 12h or 7d
+    #[arg(long, value_name = "off|once|PERIOD", value_parser = scrub, default_value = "7d")]
+    pub scrub: Scrub,
+
+    /// MiB of blocks that a scrub reads per second at most
+    #[arg(long, value_name = "MIB", value_parser = scrub_rate, default_value = "64")]
+    pub scrub_rate: u64,
+
     /// Format of what is printed at the end.
     #[command(flatten)]
     pub output: OutputFlags,
+}
+
+/// When all stripes are verified.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scrub {
+    /// Never.
+    Off,
+    /// Once, from the first session on.
+    Once,
+    /// After so much time in service, again and again.
+    Every(Duration),
+}
+
+fn scrub(text: &str) -> Result<Scrub, String> {
+    match text {
+        "off" => Ok(Scrub::Off),
+        "once" => Ok(Scrub::Once),
+        period => match humantime::parse_duration(period) {
+            Ok(period) if period >= Duration::from_secs(1) => Ok(Scrub::Every(period)),
+            Ok(_) => Err("expected off, once, or a period of at least 1s".to_owned()),
+            Err(error) => Err(format!(
+                "expected off, once, or a period such as 12h or 7d: {error}"
+            )),
+        },
+    }
+}
+
+/// Bytes per second.
+fn scrub_rate(text: &str) -> Result<u64, String> {
+    let rate = text.parse::<u64>().ok().filter(|&rate| rate != 0);
+    rate.and_then(|rate| rate.checked_mul(1 << 20))
+        .ok_or_else(|| "expected a number of MiB per second, at least 1".to_owned())
 }
 
 /// What is written into the trailers of stored blocks, and what is accepted there.

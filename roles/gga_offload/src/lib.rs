@@ -1,23 +1,21 @@
 //! `doca_storage_comch_to_rdma_gga_offload`: a storage service that compresses and adds parity.
 //!
-//! It serves one initiator over Comch and keeps its blocks on three storage targets: the two halves of
-//! a compressed block on data_1 and data_2, their parity on data_p. `session` says what the initiator
-//! sees of the targets, `data_path` is what each worker thread does, `stripe_order` keeps I/Os on one
-//! block apart, `redundancy` is what goes on without one of the targets, and `app` has [`role_common::service`] drive them. What judges bytes from outside is public, so that it can be
-//! tested with any.
+//! It serves one initiator over Comch and keeps its blocks on three storage targets: the data chunks of a compressed block on data_1 and
+//! data_2, their parity chunk on data_p. `session` presents the targets to the initiator as one storage, `engine` decides what is done
+//! for a request and when a target fails, `data_path` does it on each worker thread, and `app` has [`role_common::service`] drive them.
+//! [`request`] judges bytes from outside and is public, so that it can be tested with any.
 #![forbid(unsafe_code)]
 
 mod app;
 pub mod cli;
 mod data_path;
-mod local_memory;
-mod redundancy;
+mod engine;
 pub mod session;
+pub mod simulation;
 mod statistics;
-mod stripe_order;
 mod target;
 
-pub use data_path::{Volume, request};
+pub use engine::request::{self, Volume};
 pub use target::Target;
 
 use std::ffi::OsString;

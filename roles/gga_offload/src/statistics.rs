@@ -5,7 +5,7 @@ use std::fmt;
 use role_common::statistics::CoreStatistics;
 use serde::Serialize;
 
-use crate::redundancy::Summary;
+use crate::engine::set::Summary;
 use crate::target::Target;
 
 /// The counters of one worker thread.
@@ -103,7 +103,7 @@ pub(crate) struct GgaStatistics {
     /// With `--degraded on` only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) degraded: Option<DegradedCounts>,
-    /// With `--degraded on` only.
+    /// With `--degraded on`, or where chunks were repaired or stripes scrubbed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) redundancy: Option<Summary>,
     pub(crate) cores: Vec<GgaCoreStatistics>,
@@ -189,7 +189,7 @@ impl fmt::Display for GgaStatistics {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::redundancy::Verified;
+    use crate::engine::set::{Scrubbed, Verified};
 
     fn core() -> GgaCoreStatistics {
         GgaCoreStatistics {
@@ -254,6 +254,8 @@ mod tests {
                 fitting: 4,
                 ..Verified::default()
             },
+            repaired_chunks: [0, 3, 0],
+            scrubbed: Scrubbed::default(),
         };
         let statistics = GgaStatistics::new("app", vec![survivor, survivor], Some(summary));
         let json = serde_json::to_value(&statistics).expect("serializable");
@@ -269,6 +271,7 @@ mod tests {
             "| Redundancy: degraded\n",
             "| Losses of data_2: 1\n",
             "| Verified stripes: 4 fitting, 0 repaired, 0 unreadable\n",
+            "| Repaired chunks of data_2: 3\n",
         ] {
             assert!(text.contains(line), "{text}");
         }

@@ -3,8 +3,7 @@
 use clap::ValueEnum;
 use serde::Serialize;
 
-/// A target. Its number is its place among the targets of the session, and that of its half block in
-/// erasure coding.
+/// A target. Its number is its place among the targets of the session, and that of its chunk in erasure coding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ValueEnum)]
 #[serde(rename_all = "snake_case")]
 pub enum Target {
@@ -20,13 +19,18 @@ pub enum Target {
 }
 
 impl Target {
-    pub(crate) const ALL: [Self; 3] = [Self::Data1, Self::Data2, Self::DataP];
+    /// All three, in the order of their numbers.
+    pub const ALL: [Self; 3] = [Self::Data1, Self::Data2, Self::DataP];
 
-    pub(crate) fn number(self) -> usize {
+    /// Its number.
+    #[must_use]
+    pub fn number(self) -> usize {
         self as usize
     }
 
-    pub(crate) fn name(self) -> &'static str {
+    /// Its name, as in flags and messages.
+    #[must_use]
+    pub fn name(self) -> &'static str {
         match self {
             Self::Data1 => "data_1",
             Self::Data2 => "data_2",
@@ -37,71 +41,71 @@ impl Target {
 
 /// Some of the three targets.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Targets(u8);
+pub struct Targets(u8);
 
 impl Targets {
-    pub(crate) const NONE: Self = Self(0);
-    pub(crate) const ALL: Self = Self(0b111);
+    pub const NONE: Self = Self(0);
+    pub const ALL: Self = Self(0b111);
     /// Those that hold the stored block itself.
-    pub(crate) const DATA: Self = Self(0b011);
+    pub const DATA: Self = Self(0b011);
 
-    pub(crate) fn only(target: Target) -> Self {
+    pub fn only(target: Target) -> Self {
         Self(1 << target.number())
     }
 
     /// The two that are left when `lost` does not answer.
-    pub(crate) fn without(lost: Target) -> Self {
+    pub fn without(lost: Target) -> Self {
         Self(Self::ALL.0 & !Self::only(lost).0)
     }
 
     /// The set with these bits, one per target in the order of their numbers.
-    pub(crate) fn from_bits(bits: u8) -> Self {
+    pub fn from_bits(bits: u8) -> Self {
         Self(bits & Self::ALL.0)
     }
 
-    pub(crate) fn bits(self) -> u8 {
+    pub fn bits(self) -> u8 {
         self.0
     }
 
-    pub(crate) fn len(self) -> u32 {
+    pub fn len(self) -> u32 {
         self.0.count_ones()
     }
 
-    pub(crate) fn union(self, other: Self) -> Self {
+    pub fn union(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 
     /// Those that are not in `other`.
     #[inline]
-    pub(crate) fn minus(self, other: Self) -> Self {
+    pub fn minus(self, other: Self) -> Self {
         Self(self.0 & !other.0)
     }
 
     #[inline]
-    pub(crate) fn intersection(self, other: Self) -> Self {
+    pub fn intersection(self, other: Self) -> Self {
         Self(self.0 & other.0)
     }
 
-    pub(crate) fn insert(&mut self, target: Target) {
+    pub fn insert(&mut self, target: Target) {
         self.0 |= Self::only(target).0;
     }
 
     #[inline]
-    pub(crate) fn contains(self, target: Target) -> bool {
+    pub fn contains(self, target: Target) -> bool {
         self.0 & Self::only(target).0 != 0
     }
 
     #[inline]
-    pub(crate) fn remove(&mut self, target: Target) {
+    pub fn remove(&mut self, target: Target) {
         self.0 &= !Self::only(target).0;
     }
 
     #[inline]
-    pub(crate) fn is_empty(self) -> bool {
+    pub fn is_empty(self) -> bool {
         self.0 == 0
     }
 
-    pub(crate) fn iter(self) -> impl Iterator<Item = Target> {
+    pub fn iter(self) -> impl Iterator<Item = Target> {
         Target::ALL
             .into_iter()
             .filter(move |&target| self.contains(target))

@@ -66,9 +66,9 @@ fn an_empty_target_in_the_place_of_a_lost_one_is_rebuilt_while_all_is_served() {
             deployment.last_content_of(target);
             expect(&mut deployment, &old);
             deployment.replace(target, empty(), Fault::None);
-            deployment.wait_for_log(&format!("storage target {name} is back"));
+            deployment.wait_for_log(&format!("storage target {name} is online"));
             write(&mut deployment, &new, 0, BLOCKS / 2);
-            deployment.wait_for_log(&format!("storage target {name} is whole again"));
+            deployment.wait_for_log(&format!("storage target {name} is up to date"));
             let now = [&new[..new.len() / 2], &old[old.len() / 2..]].concat();
             expect(&mut deployment, &now);
             let end = deployment.end();
@@ -100,12 +100,12 @@ fn what_was_rebuilt_makes_up_for_another_loss() {
         write(&mut deployment, &content, 0, BLOCKS);
         deployment.last_content_of(first);
         deployment.replace(first, empty(), Fault::None);
-        deployment.wait_for_log(&format!("{} is whole again", NAMES[first]));
+        deployment.wait_for_log(&format!("{} is up to date", NAMES[first]));
         write(&mut deployment, &content, 0, 1);
         expect(&mut deployment, &content);
         deployment.last_content_of(second);
         deployment.replace(second, empty(), Fault::None);
-        deployment.wait_for_log(&format!("{} is whole again", NAMES[second]));
+        deployment.wait_for_log(&format!("{} is up to date", NAMES[second]));
         expect(&mut deployment, &content);
         let end = deployment.end();
         assert_eq!(end.statistics["redundancy"]["state"], "healthy");
@@ -127,7 +127,7 @@ fn every_target_that_comes_keeps_its_own_record() {
         deployment.replace_keeping(target, empty(), fails(10), keeps);
         deployment.last_content_of(target);
         deployment.replace_keeping(target, empty(), Fault::None, keeps);
-        deployment.wait_for_log(&format!("storage target {name} is whole again"));
+        deployment.wait_for_log(&format!("storage target {name} is up to date"));
         expect(&mut deployment, &content);
         let end = deployment.end();
         assert_eq!(end.statistics["redundancy"]["state"], "healthy", "{name}");
@@ -193,7 +193,7 @@ fn a_target_that_nobody_trusts_is_rebuilt_from_the_beginning() {
         let args = format!("--degraded on --rebuild {name}");
         let mut deployment = Deployment::start(&halves, &args);
         expect(&mut deployment, &content);
-        deployment.wait_for_log(&format!("{name} is whole again"));
+        deployment.wait_for_log(&format!("{name} is up to date"));
         expect(&mut deployment, &content);
         let end = deployment.end();
         assert!(Stripes(end.halves) == stripes, "what {name} holds");

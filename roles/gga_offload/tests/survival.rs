@@ -118,7 +118,8 @@ fn a_target_that_fails_to_write_is_lost_and_all_goes_on() {
             );
         }
         assert!(
-            end.stderr.contains(&format!("lost storage target {name}")),
+            end.stderr
+                .contains(&format!("detached storage target {name}")),
             "{}",
             end.stderr
         );
@@ -150,7 +151,7 @@ fn a_half_that_is_not_read_is_recovered_and_its_target_stays() {
         );
         assert!(
             end.stderr
-                .contains(&format!("{name} failed to read its half")),
+                .contains(&format!("{name} failed to read its chunk")),
             "{}",
             end.stderr
         );

@@ -48,6 +48,20 @@ pub trait Service {
         setup: WorkerSetup,
     ) -> Result<impl FnOnce() -> Result<Self::DataPath, Failure> + Send + 'static, Failure>;
 
+    /// Whether the targets are asked for their identities and superblocks. They are where the service [survives](Self::survival) their
+    /// loss.
+    fn identifies_targets(&self) -> bool {
+        false
+    }
+
+    /// The session is about to end: from now on, nothing is begun that the initiator has not asked for.
+    fn quiesce(&mut self) {}
+
+    /// Whether nothing is in flight that the initiator has not asked for. Whoever changes that wakes the main thread.
+    fn is_quiet(&self) -> bool {
+        true
+    }
+
     /// What goes on when a target is lost while I/Os are served. Without it, the session ends.
     fn survival(&mut self) -> Option<&mut dyn Survival> {
         None
@@ -101,6 +115,7 @@ pub fn run<S: Service>(
             comeback: Comeback::new(),
             superblocks: Superblocks::new(addresses.len(), flags.control_timeout),
             awaited: None,
+            quiet_until: None,
         };
         report(app.run(environment)?);
         Ok(())
@@ -124,6 +139,8 @@ struct App<'a, S: Service> {
     superblocks: Superblocks,
     /// The state of the superblocks that the session waits for.
     awaited: Option<Awaited>,
+    /// Until when the session waits for the service to be quiet, if it does.
+    quiet_until: Option<Instant>,
 }
 
 /// A state of the set's superblocks.
@@ -175,6 +192,8 @@ impl<S: Service> App<'_, S> {
     fn serve(&mut self, environment: &Environment) -> Result<(), Failure> {
         let mut silent_since = Instant::now();
         if self.service.survival().is_some() {
+            self.session.maintain_superblocks();
+        } else if self.service.identifies_targets() {
             self.session.identify_targets();
         }
         for storage in &self.storage {
@@ -209,6 +228,10 @@ impl<S: Service> App<'_, S> {
                         }
                         self.await_superblocks(Awaited::Concluded);
                     }
+                    Action::Do(Job::Quiesce) => {
+                        self.service.quiesce();
+                        self.quiet_until = Some(Instant::now() + self.flags.control_timeout);
+                    }
                     Action::Do(job) => {
                         let outcome = self.perform(job);
                         self.handle(Event::JobDone(outcome));
@@ -216,7 +239,7 @@ impl<S: Service> App<'_, S> {
                     Action::End(result) => return result,
                 }
             }
-            if self.keep_superblocks()? {
+            if self.keep_superblocks()? || self.has_quiesced() {
                 continue;
             }
             if self.shutdown.is_requested() {
@@ -252,6 +275,7 @@ impl<S: Service> App<'_, S> {
                     .chain(silent_until)
                     .chain(self.comeback.deadline())
                     .chain(self.superblocks.deadline())
+                    .chain(self.quiet_until)
                     .min();
                 self.waiter.wait(&channels, deadline);
                 let now = Instant::now();
@@ -267,6 +291,21 @@ impl<S: Service> App<'_, S> {
 
     fn handle(&mut self, event: Event) {
         self.session.handle(event, Instant::now());
+    }
+
+    /// Returns whether the session goes on because the service is quiet, or has not become so in time.
+    fn has_quiesced(&mut self) -> bool {
+        let now = Instant::now();
+        let is_late = self.quiet_until.is_some_and(|until| until <= now);
+        if self.quiet_until.is_none() || !self.service.is_quiet() && !is_late {
+            return false;
+        }
+        if is_late {
+            tracing::warn!("the targets are stopped while stripes are still being worked on");
+        }
+        self.quiet_until = None;
+        self.session.handle(Event::JobDone(Ok(Outcome::Done)), now);
+        true
     }
 
     fn await_superblocks(&mut self, state: Awaited) {

@@ -1,22 +1,23 @@
 //! Fetching content from the initiator's memory.
 //!
-//! A DMA context stops when one of its tasks fails, and takes the others down with it. They did nothing
-//! wrong, so they are repeated on a new context.
+//! A DMA context stops when one of its tasks fails, and the others are flushed. They are repeated on a new context.
 
 use doca::{Buf, BufInventory, ContextId, Device, Dma, ErrorCode, Mmap, Pe, Task};
 use role_common::Failure;
 use role_common::stored_block::Geometry;
 
-use super::private_memory::PrivateMemory;
-use super::token::{Kind, Token};
+use super::memory::PrivateMemory;
+use super::tasks::{Kind, Token};
 
-/// A copy of one transaction.
+/// The copy of one slot.
 struct Fetch {
     task: Task,
     bufs: FetchBufs,
+    /// Where it copies from, in the initiator's memory.
+    offset: u64,
 }
 
-/// What it copies: from the initiator's memory to the private memory of the transaction.
+/// Its source in the initiator's memory, and its destination in the private memory of the slot.
 #[derive(Clone)]
 struct FetchBufs {
     source: Buf,
@@ -31,8 +32,8 @@ pub(super) struct Fetcher {
     count: u32,
     /// Whether a task failed, and the context with it.
     broken: bool,
-    /// Transactions whose tasks were taken down.
-    repeat: Vec<usize>,
+    /// Slots whose tasks were flushed or could not be submitted, and what they are to copy from.
+    repeat: Vec<(usize, u64)>,
     /// The context before this one: the last changes of its state are delivered late.
     replaced: Option<ContextId>,
 }
@@ -56,17 +57,17 @@ impl Fetcher {
         state.unwrap_or(doca::CtxState::Idle)
     }
 
-    /// Whether an event is about this context, which may stop without an end of everything.
+    /// Whether an event is about this context, which may stop while the session goes on.
     pub(super) fn owns(&self, context: ContextId) -> bool {
         self.dma.as_ref().is_some_and(|dma| dma.id() == context)
     }
 
-    /// Whether an event is about the context that [`restart`](Self::restart) has replaced: it means nothing any more.
+    /// Whether an event is about the context that [`restart`](Self::restart) has replaced.
     pub(super) fn has_replaced(&self, context: ContextId) -> bool {
         self.replaced == Some(context)
     }
 
-    /// Makes the tasks.
+    /// Allocates the tasks.
     pub(super) fn prepare(
         &mut self,
         inventory: &BufInventory,
@@ -81,7 +82,8 @@ impl Fetcher {
                 destination: private.destination(inventory, index, length)?,
             };
             let task = self.task(index, &bufs)?;
-            self.fetches.push(Fetch { task, bufs });
+            let offset = 0;
+            self.fetches.push(Fetch { task, bufs, offset });
         }
         self.repeat.reserve(self.fetches.len());
         Ok(())
@@ -94,27 +96,40 @@ impl Fetcher {
         Ok(dma.copy_task(&bufs.source, &bufs.destination, token)?)
     }
 
-    /// Aims the task of a transaction at `length` bytes at `offset` of the initiator's memory.
+    /// Sets the range that the task of a slot copies: `length` bytes at `offset` of the initiator's memory.
     ///
     /// # Errors
     ///
-    /// They are outside.
-    pub(super) fn aim(&self, index: usize, offset: u64, length: usize) -> Result<(), ErrorCode> {
+    /// They are outside of it.
+    pub(super) fn set_range(
+        &mut self,
+        index: usize,
+        offset: u64,
+        length: usize,
+    ) -> Result<(), ErrorCode> {
+        let fetch = &mut self.fetches[index];
+        fetch.offset = offset;
         let FetchBufs {
             source,
             destination,
-        } = &self.fetches[index].bufs;
+        } = &fetch.bufs;
         source
             .set_data(offset, length)
-            .map_err(super::tasks::refused)?;
-        destination.reset_data().map_err(super::tasks::refused)
+            .map_err(|error| error.code)?;
+        destination.reset_data().map_err(|error| error.code)
+    }
+
+    /// Where the task of a slot copies from.
+    #[cold]
+    pub(super) fn offset(&self, index: usize) -> u64 {
+        self.fetches[index].offset
     }
 
     pub(super) fn get(&self, index: usize) -> &Task {
         &self.fetches[index].task
     }
 
-    /// Whether tasks can be submitted; otherwise the transaction is to [wait](Self::postpone).
+    /// Whether tasks can be submitted; otherwise the copy is to be [postponed](Self::postpone).
     #[inline]
     pub(super) fn is_usable(&self) -> bool {
         // The context stops before the completion of the task that failed is taken.
@@ -127,10 +142,10 @@ impl Fetcher {
         self.broken
     }
 
-    /// This transaction fetches again, or at last, when there is a new context.
+    /// The copy of this slot, from this offset, is to be submitted when there is a new context.
     #[cold]
-    pub(super) fn postpone(&mut self, index: usize) {
-        self.repeat.push(index);
+    pub(super) fn postpone(&mut self, slot: usize, offset: u64) {
+        self.repeat.push((slot, offset));
     }
 
     /// A task failed, and the context stops.
@@ -139,11 +154,10 @@ impl Fetcher {
         self.broken = true;
     }
 
-    /// Starts a new context when the old one has failed and all its tasks have ended, and returns the
-    /// transactions that are to fetch again.
+    /// Starts a new context when the old one has failed and all its tasks have completed, and returns the postponed copies.
     #[cold]
-    pub(super) fn restart(&mut self, pe: &Pe) -> Result<Vec<usize>, Failure> {
-        // Completions that wait to be taken count: behind a restart they would be taken for those of the new tasks.
+    pub(super) fn restart(&mut self, pe: &Pe) -> Result<Vec<(usize, u64)>, Failure> {
+        // Completions that were not reaped count: behind a restart they would be taken for those of the new tasks.
         if self.fetches.iter().any(|fetch| fetch.task.is_in_flight()) {
             return Ok(Vec::new());
         }
@@ -155,12 +169,11 @@ impl Fetcher {
         self.dma = Some(Dma::start(pe, &self.device, self.count)?);
         for (index, bufs) in bufs.into_iter().enumerate() {
             let task = self.task(index, &bufs)?;
-            self.fetches.push(Fetch { task, bufs });
+            let offset = 0;
+            self.fetches.push(Fetch { task, bufs, offset });
         }
         self.broken = false;
-        let repeat = self.repeat.clone();
-        self.repeat.clear();
-        Ok(repeat)
+        Ok(std::mem::take(&mut self.repeat))
     }
 }
 
@@ -171,7 +184,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_failed_copy_costs_the_others_a_new_context_and_nothing_else() {
+    fn a_failed_copy_restarts_the_context_and_the_others_are_repeated() {
         let device = Device::open("mlx5_0").expect("device");
         let pe = Pe::new().expect("engine");
         let geometry = Geometry::compatible(128);
@@ -188,7 +201,7 @@ mod tests {
             .prepare(&inventory, &readable, &read_only, geometry)
             .expect("tasks");
         for index in 0..2 {
-            fetcher.aim(index, 0, 128).expect("inside");
+            fetcher.set_range(index, 0, 128).expect("inside");
             fetcher.get(index).submit().expect("submitted");
         }
         let mut results = Vec::new();
@@ -206,13 +219,13 @@ mod tests {
         );
         assert!(!fetcher.is_usable());
         fetcher.failed();
-        fetcher.postpone(1);
-        assert_eq!(fetcher.restart(&pe).expect("a new context"), [1]);
+        fetcher.postpone(1, 7);
+        assert_eq!(fetcher.restart(&pe).expect("a new context"), [(1, 7)]);
         assert!(fetcher.is_usable());
-        assert_eq!(fetcher.restart(&pe).expect("again"), [0; 0], "once");
-        fetcher.aim(1, 4096 - 128, 128).expect("inside");
+        assert_eq!(fetcher.restart(&pe).expect("again"), [], "once");
+        fetcher.set_range(1, 4096 - 128, 128).expect("inside");
         assert_eq!(
-            fetcher.aim(1, 4096 - 127, 128),
+            fetcher.set_range(1, 4096 - 127, 128),
             Err(ErrorCode::INVALID_VALUE)
         );
     }

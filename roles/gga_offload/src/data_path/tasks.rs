@@ -3,8 +3,8 @@
 use std::array;
 
 use doca::{
-    Buf, BufInventory, Compress, CompressTask, EcMatrix, ErasureCoding, ErrorCode, Lz4Checksums,
-    Lz4Stream, Mmap, RdmaConnection, Task,
+    Buf, BufInventory, Compress, CompressTask, EcMatrix, ErasureCoding, Lz4Checksums, Lz4Stream,
+    Mmap, RdmaConnection, Task,
 };
 use role_common::Failure;
 use role_common::messages::Messages;
@@ -12,24 +12,22 @@ use role_common::service::endpoints::{ComchEnds, TargetEnds};
 use role_common::stored_block::Geometry;
 use wire::io_message;
 
-use super::private_memory::PrivateMemory;
-use super::token::{Kind, Token};
-use crate::local_memory::Chunk;
+use super::memory::{PrivateMemory, StripeBuffer};
 use crate::target::{Target, Targets};
 
-/// Message buffers of each transaction: the initiator's request and its answer, one request and one result per target.
+/// Message buffers of each slot: the initiator's request and its answer, one request and one result per target.
 const MESSAGES: usize = 2 + 3 + 3;
-/// All bufs of each transaction, those of its fetches included.
+/// All bufs of each slot, those of its copies included.
 const BUFS: usize = MESSAGES + 12;
 
-/// Message buffers for this many transactions.
-pub(super) fn messages(transactions: usize) -> usize {
-    transactions * MESSAGES
+/// Message buffers for this many slots.
+pub(super) fn messages(slots: usize) -> usize {
+    slots * MESSAGES
 }
 
-/// Bufs for this many transactions.
-pub(super) fn bufs(transactions: usize) -> usize {
-    transactions * BUFS
+/// Bufs for this many slots.
+pub(super) fn bufs(slots: usize) -> usize {
+    slots * BUFS
 }
 
 /// A message buffer: its place in the worker's memory for messages, and the buf of that.
@@ -38,37 +36,39 @@ pub(super) struct Message {
     pub(super) buf: Buf,
 }
 
-/// The tasks of one transaction and what they work on.
-pub(super) struct TransactionTasks {
+/// The tasks of one slot, and their buffers.
+pub(super) struct SlotTasks {
     answer: Task,
     /// The answer to the initiator.
     pub(super) answer_message: Message,
-    sends: [Task; 3],
+    /// `None` for a target that was never attached.
+    sends: [Option<Task>; 3],
     /// Requests to the targets.
     pub(super) requests: [Message; 3],
     create: Task,
     pub(super) parity: Buf,
     recovers: [Task; 2],
-    /// Where recovered halves of data_1 and data_2 go: to the beginning of the private memory.
+    /// Destinations of recovered chunks of data_1 and data_2: the beginning of the private memory.
     pub(super) recovered: [Buf; 2],
     decompress: CompressTask<Lz4Checksums>,
     /// The LZ4 data blocks, in private memory.
     pub(super) compressed: Buf,
     /// The initiator's block.
     pub(super) decompressed: Buf,
-    pub(super) chunk: Chunk,
+    pub(super) buffer: StripeBuffer,
 }
 
 /// A receive, of the initiator's request or of a target's result.
 struct Lane {
-    task: Task,
+    /// `None` for a target that was never attached.
+    task: Option<Task>,
     message: Message,
 }
 
 /// The tasks of a worker, but for those that fetch content.
 #[derive(Default)]
 pub(super) struct Tasks {
-    transactions: Vec<TransactionTasks>,
+    slots: Vec<SlotTasks>,
     /// Receives of the initiator's requests.
     requests: Vec<Lane>,
     /// Receives of the targets' results.
@@ -83,23 +83,23 @@ pub(super) struct Maker<'a> {
     pub(super) targets: &'a [Option<TargetEnds>; 3],
     pub(super) coding: &'a ErasureCoding,
     pub(super) encoding: EcMatrix,
-    /// For a lost half of data_1, and of data_2.
+    /// For a missing chunk of data_1, and of data_2.
     pub(super) recoveries: [EcMatrix; 2],
     pub(super) decompressor: &'a Compress,
     pub(super) inventory: &'a BufInventory,
     pub(super) messages: &'a Mmap,
-    pub(super) local: &'a Mmap,
+    pub(super) memory: &'a Mmap,
     pub(super) private: &'a PrivateMemory,
-    /// Parity is made of the stored block in private memory, which a lost target that wakes up cannot write to.
+    /// Parity is made of the stored block in private memory, which no target can write to.
     pub(super) private_parity: bool,
     pub(super) initiator: &'a Mmap,
     pub(super) geometry: Geometry,
-    /// The chunk of the first transaction.
-    pub(super) first_chunk: u64,
+    /// The number of the first slot's stripe buffer.
+    pub(super) first_buffer: u64,
 }
 
 impl Tasks {
-    pub(super) fn allocate(maker: &Maker<'_>, transactions: usize) -> Result<Self, Failure> {
+    pub(super) fn allocate(maker: &Maker<'_>, slots: usize) -> Result<Self, Failure> {
         let mut places = 0..;
         let mut message = || -> doca::Result<Message> {
             let place = places.next().expect("the range has no end");
@@ -110,40 +110,39 @@ impl Tasks {
             Ok(Message { place, buf })
         };
         let mut tasks = Self::default();
-        for index in 0..transactions {
-            tasks
-                .transactions
-                .push(maker.transaction(index, &mut message)?);
+        for index in 0..slots {
+            tasks.slots.push(maker.slot(index, &mut message)?);
         }
-        for index in 0..transactions {
+        for index in 0..slots {
             tasks.requests.push(maker.request(index, message()?)?);
         }
         for target in Target::ALL {
-            for index in 0..transactions {
+            for index in 0..slots {
                 tasks.results[target.number()].push(maker.result(index, target, message()?)?);
             }
         }
         Ok(tasks)
     }
 
-    /// Makes the tasks for messages to and from a target anew, for new connections to it.
+    /// Allocates the tasks for messages to and from a target again, for new connections to it.
     pub(super) fn attach(&mut self, target: Target, ends: &TargetEnds) -> Result<(), Failure> {
         let number = target.number();
         let (rdma, connection) = (ends.control.rdma(), ends.control.connection()?);
-        for (index, tasks) in self.transactions.iter_mut().enumerate() {
+        for (index, tasks) in self.slots.iter_mut().enumerate() {
             let token = Token::new(index, Kind::Send(target)).0;
-            tasks.sends[number] = rdma.send_task(connection, &tasks.requests[number].buf, token)?;
+            let send = rdma.send_task(connection, &tasks.requests[number].buf, token)?;
+            tasks.sends[number] = Some(send);
         }
         for (index, lane) in self.results[number].iter_mut().enumerate() {
             let token = Token::new(index, Kind::ReceiveResult(target)).0;
             lane.message.buf.reset_data()?;
-            lane.task = rdma.receive_task(&lane.message.buf, token)?;
+            lane.task = Some(rdma.receive_task(&lane.message.buf, token)?);
         }
         Ok(())
     }
 
-    pub(super) fn of(&self, transaction: usize) -> &TransactionTasks {
-        &self.transactions[transaction]
+    pub(super) fn of(&self, slot: usize) -> &SlotTasks {
+        &self.slots[slot]
     }
 
     /// The buffer of a receive of a request.
@@ -156,14 +155,14 @@ impl Tasks {
         &self.results[target.number()][index].message
     }
 
-    /// The task of this name, unless it is one that fetches.
+    /// The task of this kind, if there is one here: those that copy content are the fetcher's.
     pub(super) fn task(&self, index: usize, kind: Kind) -> Option<&Task> {
-        let tasks = || &self.transactions[index];
+        let tasks = || &self.slots[index];
         Some(match kind {
-            Kind::ReceiveRequest => &self.requests[index].task,
+            Kind::ReceiveRequest => self.requests[index].task.as_ref()?,
             Kind::Answer => &tasks().answer,
-            Kind::Send(target) => &tasks().sends[target.number()],
-            Kind::ReceiveResult(target) => &self.results[target.number()][index].task,
+            Kind::Send(target) => tasks().sends[target.number()].as_ref()?,
+            Kind::ReceiveResult(target) => self.results[target.number()][index].task.as_ref()?,
             Kind::CreateParity => &tasks().create,
             Kind::Recover(target) => &tasks().recovers[target.number()],
             Kind::Decompress => &tasks().decompress,
@@ -173,18 +172,18 @@ impl Tasks {
 }
 
 impl Maker<'_> {
-    fn transaction(
+    fn slot(
         &self,
         index: usize,
         message: &mut impl FnMut() -> doca::Result<Message>,
-    ) -> Result<TransactionTasks, Failure> {
-        let chunk = Chunk::of(self.geometry, self.first_chunk + index as u64);
-        let half = self.geometry.half_block_size() as usize;
+    ) -> Result<SlotTasks, Failure> {
+        let buffer = StripeBuffer::of(self.geometry, self.first_buffer + index as u64);
+        let chunk = self.geometry.half_block_size() as usize;
         let stored = self.geometry.stored_block_size as usize;
         let logical = self.geometry.logical_block_size as usize;
         let token = |kind| Token::new(index, kind).0;
-        let local = |offset, length| self.inventory.buf_with_data(self.local, offset, length);
-        let destination = |offset, length| self.inventory.buf(self.local, offset, length);
+        let local = |offset, length| self.inventory.buf_with_data(self.memory, offset, length);
+        let destination = |offset, length| self.inventory.buf(self.memory, offset, length);
 
         let answer_message = message()?;
         let requests = [message()?, message()?, message()?];
@@ -195,36 +194,39 @@ impl Maker<'_> {
         }
         let mut sends = Vec::with_capacity(requests.len());
         for (target, request) in Target::ALL.into_iter().zip(&requests) {
-            let (ends, connection) = self.control(target)?;
-            sends.push(ends.control.rdma().send_task(
-                connection,
-                &request.buf,
-                token(Kind::Send(target)),
-            )?);
+            let send = match self.control(target)? {
+                None => None,
+                Some((ends, connection)) => Some(ends.control.rdma().send_task(
+                    connection,
+                    &request.buf,
+                    token(Kind::Send(target)),
+                )?),
+            };
+            sends.push(send);
         }
-        let parity = destination(chunk.half(Target::DataP), half)?;
+        let parity = destination(buffer.chunk(Target::DataP), chunk)?;
         let create = self.coding.create_task(
             &self.encoding,
             &if self.private_parity {
                 self.private.source(self.inventory, index, stored)?
             } else {
-                local(chunk.stored(), stored)?
+                local(buffer.stored(), stored)?
             },
             &parity,
             token(Kind::CreateParity),
         )?;
-        let recover = |lost: Target| -> doca::Result<(Task, Buf)> {
+        let recover = |missing: Target| -> doca::Result<(Task, Buf)> {
             // In the order of their numbers, as erasure coding wants them.
-            let mut survivors = Targets::without(lost).iter();
+            let mut survivors = Targets::without(missing).iter();
             let mut survivor = || {
                 let target = survivors.next().expect("two are left");
-                local(chunk.half(target), half)
+                local(buffer.chunk(target), chunk)
             };
             let available = survivor()?;
             available.append(&survivor()?)?;
-            let recovered = self.private.destination(self.inventory, index, half)?;
-            let matrix = &self.recoveries[lost.number()];
-            let token = token(Kind::Recover(lost));
+            let recovered = self.private.destination(self.inventory, index, chunk)?;
+            let matrix = &self.recoveries[missing.number()];
+            let token = token(Kind::Recover(missing));
             let task = self
                 .coding
                 .recover_task(matrix, &available, &recovered, token)?;
@@ -249,7 +251,7 @@ impl Maker<'_> {
             token(Kind::Answer),
         )?;
         let mut sends = sends.into_iter();
-        Ok(TransactionTasks {
+        Ok(SlotTasks {
             answer,
             answer_message,
             sends: array::from_fn(|_| sends.next().expect("one per target")),
@@ -261,37 +263,121 @@ impl Maker<'_> {
             decompress,
             compressed,
             decompressed,
-            chunk,
+            buffer,
         })
     }
 
     fn request(&self, index: usize, message: Message) -> Result<Lane, Failure> {
         let token = Token::new(index, Kind::ReceiveRequest).0;
-        let task = self.comch.consumer.post_recv_task(&message.buf, token)?;
+        let task = Some(self.comch.consumer.post_recv_task(&message.buf, token)?);
         Ok(Lane { task, message })
     }
 
     fn result(&self, index: usize, target: Target, message: Message) -> Result<Lane, Failure> {
-        let (ends, _) = self.control(target)?;
         let token = Token::new(index, Kind::ReceiveResult(target)).0;
-        let task = ends.control.rdma().receive_task(&message.buf, token)?;
+        let task = match self.control(target)? {
+            None => None,
+            Some((ends, _)) => Some(ends.control.rdma().receive_task(&message.buf, token)?),
+        };
         Ok(Lane { task, message })
     }
 
-    fn control(&self, target: Target) -> Result<(&TargetEnds, &RdmaConnection), Failure> {
-        let ends = self.targets[target.number()].as_ref();
-        let ends = ends.ok_or_else(|| {
-            Failure::unexpected(format!("storage target {} is lost", target.name()))
-        })?;
+    /// The ends for messages to and from a target, unless it is not there.
+    fn control(&self, target: Target) -> Result<Option<(&TargetEnds, &RdmaConnection)>, Failure> {
+        let Some(ends) = &self.targets[target.number()] else {
+            return Ok(None);
+        };
         let connection = ends
             .control
             .connection()
             .map_err(|failure| failure.context(format_args!("storage target {}", target.name())))?;
-        Ok((ends, connection))
+        Ok(Some((ends, connection)))
     }
 }
 
-/// What a step of a transaction says when it cannot be begun: a reason to fail the transaction.
-pub(super) fn refused(error: doca::Error) -> ErrorCode {
-    error.code
+/// The purpose of a task, for its slot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// Receive of a request from the initiator.
+    ReceiveRequest,
+    /// Send of the result to the initiator.
+    Answer,
+    /// Send of a request to a target.
+    Send(Target),
+    /// Receive of a result from a target, for any slot.
+    ReceiveResult(Target),
+    /// DMA copy of content from the initiator's memory.
+    Fetch,
+    /// Calculation of the parity.
+    CreateParity,
+    /// Recovery of the chunk of `Data1` or `Data2` from the two others.
+    Recover(Target),
+    /// Decompression into the initiator's memory.
+    Decompress,
+}
+
+/// Number of the slot, or of the receive, and the kind of the task.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Token(pub(super) u64);
+
+impl Token {
+    #[inline]
+    pub(super) fn new(index: usize, kind: Kind) -> Self {
+        let kind = match kind {
+            Kind::ReceiveRequest => 0,
+            Kind::Answer => 1,
+            Kind::Fetch => 2,
+            Kind::CreateParity => 3,
+            Kind::Decompress => 4,
+            Kind::Send(target) => 5 + target as u64,
+            Kind::ReceiveResult(target) => 8 + target as u64,
+            Kind::Recover(target) => 11 + target as u64,
+        };
+        Self((index as u64) << 4 | kind)
+    }
+
+    #[inline]
+    pub(super) fn parts(self) -> (usize, Kind) {
+        let target = |first: u64| Target::ALL[((self.0 & 15) - first) as usize];
+        let kind = match self.0 & 15 {
+            0 => Kind::ReceiveRequest,
+            1 => Kind::Answer,
+            2 => Kind::Fetch,
+            3 => Kind::CreateParity,
+            4 => Kind::Decompress,
+            5..=7 => Kind::Send(target(5)),
+            8..=10 => Kind::ReceiveResult(target(8)),
+            11..=13 => Kind::Recover(target(11)),
+            _ => unreachable!("tokens are made by `new` only"),
+        };
+        ((self.0 >> 4) as usize, kind)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tokens_name_slot_and_kind() {
+        let mut kinds = vec![
+            Kind::ReceiveRequest,
+            Kind::Answer,
+            Kind::Fetch,
+            Kind::CreateParity,
+            Kind::Decompress,
+        ];
+        for target in Target::ALL {
+            kinds.extend([
+                Kind::Send(target),
+                Kind::ReceiveResult(target),
+                Kind::Recover(target),
+            ]);
+        }
+        for index in [0, 1, 65535] {
+            for &kind in &kinds {
+                assert_eq!(Token::new(index, kind).parts(), (index, kind));
+            }
+        }
+    }
 }

@@ -58,7 +58,7 @@ impl<S: Service> App<'_, S> {
             Job::StopWorkers => self.stop_workers()?,
             Job::DestroyWorkers => self.workers.clear(),
             // Done elsewhere: they take more than one step.
-            Job::OpenSuperblocks | Job::CloseSuperblocks => {}
+            Job::OpenSuperblocks | Job::Quiesce | Job::CloseSuperblocks => {}
         }
         Ok(Outcome::Done)
     }

@@ -107,6 +107,8 @@ pub enum Job {
         /// Ids of the initiator's consumers.
         consumers: Vec<u32>,
     },
+    /// Begin nothing more that the initiator has not asked for, and wait until none of that is in flight: the targets are going to stop.
+    Quiesce,
     /// Stop the data paths, and destroy their consumers and producers.
     StopWorkers,
     /// Wait until the targets' superblocks say how the I/Os have ended.

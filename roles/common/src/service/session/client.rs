@@ -74,14 +74,11 @@ impl<L: Layout> Session<L> {
                 });
                 self.begin(Doing::PrepareMemory, job);
             }
-            Phase::Start if self.identifies => {
+            Phase::Start if self.maintains => {
                 self.begin(Doing::OpenSuperblocks, Job::OpenSuperblocks);
             }
             Phase::Start => self.start_targets(now),
-            Phase::Stop => {
-                let expected = MessageType::StopStorageResponse;
-                self.ask_all(now, &Payload::StopStorageRequest, expected);
-            }
+            Phase::Stop => self.begin(Doing::Quiesce, Job::Quiesce),
             Phase::Shutdown => {
                 // A consumer that expires after the targets are gone is one that nobody can serve.
                 self.wait(now, Step::Expiry);
@@ -132,7 +129,7 @@ impl<L: Layout> Session<L> {
                 let consumers = self.consumers[..count].to_vec();
                 self.begin(Doing::StartWorkers, Job::StartWorkers { consumers });
             }
-            Step::Expiry if self.consumers.is_empty() && self.identifies => {
+            Step::Expiry if self.consumers.is_empty() && self.maintains => {
                 self.begin(Doing::CloseSuperblocks, Job::CloseSuperblocks);
             }
             Step::Expiry if self.consumers.is_empty() => self.shut_targets_down(now),

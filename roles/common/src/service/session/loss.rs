@@ -107,7 +107,7 @@ impl<L: Layout> Session<L> {
         let missing = self.connected.iter().filter(|&&it| !it).count();
         if missing == 0 {
             self.announce();
-        } else if missing == 1 && self.identifies {
+        } else if missing == 1 && self.maintains {
             self.deadline = Some(now + self.timeout.min(LONGEST_GRACE));
         }
     }

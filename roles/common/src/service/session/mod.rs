@@ -69,8 +69,10 @@ pub struct Session<L> {
     connected: Vec<bool>,
     /// What the targets said of themselves; `None` for a missing one.
     targets: Vec<Option<Described>>,
-    /// `true` when the service survives the loss of targets, and asks for their identities and superblocks.
+    /// `true` when the service asks the targets for their identities and superblocks.
     identifies: bool,
+    /// `true` when it maintains the superblocks, and survives the loss of targets.
+    maintains: bool,
     connections: Connections,
     /// The service's ends of the connections that are being made, by target; `None` for a missing one.
     exports: Vec<Option<Bytes>>,
@@ -106,6 +108,7 @@ impl<L: Layout> Session<L> {
             connected: vec![false; L::TARGETS.len()],
             targets: Vec::new(),
             identifies: false,
+            maintains: false,
             connections: Connections::default(),
             exports: Vec::new(),
             imports: VecDeque::new(),
@@ -118,11 +121,18 @@ impl<L: Layout> Session<L> {
         }
     }
 
-    /// Makes the session survive the loss of targets, before its first event. Targets are asked for their identities and superblocks,
-    /// which those of the reference do not have; superblocks are opened before I/Os are served, and closed after them; and a target
-    /// that is not connected within `timeout`, 5 s at most, after all others is not waited for.
+    /// Has the session ask the targets for their identities and superblocks, which those of the reference do not have. Before its first
+    /// event.
     pub fn identify_targets(&mut self) {
         self.identifies = true;
+    }
+
+    /// Makes the session survive the loss of targets, before its first event. Targets are [identified](Self::identify_targets),
+    /// superblocks are opened before I/Os are served, and closed after them; and a target that is not connected within `timeout`, 5 s
+    /// at most, after all others is not waited for.
+    pub fn maintain_superblocks(&mut self) {
+        self.identify_targets();
+        self.maintains = true;
     }
 
     /// Takes an event.
@@ -239,6 +249,10 @@ impl<L: Layout> Session<L> {
             (Doing::StartWorkers, Ok(Outcome::Done)) => {
                 self.answer(Payload::StartStorageResponse, Phase::Stop)
             }
+            (Doing::Quiesce, Ok(Outcome::Done)) => {
+                let expected = MessageType::StopStorageResponse;
+                self.ask_all(now, &Payload::StopStorageRequest, expected);
+            }
             (Doing::StopWorkers, Ok(Outcome::Done)) => {
                 self.answer(Payload::StopStorageResponse, Phase::Shutdown)
             }
@@ -264,7 +278,7 @@ impl<L: Layout> Session<L> {
         }
         let why = Failure::timed_out(self.waiting_for(), self.timeout);
         match self.inquiry.pending() {
-            Some((target, _)) if self.identifies && self.may_lose(target) => {
+            Some((target, _)) if self.maintains && self.may_lose(target) => {
                 self.deadline = Some(now + self.timeout);
                 self.actions.push_back(Action::Stalled { target, why });
             }

@@ -53,6 +53,7 @@ pub(super) enum Doing {
     Connect,
     OpenSuperblocks,
     StartWorkers,
+    Quiesce,
     StopWorkers,
     CloseSuperblocks,
     DestroyWorkers,

@@ -59,7 +59,7 @@ impl World {
     fn new(survives: bool) -> Self {
         let mut session = Session::new(Three, 1, TIMEOUT);
         if survives {
-            session.identify_targets();
+            session.maintain_superblocks();
         }
         Self {
             now: Instant::now(),
@@ -231,7 +231,7 @@ fn grace_begins_when_one_target_is_missing_and_is_5_s_at_most() {
     assert_eq!(world.session.poll_timeout(), None);
 
     let mut hasty = Session::new(Three, 1, Duration::from_secs(2));
-    hasty.identify_targets();
+    hasty.maintain_superblocks();
     let now = Instant::now();
     for target in [0, 1] {
         let event = ChannelEvent::Connected;

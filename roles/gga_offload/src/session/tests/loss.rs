@@ -104,7 +104,7 @@ fn targets_are_asked_who_they_are_where_somebody_wants_to_know() {
 
     // These targets have never heard of identities.
     let mut world = World::new();
-    world.service.identify_targets();
+    world.service.maintain_superblocks();
     let answer = world.request(Payload::QueryStorageRequest);
     assert!(matches!(answer, Some(Payload::QueryStorageResponse(_))));
     let asked = |message: &wire::control::Message| {

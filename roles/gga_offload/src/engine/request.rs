@@ -1,0 +1,186 @@
+//! Requests of the initiator, checked before anything is done with them.
+
+use wire::io_message::{self, IoMessage, IoMessageType, Repr};
+
+use role_common::stored_block::Geometry;
+
+/// The storage as the initiator sees it, and how it is stored.
+#[derive(Debug, Clone, Copy)]
+pub struct Volume {
+    /// Sizes of stored blocks and of their content.
+    pub geometry: Geometry,
+    /// Number of blocks; as many bytes of content are a number of 64 bits.
+    pub block_count: u64,
+}
+
+/// Most blocks of one I/O, as in the reference.
+pub const MAX_BLOCKS: u64 = 255;
+
+/// What is to be done.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Operation {
+    /// Blocks go to the initiator.
+    #[default]
+    Read,
+    /// Blocks come from the initiator.
+    Write,
+}
+
+/// A request.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Request {
+    /// What is to be done.
+    pub operation: Operation,
+    /// The first of its stripes, which are as many as its blocks.
+    pub first_stripe: u64,
+    /// Number of blocks: 1 to [`MAX_BLOCKS`], or 0 for a request that was refused.
+    pub blocks: u8,
+    /// Where in the initiator's memory the first block is.
+    pub requester_offset: u64,
+    /// The initiator's number of the transaction, which the answer repeats.
+    pub user_data: u64,
+    /// Bytes, which the answer repeats.
+    pub size: u32,
+    /// Where in the storage the first block is, which the answer repeats.
+    pub storage_offset: u64,
+}
+
+/// Why a request is not carried out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// The message is no read and no write.
+    #[error(
+        "expected a read or write of {} bytes, {length} bytes came that are none",
+        io_message::SIZE
+    )]
+    NoRequest {
+        /// Bytes that came.
+        length: usize,
+    },
+    /// The size is no number of blocks, or too many of them.
+    #[error("size: expected 1 to {MAX_BLOCKS} blocks of {block_size} bytes, {size} bytes came")]
+    Size {
+        /// Bytes of a block.
+        block_size: u32,
+        /// Bytes that the request asks for.
+        size: u32,
+    },
+    /// There are no such blocks.
+    #[error(
+        "storage offset: expected a multiple of {block_size} and the end within {capacity} bytes, {size} bytes at {offset} came"
+    )]
+    Storage {
+        /// Bytes of a block.
+        block_size: u32,
+        /// Bytes of the storage.
+        capacity: u64,
+        /// Bytes that the request asks for.
+        size: u32,
+        /// Where they would begin.
+        offset: u64,
+    },
+    /// The initiator has no such memory.
+    #[error(
+        "requester offset: expected the end within {length} bytes, {size} bytes at {offset} came"
+    )]
+    Requester {
+        /// Bytes of the initiator's memory.
+        length: u64,
+        /// Bytes that the request asks for.
+        size: u32,
+        /// Where they would begin.
+        offset: u64,
+    },
+}
+
+impl Request {
+    /// What the answer repeats of a message, whatever that is.
+    fn identity(message: &IoMessage<&[u8; io_message::SIZE]>) -> Self {
+        Self {
+            user_data: message.user_data(),
+            size: message.size(),
+            requester_offset: message.requester_offset(),
+            storage_offset: message.storage_offset(),
+            ..Self::default()
+        }
+    }
+
+    /// Reads a request: a message of `length` bytes that came from an initiator with `requester_length`
+    /// bytes of memory. What is refused has no blocks, and enough to be answered.
+    ///
+    /// # Errors
+    ///
+    /// It is no request, or leaves one of the memories.
+    pub fn read(
+        bytes: &[u8; io_message::SIZE],
+        length: usize,
+        volume: Volume,
+        requester_length: u64,
+    ) -> Result<Self, (Self, Refusal)> {
+        let message = IoMessage::new_unchecked_len(bytes);
+        let identity = Self::identity(&message);
+        let refused = |refusal| Err((identity, refusal));
+        let operation = match message.message_type() {
+            _ if length != io_message::SIZE => return refused(Refusal::NoRequest { length }),
+            Ok(IoMessageType::Read) => Operation::Read,
+            Ok(IoMessageType::Write) => Operation::Write,
+            Ok(IoMessageType::Result) | Err(_) => {
+                return refused(Refusal::NoRequest { length });
+            }
+        };
+        let block_size = volume.geometry.logical_block_size;
+        let size = identity.size;
+        let blocks = u64::from(size / block_size);
+        if !size.is_multiple_of(block_size) || !(1..=MAX_BLOCKS).contains(&blocks) {
+            return refused(Refusal::Size { block_size, size });
+        }
+        let offset = identity.storage_offset;
+        let first_stripe = offset / u64::from(block_size);
+        let fits = offset.is_multiple_of(block_size.into())
+            && volume
+                .block_count
+                .checked_sub(first_stripe)
+                .is_some_and(|left| blocks <= left);
+        if !fits {
+            return refused(Refusal::Storage {
+                block_size,
+                capacity: volume.block_count * u64::from(block_size),
+                size,
+                offset,
+            });
+        }
+        let offset = identity.requester_offset;
+        let end = offset.checked_add(size.into());
+        if end.is_none_or(|end| end > requester_length) {
+            return refused(Refusal::Requester {
+                length: requester_length,
+                size,
+                offset,
+            });
+        }
+        Ok(Self {
+            operation,
+            first_stripe,
+            // At most 255.
+            blocks: blocks as u8,
+            ..identity
+        })
+    }
+
+    /// The answer, with what became of it.
+    #[must_use]
+    pub fn answer(&self, result: u32) -> [u8; io_message::SIZE] {
+        Repr {
+            message_type: IoMessageType::Result,
+            user_data: self.user_data,
+            result,
+            size: self.size,
+            requester_offset: self.requester_offset,
+            storage_offset: self.storage_offset,
+        }
+        .to_bytes()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,1016 @@
+//! The state of a set that the control thread and all workers of a session share: which targets are current, which stripes need work,
+//! what the superblocks are to say.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use role_common::superblock::{Epoch, Superblock};
+use serde::Serialize;
+
+use super::assembly::{Assembly, Found};
+use super::membership::Membership;
+use super::pass::{Next, Pass};
+use super::redundancy::{Redundancy, State, View};
+use super::stripe_bitmap::StripeBitmap;
+use crate::target::Target;
+
+/// Time before stripes that could not be rebuilt or verified are tried again.
+const RETRY_PAUSE: Duration = Duration::from_secs(5);
+
+/// Stripes that wait for a repair at most; more are found again by the next read or scrub.
+const MAX_REPAIRS: usize = 1024;
+
+/// From so many rewritten chunks on, a target is reported as failing, and again whenever the number has doubled.
+const FAILING: u64 = 8;
+
+/// A scrub may catch up on this much time at once when no worker asked for work in between.
+const SCRUB_BURST: Duration = Duration::from_millis(20);
+
+/// When a set is scrubbed, and how fast.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ScrubPlan {
+    /// Time of the next scrub; `None` for never.
+    pub next: Option<Duration>,
+    /// Time from the end of one scrub to the next; `None` for no further one.
+    pub every: Option<Duration>,
+    /// Least time between two stripes, over all workers.
+    pub interval: Duration,
+    /// First stripe of the next scrub: an interrupted one goes on.
+    pub cursor: u64,
+    /// Whether blocks are given checksums that are bound to their place.
+    pub converts: bool,
+}
+
+/// Why a stripe is worked on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Purpose {
+    /// This target misses its chunk.
+    Rebuild(Target),
+    /// The chunks may be of two writes, after an unclean shutdown.
+    Resync,
+    /// A read has found a chunk that is not what was written.
+    Repair,
+    /// Periodic verification.
+    Scrub,
+}
+
+/// A stripe to work on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Work {
+    /// Why.
+    pub purpose: Purpose,
+    /// Which.
+    pub stripe: u64,
+    /// The view that it belongs to: an outcome in another one does not count.
+    generation: u32,
+}
+
+/// What became of a stripe that was worked on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    /// Nothing: it is to be tried again.
+    Retry,
+    /// The chunks fit each other.
+    Fits,
+    /// The chunk of this target was rewritten.
+    Rewritten(Target),
+    /// As `Rewritten`, though what the chunks make up is no block, or not the one that was written.
+    Unverified(Target),
+    /// The block was given a checksum that is bound to its place.
+    Converted,
+    /// No two chunks make up a block.
+    Unreadable,
+}
+
+/// The shared state of a set.
+pub struct Set {
+    /// Stripes that a target has missed.
+    pub(super) missed: StripeBitmap,
+    /// Stripes whose chunks may not fit each other.
+    pub(super) unverified: StripeBitmap,
+    /// Whether every block has a checksum: a trailer of 0 is damage.
+    has_checksums: AtomicBool,
+    /// Whether the superblocks say which targets are current: degraded writes may be acknowledged.
+    is_committed: AtomicBool,
+    /// [`View`] as a word.
+    view: AtomicU32,
+    /// Whether there may be work on stripes now.
+    has_work: AtomicBool,
+    /// Microseconds: when there may be work on stripes though `has_work` is false.
+    work_at: AtomicU64,
+    /// By worker: the generation of the view that it has acted on.
+    acted_on: Box<[AtomicU32]>,
+    inner: Mutex<Inner>,
+    stripes: u64,
+    converts: bool,
+    /// Wakes the control thread.
+    wake: Box<dyn Fn() + Send + Sync>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    redundancy: Redundancy,
+    membership: Option<Membership>,
+    is_concluding: bool,
+    /// Whether no more work is handed out.
+    is_quiesced: bool,
+    /// Stripes that workers are at.
+    at_work: u64,
+    /// The target that misses what was acknowledged, from its detachment to the end of its rebuild.
+    stale: Option<Target>,
+    /// The epoch that the target detached last had on its disk.
+    departed: Option<Epoch>,
+    running: Option<Running>,
+    repairs: VecDeque<u64>,
+    scrub: Option<Scrub>,
+    plan: ScrubPlan,
+    counts: Counts,
+}
+
+/// A rebuild or resync.
+#[derive(Debug)]
+struct Running {
+    pass: Pass,
+    /// Whether the target misses all stripes.
+    is_of_all: bool,
+    began: Option<Duration>,
+    /// When the next pass may begin.
+    pause: Option<Duration>,
+    /// Tenths that were reported.
+    reported: u64,
+}
+
+/// A scrub.
+#[derive(Debug)]
+struct Scrub {
+    cursor: u64,
+    /// Stripes that workers are at.
+    in_flight: Vec<u64>,
+    done: u64,
+    failed: u64,
+    unreadable: u64,
+    is_paced: bool,
+    began: Option<Duration>,
+    reported: u64,
+}
+
+/// What became of the redundancy of a session, in numbers.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+struct Counts {
+    lost: [u64; 3],
+    stalled: u64,
+    rebuilt: u64,
+    verified: Verified,
+    repaired: [u64; 3],
+    scrub: Scrubbed,
+}
+
+/// Stripes that were verified after an unclean shutdown.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct Verified {
+    /// All three chunks fitted.
+    pub fitting: u64,
+    /// One chunk was rewritten.
+    pub repaired: u64,
+    /// No two chunks make up a block.
+    pub unreadable: u64,
+}
+
+/// What scrubs have done.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct Scrubbed {
+    /// Scrubs that were completed.
+    pub completed: u64,
+    /// Stripes that were read and compared.
+    pub stripes: u64,
+    /// Stripes that were given a checksum bound to their place.
+    pub converted: u64,
+    /// Stripes of which no two chunks make up a block.
+    pub unreadable: u64,
+}
+
+/// What became of the redundancy of a session.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Summary {
+    /// The state at the end.
+    pub state: &'static str,
+    /// How often data_1, data_2 and data_p were detached.
+    pub lost: [u64; 3],
+    /// Stripes that a target has missed, and that were not rebuilt.
+    pub missed_stripes: u64,
+    /// Stripes that were rebuilt.
+    pub rebuilt_stripes: u64,
+    /// Stripes that were verified after an unclean shutdown.
+    pub verified_stripes: Verified,
+    /// Chunks of data_1, data_2 and data_p that were not what was written, and were rewritten.
+    pub repaired_chunks: [u64; 3],
+    /// What scrubs have done.
+    pub scrubbed: Scrubbed,
+}
+
+impl Running {
+    fn new(stripes: &StripeBitmap, is_of_all: bool) -> Self {
+        Self {
+            pass: Pass::new(stripes),
+            is_of_all,
+            began: None,
+            pause: None,
+            reported: 0,
+        }
+    }
+}
+
+impl Scrub {
+    fn new(cursor: u64, is_paced: bool) -> Self {
+        Self {
+            cursor,
+            in_flight: Vec::new(),
+            done: 0,
+            failed: 0,
+            unreadable: 0,
+            is_paced,
+            began: None,
+            reported: 0,
+        }
+    }
+
+    /// The stripes that workers are at are scrubbed again.
+    fn interrupt(&mut self) {
+        let first = self.in_flight.drain(..).min();
+        self.cursor = first.map_or(self.cursor, |first| first.min(self.cursor));
+    }
+}
+
+impl fmt::Debug for Set {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Set")
+            .field("view", &self.view())
+            .finish_non_exhaustive()
+    }
+}
+
+fn micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+}
+
+impl Set {
+    /// A set of `stripes` stripes, which `workers` workers use. `wake` is called when the control thread has something to do.
+    #[must_use]
+    pub fn new(
+        stripes: u64,
+        workers: u32,
+        assembly: Assembly,
+        plan: ScrubPlan,
+        wake: impl Fn() + Send + Sync + 'static,
+    ) -> Self {
+        let membership = assembly.membership;
+        let has_checksums = membership.as_ref().is_some_and(Membership::has_checksums);
+        // What a scrub cannot announce is not converted.
+        let converts = plan.converts && membership.is_some();
+        let mut plan = ScrubPlan { converts, ..plan };
+        if converts && !has_checksums && plan.next.is_some() {
+            plan.next = Some(Duration::ZERO);
+            plan.cursor = 0;
+        }
+        let set = Self {
+            missed: StripeBitmap::new(stripes),
+            unverified: StripeBitmap::new(stripes),
+            has_checksums: AtomicBool::new(has_checksums),
+            is_committed: AtomicBool::new(membership.is_none()),
+            view: AtomicU32::new(View::HEALTHY.to_word()),
+            has_work: AtomicBool::new(false),
+            work_at: AtomicU64::new(u64::MAX),
+            acted_on: (0..workers).map(|_| AtomicU32::new(0)).collect(),
+            inner: Mutex::new(Inner {
+                redundancy: Redundancy::new(),
+                membership,
+                is_concluding: false,
+                is_quiesced: false,
+                at_work: 0,
+                stale: assembly.stale,
+                departed: None,
+                running: None,
+                repairs: VecDeque::with_capacity(MAX_REPAIRS),
+                scrub: None,
+                plan,
+                counts: Counts::default(),
+            }),
+            stripes,
+            converts,
+            wake: Box::new(wake),
+        };
+        if assembly.is_unclean {
+            set.unverified.insert_all();
+        }
+        let mut inner = set.inner();
+        match assembly.stale {
+            Some(target) => {
+                inner.redundancy.detach(target);
+                if assembly.is_degraded {
+                    tracing::warn!(
+                        "storage target {} is missing: starting without it",
+                        target.name()
+                    );
+                    set.publish(&inner);
+                } else {
+                    set.begin_rebuild(&mut inner, target, false);
+                }
+            }
+            None => set.begin_resync(&mut inner),
+        }
+        set.schedule(&inner);
+        drop(inner);
+        set
+    }
+
+    fn inner(&self) -> MutexGuard<'_, Inner> {
+        // Nothing under the lock leaves it half done.
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn publish(&self, inner: &Inner) {
+        let committed = inner
+            .membership
+            .as_ref()
+            .is_none_or(Membership::is_committed);
+        // Before any worker sees that a target is offline.
+        self.is_committed.store(committed, Ordering::Release);
+        self.view
+            .store(inner.redundancy.view().to_word(), Ordering::Release);
+        (self.wake)();
+    }
+
+    /// Says when workers are to ask for work.
+    fn schedule(&self, inner: &Inner) {
+        let is_running = inner.running.is_some();
+        let (now, at) = match inner.redundancy.state() {
+            _ if inner.is_quiesced => (false, None),
+            State::Rebuilding(_) => (is_running, None),
+            State::Healthy => {
+                let scrub = inner.scrub.as_ref();
+                // All stripes are handed out.
+                let is_exhausted = scrub.is_some_and(|scrub| scrub.cursor >= self.stripes);
+                let is_unpaced = scrub.is_some_and(|scrub| !scrub.is_paced);
+                let next = inner.plan.next.filter(|_| !is_exhausted && !is_running);
+                let now = is_running || !inner.repairs.is_empty() || is_unpaced && !is_exhausted;
+                (now, next)
+            }
+            State::Degraded(_) | State::Failed { .. } => (false, None),
+        };
+        self.has_work.store(now, Ordering::Release);
+        self.work_at
+            .store(at.map_or(u64::MAX, micros), Ordering::Release);
+    }
+
+    /// The targets as they are now.
+    #[inline]
+    #[must_use]
+    pub fn view(&self) -> View {
+        View::from_word(self.view.load(Ordering::Acquire))
+    }
+
+    /// Whether the view is another one than `seen`.
+    #[inline]
+    pub(super) fn has_changed(&self, seen: View) -> bool {
+        self.view.load(Ordering::Acquire) != seen.to_word()
+    }
+
+    /// Whether a degraded write may be acknowledged.
+    #[inline]
+    pub(super) fn is_committed(&self) -> bool {
+        self.is_committed.load(Ordering::Acquire)
+    }
+
+    /// Whether every block has a checksum.
+    #[must_use]
+    pub fn has_checksums(&self) -> bool {
+        self.has_checksums.load(Ordering::Acquire)
+    }
+
+    /// Whether blocks are to be given checksums that are bound to their place.
+    pub(super) fn is_to_convert(&self) -> bool {
+        self.converts && !self.has_checksums()
+    }
+
+    /// How the redundancy is.
+    #[must_use]
+    pub fn state(&self) -> State {
+        self.inner().redundancy.state()
+    }
+
+    /// A target is offline, for this reason.
+    #[cold]
+    pub fn detach(&self, target: Target, why: impl fmt::Display) {
+        self.detach_locked(&mut self.inner(), target, &why);
+    }
+
+    /// A target does not answer. A second one is not detached for that alone: an overloaded machine would lose its data over it.
+    /// Returns whether the target is offline now.
+    #[cold]
+    pub fn stalled(&self, target: Target, why: impl fmt::Display) -> bool {
+        let mut inner = self.inner();
+        if inner.redundancy.view().offline.contains(target) {
+            return true;
+        }
+        if inner.redundancy.state() != State::Healthy {
+            inner.counts.stalled += 1;
+            if inner.counts.stalled.is_power_of_two() {
+                tracing::warn!(
+                    "storage target {} is unresponsive, and another one is not current: waiting for it: {why}",
+                    target.name()
+                );
+            }
+            return false;
+        }
+        self.detach_locked(&mut inner, target, &why);
+        true
+    }
+
+    fn detach_locked(&self, inner: &mut Inner, target: Target, why: &dyn fmt::Display) {
+        if !inner.redundancy.detach(target) {
+            return;
+        }
+        inner.counts.lost[target.number()] += 1;
+        inner.running = None;
+        if let Some(scrub) = &mut inner.scrub {
+            scrub.interrupt();
+        }
+        let name = target.name();
+        if let State::Degraded(_) = inner.redundancy.state() {
+            inner.stale = Some(target);
+            if let Some(membership) = &mut inner.membership {
+                let had = membership.superblock_of(target);
+                inner.departed = had.map(|superblock| superblock.epoch);
+                membership.exclude(target);
+            }
+            tracing::warn!("detached storage target {name}, going on without it: {why}");
+        } else {
+            tracing::error!(
+                "detached storage target {name}, with which too few are left: writes fail: {why}"
+            );
+        }
+        self.schedule(inner);
+        self.publish(inner);
+    }
+
+    /// A worker has acted on this view: nothing that it did before comes any more.
+    pub(super) fn acknowledge(&self, worker: u32, view: View) {
+        if let Some(acted_on) = self.acted_on.get(worker as usize) {
+            acted_on.store(view.generation, Ordering::Release);
+            (self.wake)();
+        }
+    }
+
+    fn all_have_acted(&self, inner: &Inner) -> bool {
+        let generation = inner.redundancy.view().generation;
+        let mut workers = self.acted_on.iter();
+        workers.all(|acted_on| acted_on.load(Ordering::Acquire) == generation)
+    }
+
+    /// A detached target that may rejoin: all workers have let go of it, and the others have committed an epoch without it. Without
+    /// that, another target could come to its place, and the superblocks would not tell which of the three was left behind.
+    #[must_use]
+    pub fn to_bring_back(&self) -> Option<Target> {
+        let inner = self.inner();
+        match inner.redundancy.state() {
+            State::Degraded(target) if self.is_committed() && self.all_have_acted(&inner) => {
+                Some(target)
+            }
+            _ => None,
+        }
+    }
+
+    /// Judges a target that wants to rejoin. `is_same_storage` says whether it has the identity of the one that was detached.
+    /// Returns whether it has all that it had then.
+    ///
+    /// # Errors
+    ///
+    /// It is a member of another set, or has another place in this one; the text says so.
+    pub fn admit(
+        &self,
+        target: Target,
+        found: Found,
+        is_same_storage: bool,
+    ) -> Result<bool, String> {
+        let inner = self.inner();
+        let Some(membership) = &inner.membership else {
+            return Ok(is_same_storage);
+        };
+        let Found::Superblock(superblock) = found else {
+            return Ok(false);
+        };
+        if superblock.set != membership.set() {
+            return Err(format!(
+                "expected a target of set {} or an empty one, got one of set {}",
+                membership.set(),
+                superblock.set
+            ));
+        }
+        if superblock.member != target as u32 {
+            let place = Target::ALL.get(superblock.member as usize);
+            return Err(format!(
+                "expected {} of its set, got {}",
+                target.name(),
+                place.map_or("another target", |place| place.name())
+            ));
+        }
+        // A copy from before the session is of an earlier epoch.
+        Ok(is_same_storage && inner.departed == Some(superblock.epoch))
+    }
+
+    /// A detached target is attached to all workers. Unless it `has_kept` what it had, all of it is rebuilt. `keeps` says whether it
+    /// has a superblock.
+    pub fn rejoin(&self, target: Target, has_kept: bool, keeps: bool) {
+        let mut inner = self.inner();
+        if let Some(membership) = &mut inner.membership {
+            membership.replace(target, keeps);
+        }
+        self.begin_rebuild(&mut inner, target, has_kept);
+        self.schedule(&inner);
+    }
+
+    /// The superblock that a target is to persist, unless it is offline.
+    #[must_use]
+    pub fn superblock_of(&self, target: Target) -> Option<Superblock> {
+        let inner = self.inner();
+        let is_online = !inner.redundancy.view().offline.contains(target);
+        let membership = inner.membership.as_ref().filter(|_| is_online)?;
+        membership.superblock_of(target)
+    }
+
+    /// A target has persisted this.
+    pub fn persisted(&self, target: Target, superblock: Superblock) {
+        let mut inner = self.inner();
+        if let Some(membership) = &mut inner.membership {
+            membership.persisted(target, superblock);
+            let committed = membership.is_committed();
+            self.is_committed.store(committed, Ordering::Release);
+        }
+        // A rebuilt target may count now.
+        self.schedule(&inner);
+    }
+
+    /// Whether I/Os may be served: the superblocks say that the set is in use.
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        self.is_committed() || matches!(self.state(), State::Failed { .. })
+    }
+
+    /// All I/Os have completed: the superblocks are to say that the set is clean, if it is.
+    pub fn conclude(&self) {
+        let mut inner = self.inner();
+        let has_failed = matches!(inner.redundancy.state(), State::Failed { .. });
+        if let Some(membership) = &mut inner.membership
+            && !has_failed
+            && self.unverified.len() == 0
+        {
+            membership.close();
+            inner.is_concluding = true;
+        }
+    }
+
+    /// Whether the superblocks say what [`conclude`](Self::conclude) asked for.
+    #[must_use]
+    pub fn is_concluded(&self) -> bool {
+        let inner = self.inner();
+        let has_failed = matches!(inner.redundancy.state(), State::Failed { .. });
+        !inner.is_concluding
+            || has_failed
+            || inner.membership.as_ref().is_none_or(Membership::is_clean)
+    }
+
+    /// The target that misses what was acknowledged.
+    #[must_use]
+    pub fn stale(&self) -> Option<Target> {
+        self.inner().stale
+    }
+
+    /// Whether all targets hold all that was written.
+    #[must_use]
+    pub fn is_healthy(&self) -> bool {
+        self.state() == State::Healthy
+    }
+
+    /// Stripes whose chunks may not fit each other.
+    #[must_use]
+    pub fn unverified_stripes(&self) -> u64 {
+        self.unverified.len()
+    }
+
+    /// Starts a scrub of all stripes now, as fast as it can be.
+    pub fn scrub_now(&self) {
+        let mut inner = self.inner();
+        inner.scrub = Some(Scrub::new(0, false));
+        self.schedule(&inner);
+    }
+
+    /// When and where the next scrub goes on, in the next session.
+    #[must_use]
+    pub fn scrub_plan(&self) -> ScrubPlan {
+        let inner = self.inner();
+        let mut plan = inner.plan;
+        if let Some(scrub) = &inner.scrub {
+            let first = scrub.in_flight.iter().copied().min();
+            plan.cursor = first.map_or(scrub.cursor, |first| first.min(scrub.cursor));
+        }
+        plan
+    }
+
+    fn begin_rebuild(&self, inner: &mut Inner, target: Target, has_kept: bool) {
+        if !inner.redundancy.rejoin(target) {
+            return;
+        }
+        if !has_kept {
+            self.missed.insert_all();
+        }
+        let running = Running::new(&self.missed, !has_kept);
+        let (count, name) = (running.pass.progress().1, target.name());
+        let which = if has_kept {
+            "those that it has missed"
+        } else {
+            "all of them"
+        };
+        tracing::info!("storage target {name} is online: rebuilding {count} stripes, {which}");
+        inner.running = Some(running);
+        self.publish(inner);
+    }
+
+    /// Has the stripes verified whose chunks may not fit each other, if there are any.
+    fn begin_resync(&self, inner: &mut Inner) {
+        let count = self.unverified.len();
+        if count != 0 {
+            tracing::info!("the set was not shut down cleanly: verifying {count} stripes (resync)");
+            inner.running = Some(Running::new(&self.unverified, false));
+        }
+    }
+
+    /// Whether it is worth asking for [work](Self::next_work).
+    #[inline]
+    pub(super) fn may_have_work(&self, now: Duration) -> bool {
+        self.has_work.load(Ordering::Acquire) || self.work_at.load(Ordering::Acquire) <= micros(now)
+    }
+
+    /// A read has found a chunk of this stripe that is not what was written.
+    #[cold]
+    pub(super) fn request_repair(&self, stripe: u64) {
+        let mut inner = self.inner();
+        if inner.repairs.len() < MAX_REPAIRS && !inner.repairs.contains(&stripe) {
+            inner.repairs.push_back(stripe);
+            self.schedule(&inner);
+        }
+    }
+
+    /// A stripe to work on, if there is one now.
+    #[cold]
+    pub(super) fn next_work(&self, now: Duration) -> Option<Work> {
+        let mut inner = self.inner();
+        // Before all have acted on the view, a worker might still write a stripe without the target that is rebuilt.
+        // And before the superblocks say that the set is in use, nothing is written that belongs to that use.
+        if inner.is_quiesced || !self.is_committed() || !self.all_have_acted(&inner) {
+            return None;
+        }
+        let generation = inner.redundancy.view().generation;
+        let work = |purpose, stripe| Work {
+            purpose,
+            stripe,
+            generation,
+        };
+        let next = match inner.redundancy.state() {
+            State::Rebuilding(target) => {
+                let stripe = self.next_of_pass(&mut inner, Some(target), now);
+                stripe.map(|stripe| work(Purpose::Rebuild(target), stripe))
+            }
+            State::Healthy => {
+                if let Some(stripe) = inner.repairs.pop_front() {
+                    Some(work(Purpose::Repair, stripe))
+                } else if inner.running.is_some() {
+                    let stripe = self.next_of_pass(&mut inner, None, now);
+                    stripe.map(|stripe| work(Purpose::Resync, stripe))
+                } else {
+                    let stripe = self.next_of_scrub(&mut inner, now);
+                    stripe.map(|stripe| work(Purpose::Scrub, stripe))
+                }
+            }
+            State::Degraded(_) | State::Failed { .. } => None,
+        };
+        inner.at_work += u64::from(next.is_some());
+        self.schedule(&inner);
+        next
+    }
+
+    /// The session is about to end: no more stripes are worked on. What targets store from now on, an initiator has asked for.
+    pub fn quiesce(&self) {
+        let mut inner = self.inner();
+        inner.is_quiesced = true;
+        self.schedule(&inner);
+    }
+
+    /// Whether no stripe is being worked on.
+    #[must_use]
+    pub fn is_quiet(&self) -> bool {
+        self.inner().at_work == 0
+    }
+
+    fn next_of_pass(&self, inner: &mut Inner, stale: Option<Target>, now: Duration) -> Option<u64> {
+        let running = inner.running.as_mut()?;
+        running.began.get_or_insert(now);
+        if running.pause.is_some_and(|until| now < until) {
+            return None;
+        }
+        running.pause = None;
+        let stripes = match stale {
+            Some(_) => &self.missed,
+            None => &self.unverified,
+        };
+        match running.pass.next(stripes) {
+            Next::Stripe(stripe) => Some(stripe),
+            Next::Wait => None,
+            Next::EndOfPass { failed } => {
+                if failed != 0 {
+                    let what = if stale.is_some() { "rebuilt" } else { "verified" };
+                    tracing::warn!("{failed} stripes could not be {what}, trying again");
+                    running.pause = Some(now + RETRY_PAUSE);
+                }
+                None
+            }
+            Next::Complete => {
+                self.pass_completed(inner, stale, now);
+                None
+            }
+        }
+    }
+
+    fn pass_completed(&self, inner: &mut Inner, stale: Option<Target>, now: Duration) {
+        if let (Some(target), Some(membership)) = (stale, &mut inner.membership) {
+            if membership.include(target) {
+                (self.wake)();
+            }
+            if !membership.is_confirmed_member(target) || !membership.is_committed() {
+                // It counts when its superblock says so: otherwise, the next service would not know.
+                return;
+            }
+        }
+        let Some(running) = inner.running.take() else {
+            return;
+        };
+        let (done, _) = running.pass.progress();
+        let took = running
+            .began
+            .map_or(Duration::ZERO, |began| now.saturating_sub(began));
+        let Some(target) = stale else {
+            let Verified {
+                repaired,
+                unreadable,
+                ..
+            } = inner.counts.verified;
+            tracing::info!(
+                "resync completed: {done} stripes verified in {took:.1?}, {repaired} repaired, {unreadable} unreadable"
+            );
+            return;
+        };
+        tracing::info!(
+            "storage target {} is up to date: {done} stripes rebuilt in {took:.1?}",
+            target.name()
+        );
+        if running.is_of_all {
+            // Of each stripe, one chunk was made of the others.
+            self.unverified.clear();
+        } else {
+            // It said that it has kept the rest. A copy of its disk from the same epoch would say the same.
+            inner.scrub = Some(Scrub::new(0, false));
+        }
+        inner.redundancy.rebuilt();
+        inner.stale = None;
+        self.begin_resync(inner);
+        self.publish(inner);
+    }
+
+    fn next_of_scrub(&self, inner: &mut Inner, now: Duration) -> Option<u64> {
+        let plan = &mut inner.plan;
+        let is_due = plan.next.is_some_and(|next| next <= now);
+        let scrub = match &mut inner.scrub {
+            Some(scrub) => scrub,
+            None if is_due => {
+                tracing::info!(
+                    "scrub started at stripe {} of {}",
+                    plan.cursor,
+                    self.stripes
+                );
+                inner.scrub.insert(Scrub::new(plan.cursor, true))
+            }
+            None => return None,
+        };
+        if scrub.is_paced && !is_due || scrub.cursor >= self.stripes {
+            return None;
+        }
+        scrub.began.get_or_insert(now);
+        if scrub.is_paced {
+            let earliest = now.saturating_sub(SCRUB_BURST);
+            plan.next = plan.next.map(|next| next.max(earliest) + plan.interval);
+        }
+        let stripe = scrub.cursor;
+        scrub.cursor += 1;
+        scrub.in_flight.push(stripe);
+        Some(stripe)
+    }
+
+    /// Reports what became of a stripe. Its lock is still held.
+    pub(super) fn finish_work(&self, work: Work, outcome: Outcome, now: Duration) {
+        let mut inner = self.inner();
+        inner.at_work -= 1;
+        if inner.is_quiesced && inner.at_work == 0 {
+            (self.wake)();
+        }
+        if inner.redundancy.view().generation != work.generation {
+            return;
+        }
+        if let (Outcome::Rewritten(target), false) =
+            (outcome, matches!(work.purpose, Purpose::Rebuild(_)))
+        {
+            let repaired = &mut inner.counts.repaired[target.number()];
+            *repaired += 1;
+            if *repaired >= FAILING && repaired.is_power_of_two() {
+                tracing::error!(
+                    "storage target {} may be failing: {repaired} of its chunks were not what was written, and had to be rewritten",
+                    target.name()
+                );
+            }
+        }
+        match work.purpose {
+            Purpose::Rebuild(_) => {
+                inner.counts.rebuilt += u64::from(outcome != Outcome::Retry);
+                Self::finish_of_pass(&mut inner, &self.missed, work, outcome);
+            }
+            Purpose::Resync => {
+                let verified = &mut inner.counts.verified;
+                match outcome {
+                    Outcome::Retry => {}
+                    Outcome::Fits | Outcome::Converted => verified.fitting += 1,
+                    Outcome::Rewritten(_) | Outcome::Unverified(_) => verified.repaired += 1,
+                    Outcome::Unreadable => verified.unreadable += 1,
+                }
+                Self::finish_of_pass(&mut inner, &self.unverified, work, outcome);
+            }
+            Purpose::Repair => {}
+            Purpose::Scrub => self.finish_of_scrub(&mut inner, work.stripe, outcome, now),
+        }
+        self.schedule(&inner);
+    }
+
+    fn finish_of_pass(inner: &mut Inner, stripes: &StripeBitmap, work: Work, outcome: Outcome) {
+        let Some(running) = inner.running.as_mut() else {
+            return;
+        };
+        running
+            .pass
+            .finish(stripes, work.stripe, outcome != Outcome::Retry);
+        let (done, total) = running.pass.progress();
+        let tenths = (done * 10).checked_div(total).unwrap_or(10);
+        if tenths > running.reported {
+            running.reported = tenths;
+            match work.purpose {
+                Purpose::Rebuild(target) => {
+                    let name = target.name();
+                    tracing::info!("rebuilding storage target {name}: {done} of {total} stripes");
+                }
+                _ => tracing::info!("resync: {done} of {total} stripes"),
+            }
+        }
+    }
+
+    fn finish_of_scrub(&self, inner: &mut Inner, stripe: u64, outcome: Outcome, now: Duration) {
+        let Some(scrub) = &mut inner.scrub else {
+            return;
+        };
+        scrub.in_flight.retain(|&other| other != stripe);
+        let counts = &mut inner.counts.scrub;
+        match outcome {
+            Outcome::Retry => scrub.failed += 1,
+            _ => scrub.done += 1,
+        }
+        counts.stripes += u64::from(outcome != Outcome::Retry);
+        counts.converted += u64::from(outcome == Outcome::Converted);
+        if outcome == Outcome::Unreadable {
+            scrub.unreadable += 1;
+            counts.unreadable += 1;
+        }
+        let tenths = (scrub.cursor * 10).checked_div(self.stripes).unwrap_or(10);
+        if tenths > scrub.reported && tenths < 10 {
+            scrub.reported = tenths;
+            tracing::info!("scrub: {} of {} stripes", scrub.cursor, self.stripes);
+        }
+        if scrub.cursor < self.stripes || !scrub.in_flight.is_empty() {
+            return;
+        }
+        let (done, failed, unreadable) = (scrub.done, scrub.failed, scrub.unreadable);
+        let took = scrub
+            .began
+            .map_or(Duration::ZERO, |began| now.saturating_sub(began));
+        let was_paced = scrub.is_paced;
+        tracing::info!(
+            "scrub completed: {done} stripes in {took:.1?}, {unreadable} unreadable, {failed} not read"
+        );
+        counts.completed += 1;
+        inner.scrub = None;
+        inner.plan.cursor = 0;
+        if failed != 0 {
+            // They are tried again soon, and only then the set counts as converted.
+            inner.plan.next = inner.plan.next.map(|_| now + RETRY_PAUSE);
+            return;
+        }
+        if was_paced {
+            inner.plan.next = inner.plan.every.map(|every| now + every);
+        }
+        if inner.plan.converts
+            && let Some(membership) = &mut inner.membership
+            && !membership.has_checksums()
+        {
+            membership.set_checksums();
+            self.has_checksums.store(true, Ordering::Release);
+            (self.wake)();
+        }
+    }
+
+    /// The numbers of the session.
+    #[must_use]
+    pub fn summary(&self) -> Summary {
+        let inner = self.inner();
+        Summary {
+            state: match inner.redundancy.state() {
+                State::Healthy => "healthy",
+                State::Degraded(_) => "degraded",
+                State::Rebuilding(_) => "rebuilding",
+                State::Failed { .. } => "failed",
+            },
+            lost: inner.counts.lost,
+            missed_stripes: self.missed.len(),
+            rebuilt_stripes: inner.counts.rebuilt,
+            verified_stripes: inner.counts.verified,
+            repaired_chunks: inner.counts.repaired,
+            scrubbed: inner.counts.scrub,
+        }
+    }
+
+    /// Warns of what the next session has to do, now that which stripes a target has missed is forgotten.
+    pub fn warn_of_missed_stripes(&self) {
+        let inner = self.inner();
+        let (State::Degraded(target) | State::Rebuilding(target)) = inner.redundancy.state() else {
+            return;
+        };
+        let next = match inner.membership {
+            Some(_) => "the next session rebuilds all of it",
+            None => "have the next service rebuild all of it, with --rebuild",
+        };
+        tracing::warn!(
+            "the session has ended, and storage target {} has missed {} stripes that were not rebuilt: {next}",
+            target.name(),
+            self.missed.len()
+        );
+    }
+}
+
+impl Summary {
+    /// Whether anything was repaired or scrubbed.
+    #[must_use]
+    pub fn is_worth_reporting(&self) -> bool {
+        self.repaired_chunks != [0; 3] || self.scrubbed != Scrubbed::default()
+    }
+}
+
+impl fmt::Display for Summary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "| Redundancy: {}", self.state)?;
+        for target in Target::ALL {
+            let count = self.lost[target.number()];
+            writeln!(f, "| Losses of {}: {count}", target.name())?;
+        }
+        writeln!(f, "| Missed stripes: {}", self.missed_stripes)?;
+        writeln!(f, "| Rebuilt stripes: {}", self.rebuilt_stripes)?;
+        let Verified {
+            fitting,
+            repaired,
+            unreadable,
+        } = self.verified_stripes;
+        writeln!(
+            f,
+            "| Verified stripes: {fitting} fitting, {repaired} repaired, {unreadable} unreadable"
+        )?;
+        for target in Target::ALL {
+            let count = self.repaired_chunks[target.number()];
+            writeln!(f, "| Repaired chunks of {}: {count}", target.name())?;
+        }
+        let Scrubbed {
+            completed,
+            stripes,
+            converted,
+            unreadable,
+        } = self.scrubbed;
+        writeln!(
+            f,
+            "| Scrubs: {completed}, {stripes} stripes, {converted} converted, {unreadable} unreadable"
+        )
+    }
+}

@@ -1,0 +1,197 @@
+//! Sets of stripes, in memory of bounded size: those that a target has missed, those that are to be verified.
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Most bits that are kept, 2 MiB. A larger storage has more than one stripe per bit.
+const MAX_BITS: u64 = 1 << 24;
+
+/// A set of stripes that all threads share. In a large storage, a bit stands for a run of neighbouring stripes: all of a run are in
+/// the set or none.
+///
+/// The locks of stripes order what different threads do about one stripe: the owner of a lock sees what was set and cleared under it
+/// before.
+#[derive(Debug)]
+pub(crate) struct StripeBitmap {
+    words: Box<[AtomicU64]>,
+    /// Runs that are in the set.
+    runs: AtomicU64,
+    /// Each run has this power of two of stripes.
+    shift: u32,
+    stripes: u64,
+}
+
+impl StripeBitmap {
+    /// An empty set of so many stripes.
+    pub(crate) fn new(stripes: u64) -> Self {
+        Self::with_bits(stripes, MAX_BITS)
+    }
+
+    pub(super) fn with_bits(stripes: u64, most: u64) -> Self {
+        let mut shift = 0;
+        while stripes != 0 && ((stripes - 1) >> shift) + 1 > most {
+            shift += 1;
+        }
+        let runs = stripes.div_ceil(1 << shift);
+        Self {
+            words: (0..runs.div_ceil(64)).map(|_| AtomicU64::new(0)).collect(),
+            runs: AtomicU64::new(0),
+            shift,
+            stripes,
+        }
+    }
+
+    fn place(run: u64) -> (usize, u64) {
+        ((run / 64) as usize, 1 << (run % 64))
+    }
+
+    /// Adds a stripe.
+    #[cold]
+    pub(crate) fn insert(&self, stripe: u64) {
+        let (word, bit) = Self::place(stripe >> self.shift);
+        if self.words[word].fetch_or(bit, Ordering::AcqRel) & bit == 0 {
+            self.runs.fetch_add(1, Ordering::AcqRel);
+        }
+    }
+
+    /// Adds all stripes.
+    pub(crate) fn insert_all(&self) {
+        let runs = self.run_count();
+        for run in 0..runs {
+            let (word, bit) = Self::place(run);
+            self.words[word].fetch_or(bit, Ordering::AcqRel);
+        }
+        self.runs.store(runs, Ordering::Release);
+    }
+
+    fn run_count(&self) -> u64 {
+        self.stripes.div_ceil(1 << self.shift)
+    }
+
+    /// The run of a stripe.
+    pub(super) fn run_of(&self, stripe: u64) -> u64 {
+        stripe >> self.shift
+    }
+
+    /// The stripes of a run.
+    pub(super) fn stripes_of(&self, run: u64) -> Range<u64> {
+        let begin = run << self.shift;
+        begin..begin.saturating_add(1 << self.shift).min(self.stripes)
+    }
+
+    /// The first run in the set from this one on.
+    pub(super) fn next_run(&self, from: u64) -> Option<u64> {
+        let (first, _) = Self::place(from);
+        let words = self.words.iter().enumerate().skip(first);
+        words
+            .map(|(index, word)| {
+                let word = word.load(Ordering::Acquire);
+                // Of the first word, the runs before `from` do not count.
+                let word = if index == first {
+                    word & (u64::MAX << (from % 64))
+                } else {
+                    word
+                };
+                (index as u64 * 64 + u64::from(word.trailing_zeros()), word)
+            })
+            .find(|(_, word)| *word != 0)
+            .map(|(run, _)| run)
+    }
+
+    /// Removes a run.
+    pub(super) fn remove_run(&self, run: u64) {
+        let (word, bit) = Self::place(run);
+        if self.words[word].fetch_and(!bit, Ordering::AcqRel) & bit != 0 {
+            self.runs.fetch_sub(1, Ordering::AcqRel);
+        }
+    }
+
+    /// Removes all stripes.
+    pub(super) fn clear(&self) {
+        for word in &self.words {
+            word.store(0, Ordering::Release);
+        }
+        self.runs.store(0, Ordering::Release);
+    }
+
+    /// Whether a stripe, or another one of its run, is in the set.
+    pub(crate) fn contains(&self, stripe: u64) -> bool {
+        let (word, bit) = Self::place(stripe >> self.shift);
+        self.words[word].load(Ordering::Acquire) & bit != 0
+    }
+
+    /// Number of stripes, all those of the runs counted.
+    pub(crate) fn len(&self) -> u64 {
+        let runs = self.runs.load(Ordering::Acquire);
+        runs.saturating_mul(1 << self.shift).min(self.stripes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_stripe_of_a_small_storage_is_for_itself() {
+        let missed = StripeBitmap::new(130);
+        for stripe in [0, 63, 64, 129, 129] {
+            missed.insert(stripe);
+        }
+        let there: Vec<u64> = (0..130).filter(|&stripe| missed.contains(stripe)).collect();
+        assert_eq!((there, missed.len()), (vec![0, 63, 64, 129], 4));
+    }
+
+    #[test]
+    fn a_large_storage_takes_no_more_memory() {
+        let missed = StripeBitmap::new(1 << 40);
+        assert_eq!(missed.words.len() as u64, MAX_BITS / 64);
+        missed.insert((1 << 40) - 1);
+        assert!(missed.contains((1 << 40) - 1) && missed.contains((1 << 40) - (1 << 16)));
+        assert!(!missed.contains((1 << 40) - (1 << 16) - 1) && !missed.contains(0));
+        assert_eq!(missed.len(), 1 << 16);
+        assert_eq!(
+            StripeBitmap::new(u64::MAX).words.len() as u64,
+            MAX_BITS / 64
+        );
+    }
+
+    #[test]
+    fn runs_cover_the_storage_and_no_more() {
+        for stripes in 1..200 {
+            let missed = StripeBitmap::with_bits(stripes, 16);
+            (0..stripes).for_each(|stripe| missed.insert(stripe));
+            assert_eq!(missed.len(), stripes);
+            assert!(missed.words.len() == 1, "{stripes}");
+        }
+        assert_eq!(StripeBitmap::new(0).len(), 0);
+    }
+
+    #[test]
+    fn runs_are_found_and_removed() {
+        for stripes in [1, 63, 64, 65, 1000, 1025] {
+            let missed = StripeBitmap::with_bits(stripes, 128);
+            missed.insert_all();
+            assert_eq!(missed.len(), stripes);
+            let mut found = Vec::new();
+            while let Some(run) = missed.next_run(0) {
+                assert_eq!(missed.next_run(run), Some(run));
+                found.extend(missed.stripes_of(run));
+                missed.remove_run(run);
+                missed.remove_run(run);
+            }
+            assert!(found.into_iter().eq(0..stripes), "{stripes}");
+            assert_eq!(missed.len(), 0);
+        }
+        let missed = StripeBitmap::new(300);
+        missed.insert(200);
+        assert_eq!(
+            (
+                missed.next_run(200),
+                missed.next_run(201),
+                missed.next_run(299)
+            ),
+            (Some(200), None, None)
+        );
+        assert_eq!(missed.next_run(10_000), None);
+    }
+}

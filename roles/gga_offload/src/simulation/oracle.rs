@@ -1,0 +1,187 @@
+//! What may be read: linearizability of each block.
+
+use std::time::Duration;
+
+/// A write of a block, with a version that no other write of the block has.
+#[derive(Debug, Clone, Copy)]
+struct Write {
+    version: u64,
+    invoked: Duration,
+    /// When it had taken effect at the latest: it was acknowledged, or a read has returned it.
+    effective: Option<Duration>,
+    /// When the first read that has returned it was complete.
+    observed: Option<Duration>,
+    /// When a read was complete that has returned another version after this one had been observed.
+    superseded: Option<Duration>,
+}
+
+/// The writes of a block.
+#[derive(Debug)]
+pub(super) struct BlockHistory {
+    writes: Vec<Write>,
+    /// Writes that were neither acknowledged nor failed.
+    in_flight: u32,
+}
+
+impl BlockHistory {
+    /// Of a block with version 0.
+    pub(super) fn new() -> Self {
+        let first = Write {
+            version: 0,
+            invoked: Duration::ZERO,
+            effective: Some(Duration::ZERO),
+            observed: None,
+            superseded: None,
+        };
+        Self {
+            writes: vec![first],
+            in_flight: 0,
+        }
+    }
+
+    /// A write is invoked. Returns its version.
+    pub(super) fn write(&mut self, now: Duration) -> u64 {
+        let version = self.writes.last().map_or(0, |write| write.version) + 1;
+        self.in_flight += 1;
+        self.writes.push(Write {
+            version,
+            invoked: now,
+            effective: None,
+            observed: None,
+            superseded: None,
+        });
+        version
+    }
+
+    /// A write is acknowledged, or its outcome is unknown for ever: it may have taken effect, or take effect later.
+    pub(super) fn written(&mut self, version: u64, now: Duration, is_acknowledged: bool) {
+        self.in_flight -= 1;
+        if !is_acknowledged {
+            return;
+        }
+        if let Some(write) = self.of(version) {
+            write.effective = Some(write.effective.map_or(now, |effective| effective.min(now)));
+        }
+        self.forget(now);
+    }
+
+    fn of(&mut self, version: u64) -> Option<&mut Write> {
+        self.writes
+            .iter_mut()
+            .find(|write| write.version == version)
+    }
+
+    /// Whether a write is neither acknowledged nor failed.
+    pub(super) fn is_being_written(&self) -> bool {
+        self.in_flight != 0
+    }
+
+    /// Why a read that was invoked at this time cannot return this version now; `None` when it can.
+    pub(super) fn objection(&self, version: u64, invoked: Duration) -> Option<String> {
+        let Some(write) = self.writes.iter().find(|write| write.version == version) else {
+            return Some(format!("version {version} is stale, or was never written"));
+        };
+        let later = self.writes.iter().find(|later| {
+            let is_later = write
+                .effective
+                .is_some_and(|effective| later.invoked > effective);
+            is_later && later.effective.is_some_and(|effective| effective < invoked)
+        });
+        if let Some(later) = later {
+            return Some(format!(
+                "version {version} is stale: version {} was acknowledged or read before",
+                later.version
+            ));
+        }
+        let was_superseded = write
+            .superseded
+            .is_some_and(|superseded| superseded < invoked);
+        was_superseded
+            .then(|| format!("version {version} is stale: another one was read since it was"))
+    }
+
+    /// A read has returned this version.
+    pub(super) fn read(&mut self, version: u64, invoked: Duration, now: Duration) {
+        for write in &mut self.writes {
+            if write.version == version {
+                write.effective.get_or_insert(now);
+                write.observed.get_or_insert(now);
+            } else if write.observed.is_some_and(|observed| observed < invoked) {
+                write.superseded.get_or_insert(now);
+            }
+        }
+    }
+
+    /// Forgets what no read can return any more.
+    fn forget(&mut self, now: Duration) {
+        if self.in_flight != 0 || self.writes.len() < 64 {
+            return;
+        }
+        let latest = self
+            .writes
+            .iter()
+            .filter(|write| write.effective.is_some_and(|effective| effective < now));
+        let Some(begun) = latest.map(|write| write.invoked).max() else {
+            return;
+        };
+        self.writes
+            .retain(|write| write.effective.is_none_or(|effective| effective >= begun));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    #[test]
+    fn an_acknowledged_write_hides_what_was_before() {
+        let mut block = BlockHistory::new();
+        let one = block.write(at(1));
+        assert!(block.objection(0, at(1)).is_none() && block.objection(one, at(1)).is_none());
+        block.written(one, at(2), true);
+        assert!(
+            block.objection(0, at(2)).is_none(),
+            "the read overlaps the write"
+        );
+        assert!(block.objection(0, at(3)).is_some() && block.objection(one, at(3)).is_none());
+        assert!(block.objection(7, at(3)).is_some());
+    }
+
+    #[test]
+    fn a_write_in_flight_is_read_before_or_after_and_not_both_ways() {
+        let mut block = BlockHistory::new();
+        let one = block.write(at(1));
+        block.read(0, at(2), at(3));
+        block.read(one, at(4), at(5));
+        assert!(block.objection(0, at(6)).is_some(), "it was read already");
+        assert!(block.objection(one, at(6)).is_none());
+    }
+
+    #[test]
+    fn concurrent_writes_have_one_order() {
+        let mut block = BlockHistory::new();
+        let (one, two) = (block.write(at(1)), block.write(at(1)));
+        block.written(one, at(2), true);
+        block.written(two, at(2), true);
+        block.read(one, at(3), at(4));
+        assert!(block.objection(two, at(5)).is_none());
+        block.read(two, at(5), at(6));
+        assert!(block.objection(one, at(7)).is_some());
+    }
+
+    #[test]
+    fn a_write_of_unknown_outcome_may_take_effect_late() {
+        let mut block = BlockHistory::new();
+        let one = block.write(at(1));
+        block.written(one, at(2), false);
+        let two = block.write(at(3));
+        block.written(two, at(4), true);
+        assert!(block.objection(one, at(5)).is_none());
+        block.read(two, at(5), at(6));
+        assert!(block.objection(0, at(7)).is_some());
+    }
+}

@@ -1,0 +1,170 @@
+//! A simulated storage target: a disk of 512-byte sectors with a volatile and a durable state, and a superblock.
+
+use std::time::Duration;
+
+use fastrand::Rng;
+use role_common::superblock::Superblock;
+use wire::control::RecordState;
+
+use crate::engine::assembly::Found;
+
+/// Blocks, and so stripes, of the simulated storage.
+pub(super) const BLOCKS: u64 = 10;
+/// Bytes of a chunk.
+pub(super) const CHUNK: usize = 1024;
+const SECTOR: usize = 512;
+/// Sectors of a chunk.
+pub(super) const SECTORS: usize = CHUNK / SECTOR;
+
+/// The bytes of a disk and its superblock: what a copy of it has.
+#[derive(Debug, Clone)]
+pub(super) struct Disk {
+    /// As the target reads it.
+    pub(super) bytes: Vec<u8>,
+    /// By sector: as it is after a power failure. `None` where that is the same.
+    durable: Vec<Option<[u8; SECTOR]>>,
+    superblock: Option<Superblock>,
+    /// The start of the machine since which sectors may not be durable.
+    since: Option<u32>,
+    /// Tells it from any other.
+    pub(super) identity: u32,
+}
+
+impl Disk {
+    pub(super) fn empty(identity: u32) -> Self {
+        Self {
+            bytes: vec![0; CHUNK * BLOCKS as usize],
+            durable: vec![None; SECTORS * BLOCKS as usize],
+            superblock: None,
+            since: None,
+            identity,
+        }
+    }
+
+    fn range(stripe: u64) -> std::ops::Range<usize> {
+        let begin = stripe as usize * CHUNK;
+        begin..begin + CHUNK
+    }
+
+    pub(super) fn chunk(&self, stripe: u64) -> &[u8] {
+        &self.bytes[Self::range(stripe)]
+    }
+
+    pub(super) fn chunk_mut(&mut self, stripe: u64) -> &mut [u8] {
+        &mut self.bytes[Self::range(stripe)]
+    }
+
+    /// Writes a sector of a chunk, which is not durable before the disk is synced.
+    pub(super) fn write_sector(&mut self, stripe: u64, sector: usize, chunk: &[u8]) {
+        let number = stripe as usize * SECTORS + sector;
+        let at = number * SECTOR;
+        let old = &mut self.bytes[at..at + SECTOR];
+        self.durable[number].get_or_insert_with(|| (&*old).try_into().unwrap_or([0; SECTOR]));
+        old.copy_from_slice(&chunk[sector * SECTOR..(sector + 1) * SECTOR]);
+    }
+
+    pub(super) fn zero_sector(&mut self, stripe: u64, sector: usize) {
+        let at = (stripe as usize * SECTORS + sector) * SECTOR;
+        self.bytes[at..at + SECTOR].fill(0);
+    }
+
+    pub(super) fn sync(&mut self) {
+        self.durable.fill(None);
+    }
+
+    /// Any of the sectors that were not synced may be lost.
+    pub(super) fn lose_power(&mut self, rng: &mut Rng) {
+        for (number, durable) in self.durable.iter_mut().enumerate() {
+            if let Some(old) = durable.take()
+                && rng.bool()
+            {
+                self.bytes[number * SECTOR..(number + 1) * SECTOR].copy_from_slice(&old);
+            }
+        }
+    }
+}
+
+/// A target.
+#[derive(Debug)]
+pub(super) struct Target {
+    pub(super) disk: Disk,
+    /// A copy of the disk, from some time before.
+    pub(super) copy: Option<Disk>,
+    pub(super) is_up: bool,
+    /// Number of the start of its machine.
+    boot: u32,
+    /// The connection that it serves. Whatever comes over an earlier one is dropped.
+    pub(super) connection: u64,
+    /// It does nothing before this time.
+    pub(super) paused_until: Duration,
+    /// Nothing gets from or to it before this time.
+    pub(super) cut_until: Duration,
+    pub(super) loses_write: bool,
+    pub(super) misdirects_write_to: Option<u64>,
+    pub(super) fails_read: bool,
+    pub(super) fails_write: bool,
+}
+
+impl Target {
+    pub(super) fn new(number: u32) -> Self {
+        Self {
+            disk: Disk::empty(number),
+            copy: None,
+            is_up: true,
+            boot: 1,
+            connection: 0,
+            paused_until: Duration::ZERO,
+            cut_until: Duration::ZERO,
+            loses_write: false,
+            misdirects_write_to: None,
+            fails_read: false,
+            fails_write: false,
+        }
+    }
+
+    /// What a service is told.
+    pub(super) fn found(&self) -> Found {
+        let Some(superblock) = self.disk.superblock else {
+            return Found::Blank;
+        };
+        let is_in_doubt = self.disk.since.is_some_and(|since| since != self.boot);
+        Found::Superblock(Superblock {
+            state: if is_in_doubt {
+                RecordState::InDoubt
+            } else {
+                superblock.state
+            },
+            ..superblock
+        })
+    }
+
+    /// The epoch that it has prepared for.
+    pub(super) fn next_epoch(&self) -> Option<role_common::superblock::Epoch> {
+        self.disk.superblock.map(|superblock| superblock.next)
+    }
+
+    /// Which storage it says that it is: another one after each start of its machine.
+    pub(super) fn identity(&self) -> (u32, u32) {
+        (self.disk.identity, self.boot)
+    }
+
+    /// Persists a superblock.
+    pub(super) fn persist(&mut self, superblock: Superblock) {
+        self.disk.superblock = Some(superblock);
+        self.disk.since = Some(self.boot);
+    }
+
+    /// A clean end: everything is durable.
+    pub(super) fn sync(&mut self) {
+        let is_in_doubt = self.disk.since.is_some_and(|since| since != self.boot);
+        if !is_in_doubt {
+            self.disk.since = None;
+        }
+        self.disk.sync();
+    }
+
+    pub(super) fn lose_power(&mut self, rng: &mut Rng) {
+        self.disk.lose_power(rng);
+        self.boot += 1;
+    }
+}

@@ -1,0 +1,1674 @@
+//! The simulated deployment: an initiator, a service, three targets and the links between them, in virtual time.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::time::Duration;
+
+use fastrand::Rng;
+use role_common::stored_block::{Checksum, Encoder, Place, Verdict, decodes, inspect};
+use role_common::superblock::{SetId, Superblock};
+
+use super::oracle::BlockHistory;
+use super::script::{Script, Step, Timed};
+use super::service::{
+    GEOMETRY, LOGICAL, Phase, REQUESTS, STALL_TIMEOUT, Service, content_of, request, version_of,
+    xor,
+};
+use super::target::{BLOCKS, CHUNK, SECTORS, Target};
+use crate::engine::assembly::{Found, Instructions, assemble};
+use crate::engine::membership::EpochIds;
+use crate::engine::redundancy::State;
+use crate::engine::request::Operation;
+use crate::engine::set::ScrubPlan;
+use crate::engine::{Action, Decompression, Event, Status};
+use crate::target::{Target as Number, Targets};
+
+/// How often the engines are told the time when nothing else happens.
+const TICK: Duration = Duration::from_millis(20);
+/// A connection that nothing gets through for so long is broken.
+const CONNECTION_TIMEOUT: Duration = Duration::from_secs(3);
+/// A service that starts waits so long for the third target.
+const GRACE: Duration = Duration::from_secs(2);
+/// An initiator gives an I/O up after so long.
+const IO_TIMEOUT: Duration = Duration::from_secs(30);
+/// The end of a run that does not come to rest.
+const LIMIT: Duration = Duration::from_secs(3600);
+
+/// Something that happens at its time.
+#[derive(Debug)]
+enum Happening {
+    Step(usize),
+    StartService {
+        session: u64,
+        since: Duration,
+    },
+    Tick {
+        session: u64,
+    },
+    /// A step of an engine is complete.
+    Complete {
+        session: u64,
+        worker: u32,
+        event: Event,
+    },
+    /// A request reaches a target.
+    Chunk(Chunk),
+    /// A target writes a sector of a chunk.
+    Sector {
+        chunk: Chunk,
+        to: u64,
+        sector: usize,
+        bytes: Box<[u8; CHUNK]>,
+    },
+    /// A target's result reaches the service.
+    Result {
+        chunk: Chunk,
+        status: Status,
+    },
+    /// A worker's request has left.
+    Sent {
+        chunk: Chunk,
+    },
+    /// A worker notices that a connection is broken.
+    Broken {
+        session: u64,
+        target: usize,
+        connection: u64,
+    },
+    /// A superblock reaches a target.
+    Persist {
+        session: u64,
+        target: usize,
+        connection: u64,
+        superblock: Superblock,
+    },
+    /// A target's confirmation reaches the service.
+    Persisted {
+        session: u64,
+        target: usize,
+        connection: u64,
+        superblock: Superblock,
+    },
+    Rejoin {
+        session: u64,
+        target: usize,
+    },
+    Answer {
+        session: u64,
+        io: u64,
+        worker: u32,
+        slot: u32,
+        status: Status,
+    },
+    StartTarget {
+        target: usize,
+        disk: DiskChange,
+    },
+}
+
+/// What becomes of a target's disk before it is started.
+#[derive(Debug, Clone, Copy)]
+enum DiskChange {
+    None,
+    Copy,
+    Empty,
+}
+
+/// A request to a target about a chunk.
+#[derive(Debug, Clone, Copy)]
+struct Chunk {
+    session: u64,
+    worker: u32,
+    slot: u32,
+    target: usize,
+    connection: u64,
+    stripe: u64,
+    is_write: bool,
+}
+
+/// An I/O of the initiator.
+#[derive(Debug)]
+struct Io {
+    id: u64,
+    session: u64,
+    worker: u32,
+    is_write: bool,
+    block: u64,
+    versions: Vec<u64>,
+    invoked: Duration,
+    /// The number of faults by then.
+    faults: u64,
+}
+
+/// What a run has done.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Totals {
+    pub(super) sessions: u64,
+    pub(super) ios: u64,
+    pub(super) faults: u64,
+    /// Blocks that could not be had at the end, because too much was damaged at once.
+    pub(super) lost: u64,
+}
+
+pub(super) struct World<'a> {
+    script: &'a Script,
+    rng: Rng,
+    now: Duration,
+    order: u64,
+    queue: BinaryHeap<Reverse<(Duration, u64, usize)>>,
+    happenings: Vec<Option<Happening>>,
+    free: Vec<usize>,
+    targets: [Target; 3],
+    service: Option<Service>,
+    next_session: u64,
+    next_connection: u64,
+    next_identity: u32,
+    blocks: Vec<BlockHistory>,
+    ios: Vec<Io>,
+    next_io: u64,
+    scrub: ScrubPlan,
+    /// A target whose disk may have old or damaged chunks that look right: until it was scrubbed or rebuilt, no other fails.
+    victim: Option<usize>,
+    /// Scrubs of the session when the victim was damaged.
+    victim_scrubs: u64,
+    totals: Totals,
+    /// The last things that happened, if they are to be shown.
+    trace: Option<Vec<String>>,
+    violation: Option<String>,
+    /// No faults and no I/Os of the script any more.
+    is_ending: bool,
+}
+
+macro_rules! trace {
+    ($world:expr, $($text:tt)*) => {
+        if let Some(trace) = &mut $world.trace {
+            trace.push(format!("{:>12.6} s  {}", $world.now.as_secs_f64(), format_args!($($text)*)));
+        }
+    };
+}
+
+impl<'a> World<'a> {
+    pub(super) fn new(script: &'a Script, traces: bool) -> Self {
+        let mut world = Self {
+            script,
+            rng: Rng::with_seed(script.seed ^ 0x5eed),
+            now: Duration::ZERO,
+            order: 0,
+            queue: BinaryHeap::new(),
+            happenings: Vec::new(),
+            free: Vec::new(),
+            targets: [0, 1, 2].map(Target::new),
+            service: None,
+            next_session: 1,
+            next_connection: 1,
+            next_identity: 3,
+            blocks: (0..BLOCKS).map(|_| BlockHistory::new()).collect(),
+            ios: Vec::new(),
+            next_io: 1,
+            scrub: ScrubPlan {
+                next: None,
+                every: None,
+                interval: Duration::ZERO,
+                cursor: 0,
+                converts: script.checksums,
+            },
+            victim: None,
+            victim_scrubs: 0,
+            totals: Totals::default(),
+            trace: traces.then(Vec::new),
+            violation: None,
+            is_ending: false,
+        };
+        world.store_initial_blocks();
+        if world.rng.bool() {
+            // As the week of uptime has just passed.
+            world.scrub.next = Some(Duration::ZERO);
+            world.scrub.every = Some(Duration::from_secs(2));
+        }
+        for (number, timed) in script.steps.iter().enumerate() {
+            world.at(timed.at, Happening::Step(number));
+        }
+        world.start_service_at(Duration::ZERO);
+        world
+    }
+
+    /// Blocks as they were stored before there were superblocks: with checksums of earlier forms, without, or never.
+    fn store_initial_blocks(&mut self) {
+        let mut content = [0; LOGICAL];
+        for block in 0..BLOCKS {
+            let checksum = match self.rng.u8(0..4) {
+                0 => continue,
+                1 => Checksum::Off,
+                _ => Checksum::Crc32c,
+            };
+            content_of(block, 0, &mut content);
+            let place = Place {
+                set: SetId::NONE,
+                stripe: block,
+            };
+            let mut encoder = Encoder::new(GEOMETRY, checksum);
+            let Ok(stored) = encoder.encode(&content, place) else {
+                continue;
+            };
+            let (first, second) = stored.split_at(CHUNK);
+            let mut parity = [0; CHUNK];
+            parity.copy_from_slice(first);
+            xor(&mut parity, second);
+            for (target, chunk) in self.targets.iter_mut().zip([first, second, &parity]) {
+                target.disk.chunk_mut(block).copy_from_slice(chunk);
+            }
+        }
+    }
+
+    /// Runs to the end.
+    pub(super) fn run(mut self) -> (Totals, Option<String>, Vec<String>) {
+        let end = self
+            .script
+            .steps
+            .last()
+            .map_or(Duration::ZERO, |last| last.at);
+        while self.violation.is_none() {
+            if self.queue.peek().is_none_or(|Reverse((at, ..))| *at > end) {
+                break;
+            }
+            self.step();
+        }
+        self.finish();
+        (self.totals, self.violation, self.trace.unwrap_or_default())
+    }
+
+    fn step(&mut self) {
+        let Some(Reverse((at, _, place))) = self.queue.pop() else {
+            return;
+        };
+        self.now = self.now.max(at);
+        self.free.push(place);
+        if let Some(happening) = self.happenings[place].take() {
+            self.happen(happening);
+        }
+    }
+
+    fn at(&mut self, at: Duration, happening: Happening) {
+        let place = match self.free.pop() {
+            Some(place) => {
+                self.happenings[place] = Some(happening);
+                place
+            }
+            None => {
+                self.happenings.push(Some(happening));
+                self.happenings.len() - 1
+            }
+        };
+        self.order += 1;
+        self.queue.push(Reverse((at, self.order, place)));
+    }
+
+    fn after(&mut self, micros: std::ops::Range<u64>, happening: Happening) {
+        let delay = Duration::from_micros(self.rng.u64(micros));
+        self.at(self.now + delay, happening);
+    }
+
+    fn violate(&mut self, what: String) {
+        trace!(self, "VIOLATION: {what}");
+        self.violation.get_or_insert(what);
+    }
+
+    // The happenings.
+
+    fn happen(&mut self, happening: Happening) {
+        // A process that is not scheduled does nothing, and finds it all later.
+        let until = match &happening {
+            Happening::Tick { session }
+            | Happening::Complete { session, .. }
+            | Happening::Result {
+                chunk: Chunk { session, .. },
+                ..
+            }
+            | Happening::Sent {
+                chunk: Chunk { session, .. },
+            }
+            | Happening::Broken { session, .. }
+            | Happening::Persisted { session, .. }
+            | Happening::Rejoin { session, .. } => match &self.service {
+                Some(service) if service.session == *session => service.paused_until,
+                _ => return,
+            },
+            Happening::Chunk(chunk) | Happening::Sector { chunk, .. } => {
+                self.targets[chunk.target].paused_until
+            }
+            Happening::Persist { target, .. } => self.targets[*target].paused_until,
+            _ => Duration::ZERO,
+        };
+        if until > self.now {
+            return self.at(until, happening);
+        }
+        // Nothing gets over a cut link.
+        let cut = match &happening {
+            Happening::Chunk(chunk) | Happening::Result { chunk, .. } => Some(chunk.target),
+            Happening::Persist { target, .. } | Happening::Persisted { target, .. } => {
+                Some(*target)
+            }
+            _ => None,
+        };
+        if let Some(target) = cut
+            && self.targets[target].cut_until > self.now
+        {
+            return self.at(self.targets[target].cut_until, happening);
+        }
+        match happening {
+            Happening::Step(number) => self.take_step(self.script.steps[number]),
+            Happening::StartService { session, since } => self.start_service(session, since),
+            Happening::Tick { .. } => self.tick(),
+            Happening::Complete { worker, event, .. } => self.tell(worker, event),
+            Happening::Chunk(chunk) => self.chunk_arrived(chunk),
+            Happening::Sector {
+                chunk,
+                to,
+                sector,
+                bytes,
+            } => self.write_sector(chunk, to, sector, bytes),
+            Happening::Result { chunk, status } => self.result_arrived(chunk, status),
+            Happening::Sent { chunk } => {
+                if self.is_current(&chunk) {
+                    self.tell(
+                        chunk.worker,
+                        Event::ChunkRequestSent {
+                            slot: chunk.slot,
+                            target: Number::ALL[chunk.target],
+                        },
+                    );
+                }
+            }
+            Happening::Broken {
+                target, connection, ..
+            } => self.connection_broken(target, connection),
+            Happening::Persist {
+                session,
+                target,
+                connection,
+                superblock,
+            } => {
+                let it = &mut self.targets[target];
+                if it.is_up && it.connection == connection {
+                    it.persist(superblock);
+                    trace!(self, "target {target} persists {superblock:?}");
+                    let persisted = Happening::Persisted {
+                        session,
+                        target,
+                        connection,
+                        superblock,
+                    };
+                    self.after(5..200, persisted);
+                }
+            }
+            Happening::Persisted {
+                target,
+                connection,
+                superblock,
+                ..
+            } => self.persisted(target, connection, superblock),
+            Happening::Rejoin { target, .. } => self.rejoin(target),
+            Happening::Answer {
+                session,
+                io,
+                worker,
+                slot,
+                status,
+            } => self.answered(session, io, worker, slot, status),
+            Happening::StartTarget { target, disk } => self.start_target(target, disk),
+        }
+        self.control();
+    }
+
+    /// The connection of a worker is the one that a request was sent over.
+    fn is_current(&self, chunk: &Chunk) -> bool {
+        self.service.as_ref().is_some_and(|service| {
+            service.session == chunk.session
+                && service.workers[chunk.worker as usize].connections[chunk.target]
+                    == chunk.connection
+        })
+    }
+
+    // The service.
+
+    fn start_service_at(&mut self, at: Duration) {
+        let session = self.next_session;
+        self.next_session += 1;
+        let since = at.max(self.now);
+        self.at(since, Happening::StartService { session, since });
+    }
+
+    /// Starts a session with the targets that are there.
+    fn start_service(&mut self, session: u64, since: Duration) {
+        if session + 1 != self.next_session {
+            return;
+        }
+        if let Some(service) = &self.service {
+            if service.phase != Phase::Serving {
+                // The one before is still being closed.
+                let again = self.now + Duration::from_millis(1);
+                self.at(again, Happening::StartService { session, since });
+            }
+            return;
+        }
+        let is_there = |target: &Target| {
+            target.is_up && target.cut_until <= self.now && target.paused_until <= self.now
+        };
+        let there = self
+            .targets
+            .iter()
+            .filter(|target| is_there(target))
+            .count();
+        if there < 2 || there == 2 && self.now < since + GRACE {
+            let again = self.now + Duration::from_millis(50);
+            return self.at(again, Happening::StartService { session, since });
+        }
+        let found: [Found; 3] = std::array::from_fn(|target| {
+            let target = &self.targets[target];
+            if is_there(target) {
+                target.found()
+            } else {
+                Found::Missing
+            }
+        });
+        trace!(self, "session {session} finds {found:?}");
+        let instructions = self.instructions();
+        let assembly = match assemble(found, instructions) {
+            Ok(assembly) => assembly,
+            Err(refusal) => {
+                trace!(self, "refused: {refusal}");
+                // With all three there, and none exchanged, two are current.
+                if there == 3 {
+                    self.violate(format!("a set of three targets was refused: {refusal}"));
+                }
+                let again = self.now + Duration::from_millis(50);
+                return self.at(again, Happening::StartService { session, since });
+            }
+        };
+        if assembly.membership.is_none() {
+            self.violate("targets with superblocks make up no set".to_owned());
+            return;
+        }
+        self.totals.sessions += 1;
+        let mut connections = [0; 3];
+        for (number, target) in self.targets.iter_mut().enumerate() {
+            if found[number] != Found::Missing {
+                connections[number] = self.next_connection;
+                target.connection = self.next_connection;
+                self.next_connection += 1;
+            }
+        }
+        let mut plan = self.scrub;
+        plan.converts = self.script.checksums;
+        if plan.next.is_none() {
+            // Without any scrub, blocks would never be converted.
+            plan.next = Some(Duration::MAX);
+        }
+        let mut service = Service::new(
+            session,
+            self.script.workers,
+            self.script.recover_every,
+            self.script.checksums,
+            assembly,
+            plan,
+            connections,
+        );
+        service.identities = [0, 1, 2].map(|target: usize| self.targets[target].identity());
+        trace!(self, "session {session} begins: {:?}", service.set.state());
+        self.service = Some(service);
+        self.victim_scrubs = 0;
+        self.at(self.now, Happening::Tick { session });
+    }
+
+    fn instructions(&mut self) -> Instructions {
+        Instructions {
+            rebuild: None,
+            stale: None,
+            writes_checksums: self.script.checksums,
+            new_set: SetId(u128::from(self.rng.u64(1..)) << 64),
+            ids: EpochIds::new(self.rng.u64(..)),
+        }
+    }
+
+    fn end_service(&mut self, why: &str) {
+        let Some(service) = self.service.take() else {
+            return;
+        };
+        trace!(self, "session {} ends: {why}", service.session);
+        let plan = service.set.scrub_plan();
+        self.scrub.cursor = plan.cursor;
+        for io in std::mem::take(&mut self.ios) {
+            self.forget_io(io);
+        }
+    }
+
+    /// The outcome of an I/O will never be known.
+    fn forget_io(&mut self, io: Io) {
+        if io.is_write {
+            for (block, version) in (io.block..).zip(io.versions) {
+                self.blocks[block as usize].written(version, self.now, false);
+            }
+        }
+    }
+
+    fn tick(&mut self) {
+        let Some(service) = &self.service else { return };
+        let (session, workers) = (service.session, service.workers.len() as u32);
+        for worker in 0..workers {
+            self.tell(worker, Event::Tick { is_idle: true });
+        }
+        let given_up = self
+            .ios
+            .first()
+            .is_some_and(|io| self.now > io.invoked + IO_TIMEOUT);
+        if given_up {
+            trace!(self, "the initiator gives up");
+            let restart = self.now + Duration::from_millis(100);
+            self.end_service("an I/O was not answered");
+            self.start_service_at(restart);
+            return;
+        }
+        let is_busy =
+            !self.ios.is_empty() || !(self.service.as_ref()).is_some_and(|it| it.set.is_quiet());
+        let pause = if is_busy {
+            Duration::from_micros(200)
+        } else {
+            TICK
+        };
+        self.at(self.now + pause, Happening::Tick { session });
+    }
+
+    /// Tells an engine of an event, and does what it wants done.
+    fn tell(&mut self, worker: u32, event: Event) {
+        let Some(service) = &mut self.service else {
+            return;
+        };
+        service.workers[worker as usize]
+            .engine
+            .handle(event, self.now);
+        loop {
+            let Some(service) = &mut self.service else {
+                return;
+            };
+            let Some(action) = service.workers[worker as usize].engine.poll_action() else {
+                return;
+            };
+            self.carry_out(worker, action);
+        }
+    }
+
+    fn complete(&mut self, worker: u32, event: Event) {
+        let Some(service) = &self.service else { return };
+        let session = service.session;
+        let complete = Happening::Complete {
+            session,
+            worker,
+            event,
+        };
+        self.after(0..12, complete);
+    }
+
+    fn carry_out(&mut self, worker: u32, action: Action) {
+        let Some(service) = &mut self.service else {
+            return;
+        };
+        let now = self.now;
+        let status = Status::SUCCESS;
+        match action {
+            Action::ReadChunks {
+                slot,
+                targets,
+                stripe,
+            } => self.ask_targets(worker, slot, targets, stripe, false),
+            Action::WriteChunks {
+                slot,
+                targets,
+                stripe,
+                is_recovered,
+            } => {
+                if is_recovered {
+                    for target in targets.iter() {
+                        service.place_recovered(worker, slot, target.number());
+                    }
+                }
+                self.ask_targets(worker, slot, targets, stripe, true);
+            }
+            Action::Fetch { slot, block } => {
+                service.fetch(worker, slot, block);
+                self.complete(worker, Event::Fetched { slot, status });
+            }
+            Action::Encode { slot, stripe } => {
+                let fits = service.encode(worker, slot, stripe);
+                let engine = &mut service.workers[worker as usize].engine;
+                engine.handle(Event::Encoded { slot, fits }, now);
+            }
+            Action::CreateParity { slot, were_read } => {
+                service.create_parity(worker, slot, were_read);
+                self.complete(worker, Event::ParityCreated { slot, status });
+            }
+            Action::Recover { slot, target } => {
+                service.recover(worker, slot, target);
+                self.complete(worker, Event::Recovered { slot, status });
+            }
+            Action::Verify {
+                slot,
+                stripe,
+                recovered,
+            } => {
+                let quality = service.verify(worker, slot, stripe, recovered);
+                let engine = &mut service.workers[worker as usize].engine;
+                engine.handle(Event::Verified { slot, quality }, now);
+            }
+            Action::Compare {
+                slot,
+                stripe,
+                recovered,
+            } => {
+                let comparison = service.compare(worker, slot, stripe, recovered);
+                let engine = &mut service.workers[worker as usize].engine;
+                engine.handle(Event::Compared { slot, comparison }, now);
+            }
+            Action::Reseal { slot, stripe } => {
+                service.reseal(worker, slot, stripe);
+                let engine = &mut service.workers[worker as usize].engine;
+                engine.handle(Event::Resealed { slot }, now);
+            }
+            Action::Decompress { slot, block } => {
+                let outcome = if service.decompress(worker, slot, block) {
+                    Decompression::Done
+                } else {
+                    Decompression::Corrupt
+                };
+                self.complete(worker, Event::Decompressed { slot, outcome });
+            }
+            Action::Answer { slot, status } => {
+                let session = service.session;
+                let io = service.workers[worker as usize]
+                    .engine
+                    .request(slot)
+                    .user_data;
+                // The initiator looks at its memory before the slot's next request: they are in one place here.
+                let answer = Happening::Answer {
+                    session,
+                    io,
+                    worker,
+                    slot,
+                    status,
+                };
+                self.happen_answer(answer);
+                self.complete(worker, Event::Answered { slot });
+            }
+            Action::Receive { lane } => {
+                service.workers[worker as usize].free_lanes.push(lane);
+            }
+            Action::Detach { target } => {
+                service.workers[worker as usize].connections[target.number()] = 0;
+            }
+            Action::GiveUp { .. } => self.violate("an engine in degraded mode gives up".to_owned()),
+        }
+    }
+
+    fn happen_answer(&mut self, answer: Happening) {
+        if let Happening::Answer {
+            session,
+            io,
+            worker,
+            slot,
+            status,
+        } = answer
+        {
+            self.answered(session, io, worker, slot, status);
+        }
+    }
+
+    fn ask_targets(
+        &mut self,
+        worker: u32,
+        slot: u32,
+        targets: Targets,
+        stripe: u64,
+        is_write: bool,
+    ) {
+        let Some(service) = &self.service else { return };
+        let (session, connections) = (
+            service.session,
+            service.workers[worker as usize].connections,
+        );
+        for target in targets.iter() {
+            let connection = connections[target.number()];
+            let chunk = Chunk {
+                session,
+                worker,
+                slot,
+                target: target.number(),
+                connection,
+                stripe,
+                is_write,
+            };
+            if connection == 0 {
+                let status = Status::IO_FAILED;
+                self.complete(worker, Event::TargetLost { target, status });
+                continue;
+            }
+            self.after(0..10, Happening::Sent { chunk });
+            self.after(3..40, Happening::Chunk(chunk));
+        }
+    }
+
+    // The targets.
+
+    fn chunk_arrived(&mut self, chunk: Chunk) {
+        let target = &mut self.targets[chunk.target];
+        if !target.is_up || target.connection != chunk.connection {
+            return;
+        }
+        let service = self
+            .service
+            .as_mut()
+            .filter(|service| service.session == chunk.session);
+        let Some(service) = service else { return };
+        let memory = &mut service.workers[chunk.worker as usize].slots[chunk.slot as usize];
+        if chunk.is_write {
+            if std::mem::take(&mut target.fails_write) {
+                self.totals.faults += 1;
+                return self.send_result(chunk, Status::IO_FAILED);
+            }
+            let mut bytes = Box::new([0; CHUNK]);
+            bytes.copy_from_slice(memory.chunk(chunk.target));
+            if std::mem::take(&mut target.loses_write) {
+                trace!(
+                    self,
+                    "target {} loses a write of stripe {}", chunk.target, chunk.stripe
+                );
+                return self.send_result(chunk, Status::SUCCESS);
+            }
+            let to = target.misdirects_write_to.take().unwrap_or(chunk.stripe);
+            if to != chunk.stripe {
+                trace!(
+                    self,
+                    "target {} misdirects a write of stripe {} to {to}", chunk.target, chunk.stripe
+                );
+            }
+            let sector = Happening::Sector {
+                chunk,
+                to,
+                sector: 0,
+                bytes,
+            };
+            self.after(0..6, sector);
+        } else {
+            if std::mem::take(&mut target.fails_read) {
+                self.totals.faults += 1;
+                return self.send_result(chunk, Status::IO_FAILED);
+            }
+            memory
+                .chunk(chunk.target)
+                .copy_from_slice(target.disk.chunk(chunk.stripe));
+            self.send_result(chunk, Status::SUCCESS);
+        }
+    }
+
+    fn write_sector(&mut self, chunk: Chunk, to: u64, sector: usize, bytes: Box<[u8; CHUNK]>) {
+        let target = &mut self.targets[chunk.target];
+        if !target.is_up || target.connection != chunk.connection {
+            return;
+        }
+        target.disk.write_sector(to, sector, &*bytes);
+        if sector + 1 < SECTORS {
+            let next = Happening::Sector {
+                chunk,
+                to,
+                sector: sector + 1,
+                bytes,
+            };
+            self.after(0..4, next);
+        } else {
+            self.send_result(chunk, Status::SUCCESS);
+        }
+    }
+
+    fn send_result(&mut self, chunk: Chunk, status: Status) {
+        self.after(3..40, Happening::Result { chunk, status });
+    }
+
+    fn result_arrived(&mut self, chunk: Chunk, status: Status) {
+        if self.is_current(&chunk) {
+            self.tell(
+                chunk.worker,
+                Event::ChunkDone {
+                    slot: chunk.slot.into(),
+                    stripe: chunk.stripe,
+                    target: Number::ALL[chunk.target],
+                    status,
+                },
+            );
+        }
+    }
+
+    fn connection_broken(&mut self, target: usize, connection: u64) {
+        let Some(service) = &self.service else { return };
+        for worker in 0..service.workers.len() as u32 {
+            let Some(service) = &self.service else { return };
+            if service.workers[worker as usize].connections[target] == connection {
+                let event = Event::TargetLost {
+                    target: Number::ALL[target],
+                    status: Status::IO_FAILED,
+                };
+                self.tell(worker, event);
+            }
+        }
+    }
+
+    /// A target's connections break: the service notices some time later.
+    fn break_connections(&mut self, target: usize, micros: std::ops::Range<u64>) {
+        let connection = self.targets[target].connection;
+        let Some(service) = &self.service else { return };
+        let session = service.session;
+        let broken = Happening::Broken {
+            session,
+            target,
+            connection,
+        };
+        self.after(micros, broken);
+    }
+
+    fn kill_target(&mut self, target: usize, disk: DiskChange, restart: Duration) {
+        self.break_connections(target, 5..300);
+        self.targets[target].is_up = false;
+        self.targets[target].paused_until = Duration::ZERO;
+        let start = Happening::StartTarget { target, disk };
+        self.at(self.now + restart, start);
+    }
+
+    fn start_target(&mut self, number: usize, disk: DiskChange) {
+        let target = &mut self.targets[number];
+        match disk {
+            DiskChange::None => {}
+            DiskChange::Copy => {
+                if let Some(copy) = &target.copy {
+                    target.disk = copy.clone();
+                }
+            }
+            DiskChange::Empty => {
+                target.disk = super::target::Disk::empty(self.next_identity);
+                self.next_identity += 1;
+            }
+        }
+        self.targets[number].is_up = true;
+        trace!(self, "target {number} is up ({disk:?})");
+    }
+
+    // The control thread of the service.
+
+    fn control(&mut self) {
+        let Some(service) = &mut self.service else {
+            return;
+        };
+        if service.paused_until > self.now {
+            return;
+        }
+        let (session, now) = (service.session, self.now);
+        for (number, target) in Number::ALL.into_iter().enumerate() {
+            let is_offline = service.set.view().offline.contains(target);
+            if is_offline && service.is_connected[number] {
+                service.is_connected[number] = false;
+                service.asked[number] = None;
+                service.confirmed[number] = None;
+            }
+            if !service.is_connected[number] {
+                continue;
+            }
+            if let Some((_, asked)) = service.asked[number]
+                && now > asked + STALL_TIMEOUT
+            {
+                if service.set.stalled(target, "its superblock is late") {
+                    continue;
+                }
+                service.asked[number] = service.asked[number].map(|(it, _)| (it, now));
+            }
+            let wanted = service.set.superblock_of(target);
+            if let Some(superblock) = wanted
+                && service.asked[number].is_none()
+                && service.confirmed[number] != Some(superblock)
+            {
+                service.asked[number] = Some((superblock, now));
+                let connection = self.targets[number].connection;
+                let persist = Happening::Persist {
+                    session,
+                    target: number,
+                    connection,
+                    superblock,
+                };
+                let delay = Duration::from_micros(self.rng.u64(5..300));
+                self.order += 1;
+                let place = self.happenings.len();
+                self.happenings.push(Some(persist));
+                self.queue.push(Reverse((now + delay, self.order, place)));
+            }
+        }
+        if service.phase == Phase::Opening && service.set.is_open() {
+            service.phase = Phase::Serving;
+            trace!(self, "session {session} serves");
+        }
+        let Some(service) = &mut self.service else {
+            return;
+        };
+        let to_bring_back = service.set.to_bring_back().map(Number::number);
+        if let Some(target) = to_bring_back
+            && service.phase == Phase::Serving
+            && !service.is_rejoining
+            && self.targets[target].is_up
+        {
+            service.is_rejoining = true;
+            self.after(100..20_000, Happening::Rejoin { session, target });
+        }
+        self.settle_victim();
+        self.go_on_closing();
+    }
+
+    fn persisted(&mut self, target: usize, connection: u64, superblock: Superblock) {
+        let Some(service) = &mut self.service else {
+            return;
+        };
+        if self.targets[target].connection != connection || !service.is_connected[target] {
+            return;
+        }
+        if service.asked[target]
+            .take_if(|(asked, _)| *asked == superblock)
+            .is_some()
+        {
+            service.confirmed[target] = Some(superblock);
+            service.set.persisted(Number::ALL[target], superblock);
+        }
+    }
+
+    fn rejoin(&mut self, number: usize) {
+        let Some(service) = &mut self.service else {
+            return;
+        };
+        service.is_rejoining = false;
+        let target = &mut self.targets[number];
+        let is_reachable =
+            target.is_up && target.cut_until <= self.now && target.paused_until <= self.now;
+        let is_expected = service.set.to_bring_back() == Some(Number::ALL[number]);
+        if !is_reachable || !is_expected || service.phase != Phase::Serving {
+            return;
+        }
+        let is_same = service.identities[number] == target.identity();
+        let has_kept = match service
+            .set
+            .admit(Number::ALL[number], target.found(), is_same)
+        {
+            Ok(has_kept) => has_kept,
+            Err(why) => return self.violate(format!("target {number} was not admitted: {why}")),
+        };
+        service.identities[number] = target.identity();
+        target.connection = self.next_connection;
+        self.next_connection += 1;
+        let connection = target.connection;
+        service.is_connected[number] = true;
+        service.asked[number] = None;
+        service.confirmed[number] = None;
+        for worker in &mut service.workers {
+            worker.connections[number] = connection;
+            let event = Event::TargetAttached {
+                target: Number::ALL[number],
+            };
+            worker.engine.handle(event, self.now);
+        }
+        service.set.rejoin(Number::ALL[number], has_kept, true);
+        trace!(
+            self,
+            "target {number} rejoins, has kept what it had: {has_kept}"
+        );
+    }
+
+    /// The session ends cleanly.
+    fn end_session(&mut self) {
+        if let Some(service) = &mut self.service
+            && service.phase == Phase::Serving
+        {
+            service.phase = Phase::Quiescing;
+            service.set.quiesce();
+        }
+    }
+
+    fn go_on_closing(&mut self) {
+        let Some(service) = &mut self.service else {
+            return;
+        };
+        match service.phase {
+            Phase::Quiescing if self.ios.is_empty() && service.set.is_quiet() => {
+                service.set.conclude();
+                service.phase = Phase::Closing;
+                trace!(self, "the session is closed");
+            }
+            Phase::Closing if service.set.is_concluded() => {
+                for (number, target) in self.targets.iter_mut().enumerate() {
+                    if service.is_connected[number] && target.is_up {
+                        target.sync();
+                    }
+                }
+                self.end_service("closed");
+            }
+            _ => {}
+        }
+    }
+
+    // The initiator.
+
+    fn begin_io(&mut self, is_write: bool, block: u64, count: u8) {
+        let Some(service) = &mut self.service else {
+            return;
+        };
+        if service.phase != Phase::Serving
+            || self.ios.len() >= (REQUESTS * self.script.workers) as usize
+        {
+            return;
+        }
+        let worker = self.rng.usize(0..service.workers.len());
+        let Some(lane) = service.workers[worker].free_lanes.pop() else {
+            return;
+        };
+        let id = self.next_io;
+        self.next_io += 1;
+        self.totals.ios += 1;
+        let versions: Vec<u64> = (block..block + u64::from(count))
+            .map(|block| {
+                if is_write {
+                    self.blocks[block as usize].write(self.now)
+                } else {
+                    0
+                }
+            })
+            .collect();
+        trace!(
+            self,
+            "io {id}: {} blocks {block}..{}, {versions:?}",
+            if is_write { "write" } else { "read" },
+            block + u64::from(count)
+        );
+        self.ios.push(Io {
+            id,
+            session: service.session,
+            worker: worker as u32,
+            is_write,
+            block,
+            versions,
+            invoked: self.now,
+            faults: self.totals.faults,
+        });
+        let operation = if is_write {
+            Operation::Write
+        } else {
+            Operation::Read
+        };
+        let request = request(operation, block, count, id);
+        // The content has to be in the memory of the slot that the engine takes.
+        let before: Vec<u64> = self.slot_ios(worker);
+        let Some(service) = &mut self.service else {
+            return;
+        };
+        let it = &mut service.workers[worker];
+        it.engine.handle(Event::Request { lane, request }, self.now);
+        let slot = (0..REQUESTS)
+            .find(|&slot| it.engine.request(slot).user_data == id && before[slot as usize] != id);
+        if let (Some(slot), true) = (slot, is_write) {
+            let versions = &self
+                .ios
+                .last()
+                .map(|io| io.versions.clone())
+                .unwrap_or_default();
+            for (index, version) in versions.iter().enumerate() {
+                let into = &mut it.slots[slot as usize].blocks[index];
+                content_of(block + index as u64, *version, into);
+            }
+        }
+        self.tell(worker as u32, Event::Tick { is_idle: false });
+    }
+
+    fn slot_ios(&self, worker: usize) -> Vec<u64> {
+        let Some(service) = &self.service else {
+            return Vec::new();
+        };
+        let engine = &service.workers[worker].engine;
+        (0..REQUESTS)
+            .map(|slot| engine.request(slot).user_data)
+            .collect()
+    }
+
+    fn answered(&mut self, session: u64, id: u64, worker: u32, slot: u32, status: Status) {
+        let Some(place) = self
+            .ios
+            .iter()
+            .position(|io| io.id == id && io.session == session)
+        else {
+            return self.violate(format!("an answer to I/O {id}, which is not in flight"));
+        };
+        let io = self.ios.remove(place);
+        if io.worker != worker {
+            return self.violate(format!("I/O {id} was answered by another worker"));
+        }
+        trace!(self, "io {id}: {status}");
+        if io.is_write {
+            for (block, &version) in (io.block..).zip(&io.versions) {
+                self.blocks[block as usize].written(version, self.now, status.is_success());
+            }
+            return;
+        }
+        if !status.is_success() {
+            return self.check_failed_read(&io);
+        }
+        for index in 0..io.versions.len() {
+            let block = io.block + index as u64;
+            let Some(service) = &self.service else { return };
+            let content = &service.workers[worker as usize].slots[slot as usize].blocks[index];
+            match version_of(block, content) {
+                None => {
+                    return self.violate(format!(
+                        "a read of block {block} returned other bytes: wrong data"
+                    ));
+                }
+                Some(version) => {
+                    trace!(self, "io {id}: block {block} is of version {version}");
+                    if let Some(objection) =
+                        self.blocks[block as usize].objection(version, io.invoked)
+                    {
+                        return self.violate(format!("a read of block {block}: {objection}"));
+                    }
+                    self.blocks[block as usize].read(version, io.invoked, self.now);
+                }
+            }
+        }
+    }
+
+    /// A read may fail only when something was damaged, or went on meanwhile.
+    fn check_failed_read(&mut self, io: &Io) {
+        let Some(service) = &self.service else { return };
+        let sources = match service.set.state() {
+            State::Healthy => Targets::ALL,
+            State::Degraded(target) => Targets::without(target),
+            State::Rebuilding(_) | State::Failed { .. } => return,
+        };
+        if io.faults != self.totals.faults || self.victim.is_some() {
+            return;
+        }
+        let all = (io.block..).take(io.versions.len());
+        let could_all = all.clone().all(|block| {
+            let block = &self.blocks[block as usize];
+            !block.is_being_written()
+        });
+        let could = could_all
+            && all
+                .clone()
+                .all(|block| self.readable(block, sources).is_some());
+        if could {
+            self.violate(format!(
+                "a read of blocks {} to {} failed, though their chunks are there",
+                io.block,
+                io.block + io.versions.len() as u64 - 1
+            ));
+        }
+    }
+
+    /// The version that two chunks of these targets make up, and that may be read.
+    fn readable(&self, block: u64, sources: Targets) -> Option<u64> {
+        let superblocks = || {
+            self.targets
+                .iter()
+                .filter_map(|target| match target.found() {
+                    Found::Superblock(superblock) => Some(superblock),
+                    _ => None,
+                })
+        };
+        let place = Place {
+            set: superblocks().next().map_or(SetId::NONE, |it| it.set),
+            stripe: block,
+        };
+        let has_checksums = self.script.checksums && superblocks().any(|it| it.checksums);
+        let chunk = |target: usize| self.targets[target].disk.chunk(block);
+        let combinations = [[0, 1], [0, 2], [1, 2]];
+        combinations
+            .into_iter()
+            .find_map(|[one, other]: [usize; 2]| {
+                if !(sources.contains(Number::ALL[one]) && sources.contains(Number::ALL[other])) {
+                    return None;
+                }
+                let mut stored = [0; 2 * CHUNK];
+                stored[..CHUNK].copy_from_slice(chunk(0));
+                stored[CHUNK..].copy_from_slice(chunk(1));
+                match (one, other) {
+                    (0, 1) => {}
+                    (0, _) => {
+                        stored[CHUNK..].copy_from_slice(chunk(0));
+                        xor(&mut stored[CHUNK..], chunk(2));
+                    }
+                    _ => {
+                        stored[..CHUNK].copy_from_slice(chunk(1));
+                        xor(&mut stored[..CHUNK], chunk(2));
+                    }
+                }
+                let (_, verdict) = inspect(&stored, GEOMETRY, place).ok()?;
+                // Without a checksum, only three chunks that fit each other say that they are of one write.
+                let is_plausible = match verdict {
+                    Verdict::Bound => true,
+                    Verdict::Unbound => !has_checksums,
+                    _ => !has_checksums && self.chunks_fit(block),
+                };
+                if !is_plausible {
+                    return None;
+                }
+                let mut content = [0; LOGICAL];
+                if !decodes(&stored, GEOMETRY, &mut content) {
+                    return None;
+                }
+                let version = version_of(block, &content)?;
+                let objection = self.blocks[block as usize].objection(version, self.now);
+                objection.is_none().then_some(version)
+            })
+    }
+
+    // Faults.
+
+    /// Whether this target may be damaged or taken away: while another one has chunks that may be old though they look right, no other
+    /// is.
+    fn may_fail(&self, target: usize) -> bool {
+        self.victim.is_none_or(|victim| victim == target)
+    }
+
+    /// Whether the set has full redundancy, so that a target may be damaged in silence.
+    fn is_redundant(&self) -> bool {
+        self.victim.is_none()
+            && self.service.as_ref().is_some_and(|service| {
+                let summary = service.set.summary();
+                service.phase == Phase::Serving
+                    && service.set.is_healthy()
+                    && service.set.unverified_stripes() == 0
+                    && summary.missed_stripes == 0
+                    && (service.set.has_checksums() || !self.script.checksums)
+                    && self.targets.iter().all(|target| target.is_up)
+            })
+    }
+
+    /// Whether a disk may be damaged in silence: without checksums, that could not be told from data.
+    fn may_damage(&self) -> bool {
+        self.script.checksums && self.is_redundant()
+    }
+
+    fn make_victim(&mut self, target: usize) {
+        self.victim = Some(target);
+        self.victim_scrubs = self.scrubs();
+        trace!(self, "target {target} is the victim");
+    }
+
+    fn scrubs(&self) -> u64 {
+        (self.service.as_ref()).map_or(0, |service| service.set.summary().scrubbed.completed)
+    }
+
+    /// The victim has been scrubbed or rebuilt: others may fail again.
+    fn settle_victim(&mut self) {
+        let (Some(victim), Some(service)) = (self.victim, &self.service) else {
+            return;
+        };
+        let has_no_order = {
+            let target = &self.targets[victim];
+            target.is_up && !target.loses_write && target.misdirects_write_to.is_none()
+        };
+        let is_whole = service.set.is_healthy() && service.set.unverified_stripes() == 0;
+        let agrees = has_no_order && is_whole && self.ios.is_empty() && service.set.is_quiet();
+        if agrees && (0..BLOCKS).all(|block| self.chunks_fit(block)) {
+            self.victim = None;
+            trace!(self, "target {victim} is no victim any more");
+        }
+    }
+
+    fn chunks_fit(&self, block: u64) -> bool {
+        let [first, second, parity] =
+            [0, 1, 2].map(|target: usize| self.targets[target].disk.chunk(block));
+        first
+            .iter()
+            .zip(second)
+            .zip(parity)
+            .all(|((first, second), parity)| first ^ second == *parity)
+    }
+
+    fn take_step(&mut self, timed: Timed) {
+        if self.is_ending {
+            return;
+        }
+        let step = timed.step;
+        if !step.is_io() {
+            trace!(self, "step: {step:?}");
+        }
+        if !step.is_io() && step != Step::Copy && step != Step::Scrub {
+            self.totals.faults += 1;
+        }
+        match step {
+            Step::Read { block, count } => self.begin_io(false, block, count),
+            Step::Write { block, count } => self.begin_io(true, block, count),
+            Step::KillService { restart } => {
+                if self.service.is_some() {
+                    self.end_service("killed");
+                    self.start_service_at(self.now + restart);
+                }
+            }
+            Step::EndSession { restart } => {
+                if self
+                    .service
+                    .as_ref()
+                    .is_some_and(|it| it.phase == Phase::Serving)
+                {
+                    self.end_session();
+                    self.start_service_at(self.now + restart + Duration::from_millis(1));
+                }
+            }
+            Step::PauseService { time } => {
+                if let Some(service) = &mut self.service {
+                    service.paused_until = self.now + time;
+                }
+            }
+            Step::KillTarget { target, restart } => {
+                if self.targets[target].is_up && self.may_fail(target) {
+                    self.kill_target(target, DiskChange::None, restart);
+                }
+            }
+            Step::PowerFailure { target, restart } => {
+                // What it had acknowledged and not synced may be lost.
+                if self.targets[target].is_up && self.is_redundant() {
+                    self.make_victim(target);
+                    let mut rng = self.rng.fork();
+                    self.targets[target].lose_power(&mut rng);
+                    self.kill_target(target, DiskChange::None, restart);
+                }
+            }
+            Step::PauseTarget { target, time } => {
+                if self.may_fail(target) {
+                    self.targets[target].paused_until = self.now + time;
+                }
+            }
+            Step::Partition { target, time } => {
+                if self.may_fail(target) {
+                    self.targets[target].cut_until = self.now + time;
+                    if time > CONNECTION_TIMEOUT {
+                        let timeout = CONNECTION_TIMEOUT.as_micros() as u64;
+                        self.break_connections(target, timeout..timeout + 1000);
+                    }
+                }
+            }
+            Step::FlipBit { target, block, bit } => {
+                if self.may_damage() {
+                    self.make_victim(target);
+                    let bit = usize::from(bit) % (CHUNK * 8);
+                    self.targets[target].disk.chunk_mut(block)[bit / 8] ^= 1 << (bit % 8);
+                }
+            }
+            Step::ZeroSector {
+                target,
+                block,
+                sector,
+            } => {
+                if self.may_damage() {
+                    self.make_victim(target);
+                    self.targets[target].disk.zero_sector(block, sector.into());
+                }
+            }
+            Step::LoseWrite { target } => {
+                if self.may_damage() {
+                    self.make_victim(target);
+                    self.targets[target].loses_write = true;
+                }
+            }
+            Step::MisdirectWrite { target, block } => {
+                if self.may_damage() {
+                    self.make_victim(target);
+                    self.targets[target].misdirects_write_to = Some(block);
+                }
+            }
+            Step::FailRead { target } => self.targets[target].fails_read = true,
+            Step::FailWrite { target } => {
+                if self.may_fail(target) {
+                    self.targets[target].fails_write = true;
+                }
+            }
+            Step::Copy => {
+                for target in &mut self.targets {
+                    target.copy = Some(target.disk.clone());
+                }
+            }
+            Step::RestoreCopy { target, restart } => {
+                if self.may_damage() && self.targets[target].copy.is_some() {
+                    self.make_victim(target);
+                    self.kill_target(target, DiskChange::Copy, restart);
+                }
+            }
+            Step::ReplaceDisk { target, restart } => {
+                if self.is_redundant() {
+                    self.make_victim(target);
+                    self.kill_target(target, DiskChange::Empty, restart);
+                }
+            }
+            Step::RestoreTwoCopies { except } => self.restore_two_copies(except),
+            Step::ExchangeDisks { first } => self.exchange_disks(first),
+            Step::Scrub => {
+                if let Some(service) = &self.service {
+                    service.set.scrub_now();
+                }
+            }
+        }
+    }
+
+    fn judge_disks(&mut self) -> bool {
+        let found = [0, 1, 2].map(|target: usize| self.targets[target].found());
+        let instructions = self.instructions();
+        let judged = assemble(found, instructions);
+        trace!(self, "judged: {judged:?}");
+        judged.is_ok()
+    }
+
+    /// Two copies from before the last use next to a current disk have to be refused.
+    fn restore_two_copies(&mut self, except: usize) {
+        let is_between = self.service.is_none() && self.targets.iter().all(|target| target.is_up);
+        let epochs = |found: Found| match found {
+            Found::Superblock(superblock) => Some((superblock.set, superblock.epoch)),
+            _ => None,
+        };
+        let current = epochs(self.targets[except].found());
+        let are_old = (0..3).filter(|&target| target != except).all(|target| {
+            let copy = &self.targets[target].copy;
+            copy.as_ref().is_some_and(|copy| {
+                let mut with_copy = Target::new(9);
+                with_copy.disk = copy.clone();
+                match (epochs(with_copy.found()), current) {
+                    (Some((set, epoch)), Some((current_set, current_epoch))) => {
+                        set == current_set
+                            && epoch.number < current_epoch.number
+                            && with_copy.next_epoch() != Some(current_epoch)
+                    }
+                    _ => false,
+                }
+            })
+        });
+        if !is_between || !are_old || self.victim.is_some() {
+            return;
+        }
+        let before = [0, 1, 2].map(|target: usize| self.targets[target].disk.clone());
+        for target in (0..3).filter(|&target| target != except) {
+            if let Some(copy) = self.targets[target].copy.clone() {
+                self.targets[target].disk = copy;
+            }
+        }
+        if self.judge_disks() {
+            self.violate("two copies from before the last use were taken for the set".to_owned());
+        }
+        for (target, disk) in self.targets.iter_mut().zip(before) {
+            target.disk = disk;
+        }
+    }
+
+    fn exchange_disks(&mut self, first: usize) {
+        let second = (first + 1) % 3;
+        let has = |target: usize| matches!(self.targets[target].found(), Found::Superblock(_));
+        if self.service.is_some() || !has(first) || !has(second) {
+            return;
+        }
+        let disk = self.targets[first].disk.clone();
+        self.targets[first].disk = std::mem::replace(&mut self.targets[second].disk, disk);
+        if self.judge_disks() {
+            self.violate("a set with exchanged targets was put to use".to_owned());
+        }
+        let disk = self.targets[first].disk.clone();
+        self.targets[first].disk = std::mem::replace(&mut self.targets[second].disk, disk);
+    }
+
+    // The end of a run.
+
+    /// After the last fault, everything comes back, and a scrub makes full redundancy of what is there.
+    fn finish(&mut self) {
+        if self.violation.is_some() {
+            return;
+        }
+        self.is_ending = true;
+        trace!(self, "the end: no more faults");
+        for target in &mut self.targets {
+            target.cut_until = Duration::ZERO;
+            target.paused_until = Duration::ZERO;
+            target.loses_write = false;
+            target.misdirects_write_to = None;
+            target.fails_read = false;
+            target.fails_write = false;
+        }
+        if let Some(service) = &mut self.service {
+            service.paused_until = Duration::ZERO;
+        }
+        // All targets are up again, and what was in flight is answered.
+        let mut readable: Option<Vec<bool>> = None;
+        let mut scrubs_before: Option<(u64, u64)> = None;
+        let limit = self.now + LIMIT;
+        loop {
+            if self.violation.is_some() {
+                return;
+            }
+            if self.now > limit || self.queue.is_empty() {
+                let state = self
+                    .service
+                    .as_ref()
+                    .map(|it| (it.phase, it.set.state(), it.set.summary()));
+                return self.violate(format!(
+                    "the deployment does not come to rest: {state:?}, {} I/Os in flight",
+                    self.ios.len()
+                ));
+            }
+            self.step();
+            if self.targets.iter().any(|target| !target.is_up) || !self.ios.is_empty() {
+                continue;
+            }
+            if readable.is_none() {
+                let all = (0..BLOCKS).map(|block| self.readable(block, Targets::ALL).is_some());
+                readable = Some(all.collect());
+            }
+            let failed = self.service.as_ref().is_some_and(|service| {
+                service.phase == Phase::Serving
+                    && matches!(service.set.state(), State::Failed { .. })
+            });
+            if failed {
+                self.end_service("too few targets");
+                self.start_service_at(self.now);
+                continue;
+            }
+            let Some(service) = &self.service else {
+                if self.next_start().is_none() {
+                    self.start_service_at(self.now);
+                }
+                continue;
+            };
+            let is_whole = service.phase == Phase::Serving
+                && service.set.is_healthy()
+                && service.set.unverified_stripes() == 0
+                && service.set.is_quiet();
+            if !is_whole {
+                continue;
+            }
+            let (session, scrubs) = (service.session, self.scrubs());
+            match scrubs_before {
+                Some((of_session, before)) if of_session == session => {
+                    if scrubs > before {
+                        break;
+                    }
+                }
+                _ => {
+                    if let Some(service) = &self.service {
+                        service.set.scrub_now();
+                        scrubs_before = Some((session, scrubs));
+                    }
+                }
+            }
+        }
+        self.read_everything(&readable.unwrap_or_default());
+    }
+
+    fn next_start(&self) -> Option<()> {
+        let mut all = self.happenings.iter().flatten();
+        all.any(|happening| matches!(happening, Happening::StartService { .. }))
+            .then_some(())
+    }
+
+    fn read_everything(&mut self, readable: &[bool]) {
+        trace!(self, "everything is read");
+        for block in 0..BLOCKS {
+            let fits = self.chunks_fit(block);
+            let could = readable.get(block as usize).copied().unwrap_or(false);
+            let version = self.readable(block, Targets::ALL);
+            if could && version.is_none() {
+                return self.violate(format!("block {block} could be read before the targets came back, and cannot after a scrub"));
+            }
+            if could && !fits {
+                return self.violate(format!(
+                    "the chunks of block {block} do not fit each other after a scrub"
+                ));
+            }
+            if !could {
+                self.totals.lost += 1;
+                continue;
+            }
+            let has_sums = self
+                .service
+                .as_ref()
+                .is_some_and(|it| it.set.has_checksums());
+            if self.script.checksums && !has_sums && self.totals.lost == 0 {
+                return self
+                    .violate("a scrubbed set does not say that it has checksums".to_owned());
+            }
+            self.begin_io(false, block, 1);
+            let begun = self.ios.last().map(|io| io.id);
+            let Some(id) = begun else {
+                return self.violate(format!("block {block} cannot be read: no I/O is accepted"));
+            };
+            let limit = self.now + IO_TIMEOUT;
+            let failures = self.read_failures();
+            while self.violation.is_none() && self.ios.iter().any(|io| io.id == id) {
+                if self.now > limit {
+                    return self.violate(format!("a read of block {block} is not answered"));
+                }
+                self.step();
+            }
+            if self.violation.is_some() {
+                return;
+            }
+            if self.read_failures() != failures {
+                return self.violate(format!(
+                    "block {block} cannot be read, though its chunks are there"
+                ));
+            }
+        }
+    }
+
+    fn read_failures(&self) -> u64 {
+        let Some(service) = &self.service else {
+            return 0;
+        };
+        let workers = service.workers.iter();
+        workers
+            .map(|worker| worker.engine.statistics().failed_count)
+            .sum()
+    }
+}
