@@ -109,17 +109,22 @@ impl Verdict {
         if stored == 0 {
             return Self::Absent;
         }
+        // Before the CRC, so that the CPU calculates it meanwhile.
+        let expected = stored ^ place.mask();
         let crc = crc32c_of(bytes_before);
-        let calculated = bind(crc, place);
-        if stored == calculated {
+        if crc == expected {
             return Self::Bound;
         }
-        Self::of_earlier_form(stored, crc, calculated, place)
+        Self::of_other_crc(stored, crc, place)
     }
 
     #[cold]
-    fn of_earlier_form(stored: u32, crc: u32, calculated: u32, place: Place) -> Self {
-        if stored == bind(crc, place.of_no_set()) || stored == crc.max(1) {
+    fn of_other_crc(stored: u32, crc: u32, place: Place) -> Self {
+        let calculated = bind(crc, place);
+        if stored == calculated {
+            // 1, because 0 says that there is none.
+            Self::Bound
+        } else if stored == bind(crc, place.of_no_set()) || stored == crc.max(1) {
             Self::Unbound
         } else {
             Self::Differs { stored, calculated }

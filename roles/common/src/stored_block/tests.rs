@@ -475,3 +475,24 @@ fn resealed_block_is_bound_to_its_new_place() {
     assert_eq!(verdict(&stored, other), Verdict::Absent);
     assert_eq!(stored[..124], block_at(PLACE)[..124]);
 }
+
+#[test]
+fn checksum_that_would_be_0_is_1_and_bound() {
+    let mut stored = block_at(PLACE);
+    // The last four bytes before the trailer are padding: they take the register to any value, here to the mask, which is
+    // found by running it backwards.
+    let crc = crc32c::crc32c(&stored[..120]);
+    let mut register = !PLACE.mask();
+    for _ in 0..32 {
+        register = match register >> 31 {
+            0 => register << 1,
+            _ => (register ^ 0x82F6_3B78) << 1 | 1,
+        };
+    }
+    stored[120..124].copy_from_slice(&(register ^ !crc).to_le_bytes());
+    assert_eq!(crc32c::crc32c(&stored[..124]), PLACE.mask());
+    stored[124..].copy_from_slice(&Trailer { checksum: 1 }.emit());
+    assert_eq!(verdict(&stored, PLACE), Verdict::Bound);
+    stored[124..].fill(0);
+    assert_eq!(verdict(&stored, PLACE), Verdict::Absent);
+}
