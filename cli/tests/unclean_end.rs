@@ -15,7 +15,7 @@ const HALF: usize = BLOCK_SIZE / 2;
 /// Where the blocks begin in a backing file.
 const CONTENT_OFFSET: usize = 65536;
 /// Where a backing file has the start of the machine since which blocks may not be on the disk; zeros when all are.
-const SINCE: std::ops::Range<usize> = 4096 + 40..4096 + 56;
+const SINCE: std::ops::Range<usize> = 4096 + 68..4096 + 84;
 /// More than any test waits for.
 const ENDLESS: usize = 2_000_000_000;
 

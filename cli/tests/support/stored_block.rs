@@ -16,7 +16,11 @@ pub fn read_targets(
     for (block, ((d1, d2), dp)) in d1.zip(d2).zip(dp).enumerate() {
         assert!(parity(matrix, d1, d2) == dp, "parity of block {block}");
         let stored = [d1, d2].concat();
-        let expected = if has_checksum { checksum(&stored) } else { 0 };
+        let expected = if has_checksum {
+            checksum(&stored, block)
+        } else {
+            0
+        };
         assert_eq!(
             number(&stored, stored.len() - 4),
             expected,
@@ -80,10 +84,14 @@ pub fn decode(stored: &[u8], logical: usize) -> Vec<u8> {
     content
 }
 
-/// What the trailer of a stored block is to be: its CRC-32C, but never 0.
-pub fn checksum(stored: &[u8]) -> u32 {
+/// The trailer that a stored block has to have as this block of its storage: its CRC-32C, bound to its number, but never 0.
+pub fn checksum(stored: &[u8], block: usize) -> u32 {
     let crc = crc::Crc::<u32>::new(&crc::CRC_32_ISCSI).checksum(&stored[..stored.len() - 4]);
-    if crc == 0 { 1 } else { crc }
+    let mut mask = !u32::try_from(block).expect("few blocks");
+    mask = (mask ^ mask >> 16).wrapping_mul(0x85EB_CA6B);
+    mask = (mask ^ mask >> 13).wrapping_mul(0xC2B2_AE35);
+    mask ^= mask >> 16;
+    if crc == mask { 1 } else { crc ^ mask }
 }
 
 /// The parity of two halves.

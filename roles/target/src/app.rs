@@ -206,7 +206,7 @@ impl<'a> App<'a> {
                 let Superblock {
                     set, epoch, state, ..
                 } = superblock;
-                tracing::info!("superblock: set {set}, epoch {epoch}, {state}");
+                tracing::info!("superblock of set {set}: epoch {epoch}, {state}");
             }
         }
         Ok(Outcome::Done)
