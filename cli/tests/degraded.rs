@@ -223,10 +223,7 @@ fn targets_that_are_killed_and_started_again_are_rebuilt_under_load() {
     for number in 0..3 {
         load.kill(number);
         load.start_again(number);
-        load.wait_for_service(
-            number,
-            "is online: rebuilding 64 stripes, all of them",
-        );
+        load.wait_for_service(number, "is online: rebuilding 64 stripes, all of them");
         load.wait_for_service(number, "is up to date");
         std::thread::sleep(Duration::from_millis(200));
     }

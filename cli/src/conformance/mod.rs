@@ -12,6 +12,7 @@ mod report;
 mod role;
 mod samples;
 mod show;
+mod simulate;
 mod sweep;
 
 use std::process::ExitCode;
@@ -28,6 +29,7 @@ use replay::Replay;
 use role::RoleOptions;
 use samples::Samples;
 use show::Show;
+use simulate::Simulate;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -39,6 +41,7 @@ Examples:
   doca-storage conformance faulty-target --content disk.img --fault none --dump afterwards.img
   doca-storage conformance matrix --impl rust=target/release --impl cpp=build --library-path ~/softdoca/lib
   doca-storage conformance hammer --layout gga --duration 5m
+  doca-storage conformance simulate --duration 10m
   doca-storage conformance samples --bin /tmp/build --library-path ~/softdoca/lib
   doca-storage conformance faults --jobs 8
   doca-storage conformance record --listen 12346 --to 127.0.0.1:12345 --output session.transcript
@@ -65,6 +68,8 @@ enum Command {
     Matrix(Matrix),
     /// Hurt a deployment at random, under a load that knows what every block must hold: is anything lost?
     Hammer(Hammer),
+    /// Simulate the redundancy of the gga_offload service through crashes, partitions and damage: is what is read always right?
+    Simulate(Simulate),
     /// What `hammer` reads and writes with
     #[command(hide = true)]
     HammerLoad(LoadOptions),
@@ -94,6 +99,7 @@ pub fn run(options: &Options) -> ExitCode {
         Command::FaultyTarget(target) => target.serve().map(|()| ExitCode::SUCCESS),
         Command::Matrix(matrix) => matrix.run(),
         Command::Hammer(hammer) => hammer.run(),
+        Command::Simulate(simulate) => simulate.run(),
         Command::HammerLoad(load) => load.play(),
         Command::HammerWitness(witness) => witness.watch(),
         Command::HammerStranger(stranger) => stranger.intrude(),

@@ -48,8 +48,7 @@ mod tests {
     #[test]
     fn the_last_word_counts() {
         let lost = "WARN detached storage target data_2, going on without it: reset\n";
-        let back =
-            "INFO storage target data_2 is online: rebuilding 3 stripes, those that it has missed\n";
+        let back = "INFO storage target data_2 is online: rebuilding 3 stripes, those that it has missed\n";
         let whole = "INFO storage target data_2 is up to date: 3 stripes rebuilt in 1ms\n";
         let doubt = "INFO the set was not shut down cleanly: verifying 64 stripes (resync)\n";
         let fit = "INFO resync completed: 64 stripes verified\n";

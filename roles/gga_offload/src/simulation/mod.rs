@@ -19,11 +19,12 @@ mod world;
 
 use std::fmt;
 
-use script::{Script, Step};
+use script::Script;
+use serde::Serialize;
 use world::World;
 
 /// What a run has done.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Totals {
     /// Sessions of the service.
     pub sessions: u64,
@@ -46,7 +47,7 @@ impl Totals {
 }
 
 /// A run that has gone wrong.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Violation {
     /// The seed of its script.
     pub seed: u64,
@@ -92,12 +93,7 @@ pub fn run(seed: u64) -> Result<Totals, Box<Violation>> {
     let script = Script::of_seed(seed);
     let (totals, violation, _) = World::new(&script, false).run();
     match violation {
-        None => Ok(Totals {
-            sessions: totals.sessions,
-            ios: totals.ios,
-            faults: totals.faults,
-            lost: totals.lost,
-        }),
+        None => Ok(totals),
         Some(what) => Err(Box::new(explain(&script, &what))),
     }
 }
@@ -139,15 +135,6 @@ fn minimise(script: &Script) -> Script {
         }
         length = length.div_ceil(2).max(1);
     }
-}
-
-/// The names of the kinds of faults.
-#[must_use]
-pub fn is_fault_free(seed: u64) -> bool {
-    Script::of_seed(seed)
-        .steps
-        .iter()
-        .all(|timed| timed.step.is_io() || timed.step == Step::Copy)
 }
 
 #[cfg(test)]

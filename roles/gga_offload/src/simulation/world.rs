@@ -8,6 +8,7 @@ use fastrand::Rng;
 use role_common::stored_block::{Checksum, Encoder, Place, Verdict, decodes, inspect};
 use role_common::superblock::{SetId, Superblock};
 
+use super::Totals;
 use super::oracle::BlockHistory;
 use super::script::{Script, Step, Timed};
 use super::service::{
@@ -138,16 +139,6 @@ struct Io {
     invoked: Duration,
     /// The number of faults by then.
     faults: u64,
-}
-
-/// What a run has done.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Totals {
-    pub(super) sessions: u64,
-    pub(super) ios: u64,
-    pub(super) faults: u64,
-    /// Blocks that could not be had at the end, because too much was damaged at once.
-    pub(super) lost: u64,
 }
 
 pub(super) struct World<'a> {
