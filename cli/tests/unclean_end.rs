@@ -127,21 +127,6 @@ impl Set {
         let bytes = std::fs::read(self.bench.path(TARGETS[number])).expect("there");
         bytes[CONTENT_OFFSET..].to_vec()
     }
-
-    /// The halves that the three targets keep of this content.
-    fn halves(&self, content: &Path) -> [Vec<u8>; 3] {
-        let bytes = std::fs::read(content).expect("there");
-        let name = format!(
-            "halves of {}",
-            content.file_name().expect("a name").display()
-        );
-        let flags = ["--checksum", self.checksum, "--block-size", "4096"];
-        let files = self.bench.generate(&name, &bytes, &flags);
-        files.map(|file| {
-            let bytes = std::fs::read(file).expect("there");
-            bytes[bytes.len() - BLOCKS * HALF..].to_vec()
-        })
-    }
 }
 
 /// Flags of a target that keeps its blocks in a file.
@@ -275,28 +260,36 @@ fn what_was_being_written_at_the_kill_is_old_or_new() {
     for checksum in ["crc32c", "off"] {
         let mut set = Set::new(checksum);
         let (old, new) = (set.content(0), set.content(1));
-        set.write(&old);
+        // Checksums are bound to the set: only it can say what its targets hold of either content.
+        let [new_chunks, old_chunks] = [&new, &old].map(|content| {
+            set.write(content);
+            [0, 1, 2].map(|number| set.stored(number))
+        });
         // In use, and nothing in flight.
         let service = set.service(&[]);
         let reader = set.reader(&old);
         killed(service);
         complaint(reader);
         (0..3).for_each(|number| set.kill(number));
-        let halves = set.halves(&new);
         let (mut expected, bytes) = (
             std::fs::read(&old).expect("there"),
             std::fs::read(&new).expect("there"),
         );
+        let mut expected_chunks = old_chunks;
         for block in 0..BLOCKS {
-            for (number, half) in halves.iter().enumerate() {
+            let chunk = block * HALF..(block + 1) * HALF;
+            for (number, chunks) in new_chunks.iter().enumerate() {
                 if block >> number & 1 == 1 {
-                    set.put(number, block, &half[block * HALF..][..HALF]);
+                    set.put(number, block, &chunks[chunk.clone()]);
                 }
             }
             // Two of one write make it up, whichever.
             if (block & 7).count_ones() > 1 {
                 let place = block * BLOCK_SIZE..(block + 1) * BLOCK_SIZE;
                 expected[place.clone()].copy_from_slice(&bytes[place]);
+                for (expected, new) in expected_chunks.iter_mut().zip(&new_chunks) {
+                    expected[chunk.clone()].copy_from_slice(&new[chunk.clone()]);
+                }
             }
         }
         let expected = set.bench.file("expected", &expected);
@@ -313,8 +306,7 @@ fn what_was_being_written_at_the_kill_is_old_or_new() {
         let end = redundancy(service);
         assert_eq!(end["verified_stripes"]["unreadable"], 0);
         (0..3).for_each(|number| set.kill(number));
-        let halves = set.halves(&expected);
-        for (number, expected) in halves.iter().enumerate() {
+        for (number, expected) in expected_chunks.iter().enumerate() {
             assert!(
                 set.stored(number) == *expected,
                 "what {} holds",
@@ -334,7 +326,8 @@ fn lose_under_load(set: &mut Set, service: &Process, content: &Path, lost: usize
     said(service, "detached storage target", 1);
     for (target, before) in set.targets.iter().zip(before) {
         if let Some(target) = target {
-            said(target, KEPT, before + 1);
+            // They prepare for an epoch without the lost one, and commit it.
+            said(target, KEPT, before + 2);
         }
     }
     under_way(&mut writer);
@@ -357,7 +350,7 @@ fn a_target_that_was_lost_when_the_service_was_killed_is_rebuilt_by_the_next() {
         let service = set.service(&[]);
         // What it has is old, and would be compared.
         let reader = set.reader(&new);
-        said(&service, "stripes, which is all it has", 1);
+        said(&service, "stripes, all of them", 1);
         let whole = format!("storage target {} is up to date", TARGETS[lost]);
         said(&service, &whole, 1);
         set.reads_with_any_two(&service, reader);
@@ -414,9 +407,10 @@ fn without_two_that_have_what_was_written_nothing_is_served() {
     let refused = complaint(set.initiator("read_throughput_test", &content, BLOCKS));
     for part in [
         "expected two storage targets",
-        "data_1 is of epoch 1",
-        "data_2 is empty",
-        "epoch 2",
+        "up to epoch 2",
+        ", epoch 1 (",
+        "data_2: empty or of no set",
+        "name the one of epoch 2 with --rebuild",
     ] {
         assert!(refused.contains(part), "{refused}");
     }
@@ -438,7 +432,12 @@ fn targets_that_do_not_belong_together_are_refused() {
     let [data_1, data_2, data_p] = set.ports;
     let exchanged = refused([data_2, data_1, data_p]);
     assert!(
-        exchanged.contains("expected data_1 of its set, data_2 came"),
+        exchanged.contains("expected data_1 of its set, got data_2"),
         "{exchanged}"
+    );
+    let mixed = refused([data_1, other.ports[1], data_p]);
+    assert!(
+        mixed.contains("expected three storage targets of one set"),
+        "{mixed}"
     );
 }

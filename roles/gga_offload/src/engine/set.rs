@@ -730,7 +730,11 @@ impl Set {
             Next::Wait => None,
             Next::EndOfPass { failed } => {
                 if failed != 0 {
-                    let what = if stale.is_some() { "rebuilt" } else { "verified" };
+                    let what = if stale.is_some() {
+                        "rebuilt"
+                    } else {
+                        "verified"
+                    };
                     tracing::warn!("{failed} stripes could not be {what}, trying again");
                     running.pause = Some(now + RETRY_PAUSE);
                 }
