@@ -2,176 +2,19 @@
 
 mod support;
 
-use std::os::unix::fs::FileExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use conformance::process::{Process, Signal};
-use serde_json::Value;
-use support::gga::{TARGETS, compressible};
-use support::{BLOCK_SIZE, Bench, PATIENCE, complaint, document, said, soon, text};
+use support::gga::TARGETS;
+use support::set::{BLOCKS, ENDLESS, Set, interrupted, killed, redundancy, under_way};
+use support::{BLOCK_SIZE, PATIENCE, complaint, document, said, soon};
 
-const BLOCKS: usize = 64;
 const HALF: usize = BLOCK_SIZE / 2;
-/// Where the blocks begin in a backing file.
-const CONTENT_OFFSET: usize = 65536;
 /// Where a backing file has the start of the machine since which blocks may not be on the disk; zeros when all are.
 const SINCE: std::ops::Range<usize> = 4096 + 68..4096 + 84;
-/// More than any test waits for.
-const ENDLESS: usize = 2_000_000_000;
 
 const VERIFYING: &str = "was not shut down cleanly";
 const VERIFIED: &str = "resync completed";
-
-/// Three targets that keep their blocks in files, and serve one session after the other.
-struct Set {
-    bench: Bench,
-    /// `crc32c` or `off`.
-    checksum: &'static str,
-    ports: [u16; 3],
-    targets: [Option<Process>; 3],
-}
-
-impl Set {
-    fn new(checksum: &'static str) -> Self {
-        let bench = Bench::new();
-        let started = [0, 1, 2].map(|number| bench.target(&arguments(&bench, number)));
-        let ports = started.each_ref().map(|(_, port)| *port);
-        Self {
-            checksum,
-            ports,
-            targets: started.map(|(target, _)| Some(target)),
-            bench,
-        }
-    }
-
-    /// Blocks that differ from those of any other number.
-    fn content(&self, number: usize) -> PathBuf {
-        let all = compressible((number + 1) * BLOCKS * BLOCK_SIZE);
-        let name = format!("content {number}");
-        self.bench.file(&name, &all[number * BLOCKS * BLOCK_SIZE..])
-    }
-
-    fn service(&self, arguments: &[&str]) -> Process {
-        let base = ["--degraded", "on", "--checksum", self.checksum];
-        self.bench
-            .gga_service(self.ports, 2, &[&base[..], arguments].concat())
-    }
-
-    fn initiator(&self, strategy: &str, content: &Path, operations: usize) -> Process {
-        self.bench.gga_initiator(
-            strategy,
-            content,
-            operations,
-            2,
-            &["--progress", "always", "--io-timeout", "30"],
-        )
-    }
-
-    /// Writes this, in a session of its own.
-    fn write(&self, content: &Path) -> Value {
-        let service = self.service(&[]);
-        document(self.initiator("read_write_data_validity_test", content, BLOCKS));
-        document(service)
-    }
-
-    /// An initiator that writes this again and again, and has written all of it.
-    fn writer(&self, content: &Path) -> Process {
-        let mut writer = self.initiator("read_write_data_validity_test", content, ENDLESS);
-        under_way(&mut writer);
-        writer
-    }
-
-    fn kill(&mut self, number: usize) {
-        killed(self.targets[number].take().expect("it runs"));
-    }
-
-    fn start(&mut self, number: usize) {
-        let arguments = arguments(&self.bench, number);
-        let target = self.bench.target_again(self.ports[number], &arguments);
-        self.targets[number] = Some(target);
-    }
-
-    /// Reads all the time, and compares.
-    fn reader(&self, content: &Path) -> Process {
-        let mut reader = self.initiator("read_only_data_validity_test", content, ENDLESS);
-        under_way(&mut reader);
-        reader
-    }
-
-    /// Of the three targets, each is killed and comes back while this one reads.
-    fn reads_with_any_two(&mut self, service: &Process, mut reader: Process) {
-        for (number, name) in TARGETS.iter().enumerate() {
-            let whole = format!("storage target {name} is up to date");
-            let before = service.stderr().matches(&whole).count();
-            self.kill(number);
-            let lost = format!("detached storage target {name}");
-            said(service, &lost, 1);
-            under_way(&mut reader);
-            self.start(number);
-            said(service, &whole, before + 1);
-        }
-        interrupted(reader);
-    }
-
-    /// Overwrites what a target that does not run keeps of a block.
-    fn put(&self, number: usize, block: usize, half: &[u8]) {
-        let path = self.bench.path(TARGETS[number]);
-        let file = std::fs::File::options().write(true).open(path);
-        let offset = CONTENT_OFFSET + block * HALF;
-        file.and_then(|file| file.write_all_at(half, offset as u64))
-            .expect("written");
-    }
-
-    /// What a target that does not run keeps.
-    fn stored(&self, number: usize) -> Vec<u8> {
-        let bytes = std::fs::read(self.bench.path(TARGETS[number])).expect("there");
-        bytes[CONTENT_OFFSET..].to_vec()
-    }
-}
-
-/// Flags of a target that keeps its blocks in a file.
-fn arguments(bench: &Bench, number: usize) -> Vec<&'static str> {
-    let words = [
-        "--cpu".to_owned(),
-        "0".to_owned(),
-        "--sessions".to_owned(),
-        "forever".to_owned(),
-        "--block-count".to_owned(),
-        BLOCKS.to_string(),
-        "--block-size".to_owned(),
-        HALF.to_string(),
-        "--backing-file".to_owned(),
-        text(&bench.path(TARGETS[number])).to_owned(),
-    ];
-    words.map(|word| &*word.leak()).to_vec()
-}
-
-fn killed(mut process: Process) {
-    process.signal(Signal::KILL);
-    assert!(process.wait(soon()).is_some(), "killed");
-}
-
-/// Ends a run that all is well with.
-fn interrupted(initiator: Process) {
-    initiator.signal(Signal::INT);
-    let said = complaint(initiator);
-    assert!(said.contains("interrupted by the user"), "{said}");
-}
-
-/// Waits until a run has shown progress twice.
-fn under_way(initiator: &mut Process) {
-    for _ in 0..2 {
-        initiator
-            .wait_for("shown progress", PATIENCE, |line| {
-                line.contains("per second").then_some(())
-            })
-            .expect("the run is under way");
-    }
-}
-
-fn redundancy(service: Process) -> Value {
-    document(service)["redundancy"].clone()
-}
 
 #[test]
 fn a_good_end_is_trusted() {
@@ -280,7 +123,7 @@ fn what_was_being_written_at_the_kill_is_old_or_new() {
             let chunk = block * HALF..(block + 1) * HALF;
             for (number, chunks) in new_chunks.iter().enumerate() {
                 if block >> number & 1 == 1 {
-                    set.put(number, block, &chunks[chunk.clone()]);
+                    set.put(number, block, 0, &chunks[chunk.clone()]);
                 }
             }
             // Two of one write make it up, whichever.
