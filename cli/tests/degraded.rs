@@ -3,7 +3,7 @@
 mod support;
 
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use conformance::faults::relay::{FaultyLine, Side};
 use conformance::process::{Process, Signal};
@@ -150,6 +150,25 @@ fn progress(initiator: &mut Process) {
         .expect("the run is under way");
 }
 
+/// I/Os that the run had done when it last said so.
+fn operations(initiator: &Process) -> Option<u64> {
+    let said = initiator.stderr();
+    let mut lines = said.lines().rev();
+    lines.find_map(|line| {
+        let (done, _) = line.split_once(" of ")?;
+        done.rsplit(' ').next()?.parse().ok()
+    })
+}
+
+/// Waits until the run, which has paused, goes on.
+fn goes_on(initiator: &Process) {
+    let (before, deadline) = (operations(initiator), soon());
+    while operations(initiator) <= before {
+        assert!(Instant::now() < deadline, "it does not go on");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
 /// The run validates to its end without this target; what the service says of it.
 fn survives(load: Load, lost: usize) -> Value {
     document(load.initiator);
@@ -202,7 +221,7 @@ fn a_target_that_has_kept_its_blocks_is_rebuilt_where_it_has_missed_some() {
         3,
         "{said}"
     );
-    assert!(!said.contains("which is all it has"), "{said}");
+    assert!(!said.contains("stripes, all of them"), "{said}");
     let statistics = document(load.service);
     assert_eq!(statistics["failed_count"], 0);
     assert_eq!(statistics["redundancy"]["state"], "healthy");
@@ -284,6 +303,60 @@ fn a_target_that_stops_is_lost_after_a_while() {
     survives(load, 0);
 }
 
+/// Ends a run that has read and written without an error; the statistics of the service.
+fn ends_well(load: Load) -> Value {
+    load.initiator.signal(Signal::INT);
+    let said = complaint(load.initiator);
+    assert!(said.contains("interrupted by the user"), "{said}");
+    let statistics = document(load.service);
+    assert_eq!(statistics["failed_count"], 0);
+    statistics
+}
+
+/// A process that was not scheduled cannot tell how long its targets have not answered.
+#[test]
+fn a_service_that_does_not_run_for_longer_than_its_timeouts_detaches_no_target() {
+    let mut load = Load::new(2_000_000_000, &["--control-timeout", "2"]);
+    for _ in 0..2 {
+        progress(&mut load.initiator);
+        load.service.signal(Signal::STOP);
+        std::thread::sleep(Duration::from_secs(5));
+        load.service.signal(Signal::CONT);
+        goes_on(&load.initiator);
+    }
+    let logged = load.service.stderr();
+    assert!(!logged.contains("detached"), "{logged}");
+    let redundancy = ends_well(load)["redundancy"].clone();
+    assert_eq!(redundancy["lost"], serde_json::json!([0, 0, 0]));
+    assert_eq!(redundancy["state"], "healthy");
+}
+
+/// Two targets that stop at once are more likely starved than dead, and a service with one target is of no use.
+#[test]
+fn of_two_targets_that_stop_one_is_waited_for() {
+    for (first, second) in [(0, 1), (1, 2), (2, 0)] {
+        let mut load = Load::new(2_000_000_000, &["--control-timeout", "2"]);
+        progress(&mut load.initiator);
+        load.targets[first].signal(Signal::STOP);
+        load.targets[second].signal(Signal::STOP);
+        load.service
+            .wait_for("waited for a target", PATIENCE, |line| {
+                line.contains("is unresponsive, and another one is not current: waiting for it")
+                    .then_some(())
+            })
+            .expect("one of the two is waited for");
+        std::thread::sleep(Duration::from_secs(3));
+        load.targets[first].signal(Signal::CONT);
+        load.targets[second].signal(Signal::CONT);
+        // Of I/Os that had to wait, none has failed.
+        goes_on(&load.initiator);
+        let lost = ends_well(load)["redundancy"]["lost"].clone();
+        let losses: Vec<u64> = serde_json::from_value(lost).expect("a count for each target");
+        assert_eq!(losses.iter().sum::<u64>(), 1, "{losses:?}");
+        assert_eq!(losses[3 - first - second], 0, "{losses:?}");
+    }
+}
+
 #[test]
 fn the_second_loss_is_an_error_of_the_io_and_of_nothing_else() {
     let mut load = Load::new(2_000_000_000, &[]);
@@ -296,7 +369,10 @@ fn the_second_loss_is_an_error_of_the_io_and_of_nothing_else() {
     service.wait(soon()).expect("it ends with its initiator");
     std::thread::sleep(Duration::from_millis(50));
     let said = service.stderr();
-    assert!(said.contains("writes end with errors"), "{said}");
+    assert!(
+        said.contains("with which too few are left: writes fail"),
+        "{said}"
+    );
     let [_, _, mut last] = load.targets;
     last.wait(soon()).expect("it ends with its service");
 }

@@ -2,191 +2,19 @@
 
 mod support;
 
-use std::os::unix::fs::FileExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use conformance::process::{Process, Signal};
-use serde_json::Value;
-use support::gga::{TARGETS, compressible};
-use support::{BLOCK_SIZE, Bench, PATIENCE, complaint, document, said, soon, text};
+use support::gga::TARGETS;
+use support::set::{BLOCKS, ENDLESS, Set, interrupted, killed, redundancy, under_way};
+use support::{BLOCK_SIZE, PATIENCE, complaint, document, said, soon};
 
-const BLOCKS: usize = 64;
 const HALF: usize = BLOCK_SIZE / 2;
-/// Where the blocks begin in a backing file.
-const CONTENT_OFFSET: usize = 65536;
 /// Where a backing file has the start of the machine since which blocks may not be on the disk; zeros when all are.
 const SINCE: std::ops::Range<usize> = 4096 + 68..4096 + 84;
-/// More than any test waits for.
-const ENDLESS: usize = 2_000_000_000;
 
 const VERIFYING: &str = "was not shut down cleanly";
 const VERIFIED: &str = "resync completed";
-
-/// Three targets that keep their blocks in files, and serve one session after the other.
-struct Set {
-    bench: Bench,
-    /// `crc32c` or `off`.
-    checksum: &'static str,
-    ports: [u16; 3],
-    targets: [Option<Process>; 3],
-}
-
-impl Set {
-    fn new(checksum: &'static str) -> Self {
-        let bench = Bench::new();
-        let started = [0, 1, 2].map(|number| bench.target(&arguments(&bench, number)));
-        let ports = started.each_ref().map(|(_, port)| *port);
-        Self {
-            checksum,
-            ports,
-            targets: started.map(|(target, _)| Some(target)),
-            bench,
-        }
-    }
-
-    /// Blocks that differ from those of any other number.
-    fn content(&self, number: usize) -> PathBuf {
-        let all = compressible((number + 1) * BLOCKS * BLOCK_SIZE);
-        let name = format!("content {number}");
-        self.bench.file(&name, &all[number * BLOCKS * BLOCK_SIZE..])
-    }
-
-    fn service(&self, arguments: &[&str]) -> Process {
-        let base = ["--degraded", "on", "--checksum", self.checksum];
-        self.bench
-            .gga_service(self.ports, 2, &[&base[..], arguments].concat())
-    }
-
-    fn initiator(&self, strategy: &str, content: &Path, operations: usize) -> Process {
-        self.bench.gga_initiator(
-            strategy,
-            content,
-            operations,
-            2,
-            &["--progress", "always", "--io-timeout", "30"],
-        )
-    }
-
-    /// Writes this, in a session of its own.
-    fn write(&self, content: &Path) -> Value {
-        let service = self.service(&[]);
-        document(self.initiator("read_write_data_validity_test", content, BLOCKS));
-        document(service)
-    }
-
-    /// An initiator that writes this again and again, and has written all of it.
-    fn writer(&self, content: &Path) -> Process {
-        let mut writer = self.initiator("read_write_data_validity_test", content, ENDLESS);
-        under_way(&mut writer);
-        writer
-    }
-
-    fn kill(&mut self, number: usize) {
-        killed(self.targets[number].take().expect("it runs"));
-    }
-
-    fn start(&mut self, number: usize) {
-        let arguments = arguments(&self.bench, number);
-        let target = self.bench.target_again(self.ports[number], &arguments);
-        self.targets[number] = Some(target);
-    }
-
-    /// Reads all the time, and compares.
-    fn reader(&self, content: &Path) -> Process {
-        let mut reader = self.initiator("read_only_data_validity_test", content, ENDLESS);
-        under_way(&mut reader);
-        reader
-    }
-
-    /// Of the three targets, each is killed and comes back while this one reads.
-    fn reads_with_any_two(&mut self, service: &Process, mut reader: Process) {
-        for (number, name) in TARGETS.iter().enumerate() {
-            let whole = format!("storage target {name} is up to date");
-            let before = service.stderr().matches(&whole).count();
-            self.kill(number);
-            let lost = format!("detached storage target {name}");
-            said(service, &lost, 1);
-            under_way(&mut reader);
-            self.start(number);
-            said(service, &whole, before + 1);
-        }
-        interrupted(reader);
-    }
-
-    /// Overwrites what a target that does not run keeps of a block.
-    fn put(&self, number: usize, block: usize, half: &[u8]) {
-        let path = self.bench.path(TARGETS[number]);
-        let file = std::fs::File::options().write(true).open(path);
-        let offset = CONTENT_OFFSET + block * HALF;
-        file.and_then(|file| file.write_all_at(half, offset as u64))
-            .expect("written");
-    }
-
-    /// What a target that does not run keeps.
-    fn stored(&self, number: usize) -> Vec<u8> {
-        let bytes = std::fs::read(self.bench.path(TARGETS[number])).expect("there");
-        bytes[CONTENT_OFFSET..].to_vec()
-    }
-
-    /// The halves that the three targets keep of this content.
-    fn halves(&self, content: &Path) -> [Vec<u8>; 3] {
-        let bytes = std::fs::read(content).expect("there");
-        let name = format!(
-            "halves of {}",
-            content.file_name().expect("a name").display()
-        );
-        let flags = ["--checksum", self.checksum, "--block-size", "4096"];
-        let files = self.bench.generate(&name, &bytes, &flags);
-        files.map(|file| {
-            let bytes = std::fs::read(file).expect("there");
-            bytes[bytes.len() - BLOCKS * HALF..].to_vec()
-        })
-    }
-}
-
-/// Flags of a target that keeps its blocks in a file.
-fn arguments(bench: &Bench, number: usize) -> Vec<&'static str> {
-    let words = [
-        "--cpu".to_owned(),
-        "0".to_owned(),
-        "--sessions".to_owned(),
-        "forever".to_owned(),
-        "--block-count".to_owned(),
-        BLOCKS.to_string(),
-        "--block-size".to_owned(),
-        HALF.to_string(),
-        "--backing-file".to_owned(),
-        text(&bench.path(TARGETS[number])).to_owned(),
-    ];
-    words.map(|word| &*word.leak()).to_vec()
-}
-
-fn killed(mut process: Process) {
-    process.signal(Signal::KILL);
-    assert!(process.wait(soon()).is_some(), "killed");
-}
-
-/// Ends a run that all is well with.
-fn interrupted(initiator: Process) {
-    initiator.signal(Signal::INT);
-    let said = complaint(initiator);
-    assert!(said.contains("interrupted by the user"), "{said}");
-}
-
-/// Waits until a run has shown progress twice.
-fn under_way(initiator: &mut Process) {
-    for _ in 0..2 {
-        initiator
-            .wait_for("shown progress", PATIENCE, |line| {
-                line.contains("per second").then_some(())
-            })
-            .expect("the run is under way");
-    }
-}
-
-fn redundancy(service: Process) -> Value {
-    document(service)["redundancy"].clone()
-}
 
 #[test]
 fn a_good_end_is_trusted() {
@@ -275,28 +103,36 @@ fn what_was_being_written_at_the_kill_is_old_or_new() {
     for checksum in ["crc32c", "off"] {
         let mut set = Set::new(checksum);
         let (old, new) = (set.content(0), set.content(1));
-        set.write(&old);
+        // Checksums are bound to the set: only it can say what its targets hold of either content.
+        let [new_chunks, old_chunks] = [&new, &old].map(|content| {
+            set.write(content);
+            [0, 1, 2].map(|number| set.stored(number))
+        });
         // In use, and nothing in flight.
         let service = set.service(&[]);
         let reader = set.reader(&old);
         killed(service);
         complaint(reader);
         (0..3).for_each(|number| set.kill(number));
-        let halves = set.halves(&new);
         let (mut expected, bytes) = (
             std::fs::read(&old).expect("there"),
             std::fs::read(&new).expect("there"),
         );
+        let mut expected_chunks = old_chunks;
         for block in 0..BLOCKS {
-            for (number, half) in halves.iter().enumerate() {
+            let chunk = block * HALF..(block + 1) * HALF;
+            for (number, chunks) in new_chunks.iter().enumerate() {
                 if block >> number & 1 == 1 {
-                    set.put(number, block, &half[block * HALF..][..HALF]);
+                    set.put(number, block, 0, &chunks[chunk.clone()]);
                 }
             }
             // Two of one write make it up, whichever.
             if (block & 7).count_ones() > 1 {
                 let place = block * BLOCK_SIZE..(block + 1) * BLOCK_SIZE;
                 expected[place.clone()].copy_from_slice(&bytes[place]);
+                for (expected, new) in expected_chunks.iter_mut().zip(&new_chunks) {
+                    expected[chunk.clone()].copy_from_slice(&new[chunk.clone()]);
+                }
             }
         }
         let expected = set.bench.file("expected", &expected);
@@ -313,8 +149,7 @@ fn what_was_being_written_at_the_kill_is_old_or_new() {
         let end = redundancy(service);
         assert_eq!(end["verified_stripes"]["unreadable"], 0);
         (0..3).for_each(|number| set.kill(number));
-        let halves = set.halves(&expected);
-        for (number, expected) in halves.iter().enumerate() {
+        for (number, expected) in expected_chunks.iter().enumerate() {
             assert!(
                 set.stored(number) == *expected,
                 "what {} holds",
@@ -334,7 +169,8 @@ fn lose_under_load(set: &mut Set, service: &Process, content: &Path, lost: usize
     said(service, "detached storage target", 1);
     for (target, before) in set.targets.iter().zip(before) {
         if let Some(target) = target {
-            said(target, KEPT, before + 1);
+            // They prepare for an epoch without the lost one, and commit it.
+            said(target, KEPT, before + 2);
         }
     }
     under_way(&mut writer);
@@ -357,7 +193,7 @@ fn a_target_that_was_lost_when_the_service_was_killed_is_rebuilt_by_the_next() {
         let service = set.service(&[]);
         // What it has is old, and would be compared.
         let reader = set.reader(&new);
-        said(&service, "stripes, which is all it has", 1);
+        said(&service, "stripes, all of them", 1);
         let whole = format!("storage target {} is up to date", TARGETS[lost]);
         said(&service, &whole, 1);
         set.reads_with_any_two(&service, reader);
@@ -414,9 +250,10 @@ fn without_two_that_have_what_was_written_nothing_is_served() {
     let refused = complaint(set.initiator("read_throughput_test", &content, BLOCKS));
     for part in [
         "expected two storage targets",
-        "data_1 is of epoch 1",
-        "data_2 is empty",
-        "epoch 2",
+        "up to epoch 2",
+        ", epoch 1 (",
+        "data_2: empty or of no set",
+        "name the one of epoch 2 with --rebuild",
     ] {
         assert!(refused.contains(part), "{refused}");
     }
@@ -438,7 +275,12 @@ fn targets_that_do_not_belong_together_are_refused() {
     let [data_1, data_2, data_p] = set.ports;
     let exchanged = refused([data_2, data_1, data_p]);
     assert!(
-        exchanged.contains("expected data_1 of its set, data_2 came"),
+        exchanged.contains("expected data_1 of its set, got data_2"),
         "{exchanged}"
+    );
+    let mixed = refused([data_1, other.ports[1], data_p]);
+    assert!(
+        mixed.contains("expected three storage targets of one set"),
+        "{mixed}"
     );
 }

@@ -49,6 +49,22 @@ impl Bench {
 
     /// A service that waits for an initiator.
     pub fn gga_service(&self, ports: [u16; 3], workers: usize, arguments: &[&str]) -> Process {
+        let mut service = self.start_gga_service(ports, workers, arguments);
+        service
+            .wait_for("was waiting for the initiator", PATIENCE, |line| {
+                line.contains("waiting for the initiator").then_some(())
+            })
+            .expect("the service waits");
+        service
+    }
+
+    /// A service that may not be ready for an initiator yet.
+    pub fn start_gga_service(
+        &self,
+        ports: [u16; 3],
+        workers: usize,
+        arguments: &[&str],
+    ) -> Process {
         let [data_1, data_2, data_p] = ports.map(|port| format!("127.0.0.1:{port}"));
         let base = [
             "gga-offload",
@@ -65,13 +81,7 @@ impl Bench {
             "--output",
             "json",
         ];
-        let mut service = self.spawn("service", &[&base[..], &cpus(workers), arguments].concat());
-        service
-            .wait_for("was waiting for the initiator", PATIENCE, |line| {
-                line.contains("waiting for the initiator").then_some(())
-            })
-            .expect("the service waits");
-        service
+        self.spawn("service", &[&base[..], &cpus(workers), arguments].concat())
     }
 
     /// An initiator that compares with, or writes, the bytes in `content`.

@@ -4,6 +4,7 @@
 pub mod gga;
 pub mod resources;
 pub mod role;
+pub mod set;
 pub mod stored_block;
 
 use std::path::{Path, PathBuf};

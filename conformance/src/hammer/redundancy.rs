@@ -26,7 +26,9 @@ pub(super) fn of_log(log: &str, targets: &[&str]) -> Redundancy {
             state = Redundancy::Without(target);
         } else if let Some(target) = names("", " is online: rebuilding") {
             state = Redundancy::Rebuilding(target);
-        } else if line.contains("looking whether the halves") {
+        } else if let Some(target) = names("", " is missing: starting without it") {
+            state = Redundancy::Without(target);
+        } else if line.contains("was not shut down cleanly: verifying") {
             state = Redundancy::Verifying;
         } else if names("", " is up to date").is_some()
             || line.contains("resync completed")
@@ -52,6 +54,7 @@ mod tests {
         let whole = "INFO storage target data_2 is up to date: 3 stripes rebuilt in 1ms\n";
         let doubt = "INFO the set was not shut down cleanly: verifying 64 stripes (resync)\n";
         let fit = "INFO resync completed: 64 stripes verified\n";
+        let missing = "WARN storage target data_2 is missing: starting without it\n";
         let next = "waiting for the initiator on Comch \"name\"\n";
         let second = "ERROR detached storage target data_p, with which too few are left\n";
         let cases = [
@@ -63,6 +66,8 @@ mod tests {
             ([back, whole, doubt].concat(), Redundancy::Verifying),
             ([doubt, fit].concat(), Redundancy::Whole),
             ([lost, next].concat(), Redundancy::Whole),
+            ([next, missing].concat(), Redundancy::Without(1)),
+            ([next, missing, back].concat(), Redundancy::Rebuilding(1)),
             ([lost, next, back].concat(), Redundancy::Rebuilding(1)),
         ];
         for (log, expected) in cases {

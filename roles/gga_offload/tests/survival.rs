@@ -2,6 +2,8 @@
 
 mod support;
 
+use std::time::Duration;
+
 use conformance::target::Fault;
 use doca::ErrorCode;
 use role_common::stored_block::Checksum;
@@ -302,38 +304,70 @@ fn without_the_flag_the_session_ends_and_nothing_is_printed_of_it() {
     assert!(end.statistics["cores"][0].get("degraded").is_none());
 }
 
-/// Writes once to targets that keep their records, of which one fails to write and another one keeps only so many.
-fn write_with_records(failing: usize, keeps: (usize, u32), expected: ErrorCode) -> End {
+/// Three targets with superblocks, one of which fails to write, and another one of which persists only so many superblocks.
+fn with_superblocks(failing: usize, persists: (usize, u32)) -> Deployment {
     let mut faults = [Fault::None; 3];
     faults[failing] = Fault::FailIo {
         nth: 0,
         result: FAILED,
     };
-    let mut records = [Some(u32::MAX); 3];
-    records[keeps.0] = Some(keeps.1);
-    let args = "--degraded on --control-timeout 1";
-    let mut deployment = Deployment::keeping(&empty(), args, faults, records, 1);
-    write(&mut deployment, &text(1, STORED), expected);
-    deployment.end()
+    let mut superblocks = [Some(u32::MAX); 3];
+    superblocks[persists.0] = Some(persists.1);
+    // The scrub of a new set would read from its targets.
+    let args = "--degraded on --control-timeout 1 --scrub off";
+    Deployment::keeping(&empty(), args, faults, superblocks, 1)
 }
+
+/// Superblocks of a target until the set is in use; until it goes on without one; until it is closed.
+const OPEN: u32 = 2;
+const DEGRADED: u32 = OPEN + 2;
+const CLOSED: u32 = DEGRADED + 2;
+
+const PAIRS: [(usize, usize); 6] = [(0, 1), (0, 2), (1, 0), (1, 2), (2, 0), (2, 1)];
 
 #[test]
 fn a_write_that_a_lost_target_misses_is_not_acknowledged_before_both_others_keep_that() {
-    for (failing, withholding) in [(0, 1), (0, 2), (1, 0), (1, 2), (2, 0), (2, 1)] {
-        // It keeps that it is used, and never says that it keeps that one is lost.
-        let end = write_with_records(failing, (withholding, 1), ErrorCode::IO_FAILED);
-        assert_eq!(redundancy(&end, failing).0, "failed");
-        let said = "its answer that it has persisted its superblock";
-        assert!(end.stderr.contains(said), "{}", end.stderr);
-        let end = write_with_records(failing, (withholding, 2), ErrorCode::SUCCESS);
-        assert_eq!(redundancy(&end, failing).0, "degraded");
+    for (failing, withholding) in PAIRS {
+        for persists in OPEN..DEGRADED {
+            let mut deployment = with_superblocks(failing, (withholding, persists));
+            let initiator = &mut deployment.initiator;
+            initiator.memory.write(0, &text(1, STORED)).expect("inside");
+            initiator.begin(Write, 0);
+            // A second target is not given up for its silence.
+            deployment.wait_for_log("is unresponsive, and another one is not current");
+            let initiator = &mut deployment.initiator;
+            assert!(
+                !initiator.is_answered(Duration::from_millis(200)),
+                "acknowledged with {persists} superblocks of {}",
+                NAMES[withholding]
+            );
+            let logged = deployment.abandon();
+            assert_eq!(logged.matches("detached storage target").count(), 1);
+            let detached = format!("detached storage target {}, going on", NAMES[failing]);
+            assert!(logged.contains(&detached), "{logged}");
+        }
+        let mut deployment = with_superblocks(failing, (withholding, CLOSED));
+        write(&mut deployment, &text(1, STORED), ErrorCode::SUCCESS);
+        let end = deployment.end();
+        assert_eq!(redundancy(&end, failing), ("degraded", 1, 1));
     }
+}
+
+/// No I/O begins before all targets have persisted that the set is in use.
+fn begins_with_so_many_superblocks_of_data_2(superblocks: u32) {
+    let superblocks = [Some(u32::MAX), Some(superblocks), Some(u32::MAX)];
+    let args = "--degraded on --control-timeout 1";
+    Deployment::keeping(&empty(), args, [Fault::None; 3], superblocks, 1);
 }
 
 #[test]
 #[should_panic(expected = "its answer that it has persisted its superblock")]
-fn no_io_begins_before_all_targets_keep_that_they_are_used() {
-    let records = [Some(u32::MAX), Some(0), Some(u32::MAX)];
-    let args = "--degraded on --control-timeout 1";
-    Deployment::keeping(&empty(), args, [Fault::None; 3], records, 1);
+fn no_io_begins_before_all_targets_have_prepared_for_it() {
+    begins_with_so_many_superblocks_of_data_2(0);
+}
+
+#[test]
+#[should_panic(expected = "its answer that it has persisted its superblock")]
+fn no_io_begins_before_all_targets_have_committed_that_they_are_in_use() {
+    begins_with_so_many_superblocks_of_data_2(1);
 }

@@ -1,7 +1,7 @@
 //! The initiator, message by message.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use doca::{
@@ -163,7 +163,7 @@ impl Initiator {
                 Some(_) => {}
                 None => {
                     assert!(Instant::now() < deadline, "no answer");
-                    let soon = Instant::now() + std::time::Duration::from_millis(5);
+                    let soon = Instant::now() + Duration::from_millis(5);
                     self.waiter.wait(&[&self.channel], Some(soon));
                 }
             }
@@ -226,6 +226,40 @@ impl Initiator {
             assert_eq!(answer.message_type, IoMessageType::Result);
         }
         answers
+    }
+
+    /// Begins with an I/O of one block, whose answer nothing waits for. No other I/O is possible after it.
+    pub fn begin(&mut self, message_type: IoMessageType, block: u64) {
+        let size = self.details.block_size;
+        let offset = block * u64::from(size);
+        let request = Repr {
+            message_type,
+            user_data: 0,
+            result: 0,
+            size,
+            requester_offset: offset,
+            storage_offset: offset,
+        };
+        let lane = &self.lanes[0];
+        lane.outgoing
+            .write_data(&request.to_bytes())
+            .expect("written");
+        lane.send.submit().expect("room for a message");
+    }
+
+    /// Whether an answer comes within this time.
+    pub fn is_answered(&mut self, within: Duration) -> bool {
+        let deadline = Instant::now() + within;
+        while Instant::now() < deadline {
+            match self.pe.poll() {
+                Some(Event::Task(Completion { token, .. })) if token & RECEIVED != 0 => {
+                    return true;
+                }
+                Some(_) => {}
+                None => std::thread::sleep(Duration::from_millis(1)),
+            }
+        }
+        false
     }
 
     /// One I/O; its memory begins where its storage does.

@@ -153,6 +153,25 @@ impl Deployment {
             .unwrap_or_else(|failure| panic!("{text:?}: {failure}"));
     }
 
+    /// The initiator leaves in the middle of its session; what the service logged.
+    pub fn abandon(self) -> String {
+        let Self {
+            initiator,
+            mut service,
+            targets,
+            ..
+        } = self;
+        drop(initiator);
+        let status = service.wait(Instant::now() + PATIENCE).expect("an end");
+        assert_eq!(status.code(), Some(1));
+        // Nothing matches, so it waits for the last line.
+        let _ = service.wait_for("ended", PATIENCE, |_| None::<()>);
+        for target in targets {
+            target.join().expect("a target");
+        }
+        service.stderr()
+    }
+
     /// Ends the session in good order.
     pub fn end(self) -> End {
         let Self {

@@ -69,6 +69,14 @@ impl Stripes {
         [&self.0[0][range.clone()], &self.0[1][range]].concat()
     }
 
+    /// With zeros for the checksums, which depend on the random identifier of a set, and for the parity of them.
+    pub fn without_checksums(mut self) -> Self {
+        for half in self.0[1..].iter_mut().flat_map(|it| it.chunks_mut(HALF)) {
+            half[HALF - 4..].fill(0);
+        }
+        self
+    }
+
     /// Flips a bit of a half block.
     pub fn flip(mut self, target: usize, stripe: usize, byte: usize) -> Self {
         self.0[target][stripe * HALF + byte] ^= 0x10;

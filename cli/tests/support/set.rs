@@ -1,0 +1,248 @@
+//! A set of three targets that keep their chunks in files, and what happens to it.
+
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt as _;
+use std::path::{Path, PathBuf};
+
+use conformance::process::{Process, Signal};
+use serde_json::Value;
+
+use super::gga::{TARGETS, compressible, noise};
+use super::stored_block::Sizes;
+use super::{BLOCK_SIZE, Bench, PATIENCE, complaint, document, said, soon, text};
+
+/// Blocks of a set.
+pub const BLOCKS: usize = 64;
+/// Where the blocks begin in a backing file.
+const CONTENT_OFFSET: usize = 65536;
+/// More I/Os than any test waits for.
+pub const ENDLESS: usize = 2_000_000_000;
+
+/// Three targets that keep their chunks in files, and serve one session after the other.
+pub struct Set {
+    pub bench: Bench,
+    pub ports: [u16; 3],
+    /// Those that run.
+    pub targets: [Option<Process>; 3],
+    sizes: Sizes,
+    /// Flags of the service.
+    flags: Vec<&'static str>,
+}
+
+impl Set {
+    /// A set of blocks as large as what is stored of them, with these checksums: `crc32c` or `off`.
+    pub fn new(checksum: &'static str) -> Self {
+        let mut set = Self::of(Sizes::compatible(BLOCK_SIZE), Vec::new());
+        set.write_checksums(checksum);
+        set
+    }
+
+    /// A set of blocks of any content.
+    pub fn logical() -> Self {
+        let flags = vec!["--degraded", "on", "--logical-block-size", "4096"];
+        Self::of(Sizes::logical(BLOCK_SIZE), flags)
+    }
+
+    /// Has services write these checksums from now on.
+    pub fn write_checksums(&mut self, checksum: &'static str) {
+        self.flags = vec!["--degraded", "on", "--checksum", checksum];
+    }
+
+    fn of(sizes: Sizes, flags: Vec<&'static str>) -> Self {
+        let bench = Bench::new();
+        let started = [0, 1, 2].map(|number| bench.target(&arguments(&bench, sizes.half, number)));
+        let ports = started.each_ref().map(|(_, port)| *port);
+        Self {
+            ports,
+            targets: started.map(|(target, _)| Some(target)),
+            bench,
+            sizes,
+            flags,
+        }
+    }
+
+    /// Bytes of a chunk.
+    pub fn chunk_size(&self) -> usize {
+        self.sizes.half
+    }
+
+    /// Blocks that differ from those of any other number. Of a [logical](Self::logical) set, they do not compress.
+    pub fn content(&self, number: usize) -> PathBuf {
+        let length = (number + 1) * BLOCKS * BLOCK_SIZE;
+        let all = if self.sizes == Sizes::compatible(BLOCK_SIZE) {
+            compressible(length)
+        } else {
+            noise(length)
+        };
+        let name = format!("content {number}");
+        self.bench.file(&name, &all[number * BLOCKS * BLOCK_SIZE..])
+    }
+
+    /// A service that waits for an initiator, with degraded mode and these further flags.
+    pub fn service(&self, arguments: &[&str]) -> Process {
+        self.bench
+            .gga_service(self.ports, 2, &[&self.flags[..], arguments].concat())
+    }
+
+    /// A service that may not be ready for an initiator yet.
+    pub fn start_service(&self, arguments: &[&str]) -> Process {
+        self.bench
+            .start_gga_service(self.ports, 2, &[&self.flags[..], arguments].concat())
+    }
+
+    /// An initiator of two workers.
+    pub fn initiator(&self, strategy: &str, content: &Path, operations: usize) -> Process {
+        self.bench.gga_initiator(
+            strategy,
+            content,
+            operations,
+            2,
+            &["--progress", "always", "--io-timeout", "30"],
+        )
+    }
+
+    /// Writes this, in a session of its own.
+    pub fn write(&self, content: &Path) -> Value {
+        let service = self.service(&[]);
+        document(self.initiator("read_write_data_validity_test", content, BLOCKS));
+        document(service)
+    }
+
+    /// An initiator that writes this again and again, and has written all of it.
+    pub fn writer(&self, content: &Path) -> Process {
+        let mut writer = self.initiator("read_write_data_validity_test", content, ENDLESS);
+        under_way(&mut writer);
+        writer
+    }
+
+    /// Writes this, in a session that lasts until a scrub has found that all blocks have a checksum.
+    pub fn write_and_scrub(&self, content: &Path) {
+        self.write(content);
+        let service = self.service(&["--scrub", "once"]);
+        let reader = self.reader(content);
+        said(&service, "scrub completed", 1);
+        interrupted(reader);
+        document(service);
+    }
+
+    /// An initiator that reads so many blocks one after the other, from the first one on, and compares.
+    pub fn read_in_order(&self, content: &Path, blocks: usize) -> Process {
+        self.bench.gga_initiator(
+            "read_only_data_validity_test",
+            content,
+            blocks,
+            1,
+            &["--transaction-count", "1", "--io-timeout", "30"],
+        )
+    }
+
+    /// Kills a target, as SIGKILL does.
+    pub fn kill(&mut self, number: usize) {
+        killed(self.targets[number].take().expect("it runs"));
+    }
+
+    /// Starts a target that does not run, with the file that it had.
+    pub fn start(&mut self, number: usize) {
+        let arguments = arguments(&self.bench, self.sizes.half, number);
+        let target = self.bench.target_again(self.ports[number], &arguments);
+        self.targets[number] = Some(target);
+    }
+
+    /// Reads all the time, and compares.
+    pub fn reader(&self, content: &Path) -> Process {
+        let mut reader = self.initiator("read_only_data_validity_test", content, ENDLESS);
+        under_way(&mut reader);
+        reader
+    }
+
+    /// Of the three targets, each is killed and comes back while this one reads.
+    pub fn reads_with_any_two(&mut self, service: &Process, mut reader: Process) {
+        for (number, name) in TARGETS.iter().enumerate() {
+            let whole = format!("storage target {name} is up to date");
+            let lost = format!("detached storage target {name}");
+            let count = |what: &str| service.stderr().matches(what).count();
+            let (before, losses) = (count(&whole), count(&lost));
+            self.kill(number);
+            said(service, &lost, losses + 1);
+            under_way(&mut reader);
+            self.start(number);
+            said(service, &whole, before + 1);
+        }
+        interrupted(reader);
+    }
+
+    /// The backing file of a target.
+    pub fn path(&self, number: usize) -> PathBuf {
+        self.bench.path(TARGETS[number])
+    }
+
+    /// Overwrites bytes of the chunk that a target has of a block.
+    pub fn put(&self, number: usize, block: usize, at: usize, bytes: &[u8]) {
+        assert!(at + bytes.len() <= self.sizes.half);
+        let offset = CONTENT_OFFSET + block * self.sizes.half + at;
+        let file = File::options().write(true).open(self.path(number));
+        file.and_then(|file| file.write_all_at(bytes, offset as u64))
+            .expect("written");
+    }
+
+    /// The chunks that a target has, one after the other.
+    pub fn stored(&self, number: usize) -> Vec<u8> {
+        self.stored_in(&self.path(number))
+    }
+
+    /// The chunks in a backing file.
+    pub fn stored_in(&self, path: &Path) -> Vec<u8> {
+        fs::read(path).expect("there")[CONTENT_OFFSET..].to_vec()
+    }
+
+    /// The chunk that a target has of a block.
+    pub fn chunk(&self, number: usize, block: usize) -> Vec<u8> {
+        self.stored(number)[block * self.sizes.half..][..self.sizes.half].to_vec()
+    }
+}
+
+/// Flags of a target that keeps its blocks in a file.
+fn arguments(bench: &Bench, half: usize, number: usize) -> Vec<&'static str> {
+    let words = [
+        "--cpu".to_owned(),
+        "0".to_owned(),
+        "--sessions".to_owned(),
+        "forever".to_owned(),
+        "--block-count".to_owned(),
+        BLOCKS.to_string(),
+        "--block-size".to_owned(),
+        half.to_string(),
+        "--backing-file".to_owned(),
+        text(&bench.path(TARGETS[number])).to_owned(),
+    ];
+    words.map(|word| &*word.leak()).to_vec()
+}
+
+/// Kills a process.
+pub fn killed(mut process: Process) {
+    process.signal(Signal::KILL);
+    assert!(process.wait(soon()).is_some(), "killed");
+}
+
+/// Ends a run that all is well with.
+pub fn interrupted(initiator: Process) {
+    initiator.signal(Signal::INT);
+    let said = complaint(initiator);
+    assert!(said.contains("interrupted by the user"), "{said}");
+}
+
+/// Waits until a run has shown progress twice.
+pub fn under_way(initiator: &mut Process) {
+    for _ in 0..2 {
+        initiator
+            .wait_for("shown progress", PATIENCE, |line| {
+                line.contains("per second").then_some(())
+            })
+            .expect("the run is under way");
+    }
+}
+
+/// Waits for the service to end well; what it says of the redundancy of its set.
+pub fn redundancy(service: Process) -> Value {
+    document(service)["redundancy"].clone()
+}
