@@ -53,8 +53,15 @@ fn pass_responses(mut target: &TcpStream, mut service: &TcpStream) -> io::Result
         }
         decoder.push(&piece[..read]);
         while let Some(mut message) = decoder.next().map_err(io::Error::other)? {
-            if let Payload::QueryStorageResponse(details) = &mut message.payload {
-                details.total_size += u64::from(details.block_size);
+            match &mut message.payload {
+                Payload::QueryStorageResponse(details) => {
+                    details.total_size += u64::from(details.block_size);
+                }
+                // A service that asks for superblocks is told of the storage with them.
+                Payload::IdentifiedStorageResponse(storage) => {
+                    storage.total_size += u64::from(storage.block_size);
+                }
+                _ => {}
             }
             service.write_all(&message.encode_to_vec())?;
         }
@@ -63,12 +70,31 @@ fn pass_responses(mut target: &TcpStream, mut service: &TcpStream) -> io::Result
 
 #[cfg(test)]
 mod tests {
-    use wire::control::{Message, StorageDetails};
+    use bytes::Bytes;
+    use wire::control::{IdentifiedStorage, Message, RecordState, StorageDetails};
 
     use super::*;
 
     #[test]
     fn only_the_size_is_changed() {
+        let identified = |total_size| Message {
+            message_id: 9,
+            correlation_id: 9,
+            payload: Payload::IdentifiedStorageResponse(IdentifiedStorage {
+                total_size,
+                block_size: 512,
+                set_high: 1,
+                set_low: 2,
+                epoch: 3,
+                epoch_id: 4,
+                next_epoch: 0,
+                next_epoch_id: 0,
+                member: 0,
+                state: RecordState::Clean,
+                flags: 0,
+                identity: Bytes::from_static(b"the one"),
+            }),
+        };
         let details = |total_size| Message {
             message_id: 7,
             correlation_id: 9,
@@ -93,15 +119,17 @@ mod tests {
         target.read_to_end(&mut request).expect("passed on");
         assert_eq!(request, b"a request");
 
-        let both = [details(4096), other.clone()].map(|message| message.encode_to_vec());
+        let sent = [details(4096), other.clone(), identified(4096)];
+        let sent = sent.map(|message| message.encode_to_vec());
         // In two pieces, the first of which ends within a frame.
-        let bytes = both.concat();
+        let bytes = sent.concat();
         target.write_all(&bytes[..30]).expect("sent");
         target.write_all(&bytes[30..]).expect("sent");
         drop(target);
         let mut response = Vec::new();
         service.read_to_end(&mut response).expect("passed on");
-        let expected = [details(4096 + 512), other].map(|message| message.encode_to_vec());
+        let expected = [details(4096 + 512), other, identified(4096 + 512)];
+        let expected = expected.map(|message| message.encode_to_vec());
         assert_eq!(response, expected.concat());
     }
 }

@@ -371,13 +371,16 @@ impl Session {
             (Phase::Query, _) => Err(Failure::unexpected(
                 "a superblock to persist came before the question for the present one",
             )),
-            (_, RecordState::Clean | RecordState::InUse | RecordState::Closing)
-                if self.identity.is_some() =>
-            {
-                Ok(Step::Do(Job::Persist(superblock)))
-            }
+            // A service that prepares for a new epoch repeats the state of the last one, which may be foreign.
+            (
+                _,
+                RecordState::Clean
+                | RecordState::InUse
+                | RecordState::Closing
+                | RecordState::Foreign,
+            ) if self.identity.is_some() => Ok(Step::Do(Job::Persist(superblock))),
             (_, state) => Err(Failure::invalid(format!(
-                "state of a superblock to persist: expected clean, in_use or closing, got {state}"
+                "state of a superblock to persist: expected clean, in_use, closing or foreign, got {state}"
             ))),
         }
     }
