@@ -802,23 +802,30 @@ impl StripeEngine {
 
     // Chunks on their targets.
 
+    /// Prepares a slot for the answers of targets. Returns those of them that can be asked, and the stripe.
     #[inline]
-    fn ask(&mut self, slot: u32, targets: Targets, stage: Stage) -> u64 {
+    fn ask(&mut self, slot: u32, targets: Targets, stage: Stage) -> (Targets, u64) {
         let now = self.watchdog.now();
+        // One that was detached since the slot's last step has failed already.
+        let failed = targets.intersection(self.detached);
+        let attached = targets.minus(failed);
         let it = self.slot(slot);
         it.stage = stage;
-        it.awaited = targets;
-        it.sending = targets;
+        it.awaited = attached;
+        it.sending = attached;
         it.asked = targets;
-        it.failed = Targets::NONE;
+        it.failed = failed;
         it.error = None;
         it.asked_at = now;
-        it.stripe()
+        (attached, it.stripe())
     }
 
     #[inline]
     fn read_chunks(&mut self, slot: u32, targets: Targets, stage: Stage) {
-        let stripe = self.ask(slot, targets, stage);
+        let (targets, stripe) = self.ask(slot, targets, stage);
+        if targets.is_empty() {
+            return self.chunks_done(slot);
+        }
         self.act(Action::ReadChunks {
             slot,
             targets,
@@ -828,7 +835,10 @@ impl StripeEngine {
 
     #[inline]
     fn write_chunks(&mut self, slot: u32, targets: Targets, stage: Stage, is_recovered: bool) {
-        let stripe = self.ask(slot, targets, stage);
+        let (targets, stripe) = self.ask(slot, targets, stage);
+        if targets.is_empty() {
+            return self.chunks_done(slot);
+        }
         self.act(Action::WriteChunks {
             slot,
             targets,

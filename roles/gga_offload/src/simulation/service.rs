@@ -8,6 +8,7 @@ use role_common::superblock::{SetId, Superblock};
 
 use super::target::{BLOCKS, CHUNK};
 use crate::engine::assembly::Assembly;
+use crate::engine::redundancy::State;
 use crate::engine::request::{Operation, Request};
 use crate::engine::set::{ScrubPlan, Set};
 use crate::engine::stripe_lock::StripeLocks;
@@ -26,13 +27,14 @@ pub(super) const REQUESTS: u32 = 6;
 /// A target that owes an answer for so long is unresponsive.
 pub(super) const STALL_TIMEOUT: Duration = Duration::from_millis(1500);
 
-/// The content of a version of a block.
-pub(super) fn content_of(block: u64, version: u64, into: &mut [u8]) {
+/// The content of a version of a block. Without checksums, a mixture of two blocks is told from a block only where it cannot be
+/// decompressed, so that all of them have to be `compressible`.
+pub(super) fn content_of(block: u64, version: u64, compressible: bool, into: &mut [u8]) {
     into[..8].copy_from_slice(&block.to_le_bytes());
     into[8..16].copy_from_slice(&version.to_le_bytes());
     let mut state = (block << 32 | version).wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
     // Some versions compress, and some do not.
-    let is_random = state >> 60 & 1 == 0;
+    let is_random = state >> 60 & 1 == 0 && !compressible;
     for bytes in into[16..].chunks_mut(8) {
         if is_random {
             state ^= state << 13;
@@ -44,10 +46,10 @@ pub(super) fn content_of(block: u64, version: u64, into: &mut [u8]) {
 }
 
 /// The version that a block's content is of. `None` where it is of none, or of another block.
-pub(super) fn version_of(block: u64, content: &[u8]) -> Option<u64> {
+pub(super) fn version_of(block: u64, compressible: bool, content: &[u8]) -> Option<u64> {
     let version = u64::from_le_bytes(content.get(8..16)?.try_into().ok()?);
     let mut expected = [0; LOGICAL];
-    content_of(block, version, &mut expected);
+    content_of(block, version, compressible, &mut expected);
     (content == expected).then_some(version)
 }
 
@@ -119,7 +121,10 @@ pub(super) struct Service {
     pub(super) workers: Vec<Worker>,
     pub(super) phase: Phase,
     pub(super) paused_until: Duration,
-    /// By target: the superblock that it was asked to persist, and when.
+    /// Time as the service experiences it: gaps in which it was not scheduled hardly count.
+    pub(super) own_time: Duration,
+    pub(super) last_tick: Duration,
+    /// By target: the superblock that it was asked to persist, and when, in experienced time.
     pub(super) asked: [Option<(Superblock, Duration)>; 3],
     /// By target: the superblock that it has confirmed.
     pub(super) confirmed: [Option<Superblock>; 3],
@@ -128,6 +133,8 @@ pub(super) struct Service {
     /// By target: which storage it was.
     pub(super) identities: [(u32, u32); 3],
     pub(super) is_rejoining: bool,
+    /// The state of the set that was shown last.
+    pub(super) state: State,
     encoder: Encoder,
 }
 
@@ -178,15 +185,18 @@ impl Service {
             session,
             set_id,
             workers: (0..workers).map(worker).collect(),
-            set,
             phase: Phase::Opening,
             paused_until: Duration::ZERO,
+            own_time: Duration::ZERO,
+            last_tick: Duration::MAX,
             asked: [None; 3],
             confirmed: [None; 3],
             is_connected: std::array::from_fn(|target| !offline.contains(Target::ALL[target])),
             identities: [(0, 0); 3],
             is_rejoining: false,
+            state: set.state(),
             encoder: Encoder::new(GEOMETRY, checksum),
+            set,
         }
     }
 

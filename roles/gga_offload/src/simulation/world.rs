@@ -232,7 +232,7 @@ impl<'a> World<'a> {
                 1 => Checksum::Off,
                 _ => Checksum::Crc32c,
             };
-            content_of(block, 0, &mut content);
+            content_of(block, 0, !self.script.checksums, &mut content);
             let place = Place {
                 set: SetId::NONE,
                 stripe: block,
@@ -543,7 +543,12 @@ impl<'a> World<'a> {
     }
 
     fn tick(&mut self) {
-        let Some(service) = &self.service else { return };
+        let Some(service) = &mut self.service else {
+            return;
+        };
+        let gap = self.now.saturating_sub(service.last_tick);
+        service.own_time += gap.min(2 * TICK);
+        service.last_tick = self.now;
         let (session, workers) = (service.session, service.workers.len() as u32);
         for worker in 0..workers {
             self.tell(worker, Event::Tick { is_idle: true });
@@ -656,6 +661,13 @@ impl<'a> World<'a> {
                 recovered,
             } => {
                 let comparison = service.compare(worker, slot, stripe, recovered);
+                trace!(
+                    self,
+                    "block {stripe}, {recovered:?} suspected: {comparison:?}"
+                );
+                let Some(service) = &mut self.service else {
+                    return;
+                };
                 let engine = &mut service.workers[worker as usize].engine;
                 engine.handle(Event::Compared { slot, comparison }, now);
             }
@@ -800,6 +812,12 @@ impl<'a> World<'a> {
     }
 
     fn write_sector(&mut self, chunk: Chunk, to: u64, sector: usize, bytes: Box<[u8; CHUNK]>) {
+        if sector == 0 {
+            trace!(
+                self,
+                "target {} writes its chunk of block {to}", chunk.target
+            );
+        }
         let target = &mut self.targets[chunk.target];
         if !target.is_up || target.connection != chunk.connection {
             return;
@@ -910,19 +928,19 @@ impl<'a> World<'a> {
                 continue;
             }
             if let Some((_, asked)) = service.asked[number]
-                && now > asked + STALL_TIMEOUT
+                && service.own_time > asked + STALL_TIMEOUT
             {
                 if service.set.stalled(target, "its superblock is late") {
                     continue;
                 }
-                service.asked[number] = service.asked[number].map(|(it, _)| (it, now));
+                service.asked[number] = service.asked[number].map(|(it, _)| (it, service.own_time));
             }
             let wanted = service.set.superblock_of(target);
             if let Some(superblock) = wanted
                 && service.asked[number].is_none()
                 && service.confirmed[number] != Some(superblock)
             {
-                service.asked[number] = Some((superblock, now));
+                service.asked[number] = Some((superblock, service.own_time));
                 let connection = self.targets[number].connection;
                 let persist = Happening::Persist {
                     session,
@@ -1112,7 +1130,7 @@ impl<'a> World<'a> {
                 .unwrap_or_default();
             for (index, version) in versions.iter().enumerate() {
                 let into = &mut it.slots[slot as usize].blocks[index];
-                content_of(block + index as u64, *version, into);
+                content_of(block + index as u64, *version, !self.script.checksums, into);
             }
         }
         self.tell(worker as u32, Event::Tick { is_idle: false });
@@ -1154,7 +1172,7 @@ impl<'a> World<'a> {
             let block = io.block + index as u64;
             let Some(service) = &self.service else { return };
             let content = &service.workers[worker as usize].slots[slot as usize].blocks[index];
-            match version_of(block, content) {
+            match version_of(block, !self.script.checksums, content) {
                 None => {
                     return self.violate(format!(
                         "a read of block {block} returned other bytes: wrong data"
@@ -1244,7 +1262,8 @@ impl<'a> World<'a> {
                 let is_plausible = match verdict {
                     Verdict::Bound => true,
                     Verdict::Unbound => !has_checksums,
-                    _ => !has_checksums && self.chunks_fit(block),
+                    Verdict::Absent => !has_checksums && self.chunks_fit(block),
+                    Verdict::Differs { .. } => false,
                 };
                 if !is_plausible {
                     return None;
@@ -1253,7 +1272,7 @@ impl<'a> World<'a> {
                 if !decodes(&stored, GEOMETRY, &mut content) {
                     return None;
                 }
-                let version = version_of(block, &content)?;
+                let version = version_of(block, !self.script.checksums, &content)?;
                 let objection = self.blocks[block as usize].objection(version, self.now);
                 objection.is_none().then_some(version)
             })
@@ -1277,7 +1296,7 @@ impl<'a> World<'a> {
                     && service.set.unverified_stripes() == 0
                     && summary.missed_stripes == 0
                     && (service.set.has_checksums() || !self.script.checksums)
-                    && self.targets.iter().all(|target| target.is_up)
+                    && (self.targets.iter()).all(|it| it.is_up && !it.fails_write && !it.fails_read)
             })
     }
 
@@ -1521,16 +1540,13 @@ impl<'a> World<'a> {
         self.is_ending = true;
         trace!(self, "the end: no more faults");
         for target in &mut self.targets {
-            target.cut_until = Duration::ZERO;
-            target.paused_until = Duration::ZERO;
+            // Whoever is paused or cut off comes back by itself.
             target.loses_write = false;
             target.misdirects_write_to = None;
             target.fails_read = false;
             target.fails_write = false;
         }
-        if let Some(service) = &mut self.service {
-            service.paused_until = Duration::ZERO;
-        }
+        self.trace_blocks();
         // All targets are up again, and what was in flight is answered.
         let mut readable: Option<Vec<bool>> = None;
         let mut scrubs_before: Option<(u64, u64)> = None;
@@ -1595,6 +1611,34 @@ impl<'a> World<'a> {
             }
         }
         self.read_everything(&readable.unwrap_or_default());
+    }
+
+    /// Shows what each pair of chunks makes up.
+    fn trace_blocks(&mut self) {
+        if self.trace.is_none() {
+            return;
+        }
+        for block in 0..BLOCKS {
+            let pair = |targets| match self.readable(block, targets) {
+                Some(version) => format!("{version}"),
+                None => "-".to_owned(),
+            };
+            let [with_both, with_1, with_2] = [
+                Targets::DATA,
+                Targets::without(Number::Data2),
+                Targets::without(Number::Data1),
+            ]
+            .map(pair);
+            let fit = if self.chunks_fit(block) {
+                "fit"
+            } else {
+                "do not fit"
+            };
+            trace!(
+                self,
+                "block {block}: chunks {fit}; of data_1 and data_2: {with_both}, data_1 and data_p: {with_1}, data_2 and data_p: {with_2}"
+            );
+        }
     }
 
     fn next_start(&self) -> Option<()> {
