@@ -58,10 +58,24 @@ fn make(mistake: &str) {
     // SAFETY: handles that live, or that softdoca promises to refuse.
     unsafe {
         match mistake {
-            "free in flight" => with_tasks(|_, task| {
-                ok(doca_task_submit(task));
-                doca_task_free(task);
-            }),
+            "free in flight" => {
+                let (dma, memory, bufs) = (dma(), Memory::local(4096), Bufs::new());
+                let from = c(bufs.data(&memory.mmap, 0, 8));
+                let to = c(bufs.room(&memory.mmap, 99, 64));
+                for _ in 0..2 {
+                    let (mut task, none) = (null_mut(), doca_data { u64: 0 });
+                    ok(doca_dma_task_memcpy_alloc_init(
+                        dma.handle, from, to, none, &mut task,
+                    ));
+                    ok(doca_task_submit(task.cast()));
+                    doca_task_free(task.cast());
+                }
+                // The context stops, and is destroyed, when it is dropped.
+                drop(dma);
+                for buf in [from, to] {
+                    ok(doca_buf_dec_refcount(buf, null_mut()));
+                }
+            }
             "free twice" => with_tasks(|_, task| {
                 doca_task_free(task);
                 doca_task_free(task);

@@ -214,7 +214,7 @@ pub unsafe extern "C" fn doca_task_submit_ex(task: *mut doca_task, flags: u32) -
     })
 }
 
-/// Frees a task that is not in flight.
+/// Frees a task. One that is in flight is freed when its completion has been delivered.
 ///
 /// # Safety
 /// As [`doca_task_submit`]; the task is dead afterwards.

@@ -288,7 +288,7 @@ impl Ctx {
         match event {
             Event::Task(task, result) => {
                 // SAFETY: a driver only reports tasks that were submitted to it and have not completed; a task in
-                // flight cannot be freed.
+                // flight lives, as freeing it takes effect after its completion. The engine keeps the context alive.
                 unsafe { Task::complete(task, result) };
             }
             other => self.deliver_rare(other),
