@@ -201,6 +201,39 @@ fn a_context_with_tasks_stops_when_the_last_one_is_freed() {
 }
 
 #[test]
+fn a_state_change_is_the_last_event_of_its_context_in_a_call() {
+    let f = fixture(true);
+    assert_eq!(f.ctx.start(), Err(Error::InProgress));
+    let echo = f.ctx.driver_as::<Echo>().expect("an echo");
+    let calls = Rc::new(Cell::new(0));
+    let call = || {
+        let calls = Rc::clone(&calls);
+        Box::new(move || calls.set(calls.get() + 1))
+    };
+    for _ in 0..2 {
+        echo.events.borrow_mut().push_back(Event::Call(call()));
+    }
+    echo.events
+        .borrow_mut()
+        .push_back(Event::Connection(call()));
+    for _ in 0..20 {
+        echo.events.borrow_mut().push_back(Event::Call(call()));
+    }
+    let progress = || {
+        assert!(f.pe.progress());
+        (f.ctx.state(), calls.get())
+    };
+    assert_eq!(progress(), (CtxState::Running, 0), "no event after it");
+    assert_eq!(progress(), (CtxState::Running, 3), "up to the connection");
+    assert_eq!(
+        progress(),
+        (CtxState::Running, 3 + 8),
+        "as many as a call may"
+    );
+    assert_eq!(f.ctx.stop(), Ok(()));
+}
+
+#[test]
 fn an_idle_thread_sleeps_and_a_ring_wakes_it() {
     let f = fixture(false);
     f.ctx.start().expect("start");

@@ -353,3 +353,25 @@ fn limits_are_told_and_nulls_refused() {
         );
     }
 }
+
+#[test]
+fn a_context_stopped_in_a_completion_callback_is_stopping_until_the_callback_returns() {
+    let (dma, memory, bufs) = (start(), Memory::local(4096), Bufs::new());
+    let from = bufs.data(&memory.mmap, 0, 8);
+    let task = copy(&dma, from, bufs.room(&memory.mmap, 100, 8), 1);
+    dma.log.free.set(true);
+    dma.log.stop.set(true);
+    dma.submit(task);
+    assert!(dma.progress());
+    assert_eq!(
+        *dma.log.stopped.borrow(),
+        [(Error::InProgress.code(), DOCA_CTX_STATE_STOPPING)],
+        "although no task is left"
+    );
+    let states = [
+        DOCA_CTX_STATE_RUNNING,
+        DOCA_CTX_STATE_STOPPING,
+        DOCA_CTX_STATE_IDLE,
+    ];
+    assert_eq!(*dma.log.states.borrow(), states, "in the same call");
+}
