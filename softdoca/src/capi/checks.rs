@@ -4,7 +4,7 @@ use std::ptr::null_mut;
 
 use doca_abi::{doca_data, doca_dma, doca_dma_task_memcpy, doca_task};
 
-use super::doca_buf::doca_buf_dec_refcount;
+use super::doca_buf::{doca_buf_dec_refcount, doca_buf_set_data};
 use super::doca_dev::doca_devinfo_create_list;
 use super::doca_dma::*;
 use super::doca_mmap::*;
@@ -97,8 +97,18 @@ fn make(mistake: &str) {
                 let buf = bufs.data(&memory.mmap, 0, 50);
                 let addr = memory.mmap.memrange().expect("a range").0;
                 assert!(buf.reuse_by_addr(addr + 60, 50).is_err());
-                assert!(buf.set_data(addr, 51).is_err());
+                assert!(buf.set_data(addr, 101).is_err());
                 doca_buf_dec_refcount(c(buf), null_mut());
+            }
+            "data outside" => {
+                let (memory, bufs) = (Memory::local(100), Bufs::new());
+                let buf = c(bufs.data(&memory.mmap, 0, 50));
+                let data = memory.addr() as usize + 60;
+                for _ in 0..2 {
+                    let data = std::ptr::with_exposed_provenance_mut(data);
+                    ok(doca_buf_set_data(buf, data, 30));
+                }
+                ok(doca_buf_dec_refcount(buf, null_mut()));
             }
             "buf back twice" => {
                 let (memory, bufs) = (Memory::local(100), Bufs::new());
@@ -217,6 +227,15 @@ fn a_buf_that_leaves_its_memory() {
         "buf outside",
         "a buf reaches outside of its memory",
         "50 bytes at 0x",
+    );
+}
+
+#[test]
+fn data_outside_of_its_buf_that_is_accepted() {
+    reported_once(
+        "data outside",
+        "a buf reaches outside of its memory",
+        "30 bytes at 0x",
     );
 }
 

@@ -259,7 +259,8 @@ mod tests {
             assert_eq!(view(b), (at(20), 30, at(20), 30));
             assert_eq!(by_addr(at(0), 10, &mut c), DOCA_ERROR_NO_MEMORY);
 
-            assert_eq!(doca_buf_set_data(a, at(4), 7), DOCA_ERROR_INVALID_VALUE);
+            assert_eq!(doca_buf_set_data(a, at(4), 97), DOCA_ERROR_INVALID_VALUE);
+            assert_eq!(doca_buf_set_data(a, at(4), 7), DOCA_SUCCESS);
             assert_eq!(doca_buf_set_data(a, at(4), 6), DOCA_SUCCESS);
             assert_eq!(view(a), (at(0), 10, at(4), 6));
             assert_eq!(doca_buf_reset_data_len(a), DOCA_SUCCESS);
