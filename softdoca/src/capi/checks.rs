@@ -5,12 +5,15 @@ use std::ptr::null_mut;
 use doca_abi::{doca_data, doca_dma, doca_dma_task_memcpy, doca_task};
 
 use super::doca_buf::{doca_buf_dec_refcount, doca_buf_set_data};
+use super::doca_buf_inventory::{doca_buf_inventory_create, doca_buf_inventory_destroy};
+use super::doca_ctx::doca_ctx_stop;
 use super::doca_dev::doca_devinfo_create_list;
 use super::doca_dma::*;
 use super::doca_mmap::*;
 use super::doca_pe::*;
 use super::give;
-use super::testing::{Bufs, Instance, Memory, c, child, done, ok};
+use super::testing::{Bufs, Instance, Memory, Placement, c, child, done, ok, with_device};
+use crate::error::Error;
 
 const MISTAKE: &str = "SOFTDOCA_TEST_MISTAKE";
 
@@ -109,6 +112,34 @@ fn make(mistake: &str) {
                     ok(doca_buf_set_data(buf, data, 30));
                 }
                 ok(doca_buf_dec_refcount(buf, null_mut()));
+            }
+            "withdrawn" => {
+                let (theirs, import) = Memory::shared(4096, Placement::Pages);
+                ok(theirs.mmap.stop().map_or_else(Error::code, |()| 0));
+                for _ in 0..2 {
+                    assert_eq!(import.load(theirs.addr()), Err(Error::NotFound));
+                }
+            }
+            "use after destroy" => {
+                let (mut mmap, mut pe, mut dma) = (null_mut(), null_mut(), null_mut());
+                let mut inventory = null_mut();
+                ok(doca_buf_inventory_create(1, &mut inventory));
+                ok(doca_mmap_create(&mut mmap));
+                ok(doca_pe_create(&mut pe));
+                ok(with_device(|dev| doca_dma_create(dev, &mut dma)));
+                for destroy in 0..2 {
+                    let codes = [
+                        doca_mmap_destroy(mmap),
+                        doca_pe_destroy(pe),
+                        doca_dma_destroy(dma),
+                        doca_buf_inventory_destroy(inventory),
+                    ];
+                    let expected = [0, Error::BadState.code()][destroy];
+                    assert_eq!(codes, [expected; 4]);
+                }
+                assert_eq!(doca_pe_progress(pe), 0);
+                assert_eq!(doca_ctx_stop(dma.cast()), Error::BadState.code());
+                assert_eq!(doca_mmap_start(mmap), Error::BadState.code());
             }
             "buf back twice" => {
                 let (memory, bufs) = (Memory::local(100), Bufs::new());
@@ -237,6 +268,21 @@ fn data_outside_of_its_buf_that_is_accepted() {
         "a buf reaches outside of its memory",
         "30 bytes at 0x",
     );
+}
+
+#[test]
+fn memory_that_its_owner_has_withdrawn() {
+    let what = "memory of a peer was used after the peer stopped its mmap";
+    reported_once("withdrawn", what, "8 bytes at 0x");
+}
+
+#[test]
+fn objects_that_are_used_after_they_were_destroyed() {
+    // Without the check, this is undefined.
+    let reports = reports("use after destroy", "1");
+    assert_eq!(reports.len(), 1, "{reports:?}");
+    let what = "an object was used after it was destroyed: doca_mmap 0x";
+    assert!(reports[0].contains(what), "{reports:?}");
 }
 
 #[test]

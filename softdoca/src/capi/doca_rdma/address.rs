@@ -7,7 +7,8 @@ use doca_abi::{doca_data, doca_rdma, doca_rdma_addr, doca_rdma_addr_type, doca_r
 
 use super::super::doca_ctx::share_ctx;
 use super::super::{
-    Handle, borrow, bytes, check_out, doca_error_t, give, guard, not_null, put, reclaim, share,
+    Handle, Keeper, borrow, bytes, check_out, doca_error_t, give, guard, not_null, put, reclaim,
+    share,
 };
 use super::instance::with;
 use crate::error::{Error, Result};
@@ -17,6 +18,8 @@ use crate::rdma::{Address, Connection, Rdma};
 // SAFETY: addresses are given out by `give`.
 unsafe impl Handle for doca_rdma_addr {
     type Engine = Address;
+
+    const KEEPER: Keeper = Keeper::Arc;
 }
 
 /// Makes an address: an IPv4 or IPv6 address or a GID as text, and a port.
