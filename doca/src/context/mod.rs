@@ -203,9 +203,27 @@ impl<T: Object> Context<T> {
     }
 
     /// Stops and destroys the object. When that fails, all that it may use is leaked rather than freed under it.
+    ///
+    /// Inside of a handler of completions it answers [`ErrorCode::IN_PROGRESS`], and is done when the handler's call of progress is over.
     pub(crate) fn close(&self) -> Result<()> {
         if self.closed.replace(true) {
             return Ok(());
+        }
+        if self.pe.is_handling() {
+            let context = Self {
+                object: self.object,
+                pe: Rc::clone(&self.pe),
+                shared: Rc::clone(&self.shared),
+                tasks: Rc::clone(&self.tasks),
+                keep: Cell::new(self.keep.take()),
+                closed: Cell::new(false),
+            };
+            self.pe.defer(Box::new(move || drop(context)));
+            return Err(Error::with_detail(
+                "doca_ctx_stop",
+                ErrorCode::IN_PROGRESS,
+                "it is stopped when the call of progress returns whose handler has stopped it",
+            ));
         }
         let result = self.stop_and_destroy();
         if result.is_err() {
@@ -262,7 +280,9 @@ impl<T: Object> Context<T> {
 
 impl<T: Object> Drop for Context<T> {
     fn drop(&mut self) {
-        if let Err(error) = self.close() {
+        if let Err(error) = self.close()
+            && error.code != ErrorCode::IN_PROGRESS
+        {
             tracing::error!(%error, context = ?self.id(), "a context could not be stopped; it and what it uses stay");
         }
     }
