@@ -219,11 +219,7 @@ impl<T: Object> Context<T> {
                 closed: Cell::new(false),
             };
             self.pe.defer(Box::new(move || drop(context)));
-            return Err(Error::with_detail(
-                "doca_ctx_stop",
-                ErrorCode::IN_PROGRESS,
-                "it is stopped when the call of progress returns whose handler has stopped it",
-            ));
+            return Err(stopped_later());
         }
         let result = self.stop_and_destroy();
         if result.is_err() {
@@ -235,28 +231,59 @@ impl<T: Object> Context<T> {
         result
     }
 
-    fn stop_and_destroy(&self) -> Result<()> {
+    /// Stops the object, which stays: others use it that [`close`](Self::close) has to wait for.
+    ///
+    /// Inside of a handler of completions as for [`close`](Self::close).
+    pub(crate) fn halt(self: &Rc<Self>) -> Result<()> {
+        if self.pe.is_handling() {
+            let context = Rc::clone(self);
+            self.pe.defer(Box::new(move || {
+                if let Err(error) = context.stop_until_idle() {
+                    tracing::error!(%error, context = ?context.id(), "a context could not be stopped");
+                }
+            }));
+            return Err(stopped_later());
+        }
+        self.stop_until_idle()
+    }
+
+    /// Whether the object may be stopped.
+    pub(crate) fn check_unused(&self) -> Result<()> {
         self.events().may_stop(self.queue()).map_err(|code| {
             Error::with_detail(
                 "doca_ctx_stop",
                 code,
                 "consumers or producers of its connections still exist; stop them first",
             )
-        })?;
+        })
+    }
+
+    fn stop_and_destroy(&self) -> Result<()> {
+        self.check_unused()?;
+        self.stop_until_idle()?;
+        self.events().closing(self.queue());
+        // SAFETY: the object is idle, its tasks are freed, and nobody uses it after this.
+        crate::error::check(T::DESTROY, unsafe { T::destroy(self.object()) })
+    }
+
+    fn begin_stop(&self) -> Result<()> {
+        if self.state() == CtxState::Idle {
+            return Ok(());
+        }
+        // SAFETY: the object is live, and no borrow is held that a callback could need.
+        match unsafe { call!(doca_ctx_stop(self.as_ctx())) } {
+            // Bad state: it is stopping already, as after the loss of its peer.
+            Err(error) if !matches!(error.code, ErrorCode::IN_PROGRESS | ErrorCode::BAD_STATE) => {
+                Err(error)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn stop_until_idle(&self) -> Result<()> {
         // A context becomes idle only when no task is allocated.
         self.tasks.free_idle();
-        if self.state() != CtxState::Idle {
-            // SAFETY: the object is live, and no borrow is held that a callback could need.
-            match unsafe { call!(doca_ctx_stop(self.as_ctx())) } {
-                // Bad state: it is stopping already, as after the loss of its peer.
-                Err(error)
-                    if !matches!(error.code, ErrorCode::IN_PROGRESS | ErrorCode::BAD_STATE) =>
-                {
-                    return Err(error);
-                }
-                _ => {}
-            }
-        }
+        self.begin_stop()?;
         let idle = self.pe.progress_until(STOP_TIMEOUT, || {
             self.tasks.free_idle();
             self.state() == CtxState::Idle
@@ -272,10 +299,16 @@ impl<T: Object> Context<T> {
             ));
         }
         self.tasks.free_idle();
-        self.events().closing(self.queue());
-        // SAFETY: the object is idle, its tasks are freed, and nobody uses it after this.
-        crate::error::check(T::DESTROY, unsafe { T::destroy(self.object()) })
+        Ok(())
     }
+}
+
+fn stopped_later() -> Error {
+    Error::with_detail(
+        "doca_ctx_stop",
+        ErrorCode::IN_PROGRESS,
+        "it is stopped when the call of progress returns whose handler has stopped it",
+    )
 }
 
 impl<T: Object> Drop for Context<T> {
