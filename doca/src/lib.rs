@@ -26,7 +26,8 @@
 //!         Some(_) | None => {}
 //!     }
 //! }
-//! client.stop()
+//! client.stop()?;
+//! # Ok(())
 //! # }
 //! ```
 //!
@@ -79,7 +80,7 @@ pub use context::{ContextId, CtxState, Task};
 pub use device::{Device, Representor};
 pub use dma::Dma;
 pub use erasure_coding::{EcMatrix, EcMatrixType, ErasureCoding, ErasureCodingBuilder};
-pub use error::{Error, ErrorCode, Result};
+pub use error::{Error, ErrorCode, Result, StopError};
 pub use log::set_sdk_log_level;
 pub use memory::{Access, MemoryRegion, Mmap};
 pub use pe::{Completion, Event, Pe, PeStats, Polled};
