@@ -55,6 +55,7 @@
 //! is ever made: they are copied in and out.
 
 mod buf;
+mod capabilities;
 mod comch;
 mod compress;
 mod context;
@@ -69,6 +70,10 @@ mod rdma;
 mod sync_event;
 
 pub use buf::{Buf, BufInventory};
+pub use capabilities::{
+    Capabilities, ComchLimits, DeviceInfo, ErasureCodingLimits, FastPathLimits, RdmaLimits,
+    TaskLimits,
+};
 pub use comch::{
     ComchClient, ComchClientBuilder, ComchEvent, ComchServer, ComchServerBuilder, Connection,
     Consumer, PostRecvTask, Producer, ReceivedMessage,

@@ -389,6 +389,43 @@ fn lz4_streams_are_decompressed_straight_into_the_host() {
     );
 }
 
+#[test]
+fn single_lz4_blocks_are_decompressed() {
+    isolated("single_lz4_blocks_are_decompressed", || {
+        let device = devices().dpu;
+        let pe = Pe::new().unwrap();
+        let (mmap, inventory) = memory(&device, 4096, LOCAL);
+        let builder = Compress::builder(&device).decompress_lz4_block_tasks(1);
+        let compress = builder.start(&pe).unwrap();
+        // As the first block of the stream above.
+        let block = [
+            0x3f, b'a', b'b', b'c', 3, 0, 1, 0x50, b'f', b'i', b'n', b'i', b's',
+        ];
+        let content = b"abcabcabcabcabcabcabcabfinis";
+        write(&mmap, 0, &block);
+        let source = inventory.buf_with_data(&mmap, 0, block.len()).unwrap();
+        let room = inventory.buf(&mmap, 100, content.len()).unwrap();
+        let task = compress
+            .decompress_lz4_block_task(&source, &room, 1)
+            .unwrap();
+        assert_eq!(task.checksums(), None);
+        assert_eq!(run(&pe, &task), Ok(()));
+        assert_eq!(read(&mmap, 100, content.len()), content);
+        let checksums = Lz4Checksums {
+            crc32: BLOCK_CRC32,
+            xxh32: BLOCK_XXH32,
+        };
+        assert_eq!(task.checksums(), Some(checksums));
+        let full = compress
+            .decompress_lz4_block_task(&source, &room, 2)
+            .unwrap_err();
+        assert_eq!(full.code, ErrorCode::NO_MEMORY);
+        assert_eq!(run(&pe, &task), Err(ErrorCode::IO_FAILED), "no room");
+    });
+}
+
+const BLOCK_CRC32: u32 = 0x14d3_6db6;
+const BLOCK_XXH32: u32 = 0x060b_8d59;
 const LZ4_CRC32: u32 = 0xac0f_ee0a;
 const LZ4_XXH32: u32 = 0x61cb_0f5a;
 

@@ -6,6 +6,7 @@ mod handler;
 mod queue;
 
 use std::cell::{Cell, RefCell};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::ptr::{self, NonNull};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -16,11 +17,9 @@ pub use event::{Completion, Event, Polled};
 pub(crate) use handler::Handler;
 pub(crate) use queue::EventQueue;
 
-#[cfg(doc)]
-use crate::ErrorCode;
-use crate::Result;
 use crate::device::non_null;
 use crate::error::call;
+use crate::{Error, ErrorCode, Result};
 
 /// A progress engine of one thread: contexts are started on it, and [`poll`](Self::poll) tells what happened.
 ///
@@ -58,6 +57,7 @@ pub struct PeStats {
 /// What contexts share of a progress engine.
 pub(crate) struct PeInner {
     pe: NonNull<sys::doca_pe>,
+    notification: RawFd,
     queue: Rc<EventQueue>,
     hits: Cell<u64>,
     misses: Cell<u64>,
@@ -78,8 +78,22 @@ impl Pe {
         // SAFETY: the result has a place.
         unsafe { call!(doca_pe_create(&mut pe)) }?;
         let pe = non_null("doca_pe_create", pe)?;
+        let mut notification = -1;
+        // SAFETY: the engine was just created, the result has a place.
+        let told = unsafe {
+            call!(doca_pe_get_notification_handle(
+                pe.as_ptr(),
+                &mut notification
+            ))
+        };
+        if let Err(error) = told {
+            // SAFETY: known to nobody, and without contexts.
+            let _ = unsafe { sys::doca_pe_destroy(pe.as_ptr()) };
+            return Err(error);
+        }
         let inner = PeInner {
             pe,
+            notification,
             queue: Rc::default(),
             hits: Cell::new(0),
             misses: Cell::new(0),
@@ -194,6 +208,93 @@ impl Pe {
         self.inner.progress_until(timeout, done)
     }
 
+    /// Asks for a notification: the [descriptor](AsFd) of the engine becomes readable with the next event. Returns `false` when events
+    /// wait already, and nothing was asked for: [`poll`](Self::poll) comes first.
+    ///
+    /// For programs that wait for several things, with `epoll` or an async runtime ([`next_event`](Self::next_event)): ask, wait until the
+    /// descriptor is readable, [`disarm`](Self::disarm), and poll until there is nothing.
+    ///
+    /// ```no_run
+    /// # fn wait_readable(fd: std::os::fd::BorrowedFd<'_>) {}
+    /// # fn example(pe: &doca::Pe) -> doca::Result<()> {
+    /// use std::os::fd::AsFd;
+    ///
+    /// loop {
+    ///     while let Some(event) = pe.poll() {
+    ///         println!("{event:?}");
+    ///     }
+    ///     if pe.arm()? {
+    ///         wait_readable(pe.as_fd());
+    ///         pe.disarm()?;
+    ///     }
+    /// }
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Whatever `doca_pe_request_notification` returns.
+    pub fn arm(&self) -> Result<bool> {
+        let queue = &self.inner.queue;
+        if !queue.is_empty() {
+            return Ok(false);
+        }
+        // It may find events, and call back.
+        let mut asked = Ok(());
+        queue.handlers.without(|| {
+            // SAFETY: the engine is live and belongs to this thread; no borrow is held.
+            asked = unsafe { call!(doca_pe_request_notification(self.inner.as_ptr())) };
+        });
+        asked?;
+        if queue.is_empty() {
+            return Ok(true);
+        }
+        self.disarm()?;
+        Ok(false)
+    }
+
+    /// Takes back [`arm`](Self::arm), after the descriptor was readable.
+    ///
+    /// # Errors
+    ///
+    /// Whatever `doca_pe_clear_notification` returns.
+    pub fn disarm(&self) -> Result<()> {
+        let handle = self.as_fd().as_raw_fd();
+        // SAFETY: the engine is live and belongs to this thread; the handle is its own.
+        unsafe { call!(doca_pe_clear_notification(self.inner.as_ptr(), handle)) }
+    }
+
+    /// The next event, for an async runtime of any kind: `readable` waits until the engine's [descriptor](AsFd) can be read.
+    ///
+    /// With tokio: `let fd = AsyncFd::with_interest(pe.as_fd(), Interest::READABLE)?`, and `async || fd.readable().await.map(|mut
+    /// guard| guard.clear_ready())`. With async-io: `let fd = Async::new_nonblocking(pe.as_fd())?`, and `async || fd.readable().await`.
+    ///
+    /// It can be dropped at any time; no event is lost then. As the engine, it stays on its thread.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`arm`](Self::arm); [`ErrorCode::OPERATING_SYSTEM`] when `readable` fails.
+    pub async fn next_event(
+        &self,
+        mut readable: impl AsyncFnMut() -> std::io::Result<()>,
+    ) -> Result<Event> {
+        loop {
+            if let Some(event) = self.poll() {
+                return Ok(event);
+            }
+            if self.arm()? {
+                readable().await.map_err(|error| {
+                    Error::with_detail(
+                        "doca_pe_get_notification_handle",
+                        ErrorCode::OPERATING_SYSTEM,
+                        error.to_string(),
+                    )
+                })?;
+                self.disarm()?;
+            }
+        }
+    }
+
     /// How often progress found work so far.
     pub fn stats(&self) -> PeStats {
         PeStats {
@@ -204,6 +305,14 @@ impl Pe {
 
     pub(crate) fn inner(&self) -> &Rc<PeInner> {
         &self.inner
+    }
+}
+
+/// What becomes readable with the next event, after [`Pe::arm`]. It can be given to `epoll`, and not be read from.
+impl AsFd for Pe {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        // SAFETY: the descriptor is the engine's, which lives as long as the borrow.
+        unsafe { BorrowedFd::borrow_raw(self.inner.notification) }
     }
 }
 
