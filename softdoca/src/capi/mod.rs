@@ -34,7 +34,7 @@ use std::any::Any;
 use std::mem::ManuallyDrop;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::{self, Rc};
-use std::sync::{self, Arc};
+use std::sync::{self, Arc, Mutex, PoisonError};
 
 pub use doca_abi::{DOCA_SUCCESS, doca_error_t};
 
@@ -197,8 +197,7 @@ pub(crate) unsafe fn reclaim<H: Handle>(handle: *mut H) -> Result<Arc<H::Engine>
     // SAFETY: from `Arc::into_raw` in `give`, and taken back only once by the caller's promise.
     let object = unsafe { Arc::from_raw(handle.cast_const().cast::<H::Engine>()) };
     if check::is_on() {
-        // Keeps the memory, so that a later use of the handle is recognised.
-        std::mem::forget(Arc::downgrade(&object));
+        keep(Arc::downgrade(&object));
     }
     Ok(object)
 }
@@ -235,10 +234,23 @@ pub(crate) unsafe fn reclaim_local<H: Handle>(handle: *mut H) -> Result<Rc<H::En
     // SAFETY: from `Rc::into_raw` in `give_local`, and taken back only once by the caller's promise.
     let object = unsafe { Rc::from_raw(handle.cast_const().cast::<H::Engine>()) };
     if check::is_on() {
-        // As in `reclaim`.
-        std::mem::forget(Rc::downgrade(&object));
+        keep(Rc::downgrade(&object));
     }
     Ok(object)
+}
+
+/// Keeps the memory of a destroyed object with a weak reference to it until the process ends, so that a later use of its handle is
+/// recognised. In a list, where leak checkers find it.
+#[cold]
+fn keep<W>(weak: W) {
+    struct Kept(#[expect(dead_code, reason = "it is there to be found")] *const ());
+    // SAFETY: the pointer is never followed.
+    unsafe impl Send for Kept {}
+    static KEPT: Mutex<Vec<Kept>> = Mutex::new(Vec::new());
+    let kept = Kept(Box::into_raw(Box::new(weak)).cast());
+    KEPT.lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .push(kept);
 }
 
 /// Refuses a NULL out-parameter before the call has had any effect.
