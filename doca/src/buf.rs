@@ -5,7 +5,7 @@ mod users;
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::ptr::{self, NonNull};
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 
 use doca_sys as sys;
 
@@ -155,13 +155,21 @@ struct BufInner {
     /// The tasks that use it. They know whether they are in flight: a count here would be one more thing to change, on one more cache
     /// line, twice in each run of each of them.
     tasks: Users,
-    /// The buf that this one was appended to, which returns it to its inventory.
+    /// The buf before this one in its list, as far as those have handles. The first one returns the list to its inventory.
     before: OnceCell<Buf>,
     // Dropped after the buf was returned.
     mmap: Mmap,
     inventory: Rc<InventoryInner>,
     /// What the bufs that were appended to this one use: their handles may be gone before.
-    appended: RefCell<Vec<(Mmap, Rc<InventoryInner>)>>,
+    appended: RefCell<Vec<Appended>>,
+}
+
+/// A buf of a list, after the first.
+#[derive(Debug)]
+struct Appended {
+    buf: Weak<BufInner>,
+    _mmap: Mmap,
+    _inventory: Rc<InventoryInner>,
 }
 
 impl Drop for BufInner {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use doca_sys as sys;
 
+use crate::capabilities::{Capabilities, DeviceInfo};
 use crate::error::call;
 use crate::{Error, ErrorCode, Result};
 
@@ -71,14 +72,48 @@ impl Device {
         })
     }
 
-    /// Opens the representor of the network function with this PCI address, as the host sees it.
+    /// The devices that can be opened, with what they can do.
+    ///
+    /// ```no_run
+    /// # fn main() -> doca::Result<()> {
+    /// let coder = doca::Device::list()?
+    ///     .into_iter()
+    ///     .find(|device| device.capabilities.erasure_coding.is_some())
+    ///     .expect("a device that does erasure coding");
+    /// let device = doca::Device::open(&coder.pci_address)?;
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     ///
-    /// [`ErrorCode::NOT_SUPPORTED`] when the device has no network representors (a host's device has none),
-    /// [`ErrorCode::NOT_FOUND`] with the representors that exist.
-    pub fn open_representor(&self, pci_address: &str) -> Result<Representor> {
-        let wanted = c_string("doca_devinfo_rep_is_equal_pci_addr", pci_address)?;
+    /// Whatever `doca_devinfo_create_list` returns.
+    pub fn list() -> Result<Vec<DeviceInfo>> {
+        let list = DeviceList::new()?;
+        // SAFETY: elements of a live list.
+        Ok(list.items().map(|info| unsafe { describe(info) }).collect())
+    }
+
+    /// The device's names and what it can do.
+    pub fn info(&self) -> DeviceInfo {
+        // SAFETY: the device is open, and with it its information.
+        unsafe { describe(sys::doca_dev_as_devinfo(self.as_ptr())) }
+    }
+
+    /// PCI addresses of the network functions whose representors can be opened; none for a device that has no representors.
+    ///
+    /// # Errors
+    ///
+    /// Whatever `doca_devinfo_rep_create_list` returns.
+    pub fn representors(&self) -> Result<Vec<String>> {
+        if !self.has_representors()? {
+            return Ok(Vec::new());
+        }
+        let list = RepresentorList::new(self)?;
+        Ok(list.items().map(describe_representor).collect())
+    }
+
+    fn has_representors(&self) -> Result<bool> {
         let mut supported = 0;
         // SAFETY: the device is open, and with it its information.
         unsafe {
@@ -88,7 +123,18 @@ impl Device {
                 &mut supported
             ))?;
         }
-        if supported == 0 {
+        Ok(supported != 0)
+    }
+
+    /// Opens the representor of the network function with this PCI address, as the host sees it.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorCode::NOT_SUPPORTED`] when the device has no network representors (a host's device has none),
+    /// [`ErrorCode::NOT_FOUND`] with the representors that exist.
+    pub fn open_representor(&self, pci_address: &str) -> Result<Representor> {
+        let wanted = c_string("doca_devinfo_rep_is_equal_pci_addr", pci_address)?;
+        if !self.has_representors()? {
             return Err(Error::with_detail(
                 "doca_devinfo_rep_create_list",
                 ErrorCode::NOT_SUPPORTED,
@@ -258,11 +304,28 @@ fn iface_name(info: *mut sys::doca_devinfo) -> Option<String> {
     })
 }
 
-fn describe_device(info: *mut sys::doca_devinfo) -> String {
-    let address = read_text::<{ sys::DOCA_DEVINFO_PCI_ADDR_SIZE }>(|text, _| {
+fn pci_address(info: *mut sys::doca_devinfo) -> Option<String> {
+    read_text::<{ sys::DOCA_DEVINFO_PCI_ADDR_SIZE }>(|text, _| {
         // SAFETY: `info` is an element of a live list, `text` has the room that the function asks for.
         unsafe { sys::doca_devinfo_get_pci_addr_str(info, text) }
-    });
+    })
+}
+
+/// # Safety
+///
+/// `info` is a live device's information.
+unsafe fn describe(info: *mut sys::doca_devinfo) -> DeviceInfo {
+    DeviceInfo {
+        pci_address: pci_address(info).unwrap_or_default(),
+        ibdev_name: ibdev_name(info),
+        iface_name: iface_name(info),
+        // SAFETY: the caller's promise.
+        capabilities: unsafe { Capabilities::of(info) },
+    }
+}
+
+fn describe_device(info: *mut sys::doca_devinfo) -> String {
+    let address = pci_address(info);
     let names = [address, ibdev_name(info), iface_name(info)];
     names.into_iter().flatten().collect::<Vec<_>>().join(" = ")
 }

@@ -55,6 +55,47 @@ impl fmt::Display for Error {
     }
 }
 
+/// An object was not stopped. While others use it, it comes back, to be stopped when they are gone.
+///
+/// It becomes an [`Error`] with `?` where that is all that matters; the object is dropped then.
+#[derive(thiserror::Error)]
+#[error("{error}")]
+pub struct StopError<T> {
+    error: Error,
+    object: Option<T>,
+}
+
+impl<T> StopError<T> {
+    pub(crate) fn new(error: Error, object: Option<T>) -> Self {
+        Self { error, object }
+    }
+
+    /// Why it was not stopped.
+    pub fn error(&self) -> &Error {
+        &self.error
+    }
+
+    /// The object, after [`ErrorCode::IN_USE`]; after other errors it stays in memory, out of reach.
+    pub fn into_object(self) -> Option<T> {
+        self.object
+    }
+}
+
+impl<T> From<StopError<T>> for Error {
+    fn from(stopped: StopError<T>) -> Self {
+        stopped.error
+    }
+}
+
+impl<T> fmt::Debug for StopError<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StopError")
+            .field("error", &self.error)
+            .field("has_object", &self.object.is_some())
+            .finish()
+    }
+}
+
 /// A `doca_error_t`.
 ///
 /// ```

@@ -26,7 +26,8 @@
 //!         Some(_) | None => {}
 //!     }
 //! }
-//! client.stop()
+//! client.stop()?;
+//! # Ok(())
 //! # }
 //! ```
 //!
@@ -54,6 +55,7 @@
 //! is ever made: they are copied in and out.
 
 mod buf;
+mod capabilities;
 mod comch;
 mod compress;
 mod context;
@@ -68,6 +70,10 @@ mod rdma;
 mod sync_event;
 
 pub use buf::{Buf, BufInventory};
+pub use capabilities::{
+    Capabilities, ComchLimits, DeviceInfo, ErasureCodingLimits, FastPathLimits, RdmaLimits,
+    TaskLimits,
+};
 pub use comch::{
     ComchClient, ComchClientBuilder, ComchEvent, ComchServer, ComchServerBuilder, Connection,
     Consumer, PostRecvTask, Producer, ReceivedMessage,
@@ -79,7 +85,7 @@ pub use context::{ContextId, CtxState, Task};
 pub use device::{Device, Representor};
 pub use dma::Dma;
 pub use erasure_coding::{EcMatrix, EcMatrixType, ErasureCoding, ErasureCodingBuilder};
-pub use error::{Error, ErrorCode, Result};
+pub use error::{Error, ErrorCode, Result, StopError};
 pub use log::set_sdk_log_level;
 pub use memory::{Access, MemoryRegion, Mmap};
 pub use pe::{Completion, Event, Pe, PeStats, Polled};

@@ -215,6 +215,39 @@ fn lost_blocks_are_recovered_from_scattered_ones() {
     });
 }
 
+/// A task works on the list from its buf on: no part of that may change, and nothing may be appended to it.
+#[test]
+fn a_list_with_a_part_in_flight_is_not_changed() {
+    isolated("a_list_with_a_part_in_flight_is_not_changed", || {
+        let device = devices().dpu;
+        let pe = Pe::new().unwrap();
+        let (mmap, inventory) = memory(&device, 4096, LOCAL);
+        write(&mmap, 0, b"one two three four ");
+        let dma = Dma::start(&pe, &device, 2).unwrap();
+        let buf = |offset, len| inventory.buf_with_data(&mmap, offset, len).unwrap();
+        let (one, two, three, four) = (buf(0, 4), buf(4, 4), buf(8, 6), buf(14, 5));
+        one.append(&two).unwrap();
+        one.append(&three).unwrap();
+        let room = inventory.buf(&mmap, 100, 100).unwrap();
+        let task = dma.copy_task(&two, &room, 1).unwrap();
+        task.submit().unwrap();
+        let in_use = |result: doca::Result<()>| result.unwrap_err().code == ErrorCode::IN_USE;
+        assert!(in_use(one.append(&four)), "the task would copy it, too");
+        assert!(in_use(three.append(&four)));
+        assert!(in_use(four.append(&one)));
+        assert!(in_use(three.set_data(0, 4)), "the task works on it");
+        assert!(in_use(two.reset_data()));
+        // Not what comes before the task's buf.
+        one.set_data(4, 4).unwrap();
+        assert_eq!(completions(1, &[&pe])[0].result, Ok(()));
+        assert_eq!(read(&mmap, 100, 11), b"two three \0");
+        one.append(&four).unwrap();
+        room.set_range(100, 100).unwrap();
+        assert_eq!(run(&pe, &task), Ok(()));
+        assert_eq!(read(&mmap, 100, 16), b"two three four \0");
+    });
+}
+
 #[test]
 fn lists_of_bufs_hold_together() {
     isolated("lists_of_bufs_hold_together", || {
@@ -356,6 +389,43 @@ fn lz4_streams_are_decompressed_straight_into_the_host() {
     );
 }
 
+#[test]
+fn single_lz4_blocks_are_decompressed() {
+    isolated("single_lz4_blocks_are_decompressed", || {
+        let device = devices().dpu;
+        let pe = Pe::new().unwrap();
+        let (mmap, inventory) = memory(&device, 4096, LOCAL);
+        let builder = Compress::builder(&device).decompress_lz4_block_tasks(1);
+        let compress = builder.start(&pe).unwrap();
+        // As the first block of the stream above.
+        let block = [
+            0x3f, b'a', b'b', b'c', 3, 0, 1, 0x50, b'f', b'i', b'n', b'i', b's',
+        ];
+        let content = b"abcabcabcabcabcabcabcabfinis";
+        write(&mmap, 0, &block);
+        let source = inventory.buf_with_data(&mmap, 0, block.len()).unwrap();
+        let room = inventory.buf(&mmap, 100, content.len()).unwrap();
+        let task = compress
+            .decompress_lz4_block_task(&source, &room, 1)
+            .unwrap();
+        assert_eq!(task.checksums(), None);
+        assert_eq!(run(&pe, &task), Ok(()));
+        assert_eq!(read(&mmap, 100, content.len()), content);
+        let checksums = Lz4Checksums {
+            crc32: BLOCK_CRC32,
+            xxh32: BLOCK_XXH32,
+        };
+        assert_eq!(task.checksums(), Some(checksums));
+        let full = compress
+            .decompress_lz4_block_task(&source, &room, 2)
+            .unwrap_err();
+        assert_eq!(full.code, ErrorCode::NO_MEMORY);
+        assert_eq!(run(&pe, &task), Err(ErrorCode::IO_FAILED), "no room");
+    });
+}
+
+const BLOCK_CRC32: u32 = 0x14d3_6db6;
+const BLOCK_XXH32: u32 = 0x060b_8d59;
 const LZ4_CRC32: u32 = 0xac0f_ee0a;
 const LZ4_XXH32: u32 = 0x61cb_0f5a;
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use doca::{
     Access, ComchClient, ComchEvent, ComchServer, Consumer, CtxState, ErrorCode, Event, Pe,
+    Producer,
 };
 use support::{connected_pair, devices, isolated, memory, pattern, settle, wait_on};
 
@@ -204,7 +205,10 @@ fn a_server_outlives_the_consumers_on_its_connections() {
         let pair = connected_pair(&devices, "in use");
         let (mmap, _inventory) = memory(&devices.dpu, 4096, Access::PCI_READ_WRITE);
         let consumer = Consumer::start(&pair.server_pe, &pair.server_end, &mmap, 4).unwrap();
-        assert_eq!(pair.server.stop().unwrap_err().code, ErrorCode::IN_USE);
+        let stopped = pair.server.stop().unwrap_err();
+        assert_eq!(stopped.error().code, ErrorCode::IN_USE);
+        let server = stopped.into_object().expect("it comes back");
+        assert_eq!(server.state(), CtxState::Running);
         let error = Consumer::start(&pair.server_pe, &pair.server_end, &mmap, 4).unwrap_err();
         assert_eq!(
             error.code,
@@ -212,5 +216,36 @@ fn a_server_outlives_the_consumers_on_its_connections() {
             "nothing new is made on it"
         );
         consumer.stop().unwrap();
+        server.stop().unwrap();
     });
+}
+
+#[test]
+fn a_client_comes_back_when_another_thread_uses_its_connection() {
+    isolated(
+        "a_client_comes_back_when_another_thread_uses_its_connection",
+        || {
+            let devices = devices();
+            let pair = connected_pair(&devices, "in use elsewhere");
+            let connection = pair.client_end.clone();
+            let (started, is_started) = std::sync::mpsc::channel();
+            let (stop, is_to_stop) = std::sync::mpsc::channel();
+            let host = devices.host.clone();
+            let worker = std::thread::spawn(move || {
+                let pe = Pe::new().unwrap();
+                let producer = Producer::start(&pe, &connection, 1).unwrap();
+                drop(host);
+                started.send(()).unwrap();
+                is_to_stop.recv().unwrap();
+                producer.stop().unwrap();
+            });
+            is_started.recv().unwrap();
+            let stopped = pair.client.stop().unwrap_err();
+            assert_eq!(stopped.error().code, ErrorCode::IN_USE);
+            let client = stopped.into_object().expect("it comes back");
+            stop.send(()).unwrap();
+            worker.join().unwrap();
+            client.stop().unwrap();
+        },
+    );
 }

@@ -2,11 +2,11 @@
 
 mod support;
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::time::{Duration, Instant};
 
 use doca::{
-    Access, Buf, BufInventory, Completion, Device, ErrorCode, Event, Mmap, Pe, Rdma,
+    Access, Buf, BufInventory, Completion, CtxState, Device, ErrorCode, Event, Mmap, Pe, Rdma,
     RdmaConnection, Task,
 };
 use support::{devices, isolated, memory};
@@ -73,7 +73,7 @@ impl World {
     }
 
     /// Progress until so many tasks have ended, without any other event.
-    fn tokens(&self, count: usize) -> Vec<u64> {
+    fn tokens(&mut self, count: usize) -> Vec<u64> {
         let mut tokens = Vec::new();
         until(|| {
             let others = self.pe.progress_each(|Completion { token, result }| {
@@ -97,7 +97,7 @@ fn tasks_are_handled_in_the_order_of_their_ends_and_submitted_again_in_the_handl
     isolated(
         "tasks_are_handled_in_the_order_of_their_ends_and_submitted_again_in_the_handler",
         || {
-            let world = world(&devices().dpu);
+            let mut world = world(&devices().dpu);
             world.settle();
             let (buf, receive) = world.receive(0, 0);
             let send = world.send(1, 7);
@@ -126,7 +126,7 @@ fn tasks_are_handled_in_the_order_of_their_ends_and_submitted_again_in_the_handl
 #[test]
 fn what_has_ended_before_comes_first() {
     isolated("what_has_ended_before_comes_first", || {
-        let world = world(&devices().dpu);
+        let mut world = world(&devices().dpu);
         world.settle();
         let (_buf, receive) = world.receive(0, 1);
         let (send, later) = (world.send(1, 2), world.send(2, 3));
@@ -152,35 +152,63 @@ fn what_has_ended_before_comes_first() {
 }
 
 #[test]
-fn progress_inside_of_a_handler_is_on_its_own() {
-    isolated("progress_inside_of_a_handler_is_on_its_own", || {
-        let world = world(&devices().dpu);
-        world.settle();
-        let receives: Vec<_> = (0..3).map(|i| world.receive(i, 10 + i)).collect();
-        let sends: Vec<_> = (0..3).map(|i| world.send(3 + i, 20 + i)).collect();
-        receives.iter().for_each(|(_, task)| task.submit().unwrap());
-        sends.iter().for_each(|task| task.submit().unwrap());
-        let (running, seen) = (Cell::new(false), RefCell::new(Vec::new()));
-        let handle = |completion: Completion| {
-            assert!(!running.replace(true), "a handler runs inside of itself");
-            seen.borrow_mut().push(completion.token);
-            // What ends in here does not come to this handler.
-            if let Some(Event::Task(inner)) = world.pe.poll() {
-                seen.borrow_mut().push(inner.token);
+fn a_context_stopped_or_dropped_in_a_handler_is_stopped_when_the_call_returns() {
+    isolated(
+        "a_context_stopped_or_dropped_in_a_handler_is_stopped_when_the_call_returns",
+        || {
+            for is_stopped in [true, false] {
+                let mut world = world(&devices().dpu);
+                world.settle();
+                let posted = world.receive(0, 3);
+                posted.1.submit().unwrap();
+                let sends = [world.send(1, 7), world.send(2, 8)];
+                let receives = [world.receive(3, 1), world.receive(4, 2)];
+                receives.iter().for_each(|(_, task)| task.submit().unwrap());
+                sends.iter().for_each(|task| task.submit().unwrap());
+                let id = world.receiver.id();
+                let mut receiver = Some(world.receiver);
+                let mut ended = Vec::new();
+                let pe = &mut world.pe;
+                until(|| {
+                    let before = ended.len();
+                    let others = pe.progress_each(|completion| {
+                        ended.push(completion);
+                        let Some(receiver) = receiver.take() else {
+                            return;
+                        };
+                        match is_stopped {
+                            true => {
+                                let stopped = receiver.stop().unwrap_err();
+                                assert_eq!(stopped.code, ErrorCode::IN_PROGRESS);
+                            }
+                            false => drop(receiver),
+                        }
+                        // Still there: DOCA is calling back from it, or from its neighbour.
+                        assert!(posted.1.is_in_flight());
+                    });
+                    if ended.len() > before {
+                        // Its end has come before the call has returned.
+                        assert!(others);
+                    }
+                    others
+                });
+                let mut states = Vec::new();
+                while let Some(event) = world.pe.poll() {
+                    match event {
+                        Event::State { context, next, .. } if context == id => states.push(next),
+                        Event::Task(completion) => ended.push(completion),
+                        _ => {}
+                    }
+                }
+                assert_eq!(states, [CtxState::Stopping, CtxState::Idle]);
+                assert!(!posted.1.is_in_flight());
+                assert_eq!(posted.1.submit(), Err(ErrorCode::BAD_STATE));
+                let mut tokens: Vec<_> = ended.iter().map(|ended| ended.token).collect();
+                tokens.sort_unstable();
+                assert_eq!(tokens, [1, 2, 3, 7, 8], "each once");
             }
-            world
-                .pe
-                .progress_each(|inner| seen.borrow_mut().push(inner.token));
-            running.set(false);
-        };
-        until(|| {
-            world.pe.progress_each(handle);
-            seen.borrow().len() == 6
-        });
-        let mut seen = seen.into_inner();
-        seen.sort_unstable();
-        assert_eq!(seen, [10, 11, 12, 20, 21, 22]);
-    });
+        },
+    );
 }
 
 fn describe(event: &Event) -> String {
@@ -192,14 +220,14 @@ fn describe(event: &Event) -> String {
 }
 
 /// What is left in the queue of an engine by the end of an instance with two receives in flight, taken with `take`, in its order.
-fn order_of_an_end(mut take: impl FnMut(&Pe, &mut dyn FnMut(Event))) -> Vec<String> {
+fn order_of_an_end(mut take: impl FnMut(&mut Pe, &mut dyn FnMut(Event))) -> Vec<String> {
     let world = world(&devices().dpu);
     let receives = [0, 1].map(|number| world.receive(number, number));
     receives.iter().for_each(|(_, task)| task.submit().unwrap());
     world.receiver.stop().unwrap();
-    let pe = world.pe;
+    let mut pe = world.pe;
     let mut order = Vec::new();
-    take(&pe, &mut |event| order.push(describe(&event)));
+    take(&mut pe, &mut |event| order.push(describe(&event)));
     order
 }
 
@@ -226,7 +254,7 @@ fn a_task_may_go_while_it_is_in_flight_and_in_its_own_handler() {
     isolated(
         "a_task_may_go_while_it_is_in_flight_and_in_its_own_handler",
         || {
-            let world = world(&devices().dpu);
+            let mut world = world(&devices().dpu);
             world.settle();
             let (buf, receive) = world.receive(0, 1);
             receive.submit().unwrap();

@@ -2,6 +2,8 @@
 
 mod support;
 
+use std::time::Duration;
+
 use doca::{Access, BufInventory, CtxState, Device, ErrorCode, Mmap, Pe, Rdma, RdmaConnection};
 use support::{completions, devices, isolated, memory, pattern, settle};
 
@@ -262,6 +264,40 @@ fn stopping_flushes_and_disables_tasks() {
         buf.set_range(0, 1).unwrap();
         drop((inventory, mmap, receive));
         a.rdma.stop().unwrap();
+    });
+}
+
+#[test]
+fn a_connection_that_has_ended_is_not_alive() {
+    isolated("a_connection_that_has_ended_is_not_alive", || {
+        let device = devices().dpu;
+        // One side ends the connection, stops its instance, or lets it go.
+        for how in 0..3 {
+            let (a, b) = connected(&device, Access::LOCAL_READ_WRITE);
+            assert!(a.connection.is_alive() && b.connection.is_alive());
+            let ended = a.connection.clone();
+            match how {
+                0 => {
+                    a.rdma.disconnect(&a.connection).unwrap();
+                    assert!(!ended.is_alive(), "at once");
+                    let late = a.rdma.disconnect(&a.connection).unwrap_err();
+                    assert_eq!(late.code, ErrorCode::NOT_CONNECTED);
+                }
+                1 => a.rdma.stop().unwrap(),
+                _ => drop(a.rdma),
+            }
+            assert!(!ended.is_alive(), "{how}");
+            let other = || !b.connection.is_alive();
+            assert!(
+                b.pe.progress_until(Duration::from_secs(10), other),
+                "{how}: the other side is not told"
+            );
+            let (mmap, inventory) = memory(&device, 4096, Access::LOCAL_READ_WRITE);
+            let buf = inventory.buf_with_data(&mmap, 0, 64).unwrap();
+            let late = b.rdma.send_task(&b.connection, &buf, 1).unwrap_err();
+            assert_eq!(late.code, ErrorCode::NOT_CONNECTED);
+            assert_eq!(b.rdma.connection_event(), None, "nobody asks for it");
+        }
     });
 }
 

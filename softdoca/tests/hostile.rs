@@ -258,7 +258,7 @@ impl Agent {
 
 /// A request to an agent, as `agent/protocol.rs` has it.
 fn request(operation: u16, key: &[u8], addr: u64, len: u64, payload: &[u8]) -> Vec<u8> {
-    let mut bytes = b"SDrq\x01\x00".to_vec();
+    let mut bytes = b"SDrq\x02\x00".to_vec();
     bytes.extend(operation.to_le_bytes());
     bytes.extend(key);
     for word in [addr, len, 1, 1] {

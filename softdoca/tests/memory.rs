@@ -469,6 +469,14 @@ fn stop_withdraws_and_exit_cleans_up() {
         // A process can import its own memory.
         let mmap = import(&descriptor).unwrap();
         assert_eq!(read(&mmap, memory.addr, 1), [pattern(0)]);
+        // Mapped, and not through the agent.
+        let pages = Exported::new(MapFlags::PRIVATE, 0, PAGE, READ_WRITE);
+        let mapped = import(&export(&pages, ExportKind::Pci)).unwrap();
+        assert_eq!(read(&mapped, pages.addr, 1), [pattern(0)]);
+        assert!(mapped.local_ptr(pages.addr, 1).is_some());
+        pages.mmap.stop().unwrap();
+        assert_eq!(mapped.local_ptr(pages.addr, 1), None);
+        assert_eq!(try_read(&mapped, pages.addr, 1), Err(Error::NotFound));
         let other = Exported::new(MapFlags::SHARED, 0, PAGE, READ_WRITE);
         export(&other, ExportKind::Rdma);
         memory.mmap.stop().unwrap();

@@ -64,7 +64,7 @@ pub(super) struct Matrix {
     timeout: u64,
 
     /// How often a session is repeated in which the C++ reference crashed when its worker thread began, as it sometimes does
-    #[arg(long, value_name = "N", default_value_t = 8)]
+    #[arg(long, value_name = "N", default_value_t = 60)]
     retries: u32,
 
     /// Sessions that run at the same time

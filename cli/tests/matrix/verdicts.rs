@@ -58,7 +58,7 @@ fn a_crash_that_is_no_start_race_is_a_failure() {
     let worker = "echo '[DOCA][INF] Worker: 0x5 (core: 0) starting'";
     let signal = "signal: 11";
     let always = fails(TARGET, &format!("{REFERENCE}\n{crash}"), READ, signal);
-    assert_eq!(always["start_races"], 8);
+    assert_eq!(always["start_races"], 60);
     let later = fails(
         TARGET,
         &format!("{REFERENCE}\n{worker}; {crash}"),
@@ -75,6 +75,27 @@ fn a_crash_that_is_no_start_race_is_a_failure() {
         "signal: 6",
     );
     assert_eq!(other["start_races"], 0);
+}
+
+/// Also when others have more to say, and only the end is shown.
+#[test]
+fn the_end_of_the_log_of_a_role_that_died_is_shown() {
+    let last_words = "echo 'a handle without an object' >&2";
+    let own = Scripts::new()
+        .add(
+            TARGET,
+            &format!(
+                "{OURS}\n{PROGRAM} target \"$@\" & sleep 2; {last_words}; kill $!; kill -ABRT $$"
+            ),
+        )
+        .add(INITIATOR, &format!("{OURS}\nseq 1000 >&2; sleep 3; exit 1"));
+    let (ours, own) = (ours(), own.implementation());
+    let mix = "own,rust,own";
+    let output = matrix(&[
+        "--impl", &ours, "--impl", &own, "--only", mix, "--only", READ,
+    ]);
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(text.contains("a handle without an object"), "{text}");
 }
 
 #[test]

@@ -13,6 +13,9 @@ use crate::process::Process;
 const USAGE: Duration = Duration::from_secs(20);
 /// A flag that all our roles have and the reference's have not.
 const OUR_FLAG: &str = "--output";
+/// I/Os that an initiator has in flight; up to version 3.1 of the reference, and after it.
+const TASK_COUNT: &str = "--task-count";
+const TRANSACTION_COUNT: &str = "--transaction-count";
 /// How long an initiator waits for an answer.
 pub(super) const IO_TIMEOUT: &str = "--io-timeout";
 
@@ -31,6 +34,8 @@ pub struct Traits {
     pub checksums: bool,
     /// Initiators: `--io-timeout` is a flag, with a default of seconds.
     pub io_timeout: bool,
+    /// Initiators: the flag for the number of I/Os in flight is `--task-count`, as up to version 3.1 of the reference.
+    pub task_count: bool,
     /// May crash when a worker thread begins, before it does anything: the reference's threads read a handle that their
     /// parent may not have stored yet.
     pub start_race: bool,
@@ -44,6 +49,7 @@ impl Traits {
         forwards_errors: true,
         checksums: true,
         io_timeout: true,
+        task_count: false,
         start_race: false,
     };
 
@@ -54,8 +60,18 @@ impl Traits {
         forwards_errors: false,
         checksums: false,
         io_timeout: false,
+        task_count: false,
         start_race: true,
     };
+
+    /// The flag for the number of I/Os that an initiator has in flight.
+    pub(super) fn transactions_flag(self) -> &'static str {
+        if self.task_count {
+            TASK_COUNT
+        } else {
+            TRANSACTION_COUNT
+        }
+    }
 
     /// Those of a program with this usage: ours when it has a flag that the reference does not have.
     fn of_usage(usage: &str) -> Self {
@@ -71,6 +87,7 @@ impl Traits {
         };
         Self {
             io_timeout: has(IO_TIMEOUT),
+            task_count: has(TASK_COUNT),
             ..known
         }
     }
@@ -213,6 +230,9 @@ mod tests {
             Traits::of_usage("--output-directory DIR"),
             Traits::REFERENCE
         );
+        assert_eq!(Traits::REFERENCE.transactions_flag(), "--transaction-count");
+        let earlier = Traits::of_usage("  --task-count                Number of tasks");
+        assert_eq!(earlier.transactions_flag(), "--task-count");
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Whether a session ended as expected.
 
+use std::os::unix::process::ExitStatusExt as _;
 use std::process::ExitStatus;
 
 use super::expectation::Expectation;
@@ -211,11 +212,21 @@ fn healed(session: &Session) -> Result<(), String> {
 }
 
 /// What all roles wrote, the end of it.
+///
+/// Those that failed come last, and of them those that died of a signal, because a terminal shows the end. Among equals the
+/// initiator, which knows most.
 fn transcript(session: &Session) -> String {
     let mut text = String::new();
-    // The initiator comes last: it knows most, and a terminal shows the end.
-    let all: Vec<_> = session.all().collect();
-    for ended in all.into_iter().rev() {
+    let mut all: Vec<_> = session.all().collect();
+    all.reverse();
+    all.sort_by_key(|ended| match ended.status {
+        // Killed, as others had failed.
+        None => 1,
+        Some(status) if status.success() => 0,
+        Some(status) if status.signal().is_none() => 2,
+        Some(_) => 3,
+    });
+    for ended in all {
         let status = match ended.status {
             Some(status) => status.to_string(),
             None => "killed".to_owned(),

@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use super::Buf;
+use super::{Appended, Buf};
 use crate::error::call;
 use crate::{Error, ErrorCode, Result};
 
@@ -28,13 +28,16 @@ impl Buf {
     ///
     /// # Errors
     ///
-    /// [`ErrorCode::INVALID_VALUE`] when `tail` is part of a list already, or of this one, [`ErrorCode::IN_USE`] when one of the two is
-    /// in flight.
+    /// [`ErrorCode::INVALID_VALUE`] when `tail` is part of a list already, or of this one, [`ErrorCode::IN_USE`] when a task with any buf of
+    /// the two lists is in flight: it would work on what is appended as well.
     pub fn append(&self, tail: &Buf) -> Result<()> {
         const OPERATION: &str = "doca_buf_chain_list";
-        self.check_idle(OPERATION)?;
-        tail.check_idle(OPERATION)?;
         let head = self.head();
+        for list in [&head, tail] {
+            list.check_idle(OPERATION)?;
+            list.living_appended()
+                .try_for_each(|buf| buf.check_idle(OPERATION))?;
+        }
         if tail.inner.before.get().is_some() || Rc::ptr_eq(&head.inner, &tail.inner) {
             return Err(Error::with_detail(
                 OPERATION,
@@ -44,12 +47,31 @@ impl Buf {
         }
         // SAFETY: both bufs are live, not in flight, and begin two lists.
         unsafe { call!(doca_buf_chain_list(head.as_ptr(), tail.as_ptr())) }?;
+        // Of the bufs between the two the handles are gone, and so are their tasks.
+        let before = head
+            .living_appended()
+            .last()
+            .unwrap_or_else(|| head.clone());
         let mut appended = head.inner.appended.borrow_mut();
-        appended.push((tail.inner.mmap.clone(), Rc::clone(&tail.inner.inventory)));
+        appended.push(Appended {
+            buf: Rc::downgrade(&tail.inner),
+            _mmap: tail.inner.mmap.clone(),
+            _inventory: Rc::clone(&tail.inner.inventory),
+        });
         appended.append(&mut tail.inner.appended.borrow_mut());
         // Not set before: `tail` was not part of a list.
-        let _ = tail.inner.before.set(head.clone());
+        let _ = tail.inner.before.set(before);
         Ok(())
+    }
+
+    /// The bufs after the first of a list that have handles, or tasks, in order.
+    fn living_appended(&self) -> impl Iterator<Item = Buf> {
+        let appended = self.inner.appended.borrow();
+        let living: Vec<_> = appended
+            .iter()
+            .filter_map(|appended| appended.buf.upgrade())
+            .collect();
+        living.into_iter().map(|inner| Buf { inner })
     }
 
     /// The first buf of the list.

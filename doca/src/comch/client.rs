@@ -8,7 +8,7 @@ use super::{ComchClientBuilder, Connection, send};
 use crate::context::{Context, ContextId, CtxState, Object};
 use crate::device::{c_string, non_null};
 use crate::error::call;
-use crate::{Device, Error, ErrorCode, Pe, Result};
+use crate::{Device, Error, ErrorCode, Pe, Result, StopError};
 
 /// A Comch client on the host, connected to a server on the DPU.
 ///
@@ -25,7 +25,8 @@ use crate::{Device, Error, ErrorCode, Pe, Result};
 ///         _ => {}
 ///     }
 /// }
-/// client.stop()
+/// client.stop()?;
+/// # Ok(())
 /// # }
 /// ```
 #[derive(Debug)]
@@ -171,9 +172,14 @@ impl ComchClient {
     ///
     /// # Errors
     ///
-    /// [`ErrorCode::IN_USE`] while consumers or producers on its connection exist, in any thread; [`ErrorCode::TIME_OUT`] when it does not
-    /// become idle. The client stays in memory then, out of reach.
-    pub fn stop(self) -> Result<()> {
-        self.context.close()
+    /// [`ErrorCode::IN_USE`] while consumers or producers on its connection exist, in any thread: the client comes back, and no more of them can
+    /// be made. [`ErrorCode::TIME_OUT`] when it does not become idle; it stays in memory then, out of reach. Inside of a handler of
+    /// completions [`ErrorCode::IN_PROGRESS`], see [`Pe::progress_each`].
+    pub fn stop(self) -> std::result::Result<(), StopError<Self>> {
+        if let Err(error) = self.context.check_unused() {
+            return Err(StopError::new(error, Some(self)));
+        }
+        let closed = self.context.close();
+        closed.map_err(|error| StopError::new(error, None))
     }
 }

@@ -8,7 +8,7 @@ use super::{ComchServerBuilder, Connection, send};
 use crate::context::{Context, ContextId, CtxState, Object};
 use crate::device::{c_string, non_null};
 use crate::error::call;
-use crate::{Device, Error, ErrorCode, Pe, Representor, Result};
+use crate::{Device, Error, ErrorCode, Pe, Representor, Result, StopError};
 
 /// A Comch server on the DPU, for clients on the host.
 ///
@@ -27,7 +27,8 @@ use crate::{Device, Error, ErrorCode, Pe, Representor, Result};
 ///         _ => {}
 ///     }
 /// }
-/// server.stop()
+/// server.stop()?;
+/// # Ok(())
 /// # }
 /// ```
 #[derive(Debug)]
@@ -179,9 +180,14 @@ impl ComchServer {
     ///
     /// # Errors
     ///
-    /// [`ErrorCode::IN_USE`] while consumers or producers on its connections exist, in any thread; [`ErrorCode::TIME_OUT`] when it does not
-    /// become idle. The server stays in memory then, out of reach.
-    pub fn stop(self) -> Result<()> {
-        self.context.close()
+    /// [`ErrorCode::IN_USE`] while consumers or producers on its connections exist, in any thread: the server comes back, and no more of them can
+    /// be made. [`ErrorCode::TIME_OUT`] when it does not become idle; it stays in memory then, out of reach. Inside of a handler of
+    /// completions [`ErrorCode::IN_PROGRESS`], see [`Pe::progress_each`].
+    pub fn stop(self) -> std::result::Result<(), StopError<Self>> {
+        if let Err(error) = self.context.check_unused() {
+            return Err(StopError::new(error, Some(self)));
+        }
+        let closed = self.context.close();
+        closed.map_err(|error| StopError::new(error, None))
     }
 }

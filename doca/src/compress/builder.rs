@@ -8,6 +8,7 @@ pub struct CompressBuilder {
     pub(super) compress_deflate_tasks: u32,
     pub(super) decompress_deflate_tasks: u32,
     pub(super) decompress_lz4_stream_tasks: u32,
+    pub(super) decompress_lz4_block_tasks: u32,
 }
 
 impl CompressBuilder {
@@ -17,6 +18,7 @@ impl CompressBuilder {
             compress_deflate_tasks: 0,
             decompress_deflate_tasks: 0,
             decompress_lz4_stream_tasks: 0,
+            decompress_lz4_block_tasks: 0,
         }
     }
 
@@ -35,6 +37,12 @@ impl CompressBuilder {
     /// How many tasks there may be that decompress LZ4 streams.
     pub fn decompress_lz4_stream_tasks(mut self, count: u32) -> Self {
         self.decompress_lz4_stream_tasks = count;
+        self
+    }
+
+    /// Number of tasks that decompress single LZ4 blocks.
+    pub fn decompress_lz4_block_tasks(mut self, count: u32) -> Self {
+        self.decompress_lz4_block_tasks = count;
         self
     }
 

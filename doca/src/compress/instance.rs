@@ -110,6 +110,7 @@ impl Compress {
             settings.compress_deflate_tasks,
             settings.decompress_deflate_tasks,
             settings.decompress_lz4_stream_tasks,
+            settings.decompress_lz4_block_tasks,
         ];
         let max_tasks = tasks
             .iter()
@@ -136,6 +137,10 @@ impl Compress {
         configure!(
             doca_compress_task_decompress_lz4_stream_set_conf,
             settings.decompress_lz4_stream_tasks
+        );
+        configure!(
+            doca_compress_task_decompress_lz4_block_set_conf,
+            settings.decompress_lz4_block_tasks
         );
         context.start()?;
         Ok(Self { context })
@@ -205,6 +210,43 @@ impl Compress {
                 crc32: sys::doca_compress_task_decompress_lz4_stream_get_crc_cs(typed),
                 // DOCA tells the bytes in the order of the hash's canonical form.
                 xxh32: sys::doca_compress_task_decompress_lz4_stream_get_xxh_cs(typed).swap_bytes(),
+            }
+        }))
+    }
+
+    /// Makes a task that decompresses one LZ4 block, the data of `source`, without the size that precedes it in a frame. It fails as
+    /// [`decompress_lz4_stream_task`](Self::decompress_lz4_stream_task) does.
+    ///
+    /// # Errors
+    ///
+    /// As for [`compress_deflate_task`](Self::compress_deflate_task).
+    pub fn decompress_lz4_block_task(
+        &self,
+        source: &Buf,
+        destination: &Buf,
+        token: u64,
+    ) -> Result<CompressTask<Lz4Checksums>> {
+        const OPERATION: &str = "doca_compress_task_decompress_lz4_block_alloc_init";
+        let mut typed = ptr::null_mut();
+        // SAFETY: as in `decompress_lz4_stream_task`.
+        let task = unsafe {
+            call!(doca_compress_task_decompress_lz4_block_alloc_init(
+                self.context.object(),
+                source.as_ptr(),
+                destination.as_ptr(),
+                NO_DATA,
+                &mut typed
+            ))?;
+            let task = sys::doca_compress_task_decompress_lz4_block_as_task(typed);
+            self.context
+                .adopt(OPERATION, task, [Some(source), Some(destination)], token)
+        }?;
+        // SAFETY: called only while the task is allocated and after a success.
+        Ok(CompressTask::new(task, move || unsafe {
+            Lz4Checksums {
+                crc32: sys::doca_compress_task_decompress_lz4_block_get_crc_cs(typed),
+                // As for streams.
+                xxh32: sys::doca_compress_task_decompress_lz4_block_get_xxh_cs(typed).swap_bytes(),
             }
         }))
     }

@@ -203,9 +203,23 @@ impl<T: Object> Context<T> {
     }
 
     /// Stops and destroys the object. When that fails, all that it may use is leaked rather than freed under it.
+    ///
+    /// Inside of a handler of completions it answers [`ErrorCode::IN_PROGRESS`], and is done when the handler's call of progress is over.
     pub(crate) fn close(&self) -> Result<()> {
         if self.closed.replace(true) {
             return Ok(());
+        }
+        if self.pe.is_handling() {
+            let context = Self {
+                object: self.object,
+                pe: Rc::clone(&self.pe),
+                shared: Rc::clone(&self.shared),
+                tasks: Rc::clone(&self.tasks),
+                keep: Cell::new(self.keep.take()),
+                closed: Cell::new(false),
+            };
+            self.pe.defer(Box::new(move || drop(context)));
+            return Err(stopped_later());
         }
         let result = self.stop_and_destroy();
         if result.is_err() {
@@ -217,28 +231,59 @@ impl<T: Object> Context<T> {
         result
     }
 
-    fn stop_and_destroy(&self) -> Result<()> {
+    /// Stops the object, which stays: others use it that [`close`](Self::close) has to wait for.
+    ///
+    /// Inside of a handler of completions as for [`close`](Self::close).
+    pub(crate) fn halt(self: &Rc<Self>) -> Result<()> {
+        if self.pe.is_handling() {
+            let context = Rc::clone(self);
+            self.pe.defer(Box::new(move || {
+                if let Err(error) = context.stop_until_idle() {
+                    tracing::error!(%error, context = ?context.id(), "a context could not be stopped");
+                }
+            }));
+            return Err(stopped_later());
+        }
+        self.stop_until_idle()
+    }
+
+    /// Whether the object may be stopped.
+    pub(crate) fn check_unused(&self) -> Result<()> {
         self.events().may_stop(self.queue()).map_err(|code| {
             Error::with_detail(
                 "doca_ctx_stop",
                 code,
                 "consumers or producers of its connections still exist; stop them first",
             )
-        })?;
+        })
+    }
+
+    fn stop_and_destroy(&self) -> Result<()> {
+        self.check_unused()?;
+        self.stop_until_idle()?;
+        self.events().closing(self.queue());
+        // SAFETY: the object is idle, its tasks are freed, and nobody uses it after this.
+        crate::error::check(T::DESTROY, unsafe { T::destroy(self.object()) })
+    }
+
+    fn begin_stop(&self) -> Result<()> {
+        if self.state() == CtxState::Idle {
+            return Ok(());
+        }
+        // SAFETY: the object is live, and no borrow is held that a callback could need.
+        match unsafe { call!(doca_ctx_stop(self.as_ctx())) } {
+            // Bad state: it is stopping already, as after the loss of its peer.
+            Err(error) if !matches!(error.code, ErrorCode::IN_PROGRESS | ErrorCode::BAD_STATE) => {
+                Err(error)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn stop_until_idle(&self) -> Result<()> {
         // A context becomes idle only when no task is allocated.
         self.tasks.free_idle();
-        if self.state() != CtxState::Idle {
-            // SAFETY: the object is live, and no borrow is held that a callback could need.
-            match unsafe { call!(doca_ctx_stop(self.as_ctx())) } {
-                // Bad state: it is stopping already, as after the loss of its peer.
-                Err(error)
-                    if !matches!(error.code, ErrorCode::IN_PROGRESS | ErrorCode::BAD_STATE) =>
-                {
-                    return Err(error);
-                }
-                _ => {}
-            }
-        }
+        self.begin_stop()?;
         let idle = self.pe.progress_until(STOP_TIMEOUT, || {
             self.tasks.free_idle();
             self.state() == CtxState::Idle
@@ -254,15 +299,23 @@ impl<T: Object> Context<T> {
             ));
         }
         self.tasks.free_idle();
-        self.events().closing(self.queue());
-        // SAFETY: the object is idle, its tasks are freed, and nobody uses it after this.
-        crate::error::check(T::DESTROY, unsafe { T::destroy(self.object()) })
+        Ok(())
     }
+}
+
+fn stopped_later() -> Error {
+    Error::with_detail(
+        "doca_ctx_stop",
+        ErrorCode::IN_PROGRESS,
+        "it is stopped when the call of progress returns whose handler has stopped it",
+    )
 }
 
 impl<T: Object> Drop for Context<T> {
     fn drop(&mut self) {
-        if let Err(error) = self.close() {
+        if let Err(error) = self.close()
+            && error.code != ErrorCode::IN_PROGRESS
+        {
             tracing::error!(%error, context = ?self.id(), "a context could not be stopped; it and what it uses stay");
         }
     }

@@ -1,4 +1,5 @@
 use std::ptr;
+use std::rc::Rc;
 
 use doca_sys as sys;
 
@@ -6,7 +7,7 @@ use super::{EcMatrix, EcMatrixType, ErasureCodingBuilder};
 use crate::context::{Context, ContextId, CtxState, NO_DATA, Object, Task, completion_callbacks};
 use crate::device::non_null;
 use crate::error::call;
-use crate::{Buf, Device, Pe, Result};
+use crate::{Buf, Device, ErrorCode, Pe, Result};
 
 /// An erasure-coding instance.
 ///
@@ -30,7 +31,8 @@ use crate::{Buf, Device, Pe, Result};
 /// ```
 #[derive(Debug)]
 pub struct ErasureCoding {
-    context: Context<sys::doca_ec>,
+    /// Shared with the matrices, which the object has to outlive.
+    context: Rc<Context<sys::doca_ec>>,
 }
 
 // SAFETY: both functions are those of this type.
@@ -107,7 +109,9 @@ impl ErasureCoding {
         configure!(doca_ec_task_update_set_conf, settings.update_tasks);
         configure!(doca_ec_task_recover_set_conf, settings.recover_tasks);
         context.start()?;
-        Ok(Self { context })
+        Ok(Self {
+            context: Rc::new(context),
+        })
     }
 
     /// Makes a coding matrix for `data` data blocks and `redundancy` redundancy blocks.
@@ -132,7 +136,7 @@ impl ErasureCoding {
                 &mut matrix
             ))
         }?;
-        EcMatrix::new("doca_ec_matrix_create", matrix)
+        EcMatrix::new("doca_ec_matrix_create", matrix, &self.context)
     }
 
     /// Makes the matrix for [`update_task`](Self::update_task) after the data blocks `changed`, ascending, have changed.
@@ -153,7 +157,7 @@ impl ErasureCoding {
                 &mut matrix
             ))
         }?;
-        EcMatrix::new("doca_ec_matrix_create_update", matrix)
+        EcMatrix::new("doca_ec_matrix_create_update", matrix, &self.context)
     }
 
     /// Makes the matrix for [`recover_task`](Self::recover_task) after the loss of the blocks `missing`, ascending. Redundancy blocks are
@@ -176,7 +180,7 @@ impl ErasureCoding {
                 &mut matrix
             ))
         }?;
-        EcMatrix::new("doca_ec_matrix_create_recover", matrix)
+        EcMatrix::new("doca_ec_matrix_create_recover", matrix, &self.context)
     }
 
     task! {
@@ -224,12 +228,65 @@ impl ErasureCoding {
         self.context.in_flight()
     }
 
-    /// Flushes the tasks in flight, whose completions come from [`Pe::poll`](crate::Pe::poll), and destroys the instance.
+    /// Flushes the tasks in flight, whose completions come from [`Pe::poll`](crate::Pe::poll), and destroys the instance, at once or with
+    /// the last of its matrices.
     ///
     /// # Errors
     ///
     /// [`ErrorCode::TIME_OUT`](crate::ErrorCode::TIME_OUT) when it does not become idle. The instance stays in memory then, out of reach.
     pub fn stop(self) -> Result<()> {
-        self.context.close()
+        if Rc::strong_count(&self.context) > 1 {
+            self.context.halt()
+        } else {
+            self.context.close()
+        }
+    }
+}
+
+impl Drop for ErasureCoding {
+    fn drop(&mut self) {
+        // Otherwise it stops when it is destroyed, which is now.
+        if Rc::strong_count(&self.context) > 1
+            && let Err(error) = self.context.halt()
+            && error.code != ErrorCode::IN_PROGRESS
+        {
+            tracing::error!(%error, "an erasure-coding instance could not be stopped");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_instance_is_destroyed_with_the_last_of_its_matrices() {
+        let device = Device::open("3b:00.0").expect("the built-in topology has it");
+        let pe = Pe::new().expect("an engine");
+        let start = || {
+            let builder = ErasureCoding::builder(&device).create_tasks(1);
+            let ec = builder.start(&pe).expect("a running instance");
+            let matrix = ec.matrix(EcMatrixType::Cauchy, 2, 2).expect("a matrix");
+            let lost = ec.recover_matrix(&matrix, &[0]).expect("recoverable");
+            let context = Rc::downgrade(&ec.context);
+            (ec, [matrix, lost], context)
+        };
+        for is_stopped in [true, false] {
+            let (ec, [matrix, lost], context) = start();
+            match is_stopped {
+                true => ec.stop().expect("it has no tasks"),
+                false => drop(ec),
+            }
+            let state = || context.upgrade().map(|context| context.state());
+            assert_eq!(state(), Some(CtxState::Idle), "stopped, and still there");
+            drop(matrix);
+            assert_eq!(state(), Some(CtxState::Idle));
+            drop(lost);
+            assert_eq!(state(), None);
+        }
+        let (ec, matrices, context) = start();
+        drop(matrices);
+        ec.stop().expect("it has no tasks");
+        assert!(context.upgrade().is_none(), "at once, without matrices");
     }
 }

@@ -1,8 +1,10 @@
 use std::ptr::NonNull;
+use std::rc::Rc;
 
 use doca_sys as sys;
 
 use crate::Result;
+use crate::context::Context;
 use crate::device::non_null;
 use crate::error::call;
 
@@ -26,15 +28,25 @@ impl EcMatrixType {
 
 /// Factors by which blocks are made of other blocks; made by an [`ErasureCoding`](crate::ErasureCoding) instance.
 ///
-/// It may be dropped before the tasks that were made with it.
+/// It may be dropped before the tasks that were made with it, and before or after its instance: that is destroyed with the last of its
+/// matrices.
 #[derive(Debug)]
 pub struct EcMatrix {
     matrix: NonNull<sys::doca_ec_matrix>,
+    // Dropped after the matrix was destroyed.
+    _instance: Rc<Context<sys::doca_ec>>,
 }
 
 impl EcMatrix {
-    pub(super) fn new(operation: &'static str, matrix: *mut sys::doca_ec_matrix) -> Result<Self> {
-        non_null(operation, matrix).map(|matrix| Self { matrix })
+    pub(super) fn new(
+        operation: &'static str,
+        matrix: *mut sys::doca_ec_matrix,
+        instance: &Rc<Context<sys::doca_ec>>,
+    ) -> Result<Self> {
+        non_null(operation, matrix).map(|matrix| Self {
+            matrix,
+            _instance: Rc::clone(instance),
+        })
     }
 
     pub(super) fn as_ptr(&self) -> *mut sys::doca_ec_matrix {

@@ -1,9 +1,9 @@
 //! Memory: regions of it, permissions, and maps that devices and peers use.
 
 mod access;
-mod copy_apart;
 mod mmap;
 mod region;
+mod shared_bytes;
 
 pub use access::Access;
 pub use mmap::Mmap;

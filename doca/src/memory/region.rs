@@ -7,14 +7,14 @@ use rustix::mm::{
     Advice, MapFlags, MsyncFlags, ProtFlags, madvise, mmap, mmap_anonymous, msync, munmap,
 };
 
-use super::copy_apart::copy_apart;
+use super::shared_bytes;
 use crate::{Error, ErrorCode, Result};
 
 /// Memory for devices and peers: page-aligned, zeroed, at a fixed address until it is dropped.
 ///
 /// Devices and other processes may read and write it at any time once it is registered ([`Mmap::register`](crate::Mmap::register)), so
-/// there are no references to its bytes: they are copied in and out, and what a copy sees of a simultaneous write is
-/// any mixture of old and new bytes.
+/// there are no references to its bytes: they are copied in and out, each byte atomically and without an order among them. A copy that
+/// meets a simultaneous write, of another thread, process or device, sees any mixture of old and new bytes.
 ///
 /// ```
 /// use doca::MemoryRegion;
@@ -33,11 +33,11 @@ pub struct MemoryRegion {
     len: usize,
 }
 
-// SAFETY: the region is plain memory that is only accessed by copies through raw pointers; no thread holds a reference
+// SAFETY: the region is plain memory that is only accessed by atomic copies through raw pointers; no thread holds a reference
 // to it, and it is unmapped by the last owner.
 unsafe impl Send for MemoryRegion {}
 // SAFETY: see above. Two threads that copy into overlapping ranges at once get a mixture of their bytes, as they would
-// when the other writer is a device: that is what the type is for, and no value with an invalid bit pattern can come of bytes.
+// when the other writer is a device: the accesses are atomic, and no value with an invalid bit pattern can come of bytes.
 unsafe impl Sync for MemoryRegion {}
 
 impl MemoryRegion {
@@ -156,7 +156,8 @@ impl MemoryRegion {
         self.len
     }
 
-    /// First address. Reading and writing through it is up to the caller, and so is leaving room for other writers.
+    /// First address. Reading and writing through it is up to the caller: with atomic operations, as other threads may use the same bytes
+    /// through the region.
     pub fn as_ptr(&self) -> *mut u8 {
         self.start.as_ptr()
     }
@@ -170,8 +171,8 @@ impl MemoryRegion {
     pub fn read(&self, offset: usize, into: &mut [u8]) -> Result<()> {
         let from = self.range(offset, into.len())?;
         // SAFETY: `range` checked that the bytes lie inside the mapping; `into` is exclusively ours and elsewhere, as
-        // nobody has a reference into the mapping.
-        unsafe { copy_apart(from, into.as_mut_ptr(), into.len()) };
+        // there are no references into the mapping. Its bytes are accessed atomically, here and wherever `as_ptr` is used.
+        unsafe { shared_bytes::load(from, into.as_mut_ptr(), into.len()) };
         Ok(())
     }
 
@@ -184,7 +185,7 @@ impl MemoryRegion {
     pub fn write(&self, offset: usize, bytes: &[u8]) -> Result<()> {
         let to = self.range(offset, bytes.len())?;
         // SAFETY: as in `read`, with the roles exchanged.
-        unsafe { copy_apart(bytes.as_ptr(), to, bytes.len()) };
+        unsafe { shared_bytes::store(bytes.as_ptr(), to, bytes.len()) };
         Ok(())
     }
 
@@ -194,10 +195,9 @@ impl MemoryRegion {
     ///
     /// [`ErrorCode::INVALID_VALUE`] when the range is not inside the region; nothing is written.
     pub fn fill(&self, offset: usize, len: usize, value: u8) -> Result<()> {
-        let to = self.range(offset, len)?;
-        // SAFETY: `range` checked that the bytes lie inside the mapping.
-        unsafe { ptr::write_bytes(to, value, len) };
-        Ok(())
+        self.range(offset, len)?;
+        let bytes = [value; PIECE];
+        pieces(len).try_for_each(|(done, piece)| self.write(offset + done, &bytes[..piece]))
     }
 
     /// Copies `len` bytes from `source_offset` of `source` to `offset` of this region. The ranges may overlap.
@@ -212,11 +212,21 @@ impl MemoryRegion {
         source_offset: usize,
         len: usize,
     ) -> Result<()> {
-        let from = source.range(source_offset, len)?;
-        let to = self.range(offset, len)?;
-        // SAFETY: both ranges were checked; `copy` allows them to overlap.
-        unsafe { ptr::copy(from, to, len) };
-        Ok(())
+        let (from, to) = (source.range(source_offset, len)?, self.range(offset, len)?);
+        let mut bytes = [0; PIECE];
+        let mut copy = |(done, piece)| {
+            let bytes = &mut bytes[..piece];
+            source.read(source_offset + done, bytes)?;
+            self.write(offset + done, bytes)
+        };
+        // Where they overlap, what is overwritten has been copied before.
+        if to <= from {
+            pieces(len).try_for_each(copy)
+        } else {
+            pieces(len)
+                .rev()
+                .try_for_each(|piece: (usize, usize)| copy(piece))
+        }
     }
 
     #[inline]
@@ -236,6 +246,14 @@ impl MemoryRegion {
         );
         Error::with_detail("MemoryRegion", ErrorCode::INVALID_VALUE, detail)
     }
+}
+
+/// Bytes that go through the stack at a time.
+const PIECE: usize = 1024;
+
+/// Offsets and lengths of pieces of `len` bytes.
+fn pieces(len: usize) -> impl DoubleEndedIterator<Item = (usize, usize)> {
+    (0..len.div_ceil(PIECE)).map(move |number| (number * PIECE, PIECE.min(len - number * PIECE)))
 }
 
 impl Drop for MemoryRegion {
@@ -321,6 +339,42 @@ mod tests {
         let mut bytes = [0; 8];
         region.read(0, &mut bytes).unwrap();
         assert_eq!(bytes, [1, 1, 2, 7, 7, 0, 0, 0]);
+        // In several pieces, in both directions.
+        let (len, region) = (3 * PIECE + 10, MemoryRegion::new(4 * PIECE).unwrap());
+        let pattern: Vec<u8> = (0..len).map(|at| (at % 251) as u8).collect();
+        for (from, to) in [(0, 700), (700, 0), (5, 5)] {
+            region.write(from, &pattern).unwrap();
+            region.copy_from(to, &region, from, len).unwrap();
+            let mut copied = vec![0; len];
+            region.read(to, &mut copied).unwrap();
+            assert!(copied == pattern, "from {from} to {to}");
+        }
+        region.fill(3, len, 9).unwrap();
+        let mut filled = vec![0; len + 2];
+        region.read(2, &mut filled).unwrap();
+        assert_ne!(filled[0], 9);
+        assert!(filled[1..=len].iter().all(|byte| *byte == 9));
+    }
+
+    #[test]
+    fn threads_that_use_the_same_bytes_see_whole_bytes_of_one_or_the_other() {
+        let region = MemoryRegion::new(4096).unwrap();
+        std::thread::scope(|scope| {
+            for value in [0x11, 0x22] {
+                let region = &region;
+                scope.spawn(move || {
+                    for round in 0..1000 {
+                        region.write(round % 64, &[value; 1000]).unwrap();
+                    }
+                });
+            }
+            for _ in 0..1000 {
+                let mut bytes = [0; 1000];
+                region.read(32, &mut bytes).unwrap();
+                let mut seen = bytes.iter();
+                assert!(seen.all(|byte| [0, 0x11, 0x22].contains(byte)));
+            }
+        });
     }
 
     #[test]

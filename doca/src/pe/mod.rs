@@ -5,7 +5,8 @@ mod event;
 mod handler;
 mod queue;
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::ptr::{self, NonNull};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -16,9 +17,9 @@ pub use event::{Completion, Event, Polled};
 pub(crate) use handler::Handler;
 pub(crate) use queue::EventQueue;
 
-use crate::Result;
 use crate::device::non_null;
 use crate::error::call;
+use crate::{Error, ErrorCode, Result};
 
 /// A progress engine of one thread: contexts are started on it, and [`poll`](Self::poll) tells what happened.
 ///
@@ -54,12 +55,16 @@ pub struct PeStats {
 }
 
 /// What contexts share of a progress engine.
-#[derive(Debug)]
 pub(crate) struct PeInner {
     pe: NonNull<sys::doca_pe>,
+    notification: RawFd,
     queue: Rc<EventQueue>,
     hits: Cell<u64>,
     misses: Cell<u64>,
+    /// A closure of [`Pe::progress_each`] may be running.
+    is_handling: Cell<bool>,
+    /// What closures have let go that can only be destroyed outside of them.
+    deferred: RefCell<Vec<Box<dyn FnOnce()>>>,
 }
 
 impl Pe {
@@ -73,11 +78,27 @@ impl Pe {
         // SAFETY: the result has a place.
         unsafe { call!(doca_pe_create(&mut pe)) }?;
         let pe = non_null("doca_pe_create", pe)?;
+        let mut notification = -1;
+        // SAFETY: the engine was just created, the result has a place.
+        let told = unsafe {
+            call!(doca_pe_get_notification_handle(
+                pe.as_ptr(),
+                &mut notification
+            ))
+        };
+        if let Err(error) = told {
+            // SAFETY: known to nobody, and without contexts.
+            let _ = unsafe { sys::doca_pe_destroy(pe.as_ptr()) };
+            return Err(error);
+        }
         let inner = PeInner {
             pe,
+            notification,
             queue: Rc::default(),
             hits: Cell::new(0),
             misses: Cell::new(0),
+            is_handling: Cell::new(false),
+            deferred: RefCell::default(),
         };
         Ok(Self {
             inner: Rc::new(inner),
@@ -128,16 +149,19 @@ impl Pe {
         queue.pop_completion()
     }
 
-    /// Makes progress once. `handler` is called for the end of every task, inside of the progress, which saves the way through a queue:
-    /// for loops that have to be as fast as a C program's callbacks. True when other events wait for [`poll`](Self::poll), which has
+    /// Makes progress once. `handler` is called for every completion, inside of the progress, which saves the way through a queue:
+    /// for loops that have to be as fast as a C program's callbacks. Returns `true` when other events wait for [`poll`](Self::poll), which has
     /// to be called then, before this is called again.
     ///
-    /// Ends of tasks that are left from before come first. Those that come after another event are left, so that everything is
-    /// handled in its order. Inside of `handler`, tasks can be submitted and dropped; progress that is made there is on its own, and queues.
-    /// A `handler` that panics ends the process, as there are C functions below it.
+    /// Completions that are left from before come first. Those that come after another event are left, so that everything is
+    /// handled in its order. A `handler` that panics ends the process, as there are C functions below it.
+    ///
+    /// Inside of `handler`, tasks can be submitted and dropped. As the C API asks, it cannot make progress on this engine, which is borrowed,
+    /// nor stop its contexts: a context that is stopped there (its `stop` answers [`ErrorCode::IN_PROGRESS`]) or dropped is stopped and
+    /// destroyed before this returns.
     ///
     /// ```no_run
-    /// # fn work(pe: &doca::Pe, running: impl Fn() -> bool) {
+    /// # fn work(pe: &mut doca::Pe, running: impl Fn() -> bool) {
     /// let mut done = 0;
     /// while running() {
     ///     let others = pe.progress_each(|completion| done += u64::from(completion.result.is_ok()));
@@ -147,18 +171,27 @@ impl Pe {
     /// }
     /// # }
     /// ```
+    ///
+    /// ```compile_fail,E0502
+    /// # fn work(pe: &mut doca::Pe) {
+    /// pe.progress_each(|_completion| {
+    ///     pe.poll();
+    /// });
+    /// # }
+    /// ```
     // Called from one loop of each program.
     #[inline(always)]
-    pub fn progress_each(&self, mut handler: impl FnMut(Completion)) -> bool {
-        let queue = &*self.inner.queue;
+    pub fn progress_each(&mut self, mut handler: impl FnMut(Completion)) -> bool {
+        let inner = &*self.inner;
         let handler = Handler::new(&mut handler);
-        // SAFETY: the closure lives as long as this call, and calls inside of it have others.
-        if !queue.is_empty() && unsafe { queue.hand_over(handler) } {
-            return true;
+        inner.is_handling.set(true);
+        // SAFETY: the closure lives as long as this call, and is called by it only: the engine is borrowed.
+        let others = unsafe { inner.progress_with(handler) };
+        inner.is_handling.set(false);
+        if !inner.deferred.borrow().is_empty() {
+            return inner.run_deferred();
         }
-        // SAFETY: as above.
-        unsafe { queue.handlers.during(handler, || self.inner.progress_now()) };
-        !queue.is_empty()
+        others
     }
 
     /// Makes progress until `done` or for at most `timeout`, and returns whether it was done. Events stay for [`poll`](Self::poll).
@@ -175,6 +208,93 @@ impl Pe {
         self.inner.progress_until(timeout, done)
     }
 
+    /// Asks for a notification: the [descriptor](AsFd) of the engine becomes readable with the next event. Returns `false` when events
+    /// wait already, and nothing was asked for: [`poll`](Self::poll) comes first.
+    ///
+    /// For programs that wait for several things, with `epoll` or an async runtime ([`next_event`](Self::next_event)): ask, wait until the
+    /// descriptor is readable, [`disarm`](Self::disarm), and poll until there is nothing.
+    ///
+    /// ```no_run
+    /// # fn wait_readable(fd: std::os::fd::BorrowedFd<'_>) {}
+    /// # fn example(pe: &doca::Pe) -> doca::Result<()> {
+    /// use std::os::fd::AsFd;
+    ///
+    /// loop {
+    ///     while let Some(event) = pe.poll() {
+    ///         println!("{event:?}");
+    ///     }
+    ///     if pe.arm()? {
+    ///         wait_readable(pe.as_fd());
+    ///         pe.disarm()?;
+    ///     }
+    /// }
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Whatever `doca_pe_request_notification` returns.
+    pub fn arm(&self) -> Result<bool> {
+        let queue = &self.inner.queue;
+        if !queue.is_empty() {
+            return Ok(false);
+        }
+        // It may find events, and call back.
+        let mut asked = Ok(());
+        queue.handlers.without(|| {
+            // SAFETY: the engine is live and belongs to this thread; no borrow is held.
+            asked = unsafe { call!(doca_pe_request_notification(self.inner.as_ptr())) };
+        });
+        asked?;
+        if queue.is_empty() {
+            return Ok(true);
+        }
+        self.disarm()?;
+        Ok(false)
+    }
+
+    /// Takes back [`arm`](Self::arm), after the descriptor was readable.
+    ///
+    /// # Errors
+    ///
+    /// Whatever `doca_pe_clear_notification` returns.
+    pub fn disarm(&self) -> Result<()> {
+        let handle = self.as_fd().as_raw_fd();
+        // SAFETY: the engine is live and belongs to this thread; the handle is its own.
+        unsafe { call!(doca_pe_clear_notification(self.inner.as_ptr(), handle)) }
+    }
+
+    /// The next event, for an async runtime of any kind: `readable` waits until the engine's [descriptor](AsFd) can be read.
+    ///
+    /// With tokio: `let fd = AsyncFd::with_interest(pe.as_fd(), Interest::READABLE)?`, and `async || fd.readable().await.map(|mut
+    /// guard| guard.clear_ready())`. With async-io: `let fd = Async::new_nonblocking(pe.as_fd())?`, and `async || fd.readable().await`.
+    ///
+    /// It can be dropped at any time; no event is lost then. As the engine, it stays on its thread.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`arm`](Self::arm); [`ErrorCode::OPERATING_SYSTEM`] when `readable` fails.
+    pub async fn next_event(
+        &self,
+        mut readable: impl AsyncFnMut() -> std::io::Result<()>,
+    ) -> Result<Event> {
+        loop {
+            if let Some(event) = self.poll() {
+                return Ok(event);
+            }
+            if self.arm()? {
+                readable().await.map_err(|error| {
+                    Error::with_detail(
+                        "doca_pe_get_notification_handle",
+                        ErrorCode::OPERATING_SYSTEM,
+                        error.to_string(),
+                    )
+                })?;
+                self.disarm()?;
+            }
+        }
+    }
+
     /// How often progress found work so far.
     pub fn stats(&self) -> PeStats {
         PeStats {
@@ -185,6 +305,14 @@ impl Pe {
 
     pub(crate) fn inner(&self) -> &Rc<PeInner> {
         &self.inner
+    }
+}
+
+/// What becomes readable with the next event, after [`Pe::arm`]. It can be given to `epoll`, and not be read from.
+impl AsFd for Pe {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        // SAFETY: the descriptor is the engine's, which lives as long as the borrow.
+        unsafe { BorrowedFd::borrow_raw(self.inner.notification) }
     }
 }
 
@@ -215,6 +343,41 @@ impl PeInner {
         counter.set(counter.get().wrapping_add(1));
     }
 
+    /// One `doca_pe_progress` whose completions go to `handler`, after those that wait. Returns `true` when other events wait.
+    ///
+    /// # Safety
+    ///
+    /// The closure lives, and is called by nothing else meanwhile.
+    #[inline(always)]
+    unsafe fn progress_with(&self, handler: Handler) -> bool {
+        let queue = &*self.queue;
+        // SAFETY: the caller's promise.
+        if !queue.is_empty() && unsafe { queue.hand_over(handler) } {
+            return true;
+        }
+        // SAFETY: as above.
+        unsafe { queue.handlers.during(handler, || self.progress_now()) };
+        !queue.is_empty()
+    }
+
+    /// Whether a closure of [`Pe::progress_each`] may be running: contexts are neither stopped nor destroyed then.
+    pub(crate) fn is_handling(&self) -> bool {
+        self.is_handling.get()
+    }
+
+    /// Has `action` done when [`Pe::progress_each`] returns.
+    pub(crate) fn defer(&self, action: Box<dyn FnOnce()>) {
+        self.deferred.borrow_mut().push(action);
+    }
+
+    /// Does what was deferred. Returns `true` when events wait.
+    #[cold]
+    fn run_deferred(&self) -> bool {
+        let deferred = self.deferred.take();
+        deferred.into_iter().for_each(|action| action());
+        !self.queue.is_empty()
+    }
+
     pub(crate) fn progress_until(&self, timeout: Duration, mut done: impl FnMut() -> bool) -> bool {
         let start = Instant::now();
         while !done() {
@@ -224,6 +387,16 @@ impl PeInner {
             self.progress();
         }
         true
+    }
+}
+
+impl std::fmt::Debug for PeInner {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("PeInner")
+            .field("pe", &self.pe)
+            .field("hits", &self.hits.get())
+            .field("misses", &self.misses.get())
+            .finish_non_exhaustive()
     }
 }
 

@@ -39,7 +39,8 @@ impl RdmaConnection {
         self.context
     }
 
-    /// Whether it has not ended yet, as far as its instance's progress engine has told.
+    /// `false` when it has ended: at once when this side has ended it or has stopped its instance, and with the next progress when the peer
+    /// has.
     pub fn is_alive(&self) -> bool {
         self.alive.get()
     }

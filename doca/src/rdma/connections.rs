@@ -8,7 +8,7 @@ use doca_sys as sys;
 
 use super::RdmaConnection;
 use super::address::Address;
-use crate::context::{self, ContextId, Events, Shared};
+use crate::context::{self, ContextId, CtxState, Events, Shared};
 use crate::pe::EventQueue;
 
 /// What became of a connection of an [`Rdma`](crate::Rdma) instance.
@@ -43,6 +43,8 @@ pub enum RdmaEvent {
 /// The borrows in the functions below call nothing that comes back here.
 #[derive(Default)]
 pub(crate) struct Connections {
+    /// The user asks for events. Otherwise they would pile up.
+    tells: bool,
     known: RefCell<Vec<RdmaConnection>>,
     events: RefCell<VecDeque<RdmaEvent>>,
     /// What connections were made to.
@@ -50,6 +52,16 @@ pub(crate) struct Connections {
 }
 
 impl Events for Connections {
+    fn state_changed(&self, _context: ContextId, _queue: &EventQueue, next: CtxState) {
+        if matches!(next, CtxState::Stopping | CtxState::Idle) {
+            // They end with it; those whose end is told by a callback as well are still known then.
+            self.known
+                .borrow()
+                .iter()
+                .for_each(RdmaConnection::invalidate);
+        }
+    }
+
     fn closing(&self, _queue: &EventQueue) {
         for connection in self.known.borrow_mut().drain(..) {
             connection.invalidate();
@@ -58,6 +70,14 @@ impl Events for Connections {
 }
 
 impl Connections {
+    /// `tells`: what becomes of connections is asked for.
+    pub(super) fn new(tells: bool) -> Self {
+        Self {
+            tells,
+            ..Self::default()
+        }
+    }
+
     /// The connection with this C object; a new one when it is not known yet.
     pub(super) fn find_or_add(
         &self,
@@ -103,7 +123,9 @@ impl Connections {
     }
 
     fn push(&self, event: RdmaEvent) {
-        self.events.borrow_mut().push_back(event);
+        if self.tells {
+            self.events.borrow_mut().push_back(event);
+        }
     }
 }
 

@@ -75,7 +75,7 @@ impl Rdma {
             Context::new(
                 object,
                 pe,
-                Connections::default(),
+                Connections::new(settings.by_address),
                 max_tasks,
                 settings.device.clone(),
             )
@@ -89,15 +89,14 @@ impl Rdma {
             if let Some(index) = settings.gid_index {
                 call!(doca_rdma_set_gid_index(rdma, index))?;
             }
-            if settings.by_address {
-                call!(doca_rdma_set_connection_state_callbacks(
-                    rdma,
-                    Some(connections::requested),
-                    Some(connections::established),
-                    Some(connections::failed),
-                    Some(connections::disconnected)
-                ))?;
-            }
+            // Without addresses as well: they tell when a connection has ended.
+            call!(doca_rdma_set_connection_state_callbacks(
+                rdma,
+                Some(connections::requested),
+                Some(connections::established),
+                Some(connections::failed),
+                Some(connections::disconnected)
+            ))?;
             macro_rules! configure {
                 ($($set_conf:ident: $count:ident;)+) => { $(
                     if settings.tasks.$count != 0 {
@@ -255,7 +254,9 @@ impl Rdma {
     pub fn disconnect(&self, connection: &RdmaConnection) -> Result<()> {
         let raw = connection.for_instance("doca_rdma_connection_disconnect", self.id())?;
         // SAFETY: the connection is live.
-        unsafe { call!(doca_rdma_connection_disconnect(raw)) }
+        unsafe { call!(doca_rdma_connection_disconnect(raw)) }?;
+        connection.invalidate();
+        Ok(())
     }
 
     /// The next thing that became of a connection, of an instance that was started with [`RdmaBuilder::by_address`]. They

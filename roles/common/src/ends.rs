@@ -33,7 +33,7 @@ pub trait Ends {
 // Called from one loop of each program.
 #[inline(always)]
 pub fn turn(
-    pe: &Pe,
+    pe: &mut Pe,
     ends: &mut impl Ends,
     run: &RunFlag,
     lost: &'static str,

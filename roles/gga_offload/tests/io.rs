@@ -290,7 +290,11 @@ fn content_that_cannot_be_fetched_fails_its_write_and_no_other() {
             let requests: Vec<_> = (0..8)
                 .map(|lane| {
                     let repr = Repr {
-                        message_type: if (lane + round) % 7 == 0 { Read } else { Write },
+                        message_type: if (lane + round) % 7 == 0 && !fails(lane) {
+                            Read
+                        } else {
+                            Write
+                        },
                         user_data: lane,
                         result: 0,
                         size: 1024,

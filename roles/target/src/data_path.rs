@@ -137,7 +137,7 @@ impl Turns for TargetDataPath {
     #[inline]
     fn turn(&mut self, run: &RunFlag) -> Result<(), Failure> {
         ends::turn(
-            &self.pe,
+            &mut self.pe,
             &mut self.executor,
             run,
             "an RDMA connection was lost: the service is gone, or its device failed",

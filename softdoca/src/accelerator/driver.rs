@@ -110,7 +110,7 @@ impl<A: Accelerator> Driver for Offload<A> {
             return None;
         }
         let task = self.submitted.borrow_mut().pop_front()?;
-        // SAFETY: a task in flight cannot be freed.
+        // SAFETY: a task in flight lives: freeing it takes effect after its completion.
         let result = self.accelerator.run(unsafe { task.as_ref() });
         if let Ok(bytes) = result {
             self.worked.set(self.worked.get() + bytes);

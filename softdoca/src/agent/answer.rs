@@ -52,6 +52,15 @@ impl Server {
                 }
                 Err(error) => reply(socket, Err(error), &[], &[])?,
             },
+            Operation::Validity => {
+                let word = self.with_export(header.key, |export| {
+                    export.validity.clone().ok_or(Error::NotSupported)
+                });
+                match word {
+                    Ok(word) => reply(socket, Ok(word.place()), &[], &[word.memfd.as_fd()])?,
+                    Err(error) => reply(socket, Err(error), &[], &[])?,
+                }
+            }
             Operation::Call => {
                 let answer = self.call(
                     &header,

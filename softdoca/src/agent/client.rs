@@ -203,6 +203,21 @@ impl RemoteRegion {
         Ok((count, segments.collect::<Result<_>>()?))
     }
 
+    /// The word that says whether the export stands: a memfd, the offset in it, and the value of the word while it does. Not checked yet.
+    ///
+    /// # Errors
+    /// As [`RemoteRegion::open`].
+    pub fn validity(&self) -> Result<(OwnedFd, u32, u32)> {
+        self.exchange(|connection| {
+            let header = self.header(Operation::Validity, 0, 0, [0; 2]);
+            connection.send(&header, &[], &[])?;
+            let mut fds = Vec::new();
+            let (place, _) = connection.receive(&mut fds)?;
+            let memfd = fds.pop().ok_or(Error::Unexpected)?;
+            Ok((memfd, (place >> 32) as u32, place as u32))
+        })
+    }
+
     /// Whether the exporter has ended, or nothing of it is exported any more.
     pub fn is_closed(&self) -> bool {
         let connection = self

@@ -62,6 +62,26 @@ pub struct Export {
     pub rights: Rights,
     /// The whole range.
     pub segments: Vec<Segment>,
+    /// Tells those who have mapped segments that the export has ended.
+    pub validity: Option<SharedWord>,
+}
+
+/// A u32 in shared memory, and the value that it has as long as an export stands.
+#[derive(Clone, Debug)]
+pub struct SharedWord {
+    /// Sealed against shrinking.
+    pub memfd: Arc<OwnedFd>,
+    /// In bytes, a multiple of 4.
+    pub offset: u32,
+    /// Another value means that the export has ended.
+    pub value: u32,
+}
+
+impl SharedWord {
+    /// Offset and value as one number.
+    pub(super) fn place(&self) -> u64 {
+        u64::from(self.offset) << 32 | u64::from(self.value)
+    }
 }
 
 /// Length of the operand of an atomic operation in bytes.
@@ -177,6 +197,7 @@ mod tests {
                 len,
                 backing: Backing::Private,
             }],
+            validity: None,
         }
     }
 

@@ -14,7 +14,7 @@ mod server;
 
 pub use address::AgentAddress;
 pub use client::{AgentConnection, RemoteBacking, RemoteRegion, RemoteSegment, request};
-pub use export::{Backing, Export, Rights, Segment};
+pub use export::{Backing, Export, Rights, Segment, SharedWord};
 pub use protocol::MAX_PAYLOAD;
 pub(crate) use protocol::{again as request_again, examples as example_requests};
 pub use registry::{ExportGuard, PublishGuard, export, publish};

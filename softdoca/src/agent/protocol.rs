@@ -5,7 +5,7 @@ use crate::error::{Error, Result};
 use crate::runtime::{Key, MAX_MESSAGE};
 
 /// Changes with every change of this file.
-const VERSION: u16 = 1;
+const VERSION: u16 = 2;
 const REQUEST_MAGIC: u32 = u32::from_le_bytes(*b"SDrq");
 const REPLY_MAGIC: u32 = u32::from_le_bytes(*b"SDrp");
 
@@ -29,12 +29,14 @@ pub(super) enum Operation {
     CompareSwap = 5,
     /// The payload goes to the service.
     Call = 6,
+    /// The word that says whether the export stands: its memfd, and offset and value in the two halves of the answer's value.
+    Validity = 7,
 }
 
 impl Operation {
     fn from_value(value: u16) -> Option<Operation> {
-        use Operation::{Call, CompareSwap, Describe, FetchAdd, Read, Write};
-        [Describe, Read, Write, FetchAdd, CompareSwap, Call]
+        use Operation::{Call, CompareSwap, Describe, FetchAdd, Read, Validity, Write};
+        [Describe, Read, Write, FetchAdd, CompareSwap, Call, Validity]
             .into_iter()
             .find(|operation| *operation as u16 == value)
     }

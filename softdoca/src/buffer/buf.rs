@@ -107,30 +107,44 @@ impl Buf {
         self.data_len.get()
     }
 
-    /// Bytes after the data in this buf alone.
+    /// Bytes after the data in this buf alone; 0 for data that ends behind the buf.
     #[inline]
     pub fn tail_len(&self) -> usize {
-        // The data lies inside the buf, always.
-        self.len.get() - (self.data.get() - self.head.get()) as usize - self.data_len.get()
+        // Buf and data lie inside of a map, whose range does not wrap around.
+        let (end, data_end) = (
+            self.head.get() + self.len.get() as u64,
+            self.data.get() + self.data_len.get() as u64,
+        );
+        end.saturating_sub(data_end) as usize
     }
 
-    /// Moves the data inside the buf.
+    /// Moves the data: inside the buf, as programs should, or elsewhere in its map. The buf's own range does not change.
     ///
     /// # Errors
-    /// [`Error::InvalidValue`] when it would leave the buf; nothing is changed then.
+    /// [`Error::InvalidValue`] when it would leave the map, [`Error::BadState`] for a buf that was given back; nothing is changed then.
     #[inline]
     pub fn set_data(&self, data: u64, data_len: usize) -> Result<()> {
         if !fits(self.head(), self.capacity(), data, data_len) {
-            report_outside(data, data_len);
-            return Err(Error::InvalidValue.because(format_args!(
-                "data of {data_len} bytes at {data:#x} is outside of the buf: {} bytes at {:#x}",
-                self.capacity(),
-                self.head()
-            )));
+            self.check_outside(data, data_len)?;
         }
         self.data.set(data);
         self.data_len.set(data_len);
         Ok(())
+    }
+
+    /// Checks data outside of the buf.
+    #[cold]
+    fn check_outside(&self, data: u64, data_len: usize) -> Result<()> {
+        let is_mapped = self.mmap()?.contains(data, data_len as u64);
+        report_outside(data, data_len);
+        if is_mapped {
+            return Ok(());
+        }
+        Err(Error::InvalidValue.because(format_args!(
+            "data of {data_len} bytes at {data:#x} is outside of the mmap of the buf: {} bytes at {:#x}",
+            self.capacity(),
+            self.head()
+        )))
     }
 
     /// Changes the length of the data, not its begin.

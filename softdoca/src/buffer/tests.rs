@@ -85,10 +85,21 @@ fn bufs_are_bounded_by_their_map() {
         .get_by_args(&memory.mmap, at(0), 10, at(5), 5)
         .unwrap();
     assert_eq!(buf.tail_len(), 0);
-    assert_eq!(buf.set_data(at(0), 11), Err(Error::InvalidValue));
-    assert_eq!(buf.set_data(at(11), 0), Err(Error::InvalidValue));
+    assert_eq!(buf.set_data(at(0), 101), Err(Error::InvalidValue));
+    assert_eq!(buf.set_data(at(101), 0), Err(Error::InvalidValue));
+    assert_eq!(buf.set_data(at(0) - 1, 1), Err(Error::InvalidValue));
     assert_eq!(buf.set_data(at(5), usize::MAX), Err(Error::InvalidValue));
     assert_eq!(view(buf), (at(0), 10, at(5), 5));
+    // Outside of the buf, inside the map.
+    for (data, len) in [(9, 2), (11, 0), (40, 60)] {
+        assert_eq!(buf.set_data(at(data), len), Ok(()));
+        assert_eq!(view(buf), (at(0), 10, at(data), len));
+        assert_eq!(buf.tail_len(), 0);
+    }
+    buf.reuse_by_addr(at(50), 10).unwrap();
+    buf.set_data(at(20), 4).unwrap();
+    assert_eq!(buf.tail_len(), 36, "up to the end of the buf");
+    buf.reuse_by_addr(at(0), 10).unwrap();
     buf.set_data(at(2), 3).unwrap();
     assert_eq!((buf.data_len(), buf.tail_len()), (3, 5));
     buf.reset_data_len();

@@ -4,13 +4,16 @@ use std::ptr::null_mut;
 
 use doca_abi::{doca_data, doca_dma, doca_dma_task_memcpy, doca_task};
 
-use super::doca_buf::doca_buf_dec_refcount;
+use super::doca_buf::{doca_buf_dec_refcount, doca_buf_set_data};
+use super::doca_buf_inventory::{doca_buf_inventory_create, doca_buf_inventory_destroy};
+use super::doca_ctx::doca_ctx_stop;
 use super::doca_dev::doca_devinfo_create_list;
 use super::doca_dma::*;
 use super::doca_mmap::*;
 use super::doca_pe::*;
 use super::give;
-use super::testing::{Bufs, Instance, Memory, c, child, done, ok};
+use super::testing::{Bufs, Instance, Memory, Placement, c, child, done, ok, with_device};
+use crate::error::Error;
 
 const MISTAKE: &str = "SOFTDOCA_TEST_MISTAKE";
 
@@ -58,10 +61,24 @@ fn make(mistake: &str) {
     // SAFETY: handles that live, or that softdoca promises to refuse.
     unsafe {
         match mistake {
-            "free in flight" => with_tasks(|_, task| {
-                ok(doca_task_submit(task));
-                doca_task_free(task);
-            }),
+            "free in flight" => {
+                let (dma, memory, bufs) = (dma(), Memory::local(4096), Bufs::new());
+                let from = c(bufs.data(&memory.mmap, 0, 8));
+                let to = c(bufs.room(&memory.mmap, 99, 64));
+                for _ in 0..2 {
+                    let (mut task, none) = (null_mut(), doca_data { u64: 0 });
+                    ok(doca_dma_task_memcpy_alloc_init(
+                        dma.handle, from, to, none, &mut task,
+                    ));
+                    ok(doca_task_submit(task.cast()));
+                    doca_task_free(task.cast());
+                }
+                // The context stops, and is destroyed, when it is dropped.
+                drop(dma);
+                for buf in [from, to] {
+                    ok(doca_buf_dec_refcount(buf, null_mut()));
+                }
+            }
             "free twice" => with_tasks(|_, task| {
                 doca_task_free(task);
                 doca_task_free(task);
@@ -83,8 +100,46 @@ fn make(mistake: &str) {
                 let buf = bufs.data(&memory.mmap, 0, 50);
                 let addr = memory.mmap.memrange().expect("a range").0;
                 assert!(buf.reuse_by_addr(addr + 60, 50).is_err());
-                assert!(buf.set_data(addr, 51).is_err());
+                assert!(buf.set_data(addr, 101).is_err());
                 doca_buf_dec_refcount(c(buf), null_mut());
+            }
+            "data outside" => {
+                let (memory, bufs) = (Memory::local(100), Bufs::new());
+                let buf = c(bufs.data(&memory.mmap, 0, 50));
+                let data = memory.addr() as usize + 60;
+                for _ in 0..2 {
+                    let data = std::ptr::with_exposed_provenance_mut(data);
+                    ok(doca_buf_set_data(buf, data, 30));
+                }
+                ok(doca_buf_dec_refcount(buf, null_mut()));
+            }
+            "withdrawn" => {
+                let (theirs, import) = Memory::shared(4096, Placement::Pages);
+                ok(theirs.mmap.stop().map_or_else(Error::code, |()| 0));
+                for _ in 0..2 {
+                    assert_eq!(import.load(theirs.addr()), Err(Error::NotFound));
+                }
+            }
+            "use after destroy" => {
+                let (mut mmap, mut pe, mut dma) = (null_mut(), null_mut(), null_mut());
+                let mut inventory = null_mut();
+                ok(doca_buf_inventory_create(1, &mut inventory));
+                ok(doca_mmap_create(&mut mmap));
+                ok(doca_pe_create(&mut pe));
+                ok(with_device(|dev| doca_dma_create(dev, &mut dma)));
+                for destroy in 0..2 {
+                    let codes = [
+                        doca_mmap_destroy(mmap),
+                        doca_pe_destroy(pe),
+                        doca_dma_destroy(dma),
+                        doca_buf_inventory_destroy(inventory),
+                    ];
+                    let expected = [0, Error::BadState.code()][destroy];
+                    assert_eq!(codes, [expected; 4]);
+                }
+                assert_eq!(doca_pe_progress(pe), 0);
+                assert_eq!(doca_ctx_stop(dma.cast()), Error::BadState.code());
+                assert_eq!(doca_mmap_start(mmap), Error::BadState.code());
             }
             "buf back twice" => {
                 let (memory, bufs) = (Memory::local(100), Bufs::new());
@@ -204,6 +259,30 @@ fn a_buf_that_leaves_its_memory() {
         "a buf reaches outside of its memory",
         "50 bytes at 0x",
     );
+}
+
+#[test]
+fn data_outside_of_its_buf_that_is_accepted() {
+    reported_once(
+        "data outside",
+        "a buf reaches outside of its memory",
+        "30 bytes at 0x",
+    );
+}
+
+#[test]
+fn memory_that_its_owner_has_withdrawn() {
+    let what = "memory of a peer was used after the peer stopped its mmap";
+    reported_once("withdrawn", what, "8 bytes at 0x");
+}
+
+#[test]
+fn objects_that_are_used_after_they_were_destroyed() {
+    // Without the check, this is undefined.
+    let reports = reports("use after destroy", "1");
+    assert_eq!(reports.len(), 1, "{reports:?}");
+    let what = "an object was used after it was destroyed: doca_mmap 0x";
+    assert!(reports[0].contains(what), "{reports:?}");
 }
 
 #[test]

@@ -102,7 +102,7 @@ pub unsafe extern "C" fn doca_buf_get_data(
     guard(|| unsafe { put(data, pointer(borrow(buf)?.data())) })
 }
 
-/// Moves the data inside the buf; `DOCA_ERROR_INVALID_VALUE` when it would leave it (undefined with DOCA).
+/// Moves the data inside the buf, or elsewhere in its map (undefined with DOCA); `DOCA_ERROR_INVALID_VALUE` when it would leave the map.
 ///
 /// # Safety
 /// `buf` is NULL or live.

@@ -3,17 +3,21 @@
 mod properties;
 
 use std::ffi::c_void;
+use std::rc::Rc;
 
 use doca_abi::{doca_buf, doca_buf_inventory, doca_mmap};
 
 use super::doca_buf::handle;
-use super::{Handle, borrow, check_out, doca_error_t, guard, put, share};
+use super::{
+    Handle, Keeper, borrow, check_out, doca_error_t, give_local, guard, put, reclaim_local, share,
+};
 use crate::buffer::BufInventory;
 use crate::check::{self, Object};
 
-// SAFETY: inventories are given out as pointers from `Box::into_raw`.
+// SAFETY: inventories are given out by `give_local`.
 unsafe impl Handle for doca_buf_inventory {
     type Engine = BufInventory;
+    const KEEPER: Keeper = Keeper::Rc;
 }
 
 /// Creates an inventory.
@@ -27,9 +31,9 @@ pub unsafe extern "C" fn doca_buf_inventory_create(
 ) -> doca_error_t {
     guard(|| {
         check_out(inventory)?;
-        let created = Box::new(BufInventory::new(num_elements)?);
+        let created = Rc::new(BufInventory::new(num_elements)?);
         // SAFETY: the caller's promise.
-        unsafe { put(inventory, Box::into_raw(created).cast()) }?;
+        unsafe { put(inventory, give_local(created)) }?;
         check::created(Object::Inventory);
         Ok(())
     })
@@ -46,8 +50,8 @@ pub unsafe extern "C" fn doca_buf_inventory_destroy(
     guard(|| {
         // SAFETY: the caller's promise.
         unsafe { borrow(inventory) }?.check_unused()?;
-        // SAFETY: from `Box::into_raw` in `doca_buf_inventory_create`, and taken back once.
-        drop(unsafe { Box::from_raw(inventory.cast::<BufInventory>()) });
+        // SAFETY: the caller's promise.
+        unsafe { reclaim_local(inventory) }.map(drop)?;
         check::destroyed(Object::Inventory);
         Ok(())
     })
@@ -259,7 +263,8 @@ mod tests {
             assert_eq!(view(b), (at(20), 30, at(20), 30));
             assert_eq!(by_addr(at(0), 10, &mut c), DOCA_ERROR_NO_MEMORY);
 
-            assert_eq!(doca_buf_set_data(a, at(4), 7), DOCA_ERROR_INVALID_VALUE);
+            assert_eq!(doca_buf_set_data(a, at(4), 97), DOCA_ERROR_INVALID_VALUE);
+            assert_eq!(doca_buf_set_data(a, at(4), 7), DOCA_SUCCESS);
             assert_eq!(doca_buf_set_data(a, at(4), 6), DOCA_SUCCESS);
             assert_eq!(view(a), (at(0), 10, at(4), 6));
             assert_eq!(doca_buf_reset_data_len(a), DOCA_SUCCESS);

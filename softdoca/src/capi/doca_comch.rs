@@ -14,7 +14,7 @@ use doca_abi::{
 };
 
 use super::doca_ctx::{destroy_ctx, give_ctx};
-use super::{Handle, borrow, check_out, doca_error_t, guard, guard_with, put, share, text};
+use super::{Handle, Keeper, borrow, check_out, doca_error_t, guard, guard_with, put, share, text};
 use crate::comch::{Client, Connection, ControlPath, MAX_MESSAGE_SIZE, Server, Side};
 use crate::error::{Error, Result};
 use crate::progress::{Ctx, TaskCallback};
@@ -29,11 +29,15 @@ unsafe impl Handle for doca_comch_connection {
 // SAFETY: servers are given out by `give_ctx`.
 unsafe impl Handle for doca_comch_server {
     type Engine = Ctx;
+
+    const KEEPER: Keeper = Keeper::Rc;
 }
 
 // SAFETY: clients are given out by `give_ctx`.
 unsafe impl Handle for doca_comch_client {
     type Engine = Ctx;
+
+    const KEEPER: Keeper = Keeper::Rc;
 }
 
 /// A completion callback of one kind of task, as the engine calls those of all kinds.

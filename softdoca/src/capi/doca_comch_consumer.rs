@@ -12,7 +12,7 @@ use doca_abi::{
 
 use super::doca_comch::task_callback;
 use super::doca_ctx::{destroy_ctx, give_ctx};
-use super::{Handle, borrow, check_out, doca_error_t, guard, guard_with, put, share};
+use super::{Handle, Keeper, borrow, check_out, doca_error_t, guard, guard_with, put, share};
 use crate::buffer::BufHandle;
 use crate::comch::{Consumer, PostRecv};
 use crate::error::Result;
@@ -24,6 +24,8 @@ pub use unsupported::*;
 // SAFETY: consumers are given out by `give_ctx`.
 unsafe impl Handle for doca_comch_consumer {
     type Engine = Ctx;
+
+    const KEEPER: Keeper = Keeper::Rc;
 }
 
 // SAFETY: tasks are given out as pointers to their header.

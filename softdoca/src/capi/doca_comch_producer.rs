@@ -13,7 +13,9 @@ use doca_abi::{
 use super::doca_comch::task_callback;
 use super::doca_comch_consumer::optional_buf;
 use super::doca_ctx::{destroy_ctx, give_ctx};
-use super::{Handle, borrow, bytes, check_out, doca_error_t, guard, guard_with, put, share};
+use super::{
+    Handle, Keeper, borrow, bytes, check_out, doca_error_t, guard, guard_with, put, share,
+};
 use crate::comch::{Producer, ProducerSendTask};
 use crate::progress::{Ctx, Task};
 
@@ -23,6 +25,8 @@ pub use unsupported::*;
 // SAFETY: producers are given out by `give_ctx`.
 unsafe impl Handle for doca_comch_producer {
     type Engine = Ctx;
+
+    const KEEPER: Keeper = Keeper::Rc;
 }
 
 // SAFETY: tasks are given out as pointers to their header.

@@ -7,7 +7,8 @@ use std::rc::Rc;
 use doca_abi::{doca_ctx, doca_ctx_state_changed_callback_t, doca_ctx_states, doca_data};
 
 use super::{
-    Handle, borrow, check_out, doca_error_t, give_local, guard, put, reclaim_local, share_local,
+    Handle, Keeper, borrow, check_out, doca_error_t, give_local, guard, put, reclaim_local,
+    share_local,
 };
 use crate::check::{self, Object};
 use crate::error::Result;
@@ -16,6 +17,8 @@ use crate::progress::Ctx;
 // SAFETY: contexts are given out as pointers from `Rc::into_raw(Rc<Ctx>)`.
 unsafe impl Handle for doca_ctx {
     type Engine = Ctx;
+
+    const KEEPER: Keeper = Keeper::Rc;
 }
 
 /// A new handle, of `doca_ctx` or of any kind of context, that owns one reference.

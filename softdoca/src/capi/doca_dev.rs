@@ -13,8 +13,8 @@ use doca_abi::{
 };
 
 use super::{
-    Handle, borrow, check_out, doca_error_t, give, guard, guard_with, put, put_text, reclaim,
-    share, text,
+    Handle, Keeper, borrow, check_out, doca_error_t, give, guard, guard_with, put, put_text,
+    reclaim, share, text,
 };
 use crate::check::{self, Object};
 use crate::device::{DevInfo, Device, Representor, RepresentorInfo};
@@ -24,21 +24,29 @@ use crate::topology::RepresentorKind;
 // SAFETY: list elements are given out by `give`; `doca_dev_as_devinfo` points into a live device.
 unsafe impl Handle for doca_devinfo {
     type Engine = DevInfo;
+
+    const KEEPER: Keeper = Keeper::Arc;
 }
 
 // SAFETY: given out by `give`.
 unsafe impl Handle for doca_dev {
     type Engine = Device;
+
+    const KEEPER: Keeper = Keeper::Arc;
 }
 
 // SAFETY: given out by `give`.
 unsafe impl Handle for doca_devinfo_rep {
     type Engine = RepresentorInfo;
+
+    const KEEPER: Keeper = Keeper::Arc;
 }
 
 // SAFETY: given out by `give`.
 unsafe impl Handle for doca_dev_rep {
     type Engine = Representor;
+
+    const KEEPER: Keeper = Keeper::Arc;
 }
 
 /// Turns objects into an array of handles with a NULL after the last: freeing it needs no length.

@@ -6,7 +6,7 @@ use doca_abi::{
 
 use super::doca_ctx::{destroy_ctx, give_ctx};
 use super::task::{buf, put_limit, put_task, task_functions, with_driver};
-use super::{Handle, check_out, doca_error_t, guard, put, share};
+use super::{Handle, Keeper, check_out, doca_error_t, guard, put, share};
 use crate::accelerator::{MAX_BUF_LIST_LEN, MAX_BUF_SIZE, MAX_TASKS, Offload};
 use crate::dma::{Copy, Dma};
 use crate::progress::{Ctx, TaskOf, TaskPool};
@@ -17,6 +17,8 @@ mod tests;
 // SAFETY: instances are given out as pointers from `Rc::into_raw(Rc<Ctx>)`, as all contexts are.
 unsafe impl Handle for doca_dma {
     type Engine = Ctx;
+
+    const KEEPER: Keeper = Keeper::Rc;
 }
 
 // SAFETY: tasks are given out as pointers to what `TaskPool::allocate` made of this body.

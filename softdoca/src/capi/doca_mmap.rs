@@ -7,7 +7,9 @@ use std::sync::Arc;
 
 use doca_abi::{doca_data, doca_dev, doca_mmap};
 
-use super::{Handle, borrow, bytes, check_out, doca_error_t, give, guard, put, reclaim, share};
+use super::{
+    Handle, Keeper, borrow, bytes, check_out, doca_error_t, give, guard, put, reclaim, share,
+};
 use crate::check::{self, Object};
 use crate::error::Result;
 use crate::memory::{ExportKind, Mmap, Permissions};
@@ -15,6 +17,8 @@ use crate::memory::{ExportKind, Mmap, Permissions};
 // SAFETY: given out by `give`.
 unsafe impl Handle for doca_mmap {
     type Engine = Mmap;
+
+    const KEEPER: Keeper = Keeper::Arc;
 }
 
 /// Creates a memory map.

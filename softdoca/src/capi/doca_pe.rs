@@ -11,8 +11,8 @@ use doca_abi::{
 
 use super::doca_ctx::share_ctx;
 use super::{
-    Handle, borrow, check_out, doca_error_t, give_local, guard, guard_with, put, reclaim_local,
-    share_local,
+    Handle, Keeper, borrow, check_out, doca_error_t, give_local, guard, guard_with, put,
+    reclaim_local, share_local,
 };
 use crate::check::{self, Object};
 use crate::error::{Error, Result};
@@ -21,6 +21,8 @@ use crate::progress::{Arming, Pe, Task, yield_before_retry};
 // SAFETY: engines are given out by `give_local`.
 unsafe impl Handle for doca_pe {
     type Engine = Pe;
+
+    const KEEPER: Keeper = Keeper::Rc;
 }
 
 // SAFETY: tasks are given out as pointers to their header.
@@ -214,7 +216,7 @@ pub unsafe extern "C" fn doca_task_submit_ex(task: *mut doca_task, flags: u32) -
     })
 }
 
-/// Frees a task that is not in flight.
+/// Frees a task. One that is in flight is freed when its completion has been delivered.
 ///
 /// # Safety
 /// As [`doca_task_submit`]; the task is dead afterwards.

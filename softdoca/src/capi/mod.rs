@@ -31,12 +31,14 @@ mod task;
 mod testing;
 
 use std::any::Any;
+use std::mem::ManuallyDrop;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::rc::Rc;
-use std::sync::Arc;
+use std::rc::{self, Rc};
+use std::sync::{self, Arc, Mutex, PoisonError};
 
 pub use doca_abi::{DOCA_SUCCESS, doca_error_t};
 
+use crate::check::{self, Mistake};
 use crate::error::{Error, Result};
 
 /// Runs the body of a C function: a panic becomes `DOCA_ERROR_UNEXPECTED`.
@@ -77,20 +79,76 @@ fn report_panic(panic: Box<dyn Any + Send>) {
 pub(crate) unsafe trait Handle: Sized {
     /// What the pointer really points to.
     type Engine;
+
+    /// How the handle keeps its object.
+    const KEEPER: Keeper = Keeper::Other;
+}
+
+/// How handles of one type keep their object; tells how a destroyed one is recognised.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Keeper {
+    /// With a reference of [`give`].
+    Arc,
+    /// With a reference of [`give_local`].
+    Rc,
+    /// Not at all: something else owns the object.
+    Other,
+}
+
+/// Refuses a handle that was destroyed, if programs are checked. Otherwise its memory may belong to something else by now, and is not
+/// looked at.
+///
+/// # Safety
+/// `handle` is not NULL, and a handle of this type that softdoca has given out.
+#[inline(always)]
+unsafe fn check_not_destroyed<H: Handle>(handle: *const H) -> Result<()> {
+    if !matches!(H::KEEPER, Keeper::Other) && check::is_on() {
+        // SAFETY: the caller's promise.
+        return unsafe { check_references(handle) };
+    }
+    Ok(())
+}
+
+/// # Safety
+/// As [`check_not_destroyed`], and programs are checked: the memory of destroyed objects is kept.
+#[cold]
+unsafe fn check_references<H: Handle>(handle: *const H) -> Result<()> {
+    let object = handle.cast::<H::Engine>();
+    let references = match H::KEEPER {
+        // SAFETY: the pointer is from `Arc::into_raw`; `reclaim` has left a weak reference, or there are strong ones.
+        Keeper::Arc => ManuallyDrop::new(unsafe { sync::Weak::from_raw(object) }).strong_count(),
+        // SAFETY: the same for `Rc::into_raw`.
+        Keeper::Rc => ManuallyDrop::new(unsafe { rc::Weak::from_raw(object) }).strong_count(),
+        Keeper::Other => 1,
+    };
+    if references != 0 {
+        return Ok(());
+    }
+    let name = name_of::<H>();
+    check::report(
+        Mistake::DestroyedHandleUsed,
+        format_args!("{name} {handle:p}"),
+    );
+    Err(Error::BadState.because(format_args!("the {name} {handle:p} was destroyed")))
 }
 
 #[inline(always)]
 fn not_null<T>(pointer: *const T) -> Result<()> {
     if pointer.is_null() {
-        return Err(null(std::any::type_name::<T>()));
+        return Err(null(name_of::<T>()));
     }
     Ok(())
 }
 
+/// The name of a C type.
+fn name_of<T>() -> &'static str {
+    let path = std::any::type_name::<T>();
+    path.rsplit("::").next().unwrap_or(path)
+}
+
 #[cold]
 #[inline(never)]
-fn null(type_name: &str) -> Error {
-    let name = type_name.rsplit("::").next().unwrap_or_default();
+fn null(name: &str) -> Error {
     Error::InvalidValue.because(format_args!("expected a pointer to {name}, got NULL"))
 }
 
@@ -101,6 +159,8 @@ fn null(type_name: &str) -> Error {
 #[inline(always)]
 pub(crate) unsafe fn borrow<'a, H: Handle>(handle: *const H) -> Result<&'a H::Engine> {
     not_null(handle)?;
+    // SAFETY: not null; the caller's promise, or a mistake that is recognised.
+    unsafe { check_not_destroyed(handle) }?;
     // SAFETY: not null, and by `Handle` and the caller's promise it points to a live engine object.
     Ok(unsafe { &*handle.cast::<H::Engine>() })
 }
@@ -116,6 +176,8 @@ pub(crate) fn give<H: Handle>(object: Arc<H::Engine>) -> *mut H {
 /// As [`borrow`]; the handle came from [`give`].
 pub(crate) unsafe fn share<H: Handle>(handle: *const H) -> Result<Arc<H::Engine>> {
     not_null(handle)?;
+    // SAFETY: as in `borrow`.
+    unsafe { check_not_destroyed(handle) }?;
     let pointer = handle.cast::<H::Engine>();
     // SAFETY: the handle is a pointer from `Arc::into_raw` whose reference is still alive; it gets a second one here.
     Ok(unsafe {
@@ -130,8 +192,14 @@ pub(crate) unsafe fn share<H: Handle>(handle: *const H) -> Result<Arc<H::Engine>
 /// As [`share`], and C does not use the handle again.
 pub(crate) unsafe fn reclaim<H: Handle>(handle: *mut H) -> Result<Arc<H::Engine>> {
     not_null(handle)?;
+    // SAFETY: as in `borrow`.
+    unsafe { check_not_destroyed(handle.cast_const()) }?;
     // SAFETY: from `Arc::into_raw` in `give`, and taken back only once by the caller's promise.
-    Ok(unsafe { Arc::from_raw(handle.cast_const().cast::<H::Engine>()) })
+    let object = unsafe { Arc::from_raw(handle.cast_const().cast::<H::Engine>()) };
+    if check::is_on() {
+        keep(Arc::downgrade(&object));
+    }
+    Ok(object)
 }
 
 /// A new handle that owns one reference to an object of a single thread. Given back with [`reclaim_local`].
@@ -145,6 +213,8 @@ pub(crate) fn give_local<H: Handle>(object: Rc<H::Engine>) -> *mut H {
 /// As [`borrow`]; the handle came from [`give_local`], and no other thread uses the object meanwhile.
 pub(crate) unsafe fn share_local<H: Handle>(handle: *const H) -> Result<Rc<H::Engine>> {
     not_null(handle)?;
+    // SAFETY: as in `borrow`.
+    unsafe { check_not_destroyed(handle) }?;
     let pointer = handle.cast::<H::Engine>();
     // SAFETY: the handle is a pointer from `Rc::into_raw` whose reference is still alive; it gets a second one here.
     Ok(unsafe {
@@ -159,8 +229,28 @@ pub(crate) unsafe fn share_local<H: Handle>(handle: *const H) -> Result<Rc<H::En
 /// As [`share_local`], and C does not use the handle again.
 pub(crate) unsafe fn reclaim_local<H: Handle>(handle: *mut H) -> Result<Rc<H::Engine>> {
     not_null(handle)?;
+    // SAFETY: as in `borrow`.
+    unsafe { check_not_destroyed(handle.cast_const()) }?;
     // SAFETY: from `Rc::into_raw` in `give_local`, and taken back only once by the caller's promise.
-    Ok(unsafe { Rc::from_raw(handle.cast_const().cast::<H::Engine>()) })
+    let object = unsafe { Rc::from_raw(handle.cast_const().cast::<H::Engine>()) };
+    if check::is_on() {
+        keep(Rc::downgrade(&object));
+    }
+    Ok(object)
+}
+
+/// Keeps the memory of a destroyed object with a weak reference to it until the process ends, so that a later use of its handle is
+/// recognised. In a list, where leak checkers find it.
+#[cold]
+fn keep<W>(weak: W) {
+    struct Kept(#[expect(dead_code, reason = "it is there to be found")] *const ());
+    // SAFETY: the pointer is never followed.
+    unsafe impl Send for Kept {}
+    static KEPT: Mutex<Vec<Kept>> = Mutex::new(Vec::new());
+    let kept = Kept(Box::into_raw(Box::new(weak)).cast());
+    KEPT.lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .push(kept);
 }
 
 /// Refuses a NULL out-parameter before the call has had any effect.

@@ -214,6 +214,10 @@ pub(super) struct Log {
     pub(super) resubmissions: Cell<u32>,
     /// What these submissions answered.
     pub(super) resubmitted: RefCell<Vec<u32>>,
+    /// Whether the context is stopped when a task completes, after the task was freed.
+    pub(super) stop: Cell<bool>,
+    /// What the stops answered, and the state after each.
+    pub(super) stopped: RefCell<Vec<(u32, doca_ctx_states)>>,
 }
 
 unsafe fn log<'a>(ctx_data: doca_data) -> &'a Log {
@@ -227,12 +231,18 @@ pub(super) unsafe extern "C" fn done<T>(task: *mut T, user_data: doca_data, ctx_
     // SAFETY: called with a live task and the data that the test set.
     unsafe {
         let (log, status) = (log(ctx_data), doca_task_get_status(task));
+        let ctx = doca_task_get_ctx(task);
         log.completions.borrow_mut().push((user_data.u64, status));
         if log.resubmissions.get() > 0 {
             log.resubmissions.set(log.resubmissions.get() - 1);
             log.resubmitted.borrow_mut().push(doca_task_submit(task));
         } else if log.free.get() {
             doca_task_free(task);
+        }
+        if log.stop.get() {
+            let (answer, mut state) = (doca_ctx_stop(ctx), 0);
+            ok(doca_ctx_get_state(ctx, &mut state));
+            log.stopped.borrow_mut().push((answer, state));
         }
     }
 }

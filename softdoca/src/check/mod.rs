@@ -1,8 +1,9 @@
 //! Programming errors that hardware punishes and an emulator would swallow.
 //!
 //! With `SOFTDOCA_CHECK=1` in the environment each kind of [`Mistake`] is reported once, in a line on standard error: what
-//! was done, to which object, and what hardware makes of it. What the calls answer does not change. Without it, a check costs
-//! the look at one flag.
+//! was done, to which object, and what hardware makes of it. What the calls answer does not change, except that the use of a destroyed
+//! object, which is undefined otherwise, is refused: its memory is kept for that until the process ends. Without it, a check costs the look
+//! at one flag.
 
 mod objects;
 
@@ -37,6 +38,8 @@ pub(crate) enum Mistake {
     BufOutside,
     BufReturnedTwice,
     MmapDestroyedWithBufs,
+    WithdrawnMemoryUsed,
+    DestroyedHandleUsed,
     Leak,
 }
 
@@ -53,6 +56,10 @@ impl Mistake {
             Mistake::MmapDestroyedWithBufs => {
                 "a mmap was stopped or destroyed while bufs point into it"
             }
+            Mistake::WithdrawnMemoryUsed => {
+                "memory of a peer was used after the peer stopped its mmap"
+            }
+            Mistake::DestroyedHandleUsed => "an object was used after it was destroyed",
             Mistake::Leak => "objects were left when the process ended",
         }
     }
@@ -74,6 +81,12 @@ impl Mistake {
             Mistake::BufReturnedTwice => "the inventory hands the same buf out twice",
             Mistake::MmapDestroyedWithBufs => {
                 "hardware loses the registration of memory that tasks still name"
+            }
+            Mistake::WithdrawnMemoryUsed => {
+                "hardware fails the access and the connection, or reaches what the memory is used for by then"
+            }
+            Mistake::DestroyedHandleUsed => {
+                "the library reads and writes memory that belongs to something else by then"
             }
             Mistake::Leak => {
                 "the device keeps their queues and registrations until the process is gone"

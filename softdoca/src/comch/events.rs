@@ -131,14 +131,16 @@ impl Events {
             Notice::Connected(connection, successful) => {
                 let callback = callbacks.connected?;
                 // SAFETY: as above.
-                Box::new(move || unsafe {
+                return Some(Event::Connection(Box::new(move || unsafe {
                     callback(event.cast(), handle(&connection), successful.into());
-                })
+                })));
             }
             Notice::Disconnected(connection) => {
                 let callback = callbacks.disconnected?;
                 // SAFETY: as above.
-                Box::new(move || unsafe { callback(event.cast(), handle(&connection), 1) })
+                return Some(Event::Connection(Box::new(move || unsafe {
+                    callback(event.cast(), handle(&connection), 1);
+                })));
             }
             Notice::Message(connection, mut bytes) => {
                 let callback = callbacks.message?;

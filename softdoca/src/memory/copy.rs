@@ -1,8 +1,9 @@
 //! Moving bytes between memory maps and private memory. Ranges are checked here; permissions of a peer's access are the caller's.
 
-use super::imported::Piece;
+use super::imported::{Imported, Piece};
 use super::mmap::Mmap;
 use super::move_bytes::move_bytes;
+use crate::check::{self, Mistake};
 use crate::error::{Error, Result};
 
 /// Copies `len` bytes between (or within) maps. Addresses of an imported map are its exporter's.
@@ -10,7 +11,7 @@ use crate::error::{Error, Result};
 /// # Errors
 /// [`Error::InvalidValue`] outside a range, [`Error::BadState`] when a map is not started, [`Error::NotPermitted`] when `dst` is not
 /// writable; when bytes go through an exporter's agent, its errors, of which an exporter that
-/// has ended or withdrawn the memory is [`Error::NotFound`].
+/// has ended or withdrawn the memory is [`Error::NotFound`]; so it is when the memory is mapped here.
 #[inline]
 pub fn copy(dst: &Mmap, dst_addr: u64, src: &Mmap, src_addr: u64, len: usize) -> Result<()> {
     if let (Some(to), Some(from), true) = (
@@ -136,6 +137,9 @@ impl Mmap {
         if !self.is_usable() {
             return Err(Error::BadState);
         }
+        if self.imported().is_some_and(Imported::is_withdrawn) {
+            return Err(withdrawn(addr, len));
+        }
         if self.contains(addr, len as u64) {
             Ok(())
         } else {
@@ -169,7 +173,18 @@ impl Mmap {
 
     pub(super) fn region(&self) -> Result<&crate::agent::RemoteRegion> {
         self.imported()
-            .map(super::imported::Imported::region)
+            .map(Imported::region)
             .ok_or(Error::Unexpected)
     }
+}
+
+#[cold]
+fn withdrawn(addr: u64, len: usize) -> Error {
+    check::report(
+        Mistake::WithdrawnMemoryUsed,
+        format_args!("{len} bytes at {addr:#x}"),
+    );
+    Error::NotFound.because(format_args!(
+        "the owner of the {len} bytes at {addr:#x} has stopped or destroyed its mmap"
+    ))
 }

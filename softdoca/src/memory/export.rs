@@ -1,5 +1,6 @@
 //! Exporting memory maps.
 
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 
 use rustix::fs::{Mode, OFlags};
@@ -7,6 +8,7 @@ use rustix::fs::{Mode, OFlags};
 use super::descriptor::{Descriptor, ExportKind};
 use super::mmap::{Mmap, Setup};
 use super::permissions::Permissions;
+use super::validity::Validity;
 use crate::agent::{self, AgentAddress, Backing, Export, ExportGuard, Rights, Segment};
 use crate::device::Device;
 use crate::error::{Error, Result};
@@ -16,6 +18,8 @@ use crate::runtime::Key;
 #[derive(Debug)]
 pub(super) struct Exported {
     descriptor: Arc<[u8]>,
+    /// Absent, as the guard, for an imported map. It goes first: peers that have the memory mapped stop using it.
+    _validity: Option<Validity>,
     /// Absent for an imported map: the original exporter serves it.
     _guard: Option<ExportGuard>,
 }
@@ -99,6 +103,7 @@ impl Mmap {
                 (
                     Exported {
                         descriptor: descriptor.encode().into(),
+                        _validity: None,
                         _guard: None,
                     },
                     key,
@@ -121,7 +126,13 @@ impl Mmap {
         if !rights.write && !rights.atomic {
             make_read_only(&mut segments)?;
         }
-        let guard = agent::export(key, Export { rights, segments })?;
+        let validity = Validity::begin()?;
+        let export = Export {
+            rights,
+            segments,
+            validity: Some(validity.shared().clone()),
+        };
+        let guard = agent::export(key, export)?;
         let (addr, len) = self.range();
         let (permissions, agent) = (self.permissions(), AgentAddress::local()?);
         let descriptor = Descriptor {
@@ -136,6 +147,7 @@ impl Mmap {
         Ok((
             Exported {
                 descriptor: descriptor.encode().into(),
+                _validity: Some(validity),
                 _guard: Some(guard),
             },
             key,
@@ -145,16 +157,17 @@ impl Mmap {
 
 /// Replaces the memfds by descriptors that cannot be mapped for writing.
 fn make_read_only(segments: &mut [Segment]) -> Result<()> {
-    use std::os::fd::AsRawFd;
     for segment in segments {
         if let Backing::Shared { memfd, .. } = &mut segment.backing {
-            let path = format!("/proc/self/fd/{}", memfd.as_raw_fd());
-            *memfd = Arc::new(rustix::fs::open(
-                path,
-                OFlags::RDONLY | OFlags::CLOEXEC,
-                Mode::empty(),
-            )?);
+            *memfd = Arc::new(read_only(memfd)?);
         }
     }
     Ok(())
+}
+
+/// A descriptor of the same memory that cannot be mapped for writing.
+pub(super) fn read_only(memfd: &OwnedFd) -> Result<OwnedFd> {
+    let path = format!("/proc/self/fd/{}", memfd.as_raw_fd());
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+    Ok(rustix::fs::open(path, flags, Mode::empty())?)
 }

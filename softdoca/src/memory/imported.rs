@@ -1,5 +1,7 @@
 //! Memory of another process.
 
+use std::sync::atomic::{AtomicU32, Ordering};
+
 use rustix::fs::SealFlags;
 use rustix::mm::{MapFlags, ProtFlags};
 
@@ -14,6 +16,8 @@ pub(super) struct Imported {
     pub rights: Rights,
     /// Ascending, gapless, the whole range.
     segments: Box<[Segment]>,
+    /// The exporter's word about the export; `None` when nothing is mapped, as its agent knows then.
+    validity: Option<Validity>,
     region: RemoteRegion,
 }
 
@@ -23,6 +27,48 @@ struct Segment {
     start: u64,
     end: u64,
     mapping: Option<Mapping>,
+}
+
+/// The exporter's word about the export.
+#[derive(Debug)]
+struct Validity {
+    /// Of 4 bytes.
+    mapping: Mapping,
+    /// Of the word, while the export stands.
+    value: u32,
+}
+
+impl Validity {
+    const RIGHTS: Rights = Rights {
+        read: true,
+        write: false,
+        atomic: false,
+    };
+
+    fn new(region: &RemoteRegion) -> Result<Validity> {
+        let (memfd, offset, value) = region.validity()?;
+        if !(offset as usize).is_multiple_of(align_of::<AtomicU32>()) {
+            return Err(mismatch());
+        }
+        let word = RemoteSegment {
+            addr: 0,
+            len: size_of::<AtomicU32>() as u64,
+            backing: RemoteBacking::Shared {
+                memfd,
+                offset: offset.into(),
+            },
+        };
+        let mapping = map(word, Self::RIGHTS)?.ok_or_else(mismatch)?;
+        Ok(Validity { mapping, value })
+    }
+
+    #[inline]
+    fn holds(&self) -> bool {
+        // SAFETY: aligned, and mapped as long as `mapping` lives; whoever writes there uses atomics, or does not follow the protocol, and
+        // any value is valid.
+        let word = unsafe { AtomicU32::from_ptr(self.mapping.pointer(0).cast()) };
+        word.load(Ordering::Acquire) == self.value
+    }
 }
 
 /// Pages of another process, mapped here.
@@ -77,21 +123,35 @@ impl Imported {
                 mapping: map(segment, rights)?,
             })
         });
-        let segments = segments.collect::<Result<_>>()?;
+        let segments = segments.collect::<Result<Box<[Segment]>>>()?;
         if position != descriptor.addr + descriptor.len {
             return Err(mismatch());
         }
+        let is_mapped = segments.iter().any(|segment| segment.mapping.is_some());
+        let validity = is_mapped.then(|| Validity::new(&region)).transpose()?;
         Ok(Imported {
             descriptor,
             rights,
             segments,
+            validity,
             region,
         })
     }
 
-    /// The `len` bytes at the exporter's `addr`, if they are mapped here in one run. The range has been checked.
+    /// Whether the exporter has stopped or destroyed the map. Also `false` when nothing of it is mapped here: its agent tells then.
+    #[inline]
+    pub fn is_withdrawn(&self) -> bool {
+        self.validity
+            .as_ref()
+            .is_some_and(|validity| !validity.holds())
+    }
+
+    /// The `len` bytes at the exporter's `addr`, if they are mapped here in one run and still exported. The range has been checked.
     #[inline]
     pub fn pointer(&self, addr: u64, len: u64) -> Option<*mut u8> {
+        if self.is_withdrawn() {
+            return None;
+        }
         let segment = self.segment(addr)?;
         if addr + len > segment.end {
             return None;

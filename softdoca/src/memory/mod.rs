@@ -18,6 +18,7 @@ mod prefetch;
 mod sharing;
 #[cfg(test)]
 mod tests;
+mod validity;
 mod word;
 
 pub use copy::copy;

@@ -42,6 +42,9 @@ pub(crate) enum Event {
     StartFailed,
     /// The context cannot go on: it stops by itself and flushes its tasks.
     Broken,
+    /// A connection of the context was made, or ended: as a change of the context's state, this ends what one call of progress delivers.
+    /// Programs poll until their callback has noted it, and set the connection up before they poll again.
+    Connection(Box<dyn FnOnce()>),
     /// Anything else; rare, so the allocation does not matter.
     Call(Box<dyn FnOnce()>),
 }
@@ -79,7 +82,7 @@ pub(crate) trait Driver: Any {
             };
             found += 1;
             ctx.dispatch(event);
-            if ctx.state() == CtxState::Idle {
+            if ctx.is_turn_over() {
                 break;
             }
         }
@@ -114,6 +117,8 @@ pub(crate) struct Ctx {
     in_flight: Cell<usize>,
     /// Events that are being delivered: more than one when a callback makes progress itself.
     delivering: Cell<u32>,
+    /// The state of the context, or of one of its connections, has changed since its turn began.
+    turn_over: Cell<bool>,
     driver: Box<dyn Driver>,
 }
 
@@ -130,6 +135,7 @@ impl Ctx {
             allocated: Cell::new(0),
             in_flight: Cell::new(0),
             delivering: Cell::new(0),
+            turn_over: Cell::new(false),
             driver: Box::new(driver),
         })
     }
@@ -231,20 +237,22 @@ impl Ctx {
         }
     }
 
-    /// Stops. `Err(InProgress)` means that tasks are still to be flushed or freed, or messages to be delivered.
+    /// Stops. `Err(InProgress)` means that tasks are still to be flushed or freed, or messages to be delivered, or that the context is
+    /// delivering an event: programs that stop a context in one of its callbacks expect it to be stopping then, and idle soon after.
     pub(crate) fn stop(&self) -> Result<()> {
-        let stopped = self.end();
+        let stopped = self.end(self.is_in_callback());
         self.stir();
         stopped
     }
 
-    fn end(&self) -> Result<()> {
+    /// Stops; in the state "stopping" until the end of the progress call, at least, if it is to be `later`.
+    fn end(&self, later: bool) -> Result<()> {
         match self.state.get() {
             CtxState::Idle => Ok(()),
             CtxState::Stopping => Err(Error::InProgress),
             CtxState::Starting | CtxState::Running => {
                 self.driver.flush(self);
-                if self.can_finish() && self.driver.finish_stop(self) {
+                if !later && self.can_finish() && self.driver.finish_stop(self) {
                     self.enter(CtxState::Idle);
                     Ok(())
                 } else {
@@ -279,8 +287,21 @@ impl Ctx {
     }
 
     /// The program is called for one of the context's events.
-    pub(crate) fn is_in_callback(&self) -> bool {
+    fn is_in_callback(&self) -> bool {
         self.delivering.get() != 0
+    }
+
+    /// The context's turn to deliver events begins.
+    #[inline(always)]
+    pub(super) fn begin_turn(&self) {
+        self.turn_over.set(false);
+    }
+
+    /// `true` if the state of the context, or of one of its connections, has changed in this turn. The program learns of it before
+    /// it gets any further event.
+    #[inline(always)]
+    pub(super) fn is_turn_over(&self) -> bool {
+        self.turn_over.get()
     }
 
     #[inline(always)]
@@ -288,7 +309,7 @@ impl Ctx {
         match event {
             Event::Task(task, result) => {
                 // SAFETY: a driver only reports tasks that were submitted to it and have not completed; a task in
-                // flight cannot be freed.
+                // flight lives, as freeing it takes effect after its completion. The engine keeps the context alive.
                 unsafe { Task::complete(task, result) };
             }
             other => self.deliver_rare(other),
@@ -304,9 +325,16 @@ impl Ctx {
                 self.enter(CtxState::Running)
             }
             Event::Started => {}
-            Event::StartFailed | Event::Broken => {
-                // Running and Starting contexts stop by themselves; the error is no news to one that stops already.
-                let _ = self.stop();
+            // Contexts that start or run stop by themselves; the error is no news to one that stops already.
+            Event::StartFailed => {
+                let _ = self.end(false);
+            }
+            Event::Broken => {
+                let _ = self.end(true);
+            }
+            Event::Connection(call) => {
+                call();
+                self.turn_over.set(true);
             }
             Event::Call(call) => call(),
         }
@@ -322,6 +350,8 @@ impl Ctx {
             // SAFETY: the program gave the callback for this context; nothing is borrowed while it runs.
             unsafe { callback(self.user_data.get(), ctx, previous as u32, next as u32) };
         }
+        // Last: the callback may have made progress, which begins turns of its own.
+        self.turn_over.set(true);
     }
 
     pub(super) fn task_allocated(&self) {

@@ -193,11 +193,18 @@ impl Pe {
     fn descriptors_are_due(&self, found: bool) -> bool {
         let calls = self.calls.get().wrapping_add(1);
         self.calls.set(calls);
-        if self.watched_messages.get() > 0 {
+        let due = if self.watched_messages.get() > 0 {
             !found || calls.is_multiple_of(MESSAGE_INTERVAL)
         } else {
             self.watched_liveness.get() > 0 && calls.is_multiple_of(LIVENESS_INTERVAL)
-        }
+        };
+        // What is read from them would be delivered in this call, to contexts that are to deliver nothing more.
+        due && !(found && self.is_any_turn_over())
+    }
+
+    fn is_any_turn_over(&self) -> bool {
+        let contexts = self.contexts.borrow();
+        contexts.iter().any(|ctx| ctx.is_turn_over())
     }
 
     fn drain_all(&self) -> u32 {
@@ -307,6 +314,7 @@ fn event_data(ctx: &Ctx, token: u32) -> epoll::EventData {
 
 /// Delivers up to a batch of one context's events; says how many.
 fn drain(ctx: &Rc<Ctx>) -> u32 {
+    ctx.begin_turn();
     if ctx.state() == CtxState::Idle {
         return 0;
     }

@@ -36,8 +36,19 @@ pub(crate) struct Task {
     completion: Cell<Option<Box<Rc<dyn Completion>>>>,
     status: Cell<u32>,
     in_flight: Cell<bool>,
-    /// Waits in its pool for the next allocation.
-    freed: Cell<bool>,
+    ownership: Cell<Ownership>,
+}
+
+/// The owner of a task's memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+enum Ownership {
+    /// The program, which may submit the task and free it.
+    Program,
+    /// The task was freed in flight. Its pool gets it back after the completion has been delivered.
+    FreedInFlight,
+    /// The pool: the task waits for the next allocation.
+    Pool,
 }
 
 const _: () = assert!(size_of::<Task>() == 32);
@@ -114,7 +125,7 @@ impl<B: 'static> TaskOf<B> {
             completion: Cell::new(None),
             status: Cell::new(0),
             in_flight: Cell::new(false),
-            freed: Cell::new(false),
+            ownership: Cell::new(Ownership::Program),
         };
         Self {
             task,
@@ -165,7 +176,7 @@ impl Task {
     #[inline(always)]
     pub(crate) fn submit(&self) -> Result<()> {
         let ctx = self.ctx();
-        if ctx.state() != CtxState::Running || self.in_flight.get() || self.freed.get() {
+        if ctx.state() != CtxState::Running || self.is_unavailable() {
             return Err(self.not_now());
         }
         // Marked first: a driver may complete the task into its queue before it returns.
@@ -180,10 +191,19 @@ impl Task {
         submitted
     }
 
+    /// `true` if the task is in flight or was freed.
+    #[inline(always)]
+    fn is_unavailable(&self) -> bool {
+        self.in_flight.get() || self.ownership.get() != Ownership::Program
+    }
+
     /// Why the task cannot be submitted.
     #[cold]
     fn not_now(&self) -> Error {
-        let mistake = match (self.freed.get(), self.in_flight.get()) {
+        let mistake = match (
+            self.ownership.get() != Ownership::Program,
+            self.in_flight.get(),
+        ) {
             (true, _) => Mistake::TaskUsedAfterFree,
             (_, true) => Mistake::TaskSubmittedTwice,
             // The context does not run; it may have stopped by itself.
@@ -196,7 +216,7 @@ impl Task {
     /// As [`submit`](Self::submit), after a look at what the task is given.
     pub(crate) fn try_submit(&self) -> Result<()> {
         let ctx = self.ctx();
-        if !self.freed.get() && !self.in_flight.get() {
+        if !self.is_unavailable() {
             ctx.driver().check(ctx, self)?;
         }
         self.submit()
@@ -204,7 +224,7 @@ impl Task {
 
     /// As [`submit`](Self::submit); `completion` gets the result of this run, and the program's callbacks are not called.
     pub(crate) fn submit_for(&self, completion: Rc<dyn Completion>) -> Result<()> {
-        if self.in_flight.get() || self.freed.get() {
+        if self.is_unavailable() {
             return Err(self.not_now());
         }
         self.completion.set(Some(Box::new(completion)));
@@ -213,15 +233,16 @@ impl Task {
 
     /// Ends the run and calls the program.
     ///
-    /// The task belongs to the program again when its callback starts: the callback may resubmit or free it.
+    /// The task belongs to the program again when its callback starts: the callback may resubmit or free it. A task that was freed
+    /// in flight goes back to its pool after the callback.
     ///
     /// # Safety
     ///
-    /// `task` is live and in flight.
+    /// `task` is live and in flight; the caller keeps its context alive until this returns.
     #[inline]
     pub(super) unsafe fn complete(task: NonNull<Task>, result: Result<()>) {
         // No reference to the task is held, or passed to this function, across the call that may free it.
-        let (callback, user_data, ctx_user_data, completion) = {
+        let (callback, user_data, ctx_user_data, completion, ownership) = {
             // SAFETY: the caller's promise.
             let header = unsafe { task.as_ref() };
             let ctx = header.ctx();
@@ -238,20 +259,43 @@ impl Task {
                 header.user_data.get(),
                 ctx.user_data(),
                 header.completion.take(),
+                header.ownership.get(),
             )
         };
         if let Some(completion) = completion {
             completion.ended(result);
-            return;
+        } else {
+            // SAFETY: the callback was given for this kind of task with this shape; `task` is a live task of that kind and
+            // is touched after the call only if the program could not have given its memory away.
+            unsafe { callback(task.as_ptr().cast(), user_data, ctx_user_data) };
         }
-        // SAFETY: the callback was given for this kind of task with this shape; `task` is a live task of that kind and
-        // is not touched after the call.
-        unsafe { callback(task.as_ptr().cast(), user_data, ctx_user_data) };
+        if ownership == Ownership::FreedInFlight {
+            // SAFETY: the memory of tasks belongs to a pool of the context, which the caller keeps alive.
+            unsafe { Self::finish_free(task) };
+        }
     }
 
-    /// Frees the task. A task in flight is refused: hardware would write through it later.
+    /// Does what a call of [`free`](Self::free) in flight asked for, unless the callback has freed the task once more.
+    ///
+    /// # Safety
+    ///
+    /// `task` is, or was, a task whose context lives.
+    #[cold]
+    unsafe fn finish_free(task: NonNull<Task>) {
+        // SAFETY: the caller's promise; the memory of freed tasks lives as long as the pool.
+        if unsafe { task.as_ref() }.ownership.get() == Ownership::FreedInFlight {
+            // SAFETY: the task is not in flight, because it cannot be submitted in this state; it has its body.
+            unsafe { Self::put_back(task) };
+        }
+    }
+
+    /// Frees the task. A task in flight is freed when its completion has been delivered; hardware would write through it later.
     ///
     /// Its memory stays with the pool, for the next allocation: programs ask freed tasks for their status.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::BadState`] if the task was freed already.
     ///
     /// # Safety
     ///
@@ -259,22 +303,38 @@ impl Task {
     pub(crate) unsafe fn free(task: NonNull<Task>) -> Result<()> {
         // SAFETY: the caller vouches for the pointer.
         let header = unsafe { task.as_ref() };
-        if header.in_flight.get() {
-            check::report(Mistake::TaskFreedInFlight, format_args!("{header}"));
-            return Err(
-                Error::InUse.because("a task in flight cannot be freed; stop its context first")
-            );
+        match (header.ownership.get(), header.in_flight.get()) {
+            (Ownership::Program, true) => {
+                check::report(Mistake::TaskFreedInFlight, format_args!("{header}"));
+                header.ownership.set(Ownership::FreedInFlight);
+            }
+            // The second: by the callback of a task that was freed in flight. Its mistake was reported.
+            (Ownership::Program, false) | (Ownership::FreedInFlight, false) => {
+                // SAFETY: the task is not in flight and has its body.
+                unsafe { Self::put_back(task) };
+            }
+            (Ownership::FreedInFlight, true) | (Ownership::Pool, _) => {
+                check::report(Mistake::TaskFreedTwice, format_args!("{header}"));
+                return Err(Error::BadState.because("the task was freed already"));
+            }
         }
-        if header.freed.replace(true) {
-            check::report(Mistake::TaskFreedTwice, format_args!("{header}"));
-            return Err(Error::BadState.because("the task was freed already"));
-        }
+        Ok(())
+    }
+
+    /// Drops the body of a task and gives its memory to the pool.
+    ///
+    /// # Safety
+    ///
+    /// `task` is not in flight and does not belong to the pool; its context lives.
+    unsafe fn put_back(task: NonNull<Task>) {
+        // SAFETY: the caller's promise.
+        let header = unsafe { task.as_ref() };
+        header.ownership.set(Ownership::Pool);
         // SAFETY: `drop_body` is the function for the very type that was allocated, and the body is there: the task was not freed.
         unsafe { (header.kind.body.drop_body)(task) };
         header.kind.shelf.put_back(task);
         check::destroyed(Object::Task);
         header.ctx().task_freed();
-        Ok(())
     }
 
     /// Gives the memory of a freed task back.

@@ -66,6 +66,7 @@ struct Seen {
     states: RefCell<Vec<(u32, u32)>>,
     free_when_done: Cell<bool>,
     resubmissions: Cell<u32>,
+    resubmitted: RefCell<Vec<Result<()>>>,
 }
 
 unsafe extern "C" fn completed(task: *mut doca_task, task_data: doca_data, ctx_data: doca_data) {
@@ -78,7 +79,8 @@ unsafe extern "C" fn completed(task: *mut doca_task, task_data: doca_data, ctx_d
             .push((task_data.u64, task.as_ref().status()));
         if seen.resubmissions.get() > 0 {
             seen.resubmissions.set(seen.resubmissions.get() - 1);
-            task.as_ref().submit().expect("resubmission");
+            let resubmitted = task.as_ref().submit();
+            seen.resubmitted.borrow_mut().push(resubmitted);
         } else if seen.free_when_done.get() {
             Task::free(task).expect("free");
         }
@@ -147,7 +149,6 @@ fn tasks_complete_with_their_status_and_may_be_resubmitted() {
             Err(Error::BadState),
             "a task is in flight once"
         );
-        assert_eq!(Task::free(good), Err(Error::InUse));
         bad.as_ref().submit().expect("submit");
     }
     assert_eq!(f.ctx.tasks_in_flight(), 2);
@@ -197,6 +198,39 @@ fn a_context_with_tasks_stops_when_the_last_one_is_freed() {
     assert_eq!(f.pe.check_unused(), Err(Error::InUse));
     assert_eq!(f.ctx.disconnect(), Ok(()));
     assert_eq!(f.pe.check_unused(), Ok(()));
+}
+
+#[test]
+fn a_state_change_is_the_last_event_of_its_context_in_a_call() {
+    let f = fixture(true);
+    assert_eq!(f.ctx.start(), Err(Error::InProgress));
+    let echo = f.ctx.driver_as::<Echo>().expect("an echo");
+    let calls = Rc::new(Cell::new(0));
+    let call = || {
+        let calls = Rc::clone(&calls);
+        Box::new(move || calls.set(calls.get() + 1))
+    };
+    for _ in 0..2 {
+        echo.events.borrow_mut().push_back(Event::Call(call()));
+    }
+    echo.events
+        .borrow_mut()
+        .push_back(Event::Connection(call()));
+    for _ in 0..20 {
+        echo.events.borrow_mut().push_back(Event::Call(call()));
+    }
+    let progress = || {
+        assert!(f.pe.progress());
+        (f.ctx.state(), calls.get())
+    };
+    assert_eq!(progress(), (CtxState::Running, 0), "no event after it");
+    assert_eq!(progress(), (CtxState::Running, 3), "up to the connection");
+    assert_eq!(
+        progress(),
+        (CtxState::Running, 3 + 8),
+        "as many as a call may"
+    );
+    assert_eq!(f.ctx.stop(), Ok(()));
 }
 
 #[test]
@@ -308,6 +342,50 @@ fn a_freed_task_tells_its_status_until_its_place_is_taken() {
         *f.seen.completions.borrow(),
         [(1, Error::IoFailed.code()), (2, 0)]
     );
+}
+
+#[test]
+fn a_task_freed_in_flight_is_freed_after_its_completion() {
+    for free_in_callback in [false, true] {
+        let f = fixture(false);
+        f.ctx.start().expect("start");
+        f.seen.free_when_done.set(free_in_callback);
+        let task = f.task(Ok(()), 1).expect("a task");
+        // SAFETY: a task whose context lives.
+        let (header, free) = unsafe { (|| task.as_ref(), || Task::free(task)) };
+        header().submit().expect("submit");
+        assert_eq!(free(), Ok(()), "remembered");
+        assert_eq!(free(), Err(Error::BadState), "once");
+        assert_eq!(f.ctx.stop(), Err(Error::InProgress));
+        while f.ctx.state() != CtxState::Idle {
+            f.pe.progress();
+        }
+        assert_eq!(
+            *f.seen.completions.borrow(),
+            [(1, Error::ConnectionAborted.code())]
+        );
+        assert_eq!(free(), Err(Error::BadState), "not a third time");
+        f.ctx.disconnect().expect("no task is allocated any more");
+    }
+}
+
+#[test]
+fn a_task_freed_in_flight_cannot_be_submitted_by_its_callback() {
+    let f = fixture(false);
+    f.ctx.start().expect("start");
+    let task = f.task(Ok(()), 1).expect("a task");
+    // SAFETY: a live task.
+    unsafe {
+        task.as_ref().submit().expect("submit");
+        Task::free(task).expect("remembered");
+    }
+    f.seen.resubmissions.set(1);
+    while f.ctx.tasks_in_flight() > 0 {
+        f.pe.progress();
+    }
+    assert_eq!(*f.seen.resubmitted.borrow(), [Err(Error::BadState)]);
+    assert_eq!(*f.seen.completions.borrow(), [(1, 0)]);
+    assert_eq!(f.ctx.stop(), Ok(()), "no task is allocated any more");
 }
 
 #[test]

@@ -21,6 +21,79 @@ pub(crate) struct Address {
     port: u16,
     /// IPv4 as its mapped address.
     host: Ipv6Addr,
+    /// It is the address of a connection's peer and lives with the connection; it is not the program's to destroy.
+    is_peer: bool,
+}
+
+/// An address without a port, for a peer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Host {
+    kind: doca_rdma_addr_type,
+    /// IPv4 as its mapped address.
+    ip: Ipv6Addr,
+}
+
+impl Host {
+    /// Encoded size in bytes.
+    const SIZE: usize = 17;
+
+    /// The address of a device that its peer would call in the way `called` was.
+    pub(super) fn of(device: &DeviceModel, called: &Address) -> Host {
+        let [local, mapped] = gids(device).map(Ipv6Addr::from);
+        let is_mapped = called.host.to_ipv4_mapped().is_some();
+        Host {
+            kind: called.kind,
+            ip: if is_mapped { mapped } else { local },
+        }
+    }
+
+    pub(super) fn example() -> Host {
+        Host {
+            kind: DOCA_RDMA_ADDR_TYPE_IPv4,
+            ip: Ipv4Addr::new(192, 0, 2, 7).to_ipv6_mapped(),
+        }
+    }
+
+    pub(super) fn encode(&self) -> [u8; Self::SIZE] {
+        let mut bytes = [0; Self::SIZE];
+        // The three types are below 256.
+        bytes[0] = self.kind as u8;
+        bytes[1..].copy_from_slice(&self.ip.octets());
+        bytes
+    }
+
+    /// # Errors
+    /// [`Error::InvalidValue`] for another length, an unknown type, and an IPv4 address that is none.
+    pub(super) fn decode(bytes: &[u8]) -> Result<Host> {
+        let Some((&[kind], ip)) = bytes.split_first_chunk() else {
+            return Err(Error::InvalidValue);
+        };
+        let ip = <[u8; 16]>::try_from(ip).map_err(|_| Error::InvalidValue)?;
+        let host = Host {
+            kind: kind.into(),
+            ip: ip.into(),
+        };
+        host.text().map(|_| host)
+    }
+
+    /// As a program writes it.
+    #[allow(non_upper_case_globals, reason = "the names are those of the C API")]
+    fn text(&self) -> Result<String> {
+        match self.kind {
+            DOCA_RDMA_ADDR_TYPE_IPv4 => {
+                let ip = self.ip.to_ipv4_mapped().ok_or(Error::InvalidValue)?;
+                Ok(ip.to_string())
+            }
+            DOCA_RDMA_ADDR_TYPE_IPv6 => Ok(self.ip.to_string()),
+            // Never abbreviated.
+            DOCA_RDMA_ADDR_TYPE_GID => Ok(self
+                .ip
+                .segments()
+                .map(|segment| format!("{segment:04x}"))
+                .join(":")),
+            _ => Err(Error::InvalidValue),
+        }
+    }
 }
 
 impl Address {
@@ -56,7 +129,23 @@ impl Address {
             text: text.to_owned(),
             port,
             host,
+            is_peer: false,
         })
+    }
+
+    /// The address of a peer that has come to a port of this side.
+    pub(super) fn of_peer(from: Host, port: u16) -> Result<Address> {
+        let text = CString::new(from.text()?).map_err(|_| Error::Unexpected)?;
+        let address = Address::new(from.kind, &text, port)?;
+        Ok(Address {
+            is_peer: true,
+            ..address
+        })
+    }
+
+    /// Whether the address belongs to a connection, which destroys it.
+    pub(crate) fn is_peer(&self) -> bool {
+        self.is_peer
     }
 
     pub(crate) fn kind(&self) -> doca_rdma_addr_type {

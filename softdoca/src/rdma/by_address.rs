@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use doca_abi::doca_data;
 
-use super::address::Address;
+use super::address::{Address, Host};
 use super::blob::ConnectionDetails;
 use super::connecting::Ending;
 use super::connection::Connection;
@@ -34,7 +34,8 @@ impl Rdma {
         connection.set_user_data(user_data);
         connection.set_address(Arc::clone(address));
         match call(address).and_then(|socket| {
-            say(&socket, &Word::Request(details))?;
+            let from = Host::of(self.device.model(), address);
+            say(&socket, &Word::Request { details, from })?;
             self.shake(ctx, &connection, Handshake::Asked(socket))
         }) {
             Ok(()) => {}

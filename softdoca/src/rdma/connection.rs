@@ -42,7 +42,8 @@ pub(crate) struct Connection {
     state: Cell<State>,
     /// What was exported; the program reads it through a pointer.
     details: [u8; ConnectionDetails::SIZE],
-    /// Where it was made to. Let go at its end: the program may destroy it then.
+    /// The address that it was made to, which is let go at its end: the program may destroy it then. Or the address of the peer that
+    /// has asked for it, which stays.
     address: RefCell<Option<Arc<Address>>>,
     pub(super) handshake: RefCell<Option<Handshake>>,
     pub(super) parts: RefCell<Parts>,
@@ -131,7 +132,7 @@ impl Connection {
         self.state.get() == State::Ended
     }
 
-    /// The address that it was made to.
+    /// The address that it was made to, or that of the peer that has asked for it.
     pub(crate) fn address(&self) -> Option<Arc<Address>> {
         self.address.borrow().clone()
     }
@@ -259,7 +260,9 @@ impl Connection {
     /// failed by its end.
     pub(super) fn end(&self, error: Error, done: &mut VecDeque<Done>) -> bool {
         self.state.set(State::Ended);
-        self.address.take();
+        self.address
+            .borrow_mut()
+            .take_if(|address| !address.is_peer());
         let mut parts = self.parts.borrow_mut();
         let before = done.len();
         parts.inbox = None;

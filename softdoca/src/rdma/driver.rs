@@ -209,7 +209,7 @@ impl Rdma {
             return Some(Event::Task(task, result));
         }
         if let Some(call) = state.calls.pop_front() {
-            return Some(Event::Call(call));
+            return Some(Event::Connection(call));
         }
         // Before the failed tasks: a program that submits them again is then told that the context stops.
         if std::mem::take(&mut state.broken) {
@@ -289,9 +289,8 @@ impl Driver for Rdma {
         state.broken = false;
     }
 
-    fn finish_stop(&self, ctx: &Ctx) -> bool {
-        // Programs that stop an instance in one of its callbacks expect it to be stopping then, and idle soon after.
-        !ctx.is_in_callback()
+    fn finish_stop(&self, _ctx: &Ctx) -> bool {
+        true
     }
 
     fn on_ready(&self, ctx: &Ctx, token: u32) {

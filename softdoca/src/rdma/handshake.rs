@@ -2,27 +2,32 @@
 //!
 //! ```text
 //!    0  6 bytes magic, u16 version
-//!    8  u8 kind: 1 request, 2 acceptance, 3 rejection, 4 ready; u8 length of private data
+//!    8  u8 kind: 1 request, 2 acceptance, 3 rejection, 4 ready; u8 length of the data at the end
 //!   10  connection details, of requests and acceptances
-//!       private data, of acceptances
+//!       of requests the client's address, u8 type (`doca_rdma_addr_type`) and 16 bytes; of acceptances private data
 //! ```
 //!
 //! The client asks and waits; the server's program accepts or rejects; the client, connected, says that it is ready. Only
 //! then is the connection established for the server. A socket that closes before is a rejection.
 
+use super::address::Host;
 use super::blob::ConnectionDetails;
 use crate::error::{Error, Result};
 use crate::runtime::Socket;
 
 const MAGIC: [u8; 6] = *b"SDRDCM";
-const VERSION: u16 = 1;
+const VERSION: u16 = 2;
 const HEAD: usize = 10;
 const LONGEST: usize = HEAD + ConnectionDetails::SIZE + u8::MAX as usize;
 
 /// A message.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Word {
-    Request(ConnectionDetails),
+    Request {
+        details: ConnectionDetails,
+        /// The client's address, of the kind that it has called.
+        from: Host,
+    },
     Acceptance {
         details: ConnectionDetails,
         private_data: Vec<u8>,
@@ -42,8 +47,12 @@ pub(super) enum Heard {
 
 impl Word {
     fn encode(&self) -> Vec<u8> {
+        let host;
         let (kind, details, private_data): (u8, _, &[u8]) = match self {
-            Word::Request(details) => (1, Some(details), &[]),
+            Word::Request { details, from } => {
+                host = from.encode();
+                (1, Some(details), &host)
+            }
             Word::Acceptance {
                 details,
                 private_data,
@@ -81,7 +90,10 @@ impl Word {
             .map(|at| rest.split_at(at))
             .ok_or(Error::InvalidValue)?;
         match (kind, details.is_empty(), len) {
-            (1, false, 0) => ConnectionDetails::decode(details).map(Word::Request),
+            (1, false, _) => Ok(Word::Request {
+                details: ConnectionDetails::decode(details)?,
+                from: Host::decode(private_data)?,
+            }),
             (2, false, _) => Ok(Word::Acceptance {
                 details: ConnectionDetails::decode(details)?,
                 private_data: private_data.to_vec(),
@@ -132,7 +144,10 @@ pub(crate) fn examples() -> Result<Vec<Vec<u8>>> {
         private_data: vec![1, 2, 3],
     };
     let words = [
-        Word::Request(details),
+        Word::Request {
+            details,
+            from: Host::example(),
+        },
         acceptance,
         Word::Rejection,
         Word::Ready,
@@ -163,7 +178,10 @@ mod tests {
         assert_eq!(hear(&b), Heard::Nothing);
         for private_data in [vec![], vec![1, 2, 3], vec![9; 255]] {
             let words = [
-                Word::Request(details()),
+                Word::Request {
+                    details: details(),
+                    from: Host::example(),
+                },
                 Word::Acceptance {
                     details: details(),
                     private_data,
@@ -182,7 +200,11 @@ mod tests {
 
     #[test]
     fn other_versions_and_lengths_are_refused() {
-        let good = Word::Request(details()).encode();
+        let request = Word::Request {
+            details: details(),
+            from: Host::example(),
+        };
+        let good = request.encode();
         for len in 0..good.len() {
             assert!(Word::decode(&good[..len]).is_err(), "{len} bytes");
         }
@@ -192,6 +214,9 @@ mod tests {
         let (a, b) = Socket::pair().expect("sockets");
         a.send(&other, &[]).expect("room");
         assert_eq!(hear(&b), Heard::Gone);
+        let mut stranger = good.clone();
+        stranger[HEAD + ConnectionDetails::SIZE] = 3;
+        assert_eq!(Word::decode(&stranger), Err(Error::InvalidValue));
         let mut longer = Word::Ready.encode();
         longer.push(0);
         assert!(Word::decode(&longer).is_err());

@@ -2,8 +2,9 @@
 
 use std::os::fd::AsFd;
 use std::rc::Rc;
+use std::sync::Arc;
 
-use super::address::{check_port, socket_name};
+use super::address::{Address, Host, check_port, socket_name};
 use super::blob::ConnectionDetails;
 use super::connecting::expect_running;
 use super::driver::Rdma;
@@ -65,13 +66,15 @@ impl Rdma {
     }
 
     /// Somebody has come to a port.
-    pub(super) fn on_port(&self, ctx: &Ctx, port: u32) {
+    pub(super) fn on_port(&self, ctx: &Ctx, number: u32) {
+        let Ok(port) = u16::try_from(number) else {
+            return;
+        };
         loop {
             let accepted = {
                 let state = self.state.borrow();
                 let ports = &state.reception.ports;
-                let Some((_, listener)) = ports.iter().find(|(known, _)| u32::from(*known) == port)
-                else {
+                let Some((_, listener)) = ports.iter().find(|(known, _)| *known == port) else {
                     return;
                 };
                 listener.accept()
@@ -84,11 +87,11 @@ impl Rdma {
                     return;
                 }
             };
-            self.welcome(ctx, socket);
+            self.welcome(ctx, port, socket);
         }
     }
 
-    fn welcome(&self, ctx: &Ctx, socket: Socket) {
+    fn welcome(&self, ctx: &Ctx, port: u16, socket: Socket) {
         let number = {
             let reception = &mut self.state.borrow_mut().reception;
             let number = reception.next_caller;
@@ -104,28 +107,31 @@ impl Rdma {
                 .borrow_mut()
                 .reception
                 .callers
-                .push((number, socket));
+                .push((number, port, socket));
             self.on_caller(ctx, number);
         }
     }
 
     /// Somebody who has come says what he wants, or goes.
     pub(super) fn on_caller(&self, ctx: &Ctx, number: u32) {
-        let (socket, heard) = {
+        let (port, socket, heard) = {
             let callers = &mut self.state.borrow_mut().reception.callers;
-            let Some(place) = callers.iter().position(|(known, _)| *known == number) else {
+            let Some(place) = callers.iter().position(|(known, ..)| *known == number) else {
                 return;
             };
-            match hear(&callers[place].1) {
+            match hear(&callers[place].2) {
                 Heard::Nothing => return,
-                heard => (callers.swap_remove(place).1, heard),
+                heard => {
+                    let (_, port, socket) = callers.swap_remove(place);
+                    (port, socket, heard)
+                }
             }
         };
         if let Ok(pe) = ctx.pe() {
             pe.unwatch(socket.as_fd(), Urgency::Message);
         }
-        if let Heard::Word(Word::Request(details)) = heard
-            && let Err((socket, error)) = self.request(ctx, socket, details)
+        if let Heard::Word(Word::Request { details, from }) = heard
+            && let Err((socket, error)) = self.request(ctx, socket, details, (from, port))
         {
             log::warn!("an RDMA instance rejects a request for a connection: {error}");
             let _ = say(&socket, &Word::Rejection);
@@ -138,16 +144,22 @@ impl Rdma {
         ctx: &Ctx,
         socket: Socket,
         details: ConnectionDetails,
+        (from, port): (Host, u16),
     ) -> std::result::Result<(), (Socket, Error)> {
         let Some(callback) = self.config.callbacks.get().request else {
             let error = Error::NotSupported
                 .because("no callback for requests (doca_rdma_set_connection_state_callbacks)");
             return Err((socket, error));
         };
+        let address = match Address::of_peer(from, port) {
+            Ok(address) => address,
+            Err(error) => return Err((socket, error)),
+        };
         let connection = match self.offer(ctx, true) {
             Ok((connection, _)) => connection,
             Err(error) => return Err((socket, error)),
         };
+        connection.set_address(Arc::new(address));
         if let Err(error) = self.shake(ctx, &connection, Handshake::Requested(socket, details)) {
             log::warn!("an RDMA instance cannot watch a request for a connection: {error}");
             self.forget(ctx, &connection);
@@ -168,7 +180,7 @@ impl Rdma {
         for (_, listener) in &reception.ports {
             pe.unwatch(listener.as_fd(), Urgency::Message);
         }
-        for (_, socket) in &reception.callers {
+        for (.., socket) in &reception.callers {
             pe.unwatch(socket.as_fd(), Urgency::Message);
         }
     }

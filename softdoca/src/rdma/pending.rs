@@ -61,6 +61,7 @@ impl Handshake {
 #[derive(Default)]
 pub(super) struct Reception {
     pub(super) ports: Vec<(u16, Listener)>,
-    pub(super) callers: Vec<(u32, Socket)>,
+    /// Number of each, the port that it has come to, and its socket.
+    pub(super) callers: Vec<(u32, u16, Socket)>,
     pub(super) next_caller: u32,
 }

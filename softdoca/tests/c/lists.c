@@ -106,7 +106,7 @@ TEST(data_gets_another_length, doca_buf_set_data_len)
 
 	OK(doca_buf_set_data_len(buf, 60));
 	CHECK(data_length(buf) == 60);
-	REFUSED(doca_buf_set_data_len(buf, 101));
+	REFUSED(doca_buf_set_data_len(buf, MEMORY_SIZE + 1));
 	CHECK(data_length(buf) == 60);
 	world_release(buf);
 	world_destroy(&world);

@@ -118,7 +118,11 @@ TEST(bufs_cover_areas_and_data, doca_buf_inventory_buf_get_by_args, doca_buf_inv
 	check_buf(buf, memory + 10, 100, memory + 20, 30);
 	OK(doca_buf_set_data(buf, memory + 40, 60));
 	check_buf(buf, memory + 10, 100, memory + 40, 60);
-	REFUSED(doca_buf_set_data(buf, memory + 60, 60));
+	REFUSED(doca_buf_set_data(buf, memory + 60, MEMORY_SIZE));
+	/* Not in the buf, but in the map. */
+	OK(doca_buf_set_data(buf, memory + 200, 60));
+	check_buf(buf, memory + 10, 100, memory + 200, 60);
+	OK(doca_buf_set_data(buf, memory + 40, 60));
 	OK(doca_buf_reset_data_len(buf));
 	check_buf(buf, memory + 10, 100, memory + 40, 0);
 	world_release(buf);

@@ -121,6 +121,9 @@ TEST(connections_are_made_by_address, doca_rdma_start_listen_to_port, doca_rdma_
 	OK(doca_rdma_connection_get_addr(client.connection, &of_connection));
 	OK(doca_rdma_addr_get_params(of_connection, &type, &text, &number));
 	CHECK(number == port());
+	OK(doca_rdma_connection_get_addr(listener.connection, &of_connection));
+	OK(doca_rdma_addr_get_params(of_connection, &type, &text, &number));
+	CHECK(type == DOCA_RDMA_ADDR_TYPE_IPv4 && strcmp(text, "127.0.0.1") == 0 && number == port());
 	OK(doca_rdma_connection_disconnect(client.connection));
 	while (listener.disconnections == 0)
 		(void)doca_pe_progress(world.pe);

@@ -110,6 +110,7 @@ impl Stage<'_> {
     }
 
     pub(super) fn initiator(&self) -> Result<Command, String> {
+        let traits = self.mix.initiator.traits(Role::Initiator);
         let mut command = self.command(self.mix.initiator, Role::Initiator, self.cpu(1))?;
         command
             .args(["--device", HOST_DEVICE])
@@ -120,8 +121,8 @@ impl Stage<'_> {
                 "--run-limit-operation-count",
                 &self.plan.operations.to_string(),
             ])
-            .args(["--transaction-count", TRANSACTIONS]);
-        if self.mix.initiator.traits(Role::Initiator).io_timeout {
+            .args([traits.transactions_flag(), TRANSACTIONS]);
+        if traits.io_timeout {
             // On a busy machine an answer may take its time: that is not what is checked.
             let seconds = self.settings.timeout.as_secs().to_string();
             command.args([IO_TIMEOUT, &seconds]);

@@ -84,7 +84,7 @@ impl ComchServerChannel {
         self.session = Session::new(self.peer.clone());
         if stays {
             if let Some(server) = self.server.take() {
-                server.stop()?;
+                server.stop().map_err(doca::Error::from)?;
             }
             self.pending.clear();
             while self.pe.poll().is_some() {}

@@ -10,6 +10,7 @@ use doca::{
 };
 use role_common::control::{ChannelEvent, ComchClientChannel, ControlChannel as _, Waiter};
 use role_common::shutdown::Shutdown;
+use rustix::mm::{MprotectFlags, mprotect};
 use wire::control::{InitStorage, Message, Payload, StorageDetails};
 use wire::io_message::{self, IoMessage, IoMessageType, Repr};
 
@@ -34,7 +35,7 @@ pub struct Initiator {
     fast_paths: Vec<(Consumer, Producer)>,
     pe: Pe,
     /// Its export lets the service reach the memory.
-    mmap: Option<Mmap>,
+    _mmap: Mmap,
     messages: Mmap,
     /// The memory that the service reads and writes.
     pub memory: Arc<MemoryRegion>,
@@ -45,11 +46,12 @@ pub struct Initiator {
     next_id: u32,
 }
 
-/// Bytes of memory. The last are no whole page, which softdoca copies on request as long as the map is there.
+/// Bytes of memory. The last are no whole page, which softdoca copies on request as long as it can be read.
 pub const MEMORY: usize = TAIL as usize + 1024;
 
 /// Where the last page begins.
 pub const TAIL: u64 = 300 * 1024;
+const PAGE: usize = 4096;
 
 impl Initiator {
     /// Starts a session of this many workers.
@@ -70,7 +72,7 @@ impl Initiator {
             waiter: Waiter::new(Shutdown::new().expect("pipe")),
             service_consumers: Vec::new(),
             next_id: 0,
-            mmap: Some(mmap.clone()),
+            _mmap: mmap.clone(),
             messages: messages(&host),
         };
         while initiator.channel.poll().expect("channel") != Some(ChannelEvent::Connected) {
@@ -294,9 +296,11 @@ impl Initiator {
         ErrorCode(answers[0].result)
     }
 
-    /// Withdraws the map: the service reaches the memory no longer behind [`TAIL`].
+    /// Takes the access to the last page away: what is behind [`TAIL`] cannot be copied any more.
     pub fn withdraw_memory(&mut self) {
-        self.mmap = None;
+        let tail = self.memory.as_ptr().wrapping_add(TAIL as usize);
+        // SAFETY: a page of the region, of which this test has no reference, and which it does not use any more.
+        unsafe { mprotect(tail.cast(), PAGE, MprotectFlags::empty()) }.expect("a page");
     }
 
     /// What is in the memory of this block.

@@ -12,7 +12,7 @@ impl Turns for ZeroCopyDataPath {
     #[inline]
     fn turn(&mut self, run: &RunFlag) -> Result<(), Failure> {
         ends::turn(
-            &self.pe,
+            &mut self.pe,
             &mut self.forwarder,
             run,
             "a Comch or RDMA connection was lost: the initiator or the storage target is gone",

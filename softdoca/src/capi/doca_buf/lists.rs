@@ -37,7 +37,7 @@ pub unsafe extern "C" fn doca_buf_get_refcount(
     guard(|| unsafe { put(refcount, borrow(buf)?.refcount()) })
 }
 
-/// Changes the length of the data; `DOCA_ERROR_INVALID_VALUE` when it would leave the buf.
+/// Changes the length of the data; `DOCA_ERROR_INVALID_VALUE` when it would leave the buf's map.
 ///
 /// # Safety
 /// `buf` is NULL or live.

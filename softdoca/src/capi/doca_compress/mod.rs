@@ -13,13 +13,15 @@ use doca_abi::{
 pub use instance::*;
 pub use tasks::*;
 
-use super::Handle;
+use super::{Handle, Keeper};
 use crate::compress::Work;
 use crate::progress::{Ctx, TaskOf};
 
 // SAFETY: instances are given out as pointers from `Rc::into_raw(Rc<Ctx>)`, as all contexts are.
 unsafe impl Handle for doca_compress {
     type Engine = Ctx;
+
+    const KEEPER: Keeper = Keeper::Rc;
 }
 
 macro_rules! task_handles {

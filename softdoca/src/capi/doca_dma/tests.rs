@@ -68,6 +68,47 @@ fn memory_of_another_process_is_source_and_destination() {
 }
 
 #[test]
+fn memory_whose_owner_has_stopped_its_map_is_out_of_reach() {
+    for placement in PLACEMENTS {
+        let (local, bufs) = (Memory::local(64), Bufs::new());
+        let permissions =
+            Permissions::LOCAL_READ_WRITE | Permissions::PCI_READ_WRITE | Permissions::RDMA_READ;
+        let theirs = Memory::new(20_000, permissions, placement);
+        let import = theirs.import(ExportKind::Pci);
+        theirs.write(0, &[7; 8]);
+        let onward = crate::capi::testing::import(
+            &import
+                .export(ExportKind::Rdma, &device())
+                .expect("permitted"),
+        );
+        let read = |mmap: &std::sync::Arc<crate::memory::Mmap>| {
+            // A DMA context stops when one of its tasks fails.
+            let dma = start();
+            let from = bufs.data(mmap, 0, 8);
+            dma.run(copy(&dma, from, bufs.room(&local.mmap, 0, 8), 1))
+        };
+        assert_eq!(read(&import), 0, "{placement:?}");
+        theirs.mmap.stop().expect("it has no bufs");
+        assert_eq!(read(&import), Error::NotFound.code(), "{placement:?}");
+        let mut bytes = [0; 8];
+        let (addr, _) = onward.memrange().expect("a range");
+        // SAFETY: the array has that many bytes.
+        let read_onward = unsafe { onward.read_into(addr, bytes.as_mut_ptr(), 8) };
+        assert_eq!(read_onward, Err(Error::NotFound), "{placement:?}");
+        // Exported once more, it is there for those who import it then.
+        theirs.mmap.start().expect("the range is mapped");
+        let again = theirs.import(ExportKind::Pci);
+        assert_eq!(read(&again), 0, "{placement:?}");
+        assert_eq!(read(&import), Error::NotFound.code(), "{placement:?}");
+        let dma = start();
+        let to = bufs.room(&import, 8, 8);
+        let write = copy(&dma, bufs.data(&local.mmap, 0, 8), to, 2);
+        assert_eq!(dma.run(write), Error::NotFound.code(), "{placement:?}");
+        assert_eq!(theirs.read(0, 16), [[7; 8], [0; 8]].concat());
+    }
+}
+
+#[test]
 fn a_task_can_be_aimed_anew_and_submitted_again() {
     let (dma, memory, bufs) = (start(), Memory::local(4096), Bufs::new());
     memory.write(0, b"onetwo");
@@ -352,4 +393,26 @@ fn limits_are_told_and_nulls_refused() {
             Error::BadState.code()
         );
     }
+}
+
+#[test]
+fn a_context_stopped_in_a_completion_callback_is_stopping_until_the_callback_returns() {
+    let (dma, memory, bufs) = (start(), Memory::local(4096), Bufs::new());
+    let from = bufs.data(&memory.mmap, 0, 8);
+    let task = copy(&dma, from, bufs.room(&memory.mmap, 100, 8), 1);
+    dma.log.free.set(true);
+    dma.log.stop.set(true);
+    dma.submit(task);
+    assert!(dma.progress());
+    assert_eq!(
+        *dma.log.stopped.borrow(),
+        [(Error::InProgress.code(), DOCA_CTX_STATE_STOPPING)],
+        "although no task is left"
+    );
+    let states = [
+        DOCA_CTX_STATE_RUNNING,
+        DOCA_CTX_STATE_STOPPING,
+        DOCA_CTX_STATE_IDLE,
+    ];
+    assert_eq!(*dma.log.states.borrow(), states, "in the same call");
 }

@@ -15,18 +15,22 @@ pub use instance::*;
 pub use matrix::*;
 pub use tasks::*;
 
-use super::Handle;
+use super::{Handle, Keeper};
 use crate::erasure_coding::{CodingMatrix, Work};
 use crate::progress::{Ctx, TaskOf};
 
 // SAFETY: instances are given out as pointers from `Rc::into_raw(Rc<Ctx>)`, as all contexts are.
 unsafe impl Handle for doca_ec {
     type Engine = Ctx;
+
+    const KEEPER: Keeper = Keeper::Rc;
 }
 
 // SAFETY: matrices are given out by `give`.
 unsafe impl Handle for doca_ec_matrix {
     type Engine = CodingMatrix;
+
+    const KEEPER: Keeper = Keeper::Arc;
 }
 
 macro_rules! task_handles {

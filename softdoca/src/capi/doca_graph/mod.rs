@@ -13,8 +13,8 @@ use doca_abi::{
 };
 
 use super::{
-    Handle, borrow, check_out, doca_error_t, give_local, guard, not_null, put, reclaim_local,
-    share_local,
+    Handle, Keeper, borrow, check_out, doca_error_t, give_local, guard, not_null, put,
+    reclaim_local, share_local,
 };
 use crate::check::{self, Object};
 use crate::error::Result;
@@ -23,6 +23,8 @@ use crate::graph::{Data, Graph, Instance, Node};
 // SAFETY: graphs are given out by `give_local`.
 unsafe impl Handle for doca_graph {
     type Engine = Graph;
+
+    const KEEPER: Keeper = Keeper::Rc;
 }
 
 // SAFETY: nodes are given out as pointers to what their graph keeps until it is destroyed.
@@ -33,6 +35,8 @@ unsafe impl Handle for doca_graph_node {
 // SAFETY: instances are given out by `give_local`.
 unsafe impl Handle for doca_graph_instance {
     type Engine = Instance;
+
+    const KEEPER: Keeper = Keeper::Rc;
 }
 
 /// Creates a graph under an engine.

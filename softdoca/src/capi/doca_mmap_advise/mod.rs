@@ -11,7 +11,7 @@ use doca_abi::{
 
 use super::doca_ctx::{destroy_ctx, give_ctx};
 use super::task::{as_task, buf, buf_handle, generic, put_limit, put_task, supported, with_driver};
-use super::{Handle, borrow, check_out, doca_error_t, guard, guard_with, put, share};
+use super::{Handle, Keeper, borrow, check_out, doca_error_t, guard, guard_with, put, share};
 use crate::accelerator::{MAX_BUF_SIZE, Offload};
 use crate::mmap_advise::{Advise, Invalidate};
 use crate::progress::{Ctx, TaskOf, TaskPool};
@@ -19,6 +19,8 @@ use crate::progress::{Ctx, TaskOf, TaskPool};
 // SAFETY: instances are given out as pointers from `Rc::into_raw(Rc<Ctx>)`, as all contexts are.
 unsafe impl Handle for doca_mmap_advise {
     type Engine = Ctx;
+
+    const KEEPER: Keeper = Keeper::Rc;
 }
 
 // SAFETY: tasks are given out as pointers to what `TaskPool::allocate` made of this body.

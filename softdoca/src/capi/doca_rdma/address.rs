@@ -7,7 +7,8 @@ use doca_abi::{doca_data, doca_rdma, doca_rdma_addr, doca_rdma_addr_type, doca_r
 
 use super::super::doca_ctx::share_ctx;
 use super::super::{
-    Handle, borrow, bytes, check_out, doca_error_t, give, guard, not_null, put, reclaim, share,
+    Handle, Keeper, borrow, bytes, check_out, doca_error_t, give, guard, not_null, put, reclaim,
+    share,
 };
 use super::instance::with;
 use crate::error::{Error, Result};
@@ -17,6 +18,8 @@ use crate::rdma::{Address, Connection, Rdma};
 // SAFETY: addresses are given out by `give`.
 unsafe impl Handle for doca_rdma_addr {
     type Engine = Address;
+
+    const KEEPER: Keeper = Keeper::Arc;
 }
 
 /// Makes an address: an IPv4 or IPv6 address or a GID as text, and a port.
@@ -41,7 +44,8 @@ pub unsafe extern "C" fn doca_rdma_addr_create(
     })
 }
 
-/// Destroys an address; `DOCA_ERROR_BAD_STATE` while a connection uses it.
+/// Destroys an address; `DOCA_ERROR_BAD_STATE` while a connection uses it, `DOCA_ERROR_NOT_PERMITTED` for the address of a
+/// connection's peer.
 ///
 /// # Safety
 /// `addr` is NULL or a live address; on success it is dead.
@@ -50,6 +54,10 @@ pub unsafe extern "C" fn doca_rdma_addr_destroy(addr: *mut doca_rdma_addr) -> do
     guard(|| {
         // SAFETY: the caller's promise.
         let shared = unsafe { share(addr) }?;
+        if shared.is_peer() {
+            return Err(Error::NotPermitted
+                .because("the address of a connection's peer is destroyed with the connection"));
+        }
         // The handle's reference, and this one.
         if Arc::strong_count(&shared) > 2 {
             return Err(Error::BadState.because("an RDMA connection uses the address"));
@@ -181,7 +189,8 @@ pub unsafe extern "C" fn doca_rdma_connection_reject(
     })
 }
 
-/// Tells the address that a connection was made to; NULL when it was made otherwise, or has ended.
+/// Tells the address that a connection was made to, until it has ended; of a connection that a peer has asked for, the peer's address
+/// with the port that it has come to, which lives as long as the connection's handle. NULL for an exported connection.
 ///
 /// # Safety
 /// As [`doca_rdma_connection_accept`]; `addr` is NULL or writable.
@@ -194,7 +203,7 @@ pub unsafe extern "C" fn doca_rdma_connection_get_addr(
         check_out(addr)?;
         // SAFETY: the caller's promise.
         let address = unsafe { borrow(rdma_connection) }?.address();
-        // The handle of the program, which lives: it cannot be destroyed before the connection has ended.
+        // The handle of the program cannot be destroyed before the connection has ended; a peer's address lives with the connection.
         let handle = address.map_or(std::ptr::null(), |address| Arc::as_ptr(&address));
         // SAFETY: the caller's promise.
         unsafe { put(addr, handle.cast_mut().cast()) }

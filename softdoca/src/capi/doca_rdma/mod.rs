@@ -36,8 +36,8 @@ pub use send::*;
 pub use unsupported::*;
 pub use write::*;
 
-use super::Handle;
 use super::task::put_task;
+use super::{Handle, Keeper};
 use crate::error::{Error, Result};
 use crate::progress::{Ctx, TaskOf};
 use crate::rdma::{Arguments, Connection, Operation, Rdma, Receive, Work};
@@ -45,6 +45,8 @@ use crate::rdma::{Arguments, Connection, Operation, Rdma, Receive, Work};
 // SAFETY: instances are given out as pointers from `Rc::into_raw(Rc<Ctx>)`, as all contexts are.
 unsafe impl Handle for doca_rdma {
     type Engine = Ctx;
+
+    const KEEPER: Keeper = Keeper::Rc;
 }
 
 // SAFETY: connections are given out as pointers to what the instance owns; they live as long as its run.

@@ -23,7 +23,7 @@ pub use unsupported::*;
 pub use values::*;
 
 use super::task::with_driver;
-use super::{Handle, doca_error_t, guard};
+use super::{Handle, Keeper, doca_error_t, guard};
 use crate::error::Result;
 use crate::progress::{Ctx, TaskOf};
 use crate::sync_event::{RemoteEvent, SyncEvent, Work};
@@ -31,11 +31,15 @@ use crate::sync_event::{RemoteEvent, SyncEvent, Work};
 // SAFETY: events are given out as pointers from `Rc::into_raw(Rc<Ctx>)`, as all contexts are.
 unsafe impl Handle for doca_sync_event {
     type Engine = Ctx;
+
+    const KEEPER: Keeper = Keeper::Rc;
 }
 
 // SAFETY: remote events are given out by `give`.
 unsafe impl Handle for doca_sync_event_remote_net {
     type Engine = RemoteEvent;
+
+    const KEEPER: Keeper = Keeper::Arc;
 }
 
 macro_rules! task_handles {

@@ -272,7 +272,7 @@ fn a_server_that_stops_ends_its_clients() {
     let client = &pair.client.context;
     progress_until(&[&pair.client_engine], || client.state() == IDLE);
     assert_eq!(messages(&client.log), [b"farewell"], "before the end");
-    assert_eq!(states(&client.log).last(), Some(&(RUNNING, IDLE)));
+    assert!(states(&client.log).ends_with(&[(RUNNING, STOPPING), (STOPPING, IDLE)]));
     let mut connection = std::ptr::null_mut();
     let code = unsafe { doca_comch_client_get_connection(pair.client.handle, &raw mut connection) };
     assert_eq!(code, Error::BadState.code());
@@ -316,4 +316,36 @@ fn what_is_mandatory_is_asked_for_at_the_start() {
         assert_ok(doca_comch_client_destroy(client));
         drop(super::super::super::reclaim(host));
     }
+}
+
+#[test]
+fn a_client_is_told_that_it_runs_before_its_first_message_arrives() {
+    let (name, engine) = (unique_name(), Engine::new());
+    let server_engine = Engine::new();
+    let server = TestServer::create(&name, &server_engine);
+    assert_ok(server.context.start());
+    let client = TestClient::create(&name, &engine);
+    assert_eq!(client.context.start(), IN_PROGRESS);
+    progress_until(&[&server_engine], || {
+        server.context.log.has(&Seen::Connected(1))
+    });
+    for text in [b"one", b"two"] {
+        assert_ok(server.send(server.connection(), text));
+    }
+    progress_until(&[&server_engine], || {
+        server.context.log.count(|seen| *seen == Seen::Sent(0)) == 2
+    });
+    // The client's socket has the answer and both messages now.
+    progress_until(&[&engine], || client.context.state() == RUNNING);
+    assert_eq!(
+        client.context.log.take(),
+        [Seen::State(IDLE, STARTING), Seen::State(STARTING, RUNNING)]
+    );
+    progress_until(&[&engine], || !client.context.log.seen.borrow().is_empty());
+    assert_eq!(
+        client.context.log.take(),
+        [b"one", b"two"].map(|text| Seen::Message(text.to_vec()))
+    );
+    client.context.stop_fully(&[&engine, &server_engine]);
+    server.context.stop_fully(&[&engine, &server_engine]);
 }

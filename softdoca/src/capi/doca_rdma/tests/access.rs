@@ -225,17 +225,29 @@ fn writes_with_immediate_take_a_receive_and_write_only_then() {
 }
 
 #[test]
-fn memory_that_was_withdrawn_fails_the_task_when_it_is_not_mapped() {
-    let ((a, to_b), _b) = pair();
-    let theirs = Memory::new(4096, REMOTE, Placement::Unaligned);
-    let remote = import(&theirs.export());
-    let (local, bufs) = (Memory::local(64), Bufs::new());
-    theirs.mmap.stop().expect("it has no bufs");
-    submit(a.write(
-        to_b,
-        (c(bufs.data(&local.mmap, 0, 8)), c(bufs.room(&remote, 0, 8))),
-        1,
-    ));
-    let (_, status) = a.wait(1)[0];
-    assert_eq!(status, Error::NotFound.code());
+fn memory_that_was_withdrawn_fails_the_task() {
+    for placement in [Placement::Pages, Placement::Unaligned] {
+        let ((a, to_b), _b) = pair();
+        let theirs = Memory::new(4096, REMOTE, placement);
+        let remote = import(&theirs.export());
+        let (local, bufs) = (Memory::local(64), Bufs::new());
+        local.write(0, &[7; 8]);
+        let (source, target) = (bufs.data(&local.mmap, 0, 8), bufs.room(&remote, 0, 8));
+        let write = a.write(to_b, (c(source), c(target)), 1);
+        submit(write);
+        assert_eq!(a.wait(1), [(1, 0)], "{placement:?}");
+        theirs.mmap.stop().expect("it has no bufs");
+        // Its owner uses it for something else.
+        theirs.mmap.start().expect("the range is mapped");
+        theirs.write(0, &[9; 16]);
+        target.reset_data_len();
+        submit(write);
+        let not_found = Error::NotFound.code();
+        assert_eq!(a.wait(2)[1], (1, not_found), "{placement:?}");
+        assert_eq!(theirs.read(0, 16), [9; 16]);
+        let (source, target) = (bufs.data(&remote, 0, 8), bufs.room(&local.mmap, 8, 8));
+        submit(a.read(to_b, (c(source), c(target)), 2));
+        assert_eq!(a.wait(3)[2], (2, not_found), "{placement:?}");
+        assert_eq!(local.read(8, 8), [0; 8]);
+    }
 }

@@ -158,17 +158,17 @@ impl Side {
 fn a_client_asks_and_the_server_accepts() {
     let (server, client, port) = (start(2), start(1), port());
     ok(server.listen(port));
+    // And the address of the client's device, as the server sees it.
+    let (v4, v6) = (c"127.0.0.1", c"::ffff:127.0.0.1");
+    let gid = c"0000:0000:0000:0000:0000:ffff:7f00:0001";
     let kinds = [
-        (DOCA_RDMA_ADDR_TYPE_IPv4, c"127.0.0.1"),
-        (DOCA_RDMA_ADDR_TYPE_IPv6, c"::ffff:127.0.0.1"),
-        (
-            DOCA_RDMA_ADDR_TYPE_GID,
-            c"0000:0000:0000:0000:0000:ffff:7f00:0001",
-        ),
+        (DOCA_RDMA_ADDR_TYPE_IPv4, v4, v4),
+        (DOCA_RDMA_ADDR_TYPE_IPv6, v6, v6),
+        (DOCA_RDMA_ADDR_TYPE_GID, gid, gid),
         // Any address leads to this machine.
-        (DOCA_RDMA_ADDR_TYPE_IPv4, c"192.168.100.2"),
+        (DOCA_RDMA_ADDR_TYPE_IPv4, c"192.168.100.2", v4),
     ];
-    for (round, (kind, text)) in kinds.into_iter().enumerate() {
+    for (round, (kind, text, clients)) in kinds.into_iter().enumerate() {
         for side in [&server, &client] {
             side.log.by_address.take();
         }
@@ -203,7 +203,17 @@ fn a_client_asks_and_the_server_accepts() {
             ok(doca_rdma_connection_get_addr(to_server, &mut used));
             assert_eq!(used, addr.0);
             ok(doca_rdma_connection_get_addr(to_client, &mut used));
-            assert!(used.is_null(), "the server did not call an address");
+            let (mut of_kind, mut host, mut at) = (0, null(), 0);
+            ok(doca_rdma_addr_get_params(
+                used,
+                &mut of_kind,
+                &mut host,
+                &mut at,
+            ));
+            assert_eq!((of_kind, at), (kind, port), "the port that it came to");
+            assert_eq!(CStr::from_ptr(host), clients);
+            let not_permitted = Error::NotPermitted.code();
+            assert_eq!(doca_rdma_addr_destroy(used), not_permitted);
             refused += doca_rdma_addr_destroy(addr.0);
         }
         assert_eq!(refused, Error::BadState.code(), "in use");
@@ -219,6 +229,15 @@ fn a_client_asks_and_the_server_accepts() {
             [(Told::Disconnection, 77)]
         );
         assert_eq!(client.state(), DOCA_CTX_STATE_RUNNING);
+        // Programs look at it in the callbacks for the end as well.
+        let mut used = null_mut();
+        // SAFETY: connections whose instances have not been started again.
+        unsafe {
+            ok(doca_rdma_connection_get_addr(to_client, &mut used));
+            assert!(!used.is_null());
+            ok(doca_rdma_connection_get_addr(to_server, &mut used));
+            assert!(used.is_null(), "the program may destroy it");
+        }
     }
 }
 

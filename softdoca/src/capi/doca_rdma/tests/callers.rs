@@ -19,7 +19,12 @@ fn come(port: u16) -> Socket {
 
 /// A message of the handshake without private data: what it is, and connection details.
 fn word(kind: u8, details: &[u8]) -> Vec<u8> {
-    [b"SDRDCM\0\x01", &[kind, 0][..], details].concat()
+    let from: &[u8] = match kind {
+        REQUEST => &[0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 127, 0, 0, 1],
+        _ => &[],
+    };
+    let len = from.len() as u8;
+    [b"SDRDCM\0\x02", &[kind, len][..], details, from].concat()
 }
 
 const REQUEST: u8 = 1;

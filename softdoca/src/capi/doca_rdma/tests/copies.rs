@@ -28,6 +28,7 @@ fn has_block(theirs: &Memory, block: usize) -> bool {
 #[test]
 fn the_first_of_several_copies_is_done_when_it_is_submitted_and_all_in_order() {
     let ((a, to_b), (b, _)) = pair();
+    a.wait_until("the connection", |a| a.log.established.get() == 1);
     let theirs = Memory::new(BLOCKS * BLOCK, REMOTE, Placement::Pages);
     let (arrived, bufs) = (Memory::local(8), Bufs::new());
     submit(b.receive(c(bufs.room(&arrived.mmap, 0, 8)), 100));

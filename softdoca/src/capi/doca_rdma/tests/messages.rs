@@ -1,12 +1,15 @@
 //! Send and receive.
 
 use doca_abi::{
-    DOCA_RDMA_OPCODE_RECV_SEND, DOCA_RDMA_OPCODE_RECV_SEND_WITH_IMM, doca_rdma_task_receive,
+    DOCA_CTX_STATE_IDLE, DOCA_RDMA_OPCODE_RECV_SEND, DOCA_RDMA_OPCODE_RECV_SEND_WITH_IMM,
+    doca_rdma_task_receive,
 };
 
 use super::super::*;
 use super::memory::{Bufs, Memory, Placement, c, import};
 use super::side::{Side, pair, submit};
+use crate::capi::doca_ctx::doca_ctx_stop;
+use crate::capi::doca_pe::doca_task_free;
 use crate::error::Error;
 use crate::memory::{ExportKind, Permissions};
 
@@ -300,4 +303,26 @@ fn a_message_that_breaks_off_ends_the_connection_for_both() {
     );
     assert_eq!(a.completed(), [(3, Error::NotFound.code()), (4, aborted)]);
     assert_eq!(b.completed(), [(1, reset), (2, aborted)]);
+}
+
+#[test]
+fn receives_that_are_freed_while_posted_do_not_keep_the_context() {
+    let ((a, to_b), (b, _)) = pair();
+    let (memory, bufs) = (Memory::local(4096), Bufs::new());
+    for at in 0..4 {
+        let task = b.receive(c(bufs.room(&memory.mmap, 100 * at, 100)), at as u64);
+        submit(task);
+        // SAFETY: a live task; the free is carried out when it completes or is flushed.
+        unsafe { doca_task_free(task) };
+    }
+    b.tasks.borrow_mut().clear();
+    submit(a.send(to_b, c(bufs.data(&memory.mmap, 2000, 8)), 0));
+    assert_eq!(b.wait(1), [(0, 0)], "a freed receive still takes a message");
+    // SAFETY: a live context.
+    let stopped = unsafe { doca_ctx_stop(b.ctx()) };
+    assert_eq!(stopped, Error::InProgress.code(), "three are to be flushed");
+    b.wait_until("the idle state", |b| b.state() == DOCA_CTX_STATE_IDLE);
+    let flushed = Error::ConnectionAborted.code();
+    let expected = [(0, 0), (1, flushed), (2, flushed), (3, flushed)];
+    assert_eq!(b.completed(), expected);
 }

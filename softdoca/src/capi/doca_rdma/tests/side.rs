@@ -398,7 +398,7 @@ impl Side {
     /// Stops the instance and frees its tasks.
     #[track_caller]
     pub(super) fn stop(&self) {
-        // SAFETY: live handles; tasks in flight are refused by doca_task_free and freed later.
+        // SAFETY: live handles; all have completed.
         unsafe {
             doca_ctx_stop(self.ctx());
             let mut in_flight = 1;

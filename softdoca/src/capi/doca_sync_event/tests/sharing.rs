@@ -71,9 +71,16 @@ fn both_sides_see_one_value() {
     let again = import(&dev, &blob).expect("an export");
     again.start();
     assert_eq!(again.get(), 1);
-    // What is shared stays shared for the importer; nobody else comes.
+    // With the event its importers lose it.
     drop(ours);
-    assert_eq!(again.get(), 1);
+    let mut value = 0;
+    // SAFETY: a live handle and a valid out-parameter.
+    unsafe {
+        let not_found = Error::NotFound.code();
+        assert_eq!(doca_sync_event_get(again.0, &mut value), not_found);
+        assert_eq!(doca_sync_event_update_set(again.0, 2), not_found);
+        assert_eq!(doca_sync_event_wait_gt(again.0, 5, u64::MAX), not_found);
+    }
     assert_eq!(import(&dev, &blob).err(), Some(Error::NotFound.code()));
 }
 
