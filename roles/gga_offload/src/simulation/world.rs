@@ -1296,7 +1296,11 @@ impl<'a> World<'a> {
                     && service.set.unverified_stripes() == 0
                     && summary.missed_stripes == 0
                     && (service.set.has_checksums() || !self.script.checksums)
-                    && (self.targets.iter()).all(|it| it.is_up && !it.fails_write && !it.fails_read)
+                    && service.paused_until <= self.now
+                    && (self.targets.iter()).all(|it| {
+                        let is_away = it.paused_until.max(it.cut_until) > self.now;
+                        it.is_up && !is_away && !it.fails_write && !it.fails_read
+                    })
             })
     }
 
