@@ -2,6 +2,9 @@
 
 use crate::*;
 
+/// Callbacks whose C typedef is the function and not a pointer to it: parameters of these types are written with a `*`.
+pub const FUNCTION_TYPEDEFS: &[&str] = &["doca_mmap_memrange_free_cb_t"];
+
 macro_rules! callbacks {
     ($(header $header:literal; $(fn $name:ident($($param:ident: $ty:ty),* $(,)?) $(-> $ret:ty)?, $doc:literal;)+)+) => {
         $($(
@@ -25,6 +28,13 @@ macro_rules! callbacks {
 callbacks! {
     header "doca_log.h";
     fn log_flush_callback(buf: *mut c_char), "Called for each message that was written to the buffer of a log back end.";
+
+    header "doca_mmap.h";
+    fn doca_mmap_memrange_free_cb_t(
+        addr: *mut c_void,
+        len: usize,
+        cookie: *mut c_void
+    ), "Called with the memory range of a map that was destroyed, and the value that was given with the function.";
 
     header "doca_ctx.h";
     fn doca_ctx_state_changed_callback_t(

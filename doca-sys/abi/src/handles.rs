@@ -57,6 +57,7 @@ handles! {
     header "doca_pe.h" {
         doca_pe, "A progress engine: what drives contexts and calls callbacks, in one thread.";
         doca_task, "A unit of work of a context.";
+        doca_task_batch, "Tasks that are submitted together; only Ethernet queues have them, and there are none in software.";
     }
 
     header "doca_comch.h" {
@@ -116,6 +117,7 @@ handles! {
     header "doca_dma.h" {
         doca_dma, "A DMA instance.";
         doca_dma_task_memcpy, "A task that copies memory.";
+        doca_gpu_dma, "A DMA instance as a GPU sees it; there is none in software.";
     }
 
     header "doca_compress.h" {
@@ -162,6 +164,18 @@ pub union doca_data {
     pub ptr: *mut c_void,
     /// As an integer.
     pub u64: u64,
+}
+
+/// A range of memory, and the next one of a list.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct doca_gather_list {
+    /// First byte.
+    pub addr: *mut c_void,
+    /// Length in bytes.
+    pub len: u64,
+    /// The next range, or NULL.
+    pub next: *mut doca_gather_list,
 }
 
 /// A device that a user named on the command line.

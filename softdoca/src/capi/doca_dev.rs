@@ -1,6 +1,7 @@
 //! `doca_dev.h`: devices and representors.
 
 mod properties;
+mod unsupported;
 
 use std::ffi::{c_char, c_int};
 use std::sync::Arc;
@@ -465,6 +466,7 @@ pub unsafe extern "C" fn doca_devinfo_rep_is_equal_pci_addr(
 }
 
 pub use properties::*;
+pub use unsupported::*;
 
 doca_abi::check_definitions!(doca_dev_functions, crate::capi::doca_dev);
 
