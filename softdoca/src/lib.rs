@@ -6,6 +6,7 @@
 
 mod accelerator;
 pub mod agent;
+pub mod api;
 pub mod argp;
 pub mod buffer;
 pub mod capi;

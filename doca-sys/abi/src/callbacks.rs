@@ -262,6 +262,11 @@ callbacks! {
     fn doca_argp_cmd_cb_t(config: *mut c_void) -> doca_error_t, "Called when a command was named.";
     fn doca_argp_dpdk_cb_t(argc: c_int, argv: *mut *mut c_char) -> doca_error_t, "Called with DPDK's arguments, which live until the parser is destroyed.";
     fn doca_argp_validation_cb_t(config: *mut c_void) -> doca_error_t, "Called when all parameters are read.";
+    fn doca_argp_dev_open_cb_t(
+        devinfo: *mut doca_devinfo,
+        usr_ctx: *mut c_void,
+        dev: *mut *mut doca_dev
+    ) -> doca_error_t, "Called instead of doca_dev_open for a device that the user named; the program closes what it opens.";
     fn doca_argp_logger_cb_t(
         level: doca_log_level,
         format: *const c_char,

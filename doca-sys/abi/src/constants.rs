@@ -23,6 +23,10 @@ constants! {
         DOCA_VERSION_PATCH: u32 = 0, "Version of the API that these declarations follow: patch.";
     }
 
+    header "doca_log.h" {
+        DOCA_LOGGER_NAME_SIZE: usize = 256, "Bytes of a logger's name with the terminating zero.";
+    }
+
     header "doca_types.h" {
         DOCA_GID_BYTE_LENGTH: usize = 16, "Bytes of a GID.";
     }

@@ -179,9 +179,10 @@ macro_rules! errors {
                 DOCA_ARGP_TYPE_STRING = 1, "A string.";
                 DOCA_ARGP_TYPE_INT = 2, "An int.";
                 DOCA_ARGP_TYPE_BOOLEAN = 3, "A bool: true when the flag is given.";
-                DOCA_ARGP_TYPE_JSON_OBJ = 4, "The text of a JSON object, only in the JSON file.";
-                DOCA_ARGP_TYPE_DEVICE = 5, "A device, opened: struct doca_argp_device_ctx.";
-                DOCA_ARGP_TYPE_DEVICE_REP = 6, "A representor, opened: struct doca_argp_device_rep_ctx.";
+                DOCA_ARGP_TYPE_DEVICE = 4, "A device, opened: struct doca_argp_device_ctx.";
+                DOCA_ARGP_TYPE_DEVICE_REP = 5, "A representor, opened: struct doca_argp_device_rep_ctx.";
+                DOCA_ARGP_TYPE_DOUBLE = 6, "A double.";
+                DOCA_ARGP_TYPE_JSON_OBJ = 256, "The text of a JSON object, only in the JSON file; DOCA had it, as 4, up to 3.0.";
             }
 
             header "doca_erasure_coding.h"

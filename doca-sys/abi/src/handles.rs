@@ -29,6 +29,7 @@ macro_rules! handles {
 handles! {
     header "doca_log.h" {
         doca_log_backend, "A destination of log messages.";
+        doca_logger, "A source of a program's log messages, or what several have in common by name.";
     }
 
     header "doca_dev.h" {

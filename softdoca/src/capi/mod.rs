@@ -163,6 +163,45 @@ pub(crate) unsafe fn reclaim_local<H: Handle>(handle: *mut H) -> Result<Rc<H::En
     Ok(unsafe { Rc::from_raw(handle.cast_const().cast::<H::Engine>()) })
 }
 
+/// Writes an array of handles with a NULL after the last: freeing it needs no length. Given back with [`take_list`].
+///
+/// # Safety
+/// The out-parameters are NULL or writable.
+pub(crate) unsafe fn put_list<H>(
+    handles: impl IntoIterator<Item = *mut H>,
+    list: *mut *mut *mut H,
+    count: *mut u32,
+) -> Result<()> {
+    check_out(list)?;
+    check_out(count)?;
+    let handles: Box<[*mut H]> = handles.into_iter().chain([std::ptr::null_mut()]).collect();
+    let len = u32::try_from(handles.len() - 1).map_err(|_| Error::TooBig)?;
+    // SAFETY: the caller's promise.
+    unsafe {
+        put(count, len)?;
+        put(list, Box::into_raw(handles).cast())
+    }
+}
+
+/// Takes back the array that [`put_list`] made; the last of its handles is NULL.
+///
+/// # Safety
+/// `list` is NULL or such an array, not used afterwards.
+pub(crate) unsafe fn take_list<H>(list: *mut *mut H) -> Result<Box<[*mut H]>> {
+    check_out(list)?;
+    let mut len = 0;
+    // SAFETY: the array ends with a NULL, and was a box of that length.
+    unsafe {
+        while !(*list.add(len)).is_null() {
+            len += 1;
+        }
+        Ok(Box::from_raw(std::ptr::slice_from_raw_parts_mut(
+            list,
+            len + 1,
+        )))
+    }
+}
+
 /// Refuses a NULL out-parameter before the call has had any effect.
 pub(crate) fn check_out<T>(out: *mut T) -> Result<()> {
     not_null(out.cast_const())

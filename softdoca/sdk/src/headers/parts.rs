@@ -81,6 +81,7 @@ pub(super) fn includes(header: &str) -> &'static [&'static str] {
         "doca_types.h" => &["doca_compat.h"],
         "doca_argp.h" => &[
             "doca_compat.h",
+            "doca_dev.h",
             "doca_error.h",
             "doca_log.h",
             "doca_types.h",
