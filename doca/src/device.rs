@@ -1,10 +1,14 @@
 //! Devices and representors.
 
+mod info;
+
 use std::ffi::{CStr, CString, c_char};
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
 use doca_sys as sys;
+
+pub use info::{DeviceInfo, FunctionType, RepresentorInfo};
 
 use crate::error::call;
 use crate::{Error, ErrorCode, Result};
@@ -37,6 +41,14 @@ unsafe impl Send for DeviceInner {}
 // SAFETY: see above.
 unsafe impl Sync for DeviceInner {}
 
+impl DeviceInner {
+    /// Takes over what `doca_dev_open` returned with success.
+    fn owning(dev: *mut sys::doca_dev) -> Result<Arc<Self>> {
+        let dev = non_null("doca_dev_open", dev)?;
+        Ok(Arc::new(Self { dev }))
+    }
+}
+
 impl Drop for DeviceInner {
     fn drop(&mut self) {
         // SAFETY: open since `Device::open`, and everything made from it holds a clone, so nothing is left.
@@ -65,9 +77,8 @@ impl Device {
         let mut dev = ptr::null_mut();
         // SAFETY: `info` belongs to the list, which lives until the end of this function.
         unsafe { call!(doca_dev_open(info, &mut dev)) }?;
-        let dev = non_null("doca_dev_open", dev)?;
         Ok(Self {
-            inner: Arc::new(DeviceInner { dev }),
+            inner: DeviceInner::owning(dev)?,
         })
     }
 
@@ -95,7 +106,7 @@ impl Device {
                 "the device has no network representors; name a device of the DPU",
             ));
         }
-        let list = RepresentorList::new(self)?;
+        let list = RepresentorList::new(self, sys::DOCA_DEVINFO_REP_FILTER_NET)?;
         let info = list
             .items()
             .find(|&info| representor_matches(info, &wanted))
@@ -186,17 +197,17 @@ impl Drop for DeviceList {
     }
 }
 
-/// The network representors of a device, released on drop.
+/// The representors of a device, released on drop.
 struct RepresentorList {
     list: *mut *mut sys::doca_devinfo_rep,
     len: u32,
 }
 
 impl RepresentorList {
-    fn new(device: &Device) -> Result<Self> {
+    fn new(device: &Device, filter: sys::doca_devinfo_rep_filter) -> Result<Self> {
         let (mut list, mut len) = (ptr::null_mut(), 0);
         // The parameter is an int in C.
-        let filter = sys::DOCA_DEVINFO_REP_FILTER_NET as sys::c_int;
+        let filter = filter as sys::c_int;
         // SAFETY: the device is open, and both results have a valid place.
         unsafe {
             call!(doca_devinfo_rep_create_list(
@@ -258,12 +269,15 @@ fn iface_name(info: *mut sys::doca_devinfo) -> Option<String> {
     })
 }
 
-fn describe_device(info: *mut sys::doca_devinfo) -> String {
-    let address = read_text::<{ sys::DOCA_DEVINFO_PCI_ADDR_SIZE }>(|text, _| {
+fn pci_address(info: *mut sys::doca_devinfo) -> Option<String> {
+    read_text::<{ sys::DOCA_DEVINFO_PCI_ADDR_SIZE }>(|text, _| {
         // SAFETY: `info` is an element of a live list, `text` has the room that the function asks for.
         unsafe { sys::doca_devinfo_get_pci_addr_str(info, text) }
-    });
-    let names = [address, ibdev_name(info), iface_name(info)];
+    })
+}
+
+fn describe_device(info: *mut sys::doca_devinfo) -> String {
+    let names = [pci_address(info), ibdev_name(info), iface_name(info)];
     names.into_iter().flatten().collect::<Vec<_>>().join(" = ")
 }
 

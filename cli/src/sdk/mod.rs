@@ -1,5 +1,6 @@
 //! `doca-storage sdk`: softdoca for programs in C and C++.
 
+mod devices;
 mod library;
 
 use std::path::{Path, PathBuf};
@@ -28,6 +29,8 @@ enum Command {
     Install(Install),
     /// Print what a shell has to export so that compilers and programs find them
     Env(Env),
+    /// Print the devices that programs see: softdoca's own, or those of the file that SOFTDOCA_TOPOLOGY names
+    Devices(devices::Devices),
     /// Print which functions there are and what they do in software, as a table in Markdown
     Functions,
 }
@@ -60,6 +63,7 @@ pub fn run(options: &Options) -> ExitCode {
     let result = match &options.command {
         Command::Install(options) => options.run(),
         Command::Env(options) => options.run(),
+        Command::Devices(options) => options.run(),
         Command::Functions => {
             print!("{}", softdoca_sdk::table());
             Ok(())
