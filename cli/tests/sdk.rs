@@ -68,6 +68,40 @@ fn an_installation_has_an_environment() {
 }
 
 #[test]
+fn the_layout_of_nvidia_has_an_environment() {
+    let directory = tempfile::tempdir().unwrap();
+    let library = directory.path().join("library.so");
+    let mut elf = b"\x7fELF".to_vec();
+    elf.resize(18, 0);
+    elf.extend([183, 0]);
+    fs::write(&library, elf).unwrap();
+    let prefix = directory.path().join("prefix");
+    let install = |extra: &[&str]| {
+        let common = [
+            "install",
+            "--prefix",
+            path(&prefix),
+            "--library",
+            path(&library),
+        ];
+        sdk(&[&common[..], extra].concat())
+    };
+    let wrong = install(&["--dpu"]);
+    assert!(!wrong.status.success() && !prefix.exists(), "{wrong:?}");
+    let installed = install(&["--layout", "nvidia", "--dpu"]);
+    assert!(installed.status.success(), "{installed:?}");
+    let environment = sdk(&["env", "--prefix", path(&prefix)]);
+    let directory = format!("{}/lib/aarch64-linux-gnu", prefix.display());
+    let expected = format!("export PKG_CONFIG_PATH='{directory}/pkgconfig'");
+    assert!(
+        text(&environment.stdout).contains(&expected),
+        "{environment:?}"
+    );
+    let package = fs::read_to_string(format!("{directory}/pkgconfig/doca-comch.pc")).unwrap();
+    assert!(package.contains("DOCA_ARCH_DPU"), "{package}");
+}
+
+#[test]
 fn what_is_no_library_is_refused() {
     let directory = tempfile::tempdir().unwrap();
     let prefix = directory.path().join("prefix");
