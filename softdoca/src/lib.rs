@@ -27,6 +27,7 @@ mod progress;
 mod rdma;
 mod ring;
 pub mod runtime;
+mod sha;
 mod sync_event;
 pub mod topology;
 pub mod untrusted;

@@ -242,6 +242,18 @@ callbacks! {
         ctx_user_data: doca_data
     ), "Called when a recover task completes.";
 
+    header "doca_sha.h";
+    fn doca_sha_task_hash_completion_cb_t(
+        task: *mut doca_sha_task_hash,
+        task_user_data: doca_data,
+        ctx_user_data: doca_data
+    ), "Called when a hash task completes.";
+    fn doca_sha_task_partial_hash_completion_cb_t(
+        task: *mut doca_sha_task_partial_hash,
+        task_user_data: doca_data,
+        ctx_user_data: doca_data
+    ), "Called when a part of a message was hashed.";
+
     header "doca_graph.h";
     fn doca_graph_completion_cb_t(
         instance: *mut doca_graph_instance,

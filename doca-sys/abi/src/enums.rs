@@ -185,6 +185,13 @@ macro_rules! errors {
                 DOCA_ARGP_TYPE_JSON_OBJ = 256, "The text of a JSON object, only in the JSON file; DOCA had it, as 4, up to 3.0.";
             }
 
+            header "doca_sha.h"
+            enum doca_sha_algorithm as doca_sha_algorithm, "Algorithms of digests." {
+                DOCA_SHA_ALGORITHM_SHA1 = 0, "SHA-1: 20 bytes.";
+                DOCA_SHA_ALGORITHM_SHA256 = 1, "SHA-256: 32 bytes.";
+                DOCA_SHA_ALGORITHM_SHA512 = 2, "SHA-512: 64 bytes.";
+            }
+
             header "doca_erasure_coding.h"
             enum doca_ec_matrix_type as doca_ec_matrix_type, "How the factors of a coding matrix are chosen." {
                 DOCA_EC_MATRIX_TYPE_CAUCHY = 1, "Any losses can be recovered, as many as there are redundancy blocks.";

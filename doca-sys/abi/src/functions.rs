@@ -18,6 +18,7 @@ mod progress;
 mod rdma;
 mod rdma_remote_events;
 mod rdma_tasks;
+mod sha;
 mod sync_event;
 mod sync_event_tasks;
 
@@ -59,6 +60,7 @@ macro_rules! doca_functions {
         $crate::doca_dma_functions!($($callback)::+ $(, $($arguments)*)?);
         $crate::doca_compress_functions!($($callback)::+ $(, $($arguments)*)?);
         $crate::doca_erasure_coding_functions!($($callback)::+ $(, $($arguments)*)?);
+        $crate::doca_sha_functions!($($callback)::+ $(, $($arguments)*)?);
         $crate::doca_graph_functions!($($callback)::+ $(, $($arguments)*)?);
         $crate::doca_mmap_advise_functions!($($callback)::+ $(, $($arguments)*)?);
         $crate::doca_argp_functions!($($callback)::+ $(, $($arguments)*)?);
@@ -155,6 +157,7 @@ pub const fn headers() -> &'static [Header] {
         crate::doca_dma_functions!(header),
         crate::doca_compress_functions!(header),
         crate::doca_erasure_coding_functions!(header),
+        crate::doca_sha_functions!(header),
         crate::doca_graph_functions!(header),
         crate::doca_mmap_advise_functions!(header),
         crate::doca_argp_functions!(header),

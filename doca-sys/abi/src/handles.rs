@@ -138,6 +138,12 @@ handles! {
         doca_ec_task_recover, "A task that recovers missing blocks.";
     }
 
+    header "doca_sha.h" {
+        doca_sha, "A SHA instance.";
+        doca_sha_task_hash, "A task that hashes a message.";
+        doca_sha_task_partial_hash, "A task that hashes a message part by part.";
+    }
+
     header "doca_graph.h" {
         doca_graph, "An order of tasks and functions.";
         doca_graph_node, "A task, function or graph in a graph.";

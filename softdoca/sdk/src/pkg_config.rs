@@ -52,6 +52,11 @@ pub const MODULES: &[Module] = &[
         library: "doca_erasure_coding",
         description: "erasure coding",
     },
+    Module {
+        package: "doca-sha",
+        library: "doca_sha",
+        description: "digests",
+    },
 ];
 
 /// The package that requires all others.

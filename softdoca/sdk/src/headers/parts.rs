@@ -96,9 +96,11 @@ pub(super) fn system_includes(header: &str) -> &'static [&'static str] {
         _ if FOUNDATIONS.contains(&header) => &[],
         "doca_argp.h" => &["stdarg.h"],
         "doca_log.h" => &["stddef.h", "stdint.h", "stdio.h"],
-        "doca_dma.h" | "doca_compress.h" | "doca_erasure_coding.h" => {
-            &["inttypes.h", "stdbool.h", "stddef.h", "stdint.h"]
-        }
+        "doca_aes_gcm.h"
+        | "doca_dma.h"
+        | "doca_compress.h"
+        | "doca_erasure_coding.h"
+        | "doca_sha.h" => &["inttypes.h", "stdbool.h", "stddef.h", "stdint.h"],
         "doca_version.h" => &["stddef.h", "stdint.h"],
         _ => &["stdbool.h", "stddef.h", "stdint.h"],
     }

@@ -26,6 +26,7 @@ pub const PROGRAMS: &[&str] = &[
     "rdma_properties",
     "rdma_remote_events",
     "reference",
+    "sha",
     "sync_event",
     "sync_event_tasks",
 ];
