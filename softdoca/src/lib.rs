@@ -5,6 +5,7 @@
 //! `dma`, `compress`, `erasure_coding`, `mmap_advise`; `untrusted`; `capi`.
 
 mod accelerator;
+mod aes_gcm;
 pub mod agent;
 pub mod api;
 pub mod argp;

@@ -254,6 +254,18 @@ callbacks! {
         ctx_user_data: doca_data
     ), "Called when a part of a message was hashed.";
 
+    header "doca_aes_gcm.h";
+    fn doca_aes_gcm_task_encrypt_completion_cb_t(
+        task: *mut doca_aes_gcm_task_encrypt,
+        task_user_data: doca_data,
+        ctx_user_data: doca_data
+    ), "Called when an encryption task completes.";
+    fn doca_aes_gcm_task_decrypt_completion_cb_t(
+        task: *mut doca_aes_gcm_task_decrypt,
+        task_user_data: doca_data,
+        ctx_user_data: doca_data
+    ), "Called when a decryption task completes.";
+
     header "doca_graph.h";
     fn doca_graph_completion_cb_t(
         instance: *mut doca_graph_instance,

@@ -192,6 +192,12 @@ macro_rules! errors {
                 DOCA_SHA_ALGORITHM_SHA512 = 2, "SHA-512: 64 bytes.";
             }
 
+            header "doca_aes_gcm.h"
+            enum doca_aes_gcm_key_type as doca_aes_gcm_key_type, "Lengths of keys." {
+                DOCA_AES_GCM_KEY_128 = 1, "16 bytes.";
+                DOCA_AES_GCM_KEY_256 = 2, "32 bytes.";
+            }
+
             header "doca_erasure_coding.h"
             enum doca_ec_matrix_type as doca_ec_matrix_type, "How the factors of a coding matrix are chosen." {
                 DOCA_EC_MATRIX_TYPE_CAUCHY = 1, "Any losses can be recovered, as many as there are redundancy blocks.";

@@ -3,6 +3,7 @@
 //! The table is a set of macros, one per header, that hand their declarations to another macro; see
 //! [`doca_functions!`](crate::doca_functions).
 
+mod aes_gcm;
 mod argp;
 mod comch;
 mod compress;
@@ -61,6 +62,7 @@ macro_rules! doca_functions {
         $crate::doca_compress_functions!($($callback)::+ $(, $($arguments)*)?);
         $crate::doca_erasure_coding_functions!($($callback)::+ $(, $($arguments)*)?);
         $crate::doca_sha_functions!($($callback)::+ $(, $($arguments)*)?);
+        $crate::doca_aes_gcm_functions!($($callback)::+ $(, $($arguments)*)?);
         $crate::doca_graph_functions!($($callback)::+ $(, $($arguments)*)?);
         $crate::doca_mmap_advise_functions!($($callback)::+ $(, $($arguments)*)?);
         $crate::doca_argp_functions!($($callback)::+ $(, $($arguments)*)?);
@@ -158,6 +160,7 @@ pub const fn headers() -> &'static [Header] {
         crate::doca_compress_functions!(header),
         crate::doca_erasure_coding_functions!(header),
         crate::doca_sha_functions!(header),
+        crate::doca_aes_gcm_functions!(header),
         crate::doca_graph_functions!(header),
         crate::doca_mmap_advise_functions!(header),
         crate::doca_argp_functions!(header),

@@ -144,6 +144,13 @@ handles! {
         doca_sha_task_partial_hash, "A task that hashes a message part by part.";
     }
 
+    header "doca_aes_gcm.h" {
+        doca_aes_gcm, "An AES-GCM instance.";
+        doca_aes_gcm_key, "A key.";
+        doca_aes_gcm_task_encrypt, "A task that encrypts.";
+        doca_aes_gcm_task_decrypt, "A task that decrypts what has the right tag.";
+    }
+
     header "doca_graph.h" {
         doca_graph, "An order of tasks and functions.";
         doca_graph_node, "A task, function or graph in a graph.";

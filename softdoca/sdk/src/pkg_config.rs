@@ -53,6 +53,11 @@ pub const MODULES: &[Module] = &[
         description: "erasure coding",
     },
     Module {
+        package: "doca-aes-gcm",
+        library: "doca_aes_gcm",
+        description: "encryption",
+    },
+    Module {
         package: "doca-sha",
         library: "doca_sha",
         description: "digests",

@@ -5,6 +5,7 @@
 
 #[cfg(test)]
 mod checks;
+mod doca_aes_gcm;
 mod doca_argp;
 mod doca_buf;
 mod doca_buf_inventory;

@@ -6,6 +6,7 @@ use super::{Language, Sdk, repository_source};
 
 /// The programs, by the names of their sources.
 pub const PROGRAMS: &[&str] = &[
+    "aes_gcm",
     "argp",
     "core",
     "log",
