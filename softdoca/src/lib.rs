@@ -12,6 +12,7 @@ pub mod argp;
 pub mod buffer;
 pub mod capi;
 mod check;
+mod clock;
 mod comch;
 mod compress;
 pub mod device;

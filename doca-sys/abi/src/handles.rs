@@ -51,6 +51,23 @@ handles! {
         doca_buf_inventory, "A pool of bufs.";
     }
 
+    header "doca_buf_pool.h" {
+        doca_buf_pool, "A pool of bufs that have a part of a memory map each.";
+    }
+
+    header "doca_buf_array.h" {
+        doca_buf_arr, "An array of bufs for a GPU or the DPA.";
+        doca_gpu_buf_arr, "An array of bufs as a GPU sees it; there is none in software.";
+    }
+
+    header "doca_clock.h" {
+        doca_clock, "A reader of clocks.";
+    }
+
+    header "doca_rdma_bridge.h" {
+        ibv_pd, "A protection domain of rdma-core; softdoca has no use for it.";
+    }
+
     header "doca_ctx.h" {
         doca_ctx, "What Comch, RDMA and the other libraries have in common: states and tasks.";
     }
@@ -178,6 +195,26 @@ pub union doca_data {
     pub ptr: *mut c_void,
     /// As an integer.
     pub u64: u64,
+}
+
+/// C's `struct timespec`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct timespec {
+    /// Seconds.
+    pub tv_sec: i64,
+    /// Nanoseconds of the second.
+    pub tv_nsec: i64,
+}
+
+/// A reading of a clock.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub union doca_clock_timespec_t {
+    /// Seconds and nanoseconds.
+    pub ts: timespec,
+    /// Of a counter: its cycles.
+    pub counter: u64,
 }
 
 /// A range of memory, and the next one of a list.

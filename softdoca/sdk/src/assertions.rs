@@ -60,6 +60,7 @@ pub fn assertions() -> String {
     types! {
         "union doca_data": doca_abi::doca_data,
         "struct doca_gather_list": doca_abi::doca_gather_list,
+        "union doca_clock_timespec_t": doca_abi::doca_clock_timespec_t,
         "struct doca_argp_device_ctx": doca_abi::doca_argp_device_ctx,
         "struct doca_argp_device_rep_ctx": doca_abi::doca_argp_device_rep_ctx,
         "struct doca_rdma_gid": doca_abi::doca_rdma_gid,

@@ -28,6 +28,10 @@ impl State {
 
 /// Functions of the DPA, of GPUs, of Ethernet queues, and of rdma-core's connection manager.
 const NOT_SUPPORTED: &[&str] = &[
+    "doca_buf_arr_get_dpa_handle",
+    "doca_buf_arr_get_gpu_handle",
+    "doca_buf_arr_set_target_dpa",
+    "doca_buf_arr_set_target_gpu",
     "doca_comch_consumer_completion_create",
     "doca_comch_consumer_completion_destroy",
     "doca_comch_consumer_completion_get_dpa_handle",
@@ -54,6 +58,10 @@ const NOT_SUPPORTED: &[&str] = &[
     "doca_mmap_set_dpa_memrange",
     "doca_rdma_bridge_accept",
     "doca_rdma_bridge_established",
+    "doca_rdma_bridge_get_buf_mkey",
+    "doca_rdma_bridge_get_dev_pd",
+    "doca_rdma_bridge_get_mmap_mkey_from_pd",
+    "doca_rdma_bridge_open_dev_from_pd",
     "doca_rdma_bridge_prepare_connection",
     "doca_rdma_dpa_completion_attach",
     "doca_rdma_get_dpa_handle",

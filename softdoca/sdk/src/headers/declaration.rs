@@ -50,6 +50,7 @@ impl Names {
             definitions.insert(name, "doca_types.h");
         }
         definitions.insert("doca_rdma_gid", "doca_rdma.h");
+        definitions.insert("doca_clock_timespec_t", "doca_clock.h");
         Self { definitions }
     }
 
@@ -73,7 +74,7 @@ impl Names {
             "bool" => Kind::Plain("bool"),
             "FILE" => Kind::Plain("FILE"),
             "va_list" => Kind::Plain("va_list"),
-            "doca_data" => Kind::Union(name),
+            "doca_data" | "doca_clock_timespec_t" => Kind::Union(name),
             "doca_rdma_gid" | "doca_gather_list" => Kind::Struct(name),
             _ if FUNCTION_TYPEDEFS.contains(&name) => Kind::Function(name),
             _ => {

@@ -8,6 +8,7 @@ use super::{Language, Sdk, repository_source};
 pub const PROGRAMS: &[&str] = &[
     "aes_gcm",
     "argp",
+    "buf_pool",
     "core",
     "log",
     "memory",
