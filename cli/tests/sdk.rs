@@ -68,6 +68,40 @@ fn an_installation_has_an_environment() {
 }
 
 #[test]
+fn the_layout_of_nvidia_has_an_environment() {
+    let directory = tempfile::tempdir().unwrap();
+    let library = directory.path().join("library.so");
+    let mut elf = b"\x7fELF".to_vec();
+    elf.resize(18, 0);
+    elf.extend([183, 0]);
+    fs::write(&library, elf).unwrap();
+    let prefix = directory.path().join("prefix");
+    let install = |extra: &[&str]| {
+        let common = [
+            "install",
+            "--prefix",
+            path(&prefix),
+            "--library",
+            path(&library),
+        ];
+        sdk(&[&common[..], extra].concat())
+    };
+    let wrong = install(&["--dpu"]);
+    assert!(!wrong.status.success() && !prefix.exists(), "{wrong:?}");
+    let installed = install(&["--layout", "nvidia", "--dpu"]);
+    assert!(installed.status.success(), "{installed:?}");
+    let environment = sdk(&["env", "--prefix", path(&prefix)]);
+    let directory = format!("{}/lib/aarch64-linux-gnu", prefix.display());
+    let expected = format!("export PKG_CONFIG_PATH='{directory}/pkgconfig'");
+    assert!(
+        text(&environment.stdout).contains(&expected),
+        "{environment:?}"
+    );
+    let package = fs::read_to_string(format!("{directory}/pkgconfig/doca-comch.pc")).unwrap();
+    assert!(package.contains("DOCA_ARCH_DPU"), "{package}");
+}
+
+#[test]
 fn what_is_no_library_is_refused() {
     let directory = tempfile::tempdir().unwrap();
     let prefix = directory.path().join("prefix");
@@ -81,6 +115,86 @@ fn what_is_no_library_is_refused() {
     assert!(!output.status.success());
     assert!(text(&output.stderr).contains("/dev/null"), "{output:?}");
     assert!(!prefix.exists());
+}
+
+/// `sdk devices --json` with a topology file, or the built-in devices.
+fn devices(bench: &Bench, topology: Option<&Path>) -> Vec<serde_json::Value> {
+    let mut command = bench.command(&["sdk", "devices", "--json"]);
+    command.env_remove("SOFTDOCA_TOPOLOGY");
+    if let Some(topology) = topology {
+        command.env("SOFTDOCA_TOPOLOGY", topology);
+    }
+    let output = command.output().expect("the program starts");
+    assert!(output.status.success(), "{output:?}");
+    serde_json::from_slice(&output.stdout).expect("JSON")
+}
+
+#[test]
+fn devices_are_those_that_programs_see() {
+    let bench = Bench::new();
+    let built_in = devices(&bench, None);
+    assert_eq!(built_in.len(), 2);
+    assert_eq!(built_in[0]["pci"], "0000:03:00.0");
+    assert_eq!(built_in[0]["ibdev"], "mlx5_0");
+    assert_eq!(built_in[0]["representors"][0]["pci"], "0000:3b:00.0");
+    assert_eq!(built_in[0]["representors"][0]["kind"], "net");
+    assert_eq!(built_in[1]["representors"], serde_json::json!([]));
+
+    let table = sdk(&["devices"]);
+    assert!(table.status.success(), "{table:?}");
+    assert!(text(&table.stdout).contains("0000:3b:00.0"), "{table:?}");
+}
+
+/// The example of the documentation describes what it says.
+#[test]
+fn the_documented_topology_is_what_programs_see() {
+    let bench = Bench::new();
+    let topology = Path::new(env!("CARGO_MANIFEST_DIR")).join("../softdoca/examples/topology.toml");
+    let devices = devices(&bench, Some(&topology));
+    let addresses: Vec<_> = devices.iter().map(|device| &device["pci"]).collect();
+    assert_eq!(
+        addresses,
+        [
+            "0000:b1:00.0",
+            "0000:b1:00.1",
+            "0001:17:00.0",
+            "0001:17:00.2"
+        ]
+    );
+    assert_eq!(devices[0]["ipv4"], "192.168.100.2");
+    let representors = devices[0]["representors"].as_array().unwrap();
+    let kinds: Vec<_> = representors
+        .iter()
+        .map(|rep| {
+            (
+                rep["pci"].as_str().unwrap(),
+                rep["function"].as_str().unwrap(),
+            )
+        })
+        .collect();
+    assert_eq!(kinds, [("0001:17:00.0", "pf"), ("0001:17:00.2", "vf")]);
+    assert_eq!(devices[1]["representors"][0]["kind"], "emulated");
+}
+
+#[test]
+fn a_wrong_topology_is_an_error_that_says_where() {
+    let bench = Bench::new();
+    let file = bench.file(
+        "topology.toml",
+        b"version = 1\n[[device]]\npci = \"3:00.0\"\nibdev = \"mlx5_0\"\n",
+    );
+    let output = bench
+        .command(&["sdk", "devices"])
+        .env("SOFTDOCA_TOPOLOGY", &file)
+        .output()
+        .expect("the program starts");
+    assert!(!output.status.success());
+    let stderr = text(&output.stderr);
+    assert!(
+        stderr.contains("topology.toml") && stderr.contains("line 3"),
+        "{stderr}"
+    );
+    assert_eq!(output.stdout, b"");
 }
 
 #[test]

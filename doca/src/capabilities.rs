@@ -2,20 +2,6 @@
 
 use doca_sys as sys;
 
-/// A device that can be opened.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct DeviceInfo {
-    /// PCI address with domain, such as `0000:03:00.0`. [`Device::open`](crate::Device::open) takes it, and the names below.
-    pub pci_address: String,
-    /// InfiniBand name, such as `mlx5_0`.
-    pub ibdev_name: Option<String>,
-    /// Name of the network interface.
-    pub iface_name: Option<String>,
-    /// What it can do.
-    pub capabilities: Capabilities,
-}
-
 /// What a device can do. `None`, or `false`: it cannot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]

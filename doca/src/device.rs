@@ -1,12 +1,15 @@
 //! Devices and representors.
 
+mod info;
+
 use std::ffi::{CStr, CString, c_char};
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
 use doca_sys as sys;
 
-use crate::capabilities::{Capabilities, DeviceInfo};
+pub use info::{DeviceInfo, FunctionType, RepresentorInfo};
+
 use crate::error::call;
 use crate::{Error, ErrorCode, Result};
 
@@ -38,6 +41,14 @@ unsafe impl Send for DeviceInner {}
 // SAFETY: see above.
 unsafe impl Sync for DeviceInner {}
 
+impl DeviceInner {
+    /// Takes over what `doca_dev_open` returned with success.
+    fn owning(dev: *mut sys::doca_dev) -> Result<Arc<Self>> {
+        let dev = non_null("doca_dev_open", dev)?;
+        Ok(Arc::new(Self { dev }))
+    }
+}
+
 impl Drop for DeviceInner {
     fn drop(&mut self) {
         // SAFETY: open since `Device::open`, and everything made from it holds a clone, so nothing is left.
@@ -66,9 +77,8 @@ impl Device {
         let mut dev = ptr::null_mut();
         // SAFETY: `info` belongs to the list, which lives until the end of this function.
         unsafe { call!(doca_dev_open(info, &mut dev)) }?;
-        let dev = non_null("doca_dev_open", dev)?;
         Ok(Self {
-            inner: Arc::new(DeviceInner { dev }),
+            inner: DeviceInner::owning(dev)?,
         })
     }
 
@@ -89,15 +99,17 @@ impl Device {
     ///
     /// Whatever `doca_devinfo_create_list` returns.
     pub fn list() -> Result<Vec<DeviceInfo>> {
-        let list = DeviceList::new()?;
-        // SAFETY: elements of a live list.
-        Ok(list.items().map(|info| unsafe { describe(info) }).collect())
+        DeviceInfo::all()
     }
 
-    /// The device's names and what it can do.
-    pub fn info(&self) -> DeviceInfo {
-        // SAFETY: the device is open, and with it its information.
-        unsafe { describe(sys::doca_dev_as_devinfo(self.as_ptr())) }
+    /// The device's names, addresses and capabilities.
+    ///
+    /// # Errors
+    ///
+    /// Whatever the functions that list its representors return.
+    pub fn info(&self) -> Result<DeviceInfo> {
+        // SAFETY: the device is open.
+        info::describe(unsafe { sys::doca_dev_as_devinfo(self.as_ptr()) })
     }
 
     /// PCI addresses of the network functions whose representors can be opened; none for a device that has no representors.
@@ -109,7 +121,7 @@ impl Device {
         if !self.has_representors()? {
             return Ok(Vec::new());
         }
-        let list = RepresentorList::new(self)?;
+        let list = RepresentorList::new(self, sys::DOCA_DEVINFO_REP_FILTER_NET)?;
         Ok(list.items().map(describe_representor).collect())
     }
 
@@ -141,7 +153,7 @@ impl Device {
                 "the device has no network representors; name a device of the DPU",
             ));
         }
-        let list = RepresentorList::new(self)?;
+        let list = RepresentorList::new(self, sys::DOCA_DEVINFO_REP_FILTER_NET)?;
         let info = list
             .items()
             .find(|&info| representor_matches(info, &wanted))
@@ -232,17 +244,17 @@ impl Drop for DeviceList {
     }
 }
 
-/// The network representors of a device, released on drop.
+/// The representors of a device, released on drop.
 struct RepresentorList {
     list: *mut *mut sys::doca_devinfo_rep,
     len: u32,
 }
 
 impl RepresentorList {
-    fn new(device: &Device) -> Result<Self> {
+    fn new(device: &Device, filter: sys::doca_devinfo_rep_filter) -> Result<Self> {
         let (mut list, mut len) = (ptr::null_mut(), 0);
         // The parameter is an int in C.
-        let filter = sys::DOCA_DEVINFO_REP_FILTER_NET as sys::c_int;
+        let filter = filter as sys::c_int;
         // SAFETY: the device is open, and both results have a valid place.
         unsafe {
             call!(doca_devinfo_rep_create_list(
@@ -311,22 +323,8 @@ fn pci_address(info: *mut sys::doca_devinfo) -> Option<String> {
     })
 }
 
-/// # Safety
-///
-/// `info` is a live device's information.
-unsafe fn describe(info: *mut sys::doca_devinfo) -> DeviceInfo {
-    DeviceInfo {
-        pci_address: pci_address(info).unwrap_or_default(),
-        ibdev_name: ibdev_name(info),
-        iface_name: iface_name(info),
-        // SAFETY: the caller's promise.
-        capabilities: unsafe { Capabilities::of(info) },
-    }
-}
-
 fn describe_device(info: *mut sys::doca_devinfo) -> String {
-    let address = pci_address(info);
-    let names = [address, ibdev_name(info), iface_name(info)];
+    let names = [pci_address(info), ibdev_name(info), iface_name(info)];
     names.into_iter().flatten().collect::<Vec<_>>().join(" = ")
 }
 

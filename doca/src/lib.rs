@@ -71,7 +71,7 @@ mod sync_event;
 
 pub use buf::{Buf, BufInventory};
 pub use capabilities::{
-    Capabilities, ComchLimits, DeviceInfo, ErasureCodingLimits, FastPathLimits, RdmaLimits,
+    Capabilities, ComchLimits, ErasureCodingLimits, FastPathLimits, RdmaLimits,
     TaskLimits,
 };
 pub use comch::{
@@ -82,7 +82,7 @@ pub use compress::{
     Compress, CompressBuilder, CompressTask, DeflateChecksums, Lz4Checksums, Lz4Stream,
 };
 pub use context::{ContextId, CtxState, Task};
-pub use device::{Device, Representor};
+pub use device::{Device, DeviceInfo, FunctionType, Representor, RepresentorInfo};
 pub use dma::Dma;
 pub use erasure_coding::{EcMatrix, EcMatrixType, ErasureCoding, ErasureCodingBuilder};
 pub use error::{Error, ErrorCode, Result, StopError};

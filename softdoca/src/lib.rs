@@ -5,11 +5,14 @@
 //! `dma`, `compress`, `erasure_coding`, `mmap_advise`; `untrusted`; `capi`.
 
 mod accelerator;
+mod aes_gcm;
 pub mod agent;
+pub mod api;
 pub mod argp;
 pub mod buffer;
 pub mod capi;
 mod check;
+mod clock;
 mod comch;
 mod compress;
 pub mod device;
@@ -26,6 +29,7 @@ mod progress;
 mod rdma;
 mod ring;
 pub mod runtime;
+mod sha;
 mod sync_event;
 pub mod topology;
 pub mod untrusted;

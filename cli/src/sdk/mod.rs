@@ -1,16 +1,18 @@
 //! `doca-storage sdk`: softdoca for programs in C and C++.
 
+mod devices;
 mod library;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Args, Subcommand};
-use softdoca_sdk::{Side, environment, install};
+use clap::{Args, Subcommand, ValueEnum};
+use softdoca_sdk::{Directories, Layout, Side, environment, install};
 
 const EXAMPLES: &str = "\
 Examples:
   doca-storage sdk install --prefix ~/softdoca
+  doca-storage sdk install --layout nvidia --prefix /opt/mellanox/doca
   eval \"$(doca-storage sdk env --prefix ~/softdoca)\"
   cc program.c $(pkg-config --cflags --libs doca-comch) -o program";
 
@@ -28,6 +30,8 @@ enum Command {
     Install(Install),
     /// Print what a shell has to export so that compilers and programs find them
     Env(Env),
+    /// Print the devices that programs see: softdoca's own, or those of the file that SOFTDOCA_TOPOLOGY names
+    Devices(devices::Devices),
     /// Print which functions there are and what they do in software, as a table in Markdown
     Functions,
 }
@@ -38,10 +42,26 @@ struct Install {
     #[arg(long, value_name = "DIR")]
     prefix: PathBuf,
 
+    /// Where the files lie in it
+    #[arg(long, value_enum, default_value = "plain")]
+    layout: LayoutName,
+
+    /// With --layout nvidia: headers and pkg-config files are those of the DPU and not those of the host
+    #[arg(long)]
+    dpu: bool,
+
     /// The shared library to install [default: the one beside this executable, else built by cargo from the checkout that
     /// the working directory or this executable is in]
     #[arg(long, value_name = "FILE")]
     library: Option<PathBuf>,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum LayoutName {
+    /// include, lib, lib/pkgconfig for hosts and lib/pkgconfig-dpu for DPUs
+    Plain,
+    /// That of NVIDIA's packages: lib/x86_64-linux-gnu or lib/aarch64-linux-gnu, and names with versions
+    Nvidia,
 }
 
 #[derive(Debug, Args)]
@@ -60,6 +80,7 @@ pub fn run(options: &Options) -> ExitCode {
     let result = match &options.command {
         Command::Install(options) => options.run(),
         Command::Env(options) => options.run(),
+        Command::Devices(options) => options.run(),
         Command::Functions => {
             print!("{}", softdoca_sdk::table());
             Ok(())
@@ -83,9 +104,16 @@ impl Install {
             None => library::find()?,
         };
         let prefix = std::path::absolute(&self.prefix)?;
-        let installed = install(&library, &prefix)?;
+        let layout = match (self.layout, self.dpu) {
+            (LayoutName::Plain, false) => Layout::Plain,
+            (LayoutName::Plain, true) => {
+                return Err("--dpu is for --layout nvidia: the plain layout has both sides, and sdk env --dpu chooses".into());
+            }
+            (LayoutName::Nvidia, dpu) => Layout::Nvidia(if dpu { Side::Dpu } else { Side::Host }),
+        };
+        let installed = install(&library, &prefix, layout)?;
         println!(
-            "installed {}, {} headers, and {} packages each for host and DPU",
+            "installed {}, {} headers and {} packages",
             installed.library.display(),
             installed.headers,
             installed.packages
@@ -102,22 +130,15 @@ impl Env {
     fn run(&self) -> Result<()> {
         let prefix = std::path::absolute(&self.prefix)?;
         let side = if self.dpu { Side::Dpu } else { Side::Host };
-        check(&prefix, side)?;
-        print!("{}", environment(&prefix, side));
+        let Some(directories) = Directories::found_in(&prefix) else {
+            // The lines are read by a shell, which would not notice.
+            return Err(format!(
+                "expected an installation in {}, but there is none; make one with: doca-storage sdk install --prefix {0}",
+                prefix.display()
+            )
+            .into());
+        };
+        print!("{}", environment(&prefix, directories, side));
         Ok(())
     }
-}
-
-/// Whether there is an installation: the lines are read by a shell, which would not notice.
-fn check(prefix: &Path, side: Side) -> Result<()> {
-    let packages = prefix.join(side.package_directory());
-    if packages.is_dir() {
-        return Ok(());
-    }
-    Err(format!(
-        "expected an installation in {}, but there is no {}; make one with: doca-storage sdk install --prefix {0}",
-        prefix.display(),
-        packages.display()
-    )
-    .into())
 }

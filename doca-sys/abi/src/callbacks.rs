@@ -2,6 +2,9 @@
 
 use crate::*;
 
+/// Callbacks whose C typedef is the function and not a pointer to it: parameters of these types are written with a `*`.
+pub const FUNCTION_TYPEDEFS: &[&str] = &["doca_mmap_memrange_free_cb_t"];
+
 macro_rules! callbacks {
     ($(header $header:literal; $(fn $name:ident($($param:ident: $ty:ty),* $(,)?) $(-> $ret:ty)?, $doc:literal;)+)+) => {
         $($(
@@ -25,6 +28,13 @@ macro_rules! callbacks {
 callbacks! {
     header "doca_log.h";
     fn log_flush_callback(buf: *mut c_char), "Called for each message that was written to the buffer of a log back end.";
+
+    header "doca_mmap.h";
+    fn doca_mmap_memrange_free_cb_t(
+        addr: *mut c_void,
+        len: usize,
+        cookie: *mut c_void
+    ), "Called with the memory range of a map that was destroyed, and the value that was given with the function.";
 
     header "doca_ctx.h";
     fn doca_ctx_state_changed_callback_t(
@@ -232,6 +242,30 @@ callbacks! {
         ctx_user_data: doca_data
     ), "Called when a recover task completes.";
 
+    header "doca_sha.h";
+    fn doca_sha_task_hash_completion_cb_t(
+        task: *mut doca_sha_task_hash,
+        task_user_data: doca_data,
+        ctx_user_data: doca_data
+    ), "Called when a hash task completes.";
+    fn doca_sha_task_partial_hash_completion_cb_t(
+        task: *mut doca_sha_task_partial_hash,
+        task_user_data: doca_data,
+        ctx_user_data: doca_data
+    ), "Called when a part of a message was hashed.";
+
+    header "doca_aes_gcm.h";
+    fn doca_aes_gcm_task_encrypt_completion_cb_t(
+        task: *mut doca_aes_gcm_task_encrypt,
+        task_user_data: doca_data,
+        ctx_user_data: doca_data
+    ), "Called when an encryption task completes.";
+    fn doca_aes_gcm_task_decrypt_completion_cb_t(
+        task: *mut doca_aes_gcm_task_decrypt,
+        task_user_data: doca_data,
+        ctx_user_data: doca_data
+    ), "Called when a decryption task completes.";
+
     header "doca_graph.h";
     fn doca_graph_completion_cb_t(
         instance: *mut doca_graph_instance,
@@ -252,6 +286,11 @@ callbacks! {
     fn doca_argp_cmd_cb_t(config: *mut c_void) -> doca_error_t, "Called when a command was named.";
     fn doca_argp_dpdk_cb_t(argc: c_int, argv: *mut *mut c_char) -> doca_error_t, "Called with DPDK's arguments, which live until the parser is destroyed.";
     fn doca_argp_validation_cb_t(config: *mut c_void) -> doca_error_t, "Called when all parameters are read.";
+    fn doca_argp_dev_open_cb_t(
+        devinfo: *mut doca_devinfo,
+        usr_ctx: *mut c_void,
+        dev: *mut *mut doca_dev
+    ) -> doca_error_t, "Called instead of doca_dev_open for a device that the user named; the program closes what it opens.";
     fn doca_argp_logger_cb_t(
         level: doca_log_level,
         format: *const c_char,

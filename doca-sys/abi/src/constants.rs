@@ -23,6 +23,20 @@ constants! {
         DOCA_VERSION_PATCH: u32 = 0, "Version of the API that these declarations follow: patch.";
     }
 
+    header "doca_clock.h" {
+        DOCA_CLOCK_NIC_FREE_RUNNING: u64 = 0x1, "A clock of the device that nothing sets.";
+        DOCA_CLOCK_NIC_REAL_TIME: u64 = 0x2, "A clock of the device for real time.";
+        DOCA_CLOCK_NIC_DPA_TIMER: u64 = 0x100, "The timer of the device's DPA.";
+        DOCA_CLOCK_HOST_COUNTER_CYCLES: u64 = 0x10000, "The counter of the CPU, in cycles.";
+        DOCA_CLOCK_HOST_REAL_TIME: u64 = 0x20000, "Real time of the host.";
+        DOCA_CLOCK_HOST_MONOTONIC: u64 = 0x40000, "Time of the host since some moment, adjusted.";
+        DOCA_CLOCK_HOST_MONOTONIC_RAW: u64 = 0x80000, "Time of the host since some moment, as the hardware counts it.";
+    }
+
+    header "doca_log.h" {
+        DOCA_LOGGER_NAME_SIZE: usize = 256, "Bytes of a logger's name with the terminating zero.";
+    }
+
     header "doca_types.h" {
         DOCA_GID_BYTE_LENGTH: usize = 16, "Bytes of a GID.";
     }

@@ -73,6 +73,20 @@ macro_rules! errors {
                 DOCA_PCI_FUNC_TYPE_SF = 2, "Sub-function.";
             }
 
+            header "doca_types.h"
+            enum doca_gpu_mem_type as doca_gpu_mem_type, "Where memory that a GPU uses lies, and what else reaches it." {
+                DOCA_GPU_MEM_TYPE_GPU = 0, "On the GPU, for the GPU only.";
+                DOCA_GPU_MEM_TYPE_GPU_CPU = 1, "On the GPU, reached by the CPU as well.";
+                DOCA_GPU_MEM_TYPE_CPU_GPU = 2, "On the host, reached by the GPU as well.";
+            }
+
+            header "doca_types.h"
+            enum doca_eth_wait_on_time_type as doca_eth_wait_on_time_type, "How an Ethernet queue sends at a given time." {
+                DOCA_ETH_WAIT_ON_TIME_TYPE_NONE = 0, "It cannot.";
+                DOCA_ETH_WAIT_ON_TIME_TYPE_NATIVE = 1, "By hardware.";
+                DOCA_ETH_WAIT_ON_TIME_TYPE_DPDK = 2, "By software.";
+            }
+
             header "doca_dev.h"
             enum doca_devinfo_rep_filter as doca_devinfo_rep_filter, "Which representors to list." {
                 DOCA_DEVINFO_REP_FILTER_ALL = 0, "All.";
@@ -86,6 +100,26 @@ macro_rules! errors {
                 DOCA_CTX_STATE_STARTING = 1, "Becomes running, or idle again, by progress.";
                 DOCA_CTX_STATE_RUNNING = 2, "Tasks can be allocated and submitted.";
                 DOCA_CTX_STATE_STOPPING = 3, "Flushes its tasks; idle when the last one is freed.";
+            }
+
+            header "doca_pe.h"
+            enum doca_task_batch_max_tasks_number as doca_task_batch_max_tasks_number, "Capacities of task batches." {
+                DOCA_TASK_BATCH_MAX_TASKS_NUMBER_16 = 0, "16 tasks.";
+                DOCA_TASK_BATCH_MAX_TASKS_NUMBER_32 = 1, "32 tasks.";
+                DOCA_TASK_BATCH_MAX_TASKS_NUMBER_64 = 2, "64 tasks.";
+                DOCA_TASK_BATCH_MAX_TASKS_NUMBER_128 = 3, "128 tasks.";
+            }
+
+            header "doca_pe.h"
+            enum doca_event_batch_events_number as doca_event_batch_events_number, "Numbers of events that are reported together." {
+                DOCA_EVENT_BATCH_EVENTS_NUMBER_1 = 0, "One event.";
+                DOCA_EVENT_BATCH_EVENTS_NUMBER_2 = 1, "2 events.";
+                DOCA_EVENT_BATCH_EVENTS_NUMBER_4 = 2, "4 events.";
+                DOCA_EVENT_BATCH_EVENTS_NUMBER_8 = 3, "8 events.";
+                DOCA_EVENT_BATCH_EVENTS_NUMBER_16 = 4, "16 events.";
+                DOCA_EVENT_BATCH_EVENTS_NUMBER_32 = 5, "32 events.";
+                DOCA_EVENT_BATCH_EVENTS_NUMBER_64 = 6, "64 events.";
+                DOCA_EVENT_BATCH_EVENTS_NUMBER_128 = 7, "128 events.";
             }
 
             header "doca_pe.h"
@@ -145,9 +179,23 @@ macro_rules! errors {
                 DOCA_ARGP_TYPE_STRING = 1, "A string.";
                 DOCA_ARGP_TYPE_INT = 2, "An int.";
                 DOCA_ARGP_TYPE_BOOLEAN = 3, "A bool: true when the flag is given.";
-                DOCA_ARGP_TYPE_JSON_OBJ = 4, "The text of a JSON object, only in the JSON file.";
-                DOCA_ARGP_TYPE_DEVICE = 5, "A device, opened: struct doca_argp_device_ctx.";
-                DOCA_ARGP_TYPE_DEVICE_REP = 6, "A representor, opened: struct doca_argp_device_rep_ctx.";
+                DOCA_ARGP_TYPE_DEVICE = 4, "A device, opened: struct doca_argp_device_ctx.";
+                DOCA_ARGP_TYPE_DEVICE_REP = 5, "A representor, opened: struct doca_argp_device_rep_ctx.";
+                DOCA_ARGP_TYPE_DOUBLE = 6, "A double.";
+                DOCA_ARGP_TYPE_JSON_OBJ = 256, "The text of a JSON object, only in the JSON file; DOCA had it, as 4, up to 3.0.";
+            }
+
+            header "doca_sha.h"
+            enum doca_sha_algorithm as doca_sha_algorithm, "Algorithms of digests." {
+                DOCA_SHA_ALGORITHM_SHA1 = 0, "SHA-1: 20 bytes.";
+                DOCA_SHA_ALGORITHM_SHA256 = 1, "SHA-256: 32 bytes.";
+                DOCA_SHA_ALGORITHM_SHA512 = 2, "SHA-512: 64 bytes.";
+            }
+
+            header "doca_aes_gcm.h"
+            enum doca_aes_gcm_key_type as doca_aes_gcm_key_type, "Lengths of keys." {
+                DOCA_AES_GCM_KEY_128 = 1, "16 bytes.";
+                DOCA_AES_GCM_KEY_256 = 2, "32 bytes.";
             }
 
             header "doca_erasure_coding.h"

@@ -3,7 +3,11 @@
 //! The table is a set of macros, one per header, that hand their declarations to another macro; see
 //! [`doca_functions!`](crate::doca_functions).
 
+mod aes_gcm;
 mod argp;
+mod buf_array;
+mod buf_pool;
+mod clock;
 mod comch;
 mod compress;
 mod core;
@@ -16,8 +20,10 @@ mod memory;
 mod mmap_advise;
 mod progress;
 mod rdma;
+mod rdma_bridge;
 mod rdma_remote_events;
 mod rdma_tasks;
+mod sha;
 mod sync_event;
 mod sync_event_tasks;
 
@@ -49,6 +55,9 @@ macro_rules! doca_functions {
         $crate::doca_mmap_functions!($($callback)::+ $(, $($arguments)*)?);
         $crate::doca_buf_functions!($($callback)::+ $(, $($arguments)*)?);
         $crate::doca_buf_inventory_functions!($($callback)::+ $(, $($arguments)*)?);
+        $crate::doca_buf_pool_functions!($($callback)::+ $(, $($arguments)*)?);
+        $crate::doca_buf_array_functions!($($callback)::+ $(, $($arguments)*)?);
+        $crate::doca_clock_functions!($($callback)::+ $(, $($arguments)*)?);
         $crate::doca_ctx_functions!($($callback)::+ $(, $($arguments)*)?);
         $crate::doca_pe_functions!($($callback)::+ $(, $($arguments)*)?);
         $crate::doca_comch_functions!($($callback)::+ $(, $($arguments)*)?);
@@ -56,9 +65,12 @@ macro_rules! doca_functions {
         $crate::doca_comch_producer_functions!($($callback)::+ $(, $($arguments)*)?);
         $crate::doca_sync_event_functions!($($callback)::+ $(, $($arguments)*)?);
         $crate::doca_rdma_functions!($($callback)::+ $(, $($arguments)*)?);
+        $crate::doca_rdma_bridge_functions!($($callback)::+ $(, $($arguments)*)?);
         $crate::doca_dma_functions!($($callback)::+ $(, $($arguments)*)?);
         $crate::doca_compress_functions!($($callback)::+ $(, $($arguments)*)?);
         $crate::doca_erasure_coding_functions!($($callback)::+ $(, $($arguments)*)?);
+        $crate::doca_sha_functions!($($callback)::+ $(, $($arguments)*)?);
+        $crate::doca_aes_gcm_functions!($($callback)::+ $(, $($arguments)*)?);
         $crate::doca_graph_functions!($($callback)::+ $(, $($arguments)*)?);
         $crate::doca_mmap_advise_functions!($($callback)::+ $(, $($arguments)*)?);
         $crate::doca_argp_functions!($($callback)::+ $(, $($arguments)*)?);
@@ -145,6 +157,9 @@ pub const fn headers() -> &'static [Header] {
         crate::doca_mmap_functions!(header),
         crate::doca_buf_functions!(header),
         crate::doca_buf_inventory_functions!(header),
+        crate::doca_buf_pool_functions!(header),
+        crate::doca_buf_array_functions!(header),
+        crate::doca_clock_functions!(header),
         crate::doca_ctx_functions!(header),
         crate::doca_pe_functions!(header),
         crate::doca_comch_functions!(header),
@@ -152,9 +167,12 @@ pub const fn headers() -> &'static [Header] {
         crate::doca_comch_producer_functions!(header),
         crate::doca_sync_event_functions!(header),
         crate::doca_rdma_functions!(header),
+        crate::doca_rdma_bridge_functions!(header),
         crate::doca_dma_functions!(header),
         crate::doca_compress_functions!(header),
         crate::doca_erasure_coding_functions!(header),
+        crate::doca_sha_functions!(header),
+        crate::doca_aes_gcm_functions!(header),
         crate::doca_graph_functions!(header),
         crate::doca_mmap_advise_functions!(header),
         crate::doca_argp_functions!(header),

@@ -29,6 +29,7 @@ macro_rules! handles {
 handles! {
     header "doca_log.h" {
         doca_log_backend, "A destination of log messages.";
+        doca_logger, "A source of a program's log messages, or what several have in common by name.";
     }
 
     header "doca_dev.h" {
@@ -50,6 +51,23 @@ handles! {
         doca_buf_inventory, "A pool of bufs.";
     }
 
+    header "doca_buf_pool.h" {
+        doca_buf_pool, "A pool of bufs that have a part of a memory map each.";
+    }
+
+    header "doca_buf_array.h" {
+        doca_buf_arr, "An array of bufs for a GPU or the DPA.";
+        doca_gpu_buf_arr, "An array of bufs as a GPU sees it; there is none in software.";
+    }
+
+    header "doca_clock.h" {
+        doca_clock, "A reader of clocks.";
+    }
+
+    header "doca_rdma_bridge.h" {
+        ibv_pd, "A protection domain of rdma-core; softdoca has no use for it.";
+    }
+
     header "doca_ctx.h" {
         doca_ctx, "What Comch, RDMA and the other libraries have in common: states and tasks.";
     }
@@ -57,6 +75,7 @@ handles! {
     header "doca_pe.h" {
         doca_pe, "A progress engine: what drives contexts and calls callbacks, in one thread.";
         doca_task, "A unit of work of a context.";
+        doca_task_batch, "Tasks that are submitted together; only Ethernet queues have them, and there are none in software.";
     }
 
     header "doca_comch.h" {
@@ -116,6 +135,7 @@ handles! {
     header "doca_dma.h" {
         doca_dma, "A DMA instance.";
         doca_dma_task_memcpy, "A task that copies memory.";
+        doca_gpu_dma, "A DMA instance as a GPU sees it; there is none in software.";
     }
 
     header "doca_compress.h" {
@@ -133,6 +153,19 @@ handles! {
         doca_ec_task_create, "A task that creates redundancy blocks.";
         doca_ec_task_update, "A task that updates redundancy blocks.";
         doca_ec_task_recover, "A task that recovers missing blocks.";
+    }
+
+    header "doca_sha.h" {
+        doca_sha, "A SHA instance.";
+        doca_sha_task_hash, "A task that hashes a message.";
+        doca_sha_task_partial_hash, "A task that hashes a message part by part.";
+    }
+
+    header "doca_aes_gcm.h" {
+        doca_aes_gcm, "An AES-GCM instance.";
+        doca_aes_gcm_key, "A key.";
+        doca_aes_gcm_task_encrypt, "A task that encrypts.";
+        doca_aes_gcm_task_decrypt, "A task that decrypts what has the right tag.";
     }
 
     header "doca_graph.h" {
@@ -162,6 +195,38 @@ pub union doca_data {
     pub ptr: *mut c_void,
     /// As an integer.
     pub u64: u64,
+}
+
+/// C's `struct timespec`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct timespec {
+    /// Seconds.
+    pub tv_sec: i64,
+    /// Nanoseconds of the second.
+    pub tv_nsec: i64,
+}
+
+/// A reading of a clock.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub union doca_clock_timespec_t {
+    /// Seconds and nanoseconds.
+    pub ts: timespec,
+    /// Of a counter: its cycles.
+    pub counter: u64,
+}
+
+/// A range of memory, and the next one of a list.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct doca_gather_list {
+    /// First byte.
+    pub addr: *mut c_void,
+    /// Length in bytes.
+    pub len: u64,
+    /// The next range, or NULL.
+    pub next: *mut doca_gather_list,
 }
 
 /// A device that a user named on the command line.

@@ -59,6 +59,7 @@ fn every_type_in_a_signature_is_known() {
     .chain([
         "doca_data",
         "doca_rdma_gid",
+        "doca_clock_timespec_t",
         "doca_be32_t",
         "doca_notification_handle_t",
         "FILE",

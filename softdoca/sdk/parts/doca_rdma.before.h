@@ -1,5 +1,11 @@
-/* Programs lean on what the RDMA library's own headers bring along; of those, this one comes with the C library. */
+/*
+ * Programs use what the headers of rdma-core bring along. Where they are not installed, what comes with the C library takes their
+ * place.
+ */
 #ifdef __has_include
+#if __has_include(<rdma/rdma_cma.h>)
+#include <rdma/rdma_cma.h>
+#endif
 #if __has_include(<rdma/ib_user_verbs.h>)
 #include <rdma/ib_user_verbs.h>
 #endif

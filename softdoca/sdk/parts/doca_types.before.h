@@ -1,4 +1,10 @@
 #include <stdint.h>
+#if defined(__linux__) && defined(__has_include)
+#if __has_include(<linux/types.h>)
+#include <linux/types.h>
+#define SOFTDOCA_HAS_LINUX_TYPES
+#endif
+#endif
 
 /** A file descriptor that carries events. */
 typedef int doca_event_handle_t;
@@ -10,12 +16,25 @@ typedef doca_event_handle_t doca_notification_handle_t;
 #define doca_event_invalid_handle (-1)
 
 /** Integers in network byte order: the bytes are in memory as they are on the wire. */
-typedef uint16_t doca_be16_t;
-typedef uint32_t doca_be32_t;
-typedef uint64_t doca_be64_t;
+#ifdef SOFTDOCA_HAS_LINUX_TYPES
+typedef __be16 doca_be16_t;
+typedef __be32 doca_be32_t;
+typedef __be64 doca_be64_t;
+#else
+typedef unsigned short doca_be16_t;
+typedef unsigned int doca_be32_t;
+__extension__ typedef unsigned long long doca_be64_t;
+#endif
 
 /** A value that the library keeps for its user and hands back. */
 union doca_data {
 	void *ptr;    /**< As a pointer. */
 	uint64_t u64; /**< As an integer. */
+};
+
+/** A range of memory, and the next one of a list. */
+struct doca_gather_list {
+	void *addr;                    /**< First byte. */
+	uint64_t len;                  /**< Length in bytes. */
+	struct doca_gather_list *next; /**< The next range, or NULL. */
 };

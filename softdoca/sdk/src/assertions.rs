@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::mem::{align_of, size_of};
 
-use doca_abi::{CALLBACKS, CONSTANTS, ENUMS};
+use doca_abi::{CALLBACKS, CONSTANTS, ENUMS, FUNCTION_TYPEDEFS};
 
 use crate::headers::headers;
 
@@ -39,8 +39,14 @@ pub fn assertions() -> String {
         assert(format!("{} == {}", constant.name, constant.value));
     }
     for callback in CALLBACKS {
+        // The size of a function is none of C's; that of a pointer to one is.
+        let star = if FUNCTION_TYPEDEFS.contains(&callback.name) {
+            " *"
+        } else {
+            ""
+        };
         assert(format!(
-            "sizeof({}) == {}",
+            "sizeof({}{star}) == {}",
             callback.name,
             size_of::<usize>()
         ));
@@ -53,6 +59,8 @@ pub fn assertions() -> String {
     }
     types! {
         "union doca_data": doca_abi::doca_data,
+        "struct doca_gather_list": doca_abi::doca_gather_list,
+        "union doca_clock_timespec_t": doca_abi::doca_clock_timespec_t,
         "struct doca_argp_device_ctx": doca_abi::doca_argp_device_ctx,
         "struct doca_argp_device_rep_ctx": doca_abi::doca_argp_device_rep_ctx,
         "struct doca_rdma_gid": doca_abi::doca_rdma_gid,

@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use crate::Directories;
+
 /// Which side of the PCI bus programs are built for.
 ///
 /// The library is the same; but the reference's build files make the initiator only for a host and the services only for a DPU, and find out
@@ -18,25 +20,17 @@ pub enum Side {
 impl Side {
     /// Both.
     pub const ALL: [Self; 2] = [Self::Host, Self::Dpu];
-
-    /// Directory of the pkg-config files, in the prefix.
-    pub const fn package_directory(self) -> &'static str {
-        match self {
-            Self::Host => "lib/pkgconfig",
-            Self::Dpu => "lib/pkgconfig-dpu",
-        }
-    }
 }
 
 /// Lines of shell that let compilers, pkg-config and the dynamic linker find an installation: for `eval "$(…)"`.
 ///
 /// `prefix` should be absolute: the lines are used in other directories. What the variables hold already stays, behind.
-pub fn environment(prefix: &Path, side: Side) -> String {
+pub fn environment(prefix: &Path, directories: Directories, side: Side) -> String {
     let variables = [
-        ("PKG_CONFIG_PATH", side.package_directory()),
-        ("CPATH", "include"),
-        ("LIBRARY_PATH", "lib"),
-        ("LD_LIBRARY_PATH", "lib"),
+        ("PKG_CONFIG_PATH", directories.packages(side)),
+        ("CPATH", "include".to_owned()),
+        ("LIBRARY_PATH", directories.libraries().to_owned()),
+        ("LD_LIBRARY_PATH", directories.libraries().to_owned()),
     ];
     variables
         .iter()
@@ -62,7 +56,7 @@ mod tests {
     fn evaluated(prefix: &str, before: &str, side: Side) -> String {
         let script = format!(
             "unset PKG_CONFIG_PATH CPATH\nPKG_CONFIG_PATH={before}\n{}printf %s \"$PKG_CONFIG_PATH|$CPATH\"",
-            environment(Path::new(prefix), side)
+            environment(Path::new(prefix), Directories::PLAIN, side)
         );
         let output = Command::new("sh").args(["-c", &script]).output().unwrap();
         String::from_utf8(output.stdout).unwrap()

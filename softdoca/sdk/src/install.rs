@@ -4,7 +4,9 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
-use crate::{MODULES, SONAME, Side, headers};
+use crate::layout::{Machine, foreign};
+use crate::pkg_config::{metapackage, version};
+use crate::{Directories, Layout, METAPACKAGE, MODULES, SONAME, Side, headers};
 
 /// Why an installation failed.
 #[derive(Debug, thiserror::Error)]
@@ -25,6 +27,23 @@ pub enum Error {
         /// The file.
         path: PathBuf,
     },
+    /// NVIDIA's layout has a directory for the machine, and the library is for none of those.
+    #[error(
+        "{path} is for a machine that NVIDIA's layout does not have: expected x86-64 or AArch64"
+    )]
+    Machine {
+        /// The library.
+        path: PathBuf,
+    },
+    /// There is something else in the prefix.
+    #[error(
+        "{path} is not softdoca's: expected an empty prefix, or an earlier installation of softdoca; choose another --prefix, or \
+         remove the other DOCA first"
+    )]
+    Foreign {
+        /// A file of the other DOCA.
+        path: PathBuf,
+    },
     /// A file or directory of the prefix cannot be made.
     #[error("cannot write {path}: {source}")]
     Write {
@@ -42,14 +61,22 @@ pub struct Installed {
     pub library: PathBuf,
     /// Number of headers.
     pub headers: usize,
-    /// Number of packages, each for host and DPU.
+    /// Number of packages for one side.
     pub packages: usize,
 }
+
+/// Versions of the API in names of libraries: programs that were linked to NVIDIA's record one of them.
+///
+/// NVIDIA's 2.9 and 2.10 have `libdoca_common.so.2` as SONAME. That of 3.x is not known; it is taken to be that, or that with 3.
+const RECORDED: [&str; 2] = ["2", "3"];
 
 /// Installs the shared library, its names, the headers and the pkg-config files under `prefix`.
 ///
 /// An older installation is replaced file by file, each at once: running programs keep the library that they have loaded.
-pub fn install(library: &Path, prefix: &Path) -> Result<Installed, Error> {
+///
+/// # Errors
+/// When the library is none, when the prefix has another DOCA, and when something cannot be written; see [`Error`].
+pub fn install(library: &Path, prefix: &Path, layout: Layout) -> Result<Installed, Error> {
     let binary = fs::read(library).map_err(|source| Error::Library {
         path: library.to_owned(),
         source,
@@ -59,36 +86,87 @@ pub fn install(library: &Path, prefix: &Path) -> Result<Installed, Error> {
             path: library.to_owned(),
         });
     }
+    let directories = match layout {
+        Layout::Plain => Directories::PLAIN,
+        Layout::Nvidia(_) => {
+            Directories::of_nvidia(Machine::of(&binary).ok_or_else(|| Error::Machine {
+                path: library.to_owned(),
+            })?)
+        }
+    };
+    if let Some(path) = foreign(prefix) {
+        return Err(Error::Foreign { path });
+    }
 
-    let libraries = prefix.join("lib");
+    let libraries = prefix.join(directories.libraries());
     let installed = libraries.join(SONAME);
     write(&installed, &binary, 0o755)?;
     link(SONAME, &libraries.join("libsoftdoca.so"))?;
     for module in MODULES {
-        link(SONAME, &libraries.join(format!("lib{}.so", module.library)))?;
-        for side in Side::ALL {
-            let directory = prefix.join(side.package_directory());
-            write(
-                &directory.join(format!("{}.pc", module.package)),
-                module.file(side).as_bytes(),
-                0o644,
-            )?;
+        let name = format!("lib{}.so", module.library);
+        link(SONAME, &libraries.join(&name))?;
+        if let Layout::Nvidia(_) = layout {
+            for suffix in RECORDED.into_iter().chain([version().as_str()]) {
+                link(SONAME, &libraries.join(format!("{name}.{suffix}")))?;
+            }
         }
+    }
+    for side in Side::ALL {
+        let directory = prefix.join(directories.packages(side));
+        // In NVIDIA's layout the directory that everybody looks into is that of the one side.
+        let side = match layout {
+            Layout::Nvidia(Side::Dpu) => Side::Dpu,
+            _ => side,
+        };
+        let files = MODULES
+            .iter()
+            .map(|module| (module.package, module.file(side, directories)))
+            .chain([(METAPACKAGE, metapackage())]);
+        for (package, text) in files {
+            let path = directory.join(format!("{package}.pc"));
+            write(&path, text.as_bytes(), 0o644)?;
+        }
+    }
+    if let Layout::Nvidia(_) = layout {
+        link_older_places(prefix, directories)?;
     }
 
     let headers = headers();
     for header in &headers {
+        let mut text = header.text.clone();
+        if (layout, header.name) == (Layout::Nvidia(Side::Dpu), "doca_build_config.h") {
+            // Programs that do not ask pkg-config are of this side too.
+            let guard = "#define DOCA_BUILD_CONFIG_H_\n";
+            let define = "\n#ifndef DOCA_ARCH_DPU\n#define DOCA_ARCH_DPU\n#endif\n";
+            text = text.replacen(guard, &format!("{guard}{define}"), 1);
+        }
         write(
             &prefix.join("include").join(header.name),
-            header.text.as_bytes(),
+            text.as_bytes(),
             0o644,
         )?;
     }
     Ok(Installed {
         library: installed,
         headers: headers.len(),
-        packages: MODULES.len(),
+        packages: MODULES.len() + 1,
     })
+}
+
+/// Names under which build files look for the same directories: `lib64` on RPM systems, `infrastructure` in releases before 3.
+fn link_older_places(prefix: &Path, directories: Directories) -> Result<(), Error> {
+    let libraries = directories.libraries();
+    link(libraries, &prefix.join("lib64"))?;
+    let infrastructure = prefix.join("infrastructure");
+    link("../include", &infrastructure.join("include"))?;
+    link(
+        &format!("../../{libraries}/pkgconfig"),
+        &infrastructure.join("lib/pkgconfig"),
+    )?;
+    link(
+        &format!("../../{libraries}"),
+        &infrastructure.join(libraries),
+    )
 }
 
 /// Writes a file under another name and renames it, so that nobody sees a half.
@@ -113,6 +191,9 @@ fn link(target: &str, path: &Path) -> Result<(), Error> {
         path: path.to_owned(),
         source,
     };
+    if let Some(directory) = path.parent() {
+        fs::create_dir_all(directory).map_err(failed)?;
+    }
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
         _ => {}
@@ -130,9 +211,9 @@ mod tests {
         let library = directory.path().join("library.so");
         let prefix = directory.path().join("a prefix");
         fs::write(&library, b"\x7fELF first").unwrap();
-        install(&library, &prefix).unwrap();
+        install(&library, &prefix, Layout::Plain).unwrap();
         fs::write(&library, b"\x7fELF second").unwrap();
-        let installed = install(&library, &prefix).unwrap();
+        let installed = install(&library, &prefix, Layout::Plain).unwrap();
 
         for name in [
             "libsoftdoca.so",
@@ -158,25 +239,112 @@ mod tests {
         );
     }
 
+    /// The header of an ELF file for x86-64, and nothing else.
+    fn elf() -> Vec<u8> {
+        let mut bytes = b"\x7fELF".to_vec();
+        bytes.resize(18, 0);
+        bytes.extend([62, 0]);
+        bytes
+    }
+
+    #[test]
+    fn the_layout_of_nvidia_has_its_directories_and_names() {
+        let directory = tempfile::tempdir().unwrap();
+        let library = directory.path().join("library.so");
+        fs::write(&library, elf()).unwrap();
+        let prefix = directory.path().join("doca");
+        // A second time over the first.
+        for side in [Side::Host, Side::Dpu] {
+            install(&library, &prefix, Layout::Nvidia(side)).unwrap();
+            for place in [
+                "lib/x86_64-linux-gnu",
+                "lib64",
+                "infrastructure/lib/x86_64-linux-gnu",
+            ] {
+                for name in [
+                    "libdoca_common.so",
+                    "libdoca_common.so.2",
+                    "libdoca_comch.so.3",
+                    "libdoca_rdma.so.3.3.0",
+                ] {
+                    let file = prefix.join(place).join(name).canonicalize().unwrap();
+                    assert_eq!(file.file_name().unwrap(), SONAME, "{place}/{name}");
+                }
+            }
+            assert!(prefix.join("infrastructure/include/doca_pe.h").exists());
+            let packages = prefix.join("infrastructure/lib/pkgconfig");
+            let defines = |name: &str| {
+                fs::read_to_string(packages.join(name))
+                    .unwrap()
+                    .contains("DOCA_ARCH_DPU")
+            };
+            assert_eq!(defines("doca-comch.pc"), side == Side::Dpu);
+            assert!(packages.join("doca.pc").exists());
+            let config = fs::read_to_string(prefix.join("include/doca_build_config.h")).unwrap();
+            assert_eq!(
+                config.contains("#define DOCA_ARCH_DPU"),
+                side == Side::Dpu,
+                "{config}"
+            );
+            assert_eq!(
+                Directories::found_in(&prefix),
+                Some(Directories::of_nvidia(Machine::X86_64))
+            );
+        }
+        fs::write(&library, b"\x7fELF").unwrap();
+        assert!(matches!(
+            install(&library, &prefix, Layout::Nvidia(Side::Host)),
+            Err(Error::Machine { .. })
+        ));
+    }
+
+    #[test]
+    fn another_doca_is_left_alone() {
+        let directory = tempfile::tempdir().unwrap();
+        let library = directory.path().join("library.so");
+        fs::write(&library, elf()).unwrap();
+        for (number, (file, content)) in [
+            ("lib/x86_64-linux-gnu/libdoca_common.so", "theirs"),
+            ("lib64/libdoca_common.so", "theirs"),
+            ("include/doca_version.h", "#define DOCA_VERSION_MAJOR 3\n"),
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            let prefix = directory.path().join(number.to_string());
+            let theirs = prefix.join(file);
+            fs::create_dir_all(theirs.parent().unwrap()).unwrap();
+            fs::write(&theirs, content).unwrap();
+            for layout in [Layout::Plain, Layout::Nvidia(Side::Host)] {
+                assert!(matches!(
+                    install(&library, &prefix, layout),
+                    Err(Error::Foreign { path }) if path == theirs
+                ));
+            }
+            assert_eq!(fs::read_to_string(&theirs).unwrap(), content);
+            assert!(!prefix.join("include/doca_pe.h").exists());
+        }
+    }
+
     #[test]
     fn what_is_no_library_is_refused() {
         let directory = tempfile::tempdir().unwrap();
         let library = directory.path().join("library.so");
         let prefix = directory.path().join("prefix");
         assert!(matches!(
-            install(&library, &prefix),
+            install(&library, &prefix, Layout::Plain),
             Err(Error::Library { .. })
         ));
         fs::write(&library, b"!<arch>").unwrap();
         assert!(matches!(
-            install(&library, &prefix),
+            install(&library, &prefix, Layout::Plain),
             Err(Error::NoLibrary { .. })
         ));
         assert!(!prefix.exists());
         fs::write(&library, b"\x7fELF").unwrap();
         fs::write(&prefix, b"a file").unwrap();
         assert!(matches!(
-            install(&library, &prefix),
+            install(&library, &prefix, Layout::Plain),
             Err(Error::Write { .. })
         ));
     }

@@ -10,6 +10,7 @@ mod assertions;
 mod environment;
 mod headers;
 mod install;
+mod layout;
 mod pkg_config;
 mod state;
 
@@ -17,7 +18,8 @@ pub use assertions::assertions;
 pub use environment::{Side, environment};
 pub use headers::{Header, headers};
 pub use install::{Error, Installed, install};
-pub use pkg_config::{MODULES, Module};
+pub use layout::{Directories, Layout, Machine};
+pub use pkg_config::{METAPACKAGE, MODULES, Module};
 pub use state::{State, state, table};
 
 /// Name that programs record for the library, and of the file that is installed.

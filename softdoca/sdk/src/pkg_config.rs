@@ -1,6 +1,6 @@
 //! The pkg-config files, under DOCA's names.
 
-use crate::Side;
+use crate::{Directories, Side};
 
 /// One of the libraries that DOCA has; here, all are links to one file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,19 +52,26 @@ pub const MODULES: &[Module] = &[
         library: "doca_erasure_coding",
         description: "erasure coding",
     },
+    Module {
+        package: "doca-aes-gcm",
+        library: "doca_aes_gcm",
+        description: "encryption",
+    },
+    Module {
+        package: "doca-sha",
+        library: "doca_sha",
+        description: "digests",
+    },
 ];
+
+/// The package that requires all others.
+pub const METAPACKAGE: &str = "doca";
 
 impl Module {
     /// The package's file for one side.
     ///
     /// Paths are relative to the file, so that the whole prefix can be moved.
-    pub(crate) fn file(&self, side: Side) -> String {
-        let version = format!(
-            "{}.{}.{}",
-            doca_abi::DOCA_VERSION_MAJOR,
-            doca_abi::DOCA_VERSION_MINOR,
-            doca_abi::DOCA_VERSION_PATCH
-        );
+    pub(crate) fn file(&self, side: Side, directories: Directories) -> String {
         let requires = match self.package {
             "doca-common" => "",
             _ => "Requires: doca-common\n",
@@ -80,16 +87,42 @@ impl Module {
             description,
         } = self;
         format!(
-            "prefix=${{pcfiledir}}/../..\n\
+            "prefix=${{pcfiledir}}/{up}\n\
              includedir=${{prefix}}/include\n\
-             libdir=${{prefix}}/lib\n\
+             libdir=${{prefix}}/{libraries}\n\
              \n\
              Name: {package}\n\
              Description: softdoca, DOCA's C API in software: {description}\n\
              Version: {version}\n\
              {requires}\
              Cflags: -I${{includedir}}{define}\n\
-             Libs: -L${{libdir}} -l{library}\n"
+             Libs: -L${{libdir}} -l{library}\n",
+            up = directories.up_to_prefix(),
+            libraries = directories.libraries(),
+            version = version(),
         )
     }
+}
+
+/// The file of the [`METAPACKAGE`].
+pub(crate) fn metapackage() -> String {
+    let packages: Vec<&str> = MODULES.iter().map(|module| module.package).collect();
+    format!(
+        "Name: {METAPACKAGE}\n\
+         Description: softdoca, DOCA's C API in software: everything\n\
+         Version: {}\n\
+         Requires: {}\n",
+        version(),
+        packages.join(" "),
+    )
+}
+
+/// That of the headers.
+pub(crate) fn version() -> String {
+    format!(
+        "{}.{}.{}",
+        doca_abi::DOCA_VERSION_MAJOR,
+        doca_abi::DOCA_VERSION_MINOR,
+        doca_abi::DOCA_VERSION_PATCH
+    )
 }

@@ -8,7 +8,7 @@ use std::env;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use softdoca_sdk::Side;
+use softdoca_sdk::{Directories, Side};
 use support::{Sdk, lacks_pkg_config, succeed};
 
 /// `doca-storage`, which holds all roles.
@@ -24,7 +24,7 @@ fn roles(sdk: &Sdk) -> PathBuf {
             .current_dir(env!("CARGO_MANIFEST_DIR"))
             .env(
                 "PKG_CONFIG_PATH",
-                sdk.prefix().join(Side::Dpu.package_directory()),
+                sdk.prefix().join(Directories::PLAIN.packages(Side::Dpu)),
             )
             .env("CARGO_TARGET_DIR", &target)
             // That of this test is none of its business.

@@ -107,6 +107,60 @@ doca_error_t use(void)
 }
 "#;
 
+/// Fields of bits, with the results that the order of bytes in memory decides.
+const BITFIELDS: &str = r#"
+#include <doca_bitfield.h>
+
+#include <assert.h>
+#include <string.h>
+
+int main(void)
+{
+	uint8_t byte = 0, bytes[4] = {0};
+	doca_be16_t half = 0;
+	doca_be32_t word = 0;
+
+	assert(DOCA_SHIFT(0x30) == 4 && DOCA_BETOH32(DOCA_HTOBE32(0x12345678)) == 0x12345678);
+	assert(DOCA_U8_GENMASK(7, 0) == 0xff && DOCA_U8_GENMASK(5, 4) == 0x30);
+	assert(DOCA_U8_SET(0x30, 2) == 0x20 && DOCA_U8_SET(0x30, 7) == 0x30 && DOCA_U8_GET(0x30, 0xef) == 2);
+	DOCA_U8P_GENMASK(3, 2, &byte);
+	assert(byte == 0x0c);
+	DOCA_U8P_SET(0xf0, 5, &byte)
+	assert(byte == 0x5c);
+	half = DOCA_BE16_GENMASK(11, 4);
+	memcpy(bytes, &half, 2);
+	assert(bytes[0] == 0x0f && bytes[1] == 0xf0);
+	half = DOCA_BE16_SET(half, 0xab);
+	memcpy(bytes, &half, 2);
+	assert(bytes[0] == 0x0a && bytes[1] == 0xb0);
+	assert(DOCA_BE16_GET(DOCA_BE16_GENMASK(11, 4), half) == 0xab);
+	DOCA_BE16P_SET(DOCA_BE16_GENMASK(3, 0), 0xc, &half)
+	assert(DOCA_BETOH16(half) == 0x0abc);
+	DOCA_BE16P_GENMASK(15, 15, &half);
+	assert(DOCA_BETOH16(half) == 0x8000);
+	DOCA_BE32P_GENMASK(31, 0, &word);
+	assert(word == 0xffffffff);
+	word = DOCA_BE32_SET(DOCA_BE32_GENMASK(23, 8), 0xbeef);
+	memcpy(bytes, &word, 4);
+	assert(bytes[0] == 0 && bytes[1] == 0xbe && bytes[2] == 0xef && bytes[3] == 0);
+	assert(DOCA_BE32_GET(DOCA_BE32_GENMASK(23, 8), word) == 0xbeef);
+	DOCA_BE32P_SET(DOCA_BE32_GENMASK(31, 24), 1, &word)
+	assert(DOCA_BETOH32(word) == 0x01beef00);
+	return 0;
+}
+"#;
+
+#[test]
+fn bitfields_have_their_bits_where_the_wire_has_them() {
+    let sdk = Sdk::install();
+    for language in Language::ALL {
+        let source = sdk.source(&format!("bitfields.{}", language.suffix()), BITFIELDS);
+        check(&sdk, language, std::slice::from_ref(&source));
+        let program = sdk.program(language, &source, &[]);
+        succeed(&mut sdk.command(&program, "run"));
+    }
+}
+
 #[test]
 fn macros_are_those_that_programs_use() {
     let sdk = Sdk::install();

@@ -5,7 +5,7 @@ mod support;
 use std::path::Path;
 use std::process::Command;
 
-use softdoca_sdk::{MODULES, Side};
+use softdoca_sdk::{Directories, Layout, MODULES, Side};
 use support::{Sdk, lacks_pkg_config, succeed};
 
 fn pkg_config(sdk: &Sdk, side: Side, arguments: &[&str]) -> String {
@@ -13,7 +13,7 @@ fn pkg_config(sdk: &Sdk, side: Side, arguments: &[&str]) -> String {
         Command::new("pkg-config")
             .env(
                 "PKG_CONFIG_PATH",
-                sdk.prefix().join(side.package_directory()),
+                sdk.prefix().join(Directories::PLAIN.packages(side)),
             )
             .args(arguments),
     )
@@ -103,11 +103,108 @@ fn the_shell_finds_it_without_flags() {
     let program = sdk.scratch("programs").join("plain");
     let script = format!(
         "{}cc '{}' -ldoca_comch -ldoca_common -o '{2}' && '{2}'",
-        softdoca_sdk::environment(&sdk.prefix(), Side::Host),
+        softdoca_sdk::environment(&sdk.prefix(), Directories::PLAIN, Side::Host),
         source.display(),
         program.display()
     );
     assert_eq!(succeed(Command::new("sh").args(["-c", &script])), "host");
+}
+
+/// A program that was linked to NVIDIA's libraries runs with softdoca in their place, and one that is built there uses what build files
+/// name.
+#[test]
+fn the_layout_of_nvidia_takes_the_place_of_its_packages() {
+    let sdk = Sdk::install();
+    let prefix = sdk.scratch("opt").join("mellanox/doca");
+    softdoca_sdk::install(
+        &support::built_library(),
+        &prefix,
+        Layout::Nvidia(Side::Host),
+    )
+    .expect("an installation");
+    let directories = Directories::found_in(&prefix).expect("an installation");
+    let libraries = prefix.join(directories.libraries());
+    let source = sdk.source("layout.c", PROGRAM);
+
+    // As if it had been linked to theirs: it needs two libraries under their names.
+    let theirs = sdk.scratch("theirs");
+    let mut needed = Vec::new();
+    for name in ["libdoca_common.so.2", "libdoca_comch.so.2"] {
+        let stub = sdk.source(
+            "stub.c",
+            &format!(
+                "const char *doca_error_get_name(int error) {{ return error ? 0 : \"{name}\"; }}\n"
+            ),
+        );
+        let library = theirs.join(name);
+        succeed(
+            Command::new("cc")
+                .args(["-shared", "-fPIC", &format!("-Wl,-soname,{name}")])
+                .arg(&stub)
+                .arg("-o")
+                .arg(&library),
+        );
+        needed.push(library);
+    }
+    let program = sdk.scratch("programs").join("theirs");
+    succeed(
+        Command::new("cc")
+            .arg("-I")
+            .arg(prefix.join("include"))
+            .arg(&source)
+            .arg("-Wl,--no-as-needed")
+            .args(&needed)
+            .arg("-o")
+            .arg(&program),
+    );
+    let dynamic = succeed(Command::new("readelf").arg("-d").arg(&program));
+    assert!(
+        dynamic.contains("[libdoca_common.so.2]") && dynamic.contains("[libdoca_comch.so.2]"),
+        "{dynamic}"
+    );
+    let run = |program: &Path| {
+        succeed(
+            Command::new(program)
+                .env("LD_LIBRARY_PATH", &libraries)
+                .env("SOFTDOCA_RUNTIME_DIR", sdk.scratch("run")),
+        )
+    };
+    assert_eq!(run(&program), "host");
+
+    // What build files name.
+    let program = sdk.scratch("programs").join("named");
+    succeed(
+        Command::new("cc")
+            .arg("-I")
+            .arg(prefix.join("infrastructure/include"))
+            .arg(&source)
+            .arg("-L")
+            .arg(&libraries)
+            .args(["-ldoca_comch", "-ldoca_common", "-o"])
+            .arg(&program),
+    );
+    assert_eq!(run(&program), "host");
+    if lacks_pkg_config() {
+        return;
+    }
+    for directory in [
+        libraries.join("pkgconfig"),
+        prefix.join("lib64/pkgconfig"),
+        prefix.join("infrastructure/lib/pkgconfig"),
+    ] {
+        let flags = succeed(
+            Command::new("pkg-config")
+                .env("PKG_CONFIG_PATH", &directory)
+                .args(["--cflags", "--libs", "doca"]),
+        );
+        assert!(
+            flags.contains("-ldoca_erasure_coding") && flags.contains("-ldoca_common"),
+            "{flags}"
+        );
+        let program = sdk.scratch("programs").join("packaged");
+        build(&sdk, &program, &source, &flags);
+        assert_eq!(run(&program), "host", "{}", directory.display());
+    }
 }
 
 #[test]

@@ -105,6 +105,8 @@ pub struct Definitions {
     pub program_name: Option<String>,
     /// Whether arguments before a `--` are DPDK's.
     pub with_dpdk: bool,
+    /// Whether keys of the JSON file that no parameter has are ignored.
+    pub ignores_unknown_keys: bool,
     root: Command,
     // Nothing is ever removed: a handle that C kept must stay harmless. `None` is what was destroyed.
     params: Vec<Option<Param>>,

@@ -53,11 +53,12 @@ pub(super) fn read(definitions: &Definitions, line: &Line, path: &CStr) -> Resul
     let mut flags = Flags::default();
     for (name, object) in root.0 {
         let read = match name.as_str() {
-            GENERAL_OBJECT => general_flags(object, &mut flags.levels),
+            GENERAL_OBJECT => general_flags(definitions, object, &mut flags.levels),
             PROGRAM_OBJECT => program_flags(definitions, line, object, &mut flags.actions),
             DPDK_OBJECT if definitions.with_dpdk => {
                 dpdk::from_json(object.0).map(|arguments| flags.dpdk = arguments)
             }
+            _ if definitions.ignores_unknown_keys => Ok(()),
             _ => Err(Refusal::new(
                 Error::NotSupported,
                 format_args!("expected \"{GENERAL_OBJECT}\" or \"{PROGRAM_OBJECT}\""),
@@ -86,7 +87,11 @@ fn text_of(path: &CStr) -> std::io::Result<String> {
     Ok(text)
 }
 
-fn general_flags(object: Object<Json>, levels: &mut LogLevels) -> Result<(), Refusal> {
+fn general_flags(
+    definitions: &Definitions,
+    object: Object<Json>,
+    levels: &mut LogLevels,
+) -> Result<(), Refusal> {
     for (key, value) in object.0 {
         match general::by_long(&key) {
             Some(flag @ (General::LogLevel | General::SdkLogLevel)) => {
@@ -98,6 +103,7 @@ fn general_flags(object: Object<Json>, levels: &mut LogLevels) -> Result<(), Ref
                 })?;
                 levels.set(flag, number)?;
             }
+            _ if definitions.ignores_unknown_keys => {}
             _ => return Err(unknown(&key, ["log-level", "sdk-log-level"].into_iter())),
         }
     }
@@ -119,6 +125,9 @@ fn program_flags(
     for (key, value) in object.0 {
         let same = |id: &&ParamId| definitions.param(**id).long.as_deref() == Some(&key);
         let Some(id) = known.iter().rev().find(same) else {
+            if definitions.ignores_unknown_keys {
+                continue;
+            }
             let names = known
                 .iter()
                 .filter(|id| !definitions.param(**id).hidden)
@@ -169,6 +178,11 @@ fn scalar(param: &Param, value: Json) -> Result<Value, Refusal> {
             .map(Value::Int)
             .ok_or_else(|| wrong("a whole number of 32 bits")),
         (ValueType::Int, _) => Err(wrong("a number")),
+        (ValueType::Double, Json::Number(number)) => number
+            .as_f64()
+            .map(Value::Double)
+            .ok_or_else(|| wrong("a number")),
+        (ValueType::Double, _) => Err(wrong("a number")),
         (ValueType::JsonObject, Json::Object(_)) => text(&value.to_string()).map(Value::Text),
         (ValueType::JsonObject, _) => Err(wrong("an object")),
         (value_type, Json::String(content)) => {

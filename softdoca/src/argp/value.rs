@@ -3,34 +3,50 @@
 use std::ffi::{CStr, CString};
 use std::sync::Arc;
 
+use doca_abi::{
+    DOCA_ARGP_TYPE_BOOLEAN, DOCA_ARGP_TYPE_DEVICE, DOCA_ARGP_TYPE_DEVICE_REP,
+    DOCA_ARGP_TYPE_DOUBLE, DOCA_ARGP_TYPE_INT, DOCA_ARGP_TYPE_JSON_OBJ, DOCA_ARGP_TYPE_STRING,
+};
+
 use super::Refusal;
+use crate::api::Api;
 use crate::device::{Device, Representor};
 
-/// Kinds of values, with the numbers of `enum doca_argp_type`.
+/// Kinds of values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(u32)]
 pub enum ValueType {
     /// Text.
-    String = 1,
+    String,
     /// A C `int`.
-    Int = 2,
+    Int,
     /// Given or not.
-    Boolean = 3,
-    /// A JSON object, only in the JSON file.
-    JsonObject = 4,
+    Boolean,
     /// A device, opened.
-    Device = 5,
+    Device,
     /// A representor, opened.
-    Representor = 6,
+    Representor,
+    /// A C `double`.
+    Double,
+    /// A JSON object, only in the JSON file.
+    JsonObject,
 }
 
 impl ValueType {
-    /// The type with this number.
-    pub fn from_number(number: u32) -> Option<ValueType> {
-        use ValueType::*;
-        [String, Int, Boolean, JsonObject, Device, Representor]
-            .into_iter()
-            .find(|value_type| *value_type as u32 == number)
+    /// The type with this number in `enum doca_argp_type` of a release.
+    pub fn from_number(api: Api, number: u32) -> Option<ValueType> {
+        match (number, api) {
+            (DOCA_ARGP_TYPE_STRING, _) => Some(ValueType::String),
+            (DOCA_ARGP_TYPE_INT, _) => Some(ValueType::Int),
+            (DOCA_ARGP_TYPE_BOOLEAN, _) => Some(ValueType::Boolean),
+            // Where devices are since, and the last one.
+            (DOCA_ARGP_TYPE_DEVICE, Api::V3_0) => Some(ValueType::JsonObject),
+            (DOCA_ARGP_TYPE_JSON_OBJ, _) => Some(ValueType::JsonObject),
+            (_, Api::V3_0) => None,
+            (DOCA_ARGP_TYPE_DEVICE, _) => Some(ValueType::Device),
+            (DOCA_ARGP_TYPE_DEVICE_REP, _) => Some(ValueType::Representor),
+            (DOCA_ARGP_TYPE_DOUBLE, _) => Some(ValueType::Double),
+            _ => None,
+        }
     }
 
     /// Whether a flag of this type is followed by a value on the command line.
@@ -46,6 +62,8 @@ pub enum Value {
     Text(CString),
     /// A number.
     Int(i32),
+    /// A number with a fraction.
+    Double(f64),
     /// A truth.
     Bool(bool),
     /// A device.
@@ -88,6 +106,13 @@ impl Value {
                         i32::MAX
                     ))
                 }),
+            ValueType::Double => double(&text.to_string_lossy())
+                .map(Value::Double)
+                .ok_or_else(|| {
+                    Refusal::invalid(format_args!(
+                        "{flag}: expected a number such as 12.5, got {text:?}"
+                    ))
+                }),
             ValueType::JsonObject => Err(Refusal::invalid(format_args!(
                 "{flag} can be given only in a JSON file"
             ))),
@@ -97,6 +122,11 @@ impl Value {
             }
         }
     }
+}
+
+/// A decimal number with or without a fraction or exponent; infinities are none.
+fn double(text: &str) -> Option<f64> {
+    text.parse().ok().filter(|number: &f64| number.is_finite())
 }
 
 /// A decimal number, or a hexadecimal one behind `0x`.

@@ -138,6 +138,31 @@ impl BufInventory {
         Ok(buf)
     }
 
+    /// Takes a buf without data; `place` says from its number, counted from 0 in the order of creation, where it is and how long.
+    /// The bytes must be inside of the map. For inventories that were never expanded.
+    ///
+    /// # Errors
+    /// [`Error::NoMemory`] when no buf is left, [`Error::BadState`] when the inventory or the map is not started.
+    pub(super) fn take_with(
+        &self,
+        mmap: &Arc<Mmap>,
+        place: impl FnOnce(usize) -> (u64, usize),
+    ) -> Result<&Buf> {
+        if !self.started.get() || !mmap.is_usable() {
+            return Err(Error::BadState
+                .because("bufs are taken after their pool and the mmap were started"));
+        }
+        let first = self.slabs.borrow().first().ok_or(Error::BadState)?.cast();
+        let handle = self.free.pop().ok_or(Error::NoMemory)?;
+        // SAFETY: it lies in the one slab of this inventory, which is borrowed as long as the result is used.
+        let buf = unsafe { handle.resolve() };
+        // SAFETY: as above; `first` is where that slab begins.
+        let number = unsafe { NonNull::from(buf).offset_from_unsigned(first) };
+        let (addr, len) = place(number);
+        buf.take(mmap, addr, len, addr, 0);
+        Ok(buf)
+    }
+
     /// Takes a buf of `len` bytes at `addr` without data.
     ///
     /// # Errors

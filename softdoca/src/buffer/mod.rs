@@ -8,6 +8,7 @@
 mod buf;
 mod inventory;
 mod list;
+mod pool;
 #[cfg(test)]
 mod tests;
 mod transfer;
@@ -15,4 +16,5 @@ mod transfer;
 pub use buf::{Buf, BufHandle};
 pub use inventory::BufInventory;
 pub use list::{Bufs, Segment, Segments};
+pub use pool::BufPool;
 pub use transfer::copy_list;

@@ -1,6 +1,7 @@
 //! `doca_dev.h`: devices and representors.
 
 mod properties;
+mod unsupported;
 
 use std::ffi::{c_char, c_int};
 use std::sync::Arc;
@@ -13,8 +14,8 @@ use doca_abi::{
 };
 
 use super::{
-    Handle, Keeper, borrow, check_out, doca_error_t, give, guard, guard_with, put, put_text,
-    reclaim, share, text,
+    Handle, Keeper, borrow, check_out, doca_error_t, give, guard, guard_with, put, put_list,
+    put_text, reclaim, share, take_list, text,
 };
 use crate::check::{self, Object};
 use crate::device::{DevInfo, Device, Representor, RepresentorInfo};
@@ -49,49 +50,33 @@ unsafe impl Handle for doca_dev_rep {
     const KEEPER: Keeper = Keeper::Arc;
 }
 
-/// Turns objects into an array of handles with a NULL after the last: freeing it needs no length.
+/// Lists objects that `check` counts as one.
 ///
 /// # Safety
 /// The out-parameters are NULL or writable.
-unsafe fn put_list<H: Handle>(
+unsafe fn give_list<H: Handle>(
     objects: Vec<Arc<H::Engine>>,
     list: *mut *mut *mut H,
     count: *mut u32,
 ) -> Result<()> {
     check_out(list)?;
     check_out(count)?;
-    let len = u32::try_from(objects.len()).map_err(|_| Error::TooBig)?;
-    let handles: Box<[*mut H]> = objects
-        .into_iter()
-        .map(give::<H>)
-        .chain([std::ptr::null_mut()])
-        .collect();
     // SAFETY: the caller's promise.
-    unsafe {
-        put(count, len)?;
-        put(list, Box::into_raw(handles).cast())?;
-    }
+    unsafe { put_list(objects.into_iter().map(give::<H>), list, count) }?;
     check::created(Object::List);
     Ok(())
 }
 
-/// Frees what [`put_list`] made.
+/// Frees what [`give_list`] made.
 ///
 /// # Safety
 /// `list` is NULL or such an array, not used afterwards.
 unsafe fn destroy_list<H: Handle>(list: *mut *mut H) -> Result<()> {
-    check_out(list)?;
-    let mut len = 0;
-    // SAFETY: the array ends with a NULL, and each handle before owns a reference.
-    unsafe {
-        while !(*list.add(len)).is_null() {
-            drop(reclaim(*list.add(len))?);
-            len += 1;
-        }
-        drop(Box::from_raw(std::ptr::slice_from_raw_parts_mut(
-            list,
-            len + 1,
-        )));
+    // SAFETY: the caller's promise.
+    let handles = unsafe { take_list(list) }?;
+    for handle in handles.iter().filter(|handle| !handle.is_null()) {
+        // SAFETY: each handle of the list owns a reference.
+        drop(unsafe { reclaim(*handle) }?);
     }
     check::destroyed(Object::List);
     Ok(())
@@ -108,7 +93,7 @@ pub unsafe extern "C" fn doca_devinfo_create_list(
 ) -> doca_error_t {
     guard(|| {
         // SAFETY: the caller's promise.
-        unsafe { put_list::<doca_devinfo>(DevInfo::list()?, dev_list, nb_devs) }
+        unsafe { give_list::<doca_devinfo>(DevInfo::list()?, dev_list, nb_devs) }
     })
 }
 
@@ -149,7 +134,11 @@ pub unsafe extern "C" fn doca_devinfo_rep_create_list(
         };
         // SAFETY: the caller's promise.
         unsafe {
-            put_list::<doca_devinfo_rep>(share(dev)?.representors(kind)?, dev_list_rep, nb_devs_rep)
+            give_list::<doca_devinfo_rep>(
+                share(dev)?.representors(kind)?,
+                dev_list_rep,
+                nb_devs_rep,
+            )
         }
     })
 }
@@ -473,6 +462,7 @@ pub unsafe extern "C" fn doca_devinfo_rep_is_equal_pci_addr(
 }
 
 pub use properties::*;
+pub use unsupported::*;
 
 doca_abi::check_definitions!(doca_dev_functions, crate::capi::doca_dev);
 

@@ -13,6 +13,9 @@ use crate::progress::{Ctx, TaskOf, TaskPool};
 
 #[cfg(test)]
 mod tests;
+mod unsupported;
+
+pub use unsupported::*;
 
 // SAFETY: instances are given out as pointers from `Rc::into_raw(Rc<Ctx>)`, as all contexts are.
 unsafe impl Handle for doca_dma {

@@ -1,6 +1,7 @@
 //! `doca_mmap.h`: memory maps.
 
 mod properties;
+mod unsupported;
 
 use std::ffi::c_void;
 use std::sync::Arc;
@@ -66,7 +67,8 @@ pub unsafe extern "C" fn doca_mmap_create_from_export(
     })
 }
 
-/// Destroys a memory map; `DOCA_ERROR_NOT_PERMITTED` while bufs of it exist, unless it is thread safe.
+/// Destroys a memory map; `DOCA_ERROR_NOT_PERMITTED` while bufs of it exist, unless it is thread safe. Then calls what
+/// [`doca_mmap_set_free_cb`] set.
 ///
 /// # Safety
 /// `mmap` is NULL or live, and dead after success.
@@ -80,6 +82,17 @@ pub unsafe extern "C" fn doca_mmap_destroy(mmap: *mut doca_mmap) -> doca_error_t
         // Bufs of a thread safe map may keep it, but no longer use it.
         mmap.withdraw();
         check::destroyed(Object::Mmap);
+        if let (Some(free), Ok((addr, len))) = (mmap.take_free_callback(), mmap.memrange()) {
+            // SAFETY: the program gave the function for this call, and its last argument. The map is destroyed, and no lock is
+            // held: the function may free the range and use the API.
+            unsafe {
+                (free.function)(
+                    std::ptr::with_exposed_provenance_mut(addr as usize),
+                    len as usize,
+                    std::ptr::with_exposed_provenance_mut(free.opaque),
+                );
+            }
+        }
         Ok(())
     })
 }
@@ -226,6 +239,7 @@ pub unsafe extern "C" fn doca_mmap_export_rdma(
 }
 
 pub use properties::*;
+pub use unsupported::*;
 
 doca_abi::check_definitions!(doca_mmap_functions, crate::capi::doca_mmap);
 

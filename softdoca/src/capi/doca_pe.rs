@@ -1,5 +1,7 @@
 //! `doca_pe.h`: progress engines and what all tasks have in common.
 
+mod unsupported;
+
 use std::os::fd::AsRawFd;
 use std::ptr::NonNull;
 
@@ -280,5 +282,7 @@ pub unsafe extern "C" fn doca_task_get_ctx(task: *const doca_task) -> *mut doca_
         })
     })
 }
+
+pub use unsupported::*;
 
 doca_abi::check_definitions!(doca_pe_functions, crate::capi::doca_pe);

@@ -1,9 +1,16 @@
 //! `doca_version.h`.
 
-use std::ffi::{CStr, c_char};
+use std::ffi::c_char;
 
-/// The version of the API that softdoca has.
-const VERSION: &CStr = c"3.3.0";
+use super::guard_with;
+use crate::api::Api;
+
+/// The version of the API that the process asked for.
+fn version() -> *const c_char {
+    guard_with(Api::V3_3.version().as_ptr(), || {
+        Api::current().version().as_ptr()
+    })
+}
 
 /// Version that the program was compiled for; here, the same as [`doca_version_runtime`].
 ///
@@ -11,7 +18,7 @@ const VERSION: &CStr = c"3.3.0";
 /// None needed: there is nothing to get wrong.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_version() -> *const c_char {
-    VERSION.as_ptr()
+    version()
 }
 
 /// Version of the library.
@@ -20,19 +27,7 @@ pub unsafe extern "C" fn doca_version() -> *const c_char {
 /// None needed: there is nothing to get wrong.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_version_runtime() -> *const c_char {
-    VERSION.as_ptr()
+    version()
 }
 
 doca_abi::check_definitions!(doca_version_functions, crate::capi::doca_version);
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn is_that_of_the_declarations() {
-        use doca_abi::{DOCA_VERSION_MAJOR, DOCA_VERSION_MINOR, DOCA_VERSION_PATCH};
-        let expected = format!("{DOCA_VERSION_MAJOR}.{DOCA_VERSION_MINOR}.{DOCA_VERSION_PATCH}");
-        assert_eq!(VERSION.to_str(), Ok(&*expected));
-    }
-}

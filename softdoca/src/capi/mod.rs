@@ -5,9 +5,13 @@
 
 #[cfg(test)]
 mod checks;
+mod doca_aes_gcm;
 mod doca_argp;
 mod doca_buf;
+mod doca_buf_array;
 mod doca_buf_inventory;
+mod doca_buf_pool;
+mod doca_clock;
 mod doca_comch;
 mod doca_comch_consumer;
 mod doca_comch_producer;
@@ -23,6 +27,8 @@ mod doca_mmap;
 mod doca_mmap_advise;
 mod doca_pe;
 mod doca_rdma;
+mod doca_rdma_bridge;
+mod doca_sha;
 mod doca_sync_event;
 mod doca_version;
 mod stdio;
@@ -251,6 +257,45 @@ fn keep<W>(weak: W) {
     KEPT.lock()
         .unwrap_or_else(PoisonError::into_inner)
         .push(kept);
+}
+
+/// Writes an array of handles with a NULL after the last: freeing it needs no length. Given back with [`take_list`].
+///
+/// # Safety
+/// The out-parameters are NULL or writable.
+pub(crate) unsafe fn put_list<H>(
+    handles: impl IntoIterator<Item = *mut H>,
+    list: *mut *mut *mut H,
+    count: *mut u32,
+) -> Result<()> {
+    check_out(list)?;
+    check_out(count)?;
+    let handles: Box<[*mut H]> = handles.into_iter().chain([std::ptr::null_mut()]).collect();
+    let len = u32::try_from(handles.len() - 1).map_err(|_| Error::TooBig)?;
+    // SAFETY: the caller's promise.
+    unsafe {
+        put(count, len)?;
+        put(list, Box::into_raw(handles).cast())
+    }
+}
+
+/// Takes back the array that [`put_list`] made; the last of its handles is NULL.
+///
+/// # Safety
+/// `list` is NULL or such an array, not used afterwards.
+pub(crate) unsafe fn take_list<H>(list: *mut *mut H) -> Result<Box<[*mut H]>> {
+    check_out(list)?;
+    let mut len = 0;
+    // SAFETY: the array ends with a NULL, and was a box of that length.
+    unsafe {
+        while !(*list.add(len)).is_null() {
+            len += 1;
+        }
+        Ok(Box::from_raw(std::ptr::slice_from_raw_parts_mut(
+            list,
+            len + 1,
+        )))
+    }
 }
 
 /// Refuses a NULL out-parameter before the call has had any effect.

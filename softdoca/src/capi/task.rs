@@ -146,6 +146,10 @@ impl<T> Nothing for *const T {
     const NOTHING: Self = std::ptr::null();
 }
 
+impl Nothing for u8 {
+    const NOTHING: Self = 0;
+}
+
 impl Nothing for u32 {
     const NOTHING: Self = 0;
 }

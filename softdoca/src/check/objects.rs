@@ -13,6 +13,7 @@ pub(crate) enum Object {
     List,
     Mmap,
     Inventory,
+    BufPool,
     Buf,
     Engine,
     Context,
@@ -21,12 +22,13 @@ pub(crate) enum Object {
     GraphInstance,
 }
 
-const KINDS: [(Object, &str); 11] = [
+const KINDS: [(Object, &str); 12] = [
     (Object::Device, "doca_dev"),
     (Object::Representor, "doca_dev_rep"),
     (Object::List, "list of devices"),
     (Object::Mmap, "doca_mmap"),
     (Object::Inventory, "doca_buf_inventory"),
+    (Object::BufPool, "doca_buf_pool"),
     (Object::Buf, "doca_buf"),
     (Object::Engine, "doca_pe"),
     (Object::Context, "doca_ctx"),

@@ -1,43 +1,196 @@
-//! Named sources of a program's messages.
+//! Named sources of a program's messages, and the loggers that their names make.
+//!
+//! A source `DPI::Parser` has the logger `DPI::Parser`, below the logger `DPI`. Loggers stay for the life of the process, so that
+//! a source which is registered again finds its level.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use super::Level;
 use crate::error::{Error, Result};
 
-/// Index + 1 is the identifier: 0 is what a source has that was never registered.
-static SOURCES: Mutex<Vec<Option<String>>> = Mutex::new(Vec::new());
+/// What stands between the parts of a name.
+const SEPARATOR: &str = "::";
+
+/// Most bytes of a name; what is longer is cut.
+pub const MAX_NAME: usize = doca_abi::DOCA_LOGGER_NAME_SIZE - 1;
+
+/// A source of messages, or what several have in common by name.
+#[derive(Debug)]
+pub struct Logger {
+    name: String,
+    /// The least severe level of its messages that back ends get.
+    level: AtomicU32,
+}
+
+impl Logger {
+    /// With all parts.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The least severe level of its messages that back ends get.
+    pub fn level(&self) -> Level {
+        Level::from_value(self.level.load(Ordering::Relaxed)).unwrap_or(Level::Trace)
+    }
+
+    fn set_level(&self, level: Level) {
+        self.level.store(level as u32, Ordering::Relaxed);
+    }
+
+    /// How many parts the name has below another one; `None` when it is not below it.
+    fn depth_below(&self, root: Option<&Logger>) -> Option<usize> {
+        let below = match root {
+            None => Some(self.name.as_str()),
+            Some(root) => self
+                .name
+                .strip_prefix(root.name.as_str())
+                .and_then(|rest| rest.strip_prefix(SEPARATOR)),
+        };
+        below.map(|below| below.split(SEPARATOR).count())
+    }
+}
+
+struct Registry {
+    /// Index + 1 is the identifier: 0 is what a source has that was never registered.
+    sources: Vec<Option<Arc<Logger>>>,
+    loggers: Vec<Arc<Logger>>,
+    /// Of loggers to come at the top.
+    level: Level,
+}
+
+static REGISTRY: Mutex<Registry> = Mutex::new(Registry {
+    sources: Vec::new(),
+    loggers: Vec::new(),
+    level: Level::Trace,
+});
+
+/// Whether a level was ever set: until then messages pass without a look at their source.
+static LIMITED: AtomicBool = AtomicBool::new(false);
+
+fn registry() -> MutexGuard<'static, Registry> {
+    REGISTRY.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Registry {
+    /// The logger with this name, made with those above it if there is none; each begins with the level of the one above it.
+    fn logger(&mut self, name: &str) -> Arc<Logger> {
+        if let Some(known) = self.loggers.iter().find(|logger| logger.name == name) {
+            return Arc::clone(known);
+        }
+        let level = match name.rsplit_once(SEPARATOR) {
+            Some((above, _)) => self.logger(above).level(),
+            None => self.level,
+        };
+        let logger = Arc::new(Logger {
+            name: name.to_owned(),
+            level: AtomicU32::new(level as u32),
+        });
+        self.loggers.push(Arc::clone(&logger));
+        logger
+    }
+}
 
 /// Registers a source; answers its identifier, which is larger than 0.
 ///
 /// # Errors
 /// [`Error::NoMemory`] when there are more sources than identifiers.
 pub fn register(name: &str) -> Result<i32> {
-    let mut sources = SOURCES.lock().unwrap_or_else(PoisonError::into_inner);
-    let free = sources.iter().position(Option::is_none);
+    let mut registry = registry();
+    let free = registry.sources.iter().position(Option::is_none);
     let index = free.unwrap_or_else(|| {
-        sources.push(None);
-        sources.len() - 1
+        registry.sources.push(None);
+        registry.sources.len() - 1
     });
     let identifier = i32::try_from(index + 1).map_err(|_| Error::NoMemory)?;
-    sources[index] = Some(name.to_owned());
+    let logger = registry.logger(&name[..name.floor_char_boundary(MAX_NAME)]);
+    registry.sources[index] = Some(logger);
     Ok(identifier)
 }
 
-/// Removes a source.
+/// Removes a source; its logger stays.
 ///
 /// # Errors
 /// [`Error::InvalidValue`] when there is none with this identifier.
 pub fn unregister(identifier: i32) -> Result<()> {
-    let mut sources = SOURCES.lock().unwrap_or_else(PoisonError::into_inner);
     usize::try_from(identifier)
         .ok()
-        .and_then(|identifier| sources.get_mut(identifier.checked_sub(1)?)?.take())
+        .and_then(|identifier| {
+            registry()
+                .sources
+                .get_mut(identifier.checked_sub(1)?)?
+                .take()
+        })
         .map(drop)
         .ok_or_else(|| {
             Error::InvalidValue.because(format_args!(
                 "no log source has the identifier {identifier}"
             ))
         })
+}
+
+/// Whether back ends get messages of this level of a source. Those of a source that is none pass: a message is worth more than
+/// its register entry.
+pub fn passes(identifier: i32, level: Level) -> bool {
+    if !LIMITED.load(Ordering::Relaxed) {
+        return true;
+    }
+    let registry = registry();
+    usize::try_from(identifier)
+        .ok()
+        .and_then(|identifier| registry.sources.get(identifier.checked_sub(1)?)?.as_deref())
+        .is_none_or(|logger| level <= logger.level())
+}
+
+/// The loggers below one, or all, in the order of their registration; at most `depth` parts below it, 0 for any.
+pub fn below(root: Option<&Logger>, depth: u8) -> Vec<Arc<Logger>> {
+    let loggers = &registry().loggers;
+    let wanted = |logger: &&Arc<Logger>| {
+        logger
+            .depth_below(root)
+            .is_some_and(|below| depth == 0 || below <= usize::from(depth))
+    };
+    loggers.iter().filter(wanted).cloned().collect()
+}
+
+/// The logger at this address.
+///
+/// # Errors
+/// [`Error::NotFound`] when there is none.
+pub fn at(address: *const Logger) -> Result<Arc<Logger>> {
+    registry()
+        .loggers
+        .iter()
+        .find(|logger| std::ptr::eq(Arc::as_ptr(logger), address))
+        .cloned()
+        .ok_or_else(|| Error::NotFound.because("expected a logger, got something else"))
+}
+
+/// Sets the level of a logger, and if it is to `propagate`, of those below it, or of all there are and will be.
+///
+/// # Errors
+/// [`Error::InvalidValue`] for all without propagation.
+pub fn set_level(root: Option<&Logger>, level: Level, propagate: bool) -> Result<()> {
+    if root.is_none() && !propagate {
+        return Err(Error::InvalidValue
+            .because("expected a logger, or propagation to all of them; got neither"));
+    }
+    if let Some(logger) = root {
+        logger.set_level(level);
+    }
+    if propagate {
+        let mut registry = registry();
+        if root.is_none() {
+            registry.level = level;
+        }
+        for logger in &registry.loggers {
+            if logger.depth_below(root).is_some() {
+                logger.set_level(level);
+            }
+        }
+    }
+    LIMITED.store(true, Ordering::Relaxed);
+    Ok(())
 }
 
 #[cfg(test)]
@@ -53,5 +206,60 @@ mod tests {
         assert_eq!(unregister(0), Err(Error::InvalidValue));
         assert_eq!(unregister(-1), Err(Error::InvalidValue));
         assert_eq!(unregister(b), Ok(()));
+    }
+
+    fn named(name: &str) -> Arc<Logger> {
+        let all = below(None, 0);
+        let found = all.iter().find(|logger| logger.name() == name);
+        Arc::clone(found.unwrap_or_else(|| panic!("no logger {name}")))
+    }
+
+    fn names(root: &str, depth: u8) -> Vec<String> {
+        below(Some(&named(root)), depth)
+            .iter()
+            .map(|logger| logger.name().to_owned())
+            .collect()
+    }
+
+    #[test]
+    fn loggers_are_the_parts_of_names() {
+        let parser = register("TREE::DPI::Parser").unwrap();
+        register("TREE::DPI").unwrap();
+        register("TREE::Other").unwrap();
+        register("TREEHOUSE").unwrap();
+        assert_eq!(
+            names("TREE", 0),
+            ["TREE::DPI", "TREE::DPI::Parser", "TREE::Other"]
+        );
+        assert_eq!(names("TREE", 1), ["TREE::DPI", "TREE::Other"]);
+        assert_eq!(names("TREE::Other", 0), [""; 0]);
+        assert!(below(None, 1).iter().any(|logger| logger.name() == "TREE"));
+
+        let dpi = named("TREE::DPI");
+        assert_eq!(at(Arc::as_ptr(&dpi)).unwrap().name(), "TREE::DPI");
+        assert_eq!(at(std::ptr::null()).unwrap_err(), Error::NotFound);
+        assert_eq!(
+            set_level(None, Level::Info, false),
+            Err(Error::InvalidValue)
+        );
+        set_level(Some(&dpi), Level::Warning, false).unwrap();
+        assert!(passes(parser, Level::Trace), "not propagated");
+        set_level(Some(&dpi), Level::Warning, true).unwrap();
+        assert!(!passes(parser, Level::Info) && passes(parser, Level::Warning));
+        assert!(passes(0, Level::Trace) && passes(-7, Level::Trace) && passes(9999, Level::Trace));
+        // A source that comes later is below it too, and one that comes back finds its level.
+        let late = register("TREE::DPI::Late").unwrap();
+        assert!(!passes(late, Level::Info));
+        unregister(parser).unwrap();
+        let again = register("TREE::DPI::Parser").unwrap();
+        assert!(!passes(again, Level::Info));
+        assert_eq!(named("TREE::Other").level(), Level::Trace);
+    }
+
+    #[test]
+    fn long_names_are_cut_between_characters() {
+        let name = format!("{}é", "x".repeat(MAX_NAME - 1));
+        register(&name).unwrap();
+        assert_eq!(named(&name[..MAX_NAME - 1]).name().len(), MAX_NAME - 1);
     }
 }

@@ -1,5 +1,6 @@
 //! The memory map object.
 
+use std::ffi::c_void;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -34,6 +35,18 @@ pub struct Mmap {
     setup: Mutex<Setup>,
 }
 
+/// Function of the program that frees the range of a map: address, length, and the value that was given with it.
+pub type FreeFunction = unsafe extern "C" fn(*mut c_void, usize, *mut c_void);
+
+/// Who frees the range when the map is destroyed.
+#[derive(Debug, Clone, Copy)]
+pub struct FreeCallback {
+    /// What is called.
+    pub function: FreeFunction,
+    /// Its last argument, a pointer of the program's with its provenance exposed.
+    pub opaque: usize,
+}
+
 /// What changes only while nobody transfers data.
 #[derive(Debug)]
 pub(super) struct Setup {
@@ -44,6 +57,9 @@ pub(super) struct Setup {
     pub segments: Vec<Segment>,
     pub pci: Option<Exported>,
     pub rdma: Option<Exported>,
+    free: Option<FreeCallback>,
+    /// The map has been started since the callback was set.
+    free_is_due: bool,
 }
 
 impl Default for Setup {
@@ -54,6 +70,8 @@ impl Default for Setup {
             segments: Vec::new(),
             pci: None,
             rdma: None,
+            free: None,
+            free_is_due: false,
         }
     }
 }
@@ -153,6 +171,25 @@ impl Mmap {
         } else {
             Ok((addr, len))
         }
+    }
+
+    /// Sets what frees the range when the map is destroyed, or that nothing does.
+    ///
+    /// # Errors
+    /// [`Error::BadState`] when started, [`Error::NotPermitted`] for an imported map: the range is its exporter's.
+    pub fn set_free_callback(&self, callback: Option<FreeCallback>) -> Result<()> {
+        self.check_unstarted("the callback that frees the range")?;
+        let mut setup = self.setup();
+        setup.free = callback;
+        setup.free_is_due = false;
+        Ok(())
+    }
+
+    /// What is to free the range, if the map was started after it was set; asked once, when the map is destroyed.
+    pub fn take_free_callback(&self) -> Option<FreeCallback> {
+        let mut setup = self.setup();
+        let callback = setup.free.take();
+        callback.filter(|_| setup.free_is_due)
     }
 
     /// Sets what devices and peers may do.
@@ -286,6 +323,7 @@ impl Mmap {
             )));
         }
         setup.segments = layout.segments;
+        setup.free_is_due = setup.free.is_some();
         self.writable.store(
             layout.writable && permissions.local_write(),
             Ordering::Relaxed,

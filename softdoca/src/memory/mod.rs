@@ -24,5 +24,5 @@ mod word;
 pub use copy::copy;
 pub use descriptor::ExportKind;
 pub(crate) use descriptor::{again as descriptor_again, examples as example_descriptors};
-pub use mmap::Mmap;
+pub use mmap::{FreeCallback, FreeFunction, Mmap};
 pub use permissions::Permissions;

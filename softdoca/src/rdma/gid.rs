@@ -4,27 +4,10 @@ use crate::topology::DeviceModel;
 
 /// A device's table: the link-local GID made of its hardware address, and that of its IPv4 address.
 pub(crate) fn gids(device: &DeviceModel) -> [[u8; 16]; 2] {
-    let [a, b, c, d, e, f] = device.mac;
-    // The universal/local bit is inverted (RFC 4291, appendix A).
-    let local = [
-        0xfe,
-        0x80,
-        0,
-        0,
-        0,
-        0,
-        0,
-        0,
-        a ^ 2,
-        b,
-        c,
-        0xff,
-        0xfe,
-        d,
-        e,
-        f,
-    ];
-    [local, device.ipv4.to_ipv6_mapped().octets()]
+    [
+        device.link_local().octets(),
+        device.ipv4.to_ipv6_mapped().octets(),
+    ]
 }
 
 #[cfg(test)]

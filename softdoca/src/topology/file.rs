@@ -1,22 +1,4 @@
-//! The topology file, TOML:
-//!
-//! ```toml
-//! version = 1
-//!
-//! [[device]]
-//! pci = "0000:03:00.0"        # mandatory; domain may be left out
-//! ibdev = "mlx5_0"            # mandatory
-//! iface = "p0"                # default: the ibdev name
-//! function = "pf"             # pf, vf or sf; default pf
-//! sf-index = 4                # only, and always, with function = "sf"
-//! ipv4 = "127.0.0.1"          # default 127.0.0.1
-//!
-//! [[device.representor]]      # any number, on devices of a DPU
-//! pci = "0000:3b:00.0"        # mandatory: address of the represented device on the host
-//! iface = "pf0hpf"            # default: none
-//! kind = "net"                # net or emulated; default net
-//! function = "pf"             # as above
-//! ```
+//! The topology file, TOML: `README.md` has its keys, `examples/topology.toml` an example.
 //!
 //! The host's devices are devices of their own: a Comch client opens the device whose address the server's representor has.
 
@@ -178,6 +160,21 @@ iface = "enp59s0f0np0"
     #[test]
     fn the_built_in_topology_can_be_written_as_a_file() {
         assert_eq!(parse(FULL), Ok(Topology::built_in()));
+    }
+
+    #[test]
+    fn the_example_of_the_documentation_is_read() {
+        let topology = parse(include_str!("../../examples/topology.toml")).unwrap();
+        let [first, second, host, virtual_function] = &topology.devices[..] else {
+            panic!("expected four devices: {topology:?}");
+        };
+        assert_eq!(first.pci, PciAddress::new(0, 0xb1, 0, 0));
+        assert_eq!(first.ipv4, Ipv4Addr::new(192, 168, 100, 2));
+        // Both functions of the host that are represented are there.
+        let represented: Vec<_> = first.representors.iter().map(|rep| rep.pci).collect();
+        assert_eq!(represented, [host.pci, virtual_function.pci]);
+        assert_eq!(first.representors[1].function, FunctionType::Vf);
+        assert_eq!(second.representors[0].kind, RepresentorKind::Emulated);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! What is known of a device.
 
 use std::fmt;
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 
 /// A PCI address, `domain:bus:device.function`.
@@ -22,6 +22,11 @@ impl PciAddress {
             device,
             function,
         }
+    }
+
+    /// Bus, device and function as PCI packs them into 16 bits.
+    fn bus_device_function(self) -> u16 {
+        u16::from_be_bytes([self.bus, self.device << 3 | self.function])
     }
 }
 
@@ -164,6 +169,35 @@ impl DeviceModel {
     pub fn vuid(&self) -> String {
         vuid(self.pci, self.function, self.sf_index)
     }
+
+    /// Number of the function behind the device: its bus, device and function in 16 bits, so unique within a PCI domain.
+    pub fn vhca_id(&self) -> u16 {
+        self.pci.bus_device_function()
+    }
+
+    /// Link-local IPv6 address of the interface, made of its hardware address.
+    pub fn link_local(&self) -> Ipv6Addr {
+        let [a, b, c, d, e, f] = self.mac;
+        // The universal/local bit is inverted (RFC 4291, appendix A).
+        Ipv6Addr::from([
+            0xfe,
+            0x80,
+            0,
+            0,
+            0,
+            0,
+            0,
+            0,
+            a ^ 2,
+            b,
+            c,
+            0xff,
+            0xfe,
+            d,
+            e,
+            f,
+        ])
+    }
 }
 
 /// A function of the host, as its DPU sees it.
@@ -196,6 +230,11 @@ impl RepresentorModel {
     /// Vendor unique id of the represented function; equals that of the host's device.
     pub fn vuid(&self) -> String {
         vuid(self.pci, self.function, self.sf_index)
+    }
+
+    /// Number of the represented function; equals that of the host's device.
+    pub fn vhca_id(&self) -> u16 {
+        self.pci.bus_device_function()
     }
 }
 

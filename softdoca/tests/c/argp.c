@@ -3,6 +3,7 @@
 #include "test.h"
 
 #include <doca_argp.h>
+#include <doca_dev.h>
 #include <doca_log.h>
 
 #include <fcntl.h>
@@ -320,6 +321,104 @@ TEST(programs_print_errors_themselves, doca_argp_register_logger_callback, doca_
 	OK(doca_argp_disable_logger_callback());
 	CHECK(START("--unheard-of") != DOCA_SUCCESS);
 	CHECK(said[0] == '\0');
+	OK(doca_argp_destroy());
+}
+
+static struct {
+	unsigned int opened;
+	void *context;
+	struct doca_dev *dev;
+	double ratio;
+} taken;
+
+static doca_error_t open_device(struct doca_devinfo *devinfo, void *context, struct doca_dev **dev)
+{
+	taken.opened++;
+	taken.context = context;
+	return doca_dev_open(devinfo, dev);
+}
+
+static doca_error_t refuse_device(struct doca_devinfo *devinfo, void *context, struct doca_dev **dev)
+{
+	(void)devinfo;
+	(void)context;
+	(void)dev;
+	return DOCA_ERROR_DRIVER;
+}
+
+static doca_error_t take_device(void *value, void *config)
+{
+	(void)config;
+	taken.dev = ((struct doca_argp_device_ctx *)value)->dev;
+	return DOCA_SUCCESS;
+}
+
+TEST(programs_open_devices_themselves, doca_argp_register_dev_open_callback)
+{
+	struct config config = {0};
+	uint8_t equal = 0;
+
+	OK(doca_argp_init("test", &config));
+	OK(doca_argp_register_dev_open_callback(open_device, &config));
+	REFUSED(doca_argp_register_dev_open_callback(NULL, &config));
+	OK(doca_argp_register_param(param("d", "device", DOCA_ARGP_TYPE_DEVICE, take_device)));
+	OK(START("-d", "mlx5_0"));
+	CHECK(taken.opened == 1 && taken.context == &config && taken.dev != NULL);
+	OK(doca_devinfo_is_equal_pci_addr(doca_dev_as_devinfo(taken.dev), "0000:03:00.0", &equal));
+	CHECK(equal == 1);
+	OK(doca_dev_close(taken.dev));
+	OK(doca_argp_destroy());
+	/* What the callback answers is the answer. */
+	OK(doca_argp_init("test", &config));
+	OK(doca_argp_register_dev_open_callback(refuse_device, NULL));
+	OK(doca_argp_register_param(param("d", "device", DOCA_ARGP_TYPE_DEVICE, take_device)));
+	RETURNS(DOCA_ERROR_DRIVER, START("-d", "mlx5_0"));
+	OK(doca_argp_destroy());
+	RETURNS(DOCA_ERROR_BAD_STATE, doca_argp_register_dev_open_callback(open_device, NULL));
+}
+
+static doca_error_t take_ratio(void *value, void *config)
+{
+	(void)config;
+	taken.ratio = *(double *)value;
+	return DOCA_SUCCESS;
+}
+
+TEST(unknown_keys_are_ignored, doca_argp_disable_pedantic_config_parsing)
+{
+	struct config config = {0};
+	char path[] = "/tmp/softdoca-argp-XXXXXX";
+	static const char text[] = "{\"doca_program_flags\": {\"unknown\": 1, \"ratio\": 2.5}}";
+	int file = mkstemp(path);
+
+	CHECK(file >= 0 && write(file, text, sizeof(text) - 1) == sizeof(text) - 1);
+	OK(doca_argp_init("test", &config));
+	OK(doca_argp_register_param(param("r", "ratio", DOCA_ARGP_TYPE_DOUBLE, take_ratio)));
+	RETURNS(DOCA_ERROR_NOT_SUPPORTED, START("-j", path));
+	OK(doca_argp_disable_pedantic_config_parsing());
+	OK(START("-j", path));
+	CHECK(taken.ratio == 2.5);
+	OK(START("-r", "-0.125"));
+	CHECK(taken.ratio == -0.125);
+	OK(doca_argp_destroy());
+	RETURNS(DOCA_ERROR_BAD_STATE, doca_argp_disable_pedantic_config_parsing());
+	close(file);
+	CHECK(unlink(path) == 0);
+}
+
+/* Types of parameters had other numbers. */
+TEST(types_are_those_of_the_release, doca_argp_param_set_type)
+{
+	struct config config = {0};
+	struct doca_argp_param *object, *device;
+
+	CHECK(setenv("SOFTDOCA_API", "3.0", 1) == 0);
+	OK(doca_argp_init("test", &config));
+	object = param("o", "object", (enum doca_argp_type)4, take_text);
+	OK(doca_argp_register_param(object));
+	/* There is no 5: the parameter has no type. */
+	device = param("d", "device", (enum doca_argp_type)5, take_text);
+	RETURNS(DOCA_ERROR_INITIALIZATION, doca_argp_register_param(device));
 	OK(doca_argp_destroy());
 }
 

@@ -20,6 +20,12 @@ TEST(versions_are_those_of_the_headers, doca_version, doca_version_runtime)
 	CHECK(strcmp(doca_version_runtime(), DOCA_VERSION_STRING) == 0);
 }
 
+TEST(versions_are_those_that_the_environment_names, doca_version, doca_version_runtime)
+{
+	CHECK(setenv("SOFTDOCA_API", "3.2", 1) == 0);
+	CHECK(strcmp(doca_version_runtime(), "3.2.0") == 0 && strcmp(doca_version(), "3.2.0") == 0);
+}
+
 TEST(devices_are_listed_and_opened, doca_devinfo_create_list, doca_devinfo_destroy_list, doca_dev_open, doca_dev_close,
      doca_dev_as_devinfo)
 {

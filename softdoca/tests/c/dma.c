@@ -6,12 +6,13 @@
 CALLBACKS(doca_dma_task_memcpy)
 
 TEST(dma_has_limits, doca_dma_cap_task_memcpy_is_supported, doca_dma_cap_task_memcpy_get_max_buf_list_len,
-     doca_dma_cap_task_memcpy_get_max_buf_size, doca_dma_cap_get_max_num_tasks)
+     doca_dma_cap_task_memcpy_get_max_buf_size, doca_dma_cap_get_max_num_tasks, doca_dma_get_gpu_handle)
 {
 	struct world world = world_create();
 	struct doca_dma *dma;
 	uint32_t list = 0, tasks = 0;
 	uint64_t size = 0;
+	struct doca_gpu_dma *gpu = NULL;
 
 	OK(doca_dma_cap_task_memcpy_is_supported(world.info));
 	REFUSED(doca_dma_cap_task_memcpy_is_supported(NULL));
@@ -22,6 +23,8 @@ TEST(dma_has_limits, doca_dma_cap_task_memcpy_is_supported, doca_dma_cap_task_me
 	OK(doca_dma_create(world.dev, &dma));
 	OK(doca_dma_cap_get_max_num_tasks(dma, &tasks));
 	CHECK(tasks >= 1024);
+	RETURNS(DOCA_ERROR_NOT_SUPPORTED, doca_dma_get_gpu_handle(dma, &gpu));
+	REFUSED(doca_dma_get_gpu_handle(NULL, &gpu));
 	OK(doca_dma_destroy(dma));
 	world_destroy(&world);
 }

@@ -73,6 +73,55 @@ TEST(programs_log, doca_log, doca_log_backend_create_with_file, doca_log_registe
 	REFUSED(doca_log(DOCA_LOG_LEVEL_ERROR, log_source, __FILE__, __LINE__, __func__, NULL));
 }
 
+TEST(loggers_have_levels, doca_logger_create_list, doca_logger_destroy_list, doca_logger_set_level, doca_logger_get_level,
+     doca_logger_get_name, doca_logger_find_by_name, doca_log_get_max_num_backends_sdk)
+{
+	struct sink *sink = sink_create();
+	struct doca_log_backend *backend;
+	struct doca_logger **list = NULL, *test, *log;
+	char name[DOCA_LOGGER_NAME_SIZE];
+	uint32_t count = 0, inner = 0;
+	int level = 0;
+
+	CHECK(doca_log_get_max_num_backends_sdk() >= 100);
+	OK(doca_log_backend_create_with_file(sink->file, &backend));
+	OK(doca_logger_create_list(NULL, 0, &list, &count));
+	CHECK(count >= 2 && list[count] == NULL);
+	/* DOCA_LOG_REGISTER(TEST::LOG) makes two. */
+	test = doca_logger_find_by_name(list, "TEST");
+	log = doca_logger_find_by_name(list, "TEST::LOG");
+	CHECK(test != NULL && log != NULL && test != log && doca_logger_find_by_name(list, "LOG") == NULL);
+	OK(doca_logger_destroy_list(list));
+	OK(doca_logger_create_list(test, 1, &list, &inner));
+	CHECK(inner == 1 && list[0] == log);
+	OK(doca_logger_get_name(list[0], name));
+	CHECK(strcmp(name, "TEST::LOG") == 0);
+	OK(doca_logger_destroy_list(list));
+	OK(doca_logger_get_level(log, &level));
+	CHECK(level == DOCA_LOG_LEVEL_TRACE);
+	/* A level above, without and with those below. */
+	OK(doca_logger_set_level(test, DOCA_LOG_LEVEL_ERROR, 0));
+	DOCA_LOG_WARN("one");
+	CHECK(sink_has(sink, "one"));
+	OK(doca_logger_set_level(test, DOCA_LOG_LEVEL_ERROR, 1));
+	DOCA_LOG_WARN("two");
+	DOCA_LOG_ERR("three");
+	CHECK(!sink_has(sink, "two") && sink_has(sink, "three"));
+	OK(doca_logger_get_level(log, &level));
+	CHECK(level == DOCA_LOG_LEVEL_ERROR);
+	OK(doca_logger_set_level(NULL, DOCA_LOG_LEVEL_TRACE, 1));
+	DOCA_LOG_WARN("four");
+	CHECK(sink_has(sink, "four"));
+	REFUSED(doca_logger_set_level(NULL, DOCA_LOG_LEVEL_TRACE, 0));
+	REFUSED(doca_logger_set_level(test, 55, 0));
+	REFUSED(doca_logger_get_level(NULL, &level));
+	REFUSED(doca_logger_get_name(NULL, name));
+	REFUSED(doca_logger_create_list(NULL, 0, NULL, &count));
+	REFUSED(doca_logger_destroy_list(NULL));
+	RETURNS(DOCA_ERROR_NOT_FOUND, doca_logger_get_level((struct doca_logger *)sink, &level));
+	RETURNS(DOCA_ERROR_NOT_FOUND, doca_logger_create_list((struct doca_logger *)sink, 0, &list, &count));
+}
+
 TEST(log_levels_have_limits, doca_log_backend_set_level_lower_limit, doca_log_backend_set_level_upper_limit,
      doca_log_level_set_global_lower_limit, doca_log_level_set_global_upper_limit, doca_log_level_get_global_lower_limit,
      doca_log_level_get_global_upper_limit)

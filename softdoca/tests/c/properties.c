@@ -59,6 +59,139 @@ TEST(devices_tell_their_addresses, doca_devinfo_get_ipv4_addr, doca_devinfo_get_
 	world_destroy(&world);
 }
 
+TEST(devices_tell_their_ports_and_functions, doca_devinfo_get_ipv6_addr, doca_devinfo_get_lid,
+     doca_devinfo_get_active_rate, doca_devinfo_get_vhca_id, doca_devinfo_rep_get_vhca_id,
+     doca_devinfo_cap_is_accelerate_resource_reclaim_supported, doca_dev_accelerate_resource_reclaim)
+{
+	struct world world = world_create();
+	struct doca_dev *host = world_open(HOST_DEVICE);
+	struct doca_devinfo_rep **list = NULL;
+	uint8_t ipv6[DOCA_DEVINFO_IPV6_ADDR_SIZE] = {0}, reclaim = 2;
+	uint16_t lid = 0, dpu_id = 0, host_id = 0, represented_id = 0;
+	uint64_t rate = 0;
+	uint32_t count = 0;
+
+	OK(doca_devinfo_get_ipv6_addr(world.info, ipv6, sizeof(ipv6)));
+	CHECK(ipv6[0] == 0xfe && ipv6[1] == 0x80 && ipv6[11] == 0xff && ipv6[12] == 0xfe);
+	REFUSED(doca_devinfo_get_ipv6_addr(world.info, ipv6, sizeof(ipv6) - 1));
+	RETURNS(DOCA_ERROR_NOT_SUPPORTED, doca_devinfo_get_lid(world.info, &lid));
+	REFUSED(doca_devinfo_get_lid(NULL, &lid));
+	OK(doca_devinfo_get_active_rate(world.info, &rate));
+	CHECK(rate >= 1000000000);
+	OK(doca_devinfo_get_vhca_id(world.info, &dpu_id));
+	OK(doca_devinfo_get_vhca_id(doca_dev_as_devinfo(host), &host_id));
+	CHECK(dpu_id != host_id);
+	/* A representor has the number of the host's device. */
+	OK(doca_devinfo_rep_create_list(world.dev, DOCA_DEVINFO_REP_FILTER_NET, &list, &count));
+	CHECK(count >= 1);
+	OK(doca_devinfo_rep_get_vhca_id(list[0], &represented_id));
+	CHECK(represented_id == host_id);
+	REFUSED(doca_devinfo_rep_get_vhca_id(NULL, &represented_id));
+	OK(doca_devinfo_rep_destroy_list(list));
+	OK(doca_devinfo_cap_is_accelerate_resource_reclaim_supported(world.info, &reclaim));
+	CHECK(reclaim == 0);
+	RETURNS(DOCA_ERROR_NOT_SUPPORTED, doca_dev_accelerate_resource_reclaim(world.dev));
+	REFUSED(doca_dev_accelerate_resource_reclaim(NULL));
+	OK(doca_dev_close(host));
+	world_destroy(&world);
+}
+
+static struct {
+	unsigned int calls;
+	void *address;
+	size_t length;
+	void *cookie;
+} freed;
+
+static void free_range(void *address, size_t length, void *cookie)
+{
+	freed.calls++;
+	freed.address = address;
+	freed.length = length;
+	freed.cookie = cookie;
+}
+
+TEST(maps_have_their_range_freed, doca_mmap_set_free_cb)
+{
+	struct world world = world_create();
+	struct doca_mmap *mmap = NULL, *imported = NULL;
+	const void *blob = NULL;
+	size_t size = 0;
+	uint32_t flags = DOCA_ACCESS_FLAG_LOCAL_READ_WRITE;
+	int cookie = 0;
+
+	/* A map that was started. */
+	OK(doca_mmap_create(&mmap));
+	OK(doca_mmap_set_free_cb(mmap, free_range, &cookie));
+	OK(doca_mmap_add_dev(mmap, world.dev));
+	OK(doca_mmap_set_memrange(mmap, world.memory, 100));
+	OK(doca_mmap_start(mmap));
+	RETURNS(DOCA_ERROR_BAD_STATE, doca_mmap_set_free_cb(mmap, free_range, &cookie));
+	OK(doca_mmap_stop(mmap));
+	CHECK(freed.calls == 0);
+	OK(doca_mmap_destroy(mmap));
+	CHECK(freed.calls == 1 && freed.address == world.memory && freed.length == 100 && freed.cookie == &cookie);
+	/* One that was not, one whose function was set again since, and one without. */
+	OK(doca_mmap_create(&mmap));
+	OK(doca_mmap_set_memrange(mmap, world.memory, 100));
+	OK(doca_mmap_set_free_cb(mmap, free_range, &cookie));
+	OK(doca_mmap_destroy(mmap));
+	mmap = world_map(world.dev, world.memory, 100, flags);
+	OK(doca_mmap_stop(mmap));
+	OK(doca_mmap_set_free_cb(mmap, free_range, &cookie));
+	OK(doca_mmap_destroy(mmap));
+	OK(doca_mmap_create(&mmap));
+	OK(doca_mmap_add_dev(mmap, world.dev));
+	OK(doca_mmap_set_memrange(mmap, world.memory, 100));
+	OK(doca_mmap_set_free_cb(mmap, free_range, &cookie));
+	OK(doca_mmap_set_free_cb(mmap, NULL, NULL));
+	OK(doca_mmap_start(mmap));
+	OK(doca_mmap_destroy(mmap));
+	CHECK(freed.calls == 1);
+	/* The range of an imported map is not the program's. */
+	OK(doca_mmap_export_rdma(world.mmap, world.dev, &blob, &size));
+	OK(doca_mmap_create_from_export(NULL, blob, size, world.dev, &imported));
+	RETURNS(DOCA_ERROR_NOT_PERMITTED, doca_mmap_set_free_cb(imported, free_range, NULL));
+	OK(doca_mmap_destroy(imported));
+	REFUSED(doca_mmap_set_free_cb(NULL, free_range, NULL));
+	world_destroy(&world);
+}
+
+TEST(maps_are_of_memory_of_the_cpu, doca_mmap_set_dmabuf_memrange, doca_mmap_dev_get_dpa_handle)
+{
+	struct world world = world_create();
+	struct doca_mmap *mmap = NULL;
+	doca_dpa_dev_mmap_t handle = 0;
+
+	OK(doca_mmap_create(&mmap));
+	RETURNS(DOCA_ERROR_NOT_SUPPORTED, doca_mmap_set_dmabuf_memrange(mmap, 0, world.memory, 0, 4096));
+	REFUSED(doca_mmap_set_dmabuf_memrange(NULL, 0, world.memory, 0, 4096));
+	OK(doca_mmap_destroy(mmap));
+	RETURNS(DOCA_ERROR_NOT_SUPPORTED, doca_mmap_dev_get_dpa_handle(world.mmap, world.dev, &handle));
+	REFUSED(doca_mmap_dev_get_dpa_handle(NULL, world.dev, &handle));
+	world_destroy(&world);
+}
+
+TEST(there_are_no_batches_of_tasks, doca_task_batch_submit, doca_task_batch_try_submit, doca_task_batch_free,
+     doca_task_batch_get_status, doca_task_batch_set_user_data, doca_task_batch_get_user_data, doca_task_batch_get_ctx,
+     doca_task_batch_get_ctx_user_data, doca_task_batch_get_tasks_num)
+{
+	/* A program cannot get a batch: what it passes is not looked at. */
+	struct doca_task_batch *none = (struct doca_task_batch *)&freed;
+
+	RETURNS(DOCA_ERROR_NOT_SUPPORTED, doca_task_batch_submit(none));
+	REFUSED(doca_task_batch_submit(NULL));
+	RETURNS(DOCA_ERROR_NOT_SUPPORTED, doca_task_batch_try_submit(none));
+	REFUSED(doca_task_batch_try_submit(NULL));
+	RETURNS(DOCA_ERROR_NOT_SUPPORTED, doca_task_batch_get_status(none));
+	REFUSED(doca_task_batch_get_status(NULL));
+	doca_task_batch_set_user_data(none, (union doca_data){.u64 = 7});
+	CHECK(doca_task_batch_get_user_data(none).u64 == 0 && doca_task_batch_get_ctx_user_data(none).u64 == 0);
+	CHECK(doca_task_batch_get_ctx(none) == NULL && doca_task_batch_get_tasks_num(none) == 0);
+	doca_task_batch_free(none);
+	CHECK(freed.calls == 0 && DOCA_TASK_BATCH_MAX_TASKS_NUMBER_128 == 3);
+}
+
 TEST(devices_tell_what_they_can_do, doca_mmap_cap_is_export_pci_supported,
      doca_mmap_cap_is_create_from_export_pci_supported, doca_devinfo_cap_is_hotplug_manager_supported,
      doca_devinfo_cap_is_notification_moderation_supported, doca_devinfo_rep_cap_is_filter_all_supported,

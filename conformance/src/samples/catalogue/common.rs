@@ -48,6 +48,11 @@ pub(super) fn scenarios() -> Vec<Scenario> {
                 .says("from stopping to idle")
                 .shows_errors()
         }),
+        alone("clock_cross_timestamp", |party| {
+            party
+                .arguments(["-p", DPU, "-c", "host_rt", "-n", "nic_rt"])
+                .says("Cross-timestamp - ")
+        }),
         alone("graph", |party| {
             party
                 .says_times("user callback", 10)

@@ -1,8 +1,9 @@
-//! All runs that are known. The samples' clock is not among them: it needs a device's.
+//! All runs that are known.
 
 mod comch;
 mod common;
 mod compress;
+mod crypto;
 mod dma;
 mod erasure_coding;
 mod rdma;
@@ -27,6 +28,7 @@ pub fn catalogue() -> Vec<Scenario> {
     all.extend(compress::scenarios());
     all.extend(erasure_coding::scenarios());
     all.extend(common::scenarios());
+    all.extend(crypto::scenarios());
     all
 }
 
@@ -70,13 +72,13 @@ mod tests {
         }
     }
 
-    /// Every sample of the six folders but the clock.
+    /// Every sample of the eight folders.
     #[test]
     fn every_sample_takes_part() {
         let samples: BTreeSet<_> = catalogue()
             .iter()
             .flat_map(|scenario| scenario.samples())
             .collect();
-        assert_eq!(samples.len(), 38, "{samples:?}");
+        assert_eq!(samples.len(), 43, "{samples:?}");
     }
 }

@@ -31,6 +31,15 @@ macro_rules! doca_argp_functions {
                 callback: doca_argp_validation_cb_t
             ) -> doca_error_t;
 
+            /// Sets what opens the devices that the user names, instead of `doca_dev_open`.
+            fn doca_argp_register_dev_open_callback(
+                callback: doca_argp_dev_open_cb_t,
+                usr_ctx: *mut c_void
+            ) -> doca_error_t;
+
+            /// Keys of the JSON file that no parameter has are ignored instead of refused.
+            fn doca_argp_disable_pedantic_config_parsing() -> doca_error_t;
+
             /// Sets where messages for the user go instead of standard error.
             fn doca_argp_register_logger_callback(callback: doca_argp_logger_cb_t) -> doca_error_t;
 

@@ -175,6 +175,43 @@ macro_rules! doca_dev_functions {
                 devinfo_rep: *const doca_devinfo_rep,
                 is_hotplug: *mut u8
             ) -> doca_error_t;
+
+            /// IPv6 address of the device's network interface, in network byte order; the link-local one.
+            fn doca_devinfo_get_ipv6_addr(
+                devinfo: *const doca_devinfo,
+                ipv6_addr: *mut u8,
+                size: u32
+            ) -> doca_error_t;
+
+            /// Local identifier of an InfiniBand port; emulated ports are Ethernet.
+            fn doca_devinfo_get_lid(devinfo: *const doca_devinfo, lid: *mut u16) -> doca_error_t;
+
+            /// Rate of the port in bits per second.
+            fn doca_devinfo_get_active_rate(
+                devinfo: *const doca_devinfo,
+                active_rate: *mut u64
+            ) -> doca_error_t;
+
+            /// Number of the function behind the device, unique among those of an adapter.
+            fn doca_devinfo_get_vhca_id(
+                devinfo: *const doca_devinfo,
+                vhca_id: *mut u16
+            ) -> doca_error_t;
+
+            /// Number of the represented function: that of the host's device.
+            fn doca_devinfo_rep_get_vhca_id(
+                devinfo_rep: *const doca_devinfo_rep,
+                vhca_id: *mut u16
+            ) -> doca_error_t;
+
+            /// Whether the device keeps resources for a faster restart.
+            fn doca_devinfo_cap_is_accelerate_resource_reclaim_supported(
+                devinfo: *const doca_devinfo,
+                is_accelerate_resource_reclaim: *mut u8
+            ) -> doca_error_t;
+
+            /// Has the device keep its resources for a faster restart.
+            fn doca_dev_accelerate_resource_reclaim(dev: *mut doca_dev) -> doca_error_t;
         }
     };
 }

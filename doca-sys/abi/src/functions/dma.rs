@@ -38,6 +38,12 @@ macro_rules! doca_dma_functions {
                 buf_size: *mut u64
             ) -> doca_error_t;
 
+            /// The instance as a GPU sees it; there is none in software.
+            fn doca_dma_get_gpu_handle(
+                dma: *mut doca_dma,
+                gpu_dma: *mut *mut doca_gpu_dma
+            ) -> doca_error_t;
+
             /// Sets callbacks and number of copy tasks; before the start.
             fn doca_dma_task_memcpy_set_conf(
                 dma: *mut doca_dma,

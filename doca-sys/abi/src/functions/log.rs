@@ -119,6 +119,39 @@ macro_rules! doca_log_functions {
 
             /// Writes the program's messages to standard output up to information, and to standard error from warnings on.
             fn doca_log_backend_create_standard() -> doca_error_t;
+
+            /// Number of back ends for the SDK's messages that there can be.
+            fn doca_log_get_max_num_backends_sdk() -> u32;
+
+            /// Lists the loggers below one, or all; as deep as `depth` says, 0 for any depth. A NULL follows the last.
+            fn doca_logger_create_list(
+                logger: *const doca_logger,
+                depth: u8,
+                logger_list: *mut *mut *mut doca_logger,
+                nb_loggers: *mut u32
+            ) -> doca_error_t;
+
+            /// Frees a list of loggers; the loggers stay.
+            fn doca_logger_destroy_list(logger_list: *mut *mut doca_logger) -> doca_error_t;
+
+            /// Sets the least severe level of a logger's messages, and with `propagate` that of those below it.
+            fn doca_logger_set_level(
+                logger: *mut doca_logger,
+                level: c_int,
+                propagate: u8
+            ) -> doca_error_t;
+
+            /// The least severe level of a logger's messages.
+            fn doca_logger_get_level(logger: *const doca_logger, level: *mut c_int) -> doca_error_t;
+
+            /// Writes the name of a logger, at most [`DOCA_LOGGER_NAME_SIZE`] bytes.
+            fn doca_logger_get_name(logger: *const doca_logger, name: *mut c_char) -> doca_error_t;
+
+            /// The logger with this name in a list; NULL when there is none.
+            fn doca_logger_find_by_name(
+                logger_list: *mut *mut doca_logger,
+                name: *const c_char
+            ) -> *mut doca_logger;
         }
     };
 }

@@ -119,6 +119,29 @@ macro_rules! doca_mmap_functions {
                 max_num_devices: *mut u32
             ) -> doca_error_t;
 
+            /// Sets what is called with the range when the map is destroyed, if it was started after this.
+            fn doca_mmap_set_free_cb(
+                mmap: *mut doca_mmap,
+                free_cb: doca_mmap_memrange_free_cb_t,
+                opaque: *mut c_void
+            ) -> doca_error_t;
+
+            /// Sets a range of a DMA-BUF; software has no memory that the CPU cannot reach.
+            fn doca_mmap_set_dmabuf_memrange(
+                mmap: *mut doca_mmap,
+                dmabuf_fd: c_int,
+                addr: *mut c_void,
+                dmabuf_offset: usize,
+                len: usize
+            ) -> doca_error_t;
+
+            /// The map as the DPA knows it; there is no DPA in software.
+            fn doca_mmap_dev_get_dpa_handle(
+                mmap: *mut doca_mmap,
+                dev: *const doca_dev,
+                dpa_mmap_handle: *mut u32
+            ) -> doca_error_t;
+
             /// Sets a range of a DPA's memory; there is no DPA in software.
             fn doca_mmap_set_dpa_memrange(
                 mmap: *mut doca_mmap,

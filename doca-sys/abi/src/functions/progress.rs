@@ -138,6 +138,36 @@ macro_rules! doca_pe_functions {
                 pe: *mut doca_pe,
                 event_mode: doca_pe_event_mode
             ) -> doca_error_t;
+
+            /// Submits a batch of tasks; no context in software has batches.
+            fn doca_task_batch_submit(task_batch: *mut doca_task_batch) -> doca_error_t;
+
+            /// As [`doca_task_batch_submit`], after checks.
+            fn doca_task_batch_try_submit(task_batch: *mut doca_task_batch) -> doca_error_t;
+
+            /// Returns a batch of tasks to its context.
+            fn doca_task_batch_free(task_batch: *mut doca_task_batch);
+
+            /// Result of a batch of tasks.
+            fn doca_task_batch_get_status(task_batch: *const doca_task_batch) -> doca_error_t;
+
+            /// Sets the value that the callback of a batch gets.
+            fn doca_task_batch_set_user_data(
+                task_batch: *mut doca_task_batch,
+                user_data: doca_data
+            );
+
+            /// The value set by [`doca_task_batch_set_user_data`].
+            fn doca_task_batch_get_user_data(task_batch: *const doca_task_batch) -> doca_data;
+
+            /// The context of a batch.
+            fn doca_task_batch_get_ctx(task_batch: *const doca_task_batch) -> *mut doca_ctx;
+
+            /// The value of the context of a batch.
+            fn doca_task_batch_get_ctx_user_data(task_batch: *const doca_task_batch) -> doca_data;
+
+            /// Number of tasks in a batch.
+            fn doca_task_batch_get_tasks_num(task_batch: *mut doca_task_batch) -> u16;
         }
     };
 }

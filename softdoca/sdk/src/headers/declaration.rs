@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 
 use doca_abi::{
-    CALLBACKS, CallbackDecl, ENUMS, EnumDecl, FunctionDecl, HANDLES, Parameter, Pointer, Type,
+    CALLBACKS, CallbackDecl, ENUMS, EnumDecl, FUNCTION_TYPEDEFS, FunctionDecl, HANDLES, Parameter,
+    Pointer, Type,
 };
 
 use super::Definitions;
@@ -23,6 +24,8 @@ enum Kind {
     Union(&'static str),
     /// A typedef.
     Typedef(&'static str),
+    /// A typedef of a function, which is used by pointer.
+    Function(&'static str),
 }
 
 /// Meaning and home of every name.
@@ -37,6 +40,7 @@ impl Names {
         definitions.extend(CALLBACKS.iter().map(|decl| (decl.name, decl.header)));
         for name in [
             "doca_data",
+            "doca_gather_list",
             "doca_be16_t",
             "doca_be32_t",
             "doca_be64_t",
@@ -46,6 +50,7 @@ impl Names {
             definitions.insert(name, "doca_types.h");
         }
         definitions.insert("doca_rdma_gid", "doca_rdma.h");
+        definitions.insert("doca_clock_timespec_t", "doca_clock.h");
         Self { definitions }
     }
 
@@ -69,8 +74,9 @@ impl Names {
             "bool" => Kind::Plain("bool"),
             "FILE" => Kind::Plain("FILE"),
             "va_list" => Kind::Plain("va_list"),
-            "doca_data" => Kind::Union(name),
-            "doca_rdma_gid" => Kind::Struct(name),
+            "doca_data" | "doca_clock_timespec_t" => Kind::Union(name),
+            "doca_rdma_gid" | "doca_gather_list" => Kind::Struct(name),
+            _ if FUNCTION_TYPEDEFS.contains(&name) => Kind::Function(name),
             _ => {
                 if let Some(decl) = ENUMS.iter().find(|decl| decl.name == name) {
                     if decl.tag == decl.name {
@@ -98,6 +104,14 @@ impl Names {
             Kind::Enum(name) => format!("enum {name}"),
             Kind::Handle(name) | Kind::Struct(name) => format!("struct {name}"),
             Kind::Union(name) => format!("union {name}"),
+            Kind::Function(typedef) => {
+                assert_eq!(
+                    ty.pointers().count(),
+                    0,
+                    "a pointer to a pointer to {typedef}"
+                );
+                return format!("{typedef} *{name}");
+            }
         };
         // A pointer says what may be done with what it points to; so each one qualifies what is to its left, and the
         // innermost is the first that C writes.
@@ -151,7 +165,12 @@ impl Names {
     pub(super) fn callback(&self, callback: &CallbackDecl) -> String {
         let result = self.result(callback.ret, "");
         let space = if result.ends_with('*') { "" } else { " " };
-        let start = format!("typedef {result}{space}(*{})(", callback.name);
+        let star = if FUNCTION_TYPEDEFS.contains(&callback.name) {
+            ""
+        } else {
+            "*"
+        };
+        let start = format!("typedef {result}{space}({star}{})(", callback.name);
         format!(
             "{}{};\n",
             comment(callback.doc),

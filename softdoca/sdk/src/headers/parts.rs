@@ -39,6 +39,10 @@ const PARTS: &[Part] = &[
     part!("doca_config"),
     part!("doca_common_defines"),
     part!("doca_compat"),
+    part!("doca_bitfield"),
+    part!("doca_buf_array" before),
+    part!("doca_clock" before),
+    part!("doca_rdma_bridge" before),
     part!("doca_version" after),
     part!("doca_error" after),
     part!("doca_types" before),
@@ -81,6 +85,7 @@ pub(super) fn includes(header: &str) -> &'static [&'static str] {
         "doca_types.h" => &["doca_compat.h"],
         "doca_argp.h" => &[
             "doca_compat.h",
+            "doca_dev.h",
             "doca_error.h",
             "doca_log.h",
             "doca_types.h",
@@ -95,9 +100,11 @@ pub(super) fn system_includes(header: &str) -> &'static [&'static str] {
         _ if FOUNDATIONS.contains(&header) => &[],
         "doca_argp.h" => &["stdarg.h"],
         "doca_log.h" => &["stddef.h", "stdint.h", "stdio.h"],
-        "doca_dma.h" | "doca_compress.h" | "doca_erasure_coding.h" => {
-            &["inttypes.h", "stdbool.h", "stddef.h", "stdint.h"]
-        }
+        "doca_aes_gcm.h"
+        | "doca_dma.h"
+        | "doca_compress.h"
+        | "doca_erasure_coding.h"
+        | "doca_sha.h" => &["inttypes.h", "stdbool.h", "stddef.h", "stdint.h"],
         "doca_version.h" => &["stddef.h", "stdint.h"],
         _ => &["stdbool.h", "stddef.h", "stdint.h"],
     }

@@ -28,6 +28,41 @@ fn every_function_is_declared_in_its_header() {
     }
 }
 
+/// A program that names a published function, type or enum compiles, whether softdoca does anything for it or not.
+#[test]
+fn every_published_name_is_declared() {
+    let headers = headers();
+    let declares = |header: &Header, name: &str| {
+        header
+            .text
+            .split(|c: char| !c.is_ascii_alphanumeric() && c != '_')
+            .any(|word| word == name)
+    };
+    let mut missing = Vec::new();
+    let mut functions = 0;
+    for line in include_str!("../../published/3.0.txt")
+        .lines()
+        .filter(|line| !line.starts_with('#'))
+    {
+        let [file, kind, name] = line
+            .split(' ')
+            .collect::<Vec<_>>()
+            .try_into()
+            .expect("header, kind and name");
+        functions += usize::from(kind == "function");
+        // Types are opaque or shared: any header may be the one that declares them.
+        let declared = headers
+            .iter()
+            .filter(|header| kind != "function" || header.name == file)
+            .any(|header| declares(header, name));
+        if !declared {
+            missing.push(line);
+        }
+    }
+    assert!(functions > 600, "the list has {functions} functions");
+    assert!(missing.is_empty(), "{missing:#?}");
+}
+
 #[test]
 fn declarations_are_those_of_c() {
     let buf = header("doca_buf.h");
@@ -36,6 +71,12 @@ fn declarations_are_those_of_c() {
         "{buf}"
     );
     let mmap = header("doca_mmap.h");
+    assert!(
+        mmap.contains(
+            "typedef void (doca_mmap_memrange_free_cb_t)(void *addr, size_t len, void *cookie);"
+        ) && mmap.contains("doca_mmap_memrange_free_cb_t *free_cb,"),
+        "{mmap}"
+    );
     assert!(
         mmap.contains(
             "\ndoca_error_t doca_mmap_export_pci(struct doca_mmap *mmap, const struct doca_dev *dev, const void **export_desc,\n"

@@ -118,7 +118,8 @@ impl Sdk {
     pub fn install() -> Self {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let sdk = Self { directory };
-        softdoca_sdk::install(&built_library(), &sdk.prefix()).expect("an installation");
+        softdoca_sdk::install(&built_library(), &sdk.prefix(), softdoca_sdk::Layout::Plain)
+            .expect("an installation");
         sdk
     }
 

@@ -6,7 +6,9 @@ use super::{Language, Sdk, repository_source};
 
 /// The programs, by the names of their sources.
 pub const PROGRAMS: &[&str] = &[
+    "aes_gcm",
     "argp",
+    "buf_pool",
     "core",
     "log",
     "memory",
@@ -26,6 +28,7 @@ pub const PROGRAMS: &[&str] = &[
     "rdma_properties",
     "rdma_remote_events",
     "reference",
+    "sha",
     "sync_event",
     "sync_event_tasks",
 ];

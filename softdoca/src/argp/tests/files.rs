@@ -1,6 +1,7 @@
 //! JSON files, and values of all types.
 
 use super::*;
+use crate::api::Api;
 
 #[test]
 fn files_give_what_the_command_line_does_not() {
@@ -106,6 +107,74 @@ fn files_are_checked() {
         // A wrong value in the file does not hide behind one on the command line.
         let line = format!("-d x --cpu 1 -j {}", file.path().display());
         refuses(&d, &line, error, part);
+    }
+}
+
+#[test]
+fn unknown_keys_are_ignored_when_the_program_wants_that() {
+    let mut d = program();
+    let text = r#"{"doca_general_flags": {"colour": 1, "log-level": 60}, "doca_program_flags": {"wheels": 4, "cpu": [3]}, "other": {"a": 1}}"#;
+    let file = file(text);
+    let line = format!("-d x -j {}", file.path().display());
+    refuses(&d, &line, Error::NotSupported, "unknown key \"colour\"");
+    d.ignores_unknown_keys = true;
+    accepts(&d, &line, "cpu=3 device=x");
+    assert!(run(&d, &line).levels.program.is_some());
+    // What is known must be right all the same.
+    let wrong = self::file(r#"{"doca_program_flags": {"cpu": "three"}}"#);
+    let line = format!("-d x -j {}", wrong.path().display());
+    refuses(&d, &line, Error::InvalidValue, "expected a number");
+}
+
+#[test]
+fn numbers_with_fractions_are_read() {
+    let mut d = Definitions::default();
+    param(&mut d, None, ("r", "ratio"), ValueType::Double, |_| ());
+    for (text, value) in [
+        ("12.5", "12.5"),
+        ("-1e3", "-1000"),
+        ("7", "7"),
+        (".5", "0.5"),
+    ] {
+        accepts(&d, &format!("-r {text}"), &format!("ratio={value}"));
+    }
+    for text in ["many", "1,5", "inf", "NaN", "1e999", "12.5x"] {
+        refuses(&d, &format!("-r {text}"), Error::InvalidValue, "12.5");
+    }
+    let file = file(r#"{"doca_program_flags": {"ratio": 0.25}}"#);
+    accepts(&d, &format!("-j {}", file.path().display()), "ratio=0.25");
+    let whole = self::file(r#"{"doca_program_flags": {"ratio": 3}}"#);
+    accepts(&d, &format!("-j {}", whole.path().display()), "ratio=3");
+    let text = self::file(r#"{"doca_program_flags": {"ratio": "3"}}"#);
+    let line = format!("-j {}", text.path().display());
+    refuses(&d, &line, Error::InvalidValue, "expected a number");
+}
+
+#[test]
+fn types_have_the_numbers_of_the_release() {
+    use ValueType::*;
+    let types = |api| [1, 2, 3, 4, 5, 6, 256].map(|number| ValueType::from_number(api, number));
+    let [one, two, three] = [Some(String), Some(Int), Some(Boolean)];
+    let object = Some(JsonObject);
+    assert_eq!(
+        types(Api::V3_0),
+        [one, two, three, object, None, None, object]
+    );
+    for api in [Api::V3_1, Api::V3_2, Api::V3_3] {
+        assert_eq!(
+            types(api),
+            [
+                one,
+                two,
+                three,
+                Some(Device),
+                Some(Representor),
+                Some(Double),
+                object
+            ]
+        );
+        assert_eq!(ValueType::from_number(api, 0), None);
+        assert_eq!(ValueType::from_number(api, 7), None);
     }
 }
 

@@ -72,6 +72,7 @@ fn said(definitions: &Definitions, run: &Run) -> String {
             let value = match value {
                 Value::Text(text) => text.to_str().unwrap().to_owned(),
                 Value::Int(number) => number.to_string(),
+                Value::Double(number) => number.to_string(),
                 Value::Bool(truth) => truth.to_string(),
                 Value::Device(device) => format!(
                     "{}({})",

@@ -11,15 +11,17 @@ mod user;
 use std::ffi::{c_char, c_int, c_void};
 
 use doca_abi::{
-    doca_argp_cmd, doca_argp_cmd_cb_t, doca_argp_dpdk_cb_t, doca_argp_logger_cb_t, doca_argp_param,
-    doca_argp_param_cb_t, doca_argp_type, doca_argp_validation_cb_t,
+    doca_argp_cmd, doca_argp_cmd_cb_t, doca_argp_dev_open_cb_t, doca_argp_dpdk_cb_t,
+    doca_argp_logger_cb_t, doca_argp_param, doca_argp_param_cb_t, doca_argp_type,
+    doca_argp_validation_cb_t,
 };
 
 use super::{check_out, doca_error_t, guard, not_null, put, text};
+use crate::api::Api;
 use crate::argp::{Command, CommandId, Definitions, Param, ParamId, ValueType};
 use crate::error::{Error, Result};
 use crate::log::{self, Level, Origin};
-use session::Session;
+use session::{Opaque, Session};
 
 /// Handles are multiples of this: they look like pointers, and NULL is none.
 const STEP: usize = 16;
@@ -201,6 +203,34 @@ pub unsafe extern "C" fn doca_argp_register_validation_callback(
     })
 }
 
+/// Sets what opens the devices that the user names.
+///
+/// # Safety
+/// `callback` is NULL or a function of that type, to be called with `usr_ctx` until the parser is destroyed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_argp_register_dev_open_callback(
+    callback: doca_argp_dev_open_cb_t,
+    usr_ctx: *mut c_void,
+) -> doca_error_t {
+    with_session(|session| {
+        let callback = callback.ok_or(Error::InvalidValue)?;
+        session.dev_open = Some((callback, Opaque(usr_ctx)));
+        Ok(())
+    })
+}
+
+/// Has keys of the JSON file that no parameter has ignored.
+///
+/// # Safety
+/// None needed: there is nothing to get wrong.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_argp_disable_pedantic_config_parsing() -> doca_error_t {
+    with_session(|session| {
+        session.definitions.ignores_unknown_keys = true;
+        Ok(())
+    })
+}
+
 /// Sets where messages for the user go; `DOCA_ERROR_ALREADY_EXIST` while there is another such function.
 ///
 /// # Safety
@@ -374,11 +404,14 @@ pub unsafe extern "C" fn doca_argp_param_set_type(
     arg_type: doca_argp_type,
 ) {
     change_param(param, |param| {
-        param.value_type = ValueType::from_number(arg_type);
+        let api = Api::current();
+        param.value_type = ValueType::from_number(api, arg_type);
         match param.value_type {
             Some(_) => Ok(()),
             None => Err(Error::InvalidValue.because(format_args!(
-                "{arg_type} is no type of parameters; expected 1 to 6"
+                "{arg_type} is no type of parameters in DOCA {}; expected 1 to {}",
+                api.version().to_string_lossy(),
+                if api == Api::V3_0 { 4 } else { 6 }
             ))),
         }
     });

@@ -5,6 +5,7 @@ use std::sync::{Mutex, PoisonError};
 
 use doca_abi::{
     doca_argp_dpdk_cb_t, doca_argp_logger_cb_t, doca_argp_param_cb_t, doca_argp_validation_cb_t,
+    doca_dev, doca_devinfo, doca_error_t,
 };
 
 use crate::argp::{Definitions, LogLevels, Scope};
@@ -26,6 +27,10 @@ impl<T> Copy for Opaque<T> {}
 // SAFETY: it is not followed; what the program's callbacks do with it in which thread is the program's affair.
 unsafe impl<T> Send for Opaque<T> {}
 
+/// The program's own `doca_dev_open`, which takes an argument more.
+pub(super) type DevOpen =
+    unsafe extern "C" fn(*mut doca_devinfo, *mut c_void, *mut *mut doca_dev) -> doca_error_t;
+
 /// What `doca_argp_init` begins and `doca_argp_destroy` ends.
 pub(super) struct Session {
     pub(super) definitions: Definitions,
@@ -33,6 +38,8 @@ pub(super) struct Session {
     pub(super) version: doca_argp_param_cb_t,
     pub(super) validation: doca_argp_validation_cb_t,
     pub(super) logger: doca_argp_logger_cb_t,
+    /// What opens devices, and its own argument.
+    pub(super) dev_open: Option<(DevOpen, Opaque<c_void>)>,
     pub(super) dpdk: doca_argp_dpdk_cb_t,
     /// How the program was called.
     pub(super) called: Option<String>,
@@ -61,6 +68,7 @@ pub(super) fn begin(program_name: Option<String>, config: *mut c_void) -> Result
         version: None,
         validation: None,
         logger: None,
+        dev_open: None,
         dpdk: None,
         called: None,
         scope: Scope::new(),

@@ -2,14 +2,17 @@
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::ptr::{from_mut, null, null_mut};
+use std::sync::Arc;
 
-use doca_abi::{doca_argp_device_ctx, doca_argp_device_rep_ctx, doca_argp_param_cb_t};
+use doca_abi::{doca_argp_device_ctx, doca_argp_device_rep_ctx, doca_argp_param_cb_t, doca_dev};
 
 use super::session::{self, Opaque};
 use super::user;
+use crate::api::Api;
 use crate::argp::{self, Action, DeviceArgument, LogLevels, Outcome, Run, Value};
 use crate::capi::{doca_error_t, give, not_null};
 use crate::check::{self, Object};
+use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::log::{self, Origin};
 
@@ -90,10 +93,8 @@ fn show_version() -> Result<()> {
         );
     }
     let version = format!(
-        "DOCA Version: {}.{}.{} (softdoca)\n",
-        doca_abi::DOCA_VERSION_MAJOR,
-        doca_abi::DOCA_VERSION_MINOR,
-        doca_abi::DOCA_VERSION_PATCH
+        "DOCA Version: {} (softdoca)\n",
+        Api::current().version().to_string_lossy()
     );
     crate::capi::stdio::Stream::output().write(&version);
     // SAFETY: no lock is held that its handlers could want.
@@ -169,6 +170,7 @@ unsafe fn call(
     match value {
         Value::Text(text) => call(text.as_ptr().cast_mut().cast()),
         Value::Int(mut number) => call(from_mut(&mut number).cast()),
+        Value::Double(mut number) => call(from_mut(&mut number).cast()),
         Value::Bool(mut truth) => call(from_mut(&mut truth).cast()),
         Value::Device(argument) => call(from_mut(&mut device(argument)?).cast()),
         Value::Representor(argument) => {
@@ -184,14 +186,28 @@ unsafe fn call(
 
 /// A device as C sees it; the program owns what it points to, but for the string.
 fn device(argument: DeviceArgument) -> Result<doca_argp_device_ctx> {
-    check::created(Object::Device);
     Ok(doca_argp_device_ctx {
-        dev: give(argument.device),
+        dev: open(argument.device)?,
         devargs: match argument.rest {
             Some(rest) => keep(rest)?,
             None => null(),
         },
     })
+}
+
+/// An open device for the program, which it has opened itself if it wants to.
+fn open(device: Arc<Device>) -> Result<*mut doca_dev> {
+    let Some((callback, argument)) = session::with(|session| Ok(session.dev_open))? else {
+        check::created(Object::Device);
+        return Ok(give(device));
+    };
+    let mut dev = null_mut();
+    let devinfo = Arc::as_ptr(device.info()).cast_mut().cast();
+    // SAFETY: the program gave the function for this purpose; what is known of the device lives during the call.
+    let answer = unsafe { callback(devinfo, argument.0, &raw mut dev) };
+    answered(answer, &format!("to open device {}", device.model().pci))?;
+    not_null(dev)?;
+    Ok(dev)
 }
 
 /// Keeps a string until the session ends.

@@ -190,3 +190,78 @@ pub unsafe extern "C" fn doca_devinfo_rep_get_is_hotplug(
         }
     })
 }
+
+/// Rate that devices tell: that of one port of a BlueField-3. Copies between processes have none of it.
+const ACTIVE_RATE: u64 = 200_000_000_000;
+
+/// Writes the link-local IPv6 address of the interface, in network order.
+///
+/// # Safety
+/// `devinfo` is NULL or live; `ipv6_addr` is NULL or has room for `size` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_devinfo_get_ipv6_addr(
+    devinfo: *const doca_devinfo,
+    ipv6_addr: *mut u8,
+    size: u32,
+) -> doca_error_t {
+    // SAFETY: the caller's promise.
+    guard(|| unsafe {
+        put_bytes(
+            ipv6_addr,
+            size,
+            &borrow(devinfo)?.model().link_local().octets(),
+        )
+    })
+}
+
+/// Writes the rate of the port in bits per second: the same for all devices, and not that of copies between processes.
+///
+/// # Safety
+/// `devinfo` is not followed; the out-parameter is NULL or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_devinfo_get_active_rate(
+    devinfo: *const doca_devinfo,
+    active_rate: *mut u64,
+) -> doca_error_t {
+    // SAFETY: the caller's promise.
+    unsafe { put_limit(devinfo, active_rate, ACTIVE_RATE) }
+}
+
+/// Writes the number of the function behind the device.
+///
+/// # Safety
+/// `devinfo` is NULL or live; the out-parameter is NULL or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_devinfo_get_vhca_id(
+    devinfo: *const doca_devinfo,
+    vhca_id: *mut u16,
+) -> doca_error_t {
+    // SAFETY: the caller's promise.
+    guard(|| unsafe { put(vhca_id, borrow(devinfo)?.model().vhca_id()) })
+}
+
+/// Writes the number of the represented function: that of the host's device.
+///
+/// # Safety
+/// `devinfo_rep` is NULL or live; the out-parameter is NULL or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_devinfo_rep_get_vhca_id(
+    devinfo_rep: *const doca_devinfo_rep,
+    vhca_id: *mut u16,
+) -> doca_error_t {
+    // SAFETY: the caller's promise.
+    guard(|| unsafe { put(vhca_id, borrow(devinfo_rep)?.model().vhca_id()) })
+}
+
+/// No device keeps resources.
+///
+/// # Safety
+/// `devinfo` is not followed; the out-parameter is NULL or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_devinfo_cap_is_accelerate_resource_reclaim_supported(
+    devinfo: *const doca_devinfo,
+    is_accelerate_resource_reclaim: *mut u8,
+) -> doca_error_t {
+    // SAFETY: the caller's promise.
+    unsafe { put_limit(devinfo, is_accelerate_resource_reclaim, 0) }
+}

@@ -1,5 +1,6 @@
 //! `doca_log.h`: where messages go, those of the program and softdoca's own.
 
+mod loggers;
 mod sinks;
 #[cfg(test)]
 pub(super) mod tests;
@@ -296,14 +297,14 @@ pub unsafe extern "C" fn doca_log_unregister_source(source: c_int) -> doca_error
 /// What `doca_log` does with a message that is formatted already. `doca_log` itself is variadic, which a Rust function
 /// cannot be: the shared library defines it over this one.
 ///
-/// `source` is not looked at: a message is worth more than its register entry. A NULL `file` or `function` is left out.
+/// A source that is none is no error: a message is worth more than its register entry. A NULL `file` or `function` is left out.
 ///
 /// # Safety
 /// The strings are NULL or C strings.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn softdoca_log_formatted(
     level_value: u32,
-    _source: c_int,
+    source: c_int,
     file: *const c_char,
     line: c_int,
     function: *const c_char,
@@ -315,6 +316,9 @@ pub unsafe extern "C" fn softdoca_log_formatted(
             return Err(Error::InvalidValue.because("a message cannot have the level 10"));
         }
         super::not_null(message)?;
+        if !log::sources::passes(source, level) {
+            return Ok(());
+        }
         let lossy = |text: *const c_char| {
             // SAFETY: the caller's promise.
             (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) }.to_string_lossy())
@@ -331,5 +335,7 @@ pub unsafe extern "C" fn softdoca_log_formatted(
         Ok(())
     })
 }
+
+pub use loggers::*;
 
 doca_abi::check_definitions!(doca_log_functions, crate::capi::doca_log);

@@ -1,10 +1,12 @@
 //! What a memory map tells of itself.
 
-use doca_abi::{doca_data, doca_dev, doca_devinfo, doca_dpa, doca_mmap};
+use std::ffi::c_void;
+
+use doca_abi::{doca_data, doca_dev, doca_devinfo, doca_mmap, doca_mmap_memrange_free_cb_t};
 
 use super::super::task::put_limit;
 use super::super::{borrow, doca_error_t, guard, put, share};
-use crate::error::Error;
+use crate::memory::FreeCallback;
 
 /// Sets the program's data.
 ///
@@ -144,20 +146,20 @@ pub unsafe extern "C" fn doca_mmap_get_max_num_devices(
     guard(|| unsafe { put(max_num_devices, borrow(mmap)?.max_devices()) })
 }
 
-/// `DOCA_ERROR_NOT_SUPPORTED`: softdoca has no DPA.
+/// Sets what is called with the range when the map is destroyed, if it was started in between; NULL takes it back.
 ///
 /// # Safety
-/// `mmap` is NULL or live.
+/// `mmap` is NULL or live; `free_cb` is NULL or may be called with the range and `opaque` when the map is destroyed.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn doca_mmap_set_dpa_memrange(
+pub unsafe extern "C" fn doca_mmap_set_free_cb(
     mmap: *mut doca_mmap,
-    _dpa: *mut doca_dpa,
-    _dpa_addr: u64,
-    _len: usize,
+    free_cb: doca_mmap_memrange_free_cb_t,
+    opaque: *mut c_void,
 ) -> doca_error_t {
-    guard(|| {
-        // SAFETY: the caller's promise.
-        unsafe { borrow(mmap) }?;
-        Err(Error::NotSupported.because("softdoca has no DPA"))
-    })
+    let callback = free_cb.map(|function| FreeCallback {
+        function,
+        opaque: opaque.expose_provenance(),
+    });
+    // SAFETY: the caller's promise.
+    guard(|| unsafe { borrow(mmap) }?.set_free_callback(callback))
 }

@@ -13,14 +13,22 @@ fn exiting_child() {
     };
     let program = Program::default();
     let _parser = Parser::new(&program);
-    register_all();
+    if crate::api::Api::current() != crate::api::Api::V3_0 {
+        register_all();
+    }
     let arguments: Vec<&str> = arguments.split_whitespace().collect();
     println!("start answers {}", start(&arguments));
 }
 
+fn with_environment(environment: &[(&str, &str)]) -> Output {
+    child(
+        "capi::doca_argp::tests::processes::exiting_child",
+        environment,
+    )
+}
+
 fn with_arguments(arguments: &str) -> Output {
-    let test = "capi::doca_argp::tests::processes::exiting_child";
-    child(test, &[("SOFTDOCA_TEST_ARGP", arguments)])
+    with_environment(&[("SOFTDOCA_TEST_ARGP", arguments)])
 }
 
 #[test]
@@ -41,11 +49,16 @@ fn help_and_version_are_printed_and_the_process_exits_well() {
         "{text}"
     );
 
-    let version = with_arguments("-v");
-    let text = String::from_utf8_lossy(&version.stdout);
-    assert!(version.status.success(), "{version:?}");
-    assert!(text.contains("DOCA Version: 3.3.0"), "{text}");
-    assert!(!text.contains("start answers"), "{text}");
+    for (api, expected) in [("", "3.3.0"), ("3.0", "3.0.0"), ("3.2", "3.2.0")] {
+        let version = with_environment(&[("SOFTDOCA_TEST_ARGP", "-v"), ("SOFTDOCA_API", api)]);
+        let text = String::from_utf8_lossy(&version.stdout);
+        assert!(version.status.success(), "{version:?}");
+        assert!(
+            text.contains(&format!("DOCA Version: {expected}")),
+            "{text}"
+        );
+        assert!(!text.contains("start answers"), "{text}");
+    }
 
     let wrong = with_arguments("--wrong");
     let text = String::from_utf8_lossy(&wrong.stderr);

@@ -1,0 +1,7 @@
+#include <time.h>
+
+/** A reading of a clock. */
+union doca_clock_timespec_t {
+	struct timespec ts; /**< Seconds and nanoseconds. */
+	uint64_t counter;   /**< Of a counter: its cycles. */
+};

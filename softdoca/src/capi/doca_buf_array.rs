@@ -1,0 +1,121 @@
+//! `doca_buf_array.h`: arrays of bufs for GPUs and the DPA, which are not in software: an array can be described, and not started.
+
+mod unsupported;
+
+use std::cell::RefCell;
+use std::sync::Arc;
+
+use doca_abi::{doca_buf_arr, doca_mmap};
+
+use super::{Handle, borrow, check_out, doca_error_t, guard, put, share};
+use crate::error::{Error, Result};
+use crate::memory::Mmap;
+
+pub use unsupported::*;
+
+/// What an array was described by.
+pub(crate) struct BufArray {
+    count: usize,
+    /// The map, the bytes of an element, and the offset of the first.
+    elements: RefCell<Option<(Arc<Mmap>, usize, u64)>>,
+}
+
+// SAFETY: arrays are given out as pointers from `Box::into_raw`.
+unsafe impl Handle for doca_buf_arr {
+    type Engine = BufArray;
+}
+
+impl BufArray {
+    fn set_elements(&self, mmap: Arc<Mmap>, size: usize, offset: u64) -> Result<()> {
+        let (_, len) = mmap
+            .memrange()
+            .map_err(|_| Error::InvalidValue.because("the mmap of a buf array has no range yet"))?;
+        let bytes = (size as u64).checked_mul(self.count as u64);
+        let end = bytes.and_then(|bytes| offset.checked_add(bytes));
+        if size == 0 || end.is_none_or(|end| end > len) {
+            return Err(Error::InvalidValue.because(format_args!(
+                "an mmap of {len} bytes has no {} elements of {size} bytes from {offset} on",
+                self.count
+            )));
+        }
+        *self.elements.borrow_mut() = Some((mmap, size, offset));
+        Ok(())
+    }
+}
+
+/// Creates an array.
+///
+/// # Safety
+/// `buf_arr` is NULL or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_buf_arr_create(
+    num_elem: usize,
+    buf_arr: *mut *mut doca_buf_arr,
+) -> doca_error_t {
+    guard(|| {
+        check_out(buf_arr)?;
+        if num_elem == 0 {
+            return Err(Error::InvalidValue.because("expected at least 1 element, got 0"));
+        }
+        let array = BufArray {
+            count: num_elem,
+            elements: RefCell::default(),
+        };
+        // SAFETY: the caller's promise.
+        unsafe { put(buf_arr, Box::into_raw(Box::new(array)).cast()) }
+    })
+}
+
+/// Destroys an array.
+///
+/// # Safety
+/// `buf_arr` is NULL or live, and dead afterwards.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_buf_arr_destroy(buf_arr: *mut doca_buf_arr) -> doca_error_t {
+    guard(|| {
+        check_out(buf_arr)?;
+        // SAFETY: from `Box::into_raw` in `doca_buf_arr_create`, and taken back once.
+        drop(unsafe { Box::from_raw(buf_arr.cast::<BufArray>()) });
+        Ok(())
+    })
+}
+
+/// Sets the memory that the elements are parts of.
+///
+/// # Safety
+/// The handles are NULL or live.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_buf_arr_set_params(
+    buf_arr: *mut doca_buf_arr,
+    mmap: *mut doca_mmap,
+    elem_size: usize,
+    start_offset: u64,
+) -> doca_error_t {
+    // SAFETY: the caller's promise.
+    guard(|| unsafe { borrow(buf_arr)?.set_elements(share(mmap)?, elem_size, start_offset) })
+}
+
+/// `DOCA_ERROR_BAD_STATE`: an array is started for a GPU or the DPA, and neither can be set.
+///
+/// # Safety
+/// `buf_arr` is NULL or live.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_buf_arr_start(buf_arr: *mut doca_buf_arr) -> doca_error_t {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        unsafe { borrow(buf_arr) }?;
+        Err(Error::BadState.because("a buf array is for a GPU or the DPA, and softdoca has none"))
+    })
+}
+
+/// Does nothing: an array is never started.
+///
+/// # Safety
+/// `buf_arr` is NULL or live.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_buf_arr_stop(buf_arr: *mut doca_buf_arr) -> doca_error_t {
+    // SAFETY: the caller's promise.
+    guard(|| unsafe { borrow(buf_arr) }.map(drop))
+}
+
+doca_abi::check_definitions!(doca_buf_array_functions, crate::capi::doca_buf_array);
