@@ -10,6 +10,7 @@ use doca_abi::{doca_ctx, doca_ctx_state_changed_callback_t, doca_data};
 
 use super::pe::Pe;
 use super::task::Task;
+use crate::agent::is_held_up;
 use crate::check::{self, Mistake};
 use crate::error::{Error, Result};
 
@@ -79,7 +80,8 @@ pub(crate) trait Driver: Any {
             };
             found += 1;
             ctx.dispatch(event);
-            if ctx.state() == CtxState::Idle {
+            // What agents of other processes made this thread wait for is enough for one call.
+            if ctx.state() == CtxState::Idle || is_held_up() {
                 break;
             }
         }

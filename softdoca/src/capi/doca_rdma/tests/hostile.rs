@@ -8,8 +8,9 @@ use doca_abi::{DOCA_CTX_STATE_IDLE, DOCA_CTX_STATE_RUNNING};
 use proptest::prelude::*;
 use rustix::mm::{MapFlags, ProtFlags, mmap};
 
-use super::memory::{Bufs, Memory, c};
-use super::side::{ALL, Side, ok, submit};
+use super::memory::{Bufs, Memory, c, import};
+use super::side::{ALL, Side, ok, pair, submit};
+use crate::agent::testing::{ScriptedAgent, segment};
 use crate::agent::{self, AgentAddress, AgentConnection};
 use crate::capi::doca_ctx::*;
 use crate::capi::testing::hostile::{
@@ -240,4 +241,66 @@ fn fragments_without_data_end_the_connection() {
     attacker.ring.fragment(IS_INLINE | HAS_MORE, 0);
     assert_eq!(victim.wait(1), [(0, Error::ConnectionAborted.code())]);
     stop(&victim);
+}
+
+const LEN: usize = 1 << 20;
+const ADDR: u64 = 0x10_0000;
+
+/// The agent of memory that is not mapped by peers; it takes `delay` to copy what is read at once, 64 KiB at most.
+fn slow(delay: Duration) -> ScriptedAgent {
+    ScriptedAgent::start(move |asked| match asked.operation {
+        1 => Some((1, segment(ADDR, LEN as u64, 0, None), vec![])),
+        _ => {
+            std::thread::sleep(delay);
+            Some((0, vec![9; asked.len as usize], vec![]))
+        }
+    })
+}
+
+/// Reads from a peer whose agent is slow: `len` bytes each, all submitted at once.
+fn read_from(agent: &ScriptedAgent, count: u64, len: usize) -> (Side, Side, Vec<Duration>) {
+    let ((a, connection), (b, _)) = pair();
+    let (local, bufs) = (Memory::local(LEN), Bufs::new());
+    let remote = import(&agent.descriptor(2, 0b1110, ADDR, LEN as u64));
+    let mut longest = vec![];
+    let mut timed = |action: &mut dyn FnMut()| {
+        let begin = Instant::now();
+        action();
+        longest.push(begin.elapsed());
+    };
+    for user in 0..count {
+        let at = user as usize * len;
+        let (from, to) = (bufs.data(&remote, at, len), bufs.room(&local.mmap, at, len));
+        let task = a.read(connection, (c(from), c(to)), user);
+        timed(&mut || submit(task));
+    }
+    while a.completed().len() < count as usize {
+        timed(&mut || a.progress());
+    }
+    // Bufs and memory are used no more.
+    a.stop();
+    (a, b, longest)
+}
+
+#[test]
+fn a_copy_by_a_slow_agent_is_given_up() {
+    // 16 pieces, each of them in time by itself.
+    let agent = slow(Duration::from_millis(900));
+    let (a, _b, longest) = read_from(&agent, 1, LEN);
+    assert_eq!(a.completed(), [(0, Error::TimeOut.code())]);
+    let longest = longest.into_iter().max().expect("a submission");
+    assert!(longest < Duration::from_millis(3500), "{longest:?}");
+}
+
+#[test]
+fn slow_copies_leave_progress_to_others() {
+    let agent = slow(Duration::from_millis(60));
+    let (a, _b, longest) = read_from(&agent, 8, 64);
+    let expected: Vec<_> = (0..8).map(|user| (user, 0)).collect();
+    assert_eq!(a.completed(), expected);
+    // One copy at a time: at least each second call returned without more than two.
+    let calls = longest
+        .iter()
+        .filter(|time| **time >= Duration::from_millis(55));
+    assert!(calls.count() >= 4, "{longest:?}");
 }
