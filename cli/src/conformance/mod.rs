@@ -3,6 +3,7 @@
 mod faults;
 mod faulty_target;
 mod hammer;
+mod hostile;
 mod layout;
 mod layout_choice;
 mod matrix;
@@ -21,6 +22,7 @@ use clap::{Args, Subcommand};
 use faults::Faults;
 use faulty_target::FaultyTarget;
 use hammer::{Hammer, LoadOptions, StrangerOptions, WitnessOptions};
+use hostile::Hostile;
 use layout::Layout;
 use matrix::Matrix;
 use record::Record;
@@ -39,6 +41,7 @@ Examples:
   doca-storage conformance faulty-target --content disk.img --fault none --dump afterwards.img
   doca-storage conformance matrix --impl rust=target/release --impl cpp=build --library-path ~/softdoca/lib
   doca-storage conformance hammer --layout gga --duration 5m
+  doca-storage conformance hostile --role target
   doca-storage conformance samples --bin /tmp/build --library-path ~/softdoca/lib
   doca-storage conformance faults --jobs 8
   doca-storage conformance record --listen 12346 --to 127.0.0.1:12345 --output session.transcript
@@ -65,6 +68,8 @@ enum Command {
     Matrix(Matrix),
     /// Hurt a deployment at random, under a load that knows what every block must hold: is anything lost?
     Hammer(Hammer),
+    /// Attack one role with clients that follow no protocol: what may they cost it?
+    Hostile(Hostile),
     /// What `hammer` reads and writes with
     #[command(hide = true)]
     HammerLoad(LoadOptions),
@@ -94,6 +99,7 @@ pub fn run(options: &Options) -> ExitCode {
         Command::FaultyTarget(target) => target.serve().map(|()| ExitCode::SUCCESS),
         Command::Matrix(matrix) => matrix.run(),
         Command::Hammer(hammer) => hammer.run(),
+        Command::Hostile(hostile) => hostile.run(),
         Command::HammerLoad(load) => load.play(),
         Command::HammerWitness(witness) => witness.watch(),
         Command::HammerStranger(stranger) => stranger.intrude(),
