@@ -16,7 +16,8 @@ use super::report::{ReportOptions, progress};
 use super::role::room;
 
 const HELP: &str = "\
-Each attack has a limit of what it may cost: seconds until another client is served, MiB, descriptors, and lines of the log. The note of an attack
+Each attack has a limit of what it may cost: seconds until another client is served, seconds that the role takes to react to one meanwhile, MiB,
+descriptors, and lines of the log. The note of an attack
 says what it did cost, and what stopped it where the role did. The exit status is the number of attacks that cost more, up to 100.
 
 Examples:
@@ -83,8 +84,9 @@ impl Hostile {
             } in &attacks
             {
                 println!(
-                    "{name}: {meaning} (at most {} s, {} MiB, {} descriptors, {} lines)",
+                    "{name}: {meaning} (at most {} s, held up {} s, {} MiB, {} descriptors, {} lines)",
                     cost.service.as_secs(),
+                    cost.held_up.as_secs(),
                     cost.memory,
                     cost.descriptors,
                     cost.lines

@@ -35,6 +35,8 @@ impl Attack {
 pub struct Cost {
     /// Time after the attack until another client is served.
     pub service: Duration,
+    /// Time that the role takes to react to another client during a session.
+    pub held_up: Duration,
     /// Resident memory, MiB.
     pub memory: u64,
     /// Open descriptors.
@@ -47,9 +49,10 @@ impl Cost {
     /// What an ordinary attack may cost: the idle time-out of the roles under test, and what they keep of their last few connections.
     pub(super) const USUAL: Self = Self {
         service: Duration::from_secs(4),
+        held_up: Duration::from_secs(1),
         memory: 16,
         descriptors: 40,
-        lines: 40,
+        lines: 80,
     };
 }
 

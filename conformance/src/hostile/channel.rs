@@ -47,13 +47,13 @@ impl Comch {
     }
 
     /// One that the role has accepted.
-    pub(super) fn open(runtime: &Path, channel: &str) -> io::Result<Self> {
+    pub(super) fn open(runtime: &Path, channel: &str, patience: Duration) -> io::Result<Self> {
         let mut comch = Self::bare(runtime, channel)?;
         let (ours, theirs) = Packets::pair()?;
         let hello = hello(FUNCTION, channel);
         comch.socket.send(&hello, &[theirs.as_fd()])?;
         comch.lifeline = Some(ours);
-        match comch.socket.receive(Duration::from_secs(2))? {
+        match comch.socket.receive(patience)? {
             Some((answer, _)) if answer.starts_with(&words(&[2])) => Ok(comch),
             other => Err(io::Error::other(format!(
                 "expected to be accepted, got {other:?}"
@@ -70,6 +70,11 @@ pub(super) enum Channel {
 
 impl Channel {
     pub(super) fn open(door: Door<'_>) -> io::Result<Self> {
+        Self::open_within(door, Duration::from_secs(2))
+    }
+
+    /// The same; a service has so long to accept or refuse.
+    pub(super) fn open_within(door: Door<'_>, patience: Duration) -> io::Result<Self> {
         match door {
             Door::Tcp(port) => {
                 let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
@@ -77,7 +82,9 @@ impl Channel {
                 stream.set_nonblocking(true)?;
                 Ok(Self::Tcp(stream))
             }
-            Door::Comch { runtime, channel } => Comch::open(runtime, channel).map(Self::Comch),
+            Door::Comch { runtime, channel } => {
+                Comch::open(runtime, channel, patience).map(Self::Comch)
+            }
         }
     }
 

@@ -10,6 +10,7 @@ mod by_hand;
 mod bytes;
 mod catalogue;
 mod channel;
+mod knock;
 mod victim;
 
 use std::io;
@@ -22,6 +23,7 @@ use agent::Agent;
 use attack::{AgentCalls, Control, Descriptor, Frames, Manner, Play, RingWrite, Session, Step};
 use by_hand::{Packets, RawRing};
 use channel::{Channel, Comch, Door};
+use knock::Knocking;
 use victim::Victim;
 
 pub use attack::{Attack, Cost};
@@ -127,15 +129,27 @@ fn measure(victim: &Victim<'_>, attack: &Attack) -> (Result<(), Wrong>, Option<S
         Err(wrong) => return (Err(wrong), None),
     };
     // An attack that cannot go on has been stopped by the role: what it costs is what counts.
-    let stopped = play(victim, &attack.play).err();
+    let mut held_up = Duration::ZERO;
+    let stopped = play(victim, &attack.play, &mut held_up).err();
     let lines = victim.lines() - lines;
-    let result = judge(victim, attack.cost, before, lines);
+    let result = judge(victim, attack.cost, before, lines).and_then(|cost| {
+        Wrong::unless(
+            held_up <= attack.cost.held_up,
+            format!(
+                "a reaction to other clients within {:?}",
+                attack.cost.held_up
+            ),
+            format!("{:.1} s", held_up.as_secs_f64()),
+        )?;
+        Ok(cost)
+    });
     let stopped = stopped.map_or(String::new(), |error| format!("; stopped by: {error}"));
     match result {
         Ok((service, after)) => {
             let note = format!(
-                "{:.2} s, {:+} KiB, {:+} descriptors, {lines} lines{stopped}",
+                "{:.2} s, held up {:.2} s, {:+} KiB, {:+} descriptors, {lines} lines{stopped}",
                 service.as_secs_f64(),
+                held_up.as_secs_f64(),
                 after.memory as i64 - before.memory as i64,
                 after.descriptors as i64 - before.descriptors as i64,
             );
@@ -190,14 +204,15 @@ fn judge(
     Ok((service, after))
 }
 
-fn play(victim: &Victim<'_>, play: &Play) -> io::Result<()> {
+fn play(victim: &Victim<'_>, play: &Play, held_up: &mut Duration) -> io::Result<()> {
     match play {
         Play::Control(control) => play_control(victim.door(), control),
         Play::Frames(frames) => play_frames(victim.door(), frames),
         Play::Agent(calls) => play_agent(victim, calls),
         Play::Session(session) => {
-            play_session(victim, session)?;
-            Ok(())
+            let (held, longest) = play_session(victim, session);
+            *held_up = longest;
+            held.map(drop)
         }
     }
 }
@@ -262,7 +277,7 @@ fn play_frames(door: Door<'_>, frames: &Frames) -> io::Result<()> {
     let mut open = Vec::new();
     for _ in 0..frames.connections {
         let mut comch = match frames.hello {
-            true => Comch::open(runtime, channel)?,
+            true => Comch::open(runtime, channel, LONGEST)?,
             false => Comch::bare(runtime, channel)?,
         };
         let begin = Instant::now();
@@ -308,7 +323,7 @@ fn send_frame(socket: &Packets, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) ->
 fn play_agent(victim: &Victim<'_>, calls: &AgentCalls) -> io::Result<()> {
     // The role's agent is there while it exports something.
     let session = Session::with(Step::Connect, Manner::Sound);
-    let hold = play_session(victim, &session)?;
+    let hold = play_session(victim, &session).0?;
     let address = match hold.agents.first() {
         Some(address) => *address,
         // A service's agent is found by its name: the other one is that of the target, and both are attacked.
@@ -365,10 +380,23 @@ struct Held {
     agents: Vec<agent::Address>,
 }
 
-fn play_session(victim: &Victim<'_>, session: &Session) -> io::Result<Held> {
+/// Plays a session, while another client knocks; the longest time that it waited for a reaction.
+fn play_session(victim: &Victim<'_>, session: &Session) -> (io::Result<Held>, Duration) {
+    let begun = Channel::open(victim.door()).and_then(|mut channel| {
+        channel.ask(Payload::QueryStorageRequest, ANSWER)?;
+        Ok(channel)
+    });
+    let channel = match begun {
+        Ok(channel) => channel,
+        Err(error) => return (Err(error), Duration::ZERO),
+    };
+    let knocking = Knocking::start(victim.door());
+    let held = go_on(victim, session, channel);
+    (held, knocking.stop())
+}
+
+fn go_on(victim: &Victim<'_>, session: &Session, mut channel: Channel) -> io::Result<Held> {
     let agent = Agent::start(victim.runtime(), session.manner)?;
-    let mut channel = Channel::open(victim.door())?;
-    channel.ask(Payload::QueryStorageRequest, ANSWER)?;
     let init = InitStorage {
         transaction_count: session.transactions,
         core_count: session.cores,
