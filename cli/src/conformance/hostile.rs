@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use ::conformance::hostile::{Attack, Settings, attacks, run};
 use ::conformance::implementation::{self, Implementation};
-use clap::{Args, ValueEnum};
+use clap::{Args, ValueEnum, value_parser};
 use indicatif::ProgressBar;
 use role_common::shutdown::Shutdown;
 
@@ -49,6 +49,10 @@ pub(super) struct Hostile {
     /// Repeat all of them until this time has passed [default: play them once]
     #[arg(long, value_name = "TIME", value_parser = duration)]
     duration: Option<Duration>,
+
+    /// Multiply the times that attacks may cost, for a machine that has other things to do
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = value_parser!(u32).range(1..=100))]
+    time_scale: u32,
 
     #[command(flatten)]
     report: ReportOptions,
@@ -128,6 +132,9 @@ impl Hostile {
         let role = self.role.into();
         let mut all = attacks();
         all.retain(|attack| attack.is_for(role));
+        for attack in &mut all {
+            attack.cost = attack.cost.with_times(self.time_scale);
+        }
         for name in &self.only {
             if !all.iter().any(|attack| attack.name.contains(name.as_str())) {
                 return Err(format!(

@@ -54,6 +54,16 @@ impl Cost {
         descriptors: 40,
         lines: 80,
     };
+
+    /// The same with its times multiplied, for a machine that has other things to do.
+    #[must_use]
+    pub fn with_times(self, scale: u32) -> Self {
+        Self {
+            service: self.service * scale,
+            held_up: self.held_up * scale,
+            ..self
+        }
+    }
 }
 
 /// What is played.
