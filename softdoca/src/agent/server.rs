@@ -535,7 +535,7 @@ mod tests {
 
     #[test]
     fn a_connection_over_which_nothing_was_granted_is_closed() {
-        let agent = Agent::start(8, 100);
+        let agent = Agent::start(8, 1500);
         let (idle, refused, used) = (agent.connect(), agent.connect(), agent.connect());
         assert_eq!(agent.describe(&used), Ok(()));
         let mut garbage = [0; RequestHeader::SIZE];
