@@ -12,12 +12,14 @@
 //! * [`matrix`] every mix of implementations, in one deployment each.
 //! * [`faults`] roles that die, and connections that end, at every place of a session.
 //! * [`hammer`] random faults against a deployment under a load that knows what every block must hold.
+//! * [`hostile`] an attacker against one role, and what it may cost.
 //! * [`report`] what all checks report, for people and as JUnit XML.
 #![forbid(unsafe_code)]
 
 mod access;
 pub mod faults;
 pub mod hammer;
+pub mod hostile;
 pub mod implementation;
 pub mod layout;
 pub mod matrix;

@@ -4,12 +4,15 @@ mod process;
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use process::{Peer, from_hex, hear, say, to_hex};
 use rustix::mm::{MapFlags, ProtFlags};
+use rustix::process::{Resource, Rlimit};
 use softdoca::device::Device;
 use softdoca::error::Error;
+use softdoca::log::{self, Origin, Record, Sink};
 use softdoca::memory::{ExportKind, Mmap, Permissions};
 use softdoca::runtime::{RuntimeDir, Socket};
 
@@ -184,7 +187,7 @@ fn an_altered_range_is_refused() {
                 altered[16..24].copy_from_slice(&start.to_le_bytes());
                 altered[24..32].copy_from_slice(&length.to_le_bytes());
                 let refused = import(&altered).expect_err("another range");
-                let expected = [Error::Unexpected, Error::InvalidValue];
+                let expected = [Error::Unexpected, Error::InvalidValue, Error::TooBig];
                 assert!(expected.contains(&refused), "{refused}");
             }
             assert!(import(&descriptor).is_ok() && memory.is_untouched());
@@ -358,6 +361,59 @@ fn an_agent_does_nothing_but_what_is_permitted() {
         }
     }
     process::run(NAME, main, &[]);
+}
+
+/// CPU time of this process.
+fn cpu_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
+#[test]
+fn an_agent_without_descriptors_neither_spins_nor_floods_the_log() {
+    const NAME: &str = "an_agent_without_descriptors_neither_spins_nor_floods_the_log";
+    struct Count(&'static AtomicUsize);
+    impl Sink for Count {
+        fn accept(&self, _: &Record<'_>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+    static MESSAGES: AtomicUsize = AtomicUsize::new(0);
+    fn main() {
+        let memory = Memory::new(MapFlags::SHARED, Permissions::RDMA_READ);
+        let descriptor = memory.export(ExportKind::Rdma);
+        let _backend = log::add_backend(Origin::Sdk, Box::new(Count(&MESSAGES)));
+        // Read before there are too few, as a program that is attacked later has done.
+        import(&descriptor).unwrap();
+        let mut peer = Peer::start(NAME, "peer");
+        let open = std::fs::read_dir("/proc/self/fd").unwrap().count() as u64;
+        let few = Rlimit {
+            current: Some(open + 8),
+            maximum: rustix::process::getrlimit(Resource::Nofile).maximum,
+        };
+        rustix::process::setrlimit(Resource::Nofile, few).unwrap();
+        peer.tell("connect");
+        assert_eq!(peer.answer(), "connected");
+        std::thread::sleep(Duration::from_millis(200));
+        let (cpu, messages) = (cpu_time(), MESSAGES.load(Ordering::Relaxed));
+        std::thread::sleep(Duration::from_millis(1500));
+        let (cpu, messages) = (
+            cpu_time() - cpu,
+            MESSAGES.load(Ordering::Relaxed) - messages,
+        );
+        assert!(cpu < Duration::from_millis(300), "{cpu:?} of CPU time");
+        assert!(messages <= 3, "{messages} messages");
+        // Everything is as before when the peer has gone.
+        peer.finish();
+        assert!(import(&descriptor).is_ok());
+    }
+    fn peer() {
+        assert_eq!(hear(), "connect");
+        let _sockets: Vec<_> = (0..40).map(|_| Agent::connect()).collect();
+        say("connected");
+        std::thread::sleep(Duration::from_secs(2));
+    }
+    process::run(NAME, main, &[("peer", peer)]);
 }
 
 #[test]

@@ -3,6 +3,7 @@
 mod faults;
 mod faulty_target;
 mod hammer;
+mod hostile;
 mod layout;
 mod layout_choice;
 mod matrix;
@@ -22,6 +23,7 @@ use clap::{Args, Subcommand};
 use faults::Faults;
 use faulty_target::FaultyTarget;
 use hammer::{Hammer, LoadOptions, StrangerOptions, WitnessOptions};
+use hostile::Hostile;
 use layout::Layout;
 use matrix::Matrix;
 use record::Record;
@@ -42,6 +44,7 @@ Examples:
   doca-storage conformance matrix --impl rust=target/release --impl cpp=build --library-path ~/softdoca/lib
   doca-storage conformance hammer --layout gga --duration 5m
   doca-storage conformance simulate --duration 10m
+  doca-storage conformance hostile --role target
   doca-storage conformance samples --bin /tmp/build --library-path ~/softdoca/lib
   doca-storage conformance faults --jobs 8
   doca-storage conformance record --listen 12346 --to 127.0.0.1:12345 --output session.transcript
@@ -70,6 +73,8 @@ enum Command {
     Hammer(Hammer),
     /// Simulate the redundancy of the gga_offload service through crashes, partitions and damage: is what is read always right?
     Simulate(Simulate),
+    /// Attack one role with clients that follow no protocol: what may they cost it?
+    Hostile(Hostile),
     /// What `hammer` reads and writes with
     #[command(hide = true)]
     HammerLoad(LoadOptions),
@@ -100,6 +105,7 @@ pub fn run(options: &Options) -> ExitCode {
         Command::Matrix(matrix) => matrix.run(),
         Command::Hammer(hammer) => hammer.run(),
         Command::Simulate(simulate) => simulate.run(),
+        Command::Hostile(hostile) => hostile.run(),
         Command::HammerLoad(load) => load.play(),
         Command::HammerWitness(witness) => witness.watch(),
         Command::HammerStranger(stranger) => stranger.intrude(),

@@ -47,6 +47,7 @@ impl Server {
             }
             Operation::Describe => match self.describe(&header) {
                 Ok((count, payload, fds)) => {
+                    self.grant(id, header.key)?;
                     let fds: Vec<_> = fds.iter().map(|fd| fd.as_fd()).collect();
                     reply(socket, Ok(count), &payload, &fds)?;
                 }
@@ -178,6 +179,7 @@ impl Server {
         service: Key,
         answer: Reply,
     ) -> Result<()> {
+        self.grant(id, service)?;
         if let Some(connection) = lock(&self.connections).get_mut(&id) {
             connection.calls.push((service, answer.on_close));
         }

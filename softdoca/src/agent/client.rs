@@ -1,19 +1,16 @@
 //! Asking the agent of another process.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::{Condvar, Mutex, PoisonError};
+use std::time::Duration;
 
 use super::address::AgentAddress;
 use super::export::Rights;
+use super::limits::Limits;
 use super::protocol::{MAX_PAYLOAD, Operation, ReplyHeader, RequestHeader, SegmentEntry};
+use super::waiting::{Deadline, within_scope};
 use crate::error::{Error, Result};
 use crate::runtime::{Key, MAX_MESSAGE, RuntimeDir, Socket};
-
-/// How long a living agent may take: it never waits for its program, but the machine may be busy. One whose process is stopped does not
-/// answer, and whoever asks it is a thread that can do nothing else meanwhile: it must be over before others give that thread up,
-/// which for the storage programs is after 4 to 5 s.
-const PATIENCE: Duration = Duration::from_secs(3);
 
 /// An open connection to an agent. The peer's death or withdrawal shows as its end.
 #[derive(Debug)]
@@ -22,18 +19,17 @@ pub struct AgentConnection {
 }
 
 impl AgentConnection {
-    fn open(address: &AgentAddress) -> Result<AgentConnection> {
+    fn open(address: &AgentAddress, deadline: Deadline) -> Result<AgentConnection> {
         address.check()?;
         let (directory, name) = (RuntimeDir::get()?, address.socket_name());
-        let deadline = Instant::now() + PATIENCE;
         loop {
             match Socket::connect(&directory, &name) {
                 Ok(socket) => return Ok(AgentConnection { socket }),
                 // Its queue of connections is full.
-                Err(Error::Again) if Instant::now() < deadline => {
+                Err(Error::Again) if !deadline.left().is_zero() => {
                     std::thread::sleep(Duration::from_millis(1))
                 }
-                Err(Error::Again) => return Err(Error::TimeOut),
+                Err(Error::Again) => return Err(gave_up("takes no connection")),
                 Err(Error::NotFound) => {
                     return Err(Error::NotFound.because(format_args!(
                         "no process answers for this descriptor in {}: it has ended or withdrawn it, or it runs with another {}",
@@ -51,10 +47,38 @@ impl AgentConnection {
         self.socket.is_closed()
     }
 
+    fn until(&self, deadline: Deadline) -> Exchange<'_> {
+        Exchange {
+            socket: &self.socket,
+            deadline,
+        }
+    }
+}
+
+/// A time-out, with what the agent does not do.
+fn gave_up(what: &str) -> Error {
+    Error::TimeOut.because(format_args!(
+        "the agent of another process {what} in time: the process is stopped, overloaded or hostile"
+    ))
+}
+
+/// Requests and replies over one connection, with one deadline for all of them.
+struct Exchange<'a> {
+    socket: &'a Socket,
+    deadline: Deadline,
+}
+
+impl Exchange<'_> {
     fn send(&self, header: &RequestHeader, payload: &[u8], fds: &[BorrowedFd<'_>]) -> Result<()> {
         let mut message = header.encode().to_vec();
         message.extend_from_slice(payload);
-        self.patiently(Socket::wait_writable, |socket| socket.send(&message, fds))
+        match self.patiently(Socket::wait_writable, |socket| socket.send(&message, fds)) {
+            // An agent that takes no more connections says so before it hangs up.
+            Err(Error::ConnectionReset) => self
+                .receive(&mut Vec::new())
+                .map_or_else(Err, |_| Err(Error::ConnectionReset)),
+            sent => sent,
+        }
     }
 
     /// The value and the payload of the reply.
@@ -62,7 +86,11 @@ impl AgentConnection {
         let mut buffer = vec![0; MAX_MESSAGE];
         let len = self
             .patiently(Socket::wait_readable, |socket| {
-                socket.receive(&mut buffer, fds)
+                match socket.receive(&mut buffer, fds) {
+                    // Said once by a peer that left without reading everything; what it sent before is still there.
+                    Err(Error::ConnectionReset) => socket.receive(&mut buffer, fds),
+                    received => received,
+                }
             })?
             .ok_or(Error::ConnectionReset)?;
         let header = ReplyHeader::decode(&buffer[..len])?;
@@ -77,13 +105,15 @@ impl AgentConnection {
         wait: impl Fn(&Socket, Duration) -> Result<()>,
         mut action: impl FnMut(&Socket) -> Result<T>,
     ) -> Result<T> {
-        let deadline = Instant::now() + PATIENCE;
         loop {
-            match action(&self.socket) {
-                Err(Error::Again) => wait(
-                    &self.socket,
-                    deadline.saturating_duration_since(Instant::now()),
-                )?,
+            // The deadline is looked at for each message: a peer may send one that is worth nothing again and again.
+            let left = self.deadline.left();
+            match action(self.socket) {
+                Err(Error::Again) if left.is_zero() => return Err(gave_up("does not answer")),
+                Err(Error::Again) => match wait(self.socket, left) {
+                    Err(Error::TimeOut) => return Err(gave_up("does not answer")),
+                    waited => waited?,
+                },
                 other => return other,
             }
         }
@@ -110,7 +140,8 @@ pub fn request(
     if payload.len() > MAX_PAYLOAD {
         return Err(Error::TooBig);
     }
-    let connection = AgentConnection::open(address)?;
+    let deadline = Deadline::after(Limits::get()?.request);
+    let connection = AgentConnection::open(address, deadline)?;
     let header = RequestHeader {
         operation: Operation::Call,
         key,
@@ -118,9 +149,10 @@ pub fn request(
         len: payload.len() as u64,
         operands: [0; 2],
     };
-    connection.send(&header, payload, fds)?;
+    let exchange = connection.until(deadline);
+    exchange.send(&header, payload, fds)?;
     let mut received = Vec::new();
-    let (_, answer) = connection.receive(&mut received)?;
+    let (_, answer) = exchange.receive(&mut received)?;
     Ok((connection, answer, received))
 }
 
@@ -153,36 +185,51 @@ pub enum RemoteBacking {
 #[derive(Debug)]
 pub struct RemoteRegion {
     key: Key,
-    connection: Mutex<AgentConnection>,
+    connection: AgentConnection,
+    /// A thread is waiting for a reply. Not a lock around the connection: threads wait for that as long as for the agent itself.
+    busy: Mutex<bool>,
+    freed: Condvar,
 }
 
 impl RemoteRegion {
-    /// More segments than a sane process makes of one range.
-    const MAX_SEGMENTS: u64 = 65_536;
-
-    /// Asks for the segments of the export `key`, to use them with these rights.
+    /// Asks for the segments of the export `key`, to use them with these rights: `take` gets one after the other. The agent has
+    /// 3 s for all of it (`SOFTDOCA_AGENT_TIMEOUT_MS`).
     ///
     /// # Errors
-    /// [`Error::NotFound`] when the process has gone or has withdrawn the export, [`Error::NotPermitted`] when it gives other rights.
+    /// [`Error::NotFound`] when the process has gone or has withdrawn the export, [`Error::NotPermitted`] when it gives other rights,
+    /// [`Error::TooBig`] for more than 1024 segments (`SOFTDOCA_IMPORT_SEGMENTS`), [`Error::TimeOut`], and those of `take`.
     pub fn open(
         address: &AgentAddress,
         key: Key,
         rights: Rights,
-    ) -> Result<(RemoteRegion, Vec<RemoteSegment>)> {
-        let connection = Mutex::new(AgentConnection::open(address)?);
-        let region = RemoteRegion { key, connection };
-        let mut segments = Vec::new();
+        mut take: impl FnMut(RemoteSegment) -> Result<()>,
+    ) -> Result<RemoteRegion> {
+        let limits = Limits::get()?;
+        let deadline = Deadline::after(limits.request);
+        let region = RemoteRegion {
+            key,
+            connection: AgentConnection::open(address, deadline)?,
+            busy: Mutex::new(false),
+            freed: Condvar::new(),
+        };
+        let mut taken = 0;
         loop {
-            let (count, part) = region.exchange(|connection| {
-                region.describe(connection, segments.len() as u64, rights)
+            let (count, part) = region.exchange_until(deadline, |connection| {
+                region.describe(connection, taken, rights)
             })?;
-            if count > RemoteRegion::MAX_SEGMENTS {
-                return Err(Error::TooBig);
+            taken += part.len() as u64;
+            if count.max(taken) > limits.segments {
+                return Err(Error::TooBig.because(format_args!(
+                    "expected memory in at most {} segments, got {}: raise SOFTDOCA_IMPORT_SEGMENTS if the exporter is trusted",
+                    limits.segments,
+                    count.max(taken)
+                )));
             }
             let is_last = part.is_empty();
-            segments.extend(part);
-            if segments.len() as u64 >= count || is_last {
-                return Ok((region, segments));
+            // Taken before further ones come: each may hold a descriptor.
+            part.into_iter().try_for_each(&mut take)?;
+            if taken >= count || is_last {
+                return Ok(region);
             }
         }
     }
@@ -190,7 +237,7 @@ impl RemoteRegion {
     /// How many segments there are, and some of them from index `from` on.
     fn describe(
         &self,
-        connection: &AgentConnection,
+        connection: &Exchange<'_>,
         from: u64,
         rights: Rights,
     ) -> Result<(u64, Vec<RemoteSegment>)> {
@@ -199,6 +246,13 @@ impl RemoteRegion {
         let mut fds = Vec::new();
         let (count, payload) = connection.receive(&mut fds)?;
         let entries = payload.chunks(SegmentEntry::SIZE);
+        if entries.len() > SegmentEntry::PER_MESSAGE {
+            return Err(Error::Unexpected.because(format_args!(
+                "expected at most {} segments in one message of an agent, got {}",
+                SegmentEntry::PER_MESSAGE,
+                entries.len()
+            )));
+        }
         let segments = entries.map(|entry| segment(SegmentEntry::decode(entry)?, &fds));
         Ok((count, segments.collect::<Result<_>>()?))
     }
@@ -208,7 +262,7 @@ impl RemoteRegion {
     /// # Errors
     /// As [`RemoteRegion::open`].
     pub fn validity(&self) -> Result<(OwnedFd, u32, u32)> {
-        self.exchange(|connection| {
+        self.exchange(0, |connection| {
             let header = self.header(Operation::Validity, 0, 0, [0; 2]);
             connection.send(&header, &[], &[])?;
             let mut fds = Vec::new();
@@ -220,11 +274,7 @@ impl RemoteRegion {
 
     /// Whether the exporter has ended, or nothing of it is exported any more.
     pub fn is_closed(&self) -> bool {
-        let connection = self
-            .connection
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        connection.is_closed()
+        self.connection.is_closed()
     }
 
     /// Copies `len` bytes at the exporter's address `addr` to `to`.
@@ -236,7 +286,7 @@ impl RemoteRegion {
     /// # Safety
     /// The `len` bytes at `to` are the caller's to write.
     pub unsafe fn read(&self, addr: u64, to: *mut u8, len: usize) -> Result<()> {
-        self.exchange(|connection| {
+        self.exchange(len, |connection| {
             for (offset, chunk) in chunks(len) {
                 let from = addr.wrapping_add(offset as u64);
                 connection.send(
@@ -265,7 +315,7 @@ impl RemoteRegion {
     /// # Errors
     /// As [`RemoteRegion::read`].
     pub fn write(&self, addr: u64, from: *const u8, len: usize) -> Result<()> {
-        self.exchange(|connection| {
+        self.exchange(len, |connection| {
             for (offset, chunk) in chunks(len) {
                 let to = addr.wrapping_add(offset as u64);
                 let header = self
@@ -297,7 +347,7 @@ impl RemoteRegion {
     }
 
     fn atomic(&self, operation: Operation, addr: u64, operands: [u64; 2]) -> Result<u64> {
-        self.exchange(|connection| {
+        self.exchange(8, |connection| {
             connection.send(&self.header(operation, addr, 8, operands), &[], &[])?;
             connection.receive(&mut Vec::new()).map(|(value, _)| value)
         })
@@ -319,22 +369,58 @@ impl RemoteRegion {
         }
     }
 
+    /// As [`exchange_until`](Self::exchange_until), in the time that a copy of `len` bytes has.
+    fn exchange<T>(
+        &self,
+        len: usize,
+        action: impl FnOnce(&Exchange<'_>) -> Result<T>,
+    ) -> Result<T> {
+        within_scope(len, |deadline| self.exchange_until(deadline, action))
+    }
+
     /// Uses the connection alone. Its end is the end of the export: whether the agent still answered that the key is unknown, or
     /// went with its last export, is chance.
-    fn exchange<T>(&self, action: impl FnOnce(&AgentConnection) -> Result<T>) -> Result<T> {
-        let connection = self
-            .connection
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        action(&connection).map_err(|error| match error {
+    fn exchange_until<T>(
+        &self,
+        deadline: Deadline,
+        action: impl FnOnce(&Exchange<'_>) -> Result<T>,
+    ) -> Result<T> {
+        let turn = self.acquire(deadline)?;
+        let result = action(&self.connection.until(deadline));
+        drop(turn);
+        result.map_err(|error| match error {
             Error::ConnectionReset => Error::NotFound,
             Error::TimeOut => {
                 // The answer may still come, and would be taken for that to the next request.
-                connection.socket.shut_down();
+                self.connection.socket.shut_down();
                 Error::TimeOut
             }
             error => error,
         })
+    }
+
+    /// Waits until no other thread uses the connection.
+    fn acquire(&self, deadline: Deadline) -> Result<Turn<'_>> {
+        let busy = self.busy.lock().unwrap_or_else(PoisonError::into_inner);
+        let (mut busy, _) = self
+            .freed
+            .wait_timeout_while(busy, deadline.left(), |busy| *busy)
+            .unwrap_or_else(PoisonError::into_inner);
+        if *busy {
+            return Err(gave_up("does not answer another thread"));
+        }
+        *busy = true;
+        Ok(Turn(self))
+    }
+}
+
+/// The connection belongs to this thread.
+struct Turn<'a>(&'a RemoteRegion);
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        *self.0.busy.lock().unwrap_or_else(PoisonError::into_inner) = false;
+        self.0.freed.notify_one();
     }
 }
 

@@ -8,14 +8,20 @@ mod address;
 mod answer;
 mod client;
 mod export;
+mod limits;
 mod protocol;
 mod registry;
 mod server;
+#[cfg(test)]
+pub(crate) mod testing;
+mod waiting;
 
 pub use address::AgentAddress;
 pub use client::{AgentConnection, RemoteBacking, RemoteRegion, RemoteSegment, request};
 pub use export::{Backing, Export, Rights, Segment, SharedWord};
+pub(crate) use limits::Limits;
 pub use protocol::MAX_PAYLOAD;
 pub(crate) use protocol::{again as request_again, examples as example_requests};
 pub use registry::{ExportGuard, PublishGuard, export, publish};
 pub use server::{ConnectionId, Handler, OnClose, Reply, Request};
+pub(crate) use waiting::{WaitScope, is_held_up};

@@ -1,19 +1,21 @@
 //! The agent's thread.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use rustix::event::{EventfdFlags, epoll};
+use rustix::event::{EventfdFlags, Timespec, epoll};
 use rustix::io::Errno;
 
 use super::address::AgentAddress;
 use super::export::Export;
+use super::limits::Limits;
+use super::protocol::ReplyHeader;
 use crate::error::{Error, Result};
-use crate::log;
+use crate::log::{self, Limited};
 use crate::runtime::{Key, Listener, MAX_MESSAGE, RuntimeDir, Socket};
 
 /// Names a connection for as long as the process lives.
@@ -51,12 +53,20 @@ pub type Handler = Arc<dyn Fn(Request<'_>) -> Result<Reply> + Send + Sync>;
 
 pub(super) struct Connection {
     socket: Arc<Socket>,
+    /// Id of the process at the other end when it connected.
+    process: i32,
+    /// Exports and services of which something was granted over this connection, and that stand.
+    granted: Vec<Key>,
     /// The services called over this connection.
     pub(super) calls: Vec<(Key, Option<OnClose>)>,
 }
 
+/// Keys that one connection is used for; softdoca's own use each for one.
+const MOST_KEYS: usize = 16;
+
 /// State shared between the agent thread and those who export and publish.
 pub(super) struct Server {
+    limits: Limits,
     listener: Mutex<Option<Listener>>,
     epoll: OwnedFd,
     wake: OwnedFd,
@@ -85,6 +95,10 @@ const WAKE: u64 = u64::MAX - 1;
 impl Server {
     /// Binds the socket and starts the thread.
     pub(super) fn start(address: &AgentAddress) -> Result<Arc<Server>> {
+        Server::start_with(address, Limits::get()?.clone())
+    }
+
+    fn start_with(address: &AgentAddress, limits: Limits) -> Result<Arc<Server>> {
         let listener = Listener::bind(&RuntimeDir::get()?, &address.socket_name())?;
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let wake = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
@@ -101,6 +115,7 @@ impl Server {
             epoll::EventFlags::IN,
         )?;
         let server = Arc::new(Server {
+            limits,
             listener: Mutex::new(Some(listener)),
             epoll,
             wake,
@@ -132,6 +147,40 @@ impl Server {
 
     pub(super) fn withdraw_export(&self, key: Key) {
         lock(&self.exports).remove(&key);
+        self.revoke(key);
+    }
+
+    /// Remembers that something of `key` was granted over a connection.
+    ///
+    /// # Errors
+    /// [`Error::Full`] when it is used for many keys already.
+    pub(super) fn grant(&self, id: ConnectionId, key: Key) -> Result<()> {
+        if let Some(connection) = lock(&self.connections).get_mut(&id)
+            && !connection.granted.contains(&key)
+        {
+            if connection.granted.len() >= MOST_KEYS {
+                return Err(Error::Full);
+            }
+            connection.granted.push(key);
+        } else {
+            return Ok(());
+        }
+        if !lock(&self.exports).contains_key(&key) && !lock(&self.services).contains_key(&key) {
+            // Withdrawn in the meantime.
+            self.revoke(key);
+        }
+        Ok(())
+    }
+
+    /// Nothing is granted of `key` any more: connections that were used for nothing else end.
+    fn revoke(&self, key: Key) {
+        for connection in lock(&self.connections).values_mut() {
+            let before = connection.granted.len();
+            connection.granted.retain(|granted| *granted != key);
+            if connection.granted.len() != before && connection.granted.is_empty() {
+                connection.socket.shut_down();
+            }
+        }
     }
 
     pub(super) fn add_service(&self, key: Key, handler: Handler) {
@@ -152,19 +201,21 @@ impl Server {
                 connection.socket.shut_down();
             }
         }
+        self.revoke(key);
         // After the locks: what the closures own may come back here.
         drop((handler, dropped));
     }
 
     fn run(&self) {
         let mut buffer = vec![0; MAX_MESSAGE];
-        let mut next_id = 0;
+        let mut door = Door::new();
         while !self.stopping.load(Ordering::Acquire) {
+            let timeout = self.tend(&mut door);
             let mut events = Vec::with_capacity(32);
             match epoll::wait(
                 &self.epoll,
                 rustix::buffer::spare_capacity(&mut events),
-                None,
+                timeout.as_ref(),
             ) {
                 Ok(_) | Err(Errno::INTR) => {}
                 Err(errno) => {
@@ -175,8 +226,8 @@ impl Server {
             for event in events {
                 match event.data.u64() {
                     WAKE => {}
-                    LISTENER => self.accept(&mut next_id),
-                    id => self.serve(ConnectionId(id), &mut buffer),
+                    LISTENER => self.accept(&mut door),
+                    id => self.serve(ConnectionId(id), &mut buffer, &mut door),
                 }
             }
         }
@@ -185,38 +236,108 @@ impl Server {
         drop(connections);
     }
 
-    fn accept(&self, next_id: &mut u64) {
+    /// Does what is due, and says how long the thread may sleep.
+    fn tend(&self, door: &mut Door) -> Option<Timespec> {
+        let now = Instant::now();
+        if door.closed_until.is_some_and(|until| until <= now) {
+            door.closed_until = None;
+            self.watch_listener(epoll::EventFlags::IN);
+        }
+        while let Some((until, id)) = door.unproven.front().copied()
+            && until <= now
+        {
+            door.unproven.pop_front();
+            let idle = lock(&self.connections)
+                .get(&id)
+                .is_some_and(|connection| connection.granted.is_empty());
+            if idle {
+                self.close(id);
+            }
+        }
+        let first = door.unproven.front().map(|(until, _)| *until);
+        let next = first.into_iter().chain(door.closed_until).min()?;
+        let time = next.saturating_duration_since(now);
+        // Rounded up, so that it is due then.
+        Timespec::try_from(time + Duration::from_millis(1)).ok()
+    }
+
+    fn watch_listener(&self, flags: epoll::EventFlags) {
+        if let Some(listener) = &*lock(&self.listener) {
+            // It is in the set as long as it lives.
+            let _ = epoll::modify(
+                &self.epoll,
+                listener,
+                epoll::EventData::new_u64(LISTENER),
+                flags,
+            );
+        }
+    }
+
+    fn accept(&self, door: &mut Door) {
         let accepted = match &*lock(&self.listener) {
             Some(listener) => listener.accept(),
             None => return,
         };
-        let added = accepted.and_then(|socket| {
-            let Some(socket) = socket else { return Ok(()) };
-            let id = *next_id;
-            *next_id += 1;
-            epoll::add(
-                &self.epoll,
-                &socket,
-                epoll::EventData::new_u64(id),
-                epoll::EventFlags::IN,
-            )?;
-            lock(&self.connections).insert(
-                ConnectionId(id),
-                Connection {
-                    socket: Arc::new(socket),
-                    calls: Vec::new(),
-                },
-            );
-            Ok(())
-        });
-        if let Err(error) = added {
-            log::warn!("the agent cannot take a connection: {error}");
-            // Out of descriptors, most likely: the connection still waits, and would be reported again at once.
-            std::thread::sleep(Duration::from_millis(10));
+        match accepted.and_then(|socket| socket.map_or(Ok(()), |socket| self.admit(socket, door))) {
+            Ok(()) => {}
+            // Said to the peer, and enough for it.
+            Err(Error::Full) => door.complain(format_args!(
+                "the agent refuses a connection: it has {} of at most {}, one process at most {}",
+                lock(&self.connections).len(),
+                self.limits.connections,
+                self.limits.connections_per_process
+            )),
+            Err(error) => {
+                door.complain(format_args!("the agent cannot take a connection: {error}"));
+                // Out of descriptors, most likely: the connection still waits, and would be reported again at once.
+                door.closed_until = Some(Instant::now() + BACK_OFF);
+                self.watch_listener(epoll::EventFlags::empty());
+            }
         }
     }
 
-    fn serve(&self, id: ConnectionId, buffer: &mut [u8]) {
+    /// Takes a connection, or tells the peer that there is no room for it.
+    fn admit(&self, socket: Socket, door: &mut Door) -> Result<()> {
+        let process = socket.peer_pid()?;
+        let has_room = {
+            let connections = lock(&self.connections);
+            let of_process = |connection: &&Connection| connection.process == process;
+            connections.len() < self.limits.connections
+                && connections.values().filter(of_process).count()
+                    < self.limits.connections_per_process
+        };
+        if !has_room {
+            let refusal = ReplyHeader {
+                result: Err(Error::Full),
+                value: 0,
+            };
+            // Its socket is empty: there is room for a message, unless it has gone.
+            let _ = socket.send(&refusal.encode(), &[]);
+            return Err(Error::Full);
+        }
+        let id = ConnectionId(door.next_id);
+        door.next_id += 1;
+        epoll::add(
+            &self.epoll,
+            &socket,
+            epoll::EventData::new_u64(id.0),
+            epoll::EventFlags::IN,
+        )?;
+        door.unproven
+            .push_back((Instant::now() + self.limits.idle, id));
+        lock(&self.connections).insert(
+            id,
+            Connection {
+                socket: Arc::new(socket),
+                process,
+                granted: Vec::new(),
+                calls: Vec::new(),
+            },
+        );
+        Ok(())
+    }
+
+    fn serve(&self, id: ConnectionId, buffer: &mut [u8], door: &mut Door) {
         let Some(socket) = lock(&self.connections)
             .get(&id)
             .map(|connection| Arc::clone(&connection.socket))
@@ -227,7 +348,7 @@ impl Server {
             Ok(true) | Err(Error::Again) => {}
             Ok(false) => self.close(id),
             Err(error) => {
-                log::warn!("the agent closes a connection: {error}");
+                door.complain(format_args!("the agent closes a connection: {error}"));
                 self.close(id);
             }
         }
@@ -245,6 +366,37 @@ impl Server {
             .filter_map(|(_, on_close)| on_close)
         {
             shielded(on_close);
+        }
+    }
+}
+
+/// How long no connection is taken after one could not be.
+const BACK_OFF: Duration = Duration::from_millis(100);
+
+/// How connections are taken; of the agent thread alone.
+struct Door {
+    next_id: u64,
+    /// Connections over which nothing was granted when this was last looked at, and until when they may stay so.
+    unproven: VecDeque<(Instant, ConnectionId)>,
+    /// The listener is not looked at before.
+    closed_until: Option<Instant>,
+    complaints: Limited,
+}
+
+impl Door {
+    fn new() -> Door {
+        Door {
+            next_id: 0,
+            unproven: VecDeque::new(),
+            closed_until: None,
+            complaints: Limited::new(1),
+        }
+    }
+
+    /// Peers can cause these as fast as they like.
+    fn complain(&mut self, what: fmt::Arguments<'_>) {
+        if let Some(suppressed) = self.complaints.admit(Instant::now()) {
+            log::warn!("{what}{suppressed}");
         }
     }
 }
@@ -270,5 +422,138 @@ fn with_signals_blocked<T>(action: impl FnOnce() -> T) -> T {
         let result = action();
         libc::pthread_sigmask(libc::SIG_SETMASK, &before, std::ptr::null_mut());
         result
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::export::{Backing, Rights, Segment};
+    use super::super::protocol::{Operation, RequestHeader};
+    use super::*;
+    use crate::runtime::BootId;
+
+    /// An agent of its own beside that of the process, with one export.
+    struct Agent {
+        server: Arc<Server>,
+        name: String,
+        key: Key,
+    }
+
+    impl Agent {
+        fn start(connections: usize, idle: u64) -> Agent {
+            let limits = Limits {
+                connections,
+                connections_per_process: connections,
+                idle: Duration::from_millis(idle),
+                ..Limits::get().unwrap().clone()
+            };
+            let mut bytes = [0; AgentAddress::SIZE];
+            bytes[..BootId::SIZE].copy_from_slice(&BootId::current().unwrap().to_bytes());
+            bytes[BootId::SIZE..].copy_from_slice(&Key::random().unwrap().to_bytes());
+            let address = AgentAddress::decode(&bytes);
+            let (server, key) = (
+                Server::start_with(&address, limits).unwrap(),
+                Key::random().unwrap(),
+            );
+            server.add_export(
+                key,
+                Export {
+                    rights: Rights {
+                        read: true,
+                        write: false,
+                        atomic: false,
+                    },
+                    segments: vec![Segment {
+                        addr: 0x1000,
+                        len: 8,
+                        backing: Backing::Private,
+                    }],
+                    validity: None,
+                },
+            );
+            let name = address.socket_name();
+            Agent { server, name, key }
+        }
+
+        fn connect(&self) -> Socket {
+            Socket::connect(&RuntimeDir::get().unwrap(), &self.name).unwrap()
+        }
+
+        fn connections(&self) -> usize {
+            lock(&self.server.connections).len()
+        }
+
+        fn describe(&self, socket: &Socket) -> Result<()> {
+            let request = RequestHeader {
+                operation: Operation::Describe,
+                key: self.key,
+                addr: 0,
+                len: 0,
+                operands: [1, 0],
+            };
+            socket.send(&request.encode(), &[])?;
+            reply_on(socket)
+        }
+    }
+
+    impl Drop for Agent {
+        fn drop(&mut self) {
+            self.server.stop();
+        }
+    }
+
+    fn reply_on(socket: &Socket) -> Result<()> {
+        let mut buffer = [0; 1024];
+        socket.wait_readable(Duration::from_secs(10))?;
+        let len = socket.receive(&mut buffer, &mut Vec::new())?;
+        ReplyHeader::decode(&buffer[..len.ok_or(Error::ConnectionReset)?])?.result
+    }
+
+    #[track_caller]
+    fn wait_until(what: &str, condition: impl Fn() -> bool) {
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while !condition() {
+            assert!(Instant::now() < deadline, "waited in vain: {what}");
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    #[test]
+    fn connections_beyond_the_limit_are_refused_and_the_others_served() {
+        let agent = Agent::start(3, 60_000);
+        let sockets: Vec<_> = (0..3).map(|_| agent.connect()).collect();
+        for _ in 0..50 {
+            assert_eq!(reply_on(&agent.connect()), Err(Error::Full));
+        }
+        assert_eq!(agent.connections(), 3);
+        for socket in &sockets {
+            assert_eq!(agent.describe(socket), Ok(()));
+        }
+        drop(sockets);
+        wait_until("room", || agent.connections() == 0);
+        assert_eq!(agent.describe(&agent.connect()), Ok(()));
+    }
+
+    #[test]
+    fn a_connection_over_which_nothing_was_granted_is_closed() {
+        let agent = Agent::start(8, 1500);
+        let (idle, refused, used) = (agent.connect(), agent.connect(), agent.connect());
+        assert_eq!(agent.describe(&used), Ok(()));
+        let mut garbage = [0; RequestHeader::SIZE];
+        garbage[..8].copy_from_slice(b"SDrq\x01\0\x02\0");
+        refused.send(&garbage, &[]).unwrap();
+        assert_eq!(reply_on(&refused), Err(Error::NotFound));
+        wait_until("closed", || idle.is_closed() && refused.is_closed());
+        assert!(!used.is_closed());
+        assert_eq!(agent.describe(&used), Ok(()));
+    }
+
+    #[test]
+    fn a_connection_ends_with_the_export_that_it_was_used_for() {
+        let agent = Agent::start(8, 60_000);
+        let used = agent.connect();
+        assert_eq!(agent.describe(&used), Ok(()));
+        agent.server.withdraw_export(agent.key);
+        wait_until("closed", || used.is_closed() && agent.connections() == 0);
     }
 }

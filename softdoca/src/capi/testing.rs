@@ -1,6 +1,7 @@
 //! What the tests of accelerators share: memory, bufs, and an instance whose callbacks keep a log.
 
 mod child;
+pub(crate) mod hostile;
 
 use std::alloc::Layout;
 use std::cell::{Cell, RefCell};

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use doca_abi::doca_data;
 
 use super::frame::Frame;
-use super::limits::{MAX_CONSUMERS, MAX_ID};
+use super::limits::{MAX_CONSUMERS, MAX_ID, max_remote_consumers};
 use super::local_consumer::LocalConsumer;
 use super::remote_consumer::RemoteConsumer;
 use super::traffic::Traffic;
@@ -384,8 +384,11 @@ impl Connection {
         if remote.contains_key(&id) {
             return Err(format!("its consumer {id} is announced twice"));
         }
-        if remote.len() >= MAX_CONSUMERS {
-            return Err(format!("it has more than {MAX_CONSUMERS} consumers"));
+        let most = max_remote_consumers();
+        if remote.len() >= most {
+            return Err(format!(
+                "it has more than {most} consumers, which the limit of descriptors of this process allows"
+            ));
         }
         Ok(())
     }

@@ -66,6 +66,28 @@ struct Partial {
     result: Result<()>,
     /// Bytes appended to the buffer.
     appended: usize,
+    /// Bytes that have come, those that were thrown away included.
+    arrived: usize,
+}
+
+impl Partial {
+    /// Bounds what belongs to one message: each fragment but the last brings data, and all of them at most the largest message.
+    fn count(&mut self, message: &Message) -> std::result::Result<(), Corrupt> {
+        if message.more() && message.len() == 0 {
+            return Err(Corrupt {
+                expected: "data in a fragment that others follow",
+                found: 0,
+            });
+        }
+        self.arrived = self.arrived.saturating_add(message.len());
+        if self.arrived > MAX_BUF_SIZE {
+            return Err(Corrupt {
+                expected: "a message of at most 1048576 bytes",
+                found: self.arrived as u64,
+            });
+        }
+        Ok(())
+    }
 }
 
 /// The body of a receive task. What every message uses comes first.
@@ -260,8 +282,10 @@ impl Run {
                 Partial {
                     result: head.and_then(|_| check_immediate(body, self.most_immediate)),
                     appended: 0,
+                    arrived: 0,
                 }
             });
+            partial.count(&message)?;
             if partial.result.is_ok() {
                 partial.result = take_data(ring, &message, body);
                 match partial.result {

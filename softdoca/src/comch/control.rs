@@ -20,6 +20,10 @@ use crate::progress::{Ctx, Event, Task, TaskCallback, TaskOf, TaskPool};
 /// How long a context that stops tries to deliver what was submitted before to a peer that does not read.
 const STOP_PATIENCE: Duration = Duration::from_secs(1);
 
+/// Frames of one connection that are read in a row. A peer can send some as fast as they are read: everything else has its turn in
+/// between, and the socket says again that there are more.
+const MOST_FRAMES: usize = 64;
+
 /// The body of a control message's send task.
 pub(crate) struct SendTask {
     connection: Arc<Connection>,
@@ -52,8 +56,6 @@ pub(crate) struct ControlPath {
     recv_queue: Cell<u32>,
     sending: RefCell<Vec<Sending>>,
     notices: RefCell<VecDeque<Notice>>,
-    /// Messages among the notices.
-    messages: Cell<u32>,
     scratch: RefCell<Vec<u8>>,
     stopping_since: Cell<Option<Instant>>,
 }
@@ -67,7 +69,6 @@ impl ControlPath {
             recv_queue: Cell::new(DEFAULT_RECV_QUEUE),
             sending: RefCell::default(),
             notices: RefCell::default(),
-            messages: Cell::new(0),
             scratch: RefCell::new(vec![0; MAX_FRAME]),
             stopping_since: Cell::new(None),
         }
@@ -121,7 +122,6 @@ impl ControlPath {
             "connection callbacks"
         } else {
             self.notices.borrow_mut().clear();
-            self.messages.set(0);
             self.stopping_since.set(None);
             return Ok(());
         };
@@ -167,9 +167,6 @@ impl ControlPath {
     /// Queues something for the program, unless it has stopped the context: then it wants no more news.
     pub(super) fn notify(&self, notice: Notice) {
         if !self.is_stopping() {
-            if let Notice::Message(..) = notice {
-                self.messages.set(self.messages.get() + 1);
-            }
             self.notices.borrow_mut().push_back(notice);
         }
     }
@@ -182,9 +179,6 @@ impl ControlPath {
         loop {
             // Bound to a name, so that nothing is borrowed while the event is made.
             let notice = self.notices.borrow_mut().pop_front()?;
-            if let Notice::Message(..) = notice {
-                self.messages.set(self.messages.get() - 1);
-            }
             if let Some(event) = self.events.event_of(ctx, notice) {
                 return Some(event);
             }
@@ -214,8 +208,12 @@ impl ControlPath {
         let mut scratch = self.scratch.borrow_mut();
         let mut descriptors = Vec::new();
         let mut resets = 0;
-        // The receive queue is what the program has set; the rest waits in the socket and slows the peer down.
-        while self.messages.get() < self.recv_queue.get() {
+        for _ in 0..MOST_FRAMES {
+            // The receive queue is what the program has set, for consumers that come and go as for messages: the rest waits in the
+            // socket and slows the peer down.
+            if self.notices.borrow().len() >= self.recv_queue.get() as usize {
+                break;
+            }
             descriptors.clear();
             let len = match connection.socket().receive(&mut scratch, &mut descriptors) {
                 Ok(Some(len)) => len,
@@ -306,7 +304,6 @@ impl ControlPath {
         self.stopping_since.set(Some(Instant::now()));
         // What has not been delivered to the program by now comes too late.
         self.notices.borrow_mut().clear();
-        self.messages.set(0);
     }
 
     pub(super) fn is_stopping(&self) -> bool {

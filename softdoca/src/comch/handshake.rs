@@ -2,11 +2,9 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 
-use rustix::fs::FileType;
-
 use super::frame::{Frame, Hello, VERSION};
 use crate::error::{Error, Result};
-use crate::runtime::{Socket, named_socket};
+use crate::runtime::{Socket, is_unix_socket, named_socket};
 
 /// Longest frame of a handshake, generously.
 const SCRATCH: usize = 1024;
@@ -70,7 +68,8 @@ pub(super) fn hear_hello(socket: &Socket) -> Arrival<Caller> {
             return Err("expected a hello as the first frame".into());
         };
         let lifeline = match (descriptors.pop(), descriptors.is_empty()) {
-            (Some(lifeline), true) if is_socket(&lifeline) => lifeline,
+            // A descriptor that never hangs up would hide the peer's death.
+            (Some(lifeline), true) if is_unix_socket(&lifeline) => lifeline,
             _ => return Err("expected one socket with the hello".into()),
         };
         Ok(Caller {
@@ -128,12 +127,6 @@ fn receive<T>(
         },
         Err(malformed) => Arrival::Faulty(malformed.to_string()),
     }
-}
-
-/// A descriptor that never hangs up would hide the peer's death.
-fn is_socket(descriptor: &OwnedFd) -> bool {
-    rustix::fs::fstat(descriptor)
-        .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Socket)
 }
 
 #[cfg(test)]

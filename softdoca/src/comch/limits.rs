@@ -26,6 +26,21 @@ pub(crate) const MAX_IMMEDIATE: usize = 32;
 pub(crate) const RECEIVE_LIST_LEN: u32 = 1;
 /// Longest list of bufs that every producer sends; it takes longer ones too.
 pub(crate) const SEND_LIST_LEN: u32 = 64;
+/// Consumers of the peer that one connection may announce: each takes two descriptors of this process, or four when it is sent to, and the
+/// peer is not to have them all.
+pub(super) fn max_remote_consumers() -> usize {
+    static MAX: std::sync::OnceLock<usize> = std::sync::OnceLock::new();
+    *MAX.get_or_init(|| {
+        let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+        remote_consumers_within(limit.unwrap_or(u64::MAX))
+    })
+}
+
+/// The same for a process of so many descriptors.
+fn remote_consumers_within(descriptors: u64) -> usize {
+    usize::try_from(descriptors / 8).map_or(MAX_CONSUMERS, |most| most.clamp(1, MAX_CONSUMERS))
+}
+
 /// Ids of consumers and producers are 1 to this: programs use 0 and 0xffff for "none".
 pub(crate) const MAX_ID: u32 = 0xfffe;
 
@@ -47,4 +62,16 @@ pub(super) fn check_range(what: &str, value: u32, most: u32) -> Result<()> {
     Err(Error::InvalidValue.because(format_args!(
         "expected a {what} of 1 to {most}, got {value}"
     )))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn consumers_of_a_peer_leave_descriptors_for_the_program() {
+        for (descriptors, most) in [(0, 1), (256, 32), (1024, 128), (u64::MAX, MAX_CONSUMERS)] {
+            assert_eq!(remote_consumers_within(descriptors), most);
+        }
+    }
 }

@@ -5,6 +5,7 @@
 
 mod backend;
 mod level;
+mod limited;
 mod limits;
 mod line;
 pub mod sources;
@@ -19,6 +20,7 @@ pub use backend::{
     set_global_upper,
 };
 pub use level::Level;
+pub use limited::{Limited, Suppressed};
 pub use line::Line;
 pub use syslog::Syslog;
 
@@ -56,17 +58,26 @@ pub fn enabled(level: Level) -> bool {
 }
 
 /// Hands a message of softdoca's to every back end that takes its level. Use the macros of this module.
+///
+/// Of errors and warnings, which peers can cause, one place in the source writes at most 10 a second.
 pub fn write(level: Level, file: &str, line: u32, message: fmt::Arguments<'_>) {
     if !enabled(level) {
         return;
     }
+    let suppressed = match level {
+        Level::Error | Level::Warning => match limited::admit_site(file, line) {
+            Some(suppressed) => suppressed,
+            None => return,
+        },
+        _ => Suppressed::default(),
+    };
     backend::deliver(&Record {
         origin: Origin::Sdk,
         level,
         file,
         line,
         function: None,
-        text: &message.to_string(),
+        text: &format!("{message}{suppressed}"),
     });
 }
 

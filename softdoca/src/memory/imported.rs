@@ -2,12 +2,12 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use rustix::fs::SealFlags;
 use rustix::mm::{MapFlags, ProtFlags};
 
 use super::descriptor::{Descriptor, ExportKind};
-use crate::agent::{RemoteBacking, RemoteRegion, RemoteSegment, Rights};
+use crate::agent::{Limits, RemoteBacking, RemoteRegion, RemoteSegment, Rights};
 use crate::error::{Error, Result};
+use crate::runtime::sealed_memory_len;
 
 /// An imported range: what is mapped here, and the way to the rest.
 #[derive(Debug)]
@@ -109,22 +109,31 @@ impl Imported {
             ExportKind::Pci => descriptor.permissions.pci_rights(),
             ExportKind::Rdma => descriptor.permissions.rdma_rights(),
         };
-        let (region, segments) = RemoteRegion::open(&descriptor.agent, descriptor.key, rights)?;
-        let mut position = descriptor.addr;
-        let segments = segments.into_iter().map(|segment| {
-            if segment.addr != position || segment.len == 0 {
+        let most = Limits::get()?.import_bytes;
+        if descriptor.len > most {
+            return Err(Error::TooBig.because(format_args!(
+                "expected memory of at most {} MiB from another process, got {} bytes: raise SOFTDOCA_IMPORT_MIB if it is meant",
+                most >> 20,
+                descriptor.len
+            )));
+        }
+        let (mut position, end) = (descriptor.addr, descriptor.addr + descriptor.len);
+        let mut segments = Vec::new();
+        let region = RemoteRegion::open(&descriptor.agent, descriptor.key, rights, |segment| {
+            let fits = segment.addr == position && (1..=end - position).contains(&segment.len);
+            if !fits || !is_congruent(&segment) {
                 return Err(mismatch());
             }
-            position = position.checked_add(segment.len).ok_or_else(mismatch)?;
-            let (start, end) = (segment.addr, position);
-            Ok(Segment {
-                start,
-                end,
+            position += segment.len;
+            segments.push(Segment {
+                start: segment.addr,
+                end: position,
                 mapping: map(segment, rights)?,
-            })
-        });
-        let segments = segments.collect::<Result<Box<[Segment]>>>()?;
-        if position != descriptor.addr + descriptor.len {
+            });
+            Ok(())
+        })?;
+        let segments = segments.into_boxed_slice();
+        if position != end {
             return Err(mismatch());
         }
         let is_mapped = segments.iter().any(|segment| segment.mapping.is_some());
@@ -194,6 +203,15 @@ impl Mapping {
     }
 }
 
+/// Whether a segment lies at the same place of a page here as in its exporter: else what is aligned there is not here.
+fn is_congruent(segment: &RemoteSegment) -> bool {
+    let page = rustix::param::page_size() as u64;
+    match segment.backing {
+        RemoteBacking::Shared { offset, .. } => segment.addr % page == offset % page,
+        RemoteBacking::Private => true,
+    }
+}
+
 fn mismatch() -> Error {
     Error::Unexpected.because("the exporter describes another range than its descriptor")
 }
@@ -203,11 +221,8 @@ fn map(segment: RemoteSegment, rights: Rights) -> Result<Option<Mapping>> {
         return Ok(None);
     };
     let page = rustix::param::page_size() as u64;
-    let size = u64::try_from(rustix::fs::fstat(&memfd)?.st_size).map_err(|_| mismatch())?;
-    // A memfd that can shrink would let the exporter crash this process.
-    let sealed =
-        rustix::fs::fcntl_get_seals(&memfd).is_ok_and(|seals| seals.contains(SealFlags::SHRINK));
-    if !sealed || offset.checked_add(segment.len).is_none_or(|end| end > size) {
+    let size = sealed_memory_len(&memfd)?;
+    if offset.checked_add(segment.len).is_none_or(|end| end > size) {
         return Err(mismatch());
     }
     let skip = offset % page;
@@ -241,7 +256,7 @@ fn map(segment: RemoteSegment, rights: Rights) -> Result<Option<Mapping>> {
 
 #[cfg(test)]
 mod tests {
-    use rustix::fs::MemfdFlags;
+    use rustix::fs::{MemfdFlags, SealFlags};
 
     use super::*;
 

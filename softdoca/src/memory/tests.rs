@@ -1,8 +1,13 @@
 //! Tests of memory maps inside one process; those between processes are integration tests.
 
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rustix::fs::{MemfdFlags, SealFlags};
 
 use super::{ExportKind, Mmap, Permissions, copy};
+use crate::agent::testing::{Answer, ScriptedAgent, segment};
 use crate::device::Device;
 use crate::error::Error;
 
@@ -165,4 +170,117 @@ fn maps_are_used_by_several_threads() {
         .into_iter()
         .for_each(|thread| thread.join().unwrap().unwrap());
     assert_eq!(mmap.compare_swap(addr, 4000, 0), Ok(4000));
+}
+
+const PAGE: u64 = 4096;
+/// `DOCA_ACCESS_FLAG_RDMA_READ`, `_WRITE`, `_ATOMIC`.
+const RDMA: u32 = 0b1110;
+
+fn import(descriptor: &[u8]) -> Result<Mmap, Error> {
+    Mmap::import(descriptor, &Device::open_by_name("mlx5_0").unwrap())
+}
+
+fn memfd(flags: MemfdFlags, len: u64) -> rustix::io::Result<Arc<OwnedFd>> {
+    let memfd = rustix::fs::memfd_create("test", flags | MemfdFlags::ALLOW_SEALING)?;
+    rustix::fs::ftruncate(&memfd, len)?;
+    rustix::fs::fcntl_add_seals(&memfd, SealFlags::SHRINK | SealFlags::GROW)?;
+    Ok(Arc::new(memfd))
+}
+
+/// An agent whose export is one segment in a memfd, from `offset` on.
+fn exporter(memfd: Arc<OwnedFd>, addr: u64, len: u64, offset: u64) -> ScriptedAgent {
+    ScriptedAgent::start(move |asked| {
+        let first = asked.operation == 1 && asked.addr == 0;
+        first.then(|| {
+            let entry = segment(addr, len, offset, Some(0));
+            (1, entry, vec![Arc::clone(&memfd)])
+        })
+    })
+}
+
+#[test]
+fn words_of_imported_memory_are_aligned() {
+    // The exporter's addresses are multiples of 8; here they would not be.
+    for (offset, accepted) in [(0, true), (PAGE, true), (4, false), (8, false), (64, false)] {
+        let memory = memfd(MemfdFlags::CLOEXEC, 4 * PAGE).unwrap();
+        let agent = exporter(memory, 0x10_0000, PAGE, offset);
+        let mmap = import(&agent.descriptor(2, RDMA, 0x10_0000, PAGE));
+        match mmap {
+            Ok(mmap) if accepted => assert_eq!(mmap.fetch_add(0x10_0000, 5), Ok(0)),
+            Err(error) if !accepted => assert_eq!(error, Error::Unexpected),
+            other => panic!("offset {offset}: {other:?}"),
+        }
+    }
+}
+
+#[test]
+fn memory_of_huge_pages_is_not_mapped() {
+    let Ok(memory) = memfd(MemfdFlags::CLOEXEC | MemfdFlags::HUGETLB, 2 << 20) else {
+        eprintln!("not run: this kernel has no huge pages");
+        return;
+    };
+    let agent = exporter(memory, 0x20_0000, 2 << 20, 0);
+    let refused = import(&agent.descriptor(2, RDMA, 0x20_0000, 2 << 20));
+    assert_eq!(refused.err(), Some(Error::NotSupported));
+}
+
+#[test]
+fn an_exporter_that_describes_slowly_is_given_up() {
+    // One segment in each reply, and each reply in time by itself.
+    let agent = ScriptedAgent::start(|asked| {
+        std::thread::sleep(Duration::from_millis(400));
+        let next = 0x10_0000 + asked.addr * PAGE;
+        Some((100, segment(next, PAGE, 0, None), vec![]))
+    });
+    let begin = Instant::now();
+    let given_up = import(&agent.descriptor(2, RDMA, 0x10_0000, 100 * PAGE));
+    assert_eq!(given_up.err(), Some(Error::TimeOut));
+    let took = begin.elapsed();
+    assert!(took < Duration::from_secs(6), "{took:?}");
+}
+
+#[test]
+fn an_import_has_limits() {
+    let describe = |count: u64, per_reply: u64| {
+        ScriptedAgent::start(move |asked| {
+            let entries = (asked.addr..(asked.addr + per_reply).min(count))
+                .flat_map(|index| segment(0x10_0000 + index * PAGE, PAGE, 0, None));
+            Some((count, entries.collect(), vec![])) as Answer
+        })
+    };
+    let import_of = |agent: &ScriptedAgent, count: u64| {
+        import(&agent.descriptor(2, RDMA, 0x10_0000, count * PAGE)).err()
+    };
+    assert_eq!(import_of(&describe(1024, 16), 1024), None);
+    let many = describe(1025, 16);
+    assert_eq!(import_of(&many, 1025), Some(Error::TooBig));
+    assert_eq!(many.asked(), 1, "the first reply says how many there are");
+    assert_eq!(import_of(&describe(100, 100), 100), Some(Error::Unexpected));
+    // More bytes than any machine has are not asked for.
+    let large = describe(1, 1);
+    let refused = import(&large.descriptor(2, RDMA, 0x10_0000, 1 << 41));
+    assert_eq!((refused.err(), large.asked()), (Some(Error::TooBig), 0));
+}
+
+#[test]
+fn threads_that_share_an_import_wait_no_longer_than_one() {
+    let agent = ScriptedAgent::start(|asked| {
+        let first = asked.operation == 1;
+        first.then(|| (1, segment(0x10_0000, PAGE, 0, None), vec![]))
+    });
+    let mmap = import(&agent.descriptor(2, RDMA, 0x10_0000, PAGE)).unwrap();
+    let begin = Instant::now();
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                let result = mmap.load(0x10_0000);
+                // Those that come after the first one has given up find the connection closed.
+                let given_up = [Err(Error::TimeOut), Err(Error::NotFound)];
+                assert!(given_up.contains(&result), "{result:?}");
+            });
+        }
+    });
+    let took = begin.elapsed();
+    assert!(took < Duration::from_secs(5), "{took:?}");
+    assert_eq!(agent.asked(), 2, "nobody asks again");
 }

@@ -91,12 +91,18 @@ impl Mmap {
         if !addr.is_multiple_of(SIZE as u64) {
             return Err(Error::InvalidValue);
         }
-        // SAFETY: in range, aligned (mappings keep the offset in the page), alive as long as the map, and writable unless it is
-        // only loaded from, which as an aligned u64 is one instruction that writes nothing; all sides use atomics on a word
-        // that several use.
-        Ok(self
+        let Some(pointer) = self
             .local_ptr(addr, SIZE as u64)
-            .map(|pointer| unsafe { AtomicU64::from_ptr(pointer.cast()) }))
+            .map(<*mut u8>::cast::<u64>)
+        else {
+            return Ok(None);
+        };
+        if !pointer.is_aligned() {
+            return Err(Error::InvalidValue);
+        }
+        // SAFETY: in range, aligned as just checked, alive as long as the map, and writable unless it is only loaded from, which as an
+        // aligned u64 is one instruction that writes nothing; all sides use atomics on a word that several use.
+        Ok(Some(unsafe { AtomicU64::from_ptr(pointer) }))
     }
 
     /// Whether the memory is another process's, and that has ended or withdrawn it.

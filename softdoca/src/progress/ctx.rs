@@ -10,6 +10,7 @@ use doca_abi::{doca_ctx, doca_ctx_state_changed_callback_t, doca_data};
 
 use super::pe::Pe;
 use super::task::Task;
+use crate::agent::is_held_up;
 use crate::check::{self, Mistake};
 use crate::error::{Error, Result};
 
@@ -82,7 +83,8 @@ pub(crate) trait Driver: Any {
             };
             found += 1;
             ctx.dispatch(event);
-            if ctx.is_turn_over() {
+            // What agents of other processes made this thread wait for is enough for one call.
+            if ctx.is_turn_over() || is_held_up() {
                 break;
             }
         }

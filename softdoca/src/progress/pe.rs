@@ -10,6 +10,7 @@ use rustix::event::epoll;
 
 use super::ctx::{Ctx, CtxState};
 use super::idle::{self, Sleeper};
+use crate::agent::{WaitScope, is_held_up};
 use crate::error::{Error, Result};
 use crate::ring::{EventFd, barrier_before_sleep};
 
@@ -55,6 +56,8 @@ pub(crate) struct Pe {
     watched_messages: Cell<u32>,
     watched_liveness: Cell<u32>,
     calls: Cell<u32>,
+    /// The context that is looked at first: 0, but after a call that agents of other processes held up.
+    interrupted_at: Cell<usize>,
 }
 
 impl Pe {
@@ -75,6 +78,7 @@ impl Pe {
             watched_messages: Cell::new(0),
             watched_liveness: Cell::new(0),
             calls: Cell::new(0),
+            interrupted_at: Cell::new(0),
         }))
     }
 
@@ -166,6 +170,7 @@ impl Pe {
     ///
     /// True when a callback ran or a context changed its state.
     pub(crate) fn progress(self: &Rc<Self>) -> bool {
+        let _bound = WaitScope::of_progress();
         self.wake_up();
         if let events @ 1.. = self.round() {
             idle::found_work(events);
@@ -209,11 +214,20 @@ impl Pe {
 
     fn drain_all(&self) -> u32 {
         let mut found = 0;
-        let mut index = 0;
-        // Looked up anew each time: a callback may connect and destroy contexts.
-        while let Some(ctx) = self.context_at(index) {
-            found += drain(&ctx);
-            index += 1;
+        let first = self.interrupted_at.take();
+        for (mut index, end) in [(first, usize::MAX), (0, first)] {
+            // Looked up anew each time: a callback may connect and destroy contexts.
+            while index < end
+                && let Some(ctx) = self.context_at(index)
+            {
+                found += drain(&ctx);
+                index += 1;
+                if is_held_up() {
+                    // The next call begins with the contexts that were not looked at.
+                    self.interrupted_at.set(index);
+                    return found;
+                }
+            }
         }
         found
     }

@@ -11,6 +11,7 @@ use doca_abi::{doca_data, doca_task};
 
 use super::ctx::{Ctx, CtxState};
 use super::pool::Shelf;
+use crate::agent::WaitScope;
 use crate::check::{self, Mistake, Object};
 use crate::error::{Error, Result};
 
@@ -181,7 +182,9 @@ impl Task {
         }
         // Marked first: a driver may complete the task into its queue before it returns.
         self.in_flight.set(true);
+        let bound = WaitScope::of_submission();
         let submitted = ctx.driver().submit(ctx, self);
+        drop(bound);
         if submitted.is_ok() {
             ctx.task_submitted();
             ctx.stir();

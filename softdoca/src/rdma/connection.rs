@@ -13,6 +13,7 @@ use super::pending::Handshake;
 use super::receiving::Assembly;
 use super::task::{Stage, Work};
 use super::transport::{ConnectionInbox, ConnectionOutbox, Inbox as _, Outbox as _, Peer};
+use crate::agent::is_held_up;
 use crate::error::{Error, Result};
 use crate::progress::{Ctx, Task};
 
@@ -173,7 +174,8 @@ impl Connection {
         let parts = &mut *parts;
         let task = NonNull::from(task);
         // Nobody looks at the queue of a connection that has ended.
-        let waits = work.operation.copies() && !done.is_empty() && !self.has_ended();
+        let waits =
+            work.operation.copies() && (!done.is_empty() || is_held_up()) && !self.has_ended();
         if waits {
             super::buffers::prefetch(work.source.get().as_deref());
         }

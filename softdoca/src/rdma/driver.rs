@@ -16,6 +16,7 @@ use super::pools::Pools;
 use super::task::{Arguments, Operation, Receive, Work};
 use super::transport::shared_memory::SharedMemory;
 use super::transport::{Inbox as _, Outbox as _};
+use crate::agent::is_held_up;
 use crate::buffer::BufHandle;
 use crate::device::Device;
 use crate::error::{Error, Result};
@@ -179,6 +180,11 @@ impl Rdma {
                     }
                     let connection = &state.connections[index];
                     match connection.advance(&mut state.receives, &mut state.done) {
+                        // Agents of other processes have made this thread wait long enough: the other connections come first next time.
+                        News::None if is_held_up() => {
+                            state.turn = index + 1;
+                            return None;
+                        }
                         News::None => {}
                         News::Received((task, result)) => {
                             state.turn = index + 1;

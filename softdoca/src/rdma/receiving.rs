@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::ptr::NonNull;
 
 use super::buffers;
+use super::config::limits;
 use super::connection::{Connection, Done, Parts};
 use super::task::{Opcode, Receive, Received};
 use super::transport::{Fragment, Inbox};
@@ -14,6 +15,8 @@ use crate::progress::Task;
 pub(super) struct Assembly {
     pub(super) task: NonNull<Task>,
     received: Received,
+    /// Bytes of data that have come, those that were thrown away included.
+    arrived: u64,
     /// The first thing that went wrong. The rest of the message is thrown away.
     result: Result<()>,
 }
@@ -23,7 +26,12 @@ pub(super) struct Assembly {
 pub(super) const SEND_IMMEDIATE: usize = 4;
 pub(super) const WRITE_IMMEDIATE: usize = 8;
 
-/// Takes what has arrived, until a message is complete. An error is the connection's end.
+/// Fragments that one call of [`receive`] takes. A peer can add some as fast as they are taken: the engine's other contexts have
+/// their turn in between.
+const MOST_FRAGMENTS: usize = 64;
+
+/// Takes what has arrived, until a message is complete. An error is the connection's end: whatever receive the message has taken by
+/// then is in `parts.assembly`, and fails with the connection.
 pub(super) fn receive(
     connection: &Connection,
     parts: &mut Parts,
@@ -32,7 +40,7 @@ pub(super) fn receive(
     let Some(inbox) = &mut parts.inbox else {
         return Ok(None);
     };
-    loop {
+    for _ in 0..MOST_FRAGMENTS {
         // A message waits in the transport for its receive.
         if parts.assembly.is_none() && receives.is_empty() {
             return Ok(None);
@@ -49,21 +57,62 @@ pub(super) fn receive(
             inbox.advance();
             return Ok(Some((task, result)));
         }
-        let mut assembly = match parts.assembly.take() {
-            Some(assembly) => assembly,
+        let assembly = match &mut parts.assembly {
+            Some(assembly) => {
+                if fragment.immediate_len.is_some() {
+                    return Err(broken(format_args!(
+                        "immediate data in the middle of a message"
+                    )));
+                }
+                assembly
+            }
             None => {
+                // Checked before a receive is taken: one that is in no list any more would never complete.
+                let received = begin(connection, &fragment, &**inbox)?;
                 let task = receives.pop_front().ok_or(Error::Unexpected)?;
-                begin(task, connection, &fragment, &**inbox)?
+                parts.assembly.insert(Assembly {
+                    task,
+                    received,
+                    arrived: 0,
+                    result: Ok(()),
+                })
             }
         };
+        assembly.count(&fragment)?;
         if assembly.result.is_ok() {
-            assembly.result = append(&mut assembly, &fragment, &**inbox);
+            assembly.result = append(assembly, &fragment, &**inbox);
         }
         inbox.advance();
-        if !fragment.more {
+        if !fragment.more
+            && let Some(assembly) = parts.assembly.take()
+        {
             return Ok(Some(finish(assembly)));
         }
-        parts.assembly = Some(assembly);
+    }
+    Ok(None)
+}
+
+/// The peer does not follow the protocol.
+fn broken(what: std::fmt::Arguments<'_>) -> Error {
+    Error::ConnectionAborted.because(format_args!("an RDMA peer broke the protocol: {what}"))
+}
+
+impl Assembly {
+    /// Bounds what belongs to one message: each fragment but the last brings data, and all of them at most the longest message.
+    fn count(&mut self, fragment: &Fragment) -> Result<()> {
+        if fragment.more && fragment.len == 0 {
+            return Err(broken(format_args!(
+                "expected data in a fragment that others follow, got none"
+            )));
+        }
+        self.arrived = self.arrived.saturating_add(fragment.len as u64);
+        if self.arrived > u64::from(limits::MESSAGE_SIZE) {
+            return Err(broken(format_args!(
+                "expected a message of at most {} bytes, got more",
+                limits::MESSAGE_SIZE
+            )));
+        }
+        Ok(())
     }
 }
 
@@ -96,25 +145,17 @@ fn take_whole(
     result
 }
 
-fn begin(
-    task: NonNull<Task>,
-    connection: &Connection,
-    fragment: &Fragment,
-    inbox: &impl Inbox,
-) -> Result<Assembly> {
+/// The head of a message that begins.
+fn begin(connection: &Connection, fragment: &Fragment, inbox: &impl Inbox) -> Result<Received> {
     let (opcode, immediate, len) = match fragment.immediate_len {
         None => (Opcode::Send, 0, 0),
         Some(len) => read_immediate(len, inbox)?,
     };
-    Ok(Assembly {
-        task,
-        received: Received {
-            opcode,
-            len,
-            immediate,
-            connection: std::ptr::from_ref(connection),
-        },
-        result: Ok(()),
+    Ok(Received {
+        opcode,
+        len,
+        immediate,
+        connection: std::ptr::from_ref(connection),
     })
 }
 
@@ -128,8 +169,8 @@ fn read_immediate(len: usize, inbox: &impl Inbox) -> Result<(Opcode, u32, u32)> 
     match len {
         SEND_IMMEDIATE => Ok((Opcode::SendWithImmediate, value, 0)),
         WRITE_IMMEDIATE => Ok((Opcode::WriteWithImmediate, value, written)),
-        other => Err(Error::ConnectionAborted.because(format_args!(
-            "expected {SEND_IMMEDIATE} or {WRITE_IMMEDIATE} bytes of immediate data from an RDMA peer, got {other}"
+        other => Err(broken(format_args!(
+            "expected {SEND_IMMEDIATE} or {WRITE_IMMEDIATE} bytes of immediate data, got {other}"
         ))),
     }
 }

@@ -1,13 +1,16 @@
 //! What the kernel does for rings: eventfds, and barriers in the threads of others.
 
+use std::io::IoSliceMut;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::OnceLock;
 
 use rustix::event::EventfdFlags;
-use rustix::fs::FileType;
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+use rustix::io::{Errno, ReadWriteFlags, preadv2};
 use rustix::thread::{MembarrierCommand, membarrier};
 
 use crate::error::{Error, Result};
+use crate::runtime::is_eventfd;
 
 /// An eventfd that wakes one progress engine.
 #[derive(Debug)]
@@ -20,31 +23,43 @@ impl EventFd {
             .map_err(|_| Error::OperatingSystem)
     }
 
-    /// Takes an eventfd that a peer sent. Whatever it is, ringing it is only a non-blocking write of 8 bytes. Pipes and
-    /// sockets are refused: a write to one whose other end is closed raises SIGPIPE, which ends C programs.
+    /// Takes a descriptor that a peer sent for an eventfd. Anything else is refused: a write to a pipe or socket whose other end is closed
+    /// raises SIGPIPE, which ends C programs, and a file system in user space may answer a write never.
     pub(crate) fn from_peer(fd: OwnedFd) -> Result<Self> {
-        let stat = rustix::fs::fstat(&fd).map_err(|_| Error::InvalidValue)?;
-        if matches!(
-            FileType::from_raw_mode(stat.st_mode),
-            FileType::Fifo | FileType::Socket
-        ) {
-            return Err(Error::InvalidValue);
+        if is_eventfd(&fd) {
+            Ok(Self(fd))
+        } else {
+            Err(Error::InvalidValue
+                .because("expected an eventfd from a peer, got another descriptor"))
         }
-        let flags = rustix::fs::fcntl_getfl(&fd).map_err(|_| Error::InvalidValue)?;
-        rustix::fs::fcntl_setfl(&fd, flags | rustix::fs::OFlags::NONBLOCK)
-            .map_err(|_| Error::InvalidValue)?;
-        Ok(Self(fd))
     }
 
+    /// Adds 1 to the counter; never blocks.
     pub(crate) fn ring(&self) {
+        // Both processes have the flag in common, and the peer can clear it: a write to a full counter would block then.
+        let Ok(flags) = fcntl_getfl(&self.0) else {
+            return;
+        };
+        if !flags.contains(OFlags::NONBLOCK)
+            && fcntl_setfl(&self.0, flags | OFlags::NONBLOCK).is_err()
+        {
+            return;
+        }
         // A full counter (EAGAIN) means that it rings already; a dead peer needs no waking.
         let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
     }
 
+    /// Sets the counter to 0; never blocks, whatever peers have done to the flags that they share.
     pub(crate) fn drain(&self) {
         let mut count = [0u8; 8];
-        // EAGAIN: nobody rang.
-        let _ = rustix::io::read(&self.0, &mut count);
+        let mut buffers = [IoSliceMut::new(&mut count)];
+        let nowait = ReadWriteFlags::NOWAIT;
+        // EAGAIN: it does not ring. An eventfd has no positions; this one says so.
+        if preadv2(&self.0, &mut buffers, u64::MAX, nowait) == Err(Errno::OPNOTSUPP) {
+            // Linux before 5.8.
+            let _ = fcntl_setfl(&self.0, OFlags::RDWR | OFlags::NONBLOCK);
+            let _ = rustix::io::read(&self.0, &mut count);
+        }
     }
 }
 
@@ -67,4 +82,40 @@ pub(super) fn uses_barriers() -> bool {
 /// does not, any more.
 pub(super) fn barrier_in_all_threads() -> bool {
     membarrier(MembarrierCommand::GlobalExpedited).is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A peer has a duplicate of each eventfd, and clears the flag that keeps calls from blocking.
+    #[test]
+    fn a_peer_cannot_make_ringing_or_draining_block() {
+        let (done, finished) = std::sync::mpsc::channel();
+        let blocking = |initial: u32| {
+            let fd = rustix::event::eventfd(initial, EventfdFlags::CLOEXEC).expect("an eventfd");
+            EventFd(fd)
+        };
+        let thread = std::thread::spawn(move || {
+            blocking(0).drain();
+            let full = blocking(0);
+            rustix::io::write(&full, &(u64::MAX - 1).to_ne_bytes()).expect("room for it");
+            full.ring();
+            done.send(()).expect("a listener");
+        });
+        finished
+            .recv_timeout(std::time::Duration::from_secs(10))
+            .expect("neither call blocks");
+        thread.join().expect("no panic");
+    }
+
+    #[test]
+    fn only_eventfds_are_rung() {
+        let (pipe, _other) = rustix::pipe::pipe().expect("a pipe");
+        let file: OwnedFd = tempfile::tempfile().expect("a file").into();
+        let memfd = rustix::fs::memfd_create("x", rustix::fs::MemfdFlags::CLOEXEC);
+        for fd in [pipe, file, memfd.expect("a memfd")] {
+            assert_eq!(EventFd::from_peer(fd).err(), Some(Error::InvalidValue));
+        }
+    }
 }

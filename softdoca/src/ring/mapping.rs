@@ -15,6 +15,7 @@ use super::layout::{
 };
 use crate::error::{Error, Result};
 use crate::prefetch;
+use crate::runtime::sealed_memory_len;
 
 /// Between words: as those of the standard library.
 pub(super) use std::sync::atomic::fence;
@@ -68,10 +69,7 @@ impl Mapping {
 
     /// Maps a ring that another process created, after checking that it is one and cannot shrink.
     pub(super) fn open(memfd: OwnedFd) -> Result<Self> {
-        let seals = rustix::fs::fcntl_get_seals(&memfd).map_err(|_| Error::InvalidValue)?;
-        if !seals.contains(SealFlags::SHRINK | SealFlags::GROW) {
-            return Err(Error::InvalidValue);
-        }
+        let size = sealed_memory_len(&memfd)?;
         let mut header = [0u8; 24];
         let read = rustix::io::pread(&memfd, &mut header, 0).map_err(|_| Error::InvalidValue)?;
         let word = |at: usize| {
@@ -84,10 +82,7 @@ impl Mapping {
         }
         let geometry = Geometry::from_counts(word(SLOTS_AT), word(UNITS_AT))
             .map_err(|_: Corrupt| Error::InvalidValue)?;
-        let size = rustix::fs::fstat(&memfd)
-            .map_err(|_| Error::InvalidValue)?
-            .st_size;
-        if size != geometry.mapping_len() as i64 {
+        if size != geometry.mapping_len() as u64 {
             return Err(Error::InvalidValue);
         }
         Self::map(memfd, geometry)

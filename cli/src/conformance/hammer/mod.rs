@@ -176,7 +176,7 @@ pub(super) fn random_seed() -> Result<u64> {
 }
 
 /// `90s`, `5m`, `1h`.
-fn duration(text: &str) -> std::result::Result<Duration, String> {
+pub(super) fn duration(text: &str) -> std::result::Result<Duration, String> {
     let wrong = || format!("expected a number with s, m or h, as in 90s or 1h, {text:?} came");
     let unit = text.chars().next_back().ok_or_else(wrong)?;
     let seconds = match unit {

@@ -1,6 +1,6 @@
 //! One role between scripted peers, check by check.
 
-mod room;
+pub(super) mod room;
 
 use std::path::PathBuf;
 use std::process::ExitCode;

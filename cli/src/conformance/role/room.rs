@@ -19,12 +19,12 @@ const INSIDE: &str = "DOCA_STORAGE_CONFORMANCE_ROOM";
 /// How often waiting looks around.
 const TICK: Duration = Duration::from_millis(20);
 
-pub(super) fn is_inside() -> bool {
+pub(in crate::conformance) fn is_inside() -> bool {
     std::env::var_os(INSIDE).is_some()
 }
 
 /// Does the same in a process inside, and sees to it that nothing is left.
-pub(super) fn enter(shutdown: &Shutdown) -> Result<ExitCode> {
+pub(in crate::conformance) fn enter(shutdown: &Shutdown) -> Result<ExitCode> {
     let directory = tempfile::Builder::new().prefix("doca-storage-").tempdir()?;
     let runtime = directory.path().join("run");
     fs::DirBuilder::new().mode(0o700).create(&runtime)?;

@@ -913,6 +913,13 @@ impl<'a> World<'a> {
         let Some(service) = &mut self.service else {
             return;
         };
+        let state = service.set.state();
+        if std::mem::replace(&mut service.state, state) != state {
+            trace!(self, "the set is {state:?}");
+        }
+        let Some(service) = &mut self.service else {
+            return;
+        };
         if service.paused_until > self.now {
             return;
         }

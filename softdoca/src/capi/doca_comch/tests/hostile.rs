@@ -2,8 +2,11 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 
+use proptest::prelude::*;
+
 use super::endpoints::*;
 use super::fixture::*;
+use crate::capi::testing::hostile::{HAS_MORE, IS_INLINE, RawRing, RingStep, ring_step};
 use crate::error::Error;
 use crate::ring::{EventFd, Geometry, RingConsumer};
 use crate::runtime::{RuntimeDir, Socket, named_socket};
@@ -268,4 +271,157 @@ fn a_server_that_is_none_fails_the_start() {
         progress_until(&[&engine], || client.context.state() == IDLE);
         assert!(peer.is_closed());
     }
+}
+
+/// What a client that follows no protocol does next.
+#[derive(Debug, Clone)]
+enum Step {
+    /// To the ring of the server's consumer.
+    Ring(RingStep),
+    /// Sends a frame with so many descriptors of a ring and an eventfd.
+    Frame(Vec<u8>, usize),
+    /// Lets the server progress.
+    Progress,
+    /// The server's program sends a control message.
+    Message,
+    /// Closes one end of the lifeline.
+    HangUp,
+}
+
+/// Frames of every kind with any content, and any bytes.
+fn frames() -> impl Strategy<Value = Vec<u8>> {
+    let kinds = (0..=8_u32, proptest::collection::vec(0..8_u32, 0..4));
+    let typed = kinds.prop_map(|(kind, rest)| [words(&[kind]), words(&rest)].concat());
+    let bytes = proptest::collection::vec(any::<u8>(), 1..200);
+    prop_oneof![8 => typed, 1 => bytes]
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let step = prop_oneof![
+        10 => ring_step().prop_map(Step::Ring),
+        4 => (frames(), 0..4_usize).prop_map(|(frame, fds)| Step::Frame(frame, fds)),
+        4 => Just(Step::Progress),
+        2 => Just(Step::Message),
+        1 => Just(Step::HangUp),
+    ];
+    proptest::collection::vec(step, 1..24)
+}
+
+/// A consumer of the server with posted buffers, the ring that its client got for it, and what the client does with that.
+fn attack(pair: &Pair, steps: &[Step]) {
+    let (socket, lifeline) = intruder(pair);
+    let mut lifeline = Some(lifeline);
+    let connection = pair.server.connection();
+    let memory = Memory::new(65_536);
+    let consumer = TestConsumer::run(connection, &memory, &pair.server_engine);
+    let mut descriptors = Vec::new();
+    assert_eq!(socket.receive(&mut [0; 64], &mut descriptors), Ok(Some(12)));
+    let mut victim = RawRing::new(descriptors.swap_remove(0));
+    let posted = 8;
+    for (index, len) in [1, 16, 64, 4096, 8000, 64, 64, 64].into_iter().enumerate() {
+        consumer.post(memory.room(index * 8192, len), index as u64);
+    }
+    let log = &pair.server.context.log;
+    let is_sent = |seen: &Seen| matches!(seen, Seen::Sent(_));
+    let (before, mut messages) = (log.count(is_sent), 0);
+    let (offer, wake) = ring();
+    let offers = [offer.as_fd(), wake.as_fd(), offer.as_fd()];
+    for step in steps {
+        match step {
+            Step::Ring(step) => victim.perform(step),
+            // The server may have hung up by now.
+            Step::Frame(bytes, fds) => drop(socket.send(bytes, &offers[..*fds])),
+            Step::Progress => drop(pair.server_engine.progress()),
+            Step::Message => {
+                assert_ok(pair.server.send(connection, b"a message"));
+                messages += 1;
+            }
+            Step::HangUp => lifeline = None,
+        }
+    }
+    let engines = [&pair.server_engine];
+    progress_for(&engines, std::time::Duration::from_millis(1));
+    socket.shut_down();
+    drop(lifeline);
+    consumer.finish(&engines);
+    let received = consumer.context.log.take().into_iter();
+    let mut tasks: Vec<_> = received
+        .filter_map(|seen| match seen {
+            Seen::Received(task, ..) => Some(task),
+            _ => None,
+        })
+        .collect();
+    tasks.sort_unstable();
+    assert_eq!(tasks, (0..posted).collect::<Vec<_>>());
+    progress_until(&engines, || log.count(is_sent) == before + messages);
+    drop(consumer);
+    assert_served(pair);
+    assert_eq!(log.count(is_sent), before + messages);
+    log.take();
+}
+
+#[test]
+fn each_task_completes_once_whatever_a_client_sends() {
+    let pair = Pair::connect();
+    let config = ProptestConfig {
+        cases: 150,
+        max_shrink_iters: 20,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    };
+    proptest!(config, |(steps in steps())| attack(&pair, &steps));
+    pair.finish();
+}
+
+#[test]
+fn a_message_of_the_fast_path_without_end_ends_the_connection() {
+    let pair = Pair::connect();
+    for (descriptor, count) in [
+        // A quarter of the ring's payload at a time, more than the largest message in all.
+        (16_384 | HAS_MORE, 65),
+        (IS_INLINE | HAS_MORE, 1),
+    ] {
+        let (socket, _lifeline) = intruder(&pair);
+        let memory = Memory::new(65_536);
+        let connection = pair.server.connection();
+        let consumer = TestConsumer::run(connection, &memory, &pair.server_engine);
+        let mut descriptors = Vec::new();
+        assert_eq!(socket.receive(&mut [0; 64], &mut descriptors), Ok(Some(12)));
+        let mut victim = RawRing::new(descriptors.swap_remove(0));
+        consumer.post(memory.room(0, 64), 1);
+        for _ in 0..count {
+            victim.fragment(descriptor, 0);
+            pair.server_engine.progress();
+        }
+        let aborted = Error::ConnectionAborted.code();
+        let failed = Seen::Received(1, aborted, vec![], 0);
+        progress_until(&[&pair.server_engine], || consumer.context.log.has(&failed));
+        assert_served(&pair);
+        consumer.finish(&[&pair.server_engine]);
+    }
+    pair.finish();
+}
+
+/// Of the frames that a client has sent, one call of progress reads a bounded number: else a client that sends them fast enough holds up
+/// everything that the engine does.
+#[test]
+fn frames_without_end_hold_up_no_progress() {
+    // Progress looks at a socket up to twice: when descriptors are due, and before it sleeps.
+    const MOST: usize = 2 * 64;
+    let pair = Pair::connect();
+    let (socket, _lifeline) = intruder(&pair);
+    rustix::net::sockopt::set_socket_send_buffer_size(&socket, 1 << 20).unwrap();
+    let (_, wake) = ring();
+    // Frames that the program is told nothing of.
+    let fill = || {
+        let send = || socket.send(&words(&[7, 1]), &[wake.as_fd()]).ok();
+        std::iter::from_fn(send).count()
+    };
+    assert!(fill() > MOST, "the socket takes more than are read at once");
+    pair.server_engine.progress();
+    let read = fill();
+    assert!(read <= MOST, "{read} frames in one call of progress");
+    drop(socket);
+    assert_served(&pair);
+    pair.finish();
 }

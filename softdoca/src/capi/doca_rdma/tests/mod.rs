@@ -9,6 +9,7 @@ mod callers;
 mod connections;
 mod copies;
 mod dynamic;
+mod hostile;
 mod memory;
 mod messages;
 mod processes;

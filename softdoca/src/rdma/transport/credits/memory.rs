@@ -9,6 +9,7 @@ use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::mm::{MapFlags, ProtFlags};
 
 use crate::error::{Error, Result};
+use crate::runtime::sealed_memory_len;
 
 /// A word that all processes use.
 pub(super) type Word = AtomicU64;
@@ -53,10 +54,7 @@ impl Mapping {
 
     /// Memory that another process created, after checking that it is such and cannot shrink; `None` otherwise.
     pub(super) fn open(memfd: OwnedFd) -> Result<Option<Mapping>> {
-        let (Ok(seals), Ok(stat)) = (
-            rustix::fs::fcntl_get_seals(&memfd),
-            rustix::fs::fstat(&memfd),
-        ) else {
+        let Ok(size) = sealed_memory_len(&memfd) else {
             return Ok(None);
         };
         let mut header = [0; 16];
@@ -66,11 +64,10 @@ impl Mapping {
             word.copy_from_slice(&header[at..at + 8]);
             u64::from_ne_bytes(word)
         });
-        let sound = seals.contains(SealFlags::SHRINK)
-            && read == header.len()
+        let sound = read == header.len()
             && magic == MAGIC
             && slots <= MAX_SLOTS
-            && stat.st_size == Mapping::len(slots) as i64;
+            && size == Mapping::len(slots) as u64;
         sound.then(|| Mapping::map(memfd, slots)).transpose()
     }
 

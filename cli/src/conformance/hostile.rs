@@ -1,0 +1,151 @@
+//! An attacker against one role, attack by attack.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use ::conformance::hostile::{Attack, Settings, attacks, run};
+use ::conformance::implementation::{self, Implementation};
+use clap::{Args, ValueEnum, value_parser};
+use indicatif::ProgressBar;
+use role_common::shutdown::Shutdown;
+
+use super::Result;
+use super::hammer::duration;
+use super::report::{ReportOptions, progress};
+use super::role::room;
+
+const HELP: &str = "\
+Each attack has a limit of what it may cost: seconds until another client is served, seconds that the role takes to react to one meanwhile, MiB,
+descriptors, and lines of the log. The note of an attack
+says what it did cost, and what stopped it where the role did. The exit status is the number of attacks that cost more, up to 100.
+
+Examples:
+  doca-storage conformance hostile --role target
+  doca-storage conformance hostile --role zero-copy --list
+  doca-storage conformance hostile --role gga-offload --only ring- --only import-
+  doca-storage conformance hostile --role target --duration 10m --junit hostile.xml";
+
+/// Its flags.
+#[derive(Debug, Args)]
+#[command(after_help = HELP)]
+pub(super) struct Hostile {
+    /// The role under attack; a service gets targets of the same programs
+    #[arg(long, value_enum)]
+    role: Role,
+
+    /// Directory of the programs [default: this program]
+    #[arg(long = "bin", value_name = "DIR")]
+    binaries: Option<PathBuf>,
+
+    /// Only the attacks whose names contain this; may be repeated, and then one of these
+    #[arg(long, value_name = "NAME")]
+    only: Vec<String>,
+
+    /// List the attacks and play none
+    #[arg(long)]
+    list: bool,
+
+    /// Repeat all of them until this time has passed [default: play them once]
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    duration: Option<Duration>,
+
+    /// Multiply the times that attacks may cost, for a machine that has other things to do
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = value_parser!(u32).range(1..=100))]
+    time_scale: u32,
+
+    #[command(flatten)]
+    report: ReportOptions,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Role {
+    Target,
+    ZeroCopy,
+    GgaOffload,
+}
+
+impl From<Role> for implementation::Role {
+    fn from(role: Role) -> Self {
+        match role {
+            Role::Target => Self::Target,
+            Role::ZeroCopy => Self::ZeroCopy,
+            Role::GgaOffload => Self::GgaOffload,
+        }
+    }
+}
+
+impl Hostile {
+    /// Plays the attacks; the exit status counts those that cost too much.
+    pub(super) fn run(&self) -> Result<ExitCode> {
+        let attacks = self.chosen()?;
+        if self.list {
+            for Attack {
+                name,
+                meaning,
+                cost,
+                ..
+            } in &attacks
+            {
+                println!(
+                    "{name}: {meaning} (at most {} s, held up {} s, {} MiB, {} descriptors, {} lines)",
+                    cost.service.as_secs(),
+                    cost.held_up.as_secs(),
+                    cost.memory,
+                    cost.descriptors,
+                    cost.lines
+                );
+            }
+            return Ok(ExitCode::SUCCESS);
+        }
+        let shutdown = Shutdown::on_signals()?;
+        if !room::is_inside() {
+            return room::enter(&shutdown);
+        }
+        let role = self.role.into();
+        let implementation = match &self.binaries {
+            Some(directory) => Implementation::in_directory("given", directory)?,
+            // Not the directory of this program, which may have others of another build.
+            None => Implementation::of_binary("own", role, &std::env::current_exe()?),
+        };
+        let progress = if self.report.json {
+            ProgressBar::hidden()
+        } else {
+            progress(attacks.len())
+        };
+        let settings = Settings {
+            implementation,
+            role,
+            attacks,
+            duration: self.duration.unwrap_or_default(),
+        };
+        let done = |name: &str| {
+            progress.set_message(name.to_owned());
+            progress.inc(1);
+        };
+        let report = run(&settings, &done, &|| shutdown.is_requested());
+        progress.finish_and_clear();
+        self.report.finish("conformance hostile", &report)
+    }
+
+    fn chosen(&self) -> Result<Vec<Attack>> {
+        let role = self.role.into();
+        let mut all = attacks();
+        all.retain(|attack| attack.is_for(role));
+        for attack in &mut all {
+            attack.cost = attack.cost.with_times(self.time_scale);
+        }
+        for name in &self.only {
+            if !all.iter().any(|attack| attack.name.contains(name.as_str())) {
+                return Err(format!(
+                    "--only {name}: expected a part of the name of an attack; --list shows them"
+                )
+                .into());
+            }
+        }
+        all.retain(|attack| {
+            self.only.is_empty() || self.only.iter().any(|name| attack.name.contains(name))
+        });
+        Ok(all)
+    }
+}

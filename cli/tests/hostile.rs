@@ -1,0 +1,53 @@
+//! `doca-storage conformance hostile`: what softdoca bounds costs our target nothing, and attacks are no formality.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::process::{Command, Output};
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_doca-storage");
+
+fn hostile(arguments: &[&str]) -> Output {
+    Command::new(PROGRAM)
+        .args(["conformance", "hostile", "--role", "target"])
+        // The machine may have other things to do.
+        .args(["--time-scale", "10"])
+        .args(arguments)
+        .output()
+        .expect("started")
+}
+
+#[test]
+fn rings_agents_and_exports_of_an_attacker_cost_a_target_no_more_than_their_limits() {
+    let output = hostile(&[
+        "--only",
+        "ring-",
+        "--only",
+        "agent-",
+        "--only",
+        "import-misaligned",
+        "--only",
+        "import-million-segments",
+    ]);
+    let table = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{table}");
+    // One of the imports has an agent in its name.
+    assert!(
+        table.contains("PASS: 21 passed, 0 failed, 0 not run"),
+        "{table}"
+    );
+}
+
+#[test]
+fn a_target_that_ends_fails() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let program = directory.path().join("doca_storage_target_rdma");
+    // It serves for two seconds; the attack lasts three.
+    let script = format!("#!/bin/sh\nexec timeout -s KILL 2 {PROGRAM} target \"$@\"\n");
+    fs::write(&program, script).expect("a script");
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o700)).expect("a program");
+    let path = directory.path().to_str().expect("a path of text");
+    let output = hostile(&["--bin", path, "--only", "control-silent-half-closed"]);
+    let table = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(output.status.code(), Some(1), "{table}");
+    assert!(table.contains("the end of the target"), "{table}");
+}

@@ -1,0 +1,269 @@
+//! What attacks are: data, which a small driver plays.
+
+use std::time::Duration;
+
+use super::bytes::Bytes;
+use crate::implementation::Role;
+
+/// One attack.
+#[derive(Debug, Clone)]
+pub struct Attack {
+    /// Its name: a few words with dashes.
+    pub name: &'static str,
+    /// What the attacker does, in a sentence.
+    pub meaning: &'static str,
+    /// What is played.
+    pub(super) play: Play,
+    /// What it may cost the role.
+    pub cost: Cost,
+}
+
+impl Attack {
+    /// Whether it can be played against a role.
+    pub fn is_for(&self, role: Role) -> bool {
+        let service = matches!(role, Role::ZeroCopy | Role::GgaOffload);
+        match self.play {
+            Play::Control(_) | Play::Session(_) => service || role == Role::Target,
+            Play::Frames(_) => service,
+            Play::Agent(_) => service || role == Role::Target,
+        }
+    }
+}
+
+/// What an attack may cost beyond what the role had before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Cost {
+    /// Time after the attack until another client is served.
+    pub service: Duration,
+    /// Time that the role takes to react to another client during a session.
+    pub held_up: Duration,
+    /// Resident memory, MiB.
+    pub memory: u64,
+    /// Open descriptors.
+    pub descriptors: usize,
+    /// Lines that the role logs while it lasts.
+    pub lines: usize,
+}
+
+impl Cost {
+    /// What an ordinary attack may cost: the idle time-out of the roles under test, and what they keep of their last few connections.
+    pub(super) const USUAL: Self = Self {
+        service: Duration::from_secs(4),
+        held_up: Duration::from_secs(1),
+        memory: 16,
+        descriptors: 40,
+        lines: 80,
+    };
+
+    /// The same with its times multiplied, for a machine that has other things to do.
+    #[must_use]
+    pub fn with_times(self, scale: u32) -> Self {
+        Self {
+            service: self.service * scale,
+            held_up: self.held_up * scale,
+            ..self
+        }
+    }
+}
+
+/// What is played.
+#[derive(Debug, Clone)]
+pub(super) enum Play {
+    /// Bytes over control channels: TCP of a target, Comch messages of a service.
+    Control(Control),
+    /// Frames of a Comch connection, below its messages.
+    Frames(Frames),
+    /// Connections to the role's agent.
+    Agent(AgentCalls),
+    /// A session as it should be up to some step, with memory and rings of the attacker's.
+    Session(Session),
+}
+
+/// How a connection ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum End {
+    /// In good order.
+    Close,
+    /// With a reset, where there is one.
+    Reset,
+    /// Nothing is sent any more, but the connection stays for the time that the attack holds it.
+    HalfClose,
+}
+
+/// Bytes over control channels.
+#[derive(Debug, Clone)]
+pub(super) struct Control {
+    /// Connections, one after the other or all at once.
+    pub connections: usize,
+    pub at_once: bool,
+    /// What each sends.
+    pub bytes: Bytes,
+    /// How often, or until the role takes no more for 300 ms.
+    pub times: usize,
+    /// Bytes of each write; 0 for all.
+    pub piece: usize,
+    /// Time between writes.
+    pub pace: Duration,
+    /// Whether answers are read.
+    pub reads: bool,
+    /// Time that the connection stays after the last byte.
+    pub hold: Duration,
+    pub end: End,
+}
+
+impl Control {
+    /// One connection that sends this once and closes.
+    pub(super) const fn once(bytes: Bytes) -> Self {
+        Self {
+            connections: 1,
+            at_once: false,
+            bytes,
+            times: 1,
+            piece: 0,
+            pace: Duration::ZERO,
+            reads: true,
+            hold: Duration::from_millis(50),
+            end: End::Close,
+        }
+    }
+}
+
+/// A raw frame, with so many descriptors of each kind.
+#[derive(Debug, Clone)]
+pub(super) struct Frame {
+    pub bytes: Vec<u8>,
+    pub descriptors: Vec<Descriptor>,
+}
+
+/// A descriptor that an attacker hands out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Descriptor {
+    /// A ring as it should be.
+    Ring,
+    /// A ring that is not sealed.
+    UnsealedRing,
+    /// A ring whose header says more slots than it has.
+    LyingRing,
+    EventFd,
+    /// One that blocks, with a full counter.
+    FullEventFd,
+    Pipe,
+    File,
+    Socket,
+}
+
+/// Frames of Comch connections.
+#[derive(Debug, Clone)]
+pub(super) struct Frames {
+    /// Whether a hello comes first, and is answered.
+    pub hello: bool,
+    pub frames: Vec<Frame>,
+    pub times: usize,
+    pub connections: usize,
+    /// Whether the lifeline is closed before the connection.
+    pub cut_lifeline: bool,
+    pub hold: Duration,
+}
+
+/// Connections to the role's agent. It has one only while something is exported: a session is brought to its start first.
+#[derive(Debug, Clone)]
+pub(super) struct AgentCalls {
+    pub connections: usize,
+    pub bytes: Bytes,
+    pub times: usize,
+    pub hold: Duration,
+}
+
+/// How far a session goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Step {
+    Init,
+    Connect,
+    Start,
+}
+
+/// What the attacker's agent does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Manner {
+    /// As it should be: memory in one memfd.
+    Sound,
+    /// There is no agent.
+    Absent,
+    /// It accepts and answers nothing.
+    Silent,
+    /// It hangs up after each request.
+    HangsUp,
+    /// One segment in each reply, each after this time.
+    Slow(Duration),
+    /// So many segments are said to come.
+    Segments(u64),
+    /// The memory is at another place of its page.
+    Misaligned,
+    /// The memfd is not sealed.
+    Unsealed,
+    /// The memfd is shorter than the memory.
+    Short,
+    /// A pipe, a file or a socket instead of a memfd.
+    Instead(Descriptor),
+    /// Replies are no replies.
+    Garbage,
+    /// Memory that only the agent reaches, which takes this time for each copy.
+    SlowCopies(Duration),
+    /// Calls (connects of RDMA) are never answered, describes are.
+    NoCalls,
+    /// Calls are answered with descriptors of another kind.
+    CallsWith(Descriptor),
+}
+
+/// What the attacker puts into the role's rings.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum RingWrite {
+    /// A fragment: length, immediate data, others follow, in the slot.
+    Fragment {
+        len: u32,
+        immediate: Option<u32>,
+        more: bool,
+        inline: bool,
+    },
+    /// So many fragments of one byte that others follow, as fast as the role takes them.
+    Endless(usize),
+    /// Any words all over the ring, so often.
+    Noise(usize),
+    /// An I/O message of this type, size, requester offset and storage offset.
+    Io(u32, u32, u64, u64),
+    /// The end of the ring is marked as closed.
+    Close,
+}
+
+/// A session with an attacker.
+#[derive(Debug, Clone)]
+pub(super) struct Session {
+    pub until: Step,
+    pub manner: Manner,
+    pub transactions: u32,
+    pub cores: u32,
+    pub ring: Vec<RingWrite>,
+    pub hold: Duration,
+}
+
+impl Session {
+    /// Up to `until`, with an agent of this manner.
+    pub(super) const fn with(until: Step, manner: Manner) -> Self {
+        Self {
+            until,
+            manner,
+            transactions: 16,
+            cores: 1,
+            ring: Vec::new(),
+            hold: Duration::from_millis(200),
+        }
+    }
+
+    /// Up to the start, and then this in the role's rings.
+    pub(super) fn ring(ring: Vec<RingWrite>) -> Self {
+        Self {
+            ring,
+            ..Self::with(Step::Start, Manner::Sound)
+        }
+    }
+}

@@ -1,0 +1,202 @@
+//! Control channels by hand: TCP of a target, Comch messages of a service.
+
+use std::io::{self, Read as _, Write as _};
+use std::net::{Ipv4Addr, Shutdown, TcpStream};
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use wire::control::{FrameDecoder, Message, Payload};
+
+use super::attack::End;
+use super::by_hand::{Packets, comch_socket, hello, words};
+
+/// The function of the host in softdoca's built-in topology.
+const FUNCTION: &str = "0000:3b:00.0";
+/// Kinds of Comch frames.
+const MESSAGE: u32 = 4;
+const CONSUMER_ADDED: u32 = 5;
+/// Longest Comch message.
+const LONGEST: usize = 4080;
+/// How long the role may leave bytes unread before the attacker goes on.
+const STALL: Duration = Duration::from_millis(300);
+
+/// Where a role waits for clients.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Door<'a> {
+    Tcp(u16),
+    Comch { runtime: &'a Path, channel: &'a str },
+}
+
+/// A Comch connection.
+pub(super) struct Comch {
+    pub(super) socket: Packets,
+    pub(super) lifeline: Option<Packets>,
+    /// Rings of the role's consumers.
+    pub(super) rings: Vec<OwnedFd>,
+}
+
+impl Comch {
+    /// A bare connection: nothing was said.
+    pub(super) fn bare(runtime: &Path, channel: &str) -> io::Result<Self> {
+        Ok(Self {
+            socket: Packets::connect(&runtime.join(comch_socket(FUNCTION, channel)))?,
+            lifeline: None,
+            rings: Vec::new(),
+        })
+    }
+
+    /// One that the role has accepted.
+    pub(super) fn open(runtime: &Path, channel: &str, patience: Duration) -> io::Result<Self> {
+        let mut comch = Self::bare(runtime, channel)?;
+        let (ours, theirs) = Packets::pair()?;
+        let hello = hello(FUNCTION, channel);
+        comch.socket.send(&hello, &[theirs.as_fd()])?;
+        comch.lifeline = Some(ours);
+        match comch.socket.receive(patience)? {
+            Some((answer, _)) if answer.starts_with(&words(&[2])) => Ok(comch),
+            other => Err(io::Error::other(format!(
+                "expected to be accepted, got {other:?}"
+            ))),
+        }
+    }
+}
+
+/// An attacker's end of a control channel.
+pub(super) enum Channel {
+    Tcp(TcpStream),
+    Comch(Comch),
+}
+
+impl Channel {
+    pub(super) fn open(door: Door<'_>) -> io::Result<Self> {
+        Self::open_within(door, Duration::from_secs(2))
+    }
+
+    /// The same; a service has so long to accept or refuse.
+    pub(super) fn open_within(door: Door<'_>, patience: Duration) -> io::Result<Self> {
+        match door {
+            Door::Tcp(port) => {
+                let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
+                stream.set_nodelay(true)?;
+                stream.set_nonblocking(true)?;
+                Ok(Self::Tcp(stream))
+            }
+            Door::Comch { runtime, channel } => {
+                Comch::open(runtime, channel, patience).map(Self::Comch)
+            }
+        }
+    }
+
+    /// Sends these bytes; gives up when the role does not read them.
+    pub(super) fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
+        match self {
+            Self::Tcp(stream) => {
+                let (mut rest, mut deadline) = (bytes, Instant::now() + STALL);
+                while !rest.is_empty() {
+                    match stream.write(rest) {
+                        Ok(count) => {
+                            rest = &rest[count..];
+                            deadline = Instant::now() + STALL;
+                        }
+                        Err(error) if error.kind() != io::ErrorKind::WouldBlock => {
+                            return Err(error);
+                        }
+                        Err(error) if Instant::now() > deadline => return Err(error),
+                        Err(_) => std::thread::sleep(Duration::from_millis(1)),
+                    }
+                }
+                Ok(())
+            }
+            Self::Comch(comch) => bytes.chunks(LONGEST).try_for_each(|chunk| {
+                let frame = [&words(&[MESSAGE]), chunk].concat();
+                let deadline = Instant::now() + STALL;
+                loop {
+                    match comch.socket.send(&frame, &[]) {
+                        Err(error)
+                            if error.kind() == io::ErrorKind::WouldBlock
+                                && Instant::now() < deadline =>
+                        {
+                            std::thread::sleep(Duration::from_millis(1));
+                        }
+                        sent => return sent,
+                    }
+                }
+            }),
+        }
+    }
+
+    /// Bytes of control messages that have come within `patience`; `None` at the end of the channel.
+    pub(super) fn read(&mut self, patience: Duration) -> io::Result<Option<Vec<u8>>> {
+        match self {
+            Self::Tcp(stream) => {
+                let (mut bytes, deadline) = (vec![0; 65_536], Instant::now() + patience);
+                loop {
+                    match stream.read(&mut bytes) {
+                        Ok(0) => return Ok(None),
+                        Ok(count) => {
+                            bytes.truncate(count);
+                            return Ok(Some(bytes));
+                        }
+                        Err(error)
+                            if error.kind() == io::ErrorKind::WouldBlock
+                                && Instant::now() < deadline =>
+                        {
+                            std::thread::sleep(Duration::from_millis(1));
+                        }
+                        Err(error) => return Err(error),
+                    }
+                }
+            }
+            Self::Comch(comch) => {
+                let Some((frame, mut descriptors)) = comch.socket.receive(patience)? else {
+                    return Ok(None);
+                };
+                let kind = frame.get(..4).unwrap_or_default().to_vec();
+                if kind == words(&[CONSUMER_ADDED]) && !descriptors.is_empty() {
+                    comch.rings.push(descriptors.swap_remove(0));
+                }
+                let is_message = kind == words(&[MESSAGE]);
+                Ok(Some(frame[4..].to_vec())
+                    .filter(|_| is_message)
+                    .or(Some(Vec::new())))
+            }
+        }
+    }
+
+    /// Asks, and waits for the answer.
+    pub(super) fn ask(&mut self, payload: Payload, patience: Duration) -> io::Result<Payload> {
+        let (message_id, correlation_id) = (7, 7);
+        let request = Message {
+            message_id,
+            correlation_id,
+            payload,
+        };
+        self.send(&request.encode_to_vec())?;
+        let (mut decoder, deadline) = (FrameDecoder::new(), Instant::now() + patience);
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            match self.read(left)? {
+                Some(bytes) => decoder.push(&bytes),
+                None => return Err(io::ErrorKind::UnexpectedEof.into()),
+            }
+            if let Some(message) = decoder.next().map_err(io::Error::other)? {
+                return Ok(message.payload);
+            }
+        }
+    }
+
+    /// Ends it.
+    pub(super) fn end(self, end: End, hold: Duration) {
+        if let Self::Tcp(stream) = &self {
+            // The role may have ended it before.
+            let _ = match end {
+                End::Close => Ok(()),
+                End::HalfClose => stream.shutdown(Shutdown::Write),
+                End::Reset => rustix::net::sockopt::set_socket_linger(stream, Some(Duration::ZERO))
+                    .map_err(io::Error::from),
+            };
+        }
+        std::thread::sleep(hold);
+    }
+}

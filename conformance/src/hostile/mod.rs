@@ -1,0 +1,533 @@
+//! An attacker against one role: what may a client that follows no protocol cost it?
+//!
+//! Each [`Attack`] is data: bytes on control channels, frames of Comch, requests to the role's agent, or a session with memory, an agent and rings
+//! of the attacker's. A small driver plays it, and then asks as another client whether the role still serves, and the operating system what
+//! it takes. The attacker's sockets, rings and agent are made by hand from the documented layouts: it shares no code with softdoca.
+
+mod agent;
+mod attack;
+mod by_hand;
+mod bytes;
+mod catalogue;
+mod channel;
+mod knock;
+mod victim;
+
+use std::io;
+use std::os::fd::{AsFd as _, BorrowedFd};
+use std::time::{Duration, Instant};
+
+use wire::control::{InitStorage, Payload, RdmaConnectionDetails, RdmaConnectionRole};
+
+use agent::Agent;
+use attack::{AgentCalls, Control, Descriptor, Frames, Manner, Play, RingWrite, Session, Step};
+use by_hand::{Packets, RawRing};
+use channel::{Channel, Comch, Door};
+use knock::Knocking;
+use victim::Victim;
+
+pub use attack::{Attack, Cost};
+pub use catalogue::attacks;
+
+use crate::hammer::Resources;
+use crate::implementation::{Implementation, Role};
+use crate::report::{Case, Outcome, Report};
+use crate::role::Wrong;
+
+/// What is attacked, and for how long.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// Whose programs.
+    pub implementation: Implementation,
+    /// Which of them.
+    pub role: Role,
+    /// The attacks, which are played one after the other.
+    pub attacks: Vec<Attack>,
+    /// They are repeated until this time has passed.
+    pub duration: Duration,
+}
+
+/// An attack lasts at most this long, whatever it waits for.
+const LONGEST: Duration = Duration::from_secs(2);
+/// Time that the role has for answers to requests that an attacker makes on the way.
+const ANSWER: Duration = Duration::from_secs(6);
+/// Memory and descriptors are looked at again until they are as they may be, for this long.
+const SETTLE: Duration = Duration::from_secs(3);
+
+/// Plays the attacks. `done` is told the name of each that has ended; `interrupted` says that the rest is not wanted.
+pub fn run(settings: &Settings, done: &dyn Fn(&str), interrupted: &dyn Fn() -> bool) -> Report {
+    let begin = Instant::now();
+    let mut report = Report::default();
+    let mut victim = None;
+    for round in 0.. {
+        if round > 0 && begin.elapsed() >= settings.duration {
+            break;
+        }
+        for attack in &settings.attacks {
+            let case = if interrupted() {
+                Case::new(
+                    &suite(settings.role),
+                    attack.name,
+                    Outcome::NotRun("interrupted".to_owned()),
+                )
+            } else {
+                try_one(settings, attack, &mut victim)
+            };
+            done(attack.name);
+            report.cases.push(case);
+        }
+        if interrupted() {
+            break;
+        }
+    }
+    report
+}
+
+fn suite(role: Role) -> String {
+    format!("hostile.{role}")
+}
+
+fn try_one<'a>(settings: &'a Settings, attack: &Attack, victim: &mut Option<Victim<'a>>) -> Case {
+    let begin = Instant::now();
+    let running = match victim.take() {
+        Some(running) => Ok(running),
+        None => Victim::start(settings.role, &settings.implementation).and_then(|started| {
+            // What its first session takes, it keeps.
+            started.serve_another()?;
+            Ok(started)
+        }),
+    };
+    let suite = suite(settings.role);
+    let (outcome, note, output) = match running {
+        Err(wrong) => (Outcome::NotRun(wrong.to_string()), None, None),
+        Ok(running) => {
+            let (result, note) = measure(&running, attack);
+            let output = result.is_err().then(|| running.log());
+            if result.is_ok() {
+                *victim = Some(running);
+            }
+            let outcome = result.map_or_else(
+                |wrong| Outcome::Failed(wrong.to_string()),
+                |()| Outcome::Passed,
+            );
+            (outcome, note, output)
+        }
+    };
+    Case {
+        meaning: attack.meaning.to_owned(),
+        took: begin.elapsed(),
+        note,
+        output,
+        ..Case::new(&suite, attack.name, outcome)
+    }
+}
+
+/// Plays an attack and compares what it cost with what it may cost.
+fn measure(victim: &Victim<'_>, attack: &Attack) -> (Result<(), Wrong>, Option<String>) {
+    let (before, lines) = match victim.resources() {
+        Ok(before) => (before, victim.lines()),
+        Err(wrong) => return (Err(wrong), None),
+    };
+    // An attack that cannot go on has been stopped by the role: what it costs is what counts.
+    let mut held_up = Duration::ZERO;
+    let stopped = play(victim, &attack.play, &mut held_up).err();
+    let lines = victim.lines() - lines;
+    let result = judge(victim, attack.cost, before, lines).and_then(|cost| {
+        Wrong::unless(
+            held_up <= attack.cost.held_up,
+            format!(
+                "a reaction to other clients within {:?}",
+                attack.cost.held_up
+            ),
+            format!("{:.1} s", held_up.as_secs_f64()),
+        )?;
+        Ok(cost)
+    });
+    let stopped = stopped.map_or(String::new(), |error| format!("; stopped by: {error}"));
+    match result {
+        Ok((service, after)) => {
+            let note = format!(
+                "{:.2} s, held up {:.2} s, {:+} KiB, {:+} descriptors, {lines} lines{stopped}",
+                service.as_secs_f64(),
+                held_up.as_secs_f64(),
+                after.memory as i64 - before.memory as i64,
+                after.descriptors as i64 - before.descriptors as i64,
+            );
+            (Ok(()), Some(note))
+        }
+        Err(wrong) => (Err(wrong), Some(format!("{lines} lines{stopped}"))),
+    }
+}
+
+fn judge(
+    victim: &Victim<'_>,
+    cost: Cost,
+    before: Resources,
+    lines: usize,
+) -> Result<(Duration, Resources), Wrong> {
+    let service = victim.serve_another();
+    if let Some(name) = victim.ended() {
+        return Err(Wrong::expected(
+            "all programs to go on",
+            format!("the end of the {name}"),
+        ));
+    }
+    let service = service?;
+    Wrong::unless(
+        service <= cost.service,
+        format!("another client to be served within {:?}", cost.service),
+        format!("{:.1} s", service.as_secs_f64()),
+    )?;
+    Wrong::unless(
+        lines <= cost.lines,
+        format!("at most {} lines in the log", cost.lines),
+        lines,
+    )?;
+    let fits = |after: Resources| {
+        after.memory <= before.memory + cost.memory * 1024
+            && after.descriptors <= before.descriptors + cost.descriptors
+    };
+    let deadline = Instant::now() + SETTLE;
+    let mut after = victim.resources()?;
+    while !fits(after) && Instant::now() < deadline {
+        std::thread::sleep(Duration::from_millis(50));
+        after = victim.resources()?;
+    }
+    Wrong::unless(
+        fits(after),
+        format!(
+            "at most {} MiB and {} descriptors more than {before:?}",
+            cost.memory, cost.descriptors
+        ),
+        format!("{after:?}"),
+    )?;
+    Ok((service, after))
+}
+
+fn play(victim: &Victim<'_>, play: &Play, held_up: &mut Duration) -> io::Result<()> {
+    match play {
+        Play::Control(control) => play_control(victim.door(), control),
+        Play::Frames(frames) => play_frames(victim.door(), frames),
+        Play::Agent(calls) => play_agent(victim, calls),
+        Play::Session(session) => {
+            let (held, longest) = play_session(victim, session);
+            *held_up = longest;
+            held.map(drop)
+        }
+    }
+}
+
+fn play_control(door: Door<'_>, control: &Control) -> io::Result<()> {
+    let bytes = control.bytes.make();
+    let mut open = Vec::new();
+    let mut refused = None;
+    for _ in 0..control.connections {
+        let mut channel = match Channel::open(door) {
+            Ok(channel) => channel,
+            Err(error) => {
+                refused = Some(error);
+                continue;
+            }
+        };
+        let sent = send(&mut channel, &bytes, control);
+        if control.at_once {
+            open.push(channel);
+        } else {
+            channel.end(control.end, control.hold);
+        }
+        if let Err(error) = sent {
+            refused = Some(error);
+        }
+    }
+    if control.at_once {
+        std::thread::sleep(control.hold);
+    }
+    refused.map_or(Ok(()), Err)
+}
+
+fn send(channel: &mut Channel, bytes: &[u8], control: &Control) -> io::Result<()> {
+    let begin = Instant::now();
+    for _ in 0..control.times {
+        let size = if control.piece == 0 {
+            bytes.len().max(1)
+        } else {
+            control.piece
+        };
+        for piece in bytes.chunks(size) {
+            channel.send(piece)?;
+            std::thread::sleep(control.pace);
+        }
+        if control.reads {
+            // Whatever has come is thrown away.
+            while let Ok(Some(read)) = channel.read(Duration::ZERO)
+                && !read.is_empty()
+            {}
+        }
+        if control.times > 1 && begin.elapsed() > LONGEST {
+            break;
+        }
+    }
+    Ok(())
+}
+
+fn play_frames(door: Door<'_>, frames: &Frames) -> io::Result<()> {
+    let Door::Comch { runtime, channel } = door else {
+        return Ok(());
+    };
+    let mut open = Vec::new();
+    for _ in 0..frames.connections {
+        let mut comch = match frames.hello {
+            true => Comch::open(runtime, channel, LONGEST)?,
+            false => Comch::bare(runtime, channel)?,
+        };
+        let begin = Instant::now();
+        for _ in 0..frames.times {
+            for frame in &frames.frames {
+                let descriptors: Vec<_> = frame
+                    .descriptors
+                    .iter()
+                    .map(|kind| by_hand::descriptor(*kind))
+                    .collect::<io::Result<_>>()?;
+                let borrowed: Vec<BorrowedFd<'_>> =
+                    descriptors.iter().map(|it| it.as_fd()).collect();
+                send_frame(&comch.socket, &frame.bytes, &borrowed)?;
+            }
+            if begin.elapsed() > LONGEST {
+                break;
+            }
+        }
+        if frames.cut_lifeline {
+            comch.lifeline = None;
+        }
+        open.push(comch);
+    }
+    std::thread::sleep(frames.hold);
+    Ok(())
+}
+
+/// Waits a little when the role does not read.
+fn send_frame(socket: &Packets, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
+    let deadline = Instant::now() + Duration::from_millis(300);
+    loop {
+        match socket.send(bytes, descriptors) {
+            Err(error)
+                if error.kind() == io::ErrorKind::WouldBlock && Instant::now() < deadline =>
+            {
+                std::thread::sleep(Duration::from_micros(200));
+            }
+            sent => return sent,
+        }
+    }
+}
+
+fn play_agent(victim: &Victim<'_>, calls: &AgentCalls) -> io::Result<()> {
+    // The role's agent is there while it exports something.
+    let session = Session::with(Step::Connect, Manner::Sound);
+    let hold = play_session(victim, &session).0?;
+    let address = match hold.agents.first() {
+        Some(address) => *address,
+        // A service's agent is found by its name: the other one is that of the target, and both are attacked.
+        None => return play_agents_by_name(victim, calls),
+    };
+    call(victim, &address, calls)
+}
+
+fn play_agents_by_name(victim: &Victim<'_>, calls: &AgentCalls) -> io::Result<()> {
+    for entry in std::fs::read_dir(victim.runtime())? {
+        let path = entry?.path();
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let key = name
+            .strip_prefix("a-")
+            .and_then(|name| name.strip_suffix(".sock"));
+        let Some(key) = key.and_then(|key| u128::from_str_radix(key, 16).ok()) else {
+            continue;
+        };
+        let mut address = [0; 32];
+        address[16..].copy_from_slice(&key.to_be_bytes());
+        call(victim, &address, calls)?;
+    }
+    Ok(())
+}
+
+fn call(victim: &Victim<'_>, address: &agent::Address, calls: &AgentCalls) -> io::Result<()> {
+    let bytes = calls.bytes.make();
+    let mut open = Vec::new();
+    for _ in 0..calls.connections {
+        let Ok(socket) = agent::connect(victim.runtime(), address) else {
+            // Its queue is full for the moment.
+            std::thread::sleep(Duration::from_millis(1));
+            continue;
+        };
+        if !bytes.is_empty() {
+            for _ in 0..calls.times {
+                send_frame(&socket, &bytes, &[])?;
+                // Answers are thrown away.
+                let _ = socket.receive(Duration::ZERO);
+            }
+        }
+        open.push(socket);
+    }
+    std::thread::sleep(calls.hold);
+    Ok(())
+}
+
+/// What a session holds until it is dropped.
+struct Held {
+    channel: Channel,
+    agent: Agent,
+    claims: Vec<Packets>,
+    /// Agents of the role.
+    agents: Vec<agent::Address>,
+}
+
+/// Plays a session, while another client knocks; the longest time that it waited for a reaction.
+fn play_session(victim: &Victim<'_>, session: &Session) -> (io::Result<Held>, Duration) {
+    let begun = Channel::open(victim.door()).and_then(|mut channel| {
+        channel.ask(Payload::QueryStorageRequest, ANSWER)?;
+        Ok(channel)
+    });
+    let channel = match begun {
+        Ok(channel) => channel,
+        Err(error) => return (Err(error), Duration::ZERO),
+    };
+    let knocking = Knocking::start(victim.door());
+    let held = go_on(victim, session, channel);
+    (held, knocking.stop())
+}
+
+fn go_on(victim: &Victim<'_>, session: &Session, mut channel: Channel) -> io::Result<Held> {
+    let agent = Agent::start(victim.runtime(), session.manner)?;
+    let init = InitStorage {
+        transaction_count: session.transactions,
+        core_count: session.cores,
+        mmap_export_blob: agent.memory(victim.is_service()).into(),
+    };
+    let prepared = expect(
+        channel.ask(Payload::InitStorageRequest(init), ANSWER)?,
+        |answer| matches!(answer, Payload::InitStorageResponse).then_some(()),
+    );
+    let mut held = Held {
+        channel,
+        agent,
+        claims: Vec::new(),
+        agents: Vec::new(),
+    };
+    prepared?;
+    let mut rings = Vec::new();
+    if session.until >= Step::Connect && !victim.is_service() {
+        rings = connect(victim, &mut held)?;
+    }
+    if session.until >= Step::Start {
+        let channel = &mut held.channel;
+        if let Channel::Comch(comch) = channel {
+            // A service starts when its initiator has a consumer for each core.
+            for core in 1..=session.cores.min(8) {
+                let ring = by_hand::descriptor(Descriptor::Ring)?;
+                let bell = by_hand::descriptor(Descriptor::EventFd)?;
+                let frame = by_hand::words(&[5, 2 * core, 64]);
+                send_frame(&comch.socket, &frame, &[ring.as_fd(), bell.as_fd()])?;
+            }
+        }
+        expect(
+            channel.ask(Payload::StartStorageRequest, ANSWER)?,
+            |answer| matches!(answer, Payload::StartStorageResponse).then_some(()),
+        )?;
+        if let Channel::Comch(comch) = channel {
+            // Consumers are announced before the answer, or right after it.
+            let deadline = Instant::now() + Duration::from_secs(1);
+            while comch.rings.is_empty() && Instant::now() < deadline {
+                if let Ok(Some((_, mut descriptors))) =
+                    comch.socket.receive(Duration::from_millis(20))
+                    && descriptors.len() == 2
+                {
+                    comch.rings.push(descriptors.swap_remove(0));
+                }
+            }
+            rings = std::mem::take(&mut comch.rings)
+                .into_iter()
+                .map(RawRing::new)
+                .collect::<io::Result<_>>()?;
+        }
+        for ring in &mut rings {
+            for write in &session.ring {
+                put(ring, *write)?;
+            }
+        }
+    }
+    std::thread::sleep(session.hold);
+    Ok(held)
+}
+
+/// Makes both connections of the first worker, and claims the role's rings.
+fn connect(victim: &Victim<'_>, held: &mut Held) -> io::Result<Vec<RawRing>> {
+    let mut rings = Vec::new();
+    for role in [RdmaConnectionRole::IoData, RdmaConnectionRole::IoControl] {
+        let details = RdmaConnectionDetails {
+            context_index: 0,
+            role,
+            connection_details: held.agent.connection().into(),
+        };
+        let answer = held
+            .channel
+            .ask(Payload::CreateRdmaConnectionRequest(details), ANSWER)?;
+        let theirs = expect(answer, |answer| match answer {
+            Payload::CreateRdmaConnectionResponse(details) => Some(details.connection_details),
+            _ => None,
+        })?;
+        let (socket, ring) = agent::claim(victim.runtime(), &theirs)?;
+        held.agents
+            .extend(agent::agent_of(&theirs).map(|(address, _)| address));
+        held.claims.push(socket);
+        rings.push(RawRing::new(ring)?);
+    }
+    Ok(rings)
+}
+
+fn expect<T>(answer: Payload, wanted: impl FnOnce(Payload) -> Option<T>) -> io::Result<T> {
+    let got = match &answer {
+        Payload::ErrorResponse(error) => format!("error_response: {}", error.message),
+        other => other.message_type().to_string(),
+    };
+    wanted(answer).ok_or_else(|| io::Error::other(got))
+}
+
+fn put(ring: &mut RawRing, write: RingWrite) -> io::Result<()> {
+    const INLINE: u32 = 1 << 23;
+    const MORE: u32 = 1 << 30;
+    const IMMEDIATE: u32 = 1 << 31;
+    let flag = |set: bool, bit: u32| if set { bit } else { 0 };
+    match write {
+        RingWrite::Fragment {
+            len,
+            immediate,
+            more,
+            inline,
+        } => {
+            let immediate = immediate.map_or(0, |len| len << 24 | IMMEDIATE);
+            let low = len | immediate | flag(inline, INLINE) | flag(more, MORE);
+            ring.fragment(low, &[0x77; 56])
+        }
+        RingWrite::Endless(count) => {
+            let begin = Instant::now();
+            for _ in 0..count {
+                let taken =
+                    ring.fragment_when_free(1 | INLINE | MORE, Duration::from_millis(300))?;
+                if !taken || begin.elapsed() > LONGEST {
+                    break;
+                }
+            }
+            Ok(())
+        }
+        RingWrite::Noise(words) => ring.noise(words),
+        RingWrite::Close => ring.close(),
+        RingWrite::Io(kind, size, requester, storage) => {
+            let mut bytes = [0; 56];
+            bytes[..4].copy_from_slice(&kind.to_be_bytes());
+            bytes[8..16].copy_from_slice(&9_u64.to_be_bytes());
+            bytes[20..24].copy_from_slice(&size.to_be_bytes());
+            bytes[24..32].copy_from_slice(&requester.to_be_bytes());
+            bytes[32..40].copy_from_slice(&storage.to_be_bytes());
+            ring.fragment(64 | INLINE, &bytes)
+        }
+    }
+}

@@ -1,0 +1,179 @@
+//! The role under attack, with the targets that it needs, and what another client and the operating system see of it.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use doca::Device;
+use wire::control::Payload;
+
+use super::channel::Door;
+use crate::hammer::Resources;
+use crate::implementation::{Implementation, Role};
+use crate::port::wait_for_listener;
+use crate::process::Process;
+use crate::role::{ComchPeer, ControlPeer as _, TcpPeer, Wrong};
+use crate::scene::{DPU_DEVICE, HOST_DEVICE, Scene};
+
+/// Seconds after which the role gives up a peer that owes an answer, an I/O, or anything.
+const TIMEOUT: &str = "2";
+/// Time in which programs start.
+const START: Duration = Duration::from_secs(20);
+/// How long another client tries to be served before it is given up.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The role under attack.
+pub(super) struct Victim<'a> {
+    role: Role,
+    implementation: &'a Implementation,
+    scene: Scene,
+    device: Device,
+    /// Of the targets; the first one is attacked where a target is.
+    ports: Vec<u16>,
+    targets: Vec<Process>,
+    service: Option<Process>,
+}
+
+impl<'a> Victim<'a> {
+    /// Starts it, in the runtime directory of this process.
+    pub(super) fn start(role: Role, implementation: &'a Implementation) -> Result<Self, Wrong> {
+        let scene = Scene::shared()?;
+        let count = if role == Role::GgaOffload { 3 } else { 1 };
+        let ports = (0..count).map(|_| scene.port());
+        let mut victim = Self {
+            role,
+            implementation,
+            device: Device::open(HOST_DEVICE)?,
+            ports: ports.collect::<Result<_, _>>()?,
+            targets: Vec::new(),
+            service: None,
+            scene,
+        };
+        victim.start_all()?;
+        Ok(victim)
+    }
+
+    fn start_all(&mut self) -> Result<(), Wrong> {
+        for port in &self.ports {
+            let mut command = self.implementation.command(Role::Target)?;
+            self.scene
+                .place(&mut command)
+                .args(["-d", HOST_DEVICE, "--cpu", "0"])
+                .args(["--listen-address", "127.0.0.1"])
+                .args(["--listen-port", &port.to_string()])
+                .args(["--block-count", "64", "--block-size", "4096"])
+                .args(["--idle-timeout", TIMEOUT, "--sessions", "forever"]);
+            let process = Process::spawn("target", command)?;
+            if !wait_for_listener(*port, Instant::now() + START, || process.is_over())? {
+                return Err(process.failed("does not listen").into());
+            }
+            self.targets.push(process);
+        }
+        if self.role == Role::Target {
+            return Ok(());
+        }
+        let mut command = self.implementation.command(self.role)?;
+        self.scene
+            .place(&mut command)
+            .args(["-d", DPU_DEVICE, "-r", HOST_DEVICE, "--cpu", "0"])
+            .args(["--command-channel-name", self.scene.channel()])
+            .args(["--control-timeout", TIMEOUT, "--io-timeout", TIMEOUT])
+            .args(["--idle-timeout", TIMEOUT, "--sessions", "forever"])
+            .args(["--output", "json"]);
+        let flags: &[&str] = match self.role {
+            Role::GgaOffload => &["--data-1-storage", "--data-2-storage", "--data-p-storage"],
+            _ => &["--storage-server"],
+        };
+        for (flag, port) in flags.iter().zip(&self.ports) {
+            command.args([*flag, &format!("127.0.0.1:{port}")]);
+        }
+        let mut process = Process::spawn("service", command)?;
+        process.wait_for("waited for the initiator", START, |line| {
+            line.contains("waiting for the initiator").then_some(())
+        })?;
+        self.service = Some(process);
+        Ok(())
+    }
+
+    pub(super) fn runtime(&self) -> &Path {
+        self.scene.runtime()
+    }
+
+    /// Where its clients come.
+    pub(super) fn door(&self) -> Door<'_> {
+        match self.role {
+            Role::Target => Door::Tcp(self.ports[0]),
+            _ => Door::Comch {
+                runtime: self.scene.runtime(),
+                channel: self.scene.channel(),
+            },
+        }
+    }
+
+    pub(super) fn is_service(&self) -> bool {
+        self.role != Role::Target
+    }
+
+    fn process(&self) -> &Process {
+        self.service.as_ref().unwrap_or(&self.targets[0])
+    }
+
+    pub(super) fn resources(&self) -> Result<Resources, Wrong> {
+        Ok(Resources::of(self.process())?)
+    }
+
+    pub(super) fn lines(&self) -> usize {
+        self.process().line_count()
+    }
+
+    /// The name of the first program that has ended: none was told to.
+    pub(super) fn ended(&self) -> Option<&'static str> {
+        let targets = self.targets.iter().map(|process| ("target", process));
+        let mut all = targets.chain(self.service.iter().map(|process| ("service", process)));
+        all.find(|(_, process)| process.is_over())
+            .map(|(name, _)| name)
+    }
+
+    /// What the attacked program wrote, the last lines of it.
+    pub(super) fn log(&self) -> String {
+        self.process().stderr()
+    }
+
+    /// Time until another client has its query answered.
+    pub(super) fn serve_another(&self) -> Result<Duration, Wrong> {
+        let begin = Instant::now();
+        loop {
+            match self.query() {
+                Ok(()) => return Ok(begin.elapsed()),
+                Err(wrong) if begin.elapsed() > PATIENCE || self.ended().is_some() => {
+                    return Err(Wrong::new(format!(
+                        "another client is not served within {:.1} s: {wrong}",
+                        begin.elapsed().as_secs_f64()
+                    )));
+                }
+                Err(_) => std::thread::sleep(Duration::from_millis(20)),
+            }
+        }
+    }
+
+    fn query(&self) -> Result<(), Wrong> {
+        const ANSWER: Duration = Duration::from_secs(5);
+        let query = wire::control::Message {
+            message_id: 3,
+            correlation_id: 3,
+            payload: Payload::QueryStorageRequest,
+        };
+        let answer = match self.door() {
+            Door::Tcp(port) => TcpPeer::connect(port)?.ask(&query, ANSWER)?,
+            Door::Comch { channel, .. } => {
+                ComchPeer::connect(&self.device, channel, ANSWER)?.ask(&query, ANSWER)?
+            }
+        };
+        match answer {
+            Payload::QueryStorageResponse(_) => Ok(()),
+            other => Err(Wrong::expected(
+                "query_storage_response",
+                other.message_type(),
+            )),
+        }
+    }
+}

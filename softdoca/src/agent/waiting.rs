@@ -1,0 +1,183 @@
+//! How long a thread waits for agents of other processes.
+//!
+//! Memory that is not mapped here is copied by its exporter's agent while the thread that executes the task waits. An agent may answer late,
+//! and that thread has other work: a [`WaitScope`] surrounds a call of progress, or a submission outside of one, and bounds what is
+//! waited in it in all, however many tasks, pieces and agents there are.
+
+use std::cell::Cell;
+use std::time::{Duration, Instant};
+
+use super::limits::{COPY_RATE, Limits};
+use crate::error::Result;
+
+/// When a wait is given up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Deadline(Instant);
+
+impl Deadline {
+    pub(super) fn after(time: Duration) -> Deadline {
+        Deadline(Instant::now() + time)
+    }
+
+    /// Time left; 0 when it has passed.
+    pub(super) fn left(self) -> Duration {
+        self.0.saturating_duration_since(Instant::now())
+    }
+}
+
+/// After so much waiting in a scope, no further task is begun in it.
+const ENOUGH: Duration = Duration::from_millis(50);
+/// What a copy has in any case: another agent may have used up the time before.
+const LEAST: Duration = Duration::from_millis(100);
+
+/// What the copies of a scope have waited.
+#[derive(Clone, Copy)]
+struct Waited {
+    deadline: Deadline,
+    time: Duration,
+}
+
+/// A scope is open.
+const OPEN: u8 = 1;
+/// [`ENOUGH`] was waited in it.
+const HELD_UP: u8 = 2;
+
+thread_local! {
+    /// Looked at for every event and submission: a byte, and apart from what only copies need.
+    static FLAGS: Cell<u8> = const { Cell::new(0) };
+    /// Of the open scope, once one of its copies has gone through an agent.
+    static WAITED: Cell<Option<Waited>> = const { Cell::new(None) };
+    /// [`WAITED`] is set: what scopes look at, as it is small.
+    static HAS_WAITED: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Bounds what this thread waits for agents until it is dropped.
+#[must_use = "it ends when it is dropped"]
+pub(crate) struct WaitScope {
+    /// What is restored; `None` for a scope that shares its outer one.
+    outer: Option<(u8, Option<Waited>)>,
+}
+
+impl WaitScope {
+    /// For a call of progress. One inside of a callback has time of its own.
+    #[inline]
+    pub(crate) fn of_progress() -> WaitScope {
+        WaitScope {
+            outer: Some((FLAGS.replace(OPEN), take_waited())),
+        }
+    }
+
+    /// For a submission: inside of a call of progress it shares that call's time.
+    #[inline]
+    pub(crate) fn of_submission() -> WaitScope {
+        if FLAGS.get() & OPEN != 0 {
+            return WaitScope { outer: None };
+        }
+        WaitScope::of_progress()
+    }
+}
+
+impl Drop for WaitScope {
+    #[inline]
+    fn drop(&mut self) {
+        if let Some((flags, waited)) = self.outer {
+            FLAGS.set(flags);
+            if waited.is_some() || HAS_WAITED.get() {
+                set_waited(waited);
+            }
+        }
+    }
+}
+
+#[inline]
+fn take_waited() -> Option<Waited> {
+    if !HAS_WAITED.get() {
+        return None;
+    }
+    HAS_WAITED.set(false);
+    WAITED.take()
+}
+
+#[cold]
+fn set_waited(waited: Option<Waited>) {
+    HAS_WAITED.set(waited.is_some());
+    WAITED.set(waited);
+}
+
+/// Whether agents have made this thread wait so long that the rest of its work is left to the next call of progress.
+#[inline(always)]
+pub(crate) fn is_held_up() -> bool {
+    FLAGS.get() & HELD_UP != 0
+}
+
+/// Waits for an agent until a copy of `len` bytes is done or was given up: `action` gets the deadline.
+pub(super) fn within_scope<T>(len: usize, action: impl FnOnce(Deadline) -> Result<T>) -> Result<T> {
+    let limits = Limits::get()?;
+    let (begin, before) = (Instant::now(), WAITED.get());
+    let Deadline(from) = before.map_or(Deadline(begin + limits.copy), |waited| waited.deadline);
+    let by_size = Duration::from_micros(len as u64 * 1_000_000 / COPY_RATE);
+    let deadline = Deadline((from + by_size).max(begin + LEAST));
+    let result = action(deadline);
+    if FLAGS.get() & OPEN != 0 {
+        let time = before.map_or(Duration::ZERO, |waited| waited.time) + begin.elapsed();
+        set_waited(Some(Waited { deadline, time }));
+        if time >= ENOUGH {
+            FLAGS.set(OPEN | HELD_UP);
+        }
+    }
+    result
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn deadline() -> Deadline {
+        within_scope(0, Ok).unwrap()
+    }
+
+    #[test]
+    fn copies_of_a_scope_share_one_deadline() {
+        let progress = WaitScope::of_progress();
+        let first = deadline();
+        assert_eq!(deadline(), first);
+        {
+            let _submission = WaitScope::of_submission();
+            assert_eq!(deadline(), first, "inside of progress");
+            let _callback = WaitScope::of_progress();
+            assert!(deadline() > first, "progress of a callback");
+        }
+        assert_eq!(deadline(), first);
+        drop(progress);
+        assert_ne!(deadline(), deadline(), "each by itself");
+    }
+
+    #[test]
+    fn a_slow_copy_ends_the_work_of_its_call_alone() {
+        let progress = WaitScope::of_progress();
+        let slow = |_: Deadline| {
+            std::thread::sleep(ENOUGH);
+            Ok(())
+        };
+        assert!(!is_held_up());
+        within_scope(0, slow).unwrap();
+        assert!(is_held_up());
+        {
+            let _callback = WaitScope::of_progress();
+            assert!(!is_held_up());
+        }
+        assert!(is_held_up());
+        drop(progress);
+        assert!(!is_held_up());
+        within_scope(0, slow).unwrap();
+        assert!(!is_held_up(), "no scope");
+    }
+
+    #[test]
+    fn large_copies_have_more_time() {
+        let _progress = WaitScope::of_progress();
+        let first = deadline();
+        let large = within_scope(COPY_RATE as usize, Ok).unwrap();
+        assert_eq!(large.0 - first.0, Duration::from_secs(1));
+    }
+}

@@ -1,0 +1,306 @@
+//! Peers that follow no protocol: whatever they put into the ring, each posted task completes exactly once, and the context stops.
+
+use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use doca_abi::{DOCA_CTX_STATE_IDLE, DOCA_CTX_STATE_RUNNING};
+use proptest::prelude::*;
+use rustix::mm::{MapFlags, ProtFlags, mmap};
+
+use super::memory::{Bufs, Memory, c, import};
+use super::side::{ALL, Side, ok, pair, submit};
+use crate::agent::testing::{ScriptedAgent, segment};
+use crate::agent::{self, AgentAddress, AgentConnection};
+use crate::capi::doca_ctx::*;
+use crate::capi::testing::hostile::{
+    HAS_IMMEDIATE, HAS_MORE, IS_INLINE, RawRing, RingStep, ring_step,
+};
+use crate::error::Error;
+use crate::runtime::Key;
+
+/// What the attacker does next.
+#[derive(Debug, Clone)]
+enum Step {
+    Ring(RingStep),
+    /// Lets the victim progress.
+    Progress,
+    /// Ends its connection to the victim's agent.
+    HangUp,
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let step = prop_oneof![
+        12 => ring_step().prop_map(Step::Ring),
+        4 => Just(Step::Progress),
+        1 => Just(Step::HangUp),
+    ];
+    proptest::collection::vec(step, 1..24)
+}
+
+/// A peer that claims the ring behind connection details, and then writes what it likes.
+struct Attacker {
+    ring: RawRing,
+    agent: Option<AgentConnection>,
+}
+
+impl Attacker {
+    fn claim(details: &[u8]) -> Attacker {
+        let address = AgentAddress::decode(details[16..48].try_into().expect("32 bytes"));
+        let key = Key::from_bytes(details[48..64].try_into().expect("16 bytes"));
+        let bell = rustix::event::eventfd(0, rustix::event::EventfdFlags::NONBLOCK);
+        let bell = bell.expect("an eventfd");
+        let (agent, _, mut fds) =
+            agent::request(&address, key, b"SDRDMA\0\x01", &[bell.as_fd()]).expect("a claim");
+        Attacker {
+            ring: RawRing::new(fds.swap_remove(0)),
+            agent: Some(agent),
+        }
+    }
+
+    fn perform(&mut self, step: &Step, victim: &Side) {
+        match step {
+            Step::Ring(step) => self.ring.perform(step),
+            Step::Progress => (0..8).for_each(|_| victim.progress()),
+            Step::HangUp => self.agent = None,
+        }
+    }
+}
+
+/// Stops the victim and frees its tasks; fails when that does not end.
+#[track_caller]
+fn stop(victim: &Side) {
+    let deadline = Instant::now() + Duration::from_secs(10);
+    // SAFETY: live handles.
+    unsafe {
+        doca_ctx_stop(victim.ctx());
+        let mut in_flight = 1;
+        while in_flight != 0 {
+            assert!(
+                Instant::now() < deadline,
+                "{in_flight} tasks stay in flight: {:?}",
+                victim.completed()
+            );
+            victim.progress();
+            ok(doca_ctx_get_num_inflight_tasks(
+                victim.ctx(),
+                &mut in_flight,
+            ));
+        }
+    }
+    victim.stop();
+    assert_eq!(victim.state(), DOCA_CTX_STATE_IDLE);
+}
+
+#[track_caller]
+fn assert_each_completed_once(victim: &Side, posted: u64) {
+    let mut users: Vec<_> = victim.completed().iter().map(|(user, _)| *user).collect();
+    users.sort_unstable();
+    assert_eq!(users, (0..posted).collect::<Vec<_>>());
+}
+
+/// Receives of several kinds, of which one has no buf, and sends to a peer that posts a few receives.
+fn attack(connections: u16, steps: &[Step]) {
+    let (victim, peer) = (Side::start(ALL, connections), Side::start(ALL, 1));
+    let (memory, bufs) = (Memory::local(65_536), Bufs::new());
+    let ((details, connection), (peer_details, _)) = (victim.export(), peer.export());
+    let mut attacker = Attacker::claim(&details);
+    ok(victim.connect(connection, &peer_details));
+    let mut posted = 0;
+    for (index, len) in [0, 16, 64, 4096, 20_000, 64, 64, 64]
+        .into_iter()
+        .enumerate()
+    {
+        let buf = match len {
+            0 => std::ptr::null_mut(),
+            len => c(bufs.room(&memory.mmap, index * 4096, len)),
+        };
+        submit(victim.receive(buf, posted));
+        posted += 1;
+    }
+    for user in 0..4 {
+        submit(peer.receive(std::ptr::null_mut(), user));
+    }
+    for step in steps {
+        attacker.perform(step, &victim);
+        // A context that has lost its connection stops by itself, and takes no more.
+        if matches!(step, Step::Progress) && victim.state() == DOCA_CTX_STATE_RUNNING && posted < 20
+        {
+            let data = bufs.data(&memory.mmap, 60_000, 64);
+            submit(victim.send(connection, c(data), posted));
+            posted += 1;
+        }
+    }
+    let until = Instant::now() + Duration::from_millis(2);
+    while Instant::now() < until {
+        victim.progress();
+    }
+    stop(&victim);
+    assert_each_completed_once(&victim, posted);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, max_shrink_iters: 20, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn each_task_completes_once_whatever_a_peer_puts_into_the_ring(
+        connections in 1..=2_u16,
+        steps in steps(),
+    ) {
+        attack(connections, &steps);
+    }
+}
+
+/// The message that ended servers: its receive was taken from the queue and in no other list when it was refused.
+#[test]
+fn immediate_data_of_a_wrong_length_fails_the_receive_and_ends_the_connection() {
+    let (victim, bufs) = (Side::start(ALL, 1), Bufs::new());
+    let memory = Memory::local(4096);
+    let (details, _) = victim.export();
+    let mut attacker = Attacker::claim(&details);
+    for user in 0..2 {
+        submit(victim.receive(c(bufs.room(&memory.mmap, user as usize * 64, 64)), user));
+    }
+    attacker
+        .ring
+        .fragment(35 << 24 | HAS_IMMEDIATE | IS_INLINE, 0);
+    let aborted = Error::ConnectionAborted.code();
+    assert_eq!(victim.wait(2), [(0, aborted), (1, aborted)]);
+    stop(&victim);
+}
+
+/// The whole ring, as the peer has it mapped.
+struct Mapped(&'static [AtomicU64]);
+
+impl Mapped {
+    fn of(ring: &RawRing) -> Mapped {
+        let len = 512 + ring.slots as usize * 64;
+        let (read_write, shared) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED);
+        // SAFETY: a new mapping of zeroed words, which stays until the process ends; every access is atomic.
+        unsafe {
+            let base = mmap(std::ptr::null_mut(), len, read_write, shared, &ring.fd, 0);
+            let base: *const AtomicU64 = base.expect("a memfd").cast();
+            Mapped(std::slice::from_raw_parts(base, len / 8))
+        }
+    }
+
+    fn consumed(&self) -> u64 {
+        self.0[128 / 8].load(Ordering::Acquire)
+    }
+
+    /// Keeps the ring full of fragments of one byte that others follow, until `stop`.
+    fn flood(&self, slots: u64, stop: &AtomicBool) {
+        let descriptor = u64::from(1 | IS_INLINE | HAS_MORE);
+        let mut position = 0;
+        while !stop.load(Ordering::Relaxed) {
+            if position - self.consumed() < slots {
+                let lap = (position / slots) << 1 | 1;
+                let word = 512 / 8 + (position % slots) as usize * 8;
+                self.0[word].store(descriptor | lap << 32, Ordering::Release);
+                position += 1;
+            }
+        }
+    }
+}
+
+/// A call of progress takes a bounded number of fragments, however fast the peer adds further ones.
+#[test]
+fn a_message_without_end_holds_up_no_progress() {
+    // Progress looks at a context up to three times: for events, after the descriptors, and before it sleeps.
+    const MOST: u64 = 3 * 64;
+    let victim = Side::start(ALL, 1);
+    let (details, _) = victim.export();
+    let attacker = Attacker::claim(&details);
+    let ring = Mapped::of(&attacker.ring);
+    submit(victim.receive(std::ptr::null_mut(), 0));
+    let stop_flood = AtomicBool::new(false);
+    let most = std::thread::scope(|scope| {
+        scope.spawn(|| ring.flood(attacker.ring.slots, &stop_flood));
+        let begin = Instant::now();
+        let mut most = 0;
+        while begin.elapsed() < Duration::from_millis(500) {
+            let before = ring.consumed();
+            victim.progress();
+            most = most.max(ring.consumed() - before);
+        }
+        stop_flood.store(true, Ordering::Relaxed);
+        most
+    });
+    assert!((1..=MOST).contains(&most), "{most} fragments in one call");
+    assert_eq!(victim.completed(), [], "the message has not ended");
+    stop(&victim);
+    assert_eq!(victim.completed().len(), 1);
+}
+
+#[test]
+fn fragments_without_data_end_the_connection() {
+    let victim = Side::start(ALL, 1);
+    let (details, _) = victim.export();
+    let mut attacker = Attacker::claim(&details);
+    submit(victim.receive(std::ptr::null_mut(), 0));
+    attacker.ring.fragment(IS_INLINE | HAS_MORE, 0);
+    assert_eq!(victim.wait(1), [(0, Error::ConnectionAborted.code())]);
+    stop(&victim);
+}
+
+const LEN: usize = 1 << 20;
+const ADDR: u64 = 0x10_0000;
+
+/// The agent of memory that is not mapped by peers; it takes `delay` to copy what is read at once, 64 KiB at most.
+fn slow(delay: Duration) -> ScriptedAgent {
+    ScriptedAgent::start(move |asked| match asked.operation {
+        1 => Some((1, segment(ADDR, LEN as u64, 0, None), vec![])),
+        _ => {
+            std::thread::sleep(delay);
+            Some((0, vec![9; asked.len as usize], vec![]))
+        }
+    })
+}
+
+/// Reads from a peer whose agent is slow: `len` bytes each, all submitted at once.
+fn read_from(agent: &ScriptedAgent, count: u64, len: usize) -> (Side, Side, Vec<Duration>) {
+    let ((a, connection), (b, _)) = pair();
+    let (local, bufs) = (Memory::local(LEN), Bufs::new());
+    let remote = import(&agent.descriptor(2, 0b1110, ADDR, LEN as u64));
+    let mut longest = vec![];
+    let mut timed = |action: &mut dyn FnMut()| {
+        let begin = Instant::now();
+        action();
+        longest.push(begin.elapsed());
+    };
+    for user in 0..count {
+        let at = user as usize * len;
+        let (from, to) = (bufs.data(&remote, at, len), bufs.room(&local.mmap, at, len));
+        let task = a.read(connection, (c(from), c(to)), user);
+        timed(&mut || submit(task));
+    }
+    while a.completed().len() < count as usize {
+        timed(&mut || a.progress());
+    }
+    // Bufs and memory are used no more.
+    a.stop();
+    (a, b, longest)
+}
+
+#[test]
+fn a_copy_by_a_slow_agent_is_given_up() {
+    // 16 pieces, each of them in time by itself.
+    let agent = slow(Duration::from_millis(900));
+    let (a, _b, longest) = read_from(&agent, 1, LEN);
+    assert_eq!(a.completed(), [(0, Error::TimeOut.code())]);
+    let longest = longest.into_iter().max().expect("a submission");
+    assert!(longest < Duration::from_millis(3500), "{longest:?}");
+}
+
+#[test]
+fn slow_copies_leave_progress_to_others() {
+    let agent = slow(Duration::from_millis(60));
+    let (a, _b, longest) = read_from(&agent, 8, 64);
+    let expected: Vec<_> = (0..8).map(|user| (user, 0)).collect();
+    assert_eq!(a.completed(), expected);
+    // One copy at a time: at least each second call returned without more than two.
+    let calls = longest
+        .iter()
+        .filter(|time| **time >= Duration::from_millis(55));
+    assert!(calls.count() >= 4, "{longest:?}");
+}
