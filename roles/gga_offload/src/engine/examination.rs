@@ -365,7 +365,12 @@ impl StripeEngine {
             return self.end_work(slot, Outcome::Unreadable);
         }
         // What `remade_stored` needs to know.
-        self.slot(slot).recovered = self.is_good(quality).then_some(target);
+        let is_to_convert = self.setup.set.is_to_convert();
+        self.slot(slot).remade = match quality {
+            Quality::Unbound | Quality::Bare if is_to_convert => Outcome::Unconverted(target),
+            quality if self.is_good(quality) => Outcome::Rewritten(target),
+            _ => Outcome::Unverified(target),
+        };
         let is_recovered = target != Target::DataP;
         let stage = Stage::RemakeStore(target);
         self.write_chunks(slot, Targets::only(target), stage, is_recovered);
@@ -378,16 +383,8 @@ impl StripeEngine {
     #[cold]
     pub(super) fn remade_stored(&mut self, slot: u32, target: Target) {
         let it = &self.slots[slot as usize];
-        let is_verified = it.recovered.is_some();
         if it.failed.is_empty() {
-            return self.end_work(
-                slot,
-                if is_verified {
-                    Outcome::Rewritten(target)
-                } else {
-                    Outcome::Unverified(target)
-                },
-            );
+            return self.end_work(slot, it.remade);
         }
         let status = it.error.unwrap_or(Status::IO_FAILED);
         if self.setup.is_degradable {

@@ -425,6 +425,8 @@ struct Slot {
     avoided: Targets,
     /// What was found when data_1 was suspected: the block as it was read, and with the recovered chunk.
     first_comparison: Option<Comparison>,
+    /// What the rewriting of a chunk comes to when it is stored.
+    remade: set::Outcome,
     place: Option<LockPlace>,
 }
 
@@ -445,6 +447,7 @@ impl Slot {
             recovered: None,
             avoided: Targets::NONE,
             first_comparison: None,
+            remade: set::Outcome::Retry,
             place: None,
         }
     }

@@ -77,6 +77,8 @@ pub enum Outcome {
     Fits,
     /// The chunk of this target was rewritten.
     Rewritten(Target),
+    /// As `Rewritten`, and the checksum of the block is not bound to its place yet.
+    Unconverted(Target),
     /// As `Rewritten`, though what the chunks make up is no block, or not the one that was written.
     Unverified(Target),
     /// The block was given a checksum that is bound to its place.
@@ -831,7 +833,7 @@ impl Set {
         if inner.redundancy.view().generation != work.generation {
             return;
         }
-        if let (Outcome::Rewritten(target), false) =
+        if let (Outcome::Rewritten(target) | Outcome::Unconverted(target), false) =
             (outcome, matches!(work.purpose, Purpose::Rebuild(_)))
         {
             let repaired = &mut inner.counts.repaired[target.number()];
@@ -853,7 +855,9 @@ impl Set {
                 match outcome {
                     Outcome::Retry => {}
                     Outcome::Fits | Outcome::Converted => verified.fitting += 1,
-                    Outcome::Rewritten(_) | Outcome::Unverified(_) => verified.repaired += 1,
+                    Outcome::Rewritten(_) | Outcome::Unconverted(_) | Outcome::Unverified(_) => {
+                        verified.repaired += 1;
+                    }
                     Outcome::Unreadable => verified.unreadable += 1,
                 }
                 Self::finish_of_pass(&mut inner, &self.unverified, work, outcome);
@@ -892,7 +896,8 @@ impl Set {
         scrub.in_flight.retain(|&other| other != stripe);
         let counts = &mut inner.counts.scrub;
         match outcome {
-            Outcome::Retry => scrub.failed += 1,
+            // The set does not count as converted before all blocks are.
+            Outcome::Retry | Outcome::Unconverted(_) => scrub.failed += 1,
             _ => scrub.done += 1,
         }
         counts.stripes += u64::from(outcome != Outcome::Retry);

@@ -62,7 +62,7 @@ pub struct Violation {
 }
 
 /// Lines of the history that are shown.
-const HISTORY: usize = 60;
+const HISTORY: usize = 120;
 
 impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

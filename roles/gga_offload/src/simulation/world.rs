@@ -163,6 +163,8 @@ pub(super) struct World<'a> {
     /// Scrubs of the session when the victim was damaged.
     victim_scrubs: u64,
     totals: Totals,
+    /// When a target has failed to read or write a chunk.
+    failed_at: Duration,
     /// The last things that happened, if they are to be shown.
     trace: Option<Vec<String>>,
     violation: Option<String>,
@@ -206,6 +208,7 @@ impl<'a> World<'a> {
             victim: None,
             victim_scrubs: 0,
             totals: Totals::default(),
+            failed_at: Duration::ZERO,
             trace: traces.then(Vec::new),
             violation: None,
             is_ending: false,
@@ -774,6 +777,7 @@ impl<'a> World<'a> {
         if chunk.is_write {
             if std::mem::take(&mut target.fails_write) {
                 self.totals.faults += 1;
+                self.failed_at = self.now;
                 return self.send_result(chunk, Status::IO_FAILED);
             }
             let mut bytes = Box::new([0; CHUNK]);
@@ -802,6 +806,7 @@ impl<'a> World<'a> {
         } else {
             if std::mem::take(&mut target.fails_read) {
                 self.totals.faults += 1;
+                self.failed_at = self.now;
                 return self.send_result(chunk, Status::IO_FAILED);
             }
             memory
@@ -1304,6 +1309,8 @@ impl<'a> World<'a> {
                     && summary.missed_stripes == 0
                     && (service.set.has_checksums() || !self.script.checksums)
                     && service.paused_until <= self.now
+                    // The service knows of every chunk that has failed.
+                    && self.now > self.failed_at + 10 * TICK
                     && (self.targets.iter()).all(|it| {
                         let is_away = it.paused_until.max(it.cut_until) > self.now;
                         it.is_up && !is_away && !it.fails_write && !it.fails_read
