@@ -177,6 +177,32 @@ fn set_record_is_as_documented() {
 }
 
 #[test]
+fn sequenced_record_is_as_documented() {
+    let record = backing::SequencedRecord {
+        sequence: 31,
+        set_high: 0x0102_0304_0506_0708,
+        set_low: 0xf1f2_f3f4_f5f6_f7f8,
+        epoch: 7,
+        member: 2,
+        state: 2,
+        boot_high: 0x2122_2324_2526_2728,
+        boot_low: 0x3132_3334_3536_3738,
+        checksum: 0x7bf2_adfa,
+    };
+    let bytes = hex(
+        "444f434153455100 000000000000001f 0102030405060708 f1f2f3f4f5f6f7f8 0000000000000007 00000002 00000002 \
+                     2122232425262728 3132333435363738 7bf2adfa",
+    );
+    assert_eq!(record.emit().to_vec(), bytes);
+    assert_eq!(backing::SequencedRecord::parse(&bytes), Ok(record));
+    assert_eq!(backing::RECORD_OFFSETS, [4096, 8192]);
+    let mut wrong = bytes;
+    wrong[8..16].fill(0);
+    let error = backing::SequencedRecord::parse(&wrong).expect_err("sequence 0");
+    assert!(error.to_string().contains("sequence"), "{error}");
+}
+
+#[test]
 fn stored_block_is_as_documented() {
     let header = stored_block::Header {
         original_size: 4096,

@@ -40,6 +40,8 @@ fn everything_on_the_wire_is_in_the_table_once() {
         // Longer forms of two others.
         "identify_storage_request",
         "identified_storage_response",
+        "announce_storage_request",
+        "announced_storage_response",
         "io_message",
         "sbc_header",
         "stored_block_header",
@@ -47,6 +49,7 @@ fn everything_on_the_wire_is_in_the_table_once() {
         "stored_block_trailer",
         "backing_header",
         "backing_set_record",
+        "backing_sequenced_record",
     ]);
     assert_eq!(names, expected);
 }
@@ -87,7 +90,8 @@ fn sizes_are_those_of_the_codecs() {
         ("lz4_data_block", stored_block::DataBlock::SIZE),
         ("stored_block_trailer", stored_block::Trailer::SIZE),
         ("backing_header", backing::HEADER_SIZE),
-        ("backing_set_record", backing::RECORD_SIZE),
+        ("backing_set_record", backing::OLD_RECORD_SIZE),
+        ("backing_sequenced_record", backing::RECORD_SIZE),
     ] {
         assert_eq!(entry(name).size as usize, size);
     }

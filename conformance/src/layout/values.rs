@@ -1,7 +1,8 @@
 //! What the `wire` crate makes of bytes, as the values of vector files, and back.
 
 use wire::control::{
-    FrameDecoder, IdentifiedStorage, IdentityQuery, Message, Payload, RdmaConnectionDetails,
+    AnnouncedStorage, FeatureQuery, FrameDecoder, IdentifiedStorage, IdentityQuery, Message,
+    Payload, RdmaConnectionDetails,
 };
 use wire::io_message::{IoMessage, IoMessageType, Repr};
 use wire::{backing, sbc, stored_block};
@@ -26,6 +27,7 @@ pub(super) fn decode(message: &str, bytes: &[u8]) -> Result<Decoded, String> {
         "sbc_header" => sbc_header(bytes),
         "backing_header" => backing_header(bytes),
         "backing_set_record" => backing_set_record(bytes),
+        "backing_sequenced_record" => backing_sequenced_record(bytes),
         "stored_block" => whole_stored_block(bytes),
         _ => control(message, bytes),
     }
@@ -95,6 +97,16 @@ fn payload(payload: &Payload) -> Vec<(&'static str, String)> {
             ("state", storage.state.name().to_owned()),
             ("identity", storage.identity.len().to_string()),
         ],
+        Payload::AnnounceStorageRequest(query) => vec![
+            ("mark", FeatureQuery::MARK.to_string()),
+            ("features", query.features.to_string()),
+        ],
+        Payload::AnnouncedStorageResponse(storage) => vec![
+            ("total_size", storage.total_size.to_string()),
+            ("block_size", storage.block_size.to_string()),
+            ("mark", AnnouncedStorage::MARK.to_string()),
+            ("features", storage.features.to_string()),
+        ],
         Payload::InitStorageRequest(init) => vec![
             ("transaction_count", init.transaction_count.to_string()),
             ("core_count", init.core_count.to_string()),
@@ -120,6 +132,8 @@ fn io_message(bytes: &[u8]) -> Result<Decoded, String> {
         IoMessageType::Result => "result",
         IoMessageType::Read => "read",
         IoMessageType::Write => "write",
+        IoMessageType::Flush => "flush",
+        IoMessageType::WriteFua => "write_fua",
     };
     Ok(Decoded {
         values: vec![
@@ -148,7 +162,8 @@ fn sbc_header(bytes: &[u8]) -> Result<Decoded, String> {
 
 fn backing_set_record(bytes: &[u8]) -> Result<Decoded, String> {
     let record = backing::SetRecord::parse(bytes).map_err(|error| error.to_string())?;
-    let checksum = crc32c::crc32c(&bytes[..backing::RECORD_SIZE - size_of_val(&record.checksum)]);
+    let checksum =
+        crc32c::crc32c(&bytes[..backing::OLD_RECORD_SIZE - size_of_val(&record.checksum)]);
     if checksum != record.checksum {
         return Err(format!(
             "the checksum is {:#x}, that of the bytes is {checksum:#x}",
@@ -158,6 +173,32 @@ fn backing_set_record(bytes: &[u8]) -> Result<Decoded, String> {
     Ok(Decoded {
         values: vec![
             ("magic", format!("{:#x}", backing::SetRecord::MAGIC)),
+            ("set_high", record.set_high.to_string()),
+            ("set_low", record.set_low.to_string()),
+            ("epoch", record.epoch.to_string()),
+            ("member", record.member.to_string()),
+            ("state", record.state.to_string()),
+            ("boot_high", record.boot_high.to_string()),
+            ("boot_low", record.boot_low.to_string()),
+            ("checksum", record.checksum.to_string()),
+        ],
+        encoded: record.emit().to_vec(),
+    })
+}
+
+fn backing_sequenced_record(bytes: &[u8]) -> Result<Decoded, String> {
+    let record = backing::SequencedRecord::parse(bytes).map_err(|error| error.to_string())?;
+    let checksum = crc32c::crc32c(&bytes[..backing::RECORD_SIZE - size_of_val(&record.checksum)]);
+    if checksum != record.checksum {
+        return Err(format!(
+            "the checksum is {:#x}, that of the bytes is {checksum:#x}",
+            record.checksum
+        ));
+    }
+    Ok(Decoded {
+        values: vec![
+            ("magic", format!("{:#x}", backing::SequencedRecord::MAGIC)),
+            ("sequence", record.sequence.to_string()),
             ("set_high", record.set_high.to_string()),
             ("set_low", record.set_low.to_string()),
             ("epoch", record.epoch.to_string()),
@@ -188,7 +229,7 @@ fn backing_header(bytes: &[u8]) -> Result<Decoded, String> {
             ("block_size", header.block_size.to_string()),
             ("block_count", header.block_count.to_string()),
             ("content_offset", backing::CONTENT_OFFSET.to_string()),
-            ("record_offset", backing::RECORD_OFFSET.to_string()),
+            ("record_offset", backing::RECORD_OFFSETS[0].to_string()),
             ("identity_high", header.identity_high.to_string()),
             ("identity_low", header.identity_low.to_string()),
             ("checksum", header.checksum.to_string()),

@@ -90,9 +90,9 @@ impl Session {
                 records.answer(query, &details)
             }
             // Like the reference, it does not see what follows the shorter request.
-            Payload::QueryStorageRequest | Payload::IdentifyStorageRequest(_) => {
-                Payload::QueryStorageResponse(details)
-            }
+            Payload::QueryStorageRequest
+            | Payload::IdentifyStorageRequest(_)
+            | Payload::AnnounceStorageRequest(_) => Payload::QueryStorageResponse(details),
             Payload::InitStorageRequest(init) => {
                 let remote = Mmap::import(&self.device, &init.mmap_export_blob)?;
                 let storage = Arc::new(Storage {

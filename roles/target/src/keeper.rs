@@ -15,9 +15,9 @@ pub(crate) struct Keeper {
 
 impl Keeper {
     /// With what the file has, if any. `boot` is that of now.
-    pub(crate) fn new(file: Option<&BackingFile>, boot: Boot) -> Result<Self, Failure> {
-        let noted = file.map(BackingFile::read_record).transpose()?.flatten();
-        Ok(Self { noted, boot })
+    pub(crate) fn new(file: Option<&BackingFile>, boot: Boot) -> Self {
+        let noted = file.and_then(BackingFile::record);
+        Self { noted, boot }
     }
 
     /// What a service is told.
@@ -38,12 +38,16 @@ impl Keeper {
         since.is_some_and(|since| since != self.boot)
     }
 
-    /// Keeps this, whatever was before. It survives the end of the process when this returns, and that of the machine.
+    /// Keeps this, whatever was before. It survives the end of the process when this returns, and a power failure. That the set was shut down
+    /// cleanly is not kept of blocks whose medium has failed.
     pub(crate) fn keep(
         &mut self,
         record: SetRecord,
         file: Option<&BackingFile>,
     ) -> Result<(), Failure> {
+        if let (RecordState::Clean, Some(file)) = (record.state, file) {
+            file.check_health()?;
+        }
         let noted = Noted {
             record,
             since: Some(self.boot),
@@ -90,9 +94,10 @@ impl Keeper {
 #[cfg(test)]
 mod tests {
     use role_common::membership::SetId;
-    use wire::backing::RECORD_OFFSET;
+    use wire::backing::RECORD_OFFSETS;
 
     use super::*;
+    use crate::backing::Options;
     use crate::content::{Content, Geometry};
 
     const TODAY: Boot = Boot(1);
@@ -113,14 +118,15 @@ mod tests {
             block_count: 4,
         };
         let content = Content::open(None, geometry).expect("content");
-        BackingFile::open(&directory.path().join("blocks"), content).expect("a file")
+        let path = directory.path().join("blocks");
+        BackingFile::open(&path, content, Options::default()).expect("a file")
     }
 
     #[test]
     fn what_is_kept_is_there_after_another_start() {
         let directory = tempfile::tempdir().expect("a directory");
         let first = file(&directory);
-        let mut keeper = Keeper::new(Some(&first), TODAY).expect("read");
+        let mut keeper = Keeper::new(Some(&first), TODAY);
         assert_eq!(keeper.record(), None);
         keeper.begin_use(Some(&first)).expect("nothing to do");
         assert_eq!(keeper.record(), None);
@@ -130,14 +136,14 @@ mod tests {
         drop((first, keeper));
 
         let again = file(&directory);
-        let mut keeper = Keeper::new(Some(&again), TODAY).expect("read");
+        let mut keeper = Keeper::new(Some(&again), TODAY);
         assert_eq!(keeper.record(), Some(clean));
         // By whoever does not know of records.
         keeper.begin_use(Some(&again)).expect("kept");
         let in_use = Some(record(3, RecordState::InUse));
         assert_eq!(keeper.record(), in_use);
         drop((again, keeper));
-        let keeper = Keeper::new(Some(&file(&directory)), TODAY).expect("read");
+        let keeper = Keeper::new(Some(&file(&directory)), TODAY);
         assert_eq!(keeper.record(), in_use);
     }
 
@@ -145,34 +151,34 @@ mod tests {
     fn the_end_of_the_machine_makes_doubt_unless_all_was_on_the_disk() {
         let directory = tempfile::tempdir().expect("a directory");
         let blocks = file(&directory);
-        let mut keeper = Keeper::new(Some(&blocks), TODAY).expect("read");
+        let mut keeper = Keeper::new(Some(&blocks), TODAY);
         let in_use = record(3, RecordState::InUse);
         keeper.keep(in_use, Some(&blocks)).expect("kept");
         let doubtful = Some(record(3, RecordState::InDoubt));
-        let mut later = Keeper::new(Some(&blocks), TOMORROW).expect("read");
+        let mut later = Keeper::new(Some(&blocks), TOMORROW);
         assert_eq!(later.record(), doubtful);
         // Neither use nor a clean stop takes it away.
         later.begin_use(Some(&blocks)).expect("kept");
         later.synced(&blocks).expect("kept");
         assert_eq!(later.record(), doubtful);
-        let later = Keeper::new(Some(&blocks), TOMORROW).expect("read");
+        let later = Keeper::new(Some(&blocks), TOMORROW);
         assert_eq!(later.record(), doubtful);
 
         // Nor that the last use had come to a good end before.
         keeper
             .keep(record(3, RecordState::Clean), Some(&blocks))
             .expect("kept");
-        let mut later = Keeper::new(Some(&blocks), TOMORROW).expect("read");
+        let mut later = Keeper::new(Some(&blocks), TOMORROW);
         assert_eq!(later.record(), doubtful);
         later.begin_use(Some(&blocks)).expect("kept");
         assert_eq!(later.record(), doubtful);
 
         keeper.keep(in_use, Some(&blocks)).expect("kept");
         keeper.synced(&blocks).expect("kept");
-        let mut later = Keeper::new(Some(&blocks), TOMORROW).expect("read");
+        let mut later = Keeper::new(Some(&blocks), TOMORROW);
         assert_eq!(later.record(), Some(in_use));
         later.begin_use(Some(&blocks)).expect("kept");
-        let latest = Keeper::new(Some(&blocks), Boot(3)).expect("read");
+        let latest = Keeper::new(Some(&blocks), Boot(3));
         assert_eq!(latest.record(), doubtful, "it was used after the sync");
     }
 
@@ -181,21 +187,24 @@ mod tests {
         use std::os::unix::fs::FileExt as _;
         let directory = tempfile::tempdir().expect("a directory");
         let blocks = file(&directory);
-        let mut keeper = Keeper::new(Some(&blocks), TODAY).expect("read");
+        let mut keeper = Keeper::new(Some(&blocks), TODAY);
         let clean = record(3, RecordState::Clean);
         keeper.keep(clean, Some(&blocks)).expect("kept");
         let path = directory.path().join("blocks");
         let raw = std::fs::OpenOptions::new().write(true).open(path);
+        let raw = raw.expect("there");
         // Its epoch.
-        let damaged = raw.expect("there").write_all_at(&[9], RECORD_OFFSET + 24);
-        damaged.expect("written");
-        let keeper = Keeper::new(Some(&blocks), TODAY).expect("read");
+        for offset in RECORD_OFFSETS {
+            raw.write_all_at(&[9], offset + 32).expect("written");
+        }
+        drop(blocks);
+        let keeper = Keeper::new(Some(&file(&directory)), TODAY);
         assert_eq!(keeper.record(), None);
     }
 
     #[test]
     fn blocks_in_memory_have_a_record_as_long_as_they() {
-        let mut keeper = Keeper::new(None, TODAY).expect("nothing to read");
+        let mut keeper = Keeper::new(None, TODAY);
         let clean = record(1, RecordState::Clean);
         keeper.keep(clean, None).expect("kept");
         assert_eq!(keeper.record(), Some(clean));

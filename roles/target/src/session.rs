@@ -9,7 +9,7 @@ use role_common::Failure;
 use role_common::membership::{QUESTION, SetRecord};
 use role_common::session::unexpected;
 use wire::control::{
-    IdentifiedStorage, IdentityQuery, InitStorage, Message, MessageType, Payload,
+    AnnouncedStorage, IdentifiedStorage, IdentityQuery, InitStorage, Message, MessageType, Payload,
     RdmaConnectionDetails, RdmaConnectionRole, RecordState, StorageDetails,
 };
 
@@ -74,6 +74,10 @@ pub struct Session {
     identity: Option<Bytes>,
     /// What it keeps of the set that it is a part of.
     record: Option<SetRecord>,
+    /// Extensions of the data path that it has.
+    features: u32,
+    /// Those that were announced on both sides.
+    announced: u32,
     /// Workers that can be had.
     cpu_count: u32,
     phase: Phase,
@@ -92,6 +96,8 @@ impl Session {
             geometry,
             identity: None,
             record: None,
+            features: 0,
+            announced: 0,
             cpu_count,
             phase: Phase::Query,
             pending: None,
@@ -105,6 +111,19 @@ impl Session {
     pub fn with_identity(mut self, identity: Bytes, record: Option<SetRecord>) -> Self {
         (self.identity, self.record) = (Some(identity), record);
         self
+    }
+
+    /// The same session, about a storage with these extensions of the data path (`FeatureQuery::features`).
+    #[must_use]
+    pub fn with_features(mut self, features: u32) -> Self {
+        self.features = features;
+        self
+    }
+
+    /// Extensions of the data path that both sides have announced.
+    #[must_use]
+    pub fn announced_features(&self) -> u32 {
+        self.announced
     }
 
     /// Whether shutdown was answered.
@@ -132,6 +151,10 @@ impl Session {
     /// Takes a request of the service.
     pub fn receive(&mut self, request: Message) -> Action {
         match self.examine(&request) {
+            Ok(Step::Announce(features)) => {
+                (self.announced, self.phase) = (features, Phase::Init);
+                Action::Answer(request.response(self.announcement()))
+            }
             Ok(Step::Answer(payload, next)) => {
                 self.phase = next;
                 Action::Answer(request.response(payload))
@@ -195,6 +218,12 @@ impl Session {
         {
             return self.to_keep(record);
         }
+        // On its own, or behind the question which storage it is.
+        if let (Payload::AnnounceStorageRequest(query), Phase::Query | Phase::Init) =
+            (&request.payload, self.phase)
+        {
+            return Ok(Step::Announce(query.features & self.features));
+        }
         if request.payload.message_type() != self.due() {
             return Err(unexpected(&request.payload, self.due()));
         }
@@ -224,6 +253,19 @@ impl Session {
             total_size: self.geometry.capacity(),
             block_size: self.geometry.block_size,
         }
+    }
+
+    /// The answer to an announcement of extensions of the data path.
+    fn announcement(&self) -> Payload {
+        let StorageDetails {
+            total_size,
+            block_size,
+        } = self.details();
+        Payload::AnnouncedStorageResponse(AnnouncedStorage {
+            total_size,
+            block_size,
+            features: self.announced,
+        })
     }
 
     /// The answer to who asks which storage this is.
@@ -359,6 +401,8 @@ impl Session {
 }
 
 enum Step {
+    /// Answer an announcement: these extensions are on both sides.
+    Announce(u32),
     Answer(Payload, Phase),
     Do(Job),
 }

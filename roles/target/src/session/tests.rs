@@ -310,3 +310,58 @@ fn who_asks_for_the_identity_is_told_and_nobody_else() {
         "as the reference's targets"
     );
 }
+
+#[test]
+fn extensions_are_announced_by_both_sides_before_the_session_is_prepared() {
+    use wire::control::{AnnouncedStorage, FEATURE_FLUSH, FeatureQuery};
+    let geometry = Geometry {
+        block_size: 512,
+        block_count: 8,
+    };
+    let new = || Session::new(geometry, 1).with_features(FEATURE_FLUSH);
+    let message = |payload| Message {
+        message_id: 1,
+        correlation_id: 2,
+        payload,
+    };
+    let announce = || {
+        message(Payload::AnnounceStorageRequest(FeatureQuery {
+            features: 7,
+        }))
+    };
+    let announced = Action::Answer(message(Payload::AnnouncedStorageResponse(
+        AnnouncedStorage {
+            total_size: 4096,
+            block_size: 512,
+            features: FEATURE_FLUSH,
+        },
+    )));
+    let mut session = new();
+    assert_eq!(session.announced_features(), 0);
+    assert_eq!(session.receive(announce()), announced);
+    assert_eq!(session.announced_features(), FEATURE_FLUSH);
+
+    // Behind another question, once more.
+    let mut session = new();
+    let query = message(Payload::IdentifyStorageRequest(QUESTION));
+    session.receive(query);
+    assert_eq!(session.announced_features(), 0);
+    assert_eq!(session.receive(announce()), announced);
+    assert_eq!(session.announced_features(), FEATURE_FLUSH);
+
+    // Not later, and not by others.
+    let mut session = new();
+    session.receive(message(Payload::QueryStorageRequest));
+    let init = InitStorage {
+        transaction_count: 1,
+        core_count: 1,
+        mmap_export_blob: Bytes::new(),
+    };
+    session.receive(message(Payload::InitStorageRequest(init)));
+    session.complete(Ok(Outcome::Done));
+    let Action::Answer(answer) = session.receive(announce()) else {
+        panic!("a job");
+    };
+    assert!(matches!(answer.payload, Payload::ErrorResponse(_)));
+    assert_eq!(session.announced_features(), 0);
+}

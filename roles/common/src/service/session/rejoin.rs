@@ -171,7 +171,9 @@ impl Rejoin {
 
     fn answered(&mut self, now: Instant, payload: Payload) {
         match payload {
-            answer @ (Payload::QueryStorageResponse(_) | Payload::IdentifiedStorageResponse(_)) => {
+            answer @ (Payload::QueryStorageResponse(_)
+            | Payload::IdentifiedStorageResponse(_)
+            | Payload::AnnouncedStorageResponse(_)) => {
                 let Some(Described {
                     storage, identity, ..
                 }) = Described::of_answer(answer)

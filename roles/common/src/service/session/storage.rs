@@ -4,7 +4,10 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use doca::ErrorCode;
-use wire::control::{Message, MessageType, Payload, RdmaConnectionDetails, StorageDetails};
+use wire::control::{
+    AnnouncedStorage, FeatureQuery, Message, MessageType, Payload, RdmaConnectionDetails,
+    StorageDetails,
+};
 
 use super::connections::Connections;
 use super::progress::{Doing, Phase, Step};
@@ -23,6 +26,8 @@ pub struct Described {
     pub identity: Option<Bytes>,
     /// What it keeps of the set that it is a part of.
     pub record: Option<SetRecord>,
+    /// Extensions of the data path that it has announced, of those that it was asked for.
+    pub features: u32,
 }
 
 impl Described {
@@ -33,6 +38,16 @@ impl Described {
                 storage,
                 identity: None,
                 record: None,
+                features: 0,
+            }),
+            Payload::AnnouncedStorageResponse(answer) => Some(Self {
+                storage: StorageDetails {
+                    total_size: answer.total_size,
+                    block_size: answer.block_size,
+                },
+                identity: None,
+                record: None,
+                features: answer.features,
             }),
             Payload::IdentifiedStorageResponse(answer) => Some(Self {
                 storage: StorageDetails {
@@ -41,6 +56,7 @@ impl Described {
                 },
                 record: SetRecord::of_answer(&answer),
                 identity: Some(answer.identity),
+                features: 0,
             }),
             _ => None,
         }
@@ -113,9 +129,11 @@ impl<L: Layout> Session<L> {
         };
         // All answers are of the type that was asked for, which is one for all targets.
         match answers.first() {
-            Some(Payload::QueryStorageResponse(_) | Payload::IdentifiedStorageResponse(_)) => {
-                self.described(answers);
-            }
+            Some(
+                Payload::QueryStorageResponse(_)
+                | Payload::IdentifiedStorageResponse(_)
+                | Payload::AnnouncedStorageResponse(_),
+            ) => self.described(now, answers),
             Some(Payload::InitStorageResponse) => {
                 self.connections = Connections::of_workers(self.core_count);
                 self.create_worker();
@@ -143,17 +161,53 @@ impl<L: Layout> Session<L> {
     pub(super) fn query(&self) -> Payload {
         if self.identifies {
             Payload::IdentifyStorageRequest(QUESTION)
+        } else if self.wanted_features != 0 {
+            self.feature_query()
         } else {
             Payload::QueryStorageRequest
         }
     }
 
+    fn feature_query(&self) -> Payload {
+        Payload::AnnounceStorageRequest(FeatureQuery {
+            features: self.wanted_features,
+        })
+    }
+
+    /// Asks the targets that have said which storages they are for their extensions of the data path; a target that has not is one of the
+    /// reference, which has none.
+    fn ask_for_features(&mut self, now: Instant) {
+        self.has_asked_features = true;
+        self.inquiry.clear();
+        for target in 0..L::TARGETS.len() {
+            let Described {
+                storage, identity, ..
+            } = &self.targets[target];
+            if identity.is_some() {
+                let query = self.feature_query();
+                self.ask(target, query, MessageType::QueryStorageResponse);
+            } else {
+                let answer = Payload::QueryStorageResponse(storage.clone());
+                self.inquiry.skip(answer);
+            }
+        }
+        self.wait(now, Step::Storage);
+        self.storage_answered(now);
+    }
+
     /// The targets said what they have.
-    fn described(&mut self, answers: Vec<Payload>) {
-        self.targets = answers
-            .into_iter()
-            .filter_map(Described::of_answer)
-            .collect();
+    fn described(&mut self, now: Instant, answers: Vec<Payload>) {
+        let described = answers.into_iter().filter_map(Described::of_answer);
+        if self.has_asked_features {
+            for (target, answer) in self.targets.iter_mut().zip(described) {
+                target.features = answer.features;
+            }
+        } else {
+            self.targets = described.collect();
+            if self.identifies && self.wanted_features != 0 {
+                return self.ask_for_features(now);
+            }
+        }
         for (name, target) in L::TARGETS.iter().zip(&self.targets) {
             tracing::info!(
                 "{name}: {} bytes in blocks of {}",
@@ -166,7 +220,20 @@ impl<L: Layout> Session<L> {
             .iter()
             .map(|target| target.storage.clone())
             .collect();
+        let features: Vec<_> = self.targets.iter().map(|target| target.features).collect();
+        self.features = self.wanted_features & self.layout.features(&features);
         match self.layout.present(&storage) {
+            Ok(StorageDetails {
+                total_size,
+                block_size,
+            }) if self.features != 0 => {
+                let answer = Payload::AnnouncedStorageResponse(AnnouncedStorage {
+                    total_size,
+                    block_size,
+                    features: self.features,
+                });
+                self.answer(answer, Phase::Init);
+            }
             Ok(details) => self.answer(Payload::QueryStorageResponse(details), Phase::Init),
             Err(failure) => self.fail(failure),
         }
