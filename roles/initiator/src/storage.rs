@@ -140,6 +140,7 @@ impl Storage {
             strategy,
             validator: strategy.validates().then(validator),
             operations: flags.run_limit_operation_count,
+            flush_every: flags.flush_every,
             io_timeout: flags.io_timeout,
         };
         self.layout.shares.iter().map(task).collect()

@@ -110,6 +110,7 @@ pub(super) fn property(input: &Answers) {
         return;
     }
     let task = Task {
+        flush_every: 0,
         share,
         io_size: layout.io_size,
         strategy: STRATEGIES[usize::from(input.strategy) % STRATEGIES.len()],

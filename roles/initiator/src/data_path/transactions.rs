@@ -39,7 +39,23 @@ pub struct Transactions {
     halted: bool,
     bytes: u64,
     latencies: Latencies,
+    /// Writes until the next flush, where there are flushes.
+    until_flush: u32,
+    flushes: Latencies,
     end: Instant,
+}
+
+/// What transactions have measured.
+#[derive(Debug)]
+pub struct Measurements {
+    /// Bytes of the completed transactions.
+    pub bytes: u64,
+    /// Latencies of the completed transactions.
+    pub latencies: Latencies,
+    /// Latencies of the flushes.
+    pub flushes: Latencies,
+    /// When the last transaction completed.
+    pub end: Instant,
 }
 
 impl Transactions {
@@ -84,6 +100,8 @@ impl Transactions {
             halted: false,
             bytes: 0,
             latencies: Latencies::new(),
+            until_flush: task.flush_every,
+            flushes: Latencies::new(),
             end: now,
             task,
         }
@@ -118,10 +136,15 @@ impl Transactions {
         self.halted = true;
     }
 
-    /// Bytes of the completed transactions, their latencies, and when the last one completed.
+    /// What was measured.
     #[must_use]
-    pub fn into_measurements(self) -> (u64, Latencies, Instant) {
-        (self.bytes, self.latencies, self.end)
+    pub fn into_measurements(self) -> Measurements {
+        Measurements {
+            bytes: self.bytes,
+            latencies: self.latencies,
+            flushes: self.flushes,
+            end: self.end,
+        }
     }
 
     /// Begins a transaction in the idle slot `index`: the first request, or `None` when there is nothing left to do.
@@ -205,16 +228,18 @@ impl Transactions {
         slot.sent = false;
         slot.answered = false;
         slot.issued = now;
+        let (storage_offset, requester_offset, size) = slot.place(direction);
         Repr {
             message_type: match direction {
                 Direction::Read => IoMessageType::Read,
                 Direction::Write => IoMessageType::Write,
+                Direction::Flush => IoMessageType::Flush,
             },
             user_data: u64::from(index),
             result: 0,
-            size: slot.extent.size,
-            requester_offset: slot.extent.local_offset,
-            storage_offset: slot.extent.storage_offset,
+            size,
+            requester_offset,
+            storage_offset,
         }
     }
 
@@ -238,7 +263,15 @@ impl Transactions {
     fn advance(&mut self, index: u32) -> Result<Option<Repr>, Failure> {
         let slot = &self.slots[index as usize];
         let (direction, extent) = (slot.direction, slot.extent);
-        if direction == Some(Direction::Write) && self.task.strategy.reads() {
+        if self.task.flush_every != 0 {
+            if direction == Some(Direction::Flush) {
+                self.flushes.record(slot.issued.elapsed());
+            } else if direction == Some(Direction::Write) && self.is_flush_due() && !self.halted {
+                return Ok(Some(self.issue(index, Direction::Flush, Instant::now())));
+            }
+        }
+        let has_written = matches!(direction, Some(Direction::Write | Direction::Flush));
+        if has_written && self.task.strategy.reads() {
             if self.halted {
                 self.abandon(index as usize);
                 return Ok(None);
@@ -258,6 +291,16 @@ impl Transactions {
         let now = Instant::now();
         self.complete(index, now);
         self.begin(index, now)
+    }
+
+    /// A write was answered: whether a flush follows.
+    fn is_flush_due(&mut self) -> bool {
+        self.until_flush -= 1;
+        let is_due = self.until_flush == 0;
+        if is_due {
+            self.until_flush = self.task.flush_every;
+        }
+        is_due
     }
 
     #[inline(always)]

@@ -20,6 +20,8 @@ pub struct Task {
     pub validator: Option<Validator>,
     /// Transactions to complete.
     pub operations: u32,
+    /// Writes after which there is a flush; 0 for none.
+    pub flush_every: u32,
     /// How long an I/O may take.
     pub io_timeout: Duration,
 }
@@ -42,10 +44,24 @@ pub(super) struct Slot {
 
 impl Slot {
     pub(super) fn io(&self, direction: Direction) -> Io {
+        let (storage_offset, _, size) = self.place(direction);
         Io {
             direction,
-            storage_offset: self.extent.storage_offset,
-            size: self.extent.size,
+            storage_offset,
+            size,
+        }
+    }
+
+    /// Storage offset, local offset and size of an I/O. A flush is of no blocks.
+    #[inline(always)]
+    pub(super) fn place(&self, direction: Direction) -> (u64, u64, u32) {
+        match direction {
+            Direction::Flush => (0, 0, 0),
+            _ => (
+                self.extent.storage_offset,
+                self.extent.local_offset,
+                self.extent.size,
+            ),
         }
     }
 }
