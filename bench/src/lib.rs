@@ -10,6 +10,7 @@
 //! * [`series`] runs, their medians, and ratios between them; [`suite`] what is measured in turns, and the bars.
 
 pub mod deployment;
+pub mod file;
 pub mod first_ios;
 pub mod kernels;
 pub mod limits;

@@ -68,6 +68,10 @@ pub struct Flags {
     #[arg(long, value_name = "N", default_value = "0", value_parser = flags::number_u32)]
     pub flush_every: u32,
 
+    /// Order in which the blocks are visited
+    #[arg(long, value_enum, value_name = "ORDER", default_value = "sequential")]
+    pub access_order: AccessOrder,
+
     /// Time (in seconds) to wait for the answer to one IO request
     #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = flags::seconds)]
     pub io_timeout: Duration,
@@ -125,6 +129,15 @@ impl Strategy {
             Self::ReadWriteDataValidityTest | Self::ReadOnlyDataValidityTest
         )
     }
+}
+
+/// Order in which a worker visits its blocks, again and again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum AccessOrder {
+    /// One after the other
+    Sequential,
+    /// Scattered over all of them, each once before the first one comes again
+    Scattered,
 }
 
 /// When to show the progress line.

@@ -141,6 +141,7 @@ impl Storage {
             validator: strategy.validates().then(validator),
             operations: flags.run_limit_operation_count,
             flush_every: flags.flush_every,
+            order: flags.access_order,
             io_timeout: flags.io_timeout,
         };
         self.layout.shares.iter().map(task).collect()

@@ -17,7 +17,8 @@ use wire::io_message::{IoMessageType, Repr};
 
 use super::content::{Extent, Validator};
 use super::failure::{Direction, Failure};
-use crate::address::Pool;
+use crate::address::{Pool, Stride};
+use crate::cli::AccessOrder;
 use crate::layout::Share;
 use crate::statistics::Latencies;
 
@@ -30,6 +31,7 @@ pub struct Transactions {
     task: Task,
     slots: Box<[Slot]>,
     storage_places: Pool,
+    stride: Stride,
     local_places: Pool,
     /// How often each storage place was visited, where that is written into the blocks.
     passes: Box<[u32]>,
@@ -87,6 +89,10 @@ impl Transactions {
         Self {
             slots: (0..share.transactions).map(slot).collect(),
             storage_places: Pool::new(share.ios),
+            stride: match task.order {
+                AccessOrder::Sequential => Stride::ONE,
+                AccessOrder::Scattered => Stride::scattered(share.ios),
+            },
             local_places: Pool::new(share.local_slots),
             passes: if counts_passes {
                 // No more places are visited than there are operations, the first ones first.
@@ -195,7 +201,7 @@ impl Transactions {
             ..
         } = self.task.share;
         let io_size = u64::from(self.task.io_size);
-        let begin = u64::from(storage_place) * io_size;
+        let begin = self.stride.place(storage_place) * io_size;
         let pass = self
             .passes
             .get_mut(storage_place as usize)

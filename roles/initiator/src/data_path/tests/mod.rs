@@ -13,7 +13,7 @@ use wire::io_message::{IoMessageType, Repr};
 use super::content::{Content, Validator};
 use super::failure::{Failure, Mismatch};
 use super::transactions::{Task, Transactions};
-use crate::cli::Strategy;
+use crate::cli::{AccessOrder, Strategy};
 use crate::layout::{Layout, Request};
 use crate::pattern::Pattern;
 
@@ -117,6 +117,7 @@ struct Setup {
     transactions: u32,
     operations: u32,
     flush_every: u32,
+    order: AccessOrder,
     plain: bool,
     fault: Fault,
 }
@@ -130,6 +131,7 @@ const SETUP: Setup = Setup {
     transactions: 4,
     operations: 100,
     flush_every: 0,
+    order: AccessOrder::Sequential,
     plain: false,
     fault: Fault::None,
 };
@@ -167,6 +169,7 @@ impl Setup {
                 .then(|| Validator::new(content.clone(), region.clone(), BLOCK)),
             operations: self.operations,
             flush_every: self.flush_every,
+            order: self.order,
             io_timeout: IO_TIMEOUT,
         };
         Bench {
@@ -254,6 +257,7 @@ fn every_nth_write_is_followed_by_a_flush_before_it_counts() {
             let setup = Setup {
                 strategy,
                 flush_every,
+                order: AccessOrder::Scattered,
                 ..SETUP
             };
             let (result, bench) = setup.run();

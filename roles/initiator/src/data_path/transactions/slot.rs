@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use super::super::content::{Extent, Validator};
 use super::super::failure::{Direction, Io};
-use crate::cli::Strategy;
+use crate::cli::{AccessOrder, Strategy};
 use crate::layout::Share;
 
 /// What the transactions of a worker are to do.
@@ -20,6 +20,8 @@ pub struct Task {
     pub validator: Option<Validator>,
     /// Transactions to complete.
     pub operations: u32,
+    /// Order in which the blocks are visited.
+    pub order: AccessOrder,
     /// Writes after which there is a flush; 0 for none.
     pub flush_every: u32,
     /// How long an I/O may take.
