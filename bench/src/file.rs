@@ -6,12 +6,13 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use conformance::process::Process;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use crate::Error;
 use crate::deployment::{Cast, measure_file};
+use crate::fio::{self, Times};
 use crate::point::{Operation, Point};
-use crate::series::{Figures, Latency};
+use crate::series::Figures;
 
 /// Bytes of a block of the file.
 pub const BLOCK_SIZE: u32 = 4096;
@@ -133,66 +134,12 @@ pub fn fio(file: &Path, work: Work, time: Duration, cpus: &[usize]) -> Result<Fi
         fio.arg("--fdatasync=1");
     }
     let stdout = Process::spawn("fio", fio)?.finish(Instant::now() + time + PATIENCE, || false)?;
-    let wrong = || Error::Output {
-        program: "fio",
-        expected: "its figures as JSON",
-        got: stdout.clone(),
-    };
-    // Notes may stand before the document.
-    let begin = stdout.find('{').ok_or_else(wrong)?;
-    let document: Document = serde_json::from_str(&stdout[begin..]).map_err(|_| wrong())?;
-    let job = document.jobs.into_iter().next().ok_or_else(wrong)?;
-    let direction = if is_write { job.write } else { job.read };
     let times = if flush {
-        job.sync.map(|sync| sync.lat_ns)
+        Times::Sync
     } else {
-        Some(direction.clat_ns)
+        Times::Completion
     };
-    let quantile = |name: &str| times.as_ref()?.percentile.get(name).copied();
-    let latency = || {
-        Some(Latency {
-            p50_ns: quantile("50.000000")?,
-            p99_ns: quantile("99.000000")?,
-            p99_9_ns: quantile("99.900000")?,
-            distribution: None,
-        })
-    };
-    Ok(Figures {
-        bandwidth: direction.bw_bytes,
-        latency: latency(),
-        ..Figures::of_rate(direction.iops, point.block_size)
-    })
-}
-
-#[derive(Deserialize)]
-struct Document {
-    jobs: Vec<Job>,
-}
-
-#[derive(Deserialize)]
-struct Job {
-    read: Direction,
-    write: Direction,
-    #[serde(default)]
-    sync: Option<Sync>,
-}
-
-#[derive(Deserialize)]
-struct Direction {
-    iops: f64,
-    bw_bytes: f64,
-    clat_ns: Times,
-}
-
-#[derive(Deserialize)]
-struct Sync {
-    lat_ns: Times,
-}
-
-#[derive(Deserialize)]
-struct Times {
-    #[serde(default)]
-    percentile: std::collections::BTreeMap<String, f64>,
+    fio::figures(&stdout, point, times)
 }
 
 /// What is not installed, in words; nothing when all is.

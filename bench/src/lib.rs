@@ -11,6 +11,7 @@
 
 pub mod deployment;
 pub mod file;
+mod fio;
 pub mod first_ios;
 pub mod kernels;
 pub mod limits;
