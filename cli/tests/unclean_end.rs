@@ -14,8 +14,11 @@ const BLOCKS: usize = 64;
 const HALF: usize = BLOCK_SIZE / 2;
 /// Where the blocks begin in a backing file.
 const CONTENT_OFFSET: usize = 65536;
-/// Where a backing file has the start of the machine since which blocks may not be on the disk; zeros when all are.
-const SINCE: std::ops::Range<usize> = 4096 + 40..4096 + 56;
+/// The two places of the record in a backing file, and where in it are its sequence and the boot id of the machine during which blocks were written
+/// that may not be durable; zeros when all are.
+const RECORDS: [usize; 2] = [4096, 8192];
+const SEQUENCE: std::ops::Range<usize> = 8..16;
+const SINCE: std::ops::Range<usize> = 48..64;
 /// More than any test waits for.
 const ENDLESS: usize = 2_000_000_000;
 
@@ -227,7 +230,11 @@ fn blocks_are_noted_to_be_on_the_disk_after_a_clean_stop_only() {
     let content = set.content(0);
     let since = |set: &Set, number: usize| -> Vec<u8> {
         let bytes = std::fs::read(set.bench.path(TARGETS[number])).expect("there");
-        bytes[SINCE].to_vec()
+        let records = RECORDS.map(|place| &bytes[place..place + 68]);
+        let newest = records
+            .into_iter()
+            .max_by_key(|record| record[SEQUENCE].to_vec());
+        newest.expect("two places")[SINCE].to_vec()
     };
     set.write(&content);
     let now = since(&set, 0);

@@ -16,8 +16,9 @@ use super::disk::{self, Completed, Disk, Range};
 use super::locks::{Held, Mode};
 use super::{Extent, Health, Io, Operation, SectorLocks, Step, Store};
 
-/// Bytes of staging buffers that a worker has at most, unless it needs more for two sectors in each.
-const STAGING: usize = 64 << 20;
+/// Bytes of staging buffers that a worker has at most, unless it needs more for two sectors in each. All of it is pinned when a session begins,
+/// which takes its time.
+const STAGING: usize = 16 << 20;
 
 /// Bytes of an I/O that fit into a staging buffer, if there is memory for so many.
 const USUAL_IO: usize = 128 << 10;

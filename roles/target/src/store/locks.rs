@@ -14,7 +14,7 @@ const GRANULE: u64 = 64 << 10;
 const LOCKS: u64 = 4096;
 
 /// Largest range that can be locked: it has no lock twice.
-pub const LARGEST: u64 = GRANULE * (LOCKS - 1);
+const LARGEST: u64 = GRANULE * (LOCKS - 1);
 
 const EXCLUSIVE: u32 = 1 << 31;
 /// An exclusive one waits: no further shared ones, or it would wait for ever.
@@ -48,7 +48,7 @@ pub struct Held {
 }
 
 impl SectorLocks {
-    /// Locks a range of at least one and at most [`LARGEST`] bytes of the file. `None`: others have a part of it.
+    /// Locks a range of at least one and at most `LARGEST` bytes (nearly 256 MiB) of the file. `None`: others have a part of it.
     pub fn try_lock(&self, mode: Mode, offset: u64, len: u64) -> Option<Held> {
         debug_assert!((1..=LARGEST).contains(&len), "{len}");
         let granules = granules(offset, len);
