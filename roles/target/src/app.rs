@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use doca::{Access, Device, MemoryRegion, Mmap};
+use doca::{Access, Device, ErrorCode, MemoryRegion, Mmap};
 use role_common::Failure;
 use role_common::application::Environment;
 use role_common::control::{ControlChannel, TcpServerChannel, Waiter};
@@ -14,12 +14,13 @@ use role_common::sessions::{self, Broken};
 use role_common::statistics::{CoreStatistics, Statistics};
 use role_common::superblock::Superblock;
 use role_common::worker::Worker;
-use wire::control::{InitStorage, RdmaConnectionDetails};
+use signal_hook::consts::SIGXFSZ;
+use wire::control::{FEATURE_FLUSH, InitStorage, RdmaConnectionDetails};
 
-use crate::backing::BackingFile;
+use crate::backing::{BackingFile, Options};
 use crate::cli::Flags;
 use crate::content::{Content, Geometry};
-use crate::data_path::{Command, Reply, Setup, TargetDataPath};
+use crate::data_path::{Blocks, Command, Reply, Setup, TargetDataPath};
 use crate::identity::{Boot, identity_of};
 use crate::keeper::Keeper;
 use crate::session::{Action, Event, Job, Outcome, Session};
@@ -35,28 +36,31 @@ pub(crate) fn run(flags: Flags, environment: Environment) -> Result<(), Failure>
     let address = SocketAddrV4::new(flags.listen_address, flags.listen_port);
     let mut channel = TcpServerChannel::listen_at(address)?;
     let limit = flags.sessions.sessions;
-    let store = Store::new(flags)?;
+    // A write beyond the limit to the size of files is an error of the I/O, and not the end of the process.
+    signal_hook::flag::register(SIGXFSZ, Arc::default()).map_err(|error| {
+        let message = format!("handler of SIGXFSZ: {error}");
+        Failure::new(ErrorCode::OPERATING_SYSTEM, message)
+    })?;
+    let server = Server::new(flags)?;
     console.announce(format_args!("listening on port {}", channel.port()?));
     let served = sessions::serve(limit, &environment, || {
-        let statistics = App::new(&store, &environment).run(&mut channel)?;
+        let statistics = App::new(&server, &environment).run(&mut channel)?;
         console.report(&Statistics::new(crate::NAME, statistics));
         Ok(())
     });
     // However the last session ended, and before the way it did is told: this is worse.
-    match &store.backing {
+    match server.file() {
         Some(file) => file
             .sync()
-            .and_then(|()| store.keeper.borrow_mut().synced(file))
+            .and_then(|()| server.keeper.borrow_mut().synced(file))
             .and(served),
         None => served,
     }
 }
 
 /// What outlives the sessions.
-struct Store {
-    storage: Mmap,
-    /// Where the storage is kept, if anywhere.
-    backing: Option<BackingFile>,
+struct Server {
+    blocks: Blocks,
     geometry: Geometry,
     /// Which storage it is, for services that ask.
     identity: Bytes,
@@ -68,7 +72,7 @@ struct Store {
     idle_timeout: Option<Duration>,
 }
 
-impl Store {
+impl Server {
     fn new(flags: Flags) -> Result<Self, Failure> {
         let device = Device::open(&flags.device).map_err(|error| {
             Failure::from(error).context(format_args!("--device {}", flags.device))
@@ -79,32 +83,56 @@ impl Store {
         };
         let content = Content::open(flags.binary_content.as_deref(), geometry)?;
         let geometry = content.geometry;
-        let (backing, region) = match &flags.backing_file {
+        let blocks = match &flags.backing_file {
             Some(path) => {
-                let file = BackingFile::open(path, content)?;
-                let region = Arc::clone(file.region());
-                (Some(file), region)
+                let options = Options {
+                    io: flags.backing_io,
+                    initialise: flags.initialise,
+                };
+                Blocks::File(Arc::new(BackingFile::open(path, content, options)?))
             }
-            None => (None, load(content)?),
+            // No peer gets access: it is the target that reads and writes the memory of others.
+            None => Blocks::Memory(Mmap::register(
+                &device,
+                load(content)?,
+                Access::LOCAL_READ_WRITE,
+            )?),
         };
-        // The blocks are given to nobody: it is the target that reads and writes the memory of others.
-        let storage = Mmap::register(&device, region, Access::LOCAL_READ_WRITE)?;
         tracing::info!(
             "{} blocks of {} bytes",
             geometry.block_count,
             geometry.block_size
         );
         let boot = Boot::now()?;
+        let file = match &blocks {
+            Blocks::File(file) => Some(&**file),
+            Blocks::Memory(_) => None,
+        };
         Ok(Self {
-            storage,
-            identity: identity_of(backing.as_ref().map(BackingFile::identity), boot)?,
-            keeper: RefCell::new(Keeper::new(backing.as_ref(), boot)?),
-            backing,
+            identity: identity_of(file.map(BackingFile::identity), boot)?,
+            keeper: RefCell::new(Keeper::new(file, boot)),
+            blocks,
             geometry,
             device,
             cpus: flags.cpu,
             idle_timeout: flags.idle_timeout.0,
         })
+    }
+
+    /// The file that the blocks are in, if any.
+    fn file(&self) -> Option<&BackingFile> {
+        match &self.blocks {
+            Blocks::File(file) => Some(file),
+            Blocks::Memory(_) => None,
+        }
+    }
+
+    /// Extensions of the data path that it has. Blocks in memory survive no power failure, so they cannot be flushed.
+    fn features(&self) -> u32 {
+        match &self.blocks {
+            Blocks::File(_) => FEATURE_FLUSH,
+            Blocks::Memory(_) => 0,
+        }
     }
 }
 
@@ -112,20 +140,21 @@ impl Store {
 struct App<'a> {
     session: Session,
     workers: Vec<Worker<TargetDataPath>>,
-    store: &'a Store,
+    server: &'a Server,
     statistics: Vec<CoreStatistics>,
     environment: &'a Environment,
 }
 
 impl<'a> App<'a> {
-    fn new(store: &'a Store, environment: &'a Environment) -> Self {
-        let cpu_count = u32::try_from(store.cpus.len()).unwrap_or(u32::MAX);
+    fn new(server: &'a Server, environment: &'a Environment) -> Self {
+        let cpu_count = u32::try_from(server.cpus.len()).unwrap_or(u32::MAX);
         Self {
-            session: Session::new(store.geometry, cpu_count)
-                .with_identity(store.identity.clone(), store.keeper.borrow().superblock())
-                .with_idle_timeout(store.idle_timeout),
+            session: Session::new(server.geometry, cpu_count)
+                .with_identity(server.identity.clone(), server.keeper.borrow().superblock())
+                .with_features(server.features())
+                .with_idle_timeout(server.idle_timeout),
             workers: Vec::new(),
-            store,
+            server,
             statistics: Vec::new(),
             environment,
         }
@@ -201,8 +230,8 @@ impl<'a> App<'a> {
             Job::StopWorkers => self.stop_workers()?,
             Job::DestroyWorkers => self.workers.clear(),
             Job::Persist(superblock) => {
-                let file = self.store.backing.as_ref();
-                self.store.keeper.borrow_mut().keep(superblock, file)?;
+                let file = self.server.file();
+                self.server.keeper.borrow_mut().keep(superblock, file)?;
                 let Superblock {
                     set, epoch, state, ..
                 } = superblock;
@@ -215,16 +244,18 @@ impl<'a> App<'a> {
     fn create_workers(&mut self, init: &InitStorage) -> Result<(), Failure> {
         // What an earlier, failed init left.
         self.workers.clear();
-        let requester = Mmap::import(&self.store.device, &init.mmap_export_blob)
+        let requester = Mmap::import(&self.server.device, &init.mmap_export_blob)
             .map_err(|error| Failure::from(error).context("memory map of the init request"))?;
-        for (index, &core) in (0..init.core_count).zip(&self.store.cpus) {
+        for (index, &core) in (0..init.core_count).zip(&self.server.cpus) {
             let setup = Setup {
                 core,
-                device: self.store.device.clone(),
-                storage: self.store.storage.clone(),
+                device: self.server.device.clone(),
+                blocks: self.server.blocks.clone(),
+                geometry: self.server.geometry,
+                flush: self.session.announced_features() & FEATURE_FLUSH != 0,
                 requester: requester.clone(),
                 transaction_count: init.transaction_count,
-                idle_timeout: self.store.idle_timeout,
+                idle_timeout: self.server.idle_timeout,
             };
             let waker = self.environment.shutdown.waker().clone();
             let create = || TargetDataPath::create(setup);
@@ -259,8 +290,8 @@ impl<'a> App<'a> {
     }
 
     fn start_workers(&mut self, maintains: bool) -> Result<(), Failure> {
-        let file = self.store.backing.as_ref();
-        self.store.keeper.borrow_mut().begin_use(maintains, file)?;
+        let file = self.server.file();
+        self.server.keeper.borrow_mut().begin_use(maintains, file)?;
         for worker in &mut self.workers {
             // Less than the patience, so that it is the worker that says what it waited for.
             worker.execute(Command::Prepare(WORKER_PATIENCE / 2), WORKER_PATIENCE)?;

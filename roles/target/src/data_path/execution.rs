@@ -10,11 +10,13 @@ use role_common::worker::RunFlag;
 use role_common::{Failure, FirstFailure};
 use wire::io_message;
 
-use super::request::{self, Direction};
+use super::request;
 use super::transfers::{Kind, Token, Transfers};
+use crate::store::{Io, Step, Store};
 
 /// Carries requests out. Fields are in the order in which they must be dropped.
-pub(super) struct Executor {
+pub(super) struct Executor<S> {
+    store: S,
     transfers: Transfers,
     messages: Messages,
     deferred: DeferredTasks,
@@ -27,10 +29,16 @@ pub(super) struct Executor {
     failure: FirstFailure,
 }
 
-impl Executor {
+impl<S: Store> Executor<S> {
     /// For so many transfers, which it gets when it [begins](Self::begin).
-    pub(super) fn new(messages: Messages, limits: request::Limits, transfers: usize) -> Self {
+    pub(super) fn new(
+        store: S,
+        messages: Messages,
+        limits: request::Limits,
+        transfers: usize,
+    ) -> Self {
         Self {
+            store,
             transfers: Transfers::default(),
             messages,
             // At any time, one task of each transfer is under way.
@@ -63,6 +71,21 @@ impl Executor {
         self.operations
     }
 
+    /// Where the blocks are.
+    pub(super) fn store(&self) -> &S {
+        &self.store
+    }
+
+    /// Goes on with what the disk has done. Returns whether there was anything.
+    #[inline]
+    pub(super) fn poll_store(&mut self) -> Result<bool, Failure> {
+        let any = self.store.poll();
+        while let Some((slot, step)) = self.store.next() {
+            self.follow(slot, step)?;
+        }
+        Ok(any)
+    }
+
     /// Logs what was not carried out.
     pub(super) fn warn(&self) {
         if self.refused != 0 {
@@ -86,10 +109,14 @@ impl Executor {
         let (slot, kind) = Token(token).parts();
         match (kind, result) {
             (Kind::Receive, Ok(())) => self.request_received(slot),
-            (Kind::Read | Kind::Write, result) => self.answer(
-                slot,
-                result.map_or(ErrorCode::IO_FAILED, |()| ErrorCode::SUCCESS),
-            ),
+            (Kind::Read | Kind::Write, Ok(())) => {
+                let step = self.store.transferred(slot);
+                self.follow(slot, step)
+            }
+            (Kind::Read | Kind::Write, Err(_)) => {
+                self.store.abandon(slot);
+                self.answer(slot, ErrorCode::IO_FAILED)
+            }
             (Kind::Send, Ok(())) => self.answer_sent(slot),
             // When the run ends, whatever waits for a request is flushed.
             (Kind::Receive | Kind::Send, Err(_)) if !run.is_set() => Ok(()),
@@ -105,21 +132,38 @@ impl Executor {
         let mut bytes = [0; io_message::SIZE];
         let length = self.messages.received(slot, message, &mut bytes)?;
         let examined = request::examine(&bytes, length, self.limits);
-        let transfer = &mut self.transfers[slot];
-        transfer.request = examined.repr;
-        let started = match examined.direction {
-            Ok(direction) => transfer.aim(direction).and_then(|()| {
-                let kind = match direction {
-                    Direction::ToRequester => Kind::Write,
-                    Direction::ToStorage => Kind::Read,
+        self.transfers[slot].request = examined.repr;
+        match examined.operation {
+            Ok(operation) => {
+                let io = Io {
+                    operation,
+                    storage_offset: examined.repr.storage_offset,
+                    requester_offset: examined.repr.requester_offset,
+                    size: examined.repr.size,
                 };
-                self.submit(slot, kind)
-            }),
-            Err(code) => Err(code),
-        };
-        match started {
-            Ok(()) => Ok(()),
+                let step = self.store.begin(slot, io);
+                self.follow(slot, step)
+            }
             Err(code) => self.refuse(slot, code),
+        }
+    }
+
+    /// Does what an I/O needs next.
+    #[inline(always)]
+    fn follow(&mut self, slot: usize, step: Step) -> Result<(), Failure> {
+        match step {
+            Step::Transfer(extent) => {
+                let prepared = self.transfers[slot].prepare(extent);
+                match prepared.and_then(|kind| self.submit(slot, kind)) {
+                    Ok(()) => Ok(()),
+                    Err(code) => {
+                        self.store.abandon(slot);
+                        self.refuse(slot, code)
+                    }
+                }
+            }
+            Step::Pending => Ok(()),
+            Step::Complete(result) => self.answer(slot, result),
         }
     }
 
@@ -154,7 +198,7 @@ impl Executor {
     }
 }
 
-impl Ends for Executor {
+impl<S: Store> Ends for Executor<S> {
     #[inline(always)]
     fn ended(&mut self, completion: Completion, run: &RunFlag) {
         let Completion { token, result } = completion;
@@ -181,7 +225,10 @@ impl Ends for Executor {
         match self.deferred.retry(task) {
             Ok(()) => Ok(()),
             Err((token, code)) => match Token(token).parts() {
-                (slot, Kind::Read | Kind::Write) => self.answer(slot, code),
+                (slot, Kind::Read | Kind::Write) => {
+                    self.store.abandon(slot);
+                    self.answer(slot, code)
+                }
                 (_, kind) => Err(Failure::new(
                     code,
                     format!("a deferred {kind:?} task cannot be submitted"),
