@@ -9,7 +9,8 @@ use conformance::faults::relay::{FaultyLine, Side};
 use conformance::process::{Process, Signal};
 use serde_json::Value;
 use support::gga::{TARGETS, compressible};
-use support::{BLOCK_SIZE, Bench, PATIENCE, complaint, document, soon, text};
+use support::set::{Set, redundancy};
+use support::{BLOCK_SIZE, Bench, PATIENCE, complaint, document, said, soon, text};
 use wire::control::{Message, Payload};
 
 const BLOCKS: usize = 64;
@@ -313,20 +314,54 @@ fn ends_well(load: Load) -> Value {
     statistics
 }
 
-/// A process that was not scheduled cannot tell how long its targets have not answered.
+/// A process that was not scheduled cannot tell how long its targets have not answered, and on an overloaded machine they were not
+/// scheduled either.
 #[test]
 fn a_service_that_does_not_run_for_longer_than_its_timeouts_detaches_no_target() {
-    let mut load = Load::new(2_000_000_000, &["--control-timeout", "2"]);
-    for _ in 0..2 {
+    // A target is detached after half of it.
+    let mut load = Load::new(2_000_000_000, &["--control-timeout", "8"]);
+    // It does not run for long; or it gets a little time now and then, and its targets get none.
+    for (times, stopped) in [(1, &[][..]), (8, &[1]), (8, &[0, 1, 2])] {
         progress(&mut load.initiator);
-        load.service.signal(Signal::STOP);
-        std::thread::sleep(Duration::from_secs(5));
-        load.service.signal(Signal::CONT);
+        let targets = || stopped.iter().map(|&target| &load.targets[target]);
+        targets().for_each(|target| target.signal(Signal::STOP));
+        for _ in 0..times {
+            load.service.signal(Signal::STOP);
+            std::thread::sleep(Duration::from_millis(9600 / times));
+            load.service.signal(Signal::CONT);
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        targets().for_each(|target| target.signal(Signal::CONT));
         goes_on(&load.initiator);
     }
     let logged = load.service.stderr();
     assert!(!logged.contains("detached"), "{logged}");
     let redundancy = ends_well(load)["redundancy"].clone();
+    assert_eq!(redundancy["lost"], serde_json::json!([0, 0, 0]));
+    assert_eq!(redundancy["state"], "healthy");
+}
+
+/// What has come in the meantime is looked at before a target is found to be late.
+#[test]
+fn an_answer_that_came_while_the_service_did_not_run_is_in_time() {
+    let set = Set::new("crc32c");
+    let content = set.content(0);
+    set.write_and_scrub(&content);
+    let service = set.service(&["--scrub", "off", "--control-timeout", "2"]);
+    let reader = set.reader(&content);
+    // No read asks for the parity.
+    let target = set.targets[2].as_ref().expect("it runs");
+    target.signal(Signal::STOP);
+    reader.signal(Signal::INT);
+    said(&reader, "stop_storage_request", 1);
+    std::thread::sleep(Duration::from_millis(300));
+    service.signal(Signal::STOP);
+    std::thread::sleep(Duration::from_secs(3));
+    target.signal(Signal::CONT);
+    std::thread::sleep(Duration::from_millis(500));
+    service.signal(Signal::CONT);
+    complaint(reader);
+    let redundancy = redundancy(service);
     assert_eq!(redundancy["lost"], serde_json::json!([0, 0, 0]));
     assert_eq!(redundancy["state"], "healthy");
 }

@@ -249,44 +249,85 @@ impl<S: Service> App<'_, S> {
             } else if self.take_events() {
                 self.waiter.active();
                 silent_since = Instant::now();
-            } else {
-                let silence = self
-                    .flags
-                    .idle_timeout
-                    .0
-                    .filter(|_| self.session.waits_for_request());
-                let mut channels: Vec<&dyn ControlChannel> = Vec::new();
-                if self.session.serves_client() {
-                    channels.push(&*self.client);
-                }
-                channels.extend(
-                    (self.storage.iter().enumerate())
-                        .filter(|&(target, _)| {
-                            !self.session.is_without(target)
-                                || self.comeback.target() == Some(target)
-                        })
-                        .map(|(_, channel)| channel as &dyn ControlChannel),
-                );
-                let silent_until = silence.map(|limit| silent_since + limit);
-                let deadline = self
-                    .session
-                    .poll_timeout()
-                    .into_iter()
-                    .chain(silent_until)
-                    .chain(self.comeback.deadline())
-                    .chain(self.superblocks.deadline())
-                    .chain(self.quiet_until)
-                    .min();
-                self.waiter.wait(&channels, deadline);
-                let now = Instant::now();
-                self.session.handle(Event::Timeout, now);
-                if let Some(limit) = silence.filter(|&limit| silent_since + limit <= now) {
-                    let waiting = self.session.waiting_for();
-                    let failure = Failure::timed_out(waiting, limit);
-                    self.session.handle(Event::Failed(failure), now);
-                }
+            } else if !self.find_late(silent_since) {
+                self.wait(silent_since);
             }
         }
+    }
+
+    /// How long the initiator may be silent now.
+    fn allowed_silence(&self) -> Option<Duration> {
+        let limit = self.flags.idle_timeout.0;
+        limit.filter(|_| self.session.waits_for_request())
+    }
+
+    /// Waits until something happens or may be late.
+    fn wait(&mut self, silent_since: Instant) {
+        let mut channels: Vec<&dyn ControlChannel> = Vec::new();
+        if self.session.serves_client() {
+            channels.push(&*self.client);
+        }
+        channels.extend(
+            (self.storage.iter().enumerate())
+                .filter(|&(target, _)| {
+                    !self.session.is_without(target) || self.comeback.target() == Some(target)
+                })
+                .map(|(_, channel)| channel as &dyn ControlChannel),
+        );
+        let silent_until = self.allowed_silence().map(|limit| silent_since + limit);
+        let deadline = self
+            .session
+            .poll_timeout()
+            .into_iter()
+            .chain(silent_until)
+            .chain(self.comeback.deadline())
+            .chain(self.superblocks.deadline())
+            .chain(self.quiet_until)
+            .min();
+        self.waiter.wait(&channels, deadline);
+    }
+
+    /// Looks for what is late, and returns whether anything is. Only when all that has come was taken: while this process did not run, as
+    /// on an overloaded machine, answers may have come in time.
+    fn find_late(&mut self, silent_since: Instant) -> bool {
+        let now = Instant::now();
+        let is_late = self.session.poll_timeout().is_some_and(|due| due <= now);
+        if is_late {
+            self.session.handle(Event::Timeout, now);
+        }
+        let silence = self.allowed_silence();
+        let limit = silence.filter(|&limit| silent_since + limit <= now);
+        if let Some(limit) = limit {
+            let failure = Failure::timed_out(self.session.waiting_for(), limit);
+            self.session.handle(Event::Failed(failure), now);
+        }
+        self.find_late_superblock(now) || is_late || limit.is_some()
+    }
+
+    /// Looks for a target that has not persisted its superblock in time, or for all of them.
+    fn find_late_superblock(&mut self, now: Instant) -> bool {
+        let Some(survival) = self.service.survival() else {
+            return false;
+        };
+        if let Some((target, late)) = self.superblocks.late(now) {
+            if !self.session.may_lose(target) {
+                let failure = late.context(self.storage[target].peer());
+                self.superblocks.forget(target);
+                self.handle(Event::Failed(failure));
+            } else if survival.stalled(target, &late) {
+                self.superblocks.forget(target);
+            } else {
+                self.superblocks.renew(now, target);
+            }
+            return true;
+        }
+        let Some(failure) = self.superblocks.gives_up(now) else {
+            return false;
+        };
+        self.awaited = None;
+        self.superblocks.reached();
+        self.session.handle(Event::Failed(failure), now);
+        true
     }
 
     fn handle(&mut self, event: Event) {
@@ -402,24 +443,12 @@ impl<S: Service> App<'_, S> {
     }
 
     /// Has the targets persist the superblocks that they are to have, and returns whether the session goes on because they say what it
-    /// waits for, or will not.
+    /// waits for.
     fn keep_superblocks(&mut self) -> Result<bool, Failure> {
         let now = Instant::now();
         let Some(survival) = self.service.survival() else {
             return Ok(false);
         };
-        if let Some((target, late)) = self.superblocks.late(now) {
-            if !self.session.may_lose(target) {
-                let failure = late.context(self.storage[target].peer());
-                self.superblocks.forget(target);
-                self.handle(Event::Failed(failure));
-            } else if survival.stalled(target, &late) {
-                self.superblocks.forget(target);
-            } else {
-                self.superblocks.renew(now, target);
-            }
-            return Ok(true);
-        }
         let mut are_persisted = true;
         for (target, storage) in self.storage.iter_mut().enumerate() {
             if self.session.is_without(target) {
@@ -437,16 +466,12 @@ impl<S: Service> App<'_, S> {
                 Some(Awaited::Concluded) => survival.is_concluded(),
                 None => false,
             };
-        let event = if is_reached {
-            Event::JobDone(Ok(Outcome::Done))
-        } else if let Some(failure) = self.superblocks.gives_up(now) {
-            Event::Failed(failure)
-        } else {
+        if !is_reached {
             return Ok(false);
-        };
+        }
         self.awaited = None;
         self.superblocks.reached();
-        self.session.handle(event, now);
+        self.session.handle(Event::JobDone(Ok(Outcome::Done)), now);
         Ok(true)
     }
 }
