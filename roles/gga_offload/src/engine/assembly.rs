@@ -69,13 +69,13 @@ pub enum Refusal {
         "expected three storage targets of one set, got {}; name the one that does not belong to the others with --rebuild to have it \
          overwritten", Listed(.0)
     )]
-    SeveralSets([Found; 3]),
+    SeveralSets(Box<[Found; 3]>),
     /// The set was used twice from one epoch on, with different members.
     #[error(
         "the storage targets have been used apart from each other since they last were one set ({}); start two of them that were used \
          together, and name the third with --rebuild to have it overwritten", Listed(.0)
     )]
-    Diverged([Found; 3]),
+    Diverged(Box<[Found; 3]>),
     /// Fewer than two targets are current.
     #[error(
         "expected two storage targets that have all that was written, up to epoch {}, got {}; start the targets with their latest \
@@ -84,7 +84,7 @@ pub enum Refusal {
     )]
     TooFew {
         /// What was found.
-        found: [Found; 3],
+        found: Box<[Found; 3]>,
         /// The last committed epoch.
         epoch: Epoch,
     },
@@ -169,17 +169,17 @@ pub fn assemble(found: [Found; 3], instructions: Instructions) -> Result<Assembl
         return assemble_unknown(missing, mute, instructions);
     };
     if known.any(|it| it.set != set) {
-        return Err(Refusal::SeveralSets(found));
+        return Err(Refusal::SeveralSets(Box::new(found)));
     }
     let Some(committed) = known.last_committed() else {
-        return Err(Refusal::Diverged(found));
+        return Err(Refusal::Diverged(Box::new(found)));
     };
     if committed == Epoch::NONE {
         // The making of the set was interrupted. One that was to be rebuilt in it has nothing.
         let rebuilt = known.targets(|it| it.next == Epoch::NONE);
         if rebuilt.len() > 1 {
             return Err(Refusal::TooFew {
-                found,
+                found: Box::new(found),
                 epoch: committed,
             });
         }
@@ -221,7 +221,7 @@ pub fn assemble(found: [Found; 3], instructions: Instructions) -> Result<Assembl
     let stale = Targets::ALL.minus(current);
     if stale.len() > 1 {
         return Err(Refusal::TooFew {
-            found,
+            found: Box::new(found),
             epoch: committed,
         });
     }

@@ -107,7 +107,7 @@ fn two_copies_from_before_the_last_use_are_refused_and_rebuild_is_the_way_out() 
         all[current.number()] = 5;
         let found = epochs(all, RecordState::Clean);
         let expected = Refusal::TooFew {
-            found,
+            found: Box::new(found),
             epoch: epoch(5),
         };
         assert_eq!(judge(found), Err(expected), "{all:?}");
@@ -270,7 +270,7 @@ fn exchanged_targets_and_those_of_several_sets_are_refused() {
     assert_eq!(judge(found), Err(expected));
     let mut found = epochs([4; 3], RecordState::Clean);
     edit(&mut found, Target::Data2, |it| it.set = SetId(1));
-    assert_eq!(judge(found), Err(Refusal::SeveralSets(found)));
+    assert_eq!(judge(found), Err(Refusal::SeveralSets(Box::new(found))));
     let rebuilt = assemble(found, instructions(Some(Target::Data2))).expect("a set");
     assert_eq!(rebuilt.stale, Some(Target::Data2));
 }
@@ -279,7 +279,7 @@ fn exchanged_targets_and_those_of_several_sets_are_refused() {
 fn targets_that_were_used_apart_are_refused() {
     let mut found = epochs([5, 5, 5], RecordState::InUse);
     edit(&mut found, Target::DataP, |it| it.epoch.id += 1);
-    assert_eq!(judge(found), Err(Refusal::Diverged(found)));
+    assert_eq!(judge(found), Err(Refusal::Diverged(Box::new(found))));
     let rebuilt = assemble(found, instructions(Some(Target::DataP))).expect("a set");
     assert_eq!(rebuilt.stale, Some(Target::DataP));
 }
