@@ -47,6 +47,16 @@ impl Stage<'_> {
             self.serve_on(&mut aftermath, started)?;
         } else {
             let others = |stage: &Self, actor: &Actor| actor.part != stage.case.victim;
+            if self.case.phase == Phase::Waiting {
+                let is_target = |actor: &Actor| matches!(actor.part, Part::Target(_));
+                let askers =
+                    |stage: &Self, actor: &Actor| others(stage, actor) && !is_target(actor);
+                self.all_end(askers, &mut aftermath.problems);
+                // Targets that have not been asked for anything have no session that could end, and go on.
+                for actor in self.actors.iter().filter(|actor| is_target(actor)) {
+                    actor.signal(Signal::TERM);
+                }
+            }
             self.all_end(others, &mut aftermath.problems);
             aftermath.noticed = started.elapsed();
             self.wake_victim();

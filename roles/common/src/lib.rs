@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 pub mod application;
+pub mod budget;
 pub mod console;
 pub mod control;
 pub mod ends;

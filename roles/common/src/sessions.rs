@@ -6,6 +6,7 @@ use clap::Args;
 use doca::ErrorCode;
 
 use crate::application::Environment;
+use crate::budget::{LOG_LINES_PER_SECOND, LogBudget};
 use crate::control::Waiter;
 use crate::failure::Failure;
 pub use crate::flags::SessionLimit;
@@ -60,16 +61,24 @@ pub fn serve(
         return session().map_err(Broken::into_failure);
     }
     let mut tally = Tally::default();
+    let mut lines = LogBudget::new(LOG_LINES_PER_SECOND);
     let mut pause = FIRST_PAUSE;
     while !limit.is_reached_by(tally.ended()) && !environment.shutdown.is_requested() {
         let number = tally.ended() + 1;
         match session() {
             Ok(()) => tally.well += 1,
             Err(Broken::During(failure)) => {
-                // On both: for whoever looks at the program, and for its log.
-                environment
-                    .console
-                    .announce(format_args!("session {number} ended badly: {failure}"));
+                // Clients that fail at once, one after the other, do not fill the log.
+                let now = Instant::now();
+                for ((), count) in lines.take_suppressed(now) {
+                    let text = format_args!("{count} more sessions ended badly");
+                    environment.console.announce(text);
+                }
+                if lines.charge(now, ()) {
+                    environment
+                        .console
+                        .announce(format_args!("session {number} ended badly: {failure}"));
+                }
                 tally.badly += 1;
                 tally.last = Some(failure);
                 pause = FIRST_PAUSE;

@@ -118,10 +118,13 @@ impl Service for GgaOffload {
             geometry: self.layout.geometry(target)?,
             block_count: target.total_size / u64::from(target.block_size),
         };
-        let initiator = Mmap::import(device, &memory.mmap_export_blob)
-            .map_err(|error| Failure::from(error).context("memory map of the init request"))?;
         let transactions = all_transactions(memory.transaction_count, self.survival.is_some());
         let chunks = u64::from(memory.core_count) * u64::from(transactions);
+        memory
+            .limits
+            .check_memory(chunks, 5 * u64::from(volume.geometry.half_block_size()))?;
+        let initiator = Mmap::import(device, &memory.mmap_export_blob)
+            .map_err(|error| Failure::from(error).context("memory map of the init request"))?;
         let (local, export) = LocalMemory::allocate(device, volume.geometry, chunks)?;
         if let Some(survival) = &mut self.survival {
             let waker = survival.waker.clone();

@@ -9,12 +9,13 @@ use bytes::Bytes;
 use doca::{Access, Device, ErrorCode, MemoryRegion, Mmap};
 use role_common::Failure;
 use role_common::application::Environment;
+use role_common::budget::{InitLimits, Quota};
 use role_common::control::{ChannelEvent, ControlChannel, TcpServerChannel, Waiter};
 use role_common::membership::SetRecord;
 use role_common::sessions::{self, Broken};
 use role_common::statistics::{CoreStatistics, Statistics};
 use role_common::worker::Worker;
-use wire::control::{InitStorage, RdmaConnectionDetails};
+use wire::control::{InitStorage, Payload, RdmaConnectionDetails};
 
 use crate::backing::BackingFile;
 use crate::cli::Flags;
@@ -22,7 +23,7 @@ use crate::content::{Content, Geometry};
 use crate::data_path::{Command, Reply, Setup, TargetDataPath};
 use crate::identity::{Boot, identity_of};
 use crate::keeper::Keeper;
-use crate::session::{Action, Job, Outcome, Session};
+use crate::session::{Action, Job, Outcome, Session, opens};
 
 /// How long a worker may take for a command. Services wait 5 s for an answer, and it should say why.
 const WORKER_PATIENCE: Duration = Duration::from_secs(4);
@@ -33,7 +34,8 @@ const FAREWELL: Duration = Duration::from_secs(1);
 pub(crate) fn run(flags: Flags, environment: Environment) -> Result<(), Failure> {
     let console = environment.console;
     let address = SocketAddrV4::new(flags.listen_address, flags.listen_port);
-    let mut channel = TcpServerChannel::listen_at(address)?;
+    let mut channel =
+        TcpServerChannel::listen_at(address, opens)?.first_request_within(flags.idle_timeout.0);
     let limit = flags.sessions.sessions;
     let store = Store::new(flags)?;
     console.announce(format_args!("listening on port {}", channel.port()?));
@@ -66,6 +68,8 @@ struct Store {
     cpus: Vec<u32>,
     /// How long a service may be silent.
     idle_timeout: Option<Duration>,
+    /// What a session may ask for.
+    init_limits: InitLimits,
 }
 
 impl Store {
@@ -104,6 +108,7 @@ impl Store {
             device,
             cpus: flags.cpu,
             idle_timeout: flags.idle_timeout.0,
+            init_limits: flags.init_limits,
         })
     }
 }
@@ -115,8 +120,9 @@ struct App<'a> {
     store: &'a Store,
     statistics: Vec<CoreStatistics>,
     environment: &'a Environment,
-    /// Whether a service is there, or was.
+    /// Whether a service has begun the session.
     has_client: bool,
+    refused: Quota,
 }
 
 impl<'a> App<'a> {
@@ -124,12 +130,14 @@ impl<'a> App<'a> {
         let cpu_count = u32::try_from(store.cpus.len()).unwrap_or(u32::MAX);
         Self {
             session: Session::new(store.geometry, cpu_count)
+                .with_limits(store.init_limits)
                 .with_identity(store.identity.clone(), store.keeper.borrow().record()),
             workers: Vec::new(),
             store,
             statistics: Vec::new(),
             environment,
             has_client: false,
+            refused: Quota::refused_requests(),
         }
     }
 
@@ -167,6 +175,9 @@ impl<'a> App<'a> {
                         }
                     };
                     channel.send(&answer)?;
+                    if let Payload::ErrorResponse(_) = answer.payload {
+                        self.refused.charge(1)?;
+                    }
                     if self.session.is_finished() {
                         return Ok(());
                     }

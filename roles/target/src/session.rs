@@ -6,6 +6,7 @@
 
 use bytes::Bytes;
 use role_common::Failure;
+use role_common::budget::InitLimits;
 use role_common::membership::{QUESTION, SetRecord};
 use role_common::session::unexpected;
 use wire::control::{
@@ -15,9 +16,15 @@ use wire::control::{
 
 pub use crate::content::Geometry;
 
-/// Most transactions per core that a session may ask for. Each takes a message buffer and four
-/// tasks; RDMA queues of real devices end at about as many.
-pub const MAX_TRANSACTIONS: u32 = 1 << 16;
+/// Returns `true` for the requests that begin a session: the query in both forms.
+#[must_use]
+pub fn opens(request: &Payload) -> bool {
+    match request {
+        Payload::QueryStorageRequest => true,
+        Payload::IdentifyStorageRequest(query) => SetRecord::of_request(query).is_none(),
+        _ => false,
+    }
+}
 
 /// What is to be done next.
 #[derive(Debug, PartialEq, Eq)]
@@ -76,6 +83,7 @@ pub struct Session {
     record: Option<SetRecord>,
     /// Workers that can be had.
     cpu_count: u32,
+    limits: InitLimits,
     phase: Phase,
     /// The request that a job is done for.
     pending: Option<Message>,
@@ -93,6 +101,7 @@ impl Session {
             identity: None,
             record: None,
             cpu_count,
+            limits: InitLimits::default(),
             phase: Phase::Query,
             pending: None,
             connected: Vec::new(),
@@ -104,6 +113,13 @@ impl Session {
     #[must_use]
     pub fn with_identity(mut self, identity: Bytes, record: Option<SetRecord>) -> Self {
         (self.identity, self.record) = (Some(identity), record);
+        self
+    }
+
+    /// The same session, with other limits than the default ones.
+    #[must_use]
+    pub fn with_limits(mut self, limits: InitLimits) -> Self {
+        self.limits = limits;
         self
     }
 
@@ -272,23 +288,14 @@ impl Session {
     }
 
     fn check_init(&self, init: &InitStorage) -> Result<(), Failure> {
-        let InitStorage {
-            transaction_count,
-            core_count,
-            ..
-        } = *init;
+        let core_count = init.core_count;
         if !(1..=self.cpu_count).contains(&core_count) {
             return Err(Failure::invalid(format!(
                 "core count: expected 1 to {}, as many --cpu as this target has, {core_count} came",
                 self.cpu_count
             )));
         }
-        if !(1..=MAX_TRANSACTIONS).contains(&transaction_count) {
-            return Err(Failure::invalid(format!(
-                "transactions per core: expected 1 to {MAX_TRANSACTIONS}, {transaction_count} came"
-            )));
-        }
-        Ok(())
+        self.limits.check(init)
     }
 
     fn check_connection(&self, details: &RdmaConnectionDetails) -> Result<(), Failure> {

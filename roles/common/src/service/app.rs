@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use doca::{Device, ErrorCode};
+use wire::control::Payload;
 
 use super::command::{Command, Reply, WorkerSetup};
 use super::flags::ServiceFlags;
@@ -14,6 +15,7 @@ use super::records::Records;
 use super::session::{Action, Job, Layout, Memory, Outcome, Session};
 use super::survival::{Comeback, Survival};
 use crate::application::Environment;
+use crate::budget::Quota;
 use crate::control::{ChannelEvent, ComchServerChannel, ControlChannel, TcpClientChannel, Waiter};
 use crate::failure::Failure;
 use crate::sessions::{self, Broken};
@@ -80,7 +82,9 @@ pub fn run<S: Service>(
         .map_err(|error| {
             Failure::from(error).context(format_args!("--representor {}", flags.representor))
         })?;
-    let mut client = ComchServerChannel::start(&device, &representor, &flags.command_channel_name)?;
+    let opens = |request: &Payload| *request == Payload::QueryStorageRequest;
+    let name = &flags.command_channel_name;
+    let mut client = ComchServerChannel::start(&device, &representor, name, opens)?;
     let cpu_count = u32::try_from(flags.cpu.len()).unwrap_or(u32::MAX);
     sessions::serve(flags.sessions.sessions, environment, || {
         let app = App {
@@ -92,7 +96,9 @@ pub fn run<S: Service>(
                 .copied()
                 .map(TcpClientChannel::connect)
                 .collect(),
-            session: Session::new(layout.clone(), cpu_count, flags.control_timeout),
+            session: Session::new(layout.clone(), cpu_count, flags.control_timeout)
+                .with_limits(flags.init_limits),
+            refused: Quota::refused_requests(),
             waiter: Waiter::new(environment.shutdown.clone()),
             shutdown: environment.shutdown.clone(),
             device: device.clone(),
@@ -115,6 +121,7 @@ struct App<'a, S: Service> {
     client: &'a mut ComchServerChannel,
     storage: Vec<TcpClientChannel>,
     session: Session<S::Layout>,
+    refused: Quota,
     waiter: Waiter,
     shutdown: Shutdown,
     device: Device,
@@ -161,8 +168,8 @@ impl<S: Service> App<'_, S> {
             tracing::error!("{stuck}");
         }
         if !flags.sessions.sessions.is_single() {
-            let parted = client.next_client(ended_well);
-            ended.and(parted).map_err(Broken::ForGood)?;
+            client.next_client(ended_well);
+            ended.map_err(Broken::ForGood)?;
         }
         match result {
             Ok(()) => Ok(reports),
@@ -197,7 +204,12 @@ impl<S: Service> App<'_, S> {
             self.part_from_lost();
             while let Some(action) = self.session.next_action() {
                 match action {
-                    Action::SendToClient(message) => self.client.send(&message)?,
+                    Action::SendToClient(message) => {
+                        self.client.send(&message)?;
+                        if let Payload::ErrorResponse(_) = message.payload {
+                            self.refused.charge(1)?;
+                        }
+                    }
                     Action::SendToStorage { target, .. } if self.session.is_without(target) => {}
                     Action::SendToStorage { target, message } => {
                         self.storage[target].send(&message)?;

@@ -4,6 +4,7 @@ use bytes::Bytes;
 use wire::control::{Message, RdmaConnectionDetails, RdmaConnectionRole};
 
 use super::Described;
+use crate::budget::InitLimits;
 use crate::failure::Failure;
 
 /// What is to be done next.
@@ -79,6 +80,8 @@ pub struct Memory {
     pub transaction_count: u32,
     /// What each target said of itself, in their order.
     pub targets: Vec<Described>,
+    /// What the session may take.
+    pub limits: InitLimits,
 }
 
 /// How a job went.

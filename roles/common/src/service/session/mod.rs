@@ -21,6 +21,7 @@ use wire::control::{
     InitStorage, Message, MessageType, Payload, RdmaConnectionDetails, StorageDetails,
 };
 
+use crate::budget::InitLimits;
 use crate::failure::Failure;
 use crate::session::MessageIds;
 use connections::Connections;
@@ -54,6 +55,7 @@ pub trait Layout {
 pub struct Session<L> {
     layout: L,
     cpu_count: u32,
+    limits: InitLimits,
     timeout: Duration,
     /// Whether an initiator is there, or was.
     has_client: bool,
@@ -93,6 +95,7 @@ impl<L: Layout> Session<L> {
         Self {
             layout,
             cpu_count,
+            limits: InitLimits::default(),
             timeout,
             has_client: false,
             phase: Phase::Query,
@@ -113,6 +116,13 @@ impl<L: Layout> Session<L> {
             init: None,
             actions: VecDeque::new(),
         }
+    }
+
+    /// The same session, with other limits than the default ones.
+    #[must_use]
+    pub fn with_limits(mut self, limits: InitLimits) -> Self {
+        self.limits = limits;
+        self
     }
 
     /// From now on, targets are asked which storage they are, too. Those that have never heard of it do not say. Records are opened
