@@ -17,6 +17,7 @@ mod sweep;
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
+use role_common::errln;
 
 use faults::Faults;
 use faulty_target::FaultyTarget;
@@ -104,7 +105,7 @@ pub fn run(options: &Options) -> ExitCode {
         Command::Show(show) => show.run(),
     };
     result.unwrap_or_else(|error| {
-        eprintln!("doca-storage conformance: error: {error}");
+        errln!("doca-storage conformance: error: {error}");
         ExitCode::FAILURE
     })
 }

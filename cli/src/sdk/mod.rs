@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
+use role_common::{errln, out, outln};
 use softdoca_sdk::{Side, environment, install};
 
 const EXAMPLES: &str = "\
@@ -61,14 +62,14 @@ pub fn run(options: &Options) -> ExitCode {
         Command::Install(options) => options.run(),
         Command::Env(options) => options.run(),
         Command::Functions => {
-            print!("{}", softdoca_sdk::table());
+            out!("{}", softdoca_sdk::table());
             Ok(())
         }
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("doca-storage sdk: error: {error}");
+            errln!("doca-storage sdk: error: {error}");
             ExitCode::FAILURE
         }
     }
@@ -84,13 +85,13 @@ impl Install {
         };
         let prefix = std::path::absolute(&self.prefix)?;
         let installed = install(&library, &prefix)?;
-        println!(
+        outln!(
             "installed {}, {} headers, and {} packages each for host and DPU",
             installed.library.display(),
             installed.headers,
             installed.packages
         );
-        println!(
+        outln!(
             "to use it: eval \"$(doca-storage sdk env --prefix {})\"",
             prefix.display()
         );
@@ -103,7 +104,7 @@ impl Env {
         let prefix = std::path::absolute(&self.prefix)?;
         let side = if self.dpu { Side::Dpu } else { Side::Host };
         check(&prefix, side)?;
-        print!("{}", environment(&prefix, side));
+        out!("{}", environment(&prefix, side));
         Ok(())
     }
 }

@@ -1,6 +1,5 @@
 //! Ctrl-C, SIGTERM and SIGHUP: a flag, and a wake-up for the main thread.
 
-use std::io::Write as _;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,6 +8,8 @@ use std::time::{Duration, Instant};
 use rustix::pipe::{PipeFlags, pipe_with};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
+
+use crate::errln;
 
 /// A repeated signal within this time is the same wish (a terminal signals a whole process group,
 /// and a supervisor in it passes the signal on); a later one is from a user who waits in vain.
@@ -93,9 +94,7 @@ impl Shutdown {
                 for _ in signals.forever() {
                     requested.request();
                     if first.get_or_insert_with(Instant::now).elapsed() > IMPATIENCE {
-                        // There may be no terminal any more.
-                        let _ =
-                            writeln!(std::io::stderr(), "second signal: leaving without cleanup");
+                        errln!("second signal: leaving without cleanup");
                         std::process::exit(EXIT_IMPATIENT);
                     }
                 }
