@@ -3,6 +3,7 @@
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::io::IsTerminal as _;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
@@ -35,9 +36,31 @@ pub fn start(flags: &GeneralFlags) {
         .with(levels)
         .with(format)
         .try_init();
+    SDK_LEVEL.store(flags.sdk_log_level.number(), Ordering::Relaxed);
     if let Err(error) = doca::set_sdk_log_level(flags.sdk_log_level.number()) {
         tracing::warn!("--sdk-log-level has no effect: {error}");
     }
+}
+
+/// The numeric level of `--sdk-log-level`; 0 before logging has started.
+static SDK_LEVEL: AtomicU32 = AtomicU32::new(0);
+
+/// DOCA's level at which nothing is logged, and that of debug messages.
+const SDK_DISABLED: u32 = 10;
+const SDK_DEBUG: u32 = 60;
+
+/// Calls the SDK without its messages, unless the user wants even those for debugging: for an attempt that is expected to fail and is
+/// repeated, each of which it logs as an error. Messages of other threads are lost meanwhile.
+pub(crate) fn without_sdk_messages<R>(call: impl FnOnce() -> R) -> R {
+    let level = SDK_LEVEL.load(Ordering::Relaxed);
+    if !(SDK_DISABLED + 1..SDK_DEBUG).contains(&level) {
+        return call();
+    }
+    // Best effort: at worst, the messages stay.
+    let _ = doca::set_sdk_log_level(SDK_DISABLED);
+    let result = call();
+    let _ = doca::set_sdk_log_level(level);
+    result
 }
 
 /// Formats events of level info and above within a budget of lines for each place in the code that logs them, so that a peer that causes

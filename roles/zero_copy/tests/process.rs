@@ -75,6 +75,19 @@ fn a_signal_ends_it_while_the_target_or_the_initiator_is_missing() {
     assert!(matches!(end, Ok(0) | Err(_)), "{end:?}");
 }
 
+/// A target that refuses connections is announced once, and given up after the control timeout.
+#[test]
+fn a_refused_connection_obeys_the_control_timeout() {
+    let begin = Instant::now();
+    let service = start(UNUSED_PORT, "--control-timeout 1");
+    let exit = service.wait();
+    assert!(begin.elapsed() >= Duration::from_secs(1));
+    assert_eq!(exit.status.code(), Some(1), "{exit:?}");
+    assert_eq!(exit.stderr.matches("trying again").count(), 1, "{exit:?}");
+    assert_eq!(exit.stderr.matches("error: ").count(), 1, "{exit:?}");
+    assert!(exit.stderr.contains("timed out after 1s"), "{exit:?}");
+}
+
 #[test]
 fn requests_are_forwarded_and_answered() {
     let mut world = World::new("");

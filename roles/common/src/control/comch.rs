@@ -13,10 +13,10 @@ use super::tcp::not_connected;
 use super::{ChannelEvent, ControlChannel, Interest, Opens};
 use crate::budget::{Deadline, Quota, WAITING_CONNECTIONS};
 use crate::failure::Failure;
+use crate::logging::without_sdk_messages;
 use crate::session::unexpected;
 
-/// Time between the first two attempts to connect to a server that does not exist yet, and between later ones: the SDK
-/// logs each of them as an error.
+/// Time between the first two attempts to connect to a server that does not exist yet, and between later ones.
 const FIRST_RETRY: Duration = Duration::from_millis(100);
 const LAST_RETRY: Duration = Duration::from_millis(500);
 
@@ -342,6 +342,8 @@ pub struct ComchClientChannel {
     give_up_at: Instant,
     patience: Duration,
     retry: Duration,
+    /// The first failure to connect was logged.
+    is_announced: bool,
 }
 
 /// Whether a server that starts later would make no difference.
@@ -377,6 +379,7 @@ impl ComchClientChannel {
             give_up_at: now + within,
             patience: within,
             retry: FIRST_RETRY,
+            is_announced: false,
         })
     }
 
@@ -387,7 +390,15 @@ impl ComchClientChannel {
     }
 
     fn absent(&mut self, reason: impl std::fmt::Display) {
-        tracing::debug!("the {} is not there, trying again: {reason}", self.peer);
+        if std::mem::replace(&mut self.is_announced, true) {
+            tracing::debug!("the {} is not there, trying again: {reason}", self.peer);
+        } else {
+            tracing::warn!(
+                "the {} is not there, trying again for {:?}: {reason}",
+                self.peer,
+                self.patience
+            );
+        }
         self.state = Client::Absent {
             retry_at: Instant::now() + self.retry,
         };
@@ -407,7 +418,8 @@ impl ComchClientChannel {
         }
         match &self.state {
             Client::Absent { retry_at } if *retry_at <= Instant::now() => {
-                match ComchClient::start(&self.pe, &self.device, &self.name) {
+                let start = || ComchClient::start(&self.pe, &self.device, &self.name);
+                match without_sdk_messages(start) {
                     Ok(client) => self.state = Client::Started(client),
                     Err(error) if is_permanent(error.code) => {
                         return Err(Failure::from(error)

@@ -15,7 +15,7 @@ use super::records::Records;
 use super::session::{Action, Job, Layout, Memory, Outcome, Session};
 use super::survival::{Comeback, Survival};
 use crate::application::Environment;
-use crate::budget::Quota;
+use crate::budget::{Deadline, Quota};
 use crate::control::{ChannelEvent, ComchServerChannel, ControlChannel, TcpClientChannel, Waiter};
 use crate::failure::Failure;
 use crate::sessions::{self, Broken};
@@ -178,18 +178,34 @@ impl<S: Service> App<'_, S> {
         }
     }
 
-    /// Initiators are served from the moment on that there are targets.
+    /// Initiators are served from the moment on that there are targets. A refused connection is tried again: the target may be starting.
     fn connect_to_storage(&mut self) -> Result<(), Failure> {
+        let timeout = self.flags.control_timeout;
+        let deadline = Deadline::new(Instant::now(), timeout);
         for storage in &mut self.storage {
             tracing::info!("connecting to the {}", storage.peer());
+            let mut is_announced = false;
             while storage.poll()? != Some(ChannelEvent::Connected) {
+                if storage.is_refused() && !std::mem::replace(&mut is_announced, true) {
+                    tracing::warn!(
+                        "the {} refused the connection, trying again until {timeout:?} after the start, see --control-timeout",
+                        storage.peer()
+                    );
+                }
+                let why = if is_announced {
+                    "it refuses connections, start it first"
+                } else {
+                    "it does not answer"
+                };
+                let waiting = format_args!("a connection to the {}: {why}", storage.peer());
+                deadline.check(Instant::now(), waiting)?;
                 if self.shutdown.is_requested() {
                     return Err(Failure::aborted(format_args!(
                         "connecting to the {}",
                         storage.peer()
                     )));
                 }
-                self.waiter.wait(&[storage], None);
+                self.waiter.wait(&[storage], Some(deadline.at()));
             }
         }
         Ok(())
