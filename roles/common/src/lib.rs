@@ -8,7 +8,9 @@
 // They panic when the stream is closed or full: see `console`.
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
+pub mod abandoned;
 pub mod application;
+pub mod background;
 pub mod budget;
 pub mod console;
 pub mod control;

@@ -30,8 +30,6 @@ pub enum Broken {
     Before(Failure),
     /// A peer was there.
     During(Failure),
-    /// What it used cannot be cleaned up, or not be had again: no further session can be served.
-    ForGood(Failure),
 }
 
 impl Broken {
@@ -39,7 +37,7 @@ impl Broken {
     #[must_use]
     pub fn into_failure(self) -> Failure {
         match self {
-            Self::Before(failure) | Self::During(failure) | Self::ForGood(failure) => failure,
+            Self::Before(failure) | Self::During(failure) => failure,
         }
     }
 }
@@ -51,7 +49,7 @@ impl Broken {
 ///
 /// # Errors
 ///
-/// A session ended badly; the user ended the program before there were `limit` sessions; no further session can be served.
+/// A session ended badly; the user ended the program before there were `limit` sessions.
 pub fn serve(
     limit: SessionLimit,
     environment: &Environment,
@@ -91,9 +89,6 @@ pub fn serve(
                     pause = (pause * 2).min(LONGEST_PAUSE);
                 }
                 continue;
-            }
-            Err(Broken::ForGood(failure)) => {
-                return Err(failure.context(format_args!("after session {number}")));
             }
         }
         pause = FIRST_PAUSE;
@@ -185,7 +180,7 @@ mod tests {
     fn one_session_is_the_reference_s_program() {
         let one = SessionLimit::Count(1);
         assert_eq!(serve_all(one, vec![Ok(())]), (1, Ok(())));
-        for end in [Broken::Before, Broken::During, Broken::ForGood] {
+        for end in [Broken::Before, Broken::During] {
             let (count, result) = serve_all(one, vec![Err(end(broken("it"))), Ok(())]);
             assert_eq!((count, result), (1, Err(broken("it"))));
         }
@@ -227,15 +222,6 @@ mod tests {
         let interrupted = vec![Err(Broken::During(Failure::aborted("serving")))];
         let (_, result) = serve_all(SessionLimit::Forever, interrupted);
         assert!(result.is_err(), "somebody was being served");
-    }
-
-    #[test]
-    fn what_cannot_be_cleaned_up_ends_it() {
-        let stuck = || Err(Broken::ForGood(broken("a worker is stuck")));
-        let (count, result) = serve_all(SessionLimit::Forever, vec![Ok(()), stuck(), Ok(())]);
-        assert_eq!(count, 2);
-        let failure = result.expect_err("for good");
-        assert!(failure.message.contains("a worker is stuck"), "{failure}");
     }
 
     #[test]

@@ -108,7 +108,12 @@ impl Service for GgaOffload {
     type Layout = Striped;
     type DataPath = GgaDataPath;
 
-    fn prepare_memory(&mut self, device: &Device, memory: &Memory) -> Result<Bytes, Failure> {
+    fn prepare_memory(
+        &mut self,
+        device: &Device,
+        memory: &Memory,
+        initiator: Mmap,
+    ) -> Result<Bytes, Failure> {
         let target = memory
             .targets
             .first()
@@ -123,8 +128,6 @@ impl Service for GgaOffload {
         memory
             .limits
             .check_memory(chunks, 5 * u64::from(volume.geometry.half_block_size()))?;
-        let initiator = Mmap::import(device, &memory.mmap_export_blob)
-            .map_err(|error| Failure::from(error).context("memory map of the init request"))?;
         let (local, export) = LocalMemory::allocate(device, volume.geometry, chunks)?;
         if let Some(survival) = &mut self.survival {
             let waker = survival.waker.clone();

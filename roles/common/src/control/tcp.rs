@@ -38,6 +38,8 @@ pub struct TcpServerChannel {
     /// The request that began the session, until it is polled.
     first_request: Option<Message>,
     waiting: Vec<Waiting>,
+    /// The client's messages are not read now.
+    is_paused: bool,
     connections: Connections,
     accept_again_at: Option<Instant>,
 }
@@ -122,6 +124,7 @@ impl TcpServerChannel {
             client: None,
             first_request: None,
             waiting: Vec::new(),
+            is_paused: false,
             connections: Connections::new(
                 budget::WAITING_CONNECTIONS,
                 budget::WAITING_CONNECTIONS_PER_ADDRESS,
@@ -153,12 +156,19 @@ impl TcpServerChannel {
         Ok(address.port())
     }
 
+    /// Leaves the client's messages unread while a request of it is processed, or reads them again. Other clients are served in either
+    /// case.
+    pub fn pause(&mut self, is_paused: bool) {
+        self.is_paused = is_paused;
+    }
+
     /// Disconnects the client, if there is one, so that the next one can be served. What was sent to it leaves first, if it does so
     /// `within` the time.
     pub fn next_client(&mut self, within: Duration) {
         self.flush(within);
         self.client = None;
         self.first_request = None;
+        self.is_paused = false;
     }
 
     /// Accepts a connection, if there is one: it waits for its first request, or is refused while a client is served. Returns whether
@@ -279,6 +289,7 @@ impl ControlChannel for TcpServerChannel {
         }
         // The client first: one that has left is no reason to refuse the next.
         if let Some(client) = &mut self.client
+            && !self.is_paused
             && let Some(event) = client.poll()?
         {
             return Ok(Some(event));
@@ -300,7 +311,7 @@ impl ControlChannel for TcpServerChannel {
             Some(at) => interest.until(at),
             None => interest.readable(self.listener.as_fd()),
         }
-        if let Some(client) = &self.client {
+        if let Some(client) = self.client.as_ref().filter(|_| !self.is_paused) {
             client.interest(interest);
         }
         for waiting in &self.waiting {

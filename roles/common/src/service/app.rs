@@ -6,7 +6,7 @@ use std::net::SocketAddrV4;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use doca::{Device, ErrorCode};
+use doca::{Device, ErrorCode, Mmap};
 use wire::control::Payload;
 
 use super::command::{Command, Reply, WorkerSetup};
@@ -17,10 +17,11 @@ use super::survival::{Comeback, Survival};
 use crate::application::Environment;
 use crate::budget::{Deadline, Quota};
 use crate::control::{ChannelEvent, ComchServerChannel, ControlChannel, TcpClientChannel, Waiter};
-use crate::failure::Failure;
+use crate::failure::{Failure, FirstFailure};
 use crate::sessions::{self, Broken};
 use crate::shutdown::Shutdown;
 use crate::worker::{DataPath, Worker};
+use jobs::Running;
 
 /// How long the last messages may take to leave.
 const FAREWELL: Duration = Duration::from_secs(1);
@@ -32,13 +33,18 @@ pub trait Service {
     /// What its workers do.
     type DataPath: DataPath<Command = Command, Reply = Reply>;
 
-    /// Imports the initiator's memory, prepares what else the I/Os need, and returns the export of
+    /// Takes the initiator's memory, which has been imported, prepares what else the I/Os need, and returns the export of
     /// the memory that the targets are to use.
     ///
     /// # Errors
     ///
-    /// The memory cannot be imported or allocated. The initiator is told, and may try again.
-    fn prepare_memory(&mut self, device: &Device, memory: &Memory) -> Result<Bytes, Failure>;
+    /// The memory cannot be exported or allocated. The initiator is told, and may try again.
+    fn prepare_memory(
+        &mut self,
+        device: &Device,
+        memory: &Memory,
+        initiator: Mmap,
+    ) -> Result<Bytes, Failure>;
 
     /// Returns what makes the data path of a worker, on the worker's thread.
     ///
@@ -99,6 +105,8 @@ pub fn run<S: Service>(
             session: Session::new(layout.clone(), cpu_count, flags.control_timeout)
                 .with_limits(flags.init_limits),
             refused: Quota::refused_requests(),
+            running: None,
+            job_failure: FirstFailure::default(),
             waiter: Waiter::new(environment.shutdown.clone()),
             shutdown: environment.shutdown.clone(),
             device: device.clone(),
@@ -122,6 +130,10 @@ struct App<'a, S: Service> {
     storage: Vec<TcpClientChannel>,
     session: Session<S::Layout>,
     refused: Quota,
+    /// The job at hand.
+    running: Option<Running>,
+    /// The first failure of a worker in it.
+    job_failure: FirstFailure,
     waiter: Waiter,
     shutdown: Shutdown,
     device: Device,
@@ -152,6 +164,8 @@ impl<S: Service> App<'_, S> {
             storage.flush(FAREWELL);
         }
         self.client.flush(FAREWELL);
+        // Of a job that is given up.
+        self.running = None;
         let Self {
             mut workers,
             service,
@@ -169,9 +183,8 @@ impl<S: Service> App<'_, S> {
         }
         if !flags.sessions.sessions.is_single() {
             client.next_client(ended_well);
-            ended.map_err(Broken::ForGood)?;
         }
-        match result {
+        match result.and(ended) {
             Ok(()) => Ok(reports),
             Err(failure) if begun => Err(Broken::During(failure)),
             Err(failure) => Err(Broken::Before(failure)),
@@ -238,13 +251,19 @@ impl<S: Service> App<'_, S> {
                         }
                     }
                     Action::Do(job) => {
-                        let outcome = self.perform(job);
-                        self.session.complete(Instant::now(), outcome);
+                        if let Err(failure) = self.start_job(job) {
+                            self.session.complete(Instant::now(), Err(failure));
+                        }
                     }
                     Action::End(result) => return result,
                 }
             }
             if self.keep_records()? {
+                continue;
+            }
+            if let Some(outcome) = self.finish_job() {
+                self.session.complete(Instant::now(), outcome);
+                silent_since = Instant::now();
                 continue;
             }
             if self.shutdown.is_requested() {
@@ -275,6 +294,7 @@ impl<S: Service> App<'_, S> {
                     .deadline()
                     .into_iter()
                     .chain(silent_until)
+                    .chain(self.job_deadline())
                     .chain(self.comeback.deadline())
                     .chain(self.records.deadline())
                     .min();
@@ -344,7 +364,8 @@ impl<S: Service> App<'_, S> {
             Err(failure) => self.session.fail(failure),
         }
         // A data path ends by itself only when it fails.
-        for worker in self.workers.iter_mut().filter(|worker| worker.is_running()) {
+        let running = |worker: &&mut Worker<_>| worker.is_running() && !worker.is_pending();
+        for worker in self.workers.iter_mut().filter(running) {
             if let Err(failure) = worker.poll() {
                 self.session.fail(failure);
             }

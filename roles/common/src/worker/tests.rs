@@ -1,5 +1,4 @@
 use std::rc::Rc;
-use std::time::Instant;
 
 use super::*;
 
@@ -189,4 +188,37 @@ fn dropping_a_running_worker_ends_it() {
     worker.start().expect("started");
     drop(worker);
     assert_eq!(dropped.try_recv(), Ok(()));
+}
+
+/// The next answer of a worker.
+fn answer(worker: &mut Worker<Echo>) -> Result<Answer<Echo>, Failure> {
+    loop {
+        if let Some(answer) = worker.answer(Instant::now())? {
+            return Ok(answer);
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[test]
+fn answers_are_polled_for_without_waiting() {
+    let (mut worker, _, _) = worker();
+    assert!(worker.answer(Instant::now()).expect("idle").is_none());
+    worker.begin(Command::Double(4), PATIENCE).expect("begun");
+    assert!(worker.is_pending() && worker.deadline().is_some());
+    assert!(matches!(answer(&mut worker), Ok(Answer::Replied(8))));
+    assert!(worker.begin_stop(PATIENCE).is_err(), "it does not run");
+    worker.start().expect("started");
+    worker.begin_stop(PATIENCE).expect("it runs");
+    assert!(matches!(answer(&mut worker), Ok(Answer::Stopped(1))));
+    let sleep = Command::Sleep(Duration::from_millis(200));
+    worker
+        .begin(sleep, Duration::from_millis(1))
+        .expect("begun");
+    let failure = answer(&mut worker).err().expect("too late");
+    assert_eq!(failure.code, ErrorCode::TIME_OUT);
+    assert!(
+        worker.begin(Command::Double(1), PATIENCE).is_err(),
+        "its late reply would be taken for this one's"
+    );
 }
