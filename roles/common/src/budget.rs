@@ -229,6 +229,12 @@ impl Deadline {
         self.at
     }
 
+    /// Gives so much more time.
+    pub fn extend(&mut self, by: Duration) {
+        self.at += by;
+        self.within += by;
+    }
+
     /// Checks that there is time left to wait for `what`.
     ///
     /// # Errors

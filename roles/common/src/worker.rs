@@ -5,7 +5,7 @@
 //! DOCA's handles stay on the thread that made them: a data path is created, used and dropped there.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -102,9 +102,24 @@ pub struct Worker<D: DataPath> {
     thread: Option<JoinHandle<()>>,
     attachment: Attachment,
     running: bool,
-    /// The answer that is waited for: until when, and to what.
-    pending: Option<(Deadline, &'static str)>,
+    /// Id of the thread in the system; 0 until it runs.
+    tid: Arc<AtomicI32>,
+    pending: Option<Pending>,
 }
+
+/// An answer that is waited for.
+#[derive(Debug)]
+struct Pending {
+    what: &'static str,
+    deadline: Deadline,
+    /// The thread's [run-queue delay](run_queue_delay) up to which the deadline was extended.
+    delay: Duration,
+    /// No extension beyond this time.
+    last: Instant,
+}
+
+/// Most that a deadline is extended by because the worker's thread does not get a CPU.
+const LONGEST_EXTENSION: Duration = Duration::from_secs(60);
 
 /// What a worker answers to what was begun with it.
 #[derive(Debug)]
@@ -152,13 +167,17 @@ impl<D: DataPath> Worker<D> {
         let name = format!("worker {index} on CPU {cpu}");
         let run = RunFlag::default();
         let attachment = Attachment::default();
+        let tid = Arc::new(AtomicI32::new(0));
         let (orders, received_orders) = channel();
         let (sent_outcomes, outcomes) = channel();
         let thread = {
             let run = run.clone();
             let guard = attachment.guard();
+            let tid = Arc::clone(&tid);
             let body = move || {
                 let _guard = guard;
+                let id = rustix::thread::gettid().as_raw_nonzero().get();
+                tid.store(id, Ordering::Relaxed);
                 // Declared first, so dropped last: the main thread wakes up to a finished thread,
                 // also after a panic.
                 let _farewell = WakeOnDrop(waker.clone());
@@ -181,7 +200,7 @@ impl<D: DataPath> Worker<D> {
                 format!("thread of {name}: {error}"),
             )
         })?;
-        Ok(Self {
+        let mut worker = Self {
             name,
             run,
             orders: Some(orders),
@@ -189,8 +208,11 @@ impl<D: DataPath> Worker<D> {
             thread: Some(thread),
             attachment,
             running: false,
-            pending: Some((Deadline::new(Instant::now(), within), "creation")),
-        })
+            tid,
+            pending: None,
+        };
+        worker.expect("creation", within);
+        Ok(worker)
     }
 
     /// Gives a command, whose reply is the next [answer](Self::answer) and comes `within` the time, or fails.
@@ -200,7 +222,7 @@ impl<D: DataPath> Worker<D> {
     /// The worker panicked, or runs its data path.
     pub fn begin(&mut self, command: D::Command, within: Duration) -> Result<(), Failure> {
         self.order(Order::Execute(command))?;
-        self.pending = Some((Deadline::new(Instant::now(), within), "a command"));
+        self.expect("a command", within);
         Ok(())
     }
 
@@ -212,9 +234,18 @@ impl<D: DataPath> Worker<D> {
     pub fn begin_stop(&mut self, within: Duration) -> Result<(), Failure> {
         self.request_stop();
         self.check_running()?;
-        let deadline = Deadline::new(Instant::now(), within);
-        self.pending = Some((deadline, "the end of the data path"));
+        self.expect("the end of the data path", within);
         Ok(())
+    }
+
+    fn expect(&mut self, what: &'static str, within: Duration) {
+        let now = Instant::now();
+        self.pending = Some(Pending {
+            what,
+            deadline: Deadline::new(now, within),
+            delay: run_queue_delay(&self.tid).unwrap_or_default(),
+            last: now + within + LONGEST_EXTENSION,
+        });
     }
 
     /// Whether an answer is waited for.
@@ -226,7 +257,7 @@ impl<D: DataPath> Worker<D> {
     /// When the answer that is waited for has to be there.
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
-        self.pending.as_ref().map(|(deadline, _)| deadline.at())
+        self.pending.as_ref().map(|pending| pending.deadline.at())
     }
 
     /// The answer that is waited for, once it is there.
@@ -235,7 +266,7 @@ impl<D: DataPath> Worker<D> {
     ///
     /// What was begun failed, or took too long; the worker panicked.
     pub fn answer(&mut self, now: Instant) -> Result<Option<Answer<D>>, Failure> {
-        let Some((deadline, what)) = &self.pending else {
+        let Some(pending) = &mut self.pending else {
             return Ok(None);
         };
         let outcome = match self.outcomes.try_recv() {
@@ -245,7 +276,9 @@ impl<D: DataPath> Worker<D> {
                 return Err(self.gone());
             }
             Err(TryRecvError::Empty) => {
-                let in_time = deadline.check(now, format_args!("{}: {what}", self.name));
+                let what = pending.what;
+                let waiting = format_args!("{}: {what}", self.name);
+                let in_time = pending.check(now, || run_queue_delay(&self.tid), waiting);
                 if in_time.is_err() {
                     // Its late answer would be taken for the answer to the next order.
                     self.orders = None;
@@ -485,6 +518,40 @@ impl<D: DataPath> std::fmt::Debug for Worker<D> {
             .field("running", &self.running)
             .finish_non_exhaustive()
     }
+}
+
+impl Pending {
+    /// Checks the deadline. Time in which the worker could have run and the machine was busy with something else is not counted: what a
+    /// peer can hold up is a thread that sleeps.
+    fn check(
+        &mut self,
+        now: Instant,
+        run_queue_delay: impl FnOnce() -> Option<Duration>,
+        waiting: std::fmt::Arguments<'_>,
+    ) -> Result<(), Failure> {
+        let late = match self.deadline.check(now, waiting) {
+            Ok(()) => return Ok(()),
+            Err(late) => late,
+        };
+        // A thread that has not run at all has waited all the time.
+        let delay = run_queue_delay().unwrap_or(self.delay + Duration::from_secs(1));
+        let extension = delay.saturating_sub(self.delay);
+        let at = self.deadline.at() + extension;
+        if now >= at.min(self.last) {
+            return Err(late);
+        }
+        self.delay = delay;
+        self.deadline.extend(extension);
+        Ok(())
+    }
+}
+
+/// How long a thread of this process has waited for a CPU so far; `None` while it has not run, or where the kernel does not tell.
+fn run_queue_delay(tid: &AtomicI32) -> Option<Duration> {
+    let tid = tid.load(Ordering::Relaxed);
+    let statistics = std::fs::read_to_string(format!("/proc/self/task/{tid}/schedstat")).ok()?;
+    let delay = statistics.split_whitespace().nth(1)?.parse().ok()?;
+    Some(Duration::from_nanos(delay))
 }
 
 struct WakeOnDrop(Waker);

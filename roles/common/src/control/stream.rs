@@ -153,6 +153,17 @@ impl MessageStream {
         }
     }
 
+    /// Whether the peer has closed the connection, even if something that it sent before has not been read.
+    pub(super) fn has_hung_up(&self) -> bool {
+        let flags = PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR;
+        let mut descriptors = [PollFd::new(&self.stream, flags)];
+        let now = rustix::event::Timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        };
+        poll(&mut descriptors, Some(&now)).is_ok_and(|count| count != 0)
+    }
+
     pub(super) fn interest<'a>(&'a self, interest: &mut Interest<'a>) {
         if !self.read_closed {
             interest.readable(self.stream.as_fd());

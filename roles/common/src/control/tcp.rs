@@ -294,6 +294,10 @@ impl ControlChannel for TcpServerChannel {
         {
             return Ok(Some(event));
         }
+        if self.is_paused && self.client.as_ref().is_some_and(MessageStream::has_hung_up) {
+            // Its session is about to end: the next client is not refused, but waits for that.
+            return Ok(None);
+        }
         // Those that wait are looked at before each further connection: some may have been closed.
         for _ in 0..ACCEPTS_PER_POLL {
             if let Some(event) = self.begin() {
@@ -307,11 +311,13 @@ impl ControlChannel for TcpServerChannel {
     }
 
     fn interest<'a>(&'a self, interest: &mut Interest<'a>) {
+        let client = self.client.as_ref();
         match self.accept_again_at {
             Some(at) => interest.until(at),
+            None if self.is_paused && client.is_some_and(MessageStream::has_hung_up) => {}
             None => interest.readable(self.listener.as_fd()),
         }
-        if let Some(client) = self.client.as_ref().filter(|_| !self.is_paused) {
+        if let Some(client) = client.filter(|_| !self.is_paused) {
             client.interest(interest);
         }
         for waiting in &self.waiting {

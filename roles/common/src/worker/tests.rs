@@ -222,3 +222,35 @@ fn answers_are_polled_for_without_waiting() {
         "its late reply would be taken for this one's"
     );
 }
+
+#[test]
+fn time_without_a_cpu_does_not_count() {
+    let start = Instant::now();
+    let at = |seconds| start + Duration::from_secs(seconds);
+    let seconds = Duration::from_secs;
+    let mut pending = Pending {
+        what: "it",
+        deadline: Deadline::new(start, seconds(4)),
+        delay: seconds(10),
+        last: at(64),
+    };
+    let mut check = |now, delay: Option<Duration>| {
+        pending
+            .check(now, || delay, format_args!("it"))
+            .map(|()| pending.deadline.at())
+    };
+    assert_eq!(check(at(3), None), Ok(at(4)), "not asked for");
+    assert_eq!(check(at(4), Some(seconds(13))), Ok(at(7)), "3 s of it");
+    assert_eq!(check(at(7), None), Ok(at(8)), "it has not run yet");
+    let late = check(at(8), Some(seconds(14))).expect_err("it sleeps");
+    assert_eq!(late.code, ErrorCode::TIME_OUT);
+    let late = check(at(64), Some(seconds(1000))).expect_err("for too long");
+    assert_eq!(late.code, ErrorCode::TIME_OUT);
+}
+
+#[test]
+fn the_kernel_tells_the_run_queue_delay() {
+    let (worker, _, _) = worker();
+    assert!(run_queue_delay(&worker.tid).is_some());
+    assert_eq!(run_queue_delay(&AtomicI32::new(0)), None);
+}
