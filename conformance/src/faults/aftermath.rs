@@ -2,6 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use wire::control::MessageType;
+
 use super::actor::Actor;
 use super::case::{Fault, Mode, Part, Phase};
 use super::command_lines::Work;
@@ -47,7 +49,8 @@ impl Stage<'_> {
             self.serve_on(&mut aftermath, started)?;
         } else {
             let others = |stage: &Self, actor: &Actor| actor.part != stage.case.victim;
-            if self.case.phase == Phase::Waiting {
+            let query = Phase::Frame(MessageType::QueryStorageRequest, 0);
+            if [Phase::Waiting, query].contains(&self.case.phase) {
                 let is_target = |actor: &Actor| matches!(actor.part, Part::Target(_));
                 let askers =
                     |stage: &Self, actor: &Actor| others(stage, actor) && !is_target(actor);
