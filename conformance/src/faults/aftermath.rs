@@ -49,8 +49,13 @@ impl Stage<'_> {
             self.serve_on(&mut aftermath, started)?;
         } else {
             let others = |stage: &Self, actor: &Actor| actor.part != stage.case.victim;
-            let query = Phase::Frame(MessageType::QueryStorageRequest, 0);
-            if [Phase::Waiting, query].contains(&self.case.phase) {
+            // The frame at hand is that of one target; the service may not have asked the others yet.
+            let first = [
+                Phase::Waiting,
+                Phase::Frame(MessageType::QueryStorageRequest, 0),
+                Phase::Frame(MessageType::QueryStorageResponse, 0),
+            ];
+            if first.contains(&self.case.phase) {
                 let is_target = |actor: &Actor| matches!(actor.part, Part::Target(_));
                 let askers =
                     |stage: &Self, actor: &Actor| others(stage, actor) && !is_target(actor);
