@@ -24,6 +24,7 @@ use role_common::worker::{DataPath, RunFlag};
 use wire::control::RdmaConnectionRole;
 use wire::io_message::{self, Repr};
 
+use crate::quarantine::{Quarantine, Writes};
 use execution::Executor;
 use transfers::Transfers;
 
@@ -42,6 +43,10 @@ pub(crate) struct Setup {
     pub(crate) transaction_count: u32,
     /// How long there may be nothing to do, or nobody who takes results.
     pub(crate) idle_timeout: Option<Duration>,
+    /// Where its writes in flight are published; one for each transaction.
+    pub(crate) writes: Arc<Writes>,
+    /// Blocks that abandoned workers may still write to.
+    pub(crate) quarantine: Quarantine,
 }
 
 /// What the main thread may ask for.
@@ -95,7 +100,7 @@ impl TargetDataPath {
             requester: setup.requester.len(),
         };
         Ok(Self {
-            executor: Executor::new(messages, limits, slots),
+            executor: Executor::new(messages, limits, slots, &setup),
             control: RdmaEndpoint::new(RdmaConnectionRole::IoControl, control),
             data: RdmaEndpoint::new(RdmaConnectionRole::IoData, data),
             inventory,

@@ -2,6 +2,8 @@
 //!
 //! This runs inside of the calls of progress, three times for every request. What happens seldom is apart, and marked as cold.
 
+use std::sync::Arc;
+
 use doca::{Completion, ErrorCode};
 use role_common::ends::Ends;
 use role_common::messages::Messages;
@@ -10,8 +12,10 @@ use role_common::worker::RunFlag;
 use role_common::{Failure, FirstFailure};
 use wire::io_message;
 
+use super::Setup;
 use super::request::{self, Direction};
 use super::transfers::{Kind, Token, Transfers};
+use crate::quarantine::{Quarantine, Writes};
 
 /// Carries requests out. Fields are in the order in which they must be dropped.
 pub(super) struct Executor {
@@ -19,6 +23,8 @@ pub(super) struct Executor {
     messages: Messages,
     deferred: DeferredTasks,
     limits: request::Limits,
+    writes: Arc<Writes>,
+    quarantine: Quarantine,
     /// Requests that were received and whose answers have not been sent.
     in_flight: usize,
     operations: u64,
@@ -29,13 +35,20 @@ pub(super) struct Executor {
 
 impl Executor {
     /// For so many transfers, which it gets when it [begins](Self::begin).
-    pub(super) fn new(messages: Messages, limits: request::Limits, transfers: usize) -> Self {
+    pub(super) fn new(
+        messages: Messages,
+        limits: request::Limits,
+        transfers: usize,
+        setup: &Setup,
+    ) -> Self {
         Self {
             transfers: Transfers::default(),
             messages,
             // At any time, one task of each transfer is under way.
             deferred: DeferredTasks::with_capacity(transfers),
             limits,
+            writes: Arc::clone(&setup.writes),
+            quarantine: setup.quarantine.clone(),
             in_flight: 0,
             operations: 0,
             refused: 0,
@@ -85,11 +98,14 @@ impl Executor {
     ) -> Result<(), Failure> {
         let (slot, kind) = Token(token).parts();
         match (kind, result) {
-            (Kind::Receive, Ok(())) => self.request_received(slot),
-            (Kind::Read | Kind::Write, result) => self.answer(
-                slot,
-                result.map_or(ErrorCode::IO_FAILED, |()| ErrorCode::SUCCESS),
-            ),
+            (Kind::Receive, Ok(())) => self.request_received(slot, run),
+            (kind @ (Kind::Read | Kind::Write), result) => {
+                if kind == Kind::Read {
+                    self.writes.end(slot);
+                }
+                let code = result.map_or(ErrorCode::IO_FAILED, |()| ErrorCode::SUCCESS);
+                self.answer(slot, code)
+            }
             (Kind::Send, Ok(())) => self.answer_sent(slot),
             // When the run ends, whatever waits for a request is flushed.
             (Kind::Receive | Kind::Send, Err(_)) if !run.is_set() => Ok(()),
@@ -99,7 +115,7 @@ impl Executor {
     }
 
     #[inline]
-    fn request_received(&mut self, slot: usize) -> Result<(), Failure> {
+    fn request_received(&mut self, slot: usize, run: &RunFlag) -> Result<(), Failure> {
         self.in_flight += 1;
         let message = &self.transfers[slot].message;
         let mut bytes = [0; io_message::SIZE];
@@ -109,9 +125,20 @@ impl Executor {
         transfer.request = examined.repr;
         let started = match examined.direction {
             Ok(direction) => transfer.aim(direction).and_then(|()| {
+                let (offset, size) = (examined.repr.storage_offset, u64::from(examined.repr.size));
+                if !self.quarantine.is_empty() && self.quarantine.holds(offset, size) {
+                    return Err(ErrorCode::IN_USE);
+                }
                 let kind = match direction {
                     Direction::ToRequester => Kind::Write,
-                    Direction::ToStorage => Kind::Read,
+                    Direction::ToStorage => {
+                        self.writes.begin(slot, offset, size);
+                        // After it was published: one that is abandoned now begins no further write.
+                        if run.is_abandoned() {
+                            return Err(ErrorCode::SHUTDOWN);
+                        }
+                        Kind::Read
+                    }
                 };
                 self.submit(slot, kind)
             }),
@@ -133,6 +160,7 @@ impl Executor {
             );
         }
         self.refused += 1;
+        self.writes.end(slot);
         self.answer(slot, code)
     }
 
@@ -181,7 +209,10 @@ impl Ends for Executor {
         match self.deferred.retry(task) {
             Ok(()) => Ok(()),
             Err((token, code)) => match Token(token).parts() {
-                (slot, Kind::Read | Kind::Write) => self.answer(slot, code),
+                (slot, Kind::Read | Kind::Write) => {
+                    self.writes.end(slot);
+                    self.answer(slot, code)
+                }
                 (_, kind) => Err(Failure::new(
                     code,
                     format!("a deferred {kind:?} task cannot be submitted"),

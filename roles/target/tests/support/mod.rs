@@ -158,6 +158,14 @@ impl Service {
         }
     }
 
+    /// Whether there is something to receive: a message, or the end of the connection.
+    pub fn has_answer(&self) -> bool {
+        self.stream.set_nonblocking(true).expect("non-blocking");
+        let peeked = self.stream.peek(&mut [0]);
+        self.stream.set_nonblocking(false).expect("blocking");
+        peeked.is_ok()
+    }
+
     /// Sends a request and returns the payload of its answer.
     pub fn request(&mut self, payload: Payload) -> Payload {
         self.next_id += 1;
