@@ -21,7 +21,7 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketType,
 };
 use rustix::process::{Pid, Signal, kill_process};
-use support::{PATIENCE, Service, Target, start};
+use support::{PATIENCE, Service, Target, start, start_with};
 use wire::control::{InitStorage, Payload, RdmaConnectionDetails, RdmaConnectionRole};
 use wire::io_message::{self, IoMessage, IoMessageType, Repr};
 
@@ -530,7 +530,9 @@ fn a_session_whose_import_fails_ends_alone() {
 /// abandoned worker may still do, until it returns.
 #[test]
 fn a_worker_that_is_held_by_a_peer_is_abandoned() {
-    let target = start("--sessions forever --block-count 256");
+    // By default, softdoca gives up a copy sooner than a target its workers.
+    let patience = [("SOFTDOCA_COPY_TIMEOUT_MS", "60000")];
+    let target = start_with("--sessions forever --block-count 256", &patience);
     let exporter = Exporter::start();
     let agent = SlowAgent::before(&exporter.export);
     let (_, region, map) = memory(BLOCK);

@@ -151,6 +151,20 @@ fn a_silent_target_is_a_timeout() {
     world.service.fails_saying("query_storage_response");
 }
 
+/// What arrives while the service itself is stopped is read before anything is judged late.
+#[test]
+fn a_service_that_was_stopped_does_not_blame_its_target() {
+    let mut world = World::new("--control-timeout 1");
+    world.send(Payload::QueryStorageRequest);
+    let request = message(&mut world.target);
+    world.service.signal(Signal::STOP);
+    let answer = request.response(Payload::QueryStorageResponse(details()));
+    world.target.send(&answer).expect("sent");
+    std::thread::sleep(Duration::from_millis(1500));
+    world.service.signal(Signal::CONT);
+    assert_eq!(world.answer(), Payload::QueryStorageResponse(details()));
+}
+
 #[test]
 fn peers_that_leave_end_it() {
     // One that leaves before it was looked at is as good as none.

@@ -47,8 +47,17 @@ pub fn cpu() -> String {
 
 /// Starts a target on a free port, with one CPU and these further flags.
 pub fn start(args: &str) -> Target {
+    start_with(args, &[])
+}
+
+/// The same, with these variables in its environment.
+pub fn start_with(args: &str, variables: &[(&str, &str)]) -> Target {
     let args = format!("-d 03:00.0 --listen-port 0 --cpu {} {args}", cpu());
-    let mut child = command(&args).spawn().expect("started");
+    let mut command = command(&args);
+    let mut child = command
+        .envs(variables.iter().copied())
+        .spawn()
+        .expect("started");
     let mut stdout = BufReader::new(child.stdout.take().expect("piped"));
     let mut banner = String::new();
     stdout.read_line(&mut banner).expect("readable");
