@@ -120,7 +120,7 @@ fn a_session_from_query_to_shutdown() {
     );
     assert_eq!(
         world.jobs,
-        ["target StopWorkers", "StopWorkers"],
+        ["Quiesce", "target StopWorkers", "StopWorkers"],
         "stopped before it is answered"
     );
 
