@@ -10,6 +10,8 @@
 //! * [`series`] runs, their medians, and ratios between them; [`suite`] what is measured in turns, and the bars.
 
 pub mod deployment;
+pub mod file;
+mod fio;
 pub mod first_ios;
 pub mod kernels;
 pub mod limits;

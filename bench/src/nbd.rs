@@ -5,11 +5,11 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use conformance::process::Process;
-use serde::Deserialize;
 
 use crate::Error;
+use crate::fio::{self, Times};
 use crate::point::{Operation, Point};
-use crate::series::{Figures, Latency};
+use crate::series::Figures;
 
 /// Time beside the run itself.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -34,30 +34,6 @@ pub fn missing() -> Option<String> {
             missing.join(" and ")
         )
     })
-}
-
-#[derive(Deserialize)]
-struct Document {
-    jobs: Vec<Job>,
-}
-
-#[derive(Deserialize)]
-struct Job {
-    read: Direction,
-    write: Direction,
-}
-
-#[derive(Deserialize)]
-struct Direction {
-    iops: f64,
-    bw_bytes: f64,
-    clat_ns: Completion,
-}
-
-#[derive(Deserialize, Default)]
-struct Completion {
-    #[serde(default)]
-    percentile: std::collections::BTreeMap<String, f64>,
 }
 
 /// One run of fio over a Unix socket, on a disk in nbdkit's memory of the same size as the storage at this point.
@@ -106,32 +82,5 @@ pub fn measure(point: Point, time: Duration, cpus: &[usize]) -> Result<Figures, 
     fill.finish(Instant::now() + PATIENCE, || false)?;
     let stdout = job(operation, Some(time.max(SHORTEST)))?
         .finish(Instant::now() + time + PATIENCE, || false)?;
-    let wrong = || Error::Output {
-        program: "fio",
-        expected: "its figures as JSON",
-        got: stdout.clone(),
-    };
-    // Notes may stand before the document.
-    let begin = stdout.find('{').ok_or_else(wrong)?;
-    let document: Document = serde_json::from_str(&stdout[begin..]).map_err(|_| wrong())?;
-    let job = document.jobs.into_iter().next().ok_or_else(wrong)?;
-    let direction = if operation == "write" {
-        job.write
-    } else {
-        job.read
-    };
-    let quantile = |name: &str| direction.clat_ns.percentile.get(name).copied();
-    let latency = || {
-        Some(Latency {
-            p50_ns: quantile("50.000000")?,
-            p99_ns: quantile("99.000000")?,
-            p99_9_ns: quantile("99.900000")?,
-            distribution: None,
-        })
-    };
-    Ok(Figures {
-        bandwidth: direction.bw_bytes,
-        latency: latency(),
-        ..Figures::of_rate(direction.iops, point.block_size)
-    })
+    fio::figures(&stdout, point, Times::Completion)
 }

@@ -155,3 +155,37 @@ fn a_file_of_others_is_refused() {
     let stderr = complaint(start(&["--backing-file", text(&letter)]));
     assert!(stderr.contains("magic"), "{stderr}");
 }
+
+#[test]
+fn flushes_pass_from_the_initiator_to_the_file() {
+    let bench = Bench::new();
+    let file = bench.path("blocks");
+    let (target, port) = bench.target(&backed(&file));
+    let service = bench.service(port, &[]);
+    let arguments = [
+        "--run-limit-operation-count",
+        "300",
+        "--flush-every",
+        "7",
+        "--transaction-count",
+        "8",
+    ];
+    let report = document(bench.initiator("read_write_data_validity_test", &arguments));
+    assert_eq!(report["operation_count"], 300);
+    assert_eq!(report["flush_count"], 42);
+    assert!(report["flush_latency_us"]["p50"].as_f64() > Some(0.0));
+    let served = document(service)["operation_count"].clone();
+    assert_eq!(served, 642, "writes, reads and flushes");
+    assert_eq!(document(target)["operation_count"], 642);
+}
+
+#[test]
+fn an_initiator_that_flushes_refuses_a_storage_that_cannot() {
+    let bench = Bench::new();
+    let (_target, port) = bench.target(&["--block-count", "96"]);
+    let _service = bench.service(port, &[]);
+    let arguments = ["--run-limit-operation-count", "10", "--flush-every", "1"];
+    let stderr = complaint(bench.initiator("write_throughput_test", &arguments));
+    assert!(stderr.contains("does not announce flush"), "{stderr}");
+    assert!(stderr.contains("--backing-file"), "{stderr}");
+}

@@ -10,8 +10,11 @@ use support::set::{BLOCKS, ENDLESS, Set, interrupted, killed, redundancy, under_
 use support::{BLOCK_SIZE, PATIENCE, complaint, document, said, soon};
 
 const HALF: usize = BLOCK_SIZE / 2;
-/// Where a backing file has the start of the machine since which blocks may not be on the disk; zeros when all are.
-const SINCE: std::ops::Range<usize> = 4096 + 68..4096 + 84;
+/// The two places of the superblock in a backing file, and where in it are its sequence and the boot id of the machine during which blocks were
+/// written that may not be durable; zeros when all are.
+const RECORDS: [usize; 2] = [4096, 8192];
+const SEQUENCE: std::ops::Range<usize> = 8..16;
+const SINCE: std::ops::Range<usize> = 76..92;
 
 const VERIFYING: &str = "was not shut down cleanly";
 const VERIFIED: &str = "resync completed";
@@ -55,7 +58,11 @@ fn blocks_are_noted_to_be_on_the_disk_after_a_clean_stop_only() {
     let content = set.content(0);
     let since = |set: &Set, number: usize| -> Vec<u8> {
         let bytes = std::fs::read(set.bench.path(TARGETS[number])).expect("there");
-        bytes[SINCE].to_vec()
+        let superblocks = RECORDS.map(|place| &bytes[place..place + 96]);
+        let newest = superblocks
+            .into_iter()
+            .max_by_key(|superblock| superblock[SEQUENCE].to_vec());
+        newest.expect("two places")[SINCE].to_vec()
     };
     set.write(&content);
     let now = since(&set, 0);

@@ -1,5 +1,5 @@
-//! Backing files, in which targets keep their blocks: a [`Header`], at [`RECORD_OFFSET`] a [`Superblock`], a [`SetRecord`] of an
-//! earlier version, or zeros, and from [`CONTENT_OFFSET`] on the blocks.
+//! Backing files, in which targets keep their blocks: a [`Header`], at [`RECORD_OFFSETS`] the two places of a [`Superblock`], and from
+//! [`CONTENT_OFFSET`] on the blocks. [`SetRecord`], [`SequencedRecord`] and [`UnsequencedSuperblock`] are earlier layouts of the superblock.
 
 include!(concat!(env!("OUT_DIR"), "/backing.rs"));
 
@@ -9,8 +9,11 @@ pub const HEADER_SIZE: usize = Header::SIZE;
 /// Bytes before the first block.
 pub const CONTENT_OFFSET: u64 = Header::CONTENT_OFFSET as u64;
 
-/// Offset of the superblock in bytes.
-pub const RECORD_OFFSET: u64 = Header::RECORD_OFFSET as u64;
+/// The two places of the superblock, by its sequence modulo 2.
+pub const RECORD_OFFSETS: [u64; 2] = [
+    Header::RECORD_OFFSET as u64,
+    Header::RECORD_OFFSET as u64 + 4096,
+];
 
-/// Bytes of the superblock.
+/// Bytes of a superblock, at least as many as those of the earlier layouts.
 pub const RECORD_SIZE: usize = Superblock::SIZE;

@@ -148,6 +148,48 @@ fn backing_header_is_as_documented() {
 #[test]
 fn superblock_is_as_documented() {
     let superblock = backing::Superblock {
+        sequence: 31,
+        set_high: 0x0102_0304_0506_0708,
+        set_low: 0xf1f2_f3f4_f5f6_f7f8,
+        epoch: 7,
+        epoch_id: 0x4142_4344_4546_4748,
+        next_epoch: 8,
+        next_epoch_id: 0x5152_5354_5556_5758,
+        member: 2,
+        state: 4,
+        flags: 1,
+        boot_high: 0x2122_2324_2526_2728,
+        boot_low: 0x3132_3334_3536_3738,
+        checksum: 0x99f1_5605,
+    };
+    let bytes = hex(
+        "444f434153455402 000000000000001f 0102030405060708 f1f2f3f4f5f6f7f8 0000000000000007 4142434445464748 \
+         0000000000000008 5152535455565758 00000002 00000004 00000001 2122232425262728 3132333435363738 99f15605",
+    );
+    assert_eq!(superblock.emit().to_vec(), bytes);
+    assert_eq!(backing::Superblock::parse(&bytes), Ok(superblock));
+    for (at, value, field) in [
+        (7, 0, "magic"),
+        (15, 0, "sequence"),
+        (71, 0, "state"),
+        (71, 6, "state"),
+        (75, 2, "flags"),
+    ] {
+        let mut wrong = bytes.clone();
+        wrong[at] = value;
+        let error = backing::Superblock::parse(&wrong)
+            .expect_err(field)
+            .to_string();
+        assert!(
+            error.contains(&format!("backing_superblock.{field}")),
+            "{error}"
+        );
+    }
+}
+
+#[test]
+fn unsequenced_superblock_is_as_documented() {
+    let superblock = backing::UnsequencedSuperblock {
         set_high: 0x0102_0304_0506_0708,
         set_low: 0xf1f2_f3f4_f5f6_f7f8,
         epoch: 7,
@@ -166,7 +208,10 @@ fn superblock_is_as_documented() {
          0000000000000008 5152535455565758 00000002 00000004 00000001 2122232425262728 3132333435363738 3af2fd6f",
     );
     assert_eq!(superblock.emit().to_vec(), bytes);
-    assert_eq!(backing::Superblock::parse(&bytes), Ok(superblock));
+    assert_eq!(
+        backing::UnsequencedSuperblock::parse(&bytes),
+        Ok(superblock)
+    );
     for (at, value, field) in [
         (7, 0, "magic"),
         (63, 0, "state"),
@@ -175,11 +220,11 @@ fn superblock_is_as_documented() {
     ] {
         let mut wrong = bytes.clone();
         wrong[at] = value;
-        let error = backing::Superblock::parse(&wrong)
+        let error = backing::UnsequencedSuperblock::parse(&wrong)
             .expect_err(field)
             .to_string();
         assert!(
-            error.contains(&format!("backing_superblock.{field}")),
+            error.contains(&format!("backing_unsequenced_superblock.{field}")),
             "{error}"
         );
     }
@@ -214,6 +259,32 @@ fn set_record_is_as_documented() {
             "{error}"
         );
     }
+}
+
+#[test]
+fn sequenced_record_is_as_documented() {
+    let record = backing::SequencedRecord {
+        sequence: 31,
+        set_high: 0x0102_0304_0506_0708,
+        set_low: 0xf1f2_f3f4_f5f6_f7f8,
+        epoch: 7,
+        member: 2,
+        state: 2,
+        boot_high: 0x2122_2324_2526_2728,
+        boot_low: 0x3132_3334_3536_3738,
+        checksum: 0x7bf2_adfa,
+    };
+    let bytes = hex(
+        "444f434153455100 000000000000001f 0102030405060708 f1f2f3f4f5f6f7f8 0000000000000007 00000002 00000002 \
+                     2122232425262728 3132333435363738 7bf2adfa",
+    );
+    assert_eq!(record.emit().to_vec(), bytes);
+    assert_eq!(backing::SequencedRecord::parse(&bytes), Ok(record));
+    assert_eq!(backing::RECORD_OFFSETS, [4096, 8192]);
+    let mut wrong = bytes;
+    wrong[8..16].fill(0);
+    let error = backing::SequencedRecord::parse(&wrong).expect_err("sequence 0");
+    assert!(error.to_string().contains("sequence"), "{error}");
 }
 
 #[test]

@@ -6,7 +6,8 @@ use bytes::Bytes;
 use common::{decode, hex};
 use wire::DecodeError;
 use wire::control::{
-    IdentifiedStorage, IdentityQuery, Message, MessageType, Payload, RecordState, StorageDetails,
+    AnnouncedStorage, FEATURE_FLUSH, FeatureQuery, IdentifiedStorage, IdentityQuery, Message,
+    MessageType, Payload, RecordState, StorageDetails,
 };
 
 fn message(payload: Payload) -> Message {
@@ -58,9 +59,29 @@ fn answer() -> (Message, Vec<u8>) {
     (message(Payload::IdentifiedStorageResponse(storage)), frame)
 }
 
+fn announcement() -> (Message, Vec<u8>) {
+    let frame = hex("00000018 00000001 00000102 00000304 4645415455524553 00000001");
+    let query = FeatureQuery {
+        features: FEATURE_FLUSH,
+    };
+    (message(Payload::AnnounceStorageRequest(query)), frame)
+}
+
+fn announced() -> (Message, Vec<u8>) {
+    let frame = hex(
+        "00000024 00000002 00000102 00000304 0000000000100000 00000200 4645415455524553 00000001",
+    );
+    let storage = AnnouncedStorage {
+        total_size: 1 << 20,
+        block_size: 512,
+        features: FEATURE_FLUSH,
+    };
+    (message(Payload::AnnouncedStorageResponse(storage)), frame)
+}
+
 #[test]
 fn they_are_what_was_agreed() {
-    for (message, bytes) in [query(), answer()] {
+    for (message, bytes) in [query(), answer(), announcement(), announced()] {
         assert_eq!(decode(&bytes), Ok(vec![message.clone()]));
         assert_eq!(message.encode_to_vec(), bytes);
     }
@@ -81,14 +102,20 @@ fn who_ignores_the_rest_reads_the_shorter_ones() {
         decode(&frame).map(|messages| messages[0].payload.clone())
     };
     assert_eq!(shorter(&query().1, 12), Ok(Payload::QueryStorageRequest));
+    assert_eq!(
+        shorter(&announcement().1, 12),
+        Ok(Payload::QueryStorageRequest)
+    );
     let details = StorageDetails {
         total_size: 1 << 20,
         block_size: 512,
     };
-    assert_eq!(
-        shorter(&answer().1, 24),
-        Ok(Payload::QueryStorageResponse(details))
-    );
+    for bytes in [answer().1, announced().1] {
+        assert_eq!(
+            shorter(&bytes, 24),
+            Ok(Payload::QueryStorageResponse(details.clone()))
+        );
+    }
 }
 
 #[test]
@@ -147,5 +174,29 @@ fn unknown_states_and_flags_are_refused() {
             wrong[at] = value;
             assert!(decode(&wrong).is_err(), "{value} at {at}");
         }
+    }
+}
+
+#[test]
+fn an_announcement_with_more_or_less_than_its_bytes_is_refused() {
+    for (_, bytes) in [announcement(), announced()] {
+        let base = if bytes[7] == 1 { 16 } else { 28 };
+        for size in base + 1..bytes.len() {
+            let mut frame = bytes[..size].to_vec();
+            frame[3] = (size - 4) as u8;
+            let refused = decode(&frame).expect_err("a part of it");
+            assert!(
+                matches!(refused, DecodeError::TrailingBytes { .. }),
+                "{refused}"
+            );
+        }
+        let mut longer = bytes.clone();
+        longer.push(0);
+        longer[3] += 1;
+        let refused = decode(&longer).expect_err("too much");
+        assert!(
+            matches!(refused, DecodeError::TrailingBytes { came: 1, .. }),
+            "{refused}"
+        );
     }
 }

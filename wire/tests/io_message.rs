@@ -105,14 +105,14 @@ fn other_sizes_are_refused() {
 
 #[test]
 fn unknown_types_are_refused() {
-    for came in [3_u32, 256, u32::MAX] {
+    for came in [3_u32, 63, 66, 256, u32::MAX] {
         let mut bytes = [0; SIZE];
         bytes[..4].copy_from_slice(&came.to_be_bytes());
         let view = IoMessage::new_unchecked_len(&bytes);
         let expected = DecodeError::UnknownValue {
             message: "io_message",
             field: "message_type",
-            expected: "0 (result), 1 (read) or 2 (write)",
+            expected: "one of 5 values from 0 (result) to 65 (write_fua)",
             came: u64::from(came),
         };
         assert_eq!(view.message_type(), Err(expected.clone()));
@@ -144,4 +144,18 @@ fn result_keeps_the_other_fields_of_its_request() {
         bytes, expected,
         "in place, what belongs to no field stays as well"
     );
+}
+
+#[test]
+fn extensions_are_numbered_apart_from_the_reference_s_types() {
+    for (message_type, number) in [(IoMessageType::Flush, 64), (IoMessageType::WriteFua, 65)] {
+        let bytes = Repr {
+            message_type,
+            ..WRITE_VALUES
+        }
+        .to_bytes();
+        assert_eq!(bytes[..8], [0, 0, 0, number, 0, 0, 0, 0]);
+        let view = IoMessage::new_unchecked_len(&bytes);
+        assert_eq!(view.message_type(), Ok(message_type));
+    }
 }

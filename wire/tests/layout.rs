@@ -40,6 +40,8 @@ fn everything_on_the_wire_is_in_the_table_once() {
         // Longer forms of two others.
         "identify_storage_request",
         "identified_storage_response",
+        "announce_storage_request",
+        "announced_storage_response",
         "io_message",
         "sbc_header",
         "stored_block_header",
@@ -48,6 +50,8 @@ fn everything_on_the_wire_is_in_the_table_once() {
         "backing_header",
         "backing_superblock",
         "backing_set_record",
+        "backing_sequenced_record",
+        "backing_unsequenced_superblock",
     ]);
     assert_eq!(names, expected);
 }
@@ -90,6 +94,11 @@ fn sizes_are_those_of_the_codecs() {
         ("backing_header", backing::HEADER_SIZE),
         ("backing_superblock", backing::RECORD_SIZE),
         ("backing_set_record", backing::SetRecord::SIZE),
+        ("backing_sequenced_record", backing::SequencedRecord::SIZE),
+        (
+            "backing_unsequenced_superblock",
+            backing::UnsequencedSuperblock::SIZE,
+        ),
     ] {
         assert_eq!(entry(name).size as usize, size);
     }

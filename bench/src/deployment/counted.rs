@@ -158,6 +158,7 @@ fn session(
         operations,
         cpus,
         scene: Scene::new()?,
+        backing: None,
         tallies: Some(Tallies {
             directory: tempfile::tempdir()?,
         }),

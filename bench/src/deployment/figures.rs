@@ -14,6 +14,8 @@ struct Document {
     duration_seconds: f64,
     operation_count: f64,
     latency_us: Summary,
+    #[serde(default)]
+    flush_latency_us: Option<Summary>,
 }
 
 #[derive(Deserialize)]
@@ -65,6 +67,18 @@ pub(super) fn parse(stdout: &str, point: Point) -> Result<Figures, Error> {
     Ok(Figures {
         latency,
         ..Figures::of_rate(operations / seconds, point.block_size)
+    })
+}
+
+/// The same of a run with flushes, whose latencies are those of the figures.
+pub(super) fn parse_flushes(stdout: &str, point: Point) -> Result<Figures, Error> {
+    let flushes = serde_json::from_str(stdout)
+        .ok()
+        .and_then(|document: Document| document.flush_latency_us)
+        .ok_or_else(|| missing("a document with the latencies of flushes", stdout))?;
+    Ok(Figures {
+        latency: Some(flushes.into()),
+        ..parse(stdout, point)?
     })
 }
 

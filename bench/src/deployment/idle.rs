@@ -26,6 +26,7 @@ pub fn idle(cast: &Cast, cpus: &[usize], time: Duration) -> Result<f64, Error> {
         operations: u32::MAX.into(),
         cpus,
         scene: Scene::new()?,
+        backing: None,
         tallies: None,
     };
     let (mut service, mut targets) = stage.start()?;

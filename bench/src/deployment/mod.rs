@@ -7,6 +7,8 @@ mod idle;
 mod paused;
 mod stage;
 
+use std::path::Path;
+
 use conformance::implementation::Implementation;
 use conformance::scene::Scene;
 
@@ -52,6 +54,35 @@ impl Cast {
     }
 }
 
+/// As [`measure`], with the blocks of the only target in a file. With `flush`, every write is flushed, and the latency is that of the flushes.
+///
+/// # Errors
+///
+/// As [`measure`].
+pub fn measure_file(
+    cast: &Cast,
+    point: Point,
+    operations: u64,
+    cpus: &[usize],
+    (file, flush): (&Path, bool),
+) -> Result<Figures, Error> {
+    let stage = Stage {
+        cast,
+        point,
+        operations,
+        cpus,
+        scene: Scene::new()?,
+        backing: Some((file, flush)),
+        tallies: None,
+    };
+    let ended = stage.run()?;
+    if flush {
+        figures::parse_flushes(&ended.stdout, point)
+    } else {
+        figures::parse(&ended.stdout, point)
+    }
+}
+
 /// Runs one session of this many operations on these CPUs.
 ///
 /// # Errors
@@ -69,6 +100,7 @@ pub fn measure(
         operations,
         cpus,
         scene: Scene::new()?,
+        backing: None,
         tallies: None,
     };
     let ended = stage.run()?;

@@ -29,6 +29,7 @@ pub fn after_pause(
         operations: 0,
         cpus,
         scene: Scene::new()?,
+        backing: None,
         tallies: None,
     };
     let (service, targets) = stage.start()?;

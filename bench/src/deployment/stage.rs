@@ -1,6 +1,6 @@
 //! One session's processes, and their command lines.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -13,6 +13,7 @@ use super::Cast;
 use super::content::content;
 use super::counted::Tallies;
 use crate::Error;
+use crate::file;
 use crate::point::{Layout, Operation, Point};
 
 /// Time that a role gets to be ready for its peers.
@@ -31,6 +32,8 @@ pub(super) struct Stage<'a> {
     pub(super) operations: u64,
     pub(super) cpus: &'a [usize],
     pub(super) scene: Scene,
+    /// The file that the only target has its blocks in, and whether every write is flushed.
+    pub(super) backing: Option<(&'a Path, bool)>,
     /// Counts the system calls of all roles, where that is what is measured.
     pub(super) tallies: Option<Tallies>,
 }
@@ -123,6 +126,9 @@ impl Stage<'_> {
 
     /// What the targets begin with, one file each.
     fn content(&self) -> Result<Vec<PathBuf>, Error> {
+        if self.backing.is_some() {
+            return Ok(vec![PathBuf::new()]);
+        }
         let plain = content(self.point.capacity() as usize);
         let plain = self.scene.file("content", &plain)?;
         if self.point.layout == Layout::ZeroCopy {
@@ -144,10 +150,17 @@ impl Stage<'_> {
 
     fn target(&self, index: usize, port: u16, content: &PathBuf) -> Result<Command, Error> {
         let mut command = self.role(&self.cast.target, Role::Target, 2 + index)?;
-        command
-            .args(["-d", HOST_DEVICE, "--listen-port", &port.to_string()])
-            .arg("--binary-content")
-            .arg(content);
+        command.args(["-d", HOST_DEVICE, "--listen-port", &port.to_string()]);
+        if let Some((file, _)) = self.backing {
+            command
+                .arg("--backing-file")
+                .arg(file)
+                .args(["--backing-io", "direct"])
+                .args(["--block-size", &file::BLOCK_SIZE.to_string()])
+                .args(["--block-count", &file::BLOCK_COUNT.to_string()]);
+            return Ok(command);
+        }
+        command.arg("--binary-content").arg(content);
         if self.point.layout == Layout::ZeroCopy {
             command
                 .args(["--block-count", &self.point.block_count().to_string()])
@@ -189,6 +202,18 @@ impl Stage<'_> {
             .args(["--command-channel-name", self.scene.channel()])
             .args(["--run-limit-operation-count", &operations.to_string()])
             .args(["--transaction-count", &self.point.transactions.to_string()]);
+        if let Some((_, flush)) = self.backing {
+            let blocks = self.point.block_size / file::BLOCK_SIZE;
+            command
+                .args(["--blocks-per-io", &blocks.to_string()])
+                .args(["--local-io-region-size", &(64 << 20).to_string()]);
+            if flush {
+                command.args(["--flush-every", "1"]);
+            }
+            if blocks == 1 && !flush {
+                command.args(["--access-order", "scattered"]);
+            }
+        }
         if self.cast.prints_json {
             command.args(["--output", "json"]);
         }

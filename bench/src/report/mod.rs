@@ -102,6 +102,8 @@ fn curves(
             Subject::Ring { point } => (point, "bare ring"),
             Subject::Copy { point } if over == Over::BlockSize => (point, "memcpy"),
             Subject::Copy { .. }
+            | Subject::File { .. }
+            | Subject::Fio { .. }
             | Subject::Nbd { .. }
             | Subject::SystemCalls { .. }
             | Subject::FirstIos { .. }

@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::Serialize;
 
 use crate::Error;
 use crate::deployment::{Cast, after_pause, cpu_of, measure, system_calls};
+use crate::file::{self, Work};
 use crate::limits::Yardsticks;
 use crate::nbd;
 use crate::point::{Layout, Point};
@@ -49,6 +50,16 @@ pub enum Subject {
         /// With blocks and depth of this.
         point: Point,
     },
+    /// A deployment of our roles with its blocks in a file.
+    File {
+        /// What it does.
+        work: Work,
+    },
+    /// fio on the same file.
+    Fio {
+        /// What it does.
+        work: Work,
+    },
     /// nbdkit's memory plugin under fio.
     Nbd {
         /// With blocks and depth of this.
@@ -66,6 +77,8 @@ impl fmt::Display for Subject {
             Self::Deployment { point, cast } => write!(f, "{cast}: {point}"),
             Self::SystemCalls { point } => write!(f, "system calls: {point}"),
             Self::FirstIos { point } => write!(f, "after a pause: {point}"),
+            Self::File { work } => write!(f, "{OURS}: {work}"),
+            Self::Fio { work } => write!(f, "fio: {work}"),
             Self::Nbd { point } => write!(f, "nbdkit + fio: {point}"),
         }
     }
@@ -82,7 +95,10 @@ impl Subject {
 
     /// Whether it does as many I/Os as it is told.
     pub(super) fn is_counted(&self) -> bool {
-        !matches!(self, Self::FirstIos { .. } | Self::Kernels | Self::WakeUp)
+        !matches!(
+            self,
+            Self::FirstIos { .. } | Self::Kernels | Self::WakeUp | Self::Fio { .. }
+        )
     }
 }
 
@@ -95,6 +111,8 @@ pub struct Runner {
     pub yardsticks: Yardsticks,
     /// Who plays, by name. `rust` is ours.
     pub casts: BTreeMap<String, Cast>,
+    /// The file that is measured, if any.
+    pub backing: Option<PathBuf>,
     /// CPUs to use.
     pub cpus: Vec<usize>,
 }
@@ -196,6 +214,11 @@ impl Runner {
         self.cpus[cpu_of(Layout::ZeroCopy, role, 0, self.cpus.len())]
     }
 
+    fn backing(&self) -> Result<&Path, Error> {
+        let none = || std::io::Error::other("there is no file to measure").into();
+        self.backing.as_deref().ok_or_else(none)
+    }
+
     fn once(&self, subject: &Subject, operations: u64, time: Duration) -> Result<Figures, Error> {
         match subject {
             Subject::Ring { point } => {
@@ -223,6 +246,11 @@ impl Runner {
             Subject::FirstIos { point } => {
                 after_pause(&self.program, self.ours(), *point, &self.cpus)
             }
+            Subject::File { work } => {
+                let file = self.backing()?;
+                file::deployment(self.ours(), file, *work, operations, &self.cpus)
+            }
+            Subject::Fio { work } => file::fio(self.backing()?, *work, time, &self.cpus),
             Subject::Nbd { point } => nbd::measure(*point, time, &self.cpus),
         }
     }

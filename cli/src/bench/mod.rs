@@ -40,6 +40,11 @@ pub struct Options {
     #[arg(long, value_name = "nbd|cpp=DIR")]
     compare: Vec<String>,
 
+    /// Measure a target with its blocks in this file beside fio's io_uring engine on the same one, and nothing else; 512 MiB, made when it is not
+    /// there, and left there
+    #[arg(long, value_name = "FILE")]
+    backing: Option<PathBuf>,
+
     /// Directory of the DOCA libraries to run the roles' binaries with [default: what LD_LIBRARY_PATH and the programs say]
     #[arg(long, value_name = "DIR")]
     library_path: Option<PathBuf>,
@@ -104,14 +109,15 @@ impl Options {
         let interrupted = || shutdown.is_requested();
         let measurements = measure(&runner, &subjects, rounds, time, &told, &interrupted);
         progress.set_message("kernels, idling");
-        let (kernels, idle_percent) = if self.only.is_empty() && !interrupted() {
-            let kernels = kernels(time, &mut left_out);
-            let idle = idle(&runner, time.max(IDLE))
-                .map_err(|error| left_out.push(format!("a deployment without I/O: {error}")));
-            (kernels, idle.ok())
-        } else {
-            (Kernels::default(), None)
-        };
+        let (kernels, idle_percent) =
+            if self.only.is_empty() && self.backing.is_none() && !interrupted() {
+                let kernels = kernels(time, &mut left_out);
+                let idle = idle(&runner, time.max(IDLE))
+                    .map_err(|error| left_out.push(format!("a deployment without I/O: {error}")));
+                (kernels, idle.ok())
+            } else {
+                (Kernels::default(), None)
+            };
         progress.finish_and_clear();
         if interrupted() {
             // What half an hour has brought is not thrown away.
@@ -127,7 +133,7 @@ impl Options {
             left_out,
         };
         results.bars = bars(&results);
-        if !self.only.is_empty() {
+        if !self.only.is_empty() || self.backing.is_some() {
             // Nobody has asked for the others.
             results.bars.retain(|bar| bar.value.is_some());
         }
@@ -179,12 +185,19 @@ impl Options {
         Ok(Runner {
             yardsticks: Yardsticks::of(&program),
             casts: plan::casts(&ours, cpp.as_ref(), exchanged),
+            backing: self.backing.clone(),
             cpus: allowed_cpus()?,
             program,
         })
     }
 
     fn subjects(&self, runner: &Runner, left_out: &mut Vec<String>) -> Result<Vec<Subject>> {
+        if self.backing.is_some() {
+            if let Some(missing) = ::bench::file::missing() {
+                return Err(missing.into());
+            }
+            return Ok(plan::files());
+        }
         let mut subjects = plan::bars(runner);
         match cannot_count() {
             None => plan::add_system_calls(&mut subjects),

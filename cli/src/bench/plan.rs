@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use ::bench::deployment::Cast;
+use ::bench::file::Work;
 use ::bench::point::{Layout, Operation, Point};
 use ::bench::suite::{Exchanged, OURS, Runner, Subject, THEIRS};
 use ::conformance::implementation::Implementation;
@@ -190,4 +191,10 @@ pub(super) fn add_nbd(subjects: &mut Vec<Subject>) {
             point: Point::ZERO_COPY_READ,
         },
     );
+}
+
+/// A file, beside fio on the same one.
+pub(super) fn files() -> Vec<Subject> {
+    let both = |work| [Subject::File { work }, Subject::Fio { work }];
+    Work::all().into_iter().flat_map(both).collect()
 }

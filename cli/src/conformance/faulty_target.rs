@@ -56,6 +56,7 @@ impl FaultyTarget {
             block_size: self.block_size,
             content,
             fault: self.fault,
+            features: 0,
             records: None,
         };
         let target = ScriptedTarget::listen(script, self.listen_port)?;

@@ -1,7 +1,8 @@
 //! What the `wire` crate makes of bytes, as the values of vector files, and back.
 
 use wire::control::{
-    FrameDecoder, IdentifiedStorage, IdentityQuery, Message, Payload, RdmaConnectionDetails,
+    AnnouncedStorage, FeatureQuery, FrameDecoder, IdentifiedStorage, IdentityQuery, Message,
+    Payload, RdmaConnectionDetails,
 };
 use wire::io_message::{IoMessage, IoMessageType, Repr};
 use wire::{backing, sbc, stored_block};
@@ -27,6 +28,8 @@ pub(super) fn decode(message: &str, bytes: &[u8]) -> Result<Decoded, String> {
         "backing_header" => backing_header(bytes),
         "backing_superblock" => backing_superblock(bytes),
         "backing_set_record" => backing_set_record(bytes),
+        "backing_sequenced_record" => backing_sequenced_record(bytes),
+        "backing_unsequenced_superblock" => backing_unsequenced_superblock(bytes),
         "stored_block" => whole_stored_block(bytes),
         _ => control(message, bytes),
     }
@@ -104,6 +107,16 @@ fn payload(payload: &Payload) -> Vec<(&'static str, String)> {
             ("flags", storage.flags.to_string()),
             ("identity", storage.identity.len().to_string()),
         ],
+        Payload::AnnounceStorageRequest(query) => vec![
+            ("mark", FeatureQuery::MARK.to_string()),
+            ("features", query.features.to_string()),
+        ],
+        Payload::AnnouncedStorageResponse(storage) => vec![
+            ("total_size", storage.total_size.to_string()),
+            ("block_size", storage.block_size.to_string()),
+            ("mark", AnnouncedStorage::MARK.to_string()),
+            ("features", storage.features.to_string()),
+        ],
         Payload::InitStorageRequest(init) => vec![
             ("transaction_count", init.transaction_count.to_string()),
             ("core_count", init.core_count.to_string()),
@@ -129,6 +142,8 @@ fn io_message(bytes: &[u8]) -> Result<Decoded, String> {
         IoMessageType::Result => "result",
         IoMessageType::Read => "read",
         IoMessageType::Write => "write",
+        IoMessageType::Flush => "flush",
+        IoMessageType::WriteFua => "write_fua",
     };
     Ok(Decoded {
         values: vec![
@@ -173,6 +188,7 @@ fn backing_superblock(bytes: &[u8]) -> Result<Decoded, String> {
     Ok(Decoded {
         values: vec![
             ("magic", format!("{:#x}", backing::Superblock::MAGIC)),
+            ("sequence", superblock.sequence.to_string()),
             ("set_high", superblock.set_high.to_string()),
             ("set_low", superblock.set_low.to_string()),
             ("epoch", superblock.epoch.to_string()),
@@ -209,6 +225,56 @@ fn backing_set_record(bytes: &[u8]) -> Result<Decoded, String> {
     })
 }
 
+fn backing_sequenced_record(bytes: &[u8]) -> Result<Decoded, String> {
+    let record = backing::SequencedRecord::parse(bytes).map_err(|error| error.to_string())?;
+    check_checksum(&bytes[..backing::SequencedRecord::SIZE], record.checksum)?;
+    Ok(Decoded {
+        values: vec![
+            ("magic", format!("{:#x}", backing::SequencedRecord::MAGIC)),
+            ("sequence", record.sequence.to_string()),
+            ("set_high", record.set_high.to_string()),
+            ("set_low", record.set_low.to_string()),
+            ("epoch", record.epoch.to_string()),
+            ("member", record.member.to_string()),
+            ("state", record.state.to_string()),
+            ("boot_high", record.boot_high.to_string()),
+            ("boot_low", record.boot_low.to_string()),
+            ("checksum", record.checksum.to_string()),
+        ],
+        encoded: record.emit().to_vec(),
+    })
+}
+
+fn backing_unsequenced_superblock(bytes: &[u8]) -> Result<Decoded, String> {
+    let superblock =
+        backing::UnsequencedSuperblock::parse(bytes).map_err(|error| error.to_string())?;
+    check_checksum(
+        &bytes[..backing::UnsequencedSuperblock::SIZE],
+        superblock.checksum,
+    )?;
+    Ok(Decoded {
+        values: vec![
+            (
+                "magic",
+                format!("{:#x}", backing::UnsequencedSuperblock::MAGIC),
+            ),
+            ("set_high", superblock.set_high.to_string()),
+            ("set_low", superblock.set_low.to_string()),
+            ("epoch", superblock.epoch.to_string()),
+            ("epoch_id", superblock.epoch_id.to_string()),
+            ("next_epoch", superblock.next_epoch.to_string()),
+            ("next_epoch_id", superblock.next_epoch_id.to_string()),
+            ("member", superblock.member.to_string()),
+            ("state", superblock.state.to_string()),
+            ("flags", superblock.flags.to_string()),
+            ("boot_high", superblock.boot_high.to_string()),
+            ("boot_low", superblock.boot_low.to_string()),
+            ("checksum", superblock.checksum.to_string()),
+        ],
+        encoded: superblock.emit().to_vec(),
+    })
+}
+
 fn backing_header(bytes: &[u8]) -> Result<Decoded, String> {
     let header = backing::Header::parse(bytes).map_err(|error| error.to_string())?;
     check_checksum(&bytes[..backing::HEADER_SIZE], header.checksum)?;
@@ -219,7 +285,7 @@ fn backing_header(bytes: &[u8]) -> Result<Decoded, String> {
             ("block_size", header.block_size.to_string()),
             ("block_count", header.block_count.to_string()),
             ("content_offset", backing::CONTENT_OFFSET.to_string()),
-            ("record_offset", backing::RECORD_OFFSET.to_string()),
+            ("record_offset", backing::RECORD_OFFSETS[0].to_string()),
             ("identity_high", header.identity_high.to_string()),
             ("identity_low", header.identity_low.to_string()),
             ("checksum", header.checksum.to_string()),

@@ -48,6 +48,8 @@ pub struct Script {
     /// How many records of sets it keeps, one after the other, before it answers no more of these requests. Without, it knows of none,
     /// as the reference.
     pub records: Option<u32>,
+    /// Extensions of the data path that it announces (`FeatureQuery::features`). Without any, it knows of no announcements, as the reference.
+    pub features: u32,
 }
 
 /// A scripted target that listens.

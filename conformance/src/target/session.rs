@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use doca::{Device, MemoryRegion, Mmap};
-use wire::control::{Payload, RdmaConnectionDetails, RdmaConnectionRole, StorageDetails};
+use wire::control::{
+    AnnouncedStorage, Payload, RdmaConnectionDetails, RdmaConnectionRole, StorageDetails,
+};
 use wire::io_message::Repr;
 
 use super::fault::Faults;
@@ -22,6 +24,7 @@ pub(crate) struct Session {
     region: Arc<MemoryRegion>,
     faults: Faults,
     records: Option<Records>,
+    features: u32,
     running: bool,
 }
 
@@ -41,6 +44,7 @@ impl Session {
             region,
             faults: Faults::new(script.fault, script.block_size),
             records: script.records.map(Records::new),
+            features: script.features,
             running: false,
         })
     }
@@ -89,10 +93,17 @@ impl Session {
             Payload::IdentifyStorageRequest(query) if let Some(records) = &mut self.records => {
                 records.answer(query, &details)
             }
-            // Like the reference, it does not see what follows the shorter request.
-            Payload::QueryStorageRequest | Payload::IdentifyStorageRequest(_) => {
-                Payload::QueryStorageResponse(details)
+            Payload::AnnounceStorageRequest(query) if query.features & self.features != 0 => {
+                Payload::AnnouncedStorageResponse(AnnouncedStorage {
+                    total_size: details.total_size,
+                    block_size: details.block_size,
+                    features: query.features & self.features,
+                })
             }
+            // Like the reference, it does not see what follows the shorter request.
+            Payload::QueryStorageRequest
+            | Payload::IdentifyStorageRequest(_)
+            | Payload::AnnounceStorageRequest(_) => Payload::QueryStorageResponse(details),
             Payload::InitStorageRequest(init) => {
                 let remote = Mmap::import(&self.device, &init.mmap_export_blob)?;
                 let storage = Arc::new(Storage {

@@ -273,7 +273,14 @@ impl Worker {
 fn begin(transaction: &Transaction, faults: &mut Faults) -> Result<(), Error> {
     let io = read_message(&transaction.message)?;
     faults.saw(&io);
-    let is_write = io.message_type == IoMessageType::Write;
+    if io.message_type == IoMessageType::Flush {
+        // Memory is as durable as it will ever be.
+        return respond(transaction, 0);
+    }
+    let is_write = matches!(
+        io.message_type,
+        IoMessageType::Write | IoMessageType::WriteFua
+    );
     let offset = match faults.judge(is_write, io.storage_offset) {
         Verdict::Do(offset) => offset,
         Verdict::Answer(result) => return respond(transaction, result),

@@ -99,6 +99,12 @@ pub fn fields(payload: &Payload) -> Vec<Field> {
             vec![blob("identity", &storage.identity)],
         ]
         .concat(),
+        Payload::AnnounceStorageRequest(query) => vec![number("features", query.features.into())],
+        Payload::AnnouncedStorageResponse(storage) => vec![
+            number("total_size", storage.total_size),
+            number("block_size", storage.block_size.into()),
+            number("features", storage.features.into()),
+        ],
         Payload::InitStorageRequest(init) => vec![
             number("transaction_count", init.transaction_count.into()),
             number("core_count", init.core_count.into()),

@@ -12,6 +12,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use doca_sys as sys;
+use rustix::event::{PollFd, PollFlags, Timespec};
 
 pub use event::{Completion, Event, Polled};
 pub(crate) use handler::Handler;
@@ -293,6 +294,41 @@ impl Pe {
                 self.disarm()?;
             }
         }
+    }
+
+    /// Sleeps until the engine has something to do, `other` can be read, or `timeout` has passed; not at all when the engine has something
+    /// to do already. For loops that wait for more than completions: [`poll`](Self::poll) alone sleeps on the engine only.
+    ///
+    /// # Errors
+    ///
+    /// The engine has no notifications.
+    pub fn sleep_until_readable(&self, other: BorrowedFd<'_>, timeout: Duration) -> Result<()> {
+        if !self.inner.queue.is_empty() {
+            return Ok(());
+        }
+        let mut handle = sys::doca_event_handle_t::default();
+        // SAFETY: the engine is live and belongs to this thread; the result has a place.
+        unsafe {
+            call!(doca_pe_get_notification_handle(
+                self.inner.as_ptr(),
+                &mut handle
+            ))
+        }?;
+        // SAFETY: as above. It is refused when there is something to do.
+        if unsafe { call!(doca_pe_request_notification(self.inner.as_ptr())) }.is_err() {
+            return Ok(());
+        }
+        // SAFETY: the descriptor is the engine's, which outlives the call.
+        let engine = unsafe { BorrowedFd::borrow_raw(handle) };
+        let mut fds = [
+            PollFd::from_borrowed_fd(engine, PollFlags::IN),
+            PollFd::from_borrowed_fd(other, PollFlags::IN),
+        ];
+        let timeout = Timespec::try_from(timeout).ok();
+        // A signal ends it early, which is no error.
+        let _ = rustix::event::poll(&mut fds, timeout.as_ref());
+        // SAFETY: the handle is that of this engine.
+        unsafe { call!(doca_pe_clear_notification(self.inner.as_ptr(), handle)) }
     }
 
     /// How often progress found work so far.

@@ -15,6 +15,14 @@ pub struct CoreStatistics {
     pub pe_hit_count: u64,
     /// Calls of the progress engine that found nothing.
     pub pe_miss_count: u64,
+    /// I/O operations that failed because of the medium that holds the blocks. Left out of documents when there are none.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub media_errors: u64,
+}
+
+/// serde takes a reference.
+fn is_zero(count: &u64) -> bool {
+    *count == 0
 }
 
 impl CoreStatistics {
@@ -62,6 +70,9 @@ impl fmt::Display for Statistics {
             writeln!(f, "| Operation count: {}", core.operation_count)?;
             let (rate, hit, miss) = (core.pe_hit_rate(), core.pe_hit_count, core.pe_miss_count);
             writeln!(f, "| PE hit rate: {rate:.3}% ({hit}:{miss})")?;
+            if core.media_errors != 0 {
+                writeln!(f, "| Media errors: {}", core.media_errors)?;
+            }
         }
         Ok(())
     }
@@ -77,6 +88,7 @@ mod tests {
             operation_count,
             pe_hit_count: 1,
             pe_miss_count: 3,
+            media_errors: 0,
         };
         Statistics::new("app", vec![core(0, 5), core(3, 7)])
     }

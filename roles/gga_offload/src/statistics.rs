@@ -198,6 +198,7 @@ mod tests {
                 operation_count: 7,
                 pe_hit_count: 1,
                 pe_miss_count: 3,
+                media_errors: 0,
             },
             recovery_count: 2,
             ..GgaCoreStatistics::default()

@@ -61,9 +61,70 @@ impl Pool {
     }
 }
 
+/// A way to number places: neighbours in the one numbering are apart in the other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stride {
+    /// Without a common divisor with the count; 1 for the numbering as it is.
+    step: u64,
+    count: u64,
+}
+
+impl Stride {
+    /// The numbering as it is.
+    pub const ONE: Self = Self { step: 1, count: 0 };
+
+    /// Scatters `count` places, in steps of about their golden section: no two of any number of places in a row are close to each other.
+    #[must_use]
+    pub fn scattered(count: u32) -> Self {
+        let count = u64::from(count);
+        let golden = (count as f64 * 0.618_033_988_749_895) as u64;
+        let step = (golden.max(1)..=count)
+            .find(|&step| divisor(step, count) == 1)
+            .unwrap_or(1);
+        Self { step, count }
+    }
+
+    /// The place with this number.
+    #[inline(always)]
+    #[must_use]
+    pub const fn place(self, number: u32) -> u64 {
+        if self.step == 1 {
+            number as u64
+        } else {
+            number as u64 * self.step % self.count
+        }
+    }
+}
+
+/// The greatest common divisor.
+fn divisor(one: u64, other: u64) -> u64 {
+    if other == 0 {
+        one
+    } else {
+        divisor(other, one % other)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn scattered_places_are_all_places_and_no_neighbours() {
+        for count in [1, 2, 3, 4, 12, 97, 1000, 4096] {
+            let stride = Stride::scattered(count);
+            let places: Vec<u64> = (0..count).map(|number| stride.place(number)).collect();
+            let mut sorted = places.clone();
+            sorted.sort_unstable();
+            assert!(sorted.into_iter().eq(0..u64::from(count)), "{count}");
+            if count > 12 {
+                let close = |pair: &[u64]| pair[0].abs_diff(pair[1]) < 4;
+                assert!(!places.windows(2).any(close), "{count}");
+            }
+        }
+        assert_eq!(Stride::ONE.place(7), 7);
+        assert!(Stride::scattered(u32::MAX).place(u32::MAX - 1) < u64::from(u32::MAX));
+    }
 
     #[test]
     fn a_warm_place_is_the_last_one_and_never_one_that_is_taken() {

@@ -90,6 +90,7 @@ impl App {
             workers: flags.cpu.len() as u32,
             control_timeout: flags.control_timeout,
             halt_timeout: flags.io_timeout + HALT_MARGIN,
+            flush: flags.flush_every != 0,
         };
         Ok(Self {
             crew: Crew::new(

@@ -63,6 +63,15 @@ pub struct Flags {
     #[arg(long, value_name = "N", default_value = "1", value_parser = blocks_per_io)]
     pub blocks_per_io: u16,
 
+    /// Flush after every N writes (per thread), so that they survive a power failure; a write that a flush follows counts when the flush has
+    /// completed. The service and its targets must have flush. 0 for none
+    #[arg(long, value_name = "N", default_value = "0", value_parser = flags::number_u32)]
+    pub flush_every: u32,
+
+    /// Order in which the blocks are visited
+    #[arg(long, value_enum, value_name = "ORDER", default_value = "sequential")]
+    pub access_order: AccessOrder,
+
     /// Time (in seconds) to wait for the answer to one IO request
     #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = flags::seconds)]
     pub io_timeout: Duration,
@@ -122,6 +131,15 @@ impl Strategy {
     }
 }
 
+/// Order in which a worker visits its blocks, again and again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum AccessOrder {
+    /// One after the other
+    Sequential,
+    /// Scattered over all of them, each once before the first one comes again
+    Scattered,
+}
+
 /// When to show the progress line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum ProgressMode {
@@ -144,6 +162,11 @@ impl Flags {
         {
             return Err(Failure::invalid(
                 "--execution-strategy read_only_data_validity_test needs --storage-plain-content FILE to compare with",
+            ));
+        }
+        if self.flush_every != 0 && !self.execution_strategy.writes() {
+            return Err(Failure::invalid(
+                "--flush-every needs an --execution-strategy that writes",
             ));
         }
         Ok(())

@@ -30,6 +30,8 @@ pub struct WorkerStatistics {
     pub pe_miss_count: u64,
     /// Latencies of the transactions.
     pub latencies: Latencies,
+    /// Latencies of the flushes.
+    pub flushes: Latencies,
     /// When the last transaction completed.
     pub end: Instant,
 }
@@ -61,6 +63,12 @@ pub struct Report {
     pub pe_miss_count: u64,
     /// Latencies in microseconds.
     pub latency_us: LatencySummary,
+    /// Latencies of the flushes in microseconds, where there were any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub flush_latency_us: Option<LatencySummary>,
+    /// Flushes of all workers, where there were any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub flush_count: Option<u64>,
     /// Seed of the validation pattern, where one was written.
     pub seed: Option<u64>,
 }
@@ -89,10 +97,12 @@ impl Report {
             sum(|worker| worker.pe_hit_count),
             sum(|worker| worker.pe_miss_count),
         );
-        let mut latencies = Latencies::new();
+        let (mut latencies, mut flushes) = (Latencies::new(), Latencies::new());
         for worker in workers {
             latencies.merge(&worker.latencies);
+            flushes.merge(&worker.flushes);
         }
+        let flush_count = (flushes.count() != 0).then(|| flushes.count());
         Self {
             application: NAME,
             result: "passed",
@@ -106,6 +116,8 @@ impl Report {
             pe_hit_count: hits,
             pe_miss_count: misses,
             latency_us: latencies.summary(),
+            flush_latency_us: flush_count.map(|_| flushes.summary()),
+            flush_count,
             seed,
         }
     }
@@ -128,17 +140,10 @@ impl fmt::Display for Report {
             "| PE hit rate: {:.3}% ({}:{})",
             self.pe_hit_rate_percent, self.pe_hit_count, self.pe_miss_count
         )?;
-        writeln!(f, "| Latency:")?;
-        let latency = &self.latency_us;
-        writeln!(f, "| \tMin: {}us", latency.min)?;
-        writeln!(f, "| \tMax: {}us", latency.max)?;
-        writeln!(f, "| \tMean: {}us", latency.mean)?;
-        for (name, value) in [
-            ("p50", latency.p50),
-            ("p99", latency.p99),
-            ("p99.9", latency.p99_9),
-        ] {
-            writeln!(f, "| \t{name}: {value:.1}us")?;
+        writeln!(f, "| Latency:\n{}", self.latency_us)?;
+        if let (Some(count), Some(latency)) = (self.flush_count, &self.flush_latency_us) {
+            writeln!(f, "| Flush count: {count}")?;
+            writeln!(f, "| Flush latency:\n{latency}")?;
         }
         writeln!(f, "{RULE}")
     }

@@ -140,6 +140,8 @@ impl Storage {
             strategy,
             validator: strategy.validates().then(validator),
             operations: flags.run_limit_operation_count,
+            flush_every: flags.flush_every,
+            order: flags.access_order,
             io_timeout: flags.io_timeout,
         };
         self.layout.shares.iter().map(task).collect()

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use doca::{Access, Device, MemoryRegion, Mmap};
+use doca::{Access, Device, ErrorCode, MemoryRegion, Mmap};
 use role_common::abandoned;
 use role_common::application::Environment;
 use role_common::background::Background;
@@ -17,12 +17,13 @@ use role_common::statistics::{CoreStatistics, Statistics};
 use role_common::superblock::Superblock;
 use role_common::worker::{Answer, Worker};
 use role_common::{Failure, FirstFailure};
-use wire::control::{InitStorage, Message, Payload, RdmaConnectionDetails};
+use signal_hook::consts::SIGXFSZ;
+use wire::control::{FEATURE_FLUSH, InitStorage, Message, Payload, RdmaConnectionDetails};
 
-use crate::backing::BackingFile;
+use crate::backing::{BackingFile, Options};
 use crate::cli::Flags;
 use crate::content::{Content, Geometry};
-use crate::data_path::{Command, Reply, Setup, TargetDataPath};
+use crate::data_path::{Blocks, Command, Reply, Setup, TargetDataPath};
 use crate::identity::{Boot, identity_of};
 use crate::keeper::Keeper;
 use crate::quarantine::{Quarantine, Writer, Writes};
@@ -40,28 +41,31 @@ pub(crate) fn run(flags: Flags, environment: Environment) -> Result<(), Failure>
     let mut channel =
         TcpServerChannel::listen_at(address, opens)?.first_request_within(flags.idle_timeout.0);
     let limit = flags.sessions.sessions;
-    let store = Store::new(flags)?;
+    // A write beyond the limit to the size of files is an error of the I/O, and not the end of the process.
+    signal_hook::flag::register(SIGXFSZ, Arc::default()).map_err(|error| {
+        let message = format!("handler of SIGXFSZ: {error}");
+        Failure::new(ErrorCode::OPERATING_SYSTEM, message)
+    })?;
+    let server = Server::new(flags)?;
     console.announce(format_args!("listening on port {}", channel.port()?));
     let served = sessions::serve(limit, &environment, || {
-        let statistics = App::new(&store, &environment).run(&mut channel)?;
+        let statistics = App::new(&server, &environment).run(&mut channel)?;
         console.report(&Statistics::new(crate::NAME, statistics));
         Ok(())
     });
     // However the last session ended, and before the way it did is told: this is worse.
-    match &store.backing {
+    match server.file() {
         Some(file) => file
             .sync()
-            .and_then(|()| store.keeper.borrow_mut().synced(file))
+            .and_then(|()| server.keeper.borrow_mut().synced(file))
             .and(served),
         None => served,
     }
 }
 
 /// What outlives the sessions.
-struct Store {
-    storage: Mmap,
-    /// Where the storage is kept, if anywhere.
-    backing: Option<BackingFile>,
+struct Server {
+    blocks: Blocks,
     geometry: Geometry,
     /// Which storage it is, for services that ask.
     identity: Bytes,
@@ -77,7 +81,7 @@ struct Store {
     quarantine: RefCell<Quarantine>,
 }
 
-impl Store {
+impl Server {
     fn new(flags: Flags) -> Result<Self, Failure> {
         let device = Device::open(&flags.device).map_err(|error| {
             Failure::from(error).context(format_args!("--device {}", flags.device))
@@ -88,27 +92,35 @@ impl Store {
         };
         let content = Content::open(flags.binary_content.as_deref(), geometry)?;
         let geometry = content.geometry;
-        let (backing, region) = match &flags.backing_file {
+        let blocks = match &flags.backing_file {
             Some(path) => {
-                let file = BackingFile::open(path, content)?;
-                let region = Arc::clone(file.region());
-                (Some(file), region)
+                let options = Options {
+                    io: flags.backing_io,
+                    initialise: flags.initialise,
+                };
+                Blocks::File(Arc::new(BackingFile::open(path, content, options)?))
             }
-            None => (None, load(content)?),
+            // No peer gets access: it is the target that reads and writes the memory of others.
+            None => Blocks::Memory(Mmap::register(
+                &device,
+                load(content)?,
+                Access::LOCAL_READ_WRITE,
+            )?),
         };
-        // The blocks are given to nobody: it is the target that reads and writes the memory of others.
-        let storage = Mmap::register(&device, region, Access::LOCAL_READ_WRITE)?;
         tracing::info!(
             "{} blocks of {} bytes",
             geometry.block_count,
             geometry.block_size
         );
         let boot = Boot::now()?;
+        let file = match &blocks {
+            Blocks::File(file) => Some(&**file),
+            Blocks::Memory(_) => None,
+        };
         Ok(Self {
-            storage,
-            identity: identity_of(backing.as_ref().map(BackingFile::identity), boot)?,
-            keeper: RefCell::new(Keeper::new(backing.as_ref(), boot)?),
-            backing,
+            identity: identity_of(file.map(BackingFile::identity), boot)?,
+            keeper: RefCell::new(Keeper::new(file, boot)),
+            blocks,
             geometry,
             device,
             cpus: flags.cpu,
@@ -116,6 +128,22 @@ impl Store {
             init_limits: flags.init_limits,
             quarantine: RefCell::default(),
         })
+    }
+
+    /// The file that the blocks are in, if any.
+    fn file(&self) -> Option<&BackingFile> {
+        match &self.blocks {
+            Blocks::File(file) => Some(file),
+            Blocks::Memory(_) => None,
+        }
+    }
+
+    /// Extensions of the data path that it has. Blocks in memory survive no power failure, so they cannot be flushed.
+    fn features(&self) -> u32 {
+        match &self.blocks {
+            Blocks::File(_) => FEATURE_FLUSH,
+            Blocks::Memory(_) => 0,
+        }
     }
 }
 
@@ -125,7 +153,7 @@ struct App<'a> {
     workers: Vec<Worker<TargetDataPath>>,
     /// Their writes in flight, in the same order.
     writes: Vec<Arc<Writes>>,
-    store: &'a Store,
+    server: &'a Server,
     statistics: Vec<CoreStatistics>,
     environment: &'a Environment,
     refused: Quota,
@@ -136,16 +164,17 @@ struct App<'a> {
 }
 
 impl<'a> App<'a> {
-    fn new(store: &'a Store, environment: &'a Environment) -> Self {
-        let cpu_count = u32::try_from(store.cpus.len()).unwrap_or(u32::MAX);
+    fn new(server: &'a Server, environment: &'a Environment) -> Self {
+        let cpu_count = u32::try_from(server.cpus.len()).unwrap_or(u32::MAX);
         Self {
-            session: Session::new(store.geometry, cpu_count)
-                .with_limits(store.init_limits)
-                .with_identity(store.identity.clone(), store.keeper.borrow().superblock())
-                .with_idle_timeout(store.idle_timeout),
+            session: Session::new(server.geometry, cpu_count)
+                .with_limits(server.init_limits)
+                .with_identity(server.identity.clone(), server.keeper.borrow().superblock())
+                .with_features(server.features())
+                .with_idle_timeout(server.idle_timeout),
             workers: Vec::new(),
             writes: Vec::new(),
-            store,
+            server,
             statistics: Vec::new(),
             environment,
             refused: Quota::refused_requests(),
@@ -237,7 +266,7 @@ impl<'a> App<'a> {
             })
             .collect();
         let ended = Worker::end_all(&mut self.workers);
-        self.store.quarantine.borrow_mut().add(writers);
+        self.server.quarantine.borrow_mut().add(writers);
         ended
     }
 
@@ -269,7 +298,7 @@ impl<'a> App<'a> {
                 self.end_workers()?;
                 abandoned::check()?;
                 let waker = self.environment.shutdown.waker().clone();
-                let (device, blob) = (self.store.device.clone(), init.mmap_export_blob.clone());
+                let (device, blob) = (self.server.device.clone(), init.mmap_export_blob.clone());
                 let what = "the import of the memory map of the init request";
                 let import = Background::start(what, WORKER_PATIENCE, waker, move || {
                     Mmap::import(&device, &blob)
@@ -281,8 +310,8 @@ impl<'a> App<'a> {
                 Running::Replies(Outcome::Done)
             }
             Job::StartWorkers { maintains } => {
-                let file = self.store.backing.as_ref();
-                self.store.keeper.borrow_mut().begin_use(maintains, file)?;
+                let file = self.server.file();
+                self.server.keeper.borrow_mut().begin_use(maintains, file)?;
                 for worker in &mut self.workers {
                     // Less than the patience, so that it is the worker that says what it waited for.
                     worker.begin(Command::Prepare(WORKER_PATIENCE / 2), WORKER_PATIENCE)?;
@@ -301,8 +330,8 @@ impl<'a> App<'a> {
                 Running::Replies(Outcome::Done)
             }
             Job::Persist(superblock) => {
-                let file = self.store.backing.as_ref();
-                self.store.keeper.borrow_mut().keep(superblock, file)?;
+                let file = self.server.file();
+                self.server.keeper.borrow_mut().keep(superblock, file)?;
                 let Superblock {
                     set, epoch, state, ..
                 } = superblock;
@@ -345,17 +374,19 @@ impl<'a> App<'a> {
         };
         let requester = requester
             .map_err(|error| Failure::from(error).context("memory map of the init request"))?;
-        for (index, &core) in (0..init.core_count).zip(&self.store.cpus) {
+        for (index, &core) in (0..init.core_count).zip(&self.server.cpus) {
             let writes = Arc::new(Writes::new(init.transaction_count as usize));
             let setup = Setup {
                 core,
-                device: self.store.device.clone(),
-                storage: self.store.storage.clone(),
+                device: self.server.device.clone(),
+                blocks: self.server.blocks.clone(),
+                geometry: self.server.geometry,
+                flush: self.session.announced_features() & FEATURE_FLUSH != 0,
                 requester: requester.clone(),
                 transaction_count: init.transaction_count,
-                idle_timeout: self.store.idle_timeout,
+                idle_timeout: self.server.idle_timeout,
                 writes: Arc::clone(&writes),
-                quarantine: self.store.quarantine.borrow().clone(),
+                quarantine: self.server.quarantine.borrow().clone(),
             };
             let waker = self.environment.shutdown.waker().clone();
             let create = || TargetDataPath::create(setup);

@@ -11,6 +11,8 @@ use role_common::flags::{
 };
 use role_common::sessions::SessionFlags;
 
+use crate::backing::BackingIo;
+
 const EXAMPLES: &str = "\
 Examples:
   128 blocks of 4 KiB, and one worker thread:
@@ -18,7 +20,7 @@ Examples:
   Blocks from a file, two worker threads, any free port:
     doca_storage_target_rdma -d 3b:00.0 --listen-port 0 --binary-content blocks.sbc --cpu 0 --cpu 1";
 
-/// A memory-backed storage target for a DOCA storage service
+/// A storage target, with its blocks in memory or in a file, for a DOCA storage service
 #[derive(Debug, Clone, Parser)]
 #[command(after_help = EXAMPLES)]
 pub struct Flags {
@@ -47,10 +49,19 @@ pub struct Flags {
     #[arg(long, value_name = "FILE")]
     pub binary_content: Option<PathBuf>,
 
-    /// Path to a file that the blocks are kept in, so that they outlive the program; made when it is not there, with the
-    /// initial content, which is not looked at again later
+    /// Path to a regular file or a block device that the blocks are kept in, so that they outlive the program; a file is made when it is not
+    /// there, with the initial content, which is not looked at again later
     #[arg(long, value_name = "FILE")]
     pub backing_file: Option<PathBuf>,
+
+    /// How the backing file is read and written
+    #[arg(long, value_enum, value_name = "HOW", default_value = "auto")]
+    pub backing_io: BackingIo,
+
+    /// Make a backing file of what is at --backing-file and is none: an empty or another file, or a block device. What it holds is lost. A
+    /// backing file stays as it is
+    #[arg(long)]
+    pub initialise: bool,
 
     /// Number of available storage blocks. (Ignored when using a .sbc file)
     #[arg(long, value_name = "COUNT", default_value = "128", value_parser = number_u32)]

@@ -1,9 +1,12 @@
 //! What one worker thread of the target does.
 //!
 //! A request arrives in a message buffer (RDMA receive), the blocks move between the service's
-//! client and the storage (RDMA write for a read, RDMA read for a write), and the answer leaves from
+//! client and the memory of the [`Store`] (RDMA write for a read, RDMA read for a write), and the answer leaves from
 //! the same message buffer (RDMA send), which then waits for the next request. The two RDMA contexts
 //! keep answers from queueing behind other transfers.
+//!
+//! A worker of a file waits for two things, messages and its disk: it polls both while either has something, and sleeps on both when neither has
+//! for a while and the disk is at work.
 
 mod execution;
 pub mod request;
@@ -12,7 +15,7 @@ mod transfers;
 use std::sync::Arc;
 use std::time::Duration;
 
-use doca::{Access, BufInventory, Device, Mmap, Pe, PeStats, Rdma};
+use doca::{Access, BufInventory, Device, MemoryRegion, Mmap, Pe, PeStats, Rdma};
 use role_common::Failure;
 use role_common::ends;
 use role_common::messages::Messages;
@@ -24,9 +27,19 @@ use role_common::worker::{DataPath, RunFlag};
 use wire::control::RdmaConnectionRole;
 use wire::io_message::{self, Repr};
 
+use crate::backing::BackingFile;
+use crate::content::Geometry;
 use crate::quarantine::{Quarantine, Writes};
+use crate::store::disk::FileDisk;
+use crate::store::{FileStore, Layout, MemoryStore, Store};
 use execution::Executor;
 use transfers::Transfers;
+
+/// Poll iterations without anything to do after which a worker sleeps until its disk or a message has something.
+const IDLE_POLLS: u32 = 24;
+
+/// Longest such sleep: a stop of the worker is noticed after it.
+const LONGEST_SLEEP: Duration = Duration::from_millis(20);
 
 pub(crate) fn permissions() -> Access {
     Access::LOCAL_READ_WRITE | Access::RDMA_READ | Access::RDMA_WRITE
@@ -37,7 +50,10 @@ pub(crate) struct Setup {
     pub(crate) core: u32,
     pub(crate) device: Device,
     /// The blocks.
-    pub(crate) storage: Mmap,
+    pub(crate) blocks: Blocks,
+    pub(crate) geometry: Geometry,
+    /// Whether flushes and durable writes were announced.
+    pub(crate) flush: bool,
     /// The memory of the service's client.
     pub(crate) requester: Mmap,
     pub(crate) transaction_count: u32,
@@ -47,6 +63,15 @@ pub(crate) struct Setup {
     pub(crate) writes: Arc<Writes>,
     /// Blocks that abandoned workers may still write to.
     pub(crate) quarantine: Quarantine,
+}
+
+/// Where the blocks of a target are.
+#[derive(Debug, Clone)]
+pub(crate) enum Blocks {
+    /// In memory that is registered with the device.
+    Memory(Mmap),
+    /// In a file.
+    File(Arc<BackingFile>),
 }
 
 /// What the main thread may ask for.
@@ -68,19 +93,60 @@ pub(crate) enum Reply {
     Prepared,
 }
 
-/// The data path of one worker. Fields are in the order in which they must be dropped.
-pub(crate) struct TargetDataPath {
-    executor: Executor,
-    control: RdmaEndpoint,
-    data: RdmaEndpoint,
-    inventory: BufInventory,
-    message_map: Mmap,
-    pe: Pe,
-    setup: Setup,
+/// The data path of one worker, with its kind of store.
+#[expect(clippy::large_enum_variant, reason = "there is one for each worker")]
+pub(crate) enum TargetDataPath {
+    Memory(Worker<MemoryStore>),
+    File(Worker<FileStore<FileDisk>>),
 }
 
 impl TargetDataPath {
     pub(crate) fn create(setup: Setup) -> Result<Self, Failure> {
+        let slots = setup.transaction_count as usize;
+        match &setup.blocks {
+            Blocks::Memory(mmap) => {
+                let mmap = mmap.clone();
+                Worker::create(setup, MemoryStore, mmap).map(Self::Memory)
+            }
+            Blocks::File(file) => {
+                let file = Arc::clone(file);
+                let layout = Layout::new(
+                    wire::backing::CONTENT_OFFSET,
+                    file.sector(),
+                    setup.geometry.block_size,
+                    slots,
+                );
+                let memory = MemoryRegion::new(slots.saturating_mul(layout.buffer))
+                    .map_err(|error| Failure::from(error).context("staging buffers"))?;
+                // It is the target that reads and writes the memory of others.
+                let mmap =
+                    Mmap::register(&setup.device, Arc::clone(&memory), Access::LOCAL_READ_WRITE)?;
+                let disk = FileDisk::new(Arc::clone(&file), &memory, slots);
+                let (locks, health) = (Arc::clone(file.locks()), Arc::clone(file.health()));
+                let store = FileStore::new(disk, layout, slots, locks, health);
+                Worker::create(setup, store, mmap).map(Self::File)
+            }
+        }
+    }
+}
+
+/// The data path of one worker. Fields are in the order in which they must be dropped.
+pub(crate) struct Worker<S> {
+    executor: Executor<S>,
+    control: RdmaEndpoint,
+    data: RdmaEndpoint,
+    inventory: BufInventory,
+    message_map: Mmap,
+    /// The memory of the store.
+    storage: Mmap,
+    pe: Pe,
+    setup: Setup,
+    /// Poll iterations since anything has happened.
+    idle: u32,
+}
+
+impl<S: Store> Worker<S> {
+    fn create(setup: Setup, store: S, storage: Mmap) -> Result<Self, Failure> {
         let count = setup.transaction_count;
         let slots = count as usize;
         let messages = Messages::new(slots)?;
@@ -96,17 +162,20 @@ impl TargetDataPath {
             .start(&pe)?;
         let data = builder().read_tasks(count).write_tasks(count).start(&pe)?;
         let limits = request::Limits {
-            storage: setup.storage.len(),
+            storage: setup.geometry.capacity(),
             requester: setup.requester.len(),
+            flush: setup.flush,
         };
         Ok(Self {
-            executor: Executor::new(messages, limits, slots, &setup),
+            executor: Executor::new(store, messages, limits, slots, &setup),
             control: RdmaEndpoint::new(RdmaConnectionRole::IoControl, control),
             data: RdmaEndpoint::new(RdmaConnectionRole::IoData, data),
             inventory,
             message_map,
+            storage,
             pe,
             setup,
+            idle: 0,
         })
     }
 
@@ -126,27 +195,65 @@ impl TargetDataPath {
         let transfers = Transfers::allocate(
             self.setup.transaction_count,
             &self.inventory,
-            [
-                &self.message_map,
-                &self.setup.storage,
-                &self.setup.requester,
-            ],
+            [&self.message_map, &self.storage, &self.setup.requester],
             (self.control.rdma(), self.control.connection()?),
             (self.data.rdma(), self.data.connection()?),
         )?;
         self.executor.begin(transfers)
     }
+
+    fn execute(&mut self, command: Command) -> Result<Reply, Failure> {
+        match command {
+            Command::Connect { role, details } => self.connect(role, &details).map(Reply::Exported),
+            Command::Prepare(within) => self.prepare(within).map(|()| Reply::Prepared),
+        }
+    }
+
+    fn run(&mut self, run: &RunFlag) -> Result<CoreStatistics, Failure> {
+        let calls = run_to_end(self, run)?;
+        self.executor.warn();
+        Ok(CoreStatistics {
+            core: self.setup.core,
+            operation_count: self.executor.operations(),
+            pe_hit_count: calls.hits,
+            pe_miss_count: calls.misses,
+            media_errors: self.executor.store().media_errors(),
+        })
+    }
+
+    /// Goes on with what the disk has done; sleeps when nothing has happened for a while, and the disk is at work.
+    #[inline]
+    fn poll_disk(&mut self, hits: u64) -> Result<(), Failure> {
+        let any = self.executor.poll_store()?;
+        if any || self.pe.stats().hits != hits {
+            self.idle = 0;
+            return Ok(());
+        }
+        self.idle += 1;
+        if self.idle >= IDLE_POLLS
+            && let Some(disk) = self.executor.store().readiness()
+        {
+            self.idle = 0;
+            self.pe.sleep_until_readable(disk, LONGEST_SLEEP)?;
+        }
+        Ok(())
+    }
 }
 
-impl Turns for TargetDataPath {
+impl<S: Store> Turns for Worker<S> {
     #[inline]
     fn turn(&mut self, run: &RunFlag) -> Result<(), Failure> {
+        let hits = if S::WAITS { self.pe.stats().hits } else { 0 };
         ends::turn(
             &mut self.pe,
             &mut self.executor,
             run,
             "an RDMA connection was lost: the service is gone, or its device failed",
-        )
+        )?;
+        if S::WAITS {
+            self.poll_disk(hits)?;
+        }
+        Ok(())
     }
 
     fn in_flight(&self) -> usize {
@@ -183,21 +290,17 @@ impl DataPath for TargetDataPath {
     type Report = CoreStatistics;
 
     fn execute(&mut self, command: Command) -> Result<Reply, Failure> {
-        match command {
-            Command::Connect { role, details } => self.connect(role, &details).map(Reply::Exported),
-            Command::Prepare(within) => self.prepare(within).map(|()| Reply::Prepared),
+        match self {
+            Self::Memory(worker) => worker.execute(command),
+            Self::File(worker) => worker.execute(command),
         }
     }
 
     fn run(&mut self, run: &RunFlag) -> Result<CoreStatistics, Failure> {
-        let calls = run_to_end(self, run)?;
-        self.executor.warn();
-        Ok(CoreStatistics {
-            core: self.setup.core,
-            operation_count: self.executor.operations(),
-            pe_hit_count: calls.hits,
-            pe_miss_count: calls.misses,
-        })
+        match self {
+            Self::Memory(worker) => worker.run(run),
+            Self::File(worker) => worker.run(run),
+        }
     }
 }
 

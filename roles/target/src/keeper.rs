@@ -15,12 +15,9 @@ pub(crate) struct Keeper {
 
 impl Keeper {
     /// With what the file has, if any. `boot` is that of now.
-    pub(crate) fn new(file: Option<&BackingFile>, boot: Boot) -> Result<Self, Failure> {
-        let noted = file
-            .map(BackingFile::read_superblock)
-            .transpose()?
-            .flatten();
-        Ok(Self { noted, boot })
+    pub(crate) fn new(file: Option<&BackingFile>, boot: Boot) -> Self {
+        let noted = file.and_then(BackingFile::superblock);
+        Self { noted, boot }
     }
 
     /// The superblock that a service is told.
@@ -41,12 +38,16 @@ impl Keeper {
         since.is_some_and(|since| since != self.boot)
     }
 
-    /// Keeps this, whatever was before. It survives the end of the process when this returns, and that of the machine.
+    /// Keeps this, whatever was before. It survives the end of the process when this returns, and a power failure. That the set was shut down
+    /// cleanly is not kept of blocks whose medium has failed.
     pub(crate) fn keep(
         &mut self,
         superblock: Superblock,
         file: Option<&BackingFile>,
     ) -> Result<(), Failure> {
+        if let (RecordState::Clean | RecordState::Closing, Some(file)) = (superblock.state, file) {
+            file.check_health()?;
+        }
         let noted = Noted {
             superblock,
             since: Some(self.boot),
@@ -108,9 +109,10 @@ impl Keeper {
 #[cfg(test)]
 mod tests {
     use role_common::superblock::SetId;
-    use wire::backing::RECORD_OFFSET;
+    use wire::backing::RECORD_OFFSETS;
 
     use super::*;
+    use crate::backing::Options;
     use crate::content::{Content, Geometry};
 
     const TODAY: Boot = Boot(1);
@@ -142,14 +144,15 @@ mod tests {
             block_count: 4,
         };
         let content = Content::open(None, geometry).expect("content");
-        BackingFile::open(&directory.path().join("blocks"), content).expect("a file")
+        let path = directory.path().join("blocks");
+        BackingFile::open(&path, content, Options::default()).expect("a file")
     }
 
     #[test]
     fn what_is_kept_is_there_after_another_start() {
         let directory = tempfile::tempdir().expect("a directory");
         let first = file(&directory);
-        let mut keeper = Keeper::new(Some(&first), TODAY).expect("read");
+        let mut keeper = Keeper::new(Some(&first), TODAY);
         assert_eq!(keeper.superblock(), None);
         keeper.begin_use(true, Some(&first)).expect("nothing to do");
         assert_eq!(keeper.superblock(), None);
@@ -159,13 +162,13 @@ mod tests {
         drop((first, keeper));
 
         let again = file(&directory);
-        let mut keeper = Keeper::new(Some(&again), TODAY).expect("read");
+        let mut keeper = Keeper::new(Some(&again), TODAY);
         assert_eq!(keeper.superblock(), Some(clean));
         keeper.begin_use(true, Some(&again)).expect("kept");
         let in_use = Some(superblock(3, RecordState::InUse));
         assert_eq!(keeper.superblock(), in_use);
         drop((again, keeper));
-        let keeper = Keeper::new(Some(&file(&directory)), TODAY).expect("read");
+        let keeper = Keeper::new(Some(&file(&directory)), TODAY);
         assert_eq!(keeper.superblock(), in_use);
     }
 
@@ -179,27 +182,27 @@ mod tests {
             RecordState::Closing,
             RecordState::Foreign,
         ] {
-            let mut keeper = Keeper::new(Some(&blocks), TODAY).expect("read");
+            let mut keeper = Keeper::new(Some(&blocks), TODAY);
             let before = superblock(3, state);
             keeper.keep(before, Some(&blocks)).expect("kept");
             keeper.begin_use(false, Some(&blocks)).expect("kept");
             assert_eq!(keeper.superblock(), Some(foreign(3)), "{state}");
-            let keeper = Keeper::new(Some(&blocks), TODAY).expect("read");
+            let keeper = Keeper::new(Some(&blocks), TODAY);
             assert_eq!(keeper.superblock(), Some(foreign(3)), "{state}");
         }
         // After the machine was restarted it stays in doubt, and yet no block counts as one with a checksum.
-        let mut later = Keeper::new(Some(&blocks), TODAY).expect("read");
+        let mut later = Keeper::new(Some(&blocks), TODAY);
         later
             .keep(superblock(3, RecordState::InUse), Some(&blocks))
             .expect("kept");
-        let mut later = Keeper::new(Some(&blocks), TOMORROW).expect("read");
+        let mut later = Keeper::new(Some(&blocks), TOMORROW);
         later.begin_use(false, Some(&blocks)).expect("kept");
         let doubtful = Superblock {
             state: RecordState::InDoubt,
             ..foreign(3)
         };
         assert_eq!(later.superblock(), Some(doubtful));
-        let latest = Keeper::new(Some(&blocks), TOMORROW).expect("read");
+        let latest = Keeper::new(Some(&blocks), TOMORROW);
         assert_eq!(latest.superblock(), Some(doubtful));
     }
 
@@ -207,34 +210,34 @@ mod tests {
     fn the_end_of_the_machine_makes_doubt_unless_all_was_on_the_disk() {
         let directory = tempfile::tempdir().expect("a directory");
         let blocks = file(&directory);
-        let mut keeper = Keeper::new(Some(&blocks), TODAY).expect("read");
+        let mut keeper = Keeper::new(Some(&blocks), TODAY);
         let in_use = superblock(3, RecordState::InUse);
         keeper.keep(in_use, Some(&blocks)).expect("kept");
         let doubtful = Some(superblock(3, RecordState::InDoubt));
-        let mut later = Keeper::new(Some(&blocks), TOMORROW).expect("read");
+        let mut later = Keeper::new(Some(&blocks), TOMORROW);
         assert_eq!(later.superblock(), doubtful);
         // Neither use nor a clean stop takes it away.
         later.begin_use(true, Some(&blocks)).expect("kept");
         later.synced(&blocks).expect("kept");
         assert_eq!(later.superblock(), doubtful);
-        let later = Keeper::new(Some(&blocks), TOMORROW).expect("read");
+        let later = Keeper::new(Some(&blocks), TOMORROW);
         assert_eq!(later.superblock(), doubtful);
 
         // Nor that the last use had come to a good end before.
         keeper
             .keep(superblock(3, RecordState::Clean), Some(&blocks))
             .expect("kept");
-        let mut later = Keeper::new(Some(&blocks), TOMORROW).expect("read");
+        let mut later = Keeper::new(Some(&blocks), TOMORROW);
         assert_eq!(later.superblock(), doubtful);
         later.begin_use(true, Some(&blocks)).expect("kept");
         assert_eq!(later.superblock(), doubtful);
 
         keeper.keep(in_use, Some(&blocks)).expect("kept");
         keeper.synced(&blocks).expect("kept");
-        let mut later = Keeper::new(Some(&blocks), TOMORROW).expect("read");
+        let mut later = Keeper::new(Some(&blocks), TOMORROW);
         assert_eq!(later.superblock(), Some(in_use));
         later.begin_use(true, Some(&blocks)).expect("kept");
-        let latest = Keeper::new(Some(&blocks), Boot(3)).expect("read");
+        let latest = Keeper::new(Some(&blocks), Boot(3));
         assert_eq!(latest.superblock(), doubtful, "it was used after the sync");
     }
 
@@ -243,21 +246,24 @@ mod tests {
         use std::os::unix::fs::FileExt as _;
         let directory = tempfile::tempdir().expect("a directory");
         let blocks = file(&directory);
-        let mut keeper = Keeper::new(Some(&blocks), TODAY).expect("read");
+        let mut keeper = Keeper::new(Some(&blocks), TODAY);
         let clean = superblock(3, RecordState::Clean);
         keeper.keep(clean, Some(&blocks)).expect("kept");
         let path = directory.path().join("blocks");
         let raw = std::fs::OpenOptions::new().write(true).open(path);
+        let raw = raw.expect("there");
         // Its epoch.
-        let damaged = raw.expect("there").write_all_at(&[9], RECORD_OFFSET + 24);
-        damaged.expect("written");
-        let keeper = Keeper::new(Some(&blocks), TODAY).expect("read");
+        for offset in RECORD_OFFSETS {
+            raw.write_all_at(&[9], offset + 32).expect("written");
+        }
+        drop(blocks);
+        let keeper = Keeper::new(Some(&file(&directory)), TODAY);
         assert_eq!(keeper.superblock(), None);
     }
 
     #[test]
     fn blocks_in_memory_have_a_record_as_long_as_they() {
-        let mut keeper = Keeper::new(None, TODAY).expect("nothing to read");
+        let mut keeper = Keeper::new(None, TODAY);
         let clean = superblock(1, RecordState::Clean);
         keeper.keep(clean, None).expect("kept");
         assert_eq!(keeper.superblock(), Some(clean));

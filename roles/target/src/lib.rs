@@ -1,4 +1,4 @@
-//! `doca_storage_target_rdma`: a storage target that keeps its blocks in memory, or in a mapped file (`backing`).
+//! `doca_storage_target_rdma`: a storage target that keeps its blocks in memory, or in a file (`backing`, `store`).
 //!
 //! It serves one service over TCP (control) and RDMA (data). `session` is the control state
 //! machine, `data_path` what each worker thread does, `content` what the blocks start with, and
@@ -14,6 +14,7 @@ mod identity;
 mod keeper;
 mod quarantine;
 pub mod session;
+pub mod store;
 
 pub use data_path::request;
 

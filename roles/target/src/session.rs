@@ -15,7 +15,7 @@ use role_common::control::ChannelEvent;
 use role_common::session::unexpected;
 use role_common::superblock::{QUESTION, Superblock};
 use wire::control::{
-    IdentifiedStorage, IdentityQuery, InitStorage, Message, MessageType, Payload,
+    AnnouncedStorage, IdentifiedStorage, IdentityQuery, InitStorage, Message, MessageType, Payload,
     RdmaConnectionDetails, RdmaConnectionRole, RecordState, StorageDetails,
 };
 
@@ -106,6 +106,10 @@ pub struct Session {
     superblock: Option<Superblock>,
     /// `true` once the service has had a superblock persisted in this session.
     maintains: bool,
+    /// Extensions of the data path that it has.
+    features: u32,
+    /// Those that were announced on both sides.
+    announced: u32,
     /// Workers that can be had.
     cpu_count: u32,
     /// How long the service may ask for nothing.
@@ -133,6 +137,8 @@ impl Session {
             identity: None,
             superblock: None,
             maintains: false,
+            features: 0,
+            announced: 0,
             cpu_count,
             idle_timeout: None,
             has_client: false,
@@ -158,6 +164,19 @@ impl Session {
     pub fn with_limits(mut self, limits: InitLimits) -> Self {
         self.limits = limits;
         self
+    }
+
+    /// The same session, about a storage with these extensions of the data path (`FeatureQuery::features`).
+    #[must_use]
+    pub fn with_features(mut self, features: u32) -> Self {
+        self.features = features;
+        self
+    }
+
+    /// Extensions of the data path that both sides have announced.
+    #[must_use]
+    pub fn announced_features(&self) -> u32 {
+        self.announced
     }
 
     /// The same session, which ends when the service asks for nothing for so long. While I/Os can come, it is the workers that notice
@@ -244,6 +263,11 @@ impl Session {
 
     fn receive(&mut self, request: Message) {
         match self.examine(&request) {
+            Ok(Step::Announce(features)) => {
+                (self.announced, self.phase) = (features, Phase::Init);
+                let answer = request.response(self.announcement());
+                self.actions.push_back(Action::Send(answer));
+            }
             Ok(Step::Answer(payload, next)) => {
                 self.phase = next;
                 self.actions
@@ -310,6 +334,12 @@ impl Session {
         {
             return self.to_persist(superblock);
         }
+        // On its own, or behind the question which storage it is.
+        if let (Payload::AnnounceStorageRequest(query), Phase::Query | Phase::Init) =
+            (&request.payload, self.phase)
+        {
+            return Ok(Step::Announce(query.features & self.features));
+        }
         if request.payload.message_type() != self.due() {
             return Err(unexpected(&request.payload, self.due()));
         }
@@ -341,6 +371,19 @@ impl Session {
             total_size: self.geometry.capacity(),
             block_size: self.geometry.block_size,
         }
+    }
+
+    /// The answer to an announcement of extensions of the data path.
+    fn announcement(&self) -> Payload {
+        let StorageDetails {
+            total_size,
+            block_size,
+        } = self.details();
+        Payload::AnnouncedStorageResponse(AnnouncedStorage {
+            total_size,
+            block_size,
+            features: self.announced,
+        })
     }
 
     /// The answer to who asks which storage this is.
@@ -481,6 +524,8 @@ impl Session {
 }
 
 enum Step {
+    /// Answer an announcement: these extensions are on both sides.
+    Announce(u32),
     Answer(Payload, Phase),
     Do(Job),
 }

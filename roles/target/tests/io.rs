@@ -12,223 +12,18 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use doca::{
-    Access, Buf, BufInventory, Completion, Device, ErrorCode, Event, MemoryRegion, Mmap, Pe, Rdma,
-    RdmaConnection, Task,
-};
+use doca::{Device, ErrorCode, MemoryRegion, Mmap};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketType,
 };
 use rustix::process::{Pid, Signal, kill_process};
+use support::client::{BLOCK, Client, access, memory, request};
 use support::{PATIENCE, Service, Target, start, start_with};
-use wire::control::{InitStorage, Payload, RdmaConnectionDetails, RdmaConnectionRole};
-use wire::io_message::{self, IoMessage, IoMessageType, Repr};
+use wire::control::{InitStorage, Payload};
+use wire::io_message::{IoMessageType, Repr};
 
-const BLOCK: usize = 4096;
 const BLOCKS: usize = 4;
-
-/// Tokens of the two tasks.
-const SEND: u64 = 1;
-const RECEIVE: u64 = 2;
-
-fn access() -> Access {
-    Access::LOCAL_READ_WRITE | Access::RDMA_READ | Access::RDMA_WRITE
-}
-
-/// Memory that a target may read and write.
-fn memory(length: usize) -> (Device, Arc<MemoryRegion>, Mmap) {
-    let device = Device::open("03:00.0").expect("device");
-    let memory = MemoryRegion::new(length).expect("memory");
-    let map = Mmap::register(&device, memory.clone(), access()).expect("map");
-    (device, memory, map)
-}
-
-/// A service with one worker and one transaction. Fields are in the order in which they are dropped.
-struct Client {
-    send: Task,
-    receive: Task,
-    request: Buf,
-    result: Buf,
-    _control: (Rdma, RdmaConnection),
-    _data: (Rdma, RdmaConnection),
-    pe: Pe,
-    /// What the target reads and writes.
-    memory: Arc<MemoryRegion>,
-    _memory_map: Mmap,
-    service: Service,
-}
-
-impl Client {
-    fn new(service: Service) -> Self {
-        let (device, memory, memory_map) = memory(BLOCK * 2);
-        let export = Bytes::from(memory_map.export_rdma(&device).expect("export"));
-        Self::with_export(service, export, 2, (memory, memory_map))
-    }
-
-    /// A client whose memory is behind this export.
-    fn with_export(
-        mut service: Service,
-        mmap_export_blob: Bytes,
-        transaction_count: u32,
-        (memory, memory_map): (Arc<MemoryRegion>, Mmap),
-    ) -> Self {
-        let device = Device::open("03:00.0").expect("device");
-        assert!(matches!(
-            service.request(Payload::QueryStorageRequest),
-            Payload::QueryStorageResponse(_)
-        ));
-        let init = InitStorage {
-            transaction_count,
-            core_count: 1,
-            mmap_export_blob,
-        };
-        assert_eq!(
-            service.request(Payload::InitStorageRequest(init)),
-            Payload::InitStorageResponse
-        );
-
-        let pe = Pe::new().expect("progress engine");
-        let mut endpoint = |role, tasks| {
-            let builder = Rdma::builder(&device).permissions(access());
-            let rdma = builder
-                .receive_tasks(tasks)
-                .send_tasks(tasks)
-                .start(&pe)
-                .expect("RDMA");
-            let (export, connection) = rdma.export().expect("export");
-            let details = RdmaConnectionDetails {
-                context_index: 0,
-                role,
-                connection_details: export.into(),
-            };
-            match service.request(Payload::CreateRdmaConnectionRequest(details)) {
-                Payload::CreateRdmaConnectionResponse(far) => {
-                    assert_eq!((far.context_index, far.role), (0, role));
-                    rdma.connect(&connection, &far.connection_details)
-                        .expect("connected");
-                }
-                other => panic!("expected a connection, got {other:?}"),
-            }
-            (rdma, connection)
-        };
-        let data = endpoint(RdmaConnectionRole::IoData, 0);
-        let control = endpoint(RdmaConnectionRole::IoControl, 1);
-        assert_eq!(
-            service.request(Payload::StartStorageRequest),
-            Payload::StartStorageResponse
-        );
-
-        let messages = MemoryRegion::new(io_message::SIZE * 2).expect("memory");
-        let messages = Mmap::register(&device, messages, Access::LOCAL_READ_WRITE).expect("map");
-        let inventory = BufInventory::new(2).expect("inventory");
-        let request = inventory
-            .buf(&messages, 0, io_message::SIZE)
-            .expect("buffer");
-        let result = inventory
-            .buf(&messages, io_message::SIZE as u64, io_message::SIZE)
-            .expect("buffer");
-        let send = control
-            .0
-            .send_task(&control.1, &request, SEND)
-            .expect("task");
-        let receive = control.0.receive_task(&result, RECEIVE).expect("task");
-        Self {
-            send,
-            receive,
-            request,
-            result,
-            _control: control,
-            _data: data,
-            pe,
-            memory,
-            _memory_map: memory_map,
-            service,
-        }
-    }
-
-    /// Sends these bytes as a request and returns the answer.
-    fn exchange(&mut self, request: &[u8]) -> Repr {
-        self.result.reset_data().expect("reset");
-        self.receive.submit().expect("receive");
-        self.request.write_data(request).expect("request");
-        self.send.submit().expect("send");
-        let deadline = Instant::now() + PATIENCE;
-        let (mut sent, mut received) = (false, false);
-        while !(sent && received) {
-            assert!(Instant::now() < deadline, "no answer to {request:?}");
-            if let Some(Event::Task(Completion { token, result })) = self.pe.poll() {
-                assert_eq!(result, Ok(()), "task {token}");
-                sent |= token == SEND;
-                received |= token == RECEIVE;
-            }
-        }
-        let mut bytes = [0xee; io_message::SIZE];
-        assert_eq!(
-            self.result.read_data(&mut bytes),
-            Ok(io_message::SIZE),
-            "an answer has 64 bytes"
-        );
-        assert_eq!(bytes[40..], [0; 24], "zeros where there is no field");
-        let answer = Repr::parse(&IoMessage::new_unchecked_len(&bytes)).expect("an answer");
-        assert_eq!(answer.message_type, IoMessageType::Result);
-        answer
-    }
-
-    /// Sends this request and does not wait for its answer.
-    fn send(&mut self, request: Repr) {
-        self.request
-            .write_data(&request.to_bytes())
-            .expect("request");
-        self.send.submit().expect("send");
-        let deadline = Instant::now() + PATIENCE;
-        loop {
-            assert!(Instant::now() < deadline, "the request is not received");
-            if let Some(Event::Task(Completion { token, .. })) = self.pe.poll() {
-                assert_eq!(token, SEND);
-                return;
-            }
-        }
-    }
-
-    fn io(&mut self, request: Repr) -> ErrorCode {
-        let answer = self.exchange(&request.to_bytes());
-        assert_eq!(
-            answer,
-            request.answer(answer.result),
-            "the answer repeats the request"
-        );
-        ErrorCode(answer.result)
-    }
-
-    fn stop(mut self, target: Target) -> support::Exit {
-        assert_eq!(
-            self.service.request(Payload::StopStorageRequest),
-            Payload::StopStorageResponse
-        );
-        assert_eq!(
-            self.service.request(Payload::ShutdownRequest),
-            Payload::ShutdownResponse
-        );
-        target.wait()
-    }
-}
-
-fn request(
-    message_type: IoMessageType,
-    requester_offset: usize,
-    storage_offset: usize,
-    size: usize,
-) -> Repr {
-    Repr {
-        message_type,
-        user_data: 0xabcd_ef01_2345_6789,
-        result: 0,
-        size: u32::try_from(size).expect("small"),
-        requester_offset: requester_offset as u64,
-        storage_offset: storage_offset as u64,
-    }
-}
 
 fn content() -> Vec<u8> {
     (0..BLOCK * BLOCKS)
@@ -536,7 +331,8 @@ fn a_worker_that_is_held_by_a_peer_is_abandoned() {
     let exporter = Exporter::start();
     let agent = SlowAgent::before(&exporter.export);
     let (_, region, map) = memory(BLOCK);
-    let service = target.connect();
+    let mut service = target.connect();
+    service.request(Payload::QueryStorageRequest);
     let mut held = Client::with_export(service, exporter.export.clone(), 16, (region, map));
     agent.slow_down(true);
     held.send(request(IoMessageType::Write, 0, 0, EXPORTED));

@@ -2,7 +2,7 @@
 
 use role_common::Failure;
 use role_common::service::session::{self, Layout};
-use wire::control::StorageDetails;
+use wire::control::{FEATURE_FLUSH, StorageDetails};
 
 /// The session of a service with one target.
 pub type Session = session::Session<Passthrough>;
@@ -22,6 +22,13 @@ impl Layout for Passthrough {
                 other.len()
             ))),
         }
+    }
+
+    const FEATURES: u32 = FEATURE_FLUSH;
+
+    /// Requests go on as they are, so the target's extensions are the service's.
+    fn features(&self, targets: &[u32]) -> u32 {
+        targets.first().copied().unwrap_or(0)
     }
 }
 

@@ -231,7 +231,8 @@ impl Place<'_> {
         Ok(())
     }
 
-    /// A longer form of a payload has its type, begins with its fields, and has more. There is one at most, and none of it.
+    /// A longer form of a payload has its type, begins with its fields, and has more. Several longer forms of one payload are told apart by
+    /// the first field that each of them adds: a constant of 8 bytes. A longer form has none itself.
     fn check_extension(&self, frame: &Frame, variant: &Variant, base: &str) -> Result<(), Problem> {
         let extended = frame.types().find(|other| other.name == *base);
         let extended = extended.ok_or_else(|| Problem::NotFound {
@@ -240,15 +241,6 @@ impl Place<'_> {
         })?;
         if extended.number != variant.number {
             return Err(Problem::WrongExtension("another type than what it extends"));
-        }
-        let mut others = frame
-            .variants
-            .iter()
-            .filter(|other| other.extends.as_deref() == Some(base));
-        if others.next() != Some(variant) {
-            return Err(Problem::WrongExtension(
-                "what it extends has been extended before",
-            ));
         }
         let fields = |variant: &Variant| {
             let payload = variant.payload.as_ref();
@@ -273,13 +265,26 @@ impl Place<'_> {
                 .iter()
                 .zip(longer)
                 .all(|(one, other)| layout(one) == layout(other));
-        if begins {
-            Ok(())
-        } else {
-            Err(Problem::WrongExtension(
+        if !begins {
+            return Err(Problem::WrongExtension(
                 "other fields at its beginning than what it extends, or no more",
-            ))
+            ));
         }
+        let mark = |longer: &Variant| {
+            let own = fields(longer).get(shorter.len());
+            own.filter(|field| field.fixed_width() == 8)
+                .and_then(Field::constant)
+        };
+        let are_alike = |other: &Variant| mark(other).is_none() || mark(other) == mark(variant);
+        let mut before = frame
+            .extensions_of(extended)
+            .take_while(|&other| other != variant);
+        if before.any(are_alike) {
+            return Err(Problem::WrongExtension(
+                "no constant of 8 bytes as its first field that tells it from the other longer forms",
+            ));
+        }
+        Ok(())
     }
 
     fn largest_payload(&self, name: &str) -> Result<u64, Problem> {

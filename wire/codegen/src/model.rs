@@ -139,11 +139,10 @@ pub struct Variant {
 }
 
 impl Frame {
-    /// The longer form of a variant, if there is one.
-    #[must_use]
-    pub fn extension_of(&self, variant: &Variant) -> Option<&Variant> {
-        let mut variants = self.variants.iter();
-        variants.find(|other| other.extends.as_ref() == Some(&variant.name))
+    /// The longer forms of a variant, in the order of their declaration.
+    pub fn extensions_of<'a>(&'a self, variant: &'a Variant) -> impl Iterator<Item = &'a Variant> {
+        let variants = self.variants.iter();
+        variants.filter(|other| other.extends.as_ref() == Some(&variant.name))
     }
 
     /// The variants that types are named for: those that are no longer forms of others.

@@ -14,6 +14,9 @@ pub use frame_decoder::FrameDecoder;
 
 include!(concat!(env!("OUT_DIR"), "/control.rs"));
 
+/// The bit of [`FeatureQuery::features`] and [`AnnouncedStorage::features`] for flush and write_fua messages.
+pub const FEATURE_FLUSH: u32 = 1;
+
 impl Message {
     /// The answer to this request: its message id and correlation id with another payload.
     #[must_use]

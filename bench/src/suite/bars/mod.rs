@@ -7,6 +7,7 @@ use serde::Serialize;
 use super::limit::{Limits, gga_limit, gga_point};
 use super::subject::OURS;
 use super::{Results, Subject};
+use crate::file::{BLOCK_SIZE, Work};
 use crate::point::{Operation, Point};
 use crate::series::{AfterPause, BlockKernels, Figures, SystemCalls, median};
 
@@ -54,6 +55,11 @@ const SYSTEM_CALLS: f64 = 0.05;
 const FIRST_IOS: f64 = 0.8;
 /// What is no slower may seem so by this much: medians of a few runs on a shared machine are not better than this.
 const EVEN: f64 = 0.95;
+
+/// Blocks of a file, and more of it at a time, of what fio reaches; and the latency of a flush, of an fdatasync.
+const FILE_BLOCKS: f64 = 0.8;
+const FILE_RUNS: f64 = 0.9;
+const FLUSH: f64 = 1.3;
 
 /// Whether the bare ring was measured, and below its rate.
 pub(super) fn is_void(results: &Results) -> bool {
@@ -222,6 +228,7 @@ pub fn bars(results: &Results) -> Vec<Bar> {
         1.0,
         String::new(),
     ));
+    bars.extend(files(results));
     bars.extend(after_pauses(results));
     bars.extend(system_calls(results));
     bars.extend(twins::bars(results));
@@ -266,6 +273,42 @@ fn medians(all: &[Limits]) -> Option<Limits> {
             check_ns: middle(|limits| limits.kernels.check_ns)?,
         },
     })
+}
+
+/// Files beside fio, where that was measured.
+fn files(results: &Results) -> Vec<Bar> {
+    let bar = |work: Work| {
+        let ours = &results.of(&Subject::File { work })?.series;
+        let fio = &results.of(&Subject::Fio { work })?.series;
+        let rate = |run: &Figures| Some(run.rate);
+        let p50 = |run: &Figures| run.latency.map(|latency| latency.p50_ns);
+        let pair = |of: &dyn Fn(&Figures) -> Option<f64>, unit: f64| {
+            let (ours, fio) = (ours.median(of)? / unit, fio.median(of)? / unit);
+            Some(format!("{ours:.1} of {fio:.1}"))
+        };
+        Some(if work.flush {
+            Bar {
+                name: format!("{work}: median latency of a flush, of fio's fdatasync"),
+                value: ours.ratio(fio, p50),
+                sense: Sense::AtMost,
+                bar: FLUSH,
+                detail: pair(&p50, 1e3).map_or_else(String::new, |text| text + " us"),
+            }
+        } else {
+            Bar {
+                name: format!("{work}: of fio's io_uring engine"),
+                value: ours.ratio(fio, rate),
+                sense: Sense::AtLeast,
+                bar: if work.point.block_size == BLOCK_SIZE {
+                    FILE_BLOCKS
+                } else {
+                    FILE_RUNS
+                },
+                detail: pair(&rate, 1e3).map_or_else(String::new, |text| text + " k I/Os a second"),
+            }
+        })
+    };
+    Work::all().into_iter().filter_map(bar).collect()
 }
 
 /// The first I/Os after a pause.

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use doca::{Access, Device, MemoryRegion, Mmap};
-use wire::control::{InitStorage, Message, Payload};
+use wire::control::{FeatureQuery, InitStorage, Message, Payload};
 
 use super::heard::{Heard, describe, expect_answer};
 use super::layout::{BLOCK, BLOCKS, scripts};
@@ -39,6 +39,8 @@ pub(super) struct Cast<'a> {
     host: Device,
     pub(super) bench: &'a Bench<'a>,
     /// Workers that the initiator asks for.
+    /// Extensions of the data path that the initiator announces.
+    pub(super) features: u32,
     pub(super) workers: u32,
     /// Message id and correlation id of the next requests, the last first; when there are none, others are made up.
     pub(super) ids: Vec<(u32, u32)>,
@@ -96,6 +98,7 @@ impl<'a> Cast<'a> {
             host,
             bench,
             workers: 1,
+            features: 0,
             ids: Vec::new(),
             requests: 0,
             asked: Vec::new(),
@@ -121,6 +124,9 @@ impl<'a> Cast<'a> {
     /// What the initiator asks for in this step.
     pub(super) fn payload(&self, step: Step) -> Result<Payload, Wrong> {
         Ok(match step {
+            Step::Query if self.features != 0 => Payload::AnnounceStorageRequest(FeatureQuery {
+                features: self.features,
+            }),
             Step::Query => Payload::QueryStorageRequest,
             Step::Init => Payload::InitStorageRequest(self.init()?),
             Step::Start => Payload::StartStorageRequest,

@@ -21,6 +21,7 @@ pub(super) fn scripts(bench: &Bench<'_>) -> Vec<Script> {
         block_size: block_size as u32,
         content: vec![0; BLOCKS * block_size],
         fault: Fault::None,
+        features: 0,
         records: None,
     };
     (0..targets).map(script).collect()

@@ -7,9 +7,10 @@
 //! * [`frames`] frames in pieces, in heaps, and broken ones.
 //! * [`leaving`] services that go away.
 //! * [`io`] reads and writes, [`io_refusals`] those that must fail; [`store`] what they are compared with.
-//! * [`content`] what a target begins with.
+//! * [`content`] what a target begins with; [`flush`] the extension that makes blocks durable.
 
 mod content;
+mod flush;
 mod frames;
 mod io;
 mod io_refusals;
@@ -34,6 +35,7 @@ pub(super) fn checks() -> Vec<Check> {
         io::CHECKS,
         io_refusals::CHECKS,
         content::CHECKS,
+        flush::CHECKS,
     ]
     .concat()
 }

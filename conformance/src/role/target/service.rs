@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use doca::{Device, MemoryRegion, Mmap};
 use wire::control::{
-    InitStorage, Message, Payload, RdmaConnectionDetails, RdmaConnectionRole, StorageDetails,
+    FeatureQuery, InitStorage, Message, Payload, RdmaConnectionDetails, RdmaConnectionRole,
+    StorageDetails,
 };
 use wire::io_message::Repr;
 
@@ -172,6 +173,25 @@ impl Service {
                 format!("nothing in {:?}", self.patience),
             )),
         }
+    }
+
+    /// Announces extensions of the data path instead of the plain query, and returns those that the target has: none if it is one of the reference.
+    pub(super) fn announce(&mut self, features: u32) -> Result<u32, Wrong> {
+        let query = Payload::AnnounceStorageRequest(FeatureQuery { features });
+        let announced = match self.ask(query)? {
+            Payload::AnnouncedStorageResponse(answer) => answer.features,
+            Payload::QueryStorageResponse(_) => 0,
+            other => {
+                return Err(Wrong::expected("query_storage_response", describe(&other)));
+            }
+        };
+        self.taken(Step::Query);
+        Wrong::unless(
+            announced & !features == 0,
+            format!("no other extensions than those that were announced, {features:#x}"),
+            format!("{announced:#x}"),
+        )?;
+        Ok(announced)
     }
 
     /// What the target holds.

@@ -80,6 +80,9 @@ impl Store {
 
     /// What the two will contain when this was done.
     pub(super) fn note(&mut self, request: &Repr) {
+        if request.message_type == IoMessageType::Flush {
+            return;
+        }
         let (memory, storage) = (
             request.requester_offset as usize,
             request.storage_offset as usize,
@@ -89,8 +92,8 @@ impl Store {
         let storage = &mut self.storage[storage..storage + size];
         match request.message_type {
             IoMessageType::Read => memory.copy_from_slice(storage),
-            IoMessageType::Write => storage.copy_from_slice(memory),
-            IoMessageType::Result => {}
+            IoMessageType::Write | IoMessageType::WriteFua => storage.copy_from_slice(memory),
+            IoMessageType::Result | IoMessageType::Flush => {}
         }
     }
 

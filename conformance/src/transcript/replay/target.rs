@@ -47,6 +47,7 @@ impl Target {
             block_size,
             content,
             fault: Fault::None,
+            features: 0,
             records: None,
         };
         self.session = Some(Session::new(&script).map_err(|error| error.to_string())?);

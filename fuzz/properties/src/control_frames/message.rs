@@ -4,8 +4,8 @@ use std::sync::LazyLock;
 
 use arbitrary::Arbitrary;
 use wire::control::{
-    ErrorResponse, IdentifiedStorage, IdentityQuery, InitStorage, Message, Payload,
-    RdmaConnectionDetails, RdmaConnectionRole, RecordState, StorageDetails,
+    AnnouncedStorage, ErrorResponse, FeatureQuery, IdentifiedStorage, IdentityQuery, InitStorage,
+    Message, Payload, RdmaConnectionDetails, RdmaConnectionRole, RecordState, StorageDetails,
 };
 use wire::layout::{Kind, TABLE};
 
@@ -36,6 +36,14 @@ pub enum AnyPayload {
         block_size: u32,
         superblock: Superblock,
         identity: [u8; 16],
+    },
+    AnnounceStorageRequest {
+        features: u32,
+    },
+    AnnouncedStorageResponse {
+        total_size: u64,
+        block_size: u32,
+        features: u32,
     },
     InitStorageRequest {
         transaction_count: u32,
@@ -231,6 +239,18 @@ impl From<&AnyMessage> for Message {
                 state: superblock.state(),
                 flags: superblock.checksums.into(),
                 identity: identity.to_vec().into(),
+            }),
+            &AnyPayload::AnnounceStorageRequest { features } => {
+                Payload::AnnounceStorageRequest(FeatureQuery { features })
+            }
+            &AnyPayload::AnnouncedStorageResponse {
+                total_size,
+                block_size,
+                features,
+            } => Payload::AnnouncedStorageResponse(AnnouncedStorage {
+                total_size,
+                block_size,
+                features,
             }),
             AnyPayload::InitStorageRequest {
                 transaction_count,

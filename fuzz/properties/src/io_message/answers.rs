@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use arbitrary::Arbitrary;
-use role_initiator::cli::Strategy;
+use role_initiator::cli::{AccessOrder, Strategy};
 use role_initiator::data_path::{Task, Transactions};
 use role_initiator::layout::{Layout, Request, Share};
 use wire::control::StorageDetails;
@@ -110,6 +110,8 @@ pub(super) fn property(input: &Answers) {
         return;
     }
     let task = Task {
+        flush_every: 0,
+        order: AccessOrder::Sequential,
         share,
         io_size: layout.io_size,
         strategy: STRATEGIES[usize::from(input.strategy) % STRATEGIES.len()],

@@ -4,7 +4,7 @@ use arbitrary::{Arbitrary, Result, Unstructured};
 use role_common::stored_block::Geometry;
 use role_gga_offload::Volume;
 use role_gga_offload::request::{MAX_BLOCKS, Operation, Request};
-use role_target::request::{Direction, Limits, examine};
+use role_target::request::{self, Limits, examine};
 use role_zero_copy::message;
 use wire::io_message::{IoMessage, IoMessageType, Repr, SIZE};
 
@@ -206,17 +206,18 @@ fn target(world: &World, facts: &Facts) -> bool {
     let limits = Limits {
         storage: world.storage(),
         requester: world.requester,
+        flush: false,
     };
     let examined = examine(&facts.bytes, facts.length, limits);
     let possible = facts.size != 0
         && facts.storage_end <= limits.storage.into()
         && facts.requester_end <= limits.requester.into();
     let expected = match facts.operation.filter(|_| possible) {
-        Some(Operation::Read) => Ok(Direction::ToRequester),
-        Some(Operation::Write) => Ok(Direction::ToStorage),
+        Some(Operation::Read) => Ok(request::Operation::Read),
+        Some(Operation::Write) => Ok(request::Operation::Write { durable: false }),
         None => Err(INVALID_VALUE),
     };
-    assert_eq!(examined.direction.map_err(|code| code.0), expected);
+    assert_eq!(examined.operation.map_err(|code| code.0), expected);
     let answer = examined.repr.answer(77).to_bytes();
     facts.is_answer(&answer, 77);
     expected.is_ok()
@@ -224,8 +225,10 @@ fn target(world: &World, facts: &Facts) -> bool {
 
 /// Whether it is passed on.
 fn zero_copy(facts: &Facts) -> bool {
-    let request = message::is_request(&facts.bytes, facts.length);
+    let request = message::is_request(&facts.bytes, facts.length, false);
     assert_eq!(request, facts.operation.is_some());
+    let with_flush = message::is_request(&facts.bytes, facts.length, true);
+    assert!(with_flush >= request);
     let result = message::is_result(&facts.bytes, facts.length);
     let kind = IoMessage::new_unchecked_len(&facts.bytes).message_type();
     let expected = kind == Ok(IoMessageType::Result) && facts.length == SIZE;

@@ -21,6 +21,8 @@ pub struct WorkerSetup {
     pub client: Connection,
     /// Transactions that it needs room for.
     pub transaction_count: u32,
+    /// Extensions of the data path that initiator and targets have announced (`FeatureQuery::features`).
+    pub features: u32,
     /// How long nothing may happen.
     pub limits: Limits,
 }

@@ -124,7 +124,7 @@ impl Request {
             _ if length != io_message::SIZE => return refused(Refusal::NoRequest { length }),
             Ok(IoMessageType::Read) => Operation::Read,
             Ok(IoMessageType::Write) => Operation::Write,
-            Ok(IoMessageType::Result) | Err(_) => {
+            Ok(_) | Err(_) => {
                 return refused(Refusal::NoRequest { length });
             }
         };

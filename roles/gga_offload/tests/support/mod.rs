@@ -46,6 +46,7 @@ fn target(
         block_size: HALF as u32,
         content,
         fault,
+        features: 0,
         records,
     };
     let target = ScriptedTarget::listen(script, port).expect("a free port");

@@ -45,13 +45,15 @@ impl fmt::Display for Mismatch {
     }
 }
 
-/// Whether an I/O reads or writes.
+/// What an I/O does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
     /// From the storage.
     Read,
     /// To the storage.
     Write,
+    /// Makes durable what was written.
+    Flush,
 }
 
 impl fmt::Display for Direction {
@@ -59,6 +61,7 @@ impl fmt::Display for Direction {
         f.pad(match self {
             Self::Read => "read",
             Self::Write => "write",
+            Self::Flush => "flush",
         })
     }
 }
@@ -76,6 +79,9 @@ pub struct Io {
 
 impl fmt::Display for Io {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.direction == Direction::Flush {
+            return self.direction.fmt(f);
+        }
         write!(
             f,
             "{} of {} bytes at storage offset {}",

@@ -17,5 +17,5 @@ mod tests;
 
 pub use content::{Content, Extent, Validator};
 pub use failure::{Direction, Failure, Io, Mismatch};
-pub use transactions::{Task, Transactions};
+pub use transactions::{Measurements, Task, Transactions};
 pub use worker::{Command, Contexts, Outcome, Worker};

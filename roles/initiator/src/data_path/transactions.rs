@@ -17,7 +17,8 @@ use wire::io_message::{IoMessageType, Repr};
 
 use super::content::{Extent, Validator};
 use super::failure::{Direction, Failure};
-use crate::address::Pool;
+use crate::address::{Pool, Stride};
+use crate::cli::AccessOrder;
 use crate::layout::Share;
 use crate::statistics::Latencies;
 
@@ -30,6 +31,7 @@ pub struct Transactions {
     task: Task,
     slots: Box<[Slot]>,
     storage_places: Pool,
+    stride: Stride,
     local_places: Pool,
     /// How often each storage place was visited, where that is written into the blocks.
     passes: Box<[u32]>,
@@ -39,7 +41,23 @@ pub struct Transactions {
     halted: bool,
     bytes: u64,
     latencies: Latencies,
+    /// Writes until the next flush, where there are flushes.
+    until_flush: u32,
+    flushes: Latencies,
     end: Instant,
+}
+
+/// What transactions have measured.
+#[derive(Debug)]
+pub struct Measurements {
+    /// Bytes of the completed transactions.
+    pub bytes: u64,
+    /// Latencies of the completed transactions.
+    pub latencies: Latencies,
+    /// Latencies of the flushes.
+    pub flushes: Latencies,
+    /// When the last transaction completed.
+    pub end: Instant,
 }
 
 impl Transactions {
@@ -71,6 +89,10 @@ impl Transactions {
         Self {
             slots: (0..share.transactions).map(slot).collect(),
             storage_places: Pool::new(share.ios),
+            stride: match task.order {
+                AccessOrder::Sequential => Stride::ONE,
+                AccessOrder::Scattered => Stride::scattered(share.ios),
+            },
             local_places: Pool::new(share.local_slots),
             passes: if counts_passes {
                 // No more places are visited than there are operations, the first ones first.
@@ -84,6 +106,8 @@ impl Transactions {
             halted: false,
             bytes: 0,
             latencies: Latencies::new(),
+            until_flush: task.flush_every,
+            flushes: Latencies::new(),
             end: now,
             task,
         }
@@ -118,10 +142,15 @@ impl Transactions {
         self.halted = true;
     }
 
-    /// Bytes of the completed transactions, their latencies, and when the last one completed.
+    /// What was measured.
     #[must_use]
-    pub fn into_measurements(self) -> (u64, Latencies, Instant) {
-        (self.bytes, self.latencies, self.end)
+    pub fn into_measurements(self) -> Measurements {
+        Measurements {
+            bytes: self.bytes,
+            latencies: self.latencies,
+            flushes: self.flushes,
+            end: self.end,
+        }
     }
 
     /// Begins a transaction in the idle slot `index`: the first request, or `None` when there is nothing left to do.
@@ -172,7 +201,7 @@ impl Transactions {
             ..
         } = self.task.share;
         let io_size = u64::from(self.task.io_size);
-        let begin = u64::from(storage_place) * io_size;
+        let begin = self.stride.place(storage_place) * io_size;
         let pass = self
             .passes
             .get_mut(storage_place as usize)
@@ -205,16 +234,18 @@ impl Transactions {
         slot.sent = false;
         slot.answered = false;
         slot.issued = now;
+        let (storage_offset, requester_offset, size) = slot.place(direction);
         Repr {
             message_type: match direction {
                 Direction::Read => IoMessageType::Read,
                 Direction::Write => IoMessageType::Write,
+                Direction::Flush => IoMessageType::Flush,
             },
             user_data: u64::from(index),
             result: 0,
-            size: slot.extent.size,
-            requester_offset: slot.extent.local_offset,
-            storage_offset: slot.extent.storage_offset,
+            size,
+            requester_offset,
+            storage_offset,
         }
     }
 
@@ -238,7 +269,15 @@ impl Transactions {
     fn advance(&mut self, index: u32) -> Result<Option<Repr>, Failure> {
         let slot = &self.slots[index as usize];
         let (direction, extent) = (slot.direction, slot.extent);
-        if direction == Some(Direction::Write) && self.task.strategy.reads() {
+        if self.task.flush_every != 0 {
+            if direction == Some(Direction::Flush) {
+                self.flushes.record(slot.issued.elapsed());
+            } else if direction == Some(Direction::Write) && self.is_flush_due() && !self.halted {
+                return Ok(Some(self.issue(index, Direction::Flush, Instant::now())));
+            }
+        }
+        let has_written = matches!(direction, Some(Direction::Write | Direction::Flush));
+        if has_written && self.task.strategy.reads() {
             if self.halted {
                 self.abandon(index as usize);
                 return Ok(None);
@@ -258,6 +297,16 @@ impl Transactions {
         let now = Instant::now();
         self.complete(index, now);
         self.begin(index, now)
+    }
+
+    /// A write was answered: whether a flush follows.
+    fn is_flush_due(&mut self) -> bool {
+        self.until_flush -= 1;
+        let is_due = self.until_flush == 0;
+        if is_due {
+            self.until_flush = self.task.flush_every;
+        }
+        is_due
     }
 
     #[inline(always)]

@@ -13,7 +13,7 @@ use role_common::worker::{DataPath, RunFlag};
 use wire::io_message::{self, Repr};
 
 use super::failure::Failure;
-use super::transactions::{Task, Transactions};
+use super::transactions::{Measurements, Task, Transactions};
 use crate::progress::Counter;
 use crate::statistics::WorkerStatistics;
 
@@ -190,7 +190,12 @@ impl DataPath for Worker {
             })
         });
         let operation_count = u64::from(transactions.completed());
-        let (bytes, latencies, end) = transactions.into_measurements();
+        let Measurements {
+            bytes,
+            latencies,
+            flushes,
+            end,
+        } = transactions.into_measurements();
         let after = self.pe.stats();
         let statistics = WorkerStatistics {
             operation_count,
@@ -198,6 +203,7 @@ impl DataPath for Worker {
             pe_hit_count: after.hits - before.hits,
             pe_miss_count: after.misses - before.misses,
             latencies,
+            flushes,
             end,
         };
         Ok(Outcome {

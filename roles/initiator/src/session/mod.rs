@@ -23,7 +23,9 @@ mod tests;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use wire::control::{Message, MessageType, Payload};
+use doca::ErrorCode;
+use role_common::Failure;
+use wire::control::{FEATURE_FLUSH, FeatureQuery, Message, MessageType, Payload, StorageDetails};
 
 pub use error::SessionError;
 pub use exchange::{Action, Event};
@@ -39,6 +41,8 @@ pub struct SessionConfig {
     pub control_timeout: Duration,
     /// How long the data path may take to come to rest after it was told to halt.
     pub halt_timeout: Duration,
+    /// Whether the run needs flushes, which are announced; the service must announce them, too.
+    pub flush: bool,
 }
 
 /// The request that has no answer yet.
@@ -122,7 +126,14 @@ impl Session {
             Event::Connected => {
                 self.connected = true;
                 if self.state == State::Connecting {
-                    self.request(now, State::Querying, Payload::QueryStorageRequest);
+                    let query = if self.config.flush {
+                        Payload::AnnounceStorageRequest(FeatureQuery {
+                            features: FEATURE_FLUSH,
+                        })
+                    } else {
+                        Payload::QueryStorageRequest
+                    };
+                    self.request(now, State::Querying, query);
                 }
             }
             Event::Disconnected => self.disconnected(now),
@@ -212,11 +223,14 @@ impl Session {
         self.outstanding = None;
         match (self.state, message.payload) {
             (State::Querying, Payload::QueryStorageResponse(details)) => {
-                if self.interrupted {
-                    return self.finish();
-                }
-                self.enter(now, State::Opening);
-                self.actions.push_back(Action::OpenStorage(details));
+                self.described(now, details, 0);
+            }
+            (State::Querying, Payload::AnnouncedStorageResponse(answer)) => {
+                let details = StorageDetails {
+                    total_size: answer.total_size,
+                    block_size: answer.block_size,
+                };
+                self.described(now, details, answer.features);
             }
             (State::Initialising, Payload::InitStorageResponse) => {
                 self.workers_exist = true;
@@ -247,6 +261,23 @@ impl Session {
                 },
             ),
         }
+    }
+
+    /// The service has said what the storage is.
+    fn described(&mut self, now: Instant, details: StorageDetails, features: u32) {
+        if self.interrupted {
+            return self.finish();
+        }
+        if self.config.flush && features & FEATURE_FLUSH == 0 {
+            let failure = Failure::new(
+                ErrorCode::NOT_SUPPORTED,
+                "the storage does not announce flush, so nothing that is written to it is known to survive a power failure: expected a service \
+                 and targets that have it, with --backing-file; or run without --flush-every",
+            );
+            return self.fail(now, SessionError::Local(failure));
+        }
+        self.enter(now, State::Opening);
+        self.actions.push_back(Action::OpenStorage(details));
     }
 
     fn consumer_added(&mut self, now: Instant, id: u32) {

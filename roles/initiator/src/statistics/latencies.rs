@@ -1,5 +1,6 @@
 //! Latencies and their percentiles.
 
+use std::fmt;
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
@@ -45,6 +46,12 @@ impl Latencies {
         self.sum = self.sum.saturating_add(nanos);
         self.min = self.min.min(nanos);
         self.max = self.max.max(nanos);
+    }
+
+    /// Number of latencies.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        self.histogram.len()
     }
 
     pub(super) fn merge(&mut self, other: &Self) {
@@ -102,4 +109,16 @@ pub struct LatencySummary {
     pub p99_9: f64,
     /// Percentages, and what so many transactions took at most.
     pub distribution: [(f64, f64); DISTRIBUTION.len()],
+}
+
+impl fmt::Display for LatencySummary {
+    /// As the reference prints them, and percentiles.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "| \tMin: {}us", self.min)?;
+        writeln!(f, "| \tMax: {}us", self.max)?;
+        writeln!(f, "| \tMean: {}us", self.mean)?;
+        writeln!(f, "| \tp50: {:.1}us", self.p50)?;
+        writeln!(f, "| \tp99: {:.1}us", self.p99)?;
+        write!(f, "| \tp99.9: {:.1}us", self.p99_9)
+    }
 }

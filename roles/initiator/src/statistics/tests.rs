@@ -20,6 +20,7 @@ fn worker(
         pe_hit_count: 1,
         pe_miss_count: 3,
         latencies: recorded,
+        flushes: Latencies::new(),
         end: start + Duration::from_secs(seconds),
     }
 }

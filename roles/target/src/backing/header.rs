@@ -43,6 +43,12 @@ pub fn emit(geometry: Geometry, identity: Identity) -> [u8; HEADER_SIZE] {
     header.emit()
 }
 
+/// Returns `true` for the beginning of a file that has a whole header, of any geometry: it holds, or held, blocks.
+#[must_use]
+pub fn is_header(start: &[u8]) -> bool {
+    Header::parse(start).is_ok_and(|header| header.checksum == checksum(start))
+}
+
 /// Checks the beginning of a file of so many bytes, at most [`HEADER_SIZE`] of them, that is to hold blocks like this.
 ///
 /// # Errors
@@ -52,8 +58,7 @@ pub fn emit(geometry: Geometry, identity: Identity) -> [u8; HEADER_SIZE] {
 pub fn check(start: &[u8], length: u64, expected: Geometry) -> Result<Identity, Failure> {
     if start.iter().all(|&byte| byte == 0) {
         return Err(Failure::invalid(
-            "expected the header of a backing file, found zeros: its creation was cut short, or it is no backing file; remove \
-             it to have it made",
+            "expected the header of a backing file, found zeros: its creation was cut short, or it is no backing file",
         ));
     }
     let header = Header::parse(start).map_err(|error| {

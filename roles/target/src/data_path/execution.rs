@@ -13,12 +13,14 @@ use role_common::{Failure, FirstFailure};
 use wire::io_message;
 
 use super::Setup;
-use super::request::{self, Direction};
+use super::request;
 use super::transfers::{Kind, Token, Transfers};
 use crate::quarantine::{Quarantine, Writes};
+use crate::store::{Io, Operation, Step, Store};
 
 /// Carries requests out. Fields are in the order in which they must be dropped.
-pub(super) struct Executor {
+pub(super) struct Executor<S> {
+    store: S,
     transfers: Transfers,
     messages: Messages,
     deferred: DeferredTasks,
@@ -33,15 +35,17 @@ pub(super) struct Executor {
     failure: FirstFailure,
 }
 
-impl Executor {
+impl<S: Store> Executor<S> {
     /// For so many transfers, which it gets when it [begins](Self::begin).
     pub(super) fn new(
+        store: S,
         messages: Messages,
         limits: request::Limits,
         transfers: usize,
         setup: &Setup,
     ) -> Self {
         Self {
+            store,
             transfers: Transfers::default(),
             messages,
             // At any time, one task of each transfer is under way.
@@ -76,6 +80,21 @@ impl Executor {
         self.operations
     }
 
+    /// Where the blocks are.
+    pub(super) fn store(&self) -> &S {
+        &self.store
+    }
+
+    /// Goes on with what the disk has done. Returns whether there was anything.
+    #[inline]
+    pub(super) fn poll_store(&mut self) -> Result<bool, Failure> {
+        let any = self.store.poll();
+        while let Some((slot, step)) = self.store.next() {
+            self.follow(slot, step)?;
+        }
+        Ok(any)
+    }
+
     /// Logs what was not carried out.
     pub(super) fn warn(&self) {
         if self.refused != 0 {
@@ -99,12 +118,13 @@ impl Executor {
         let (slot, kind) = Token(token).parts();
         match (kind, result) {
             (Kind::Receive, Ok(())) => self.request_received(slot, run),
-            (kind @ (Kind::Read | Kind::Write), result) => {
-                if kind == Kind::Read {
-                    self.writes.end(slot);
-                }
-                let code = result.map_or(ErrorCode::IO_FAILED, |()| ErrorCode::SUCCESS);
-                self.answer(slot, code)
+            (Kind::Read | Kind::Write, Ok(())) => {
+                let step = self.store.transferred(slot);
+                self.follow(slot, step)
+            }
+            (Kind::Read | Kind::Write, Err(_)) => {
+                self.store.abandon(slot);
+                self.answer(slot, ErrorCode::IO_FAILED)
             }
             (Kind::Send, Ok(())) => self.answer_sent(slot),
             // When the run ends, whatever waits for a request is flushed.
@@ -121,32 +141,61 @@ impl Executor {
         let mut bytes = [0; io_message::SIZE];
         let length = self.messages.received(slot, message, &mut bytes)?;
         let examined = request::examine(&bytes, length, self.limits);
-        let transfer = &mut self.transfers[slot];
-        transfer.request = examined.repr;
-        let started = match examined.direction {
-            Ok(direction) => transfer.aim(direction).and_then(|()| {
-                let (offset, size) = (examined.repr.storage_offset, u64::from(examined.repr.size));
-                if !self.quarantine.is_empty() && self.quarantine.holds(offset, size) {
-                    return Err(ErrorCode::IN_USE);
-                }
-                let kind = match direction {
-                    Direction::ToRequester => Kind::Write,
-                    Direction::ToStorage => {
-                        self.writes.begin(slot, offset, size);
-                        // After it was published: one that is abandoned now begins no further write.
-                        if run.is_abandoned() {
-                            return Err(ErrorCode::SHUTDOWN);
-                        }
-                        Kind::Read
-                    }
-                };
-                self.submit(slot, kind)
-            }),
-            Err(code) => Err(code),
-        };
-        match started {
-            Ok(()) => Ok(()),
+        self.transfers[slot].request = examined.repr;
+        let admitted = examined.operation.and_then(|operation| {
+            let io = Io {
+                operation,
+                storage_offset: examined.repr.storage_offset,
+                requester_offset: examined.repr.requester_offset,
+                size: examined.repr.size,
+            };
+            self.admit(slot, &io, run).map(|()| io)
+        });
+        match admitted {
+            Ok(io) => {
+                let step = self.store.begin(slot, io);
+                self.follow(slot, step)
+            }
             Err(code) => self.refuse(slot, code),
+        }
+    }
+
+    /// Publishes a write, and refuses what overlaps those of abandoned workers.
+    #[inline(always)]
+    fn admit(&self, slot: usize, io: &Io, run: &RunFlag) -> Result<(), ErrorCode> {
+        if io.operation == Operation::Flush {
+            return Ok(());
+        }
+        let (offset, size) = (io.storage_offset, u64::from(io.size));
+        if !self.quarantine.is_empty() && self.quarantine.holds(offset, size) {
+            return Err(ErrorCode::IN_USE);
+        }
+        if let Operation::Write { .. } = io.operation {
+            self.writes.begin(slot, offset, size);
+            // After it was published: one that is abandoned now begins no further write.
+            if run.is_abandoned() {
+                return Err(ErrorCode::SHUTDOWN);
+            }
+        }
+        Ok(())
+    }
+
+    /// Does what an I/O needs next.
+    #[inline(always)]
+    fn follow(&mut self, slot: usize, step: Step) -> Result<(), Failure> {
+        match step {
+            Step::Transfer(extent) => {
+                let prepared = self.transfers[slot].prepare(extent);
+                match prepared.and_then(|kind| self.submit(slot, kind)) {
+                    Ok(()) => Ok(()),
+                    Err(code) => {
+                        self.store.abandon(slot);
+                        self.refuse(slot, code)
+                    }
+                }
+            }
+            Step::Pending => Ok(()),
+            Step::Complete(result) => self.answer(slot, result),
         }
     }
 
@@ -160,12 +209,12 @@ impl Executor {
             );
         }
         self.refused += 1;
-        self.writes.end(slot);
         self.answer(slot, code)
     }
 
     #[inline]
     fn answer(&mut self, slot: usize, result: ErrorCode) -> Result<(), Failure> {
+        self.writes.end(slot);
         let bytes = self.transfers[slot].request.answer(result.0).to_bytes();
         self.messages.put(slot, &bytes)?;
         self.operations += 1;
@@ -182,7 +231,7 @@ impl Executor {
     }
 }
 
-impl Ends for Executor {
+impl<S: Store> Ends for Executor<S> {
     #[inline(always)]
     fn ended(&mut self, completion: Completion, run: &RunFlag) {
         let Completion { token, result } = completion;
@@ -210,7 +259,7 @@ impl Ends for Executor {
             Ok(()) => Ok(()),
             Err((token, code)) => match Token(token).parts() {
                 (slot, Kind::Read | Kind::Write) => {
-                    self.writes.end(slot);
+                    self.store.abandon(slot);
                     self.answer(slot, code)
                 }
                 (_, kind) => Err(Failure::new(

@@ -1,34 +1,28 @@
-//! Is a request one that can be carried out?
+//! Checks of requests: what they ask for, and whether that is possible.
 
 use doca::ErrorCode;
 use wire::io_message::{self, IoMessage, IoMessageType, Repr};
 
-/// Lengths of the two memory maps, in bytes.
+pub use crate::store::Operation;
+
+/// What a session's requests are checked against.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
-    /// The blocks.
+    /// Bytes of the storage.
     pub storage: u64,
-    /// The memory of the service's client.
+    /// Bytes of the memory of the service's client.
     pub requester: u64,
-}
-
-/// Where the blocks go.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Direction {
-    /// The request is a read.
-    ToRequester,
-    /// The request is a write.
-    ToStorage,
+    /// Whether flushes and durable writes were announced in the session. Without, they are unknown.
+    pub flush: bool,
 }
 
 /// What there is to know about a request.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Examined {
-    /// The values of the request, which its answer repeats. Its type is right only where there is a
-    /// direction, which is no matter: an answer has another.
+    /// The values of the request, which its answer repeats. Its type is that of an answer.
     pub repr: Repr,
-    /// Where the blocks go, or the error to answer with.
-    pub direction: Result<Direction, ErrorCode>,
+    /// What the request asks for, or the error to answer with.
+    pub operation: Result<Operation, ErrorCode>,
 }
 
 /// Examines a request of which `length` bytes came. Bytes that did not come are zeros.
@@ -45,19 +39,22 @@ pub fn examine(bytes: &[u8; io_message::SIZE], length: usize, limits: Limits) ->
         requester_offset: message.requester_offset(),
         storage_offset: message.storage_offset(),
     };
-    let direction = match message_type {
-        Ok(IoMessageType::Read) => Ok(Direction::ToRequester),
-        Ok(IoMessageType::Write) => Ok(Direction::ToStorage),
-        Ok(IoMessageType::Result) | Err(_) => Err(ErrorCode::INVALID_VALUE),
+    let operation = match message_type {
+        Ok(IoMessageType::Read) => Ok(Operation::Read),
+        Ok(IoMessageType::Write) => Ok(Operation::Write { durable: false }),
+        Ok(IoMessageType::WriteFua) if limits.flush => Ok(Operation::Write { durable: true }),
+        Ok(IoMessageType::Flush) if limits.flush => Ok(Operation::Flush),
+        Ok(_) | Err(_) => Err(ErrorCode::INVALID_VALUE),
     };
     let possible = length == bytes.len()
-        && repr.size != 0
-        && is_inside(repr.storage_offset, repr.size, limits.storage)
-        && is_inside(repr.requester_offset, repr.size, limits.requester);
+        && (operation == Ok(Operation::Flush)
+            || repr.size != 0
+                && is_inside(repr.storage_offset, repr.size, limits.storage)
+                && is_inside(repr.requester_offset, repr.size, limits.requester));
     Examined {
         repr,
-        direction: if possible {
-            direction
+        operation: if possible {
+            operation
         } else {
             Err(ErrorCode::INVALID_VALUE)
         },
@@ -78,6 +75,7 @@ mod tests {
     const LIMITS: Limits = Limits {
         storage: 1 << 20,
         requester: 4096,
+        flush: false,
     };
 
     const READ: Repr = Repr {
@@ -89,7 +87,7 @@ mod tests {
         storage_offset: (1 << 20) - 4096,
     };
 
-    fn direction(repr: Repr) -> Result<Direction, ErrorCode> {
+    fn operation(repr: Repr) -> Result<Operation, ErrorCode> {
         let bytes = repr.to_bytes();
         let examined = examine(&bytes, bytes.len(), LIMITS);
         assert_eq!(
@@ -100,49 +98,49 @@ mod tests {
             },
             "values are kept for the answer"
         );
-        examined.direction
+        examined.operation
     }
 
-    const REFUSED: Result<Direction, ErrorCode> = Err(ErrorCode::INVALID_VALUE);
+    const REFUSED: Result<Operation, ErrorCode> = Err(ErrorCode::INVALID_VALUE);
 
     #[test]
     fn reads_and_writes_up_to_the_last_byte() {
-        assert_eq!(direction(READ), Ok(Direction::ToRequester));
+        assert_eq!(operation(READ), Ok(Operation::Read));
         assert_eq!(
-            direction(Repr {
+            operation(Repr {
                 message_type: IoMessageType::Write,
                 ..READ
             }),
-            Ok(Direction::ToStorage)
+            Ok(Operation::Write { durable: false })
         );
         assert_eq!(
-            direction(Repr {
+            operation(Repr {
                 size: 1,
                 requester_offset: 4095,
                 ..READ
             }),
-            Ok(Direction::ToRequester)
+            Ok(Operation::Read)
         );
     }
 
     #[test]
     fn one_byte_further_is_refused() {
         assert_eq!(
-            direction(Repr {
+            operation(Repr {
                 storage_offset: READ.storage_offset + 1,
                 ..READ
             }),
             REFUSED
         );
         assert_eq!(
-            direction(Repr {
+            operation(Repr {
                 requester_offset: 1,
                 ..READ
             }),
             REFUSED
         );
         assert_eq!(
-            direction(Repr {
+            operation(Repr {
                 size: 4097,
                 storage_offset: 0,
                 ..READ
@@ -155,7 +153,7 @@ mod tests {
     fn sums_that_overflow_are_refused() {
         for offset in [u64::MAX, u64::MAX - 4095, u64::MAX - 4096, 1 << 63] {
             assert_eq!(
-                direction(Repr {
+                operation(Repr {
                     storage_offset: offset,
                     ..READ
                 }),
@@ -163,7 +161,7 @@ mod tests {
                 "{offset}"
             );
             assert_eq!(
-                direction(Repr {
+                operation(Repr {
                     requester_offset: offset,
                     ..READ
                 }),
@@ -172,7 +170,7 @@ mod tests {
             );
         }
         assert_eq!(
-            direction(Repr {
+            operation(Repr {
                 size: u32::MAX,
                 ..READ
             }),
@@ -182,9 +180,9 @@ mod tests {
 
     #[test]
     fn nothing_to_transfer_and_other_types_are_refused() {
-        assert_eq!(direction(Repr { size: 0, ..READ }), REFUSED);
+        assert_eq!(operation(Repr { size: 0, ..READ }), REFUSED);
         assert_eq!(
-            direction(Repr {
+            operation(Repr {
                 message_type: IoMessageType::Result,
                 ..READ
             }),
@@ -194,9 +192,44 @@ mod tests {
         bytes[3] = 7;
         let examined = examine(&bytes, bytes.len(), LIMITS);
         assert_eq!(
-            (examined.direction, examined.repr.user_data),
+            (examined.operation, examined.repr.user_data),
             (REFUSED, READ.user_data)
         );
+    }
+
+    #[test]
+    fn flushes_and_durable_writes_are_known_only_where_they_were_announced() {
+        let announced = Limits {
+            flush: true,
+            ..LIMITS
+        };
+        let flush = Repr {
+            message_type: IoMessageType::Flush,
+            size: 0,
+            storage_offset: u64::MAX,
+            ..READ
+        };
+        let durable = Repr {
+            message_type: IoMessageType::WriteFua,
+            ..READ
+        };
+        let outside = Repr {
+            storage_offset: 1 << 20,
+            ..durable
+        };
+        for (repr, expected) in [
+            (flush, Ok(Operation::Flush)),
+            (durable, Ok(Operation::Write { durable: true })),
+            (outside, REFUSED),
+            (READ, Ok(Operation::Read)),
+        ] {
+            let bytes = repr.to_bytes();
+            assert_eq!(examine(&bytes, 64, announced).operation, expected);
+            assert_eq!(examine(&bytes, 63, announced).operation, REFUSED);
+            if repr != READ {
+                assert_eq!(examine(&bytes, 64, LIMITS).operation, REFUSED);
+            }
+        }
     }
 
     #[test]
@@ -204,7 +237,7 @@ mod tests {
         let bytes = READ.to_bytes();
         for length in [0, 1, 63, 65] {
             assert_eq!(
-                examine(&bytes, length, LIMITS).direction,
+                examine(&bytes, length, LIMITS).operation,
                 REFUSED,
                 "{length}"
             );

@@ -7,7 +7,7 @@ use role_common::Failure;
 use wire::io_message::{self, Repr};
 
 use super::NO_REQUEST;
-use super::request::Direction;
+use crate::store::Extent;
 
 /// The four tasks of a transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -61,23 +61,29 @@ impl Transfer {
         &self.tasks[kind as usize]
     }
 
-    /// Aims the buffers at the blocks of the request, which was found to lie inside the maps.
+    /// Sets the ranges of the buffers, which lie inside the maps, and returns the task that moves the bytes.
     #[inline]
-    pub(super) fn aim(&self, direction: Direction) -> Result<(), ErrorCode> {
-        let size = self.request.size as usize;
-        let (storage_offset, requester_offset) =
-            (self.request.storage_offset, self.request.requester_offset);
-        let aimed = match direction {
-            Direction::ToRequester => self
+    pub(super) fn prepare(&self, extent: Extent) -> Result<Kind, ErrorCode> {
+        let Extent {
+            to_requester,
+            local_offset,
+            requester_offset,
+            len,
+        } = extent;
+        let (set, kind) = if to_requester {
+            let set = self
                 .storage
-                .set_data(storage_offset, size)
-                .and_then(|()| self.requester.set_range(requester_offset, size)),
-            Direction::ToStorage => self
+                .set_data(local_offset, len)
+                .and_then(|()| self.requester.set_range(requester_offset, len));
+            (set, Kind::Write)
+        } else {
+            let set = self
                 .requester
-                .set_data(requester_offset, size)
-                .and_then(|()| self.storage.set_range(storage_offset, size)),
+                .set_data(requester_offset, len)
+                .and_then(|()| self.storage.set_range(local_offset, len));
+            (set, Kind::Read)
         };
-        aimed.map_err(|error| error.code)
+        set.map(|()| kind).map_err(|error| error.code)
     }
 }
 

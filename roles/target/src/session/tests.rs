@@ -441,3 +441,41 @@ fn closed_channel_and_failures_end_the_session() {
     driver.handle(Event::Failed(Failure::aborted("serving")));
     assert_eq!(end(&mut driver), Some(ErrorCode::CONNECTION_ABORTED));
 }
+
+#[test]
+fn extensions_are_announced_by_both_sides_before_the_session_is_prepared() {
+    use wire::control::{AnnouncedStorage, FEATURE_FLUSH, FeatureQuery};
+    let new = || {
+        let mut driver = Driver::new();
+        driver.session = driver
+            .session
+            .with_identity(Bytes::from_static(b"the one"), None)
+            .with_features(FEATURE_FLUSH);
+        driver
+    };
+    let announce = || Payload::AnnounceStorageRequest(FeatureQuery { features: 7 });
+    let announced = Payload::AnnouncedStorageResponse(AnnouncedStorage {
+        total_size: 5120,
+        block_size: 512,
+        features: FEATURE_FLUSH,
+    });
+    let mut driver = new();
+    assert_eq!(driver.session.announced_features(), 0);
+    assert_eq!(driver.request(announce()), announced);
+    assert_eq!(driver.session.announced_features(), FEATURE_FLUSH);
+
+    // After the query for identity and superblock.
+    let mut driver = new();
+    let answer = driver.request(Payload::IdentifyStorageRequest(QUESTION));
+    assert!(matches!(answer, Payload::IdentifiedStorageResponse(_)));
+    assert_eq!(driver.session.announced_features(), 0);
+    assert_eq!(driver.request(announce()), announced);
+    assert_eq!(driver.session.announced_features(), FEATURE_FLUSH);
+
+    // Not later.
+    let mut driver = new();
+    driver.request(Payload::QueryStorageRequest);
+    assert_eq!(driver.request(init(1, 1)), Payload::InitStorageResponse);
+    assert_eq!(driver.error(announce()).0, ErrorCode::UNEXPECTED);
+    assert_eq!(driver.session.announced_features(), 0);
+}

@@ -1,12 +1,15 @@
 //! A running target, and the control channel of a service to it.
 #![allow(dead_code, reason = "every test file uses a part of this")]
 
+pub mod client;
+
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
+use std::os::unix::process::CommandExt as _;
 use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use wire::control::{FrameDecoder, Message, Payload};
 
 pub const PATIENCE: Duration = Duration::from_secs(30);
@@ -54,10 +57,13 @@ pub fn start(args: &str) -> Target {
 pub fn start_with(args: &str, variables: &[(&str, &str)]) -> Target {
     let args = format!("-d 03:00.0 --listen-port 0 --cpu {} {args}", cpu());
     let mut command = command(&args);
-    let mut child = command
-        .envs(variables.iter().copied())
-        .spawn()
-        .expect("started");
+    command.envs(variables.iter().copied());
+    listening(command)
+}
+
+/// Starts a target and waits until it listens.
+pub fn listening(mut command: Command) -> Target {
+    let mut child = command.spawn().expect("started");
     let mut stdout = BufReader::new(child.stdout.take().expect("piped"));
     let mut banner = String::new();
     stdout.read_line(&mut banner).expect("readable");
@@ -119,6 +125,27 @@ impl Target {
             stdout,
             stderr,
         }
+    }
+}
+
+/// Runs a target that is expected to end by itself, soon: one that listens instead is killed.
+pub fn run_to_exit(mut command: Command) -> Exit {
+    // Of its own, with what a shell has started.
+    command.process_group(0);
+    let mut child = command.spawn().expect("started");
+    let deadline = Instant::now() + PATIENCE;
+    while child.try_wait().expect("waited").is_none() {
+        if Instant::now() >= deadline {
+            let _ = kill_process_group(Pid::from_child(&child), Signal::KILL);
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let output = child.wait_with_output().expect("waited");
+    Exit {
+        status: output.status,
+        stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
+        stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
     }
 }
 

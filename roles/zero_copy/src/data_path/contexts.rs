@@ -10,6 +10,8 @@ use role_common::readiness::wait_until_running;
 use role_common::service::WorkerSetup;
 use role_common::service::endpoints::{ComchEnds, TargetEnds};
 
+use wire::control::FEATURE_FLUSH;
+
 use super::ZeroCopyDataPath;
 use super::forward::Forwarder;
 use super::lanes::{Counts, Kind, Lanes};
@@ -32,7 +34,7 @@ impl ZeroCopyDataPath {
         )?;
         let target = TargetEnds::start(&pe, &setup.device, count)?;
         Ok(Self {
-            forwarder: Forwarder::new(messages, counts),
+            forwarder: Forwarder::new(messages, counts, setup.features & FEATURE_FLUSH != 0),
             comch: Some(comch),
             target,
             inventory,

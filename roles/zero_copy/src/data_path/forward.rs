@@ -18,6 +18,8 @@ use super::refusals::Refusals;
 pub(super) struct Forwarder {
     lanes: Lanes,
     messages: Messages,
+    /// Whether flushes and durable writes were announced on both sides.
+    flush: bool,
     deferred: DeferredTasks,
     /// Requests that were received and whose results have not been sent.
     in_flight: usize,
@@ -33,10 +35,11 @@ pub(super) struct Forwarder {
 
 impl Forwarder {
     /// Without lanes, before it [begins](Self::begin).
-    pub(super) fn new(messages: Messages, counts: Counts) -> Self {
+    pub(super) fn new(messages: Messages, counts: Counts, flush: bool) -> Self {
         Self {
             lanes: Lanes::default(),
             messages,
+            flush,
             // At any time, one task of each lane is under way.
             deferred: DeferredTasks::with_capacity(counts.lanes()),
             in_flight: 0,
@@ -102,7 +105,10 @@ impl Forwarder {
     fn request_received(&mut self, lane: usize) {
         self.in_flight += 1;
         let passed = self.lanes.request(lane);
-        if !self.is_whole(passed, message::is_request) {
+        let flush = self.flush;
+        if !self.is_whole(passed, |bytes, length| {
+            message::is_request(bytes, length, flush)
+        }) {
             return self.refuse(lane);
         }
         self.awaited += 1;
@@ -121,7 +127,11 @@ impl Forwarder {
 
     /// Whether the message that a lane has received passes the test. That is only to read as much of it as the test does.
     #[inline(always)]
-    fn is_whole(&self, lane: &Lane<2>, test: fn(&[u8; io_message::SIZE], usize) -> bool) -> bool {
+    fn is_whole(
+        &self,
+        lane: &Lane<2>,
+        test: impl Fn(&[u8; io_message::SIZE], usize) -> bool,
+    ) -> bool {
         let Ok(length) = lane.message.data_len() else {
             return false;
         };

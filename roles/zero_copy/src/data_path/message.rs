@@ -3,14 +3,19 @@
 use doca::ErrorCode;
 use wire::io_message::{self, IoMessage, IoMessageType, Repr};
 
-/// Whether a message, of which `length` bytes came, is a request. Bytes that did not come are zeros.
+/// Returns `true` for a message, of which `length` bytes came, that is a request. Bytes that did not come are zeros. `flush`: flushes and durable
+/// writes were announced on both sides, and are requests too.
 ///
 /// Its offsets are the target's to check, which knows both memories.
 #[inline]
 #[must_use]
-pub fn is_request(bytes: &[u8; io_message::SIZE], length: usize) -> bool {
-    let kind = IoMessage::new_unchecked_len(bytes).message_type();
-    length == bytes.len() && matches!(kind, Ok(IoMessageType::Read | IoMessageType::Write))
+pub fn is_request(bytes: &[u8; io_message::SIZE], length: usize, flush: bool) -> bool {
+    let is_known = match IoMessage::new_unchecked_len(bytes).message_type() {
+        Ok(IoMessageType::Read | IoMessageType::Write) => true,
+        Ok(IoMessageType::Flush | IoMessageType::WriteFua) => flush,
+        Ok(IoMessageType::Result) | Err(_) => false,
+    };
+    is_known && length == bytes.len()
 }
 
 /// Whether a message, of which `length` bytes came, is a result.
@@ -42,10 +47,12 @@ mod tests {
 
     #[test]
     fn a_message_is_what_its_type_says_and_has_all_its_bytes() {
-        for (message_type, requests, results) in [
-            (IoMessageType::Read, true, false),
-            (IoMessageType::Write, true, false),
-            (IoMessageType::Result, false, true),
+        for (message_type, requests, announced, results) in [
+            (IoMessageType::Read, true, true, false),
+            (IoMessageType::Write, true, true, false),
+            (IoMessageType::Flush, false, true, false),
+            (IoMessageType::WriteFua, false, true, false),
+            (IoMessageType::Result, false, false, true),
         ] {
             let bytes = Repr {
                 message_type,
@@ -58,12 +65,15 @@ mod tests {
             .to_bytes();
             for length in [0, 1, 63, 64, 65] {
                 let is_whole = length == bytes.len();
-                assert_eq!(is_request(&bytes, length), requests && is_whole, "{length}");
+                for (flush, expected) in [(false, requests), (true, announced)] {
+                    let came = is_request(&bytes, length, flush);
+                    assert_eq!(came, expected && is_whole, "{length}");
+                }
                 assert_eq!(is_result(&bytes, length), results && is_whole, "{length}");
             }
         }
         let mut unknown = [0; io_message::SIZE];
         unknown[3] = 9;
-        assert!(!is_request(&unknown, 64) && !is_result(&unknown, 64));
+        assert!(!is_request(&unknown, 64, true) && !is_result(&unknown, 64));
     }
 }

@@ -62,6 +62,7 @@ impl DataPath for ZeroCopyDataPath {
             operation_count: self.forwarder.operations(),
             pe_hit_count: calls.hits,
             pe_miss_count: calls.misses,
+            media_errors: 0,
         })
     }
 }

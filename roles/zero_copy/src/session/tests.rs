@@ -23,6 +23,39 @@ fn init(core_count: u32, transaction_count: u32) -> Payload {
 }
 
 #[test]
+fn the_target_s_extensions_are_announced_to_an_initiator_that_announces_its_own() {
+    use wire::control::{AnnouncedStorage, FEATURE_FLUSH, FeatureQuery};
+    let details = StorageDetails {
+        total_size: 4096,
+        block_size: 512,
+    };
+    let announce = |features| Payload::AnnounceStorageRequest(FeatureQuery { features });
+    for (query, target, expected) in [
+        (announce(u32::MAX), u32::MAX, FEATURE_FLUSH),
+        (announce(FEATURE_FLUSH), FEATURE_FLUSH, FEATURE_FLUSH),
+        (announce(FEATURE_FLUSH), 0, 0),
+        (announce(0), FEATURE_FLUSH, 0),
+        (Payload::QueryStorageRequest, FEATURE_FLUSH, 0),
+    ] {
+        let mut world = World::new(2, 2);
+        world.target = world.target.with_features(target);
+        let answer = world.request(query.clone());
+        let expected_answer = if expected == 0 {
+            Payload::QueryStorageResponse(details.clone())
+        } else {
+            Payload::AnnouncedStorageResponse(AnnouncedStorage {
+                total_size: 4096,
+                block_size: 512,
+                features: expected,
+            })
+        };
+        assert_eq!(answer, Some(expected_answer), "{query:?} {target}");
+        assert_eq!(world.service.features(), expected);
+        assert_eq!(world.target.announced_features(), expected);
+    }
+}
+
+#[test]
 fn a_session_from_query_to_shutdown() {
     let mut world = World::new(2, 2);
     let details = StorageDetails {
@@ -50,7 +83,7 @@ fn a_session_from_query_to_shutdown() {
         ]
     };
     let mut expected = vec![
-        "PrepareMemory(Memory { mmap_export_blob: b\"host memory\", core_count: 2, transaction_count: 128, targets: [Some(Described { storage: StorageDetails { total_size: 4096, block_size: 512 }, identity: None, superblock: None })], limits: InitLimits { max_transactions: 8192, max_session_memory: 2048 } })".to_owned(),
+        "PrepareMemory(Memory { mmap_export_blob: b\"host memory\", core_count: 2, transaction_count: 128, targets: [Some(Described { storage: StorageDetails { total_size: 4096, block_size: 512 }, identity: None, superblock: None, features: 0 })], limits: InitLimits { max_transactions: 8192, max_session_memory: 2048 } })".to_owned(),
         "target CreateWorkers(InitStorage { transaction_count: 128, core_count: 2, mmap_export_blob: b\"host memory for rdma\" })"
             .to_owned(),
     ];

@@ -6,7 +6,7 @@ use quote::{format_ident, quote};
 use super::{
     enumeration,
     field::{Item, constants, declarations, decode, encode, items, parser, putter, unsigned},
-    names::{camel, docs, expected, held, ident, number},
+    names::{camel, docs, expected, held, ident, number, shouty},
 };
 use crate::model::{Frame, Message, Module, Span, Variant};
 
@@ -75,16 +75,35 @@ fn payload(module: &Module, message: &Message, frame: &Frame) -> TokenStream {
     });
     let decode_arms = frame.types().map(|variant| {
         let name = camel(&variant.name);
-        let longer = frame.extension_of(variant).map(|longer| {
-            let size = longer.payload.as_ref().and_then(|payload| {
-                let mut messages = module.messages.iter();
-                messages.find(|message| message.name == *payload)
-            });
-            let size = number(size.map_or(0, Message::fixed_width));
+        let fields = |variant: &Variant| {
+            let payload = variant.payload.as_ref();
+            let mut messages = module.messages.iter();
+            payload.and_then(|payload| messages.find(|message| message.name == *payload))
+        };
+        let skipped = fields(variant).map_or(0, Message::fixed_width);
+        // The first one also takes bytes that are none of them, and says what is wrong with them.
+        let mut extensions: Vec<_> = frame.extensions_of(variant).collect();
+        extensions.reverse();
+        let count = extensions.len();
+        let longer = extensions.into_iter().enumerate().map(|(index, longer)| {
+            let message = fields(longer);
+            let size = number(message.map_or(0, Message::fixed_width));
             let (wire_name, longer_name) = (&longer.name, camel(&longer.name));
             let content = longer.payload.as_deref().map(ident);
+            let is_marked = (index + 1 < count).then(|| {
+                let mark = message.and_then(|message| {
+                    message.fields.iter().find(|field| field.offset == skipped)
+                });
+                let field = mark.map(|field| shouty(&field.name));
+                let bytes = match mark.map(|field| field.byte_order) {
+                    Some(crate::model::ByteOrder::Little) => ident("to_le_bytes"),
+                    _ => ident("to_be_bytes"),
+                };
+                let (begin, end) = (number(skipped), number(skipped + 8));
+                quote!(&& rest[#begin..#end] == #content::#field.#bytes())
+            });
             quote! {
-                #type_name::#name if rest.len() >= #size => {
+                #type_name::#name if rest.len() >= #size #is_marked => {
                     let (rest, content) = #content::decode(#wire_name, frame, rest)?;
                     (rest, Self::#longer_name(content))
                 }
@@ -99,7 +118,7 @@ fn payload(module: &Module, message: &Message, frame: &Frame) -> TokenStream {
                 }
             },
         };
-        quote!(#longer #own)
+        quote!(#(#longer)* #own)
     });
     let with_content = frame
         .variants

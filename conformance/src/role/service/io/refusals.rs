@@ -93,6 +93,9 @@ fn no_io(bench: &Bench<'_>) -> Result<(), Wrong> {
     for (kind, length) in [
         (IoMessageType::Result as u32, SIZE),
         (3, SIZE),
+        // Nobody has announced them.
+        (IoMessageType::Flush as u32, SIZE),
+        (IoMessageType::WriteFua as u32, SIZE),
         (0x0100_0000, SIZE),
         (u32::MAX, SIZE),
         (1, SIZE - 1),

@@ -101,8 +101,19 @@ impl<'a> Volume<'a> {
         scripts: &[Script],
         workers: u32,
     ) -> Result<Self, Wrong> {
+        Self::announcing(bench, flags, scripts, workers, 0)
+    }
+
+    /// The same, with an initiator that announces these extensions of the data path.
+    pub(super) fn announcing(
+        bench: &'a Bench<'a>,
+        flags: &[&str],
+        scripts: &[Script],
+        workers: u32,
+        features: u32,
+    ) -> Result<Self, Wrong> {
         let mut cast = Cast::with(bench, flags, scripts)?;
-        cast.workers = workers;
+        (cast.workers, cast.features) = (workers, features);
         cast.take_until(Step::Stop).during("start of the session")?;
         cast.targets
             .iter_mut()

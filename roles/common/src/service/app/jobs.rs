@@ -216,6 +216,7 @@ impl<S: Service> App<'_, S> {
             device: self.device.clone(),
             client,
             transaction_count,
+            features: self.session.features(),
             limits: self.flags.limits(),
         })?;
         let waker = self.shutdown.waker().clone();

@@ -61,6 +61,10 @@ impl<L: Layout> Session<L> {
         match self.phase {
             Phase::Query => {
                 self.begin_without_missing();
+                self.wanted_features = match self.request.as_ref().map(|it| &it.payload) {
+                    Some(Payload::AnnounceStorageRequest(query)) => query.features & L::FEATURES,
+                    _ => 0,
+                };
                 let expected = MessageType::QueryStorageResponse;
                 let query = self.query();
                 self.ask_all(now, &query, expected);

@@ -78,6 +78,7 @@ impl<L: Layout> Session<L> {
             storage,
             identity,
             superblock: None,
+            features: 0,
         });
     }
 

@@ -48,6 +48,15 @@ pub trait Layout {
     ///
     /// The targets do not fit each other, or the service.
     fn present(&self, targets: &[StorageDetails]) -> Result<StorageDetails, Failure>;
+
+    /// Extensions of the data path that the service can have, if its targets do (`FeatureQuery::features`). Targets are asked for no others.
+    const FEATURES: u32 = 0;
+
+    /// Extensions of the data path that the service has with targets that have these.
+    fn features(&self, targets: &[u32]) -> u32 {
+        let _ = targets;
+        0
+    }
 }
 
 /// One session between one initiator and the targets of a [`Layout`].
@@ -77,6 +86,12 @@ pub struct Session<L> {
     identifies: bool,
     /// `true` when it maintains the superblocks, and survives the loss of targets.
     maintains: bool,
+    /// Extensions of the data path that the initiator has announced, of those that the service can have.
+    wanted_features: u32,
+    /// Whether targets that were asked which storages they are have been asked for extensions, too.
+    has_asked_features: bool,
+    /// Extensions that all have announced.
+    features: u32,
     connections: Connections,
     /// The service's ends of the connections that are being made, by target; `None` for a missing one.
     exports: Vec<Option<Bytes>>,
@@ -115,6 +130,9 @@ impl<L: Layout> Session<L> {
             targets: Vec::new(),
             identifies: false,
             maintains: false,
+            wanted_features: 0,
+            has_asked_features: false,
+            features: 0,
             connections: Connections::default(),
             exports: Vec::new(),
             imports: VecDeque::new(),
@@ -170,6 +188,12 @@ impl<L: Layout> Session<L> {
             Event::Timeout => self.timed_out(now),
             Event::Failed(failure) => self.fail(failure),
         }
+    }
+
+    /// Extensions of the data path that initiator and targets have announced, and the service has.
+    #[must_use]
+    pub fn features(&self) -> u32 {
+        self.features
     }
 
     /// What to do next. Ask again until there is nothing.

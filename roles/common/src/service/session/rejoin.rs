@@ -206,7 +206,9 @@ impl Rejoin {
 
     fn answered(&mut self, now: Instant, payload: Payload) {
         match payload {
-            answer @ (Payload::QueryStorageResponse(_) | Payload::IdentifiedStorageResponse(_)) => {
+            answer @ (Payload::QueryStorageResponse(_)
+            | Payload::IdentifiedStorageResponse(_)
+            | Payload::AnnouncedStorageResponse(_)) => {
                 let Some(described) = Described::of_answer(answer) else {
                     return;
                 };

@@ -4,7 +4,10 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use doca::ErrorCode;
-use wire::control::{Message, MessageType, Payload, RdmaConnectionDetails, StorageDetails};
+use wire::control::{
+    AnnouncedStorage, FeatureQuery, Message, MessageType, Payload, RdmaConnectionDetails,
+    StorageDetails,
+};
 
 use super::connections::Connections;
 use super::progress::{Doing, Phase, Step};
@@ -22,6 +25,8 @@ pub struct Described {
     pub identity: Option<Bytes>,
     /// Its superblock, if it is a member of a set.
     pub superblock: Option<Superblock>,
+    /// Extensions of the data path that it has announced, of those that it was asked for.
+    pub features: u32,
 }
 
 impl Described {
@@ -32,6 +37,16 @@ impl Described {
                 storage,
                 identity: None,
                 superblock: None,
+                features: 0,
+            }),
+            Payload::AnnouncedStorageResponse(answer) => Some(Self {
+                storage: StorageDetails {
+                    total_size: answer.total_size,
+                    block_size: answer.block_size,
+                },
+                identity: None,
+                superblock: None,
+                features: answer.features,
             }),
             Payload::IdentifiedStorageResponse(answer) => Some(Self {
                 storage: StorageDetails {
@@ -40,6 +55,7 @@ impl Described {
                 },
                 superblock: Superblock::of_answer(&answer),
                 identity: Some(answer.identity),
+                features: 0,
             }),
             _ => None,
         }
@@ -102,7 +118,7 @@ impl<L: Layout> Session<L> {
             return;
         };
         match answered {
-            MessageType::QueryStorageResponse => self.described(answers),
+            MessageType::QueryStorageResponse => self.described(now, answers),
             MessageType::InitStorageResponse => {
                 self.connections = Connections::of_workers(self.core_count);
                 self.create_worker();
@@ -128,17 +144,56 @@ impl<L: Layout> Session<L> {
     pub(super) fn query(&self) -> Payload {
         if self.identifies {
             Payload::IdentifyStorageRequest(QUESTION)
+        } else if self.wanted_features != 0 {
+            self.feature_query()
         } else {
             Payload::QueryStorageRequest
         }
     }
 
+    fn feature_query(&self) -> Payload {
+        Payload::AnnounceStorageRequest(FeatureQuery {
+            features: self.wanted_features,
+        })
+    }
+
+    /// Asks the targets that have an identity for their extensions of the data path. A target that has none is one of the reference, which has
+    /// no extensions either.
+    fn ask_for_features(&mut self, now: Instant) {
+        self.has_asked_features = true;
+        self.inquiry.begin(MessageType::QueryStorageResponse);
+        for target in 0..L::TARGETS.len() {
+            let has_identity = self.targets[target]
+                .as_ref()
+                .is_some_and(|target| target.identity.is_some());
+            if has_identity && !self.without[target] {
+                let query = self.feature_query();
+                self.ask(target, query);
+            } else {
+                self.inquiry.skip();
+            }
+        }
+        self.wait(now, Step::Storage);
+        self.storage_answered(now);
+    }
+
     /// The targets said what they have.
-    fn described(&mut self, answers: Vec<Option<Payload>>) {
-        self.targets = answers
+    fn described(&mut self, now: Instant, answers: Vec<Option<Payload>>) {
+        let described = answers
             .into_iter()
-            .map(|answer| answer.and_then(Described::of_answer))
-            .collect();
+            .map(|answer| answer.and_then(Described::of_answer));
+        if self.has_asked_features {
+            for (target, answer) in self.targets.iter_mut().zip(described) {
+                if let (Some(target), Some(answer)) = (target, answer) {
+                    target.features = answer.features;
+                }
+            }
+        } else {
+            self.targets = described.collect();
+            if self.identifies && self.wanted_features != 0 {
+                return self.ask_for_features(now);
+            }
+        }
         for (name, target) in L::TARGETS.iter().zip(&self.targets) {
             match target {
                 Some(Described { storage, .. }) => tracing::info!(
@@ -152,7 +207,25 @@ impl<L: Layout> Session<L> {
         let storage: Vec<_> = (0..self.targets.len())
             .filter_map(|target| self.storage_of(target).cloned())
             .collect();
+        // A missing target may have none when it rejoins.
+        let features: Vec<_> = self
+            .targets
+            .iter()
+            .map(|target| target.as_ref().map_or(0, |target| target.features))
+            .collect();
+        self.features = self.wanted_features & self.layout.features(&features);
         match self.layout.present(&storage) {
+            Ok(StorageDetails {
+                total_size,
+                block_size,
+            }) if self.features != 0 => {
+                let answer = Payload::AnnouncedStorageResponse(AnnouncedStorage {
+                    total_size,
+                    block_size,
+                    features: self.features,
+                });
+                self.answer(answer, Phase::Init);
+            }
             Ok(details) => self.answer(Payload::QueryStorageResponse(details), Phase::Init),
             Err(failure) => self.fail(failure),
         }

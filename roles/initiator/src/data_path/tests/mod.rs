@@ -13,7 +13,7 @@ use wire::io_message::{IoMessageType, Repr};
 use super::content::{Content, Validator};
 use super::failure::{Failure, Mismatch};
 use super::transactions::{Task, Transactions};
-use crate::cli::Strategy;
+use crate::cli::{AccessOrder, Strategy};
 use crate::layout::{Layout, Request};
 use crate::pattern::Pattern;
 
@@ -92,7 +92,10 @@ impl Storage {
                     .write(local, &source[at..at + size])
                     .expect("inside of the region");
             }
-            (IoMessageType::Result, _) => panic!("the initiator sent a result"),
+            (IoMessageType::Flush, _) => {
+                assert_eq!((at, local, size), (0, 0, 0), "a flush is of no blocks");
+            }
+            (other, _) => panic!("the initiator sent a {other:?}"),
         }
         request.answer(ErrorCode::SUCCESS.0)
     }
@@ -113,6 +116,8 @@ struct Setup {
     blocks_per_io: u16,
     transactions: u32,
     operations: u32,
+    flush_every: u32,
+    order: AccessOrder,
     plain: bool,
     fault: Fault,
 }
@@ -125,6 +130,8 @@ const SETUP: Setup = Setup {
     blocks_per_io: 1,
     transactions: 4,
     operations: 100,
+    flush_every: 0,
+    order: AccessOrder::Sequential,
     plain: false,
     fault: Fault::None,
 };
@@ -161,6 +168,8 @@ impl Setup {
                 .validates()
                 .then(|| Validator::new(content.clone(), region.clone(), BLOCK)),
             operations: self.operations,
+            flush_every: self.flush_every,
+            order: self.order,
             io_timeout: IO_TIMEOUT,
         };
         Bench {
@@ -234,6 +243,50 @@ impl Bench {
         match result {
             Err(Failure::Mismatch(mismatch)) => mismatch,
             other => panic!("expected a mismatch, got {other:?}"),
+        }
+    }
+}
+
+#[test]
+fn every_nth_write_is_followed_by_a_flush_before_it_counts() {
+    for (strategy, reads) in [
+        (Strategy::WriteThroughputTest, 0),
+        (Strategy::ReadWriteDataValidityTest, 100),
+    ] {
+        for (flush_every, flushes) in [(0, 0), (1, 100), (7, 14), (101, 0)] {
+            let setup = Setup {
+                strategy,
+                flush_every,
+                order: AccessOrder::Scattered,
+                ..SETUP
+            };
+            let (result, bench) = setup.run();
+            assert_eq!(result, Ok(()));
+            let count = |kind| {
+                let log = bench.storage.log.iter();
+                log.filter(|(_, came)| *came == kind).count()
+            };
+            assert_eq!(count(IoMessageType::Flush), flushes, "{flush_every}");
+            assert_eq!(count(IoMessageType::Write), 100);
+            assert_eq!(count(IoMessageType::Read), reads);
+            // A flush comes when N writes have been answered, so at least as many are in the log.
+            let mut writes = 0;
+            let mut seen = 0;
+            for (_, kind) in &bench.storage.log {
+                match kind {
+                    IoMessageType::Write => writes += 1,
+                    IoMessageType::Flush => {
+                        seen += 1;
+                        assert!(writes >= seen * flush_every, "{writes} {seen}");
+                    }
+                    _ => {}
+                }
+            }
+            let transactions = bench.workers.into_iter().next().expect("a worker");
+            assert_eq!(
+                transactions.into_measurements().flushes.count(),
+                flushes as u64
+            );
         }
     }
 }

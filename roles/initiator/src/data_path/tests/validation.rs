@@ -109,7 +109,7 @@ fn the_last_io_is_short_where_blocks_per_io_does_not_divide() {
     };
     let mut bench = setup.build();
     assert_eq!(bench.run(), Ok(()));
-    let (bytes, ..) = bench.workers.remove(0).into_measurements();
+    let bytes = bench.workers.remove(0).into_measurements().bytes;
     assert_eq!(bytes, 3 * 10 * u64::from(BLOCK));
 }
 

@@ -53,11 +53,7 @@ impl Transactions {
             ));
         };
         let came = (answer.storage_offset, answer.requester_offset, answer.size);
-        let asked = (
-            slot.extent.storage_offset,
-            slot.extent.local_offset,
-            slot.extent.size,
-        );
+        let asked = slot.place(direction);
         if came != asked {
             return refuse(format!(
                 "transaction {index}: storage offset, requester offset and size are {came:?}; expected those of the request, {asked:?}"

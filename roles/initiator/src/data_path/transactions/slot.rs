@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use super::super::content::{Extent, Validator};
 use super::super::failure::{Direction, Io};
-use crate::cli::Strategy;
+use crate::cli::{AccessOrder, Strategy};
 use crate::layout::Share;
 
 /// What the transactions of a worker are to do.
@@ -20,6 +20,10 @@ pub struct Task {
     pub validator: Option<Validator>,
     /// Transactions to complete.
     pub operations: u32,
+    /// Order in which the blocks are visited.
+    pub order: AccessOrder,
+    /// Writes after which there is a flush; 0 for none.
+    pub flush_every: u32,
     /// How long an I/O may take.
     pub io_timeout: Duration,
 }
@@ -42,10 +46,24 @@ pub(super) struct Slot {
 
 impl Slot {
     pub(super) fn io(&self, direction: Direction) -> Io {
+        let (storage_offset, _, size) = self.place(direction);
         Io {
             direction,
-            storage_offset: self.extent.storage_offset,
-            size: self.extent.size,
+            storage_offset,
+            size,
+        }
+    }
+
+    /// Storage offset, local offset and size of an I/O. A flush is of no blocks.
+    #[inline(always)]
+    pub(super) fn place(&self, direction: Direction) -> (u64, u64, u32) {
+        match direction {
+            Direction::Flush => (0, 0, 0),
+            _ => (
+                self.extent.storage_offset,
+                self.extent.local_offset,
+                self.extent.size,
+            ),
         }
     }
 }

@@ -25,6 +25,7 @@ impl Script {
             workers,
             control_timeout: TIMEOUT,
             halt_timeout: HALT,
+            flush: false,
         };
         Self {
             session: Session::new(config),

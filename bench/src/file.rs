@@ -1,0 +1,154 @@
+//! A file on a disk: a deployment whose target has its blocks there, and fio's io_uring engine with direct I/O on the same bytes.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use conformance::process::Process;
+use serde::Serialize;
+
+use crate::Error;
+use crate::deployment::{Cast, measure_file};
+use crate::fio::{self, Times};
+use crate::point::{Operation, Point};
+use crate::series::Figures;
+
+/// Bytes of a block of the file.
+pub const BLOCK_SIZE: u32 = 4096;
+/// Blocks of the file: 512 MiB.
+pub const BLOCK_COUNT: u32 = 128 << 10;
+/// Bytes of the file before its blocks.
+const CONTENT_OFFSET: u32 = 64 << 10;
+/// Time beside the run itself.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What is done with the file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+pub struct Work {
+    /// Reads or writes of this size and depth: scattered where they are of one block, else one after the other.
+    pub point: Point,
+    /// Every write is made durable before the next one; the latency is that.
+    pub flush: bool,
+}
+
+impl Work {
+    /// All that is compared.
+    pub fn all() -> [Self; 5] {
+        let point = |operation, block_size| Self {
+            point: Point {
+                operation,
+                block_size,
+                ..Point::ZERO_COPY_READ
+            },
+            flush: false,
+        };
+        let single = Point {
+            operation: Operation::Write,
+            transactions: 1,
+            ..Point::ZERO_COPY_READ
+        };
+        [
+            point(Operation::Read, BLOCK_SIZE),
+            point(Operation::Write, BLOCK_SIZE),
+            point(Operation::Read, 128 << 10),
+            point(Operation::Write, 128 << 10),
+            Self {
+                point: single,
+                flush: true,
+            },
+        ]
+    }
+
+    fn is_scattered(self) -> bool {
+        self.point.block_size == BLOCK_SIZE && !self.flush
+    }
+}
+
+impl fmt::Display for Work {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { point, flush } = self;
+        let how = match (self.is_scattered(), flush) {
+            (true, _) => "scattered",
+            (false, true) => "with a flush each",
+            (false, false) => "sequential",
+        };
+        write!(f, "file {point} {how}")
+    }
+}
+
+/// Runs a deployment with its blocks in the file, which is made and filled if it is not there.
+///
+/// # Errors
+///
+/// A role cannot be started, has failed, or has printed no figures.
+pub fn deployment(
+    cast: &Cast,
+    file: &Path,
+    work: Work,
+    operations: u64,
+    cpus: &[usize],
+) -> Result<Figures, Error> {
+    if !file.exists() {
+        let point = Point {
+            operation: Operation::Write,
+            block_size: 128 << 10,
+            ..Point::ZERO_COPY_READ
+        };
+        let all = u64::from(BLOCK_COUNT) / u64::from(point.block_size / BLOCK_SIZE);
+        measure_file(cast, point, all, cpus, (file, false))?;
+    }
+    measure_file(cast, work.point, operations, cpus, (file, work.flush))
+}
+
+/// Runs fio on the blocks of the file, for about `time`.
+///
+/// # Errors
+///
+/// fio is not there, or has failed, or has printed no figures.
+pub fn fio(file: &Path, work: Work, time: Duration, cpus: &[usize]) -> Result<Figures, Error> {
+    let Work { point, flush } = work;
+    let is_write = point.operation == Operation::Write;
+    let kind = match (is_write, work.is_scattered()) {
+        (false, true) => "randread",
+        (true, true) => "randwrite",
+        (false, false) => "read",
+        (true, false) => "write",
+    };
+    let size = u64::from(BLOCK_COUNT) * u64::from(BLOCK_SIZE);
+    let cpus: Vec<_> = cpus.iter().map(ToString::to_string).collect();
+    let mut fio = Command::new("fio");
+    fio.args(["--name=bench", "--ioengine=io_uring", "--direct=1"])
+        .args(["--fixedbufs=1", "--registerfiles=1", "--output-format=json"])
+        .arg(format!("--filename={}", file.display()))
+        .arg(format!("--offset={CONTENT_OFFSET}"))
+        .arg(format!("--size={size}"))
+        .arg(format!("--rw={kind}"))
+        .arg(format!("--bs={}", point.block_size))
+        .arg(format!("--iodepth={}", point.transactions))
+        .arg(format!("--cpus_allowed={}", cpus.join(",")))
+        .arg("--time_based")
+        // It rounds shorter times down to nothing.
+        .arg(format!("--runtime={}ms", time.as_millis().max(1000)));
+    if flush {
+        fio.arg("--fdatasync=1");
+    }
+    let stdout = Process::spawn("fio", fio)?.finish(Instant::now() + time + PATIENCE, || false)?;
+    let times = if flush {
+        Times::Sync
+    } else {
+        Times::Completion
+    };
+    fio::figures(&stdout, point, times)
+}
+
+/// What is not installed, in words; nothing when all is.
+pub fn missing() -> Option<String> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let has =
+        std::env::split_paths(&path).any(|directory: PathBuf| directory.join("fio").is_file());
+    (!has).then(|| {
+        "a file beside fio: expected fio to be installed (Debian's package has the same name)"
+            .to_owned()
+    })
+}

@@ -1,0 +1,115 @@
+use super::*;
+
+fn queues() -> Vec<(Queue, Arc<File>, Arc<MemoryRegion>)> {
+    let kinds: [&dyn Fn(Arc<File>, Arc<MemoryRegion>) -> Queue; 2] = [
+        &|file, memory| Queue::io_uring(file, memory, 4).expect("io_uring"),
+        &|file, memory| Queue::blocking(file, memory, 4),
+    ];
+    let queue = |kind: &dyn Fn(Arc<File>, Arc<MemoryRegion>) -> Queue| {
+        let file = Arc::new(tempfile::tempfile().expect("a file"));
+        let memory = MemoryRegion::new(16 * 4096).expect("memory");
+        let queue = kind(Arc::clone(&file), Arc::clone(&memory));
+        (queue, file, memory)
+    };
+    // Where there is no io_uring, that is said, and the rest is tested.
+    let file = Arc::new(tempfile::tempfile().expect("a file"));
+    let memory = MemoryRegion::new(4096).expect("memory");
+    match Queue::io_uring(file, memory, 1) {
+        Ok(_) => kinds.into_iter().map(queue).collect(),
+        Err(error) => {
+            eprintln!("no io_uring here: {error}");
+            vec![queue(kinds[1])]
+        }
+    }
+}
+
+fn wait(queue: &mut Queue, count: usize) -> Vec<Completed> {
+    queue.submit();
+    queue.drain();
+    queue.reap();
+    let all: Vec<_> = std::iter::from_fn(|| queue.next()).collect();
+    assert_eq!(all.len(), count);
+    all
+}
+
+#[test]
+fn more_operations_than_the_ring_has_entries_all_complete() {
+    for (mut queue, file, memory) in queues() {
+        for block in 0..16 {
+            memory
+                .fill(block * 4096, 4096, block as u8 + 1)
+                .expect("inside");
+            let range = Range {
+                file_offset: (15 - block as u64) * 4096,
+                memory_offset: block * 4096,
+                len: 4096,
+            };
+            let durable = block % 2 == 0;
+            queue.push(block as u64, Operation::Write { range, durable });
+        }
+        let mut tokens: Vec<_> = wait(&mut queue, 16)
+            .into_iter()
+            .map(|completed| {
+                assert_eq!(completed.result, Ok(4096));
+                completed.token
+            })
+            .collect();
+        tokens.sort_unstable();
+        assert_eq!(tokens, (0..16).collect::<Vec<_>>());
+        queue.push(7, Operation::Sync);
+        let synced = Completed {
+            token: 7,
+            result: Ok(0),
+        };
+        assert_eq!(wait(&mut queue, 1), [synced]);
+        assert_eq!(file.metadata().expect("a file").len(), 16 * 4096);
+        let range = Range {
+            file_offset: 4096,
+            memory_offset: 0,
+            len: 4096,
+        };
+        queue.push(8, Operation::Read(range));
+        wait(&mut queue, 1);
+        let mut byte = [0];
+        memory.read(4095, &mut byte).expect("inside");
+        assert_eq!(byte, [15]);
+    }
+}
+
+#[test]
+fn errors_are_completions() {
+    for (mut queue, _, memory) in queues() {
+        let range = Range {
+            file_offset: 0,
+            memory_offset: memory.len() - 1,
+            len: 2,
+        };
+        queue.push(1, Operation::Read(range));
+        assert_eq!(wait(&mut queue, 1)[0].result, Err(Errno::FAULT));
+        let range = Range { len: 1, ..range };
+        queue.push(2, Operation::Read(range));
+        assert_eq!(wait(&mut queue, 1)[0].result, Ok(0), "the end of the file");
+        queue.push(3, Operation::Read(range));
+        queue.fail_pending(Errno::IO);
+        assert_eq!(wait(&mut queue, 1)[0].result, Err(Errno::IO));
+    }
+}
+
+#[test]
+fn a_queue_that_is_dropped_waits_for_its_operations() {
+    for (mut queue, file, memory) in queues() {
+        memory.fill(0, memory.len(), 9).expect("inside");
+        for token in 0..4 {
+            let range = Range {
+                file_offset: token * 4 * 4096,
+                memory_offset: token as usize * 4 * 4096,
+                len: 4 * 4096,
+            };
+            let durable = true;
+            queue.push(token, Operation::Write { range, durable });
+        }
+        queue.submit();
+        drop(queue);
+        assert_eq!(file.metadata().expect("a file").len(), 16 * 4096);
+    }
+}

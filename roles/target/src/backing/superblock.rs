@@ -1,0 +1,431 @@
+//! The superblock of a target in its backing file, and which of its two places counts.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt as _;
+
+use role_common::Failure;
+use role_common::superblock::{Epoch, SetId, Superblock};
+use wire::backing::{
+    RECORD_OFFSETS, RECORD_SIZE, SequencedRecord, SetRecord, Superblock as Stored,
+    UnsequencedSuperblock,
+};
+use wire::control::RecordState;
+
+use super::Boot;
+
+/// A superblock as a file has it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Noted {
+    /// The superblock, in a state that is stored: neither `None` nor `InDoubt`.
+    pub superblock: Superblock,
+    /// The start of the machine since which blocks were written that may not be on the disk. `None` when all are.
+    pub since: Option<Boot>,
+}
+
+/// The bytes of the superblock with this sequence, which is at least 1.
+#[must_use]
+pub fn emit(sequence: u64, noted: &Noted) -> [u8; RECORD_SIZE] {
+    let Superblock {
+        set,
+        member,
+        epoch,
+        next,
+        state,
+        ..
+    } = noted.superblock;
+    let boot = noted.since.map_or(0, |Boot(number)| number);
+    let mut stored = Stored {
+        sequence,
+        set_high: (set.0 >> 64) as u64,
+        set_low: set.0 as u64,
+        epoch: epoch.number,
+        epoch_id: epoch.id,
+        next_epoch: next.number,
+        next_epoch_id: next.id,
+        member,
+        state: match state {
+            // Not stored: whatever else is said, blocks were written.
+            RecordState::None | RecordState::InDoubt => RecordState::InUse.number(),
+            state => state.number(),
+        },
+        flags: noted.superblock.flags(),
+        boot_high: (boot >> 64) as u64,
+        boot_low: boot as u64,
+        checksum: 0,
+    };
+    stored.checksum = checksum(&stored.emit());
+    stored.emit()
+}
+
+/// The superblock in these bytes of a file, of this layout or an earlier one, and its sequence: 0 in a layout without. `None` for zeros, which
+/// are none.
+///
+/// # Errors
+///
+/// The bytes are neither a superblock nor zeros, or a superblock that is damaged.
+pub fn parse(bytes: &[u8; RECORD_SIZE]) -> Result<Option<(u64, Noted)>, Failure> {
+    if bytes.iter().all(|&byte| byte == 0) {
+        return Ok(None);
+    }
+    let (stored, size) = decode(bytes)?;
+    let expected = checksum(&bytes[..size]);
+    if stored.checksum != expected {
+        let found = stored.checksum;
+        return Err(Failure::invalid(format!(
+            "expected the checksum {expected:#010x}, found {found:#010x}"
+        )));
+    }
+    let state = match RecordState::ALL
+        .iter()
+        .find(|it| it.number() == stored.state)
+    {
+        Some(
+            &state @ (RecordState::Clean
+            | RecordState::InUse
+            | RecordState::Closing
+            | RecordState::Foreign),
+        ) => state,
+        _ => {
+            return Err(Failure::invalid(format!(
+                "expected the state 1, 2, 4 or 5, found {}",
+                stored.state
+            )));
+        }
+    };
+    let boot = u128::from(stored.boot_high) << 64 | u128::from(stored.boot_low);
+    let noted = Noted {
+        superblock: Superblock {
+            set: SetId(u128::from(stored.set_high) << 64 | u128::from(stored.set_low)),
+            member: stored.member,
+            epoch: Epoch {
+                number: stored.epoch,
+                id: stored.epoch_id,
+            },
+            next: Epoch {
+                number: stored.next_epoch,
+                id: stored.next_epoch_id,
+            },
+            state,
+            checksums: Superblock::has_checksums(stored.flags),
+        },
+        since: (boot != 0).then_some(Boot(boot)),
+    };
+    Ok(Some((stored.sequence, noted)))
+}
+
+/// Decodes a superblock of any layout, and says how many bytes that layout has. Fields that an earlier layout does not have are 0.
+fn decode(bytes: &[u8; RECORD_SIZE]) -> Result<(Stored, usize), Failure> {
+    let has_magic = |magic: u64| bytes.starts_with(&magic.to_be_bytes());
+    Ok(if has_magic(SetRecord::MAGIC) {
+        let size = SetRecord::SIZE;
+        let old = SetRecord::parse(&bytes[..size])?;
+        let stored = Stored {
+            sequence: 0,
+            set_high: old.set_high,
+            set_low: old.set_low,
+            epoch: old.epoch,
+            epoch_id: 0,
+            next_epoch: 0,
+            next_epoch_id: 0,
+            member: old.member,
+            state: old.state,
+            flags: 0,
+            boot_high: old.boot_high,
+            boot_low: old.boot_low,
+            checksum: old.checksum,
+        };
+        (stored, size)
+    } else if has_magic(SequencedRecord::MAGIC) {
+        let size = SequencedRecord::SIZE;
+        let old = SequencedRecord::parse(&bytes[..size])?;
+        let stored = Stored {
+            sequence: old.sequence,
+            set_high: old.set_high,
+            set_low: old.set_low,
+            epoch: old.epoch,
+            epoch_id: 0,
+            next_epoch: 0,
+            next_epoch_id: 0,
+            member: old.member,
+            state: old.state,
+            flags: 0,
+            boot_high: old.boot_high,
+            boot_low: old.boot_low,
+            checksum: old.checksum,
+        };
+        (stored, size)
+    } else if has_magic(UnsequencedSuperblock::MAGIC) {
+        let size = UnsequencedSuperblock::SIZE;
+        let old = UnsequencedSuperblock::parse(&bytes[..size])?;
+        let stored = Stored {
+            sequence: 0,
+            set_high: old.set_high,
+            set_low: old.set_low,
+            epoch: old.epoch,
+            epoch_id: old.epoch_id,
+            next_epoch: old.next_epoch,
+            next_epoch_id: old.next_epoch_id,
+            member: old.member,
+            state: old.state,
+            flags: old.flags,
+            boot_high: old.boot_high,
+            boot_low: old.boot_low,
+            checksum: old.checksum,
+        };
+        (stored, size)
+    } else {
+        (Stored::parse(bytes)?, RECORD_SIZE)
+    })
+}
+
+/// Where superblocks are written.
+pub trait Medium {
+    /// Writes these bytes at this offset.
+    ///
+    /// # Errors
+    ///
+    /// The medium failed.
+    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()>;
+
+    /// Returns when what was written is durable.
+    ///
+    /// # Errors
+    ///
+    /// The medium failed.
+    fn sync(&self) -> io::Result<()>;
+}
+
+impl Medium for File {
+    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        // By one call of the system, which no signal ends in the middle.
+        self.write_all_at(bytes, offset)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.sync_data()
+    }
+}
+
+/// What the two places of a file have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Places {
+    /// The sequence of the superblock that counts, and the superblock.
+    newest: Option<(u64, Noted)>,
+}
+
+impl Places {
+    /// What counts when the places have these bytes. A place that is damaged counts for nothing: `damaged` is told why.
+    pub fn new(places: &[[u8; RECORD_SIZE]; 2], mut damaged: impl FnMut(Failure)) -> Self {
+        let mut found = Self::default();
+        for bytes in places {
+            match parse(bytes) {
+                Ok(Some((sequence, noted))) => {
+                    if found.newest.is_none_or(|(newest, _)| newest < sequence) {
+                        found.newest = Some((sequence, noted));
+                    }
+                }
+                Ok(None) => {}
+                Err(why) => damaged(why),
+            }
+        }
+        found
+    }
+
+    /// The superblock that counts.
+    #[must_use]
+    pub fn superblock(&self) -> Option<Noted> {
+        self.newest.map(|(_, noted)| noted)
+    }
+
+    /// Writes the next superblock, and returns when it is durable. Until then, the one before it stays.
+    ///
+    /// # Errors
+    ///
+    /// The medium failed: either superblock may be found later.
+    pub fn write(&mut self, medium: &impl Medium, noted: &Noted) -> io::Result<()> {
+        let (sequence, place) = self.next();
+        medium.write_at(&emit(sequence, noted), RECORD_OFFSETS[place])?;
+        medium.sync()?;
+        self.newest = Some((sequence, *noted));
+        Ok(())
+    }
+
+    /// The sequence and the place of the next superblock: not the place of the one that counts.
+    #[must_use]
+    fn next(&self) -> (u64, usize) {
+        let sequence = self.newest.map_or(0, |(sequence, _)| sequence) + 1;
+        (sequence, (sequence % 2) as usize)
+    }
+}
+
+/// CRC-32C of what is before the checksum, which comes last.
+fn checksum(superblock: &[u8]) -> u32 {
+    crc_fast::crc32_iscsi(&superblock[..superblock.len() - size_of::<u32>()])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STATES: [RecordState; 4] = [
+        RecordState::Clean,
+        RecordState::InUse,
+        RecordState::Closing,
+        RecordState::Foreign,
+    ];
+
+    fn noted() -> Noted {
+        Noted {
+            superblock: Superblock {
+                set: SetId(u128::MAX / 3),
+                member: 1,
+                epoch: Epoch { number: 9, id: 77 },
+                next: Epoch { number: 10, id: 78 },
+                state: RecordState::Clean,
+                checksums: true,
+            },
+            since: Some(Boot(5)),
+        }
+    }
+
+    /// What is left of [`noted`] in a layout without epoch identifiers, next epoch and flags.
+    fn noted_first() -> Noted {
+        let mut noted = noted();
+        noted.superblock.epoch.id = 0;
+        noted.superblock.next = Epoch::NONE;
+        noted.superblock.checksums = false;
+        noted
+    }
+
+    #[test]
+    fn parse_reads_what_emit_wrote() {
+        for state in STATES {
+            for (since, checksums) in [(None, true), (Some(Boot(5)), false)] {
+                let mut noted = noted();
+                (noted.superblock.state, noted.since) = (state, since);
+                noted.superblock.checksums = checksums;
+                assert_eq!(parse(&emit(7, &noted)), Ok(Some((7, noted))));
+            }
+        }
+        assert_eq!(parse(&[0; RECORD_SIZE]), Ok(None));
+    }
+
+    /// Superblocks of the earlier layouts as [`noted`], each with its size, its sequence and what is expected to be read.
+    fn earlier() -> [([u8; RECORD_SIZE], usize, u64, Noted); 3] {
+        let Noted { superblock, .. } = noted();
+        let (set_high, set_low) = ((superblock.set.0 >> 64) as u64, superblock.set.0 as u64);
+        let (epoch, member, boot_high, boot_low) = (9, 1, 0, 5);
+        let mut set_record = SetRecord {
+            set_high,
+            set_low,
+            epoch,
+            member,
+            state: 1,
+            boot_high,
+            boot_low,
+            checksum: 0,
+        };
+        set_record.checksum = checksum(&set_record.emit());
+        let mut sequenced = SequencedRecord {
+            sequence: 8,
+            set_high,
+            set_low,
+            epoch,
+            member,
+            state: 1,
+            boot_high,
+            boot_low,
+            checksum: 0,
+        };
+        sequenced.checksum = checksum(&sequenced.emit());
+        let mut unsequenced = UnsequencedSuperblock {
+            set_high,
+            set_low,
+            epoch,
+            epoch_id: 77,
+            next_epoch: 10,
+            next_epoch_id: 78,
+            member,
+            state: 1,
+            flags: 1,
+            boot_high,
+            boot_low,
+            checksum: 0,
+        };
+        unsequenced.checksum = checksum(&unsequenced.emit());
+        let in_file = |superblock: &[u8]| {
+            let mut bytes = [0; RECORD_SIZE];
+            bytes[..superblock.len()].copy_from_slice(superblock);
+            (bytes, superblock.len())
+        };
+        [
+            (in_file(&set_record.emit()), 0, noted_first()),
+            (in_file(&sequenced.emit()), 8, noted_first()),
+            (in_file(&unsequenced.emit()), 0, noted()),
+        ]
+        .map(|((bytes, size), sequence, noted)| (bytes, size, sequence, noted))
+    }
+
+    #[test]
+    fn every_damaged_bit_is_found_in_every_layout() {
+        let layouts = earlier().map(|(bytes, size, ..)| (bytes, size));
+        let newest = (emit(1, &noted()), RECORD_SIZE);
+        for (bytes, size) in layouts.into_iter().chain([newest]) {
+            assert!(parse(&bytes).is_ok());
+            for bit in 0..size * 8 {
+                let mut wrong = bytes;
+                wrong[bit / 8] ^= 1 << (bit % 8);
+                assert!(parse(&wrong).is_err(), "bit {bit} of {size} bytes");
+            }
+        }
+    }
+
+    #[test]
+    fn earlier_layouts_are_read_and_the_next_superblock_does_not_overwrite_them() {
+        for (bytes, _, sequence, expected) in earlier() {
+            assert_eq!(parse(&bytes), Ok(Some((sequence, expected))));
+            let mut places = Places::new(&[bytes, [0; RECORD_SIZE]], |why| panic!("{why}"));
+            assert_eq!(places.superblock(), Some(expected));
+            // Those with a sequence are at the place of their sequence, here 0; all others are at place 0.
+            assert_eq!(places.next(), (sequence + 1, 1));
+            let file = tempfile::tempfile().expect("a file");
+            places.write(&file, &noted()).expect("written");
+            assert_eq!(places.next(), (sequence + 2, 0));
+            let mut written = [0; RECORD_SIZE];
+            file.read_exact_at(&mut written, RECORD_OFFSETS[1])
+                .expect("read");
+            assert_eq!(parse(&written), Ok(Some((sequence + 1, noted()))));
+            let places = Places::new(&[bytes, written], |why| panic!("{why}"));
+            assert_eq!(places.superblock(), Some(noted()));
+        }
+    }
+
+    #[test]
+    fn the_higher_sequence_counts_and_a_damaged_place_does_not() {
+        let mut later = noted();
+        later.superblock.epoch.number += 1;
+        let (one, two) = (emit(1, &noted()), emit(2, &later));
+        let places = Places::new(&[two, one], |why| panic!("{why}"));
+        assert_eq!((places.superblock(), places.next()), (Some(later), (3, 1)));
+        let mut torn = two;
+        torn[40] ^= 1;
+        let mut damaged = 0;
+        let places = Places::new(&[torn, one], |_| damaged += 1);
+        assert_eq!((places.superblock(), damaged), (Some(noted()), 1));
+        assert_eq!(places.next(), (2, 0), "the damaged one is overwritten");
+        let places = Places::new(&[[0; RECORD_SIZE]; 2], |why| panic!("{why}"));
+        assert_eq!((places.superblock(), places.next()), (None, (1, 1)));
+    }
+
+    #[test]
+    fn state_that_is_never_stored_is_refused() {
+        let mut bytes = emit(1, &noted());
+        let mut stored = Stored::parse(&bytes).expect("a superblock");
+        stored.state = RecordState::InDoubt.number();
+        stored.checksum = checksum(&stored.emit());
+        bytes.copy_from_slice(&stored.emit());
+        let refused = parse(&bytes).expect_err("in doubt").to_string();
+        assert!(refused.contains("found 3"), "{refused}");
+    }
+}

@@ -1,0 +1,206 @@
+//! What a file store has its reads, writes and syncs done by.
+
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use disk_queue::Queue;
+pub use disk_queue::{Completed, Operation, Range};
+use doca::MemoryRegion;
+
+use crate::backing::BackingFile;
+
+/// Time between two checks that the file is still the one at its path.
+const PATH_CHECKS: Duration = Duration::from_millis(250);
+
+/// A queue of operations on a medium. As [`Queue`], which is the real one.
+pub trait Disk {
+    /// Adds an operation to those that are submitted next.
+    fn push(&mut self, token: u64, operation: Operation);
+
+    /// Whether operations wait to be submitted.
+    fn has_pending(&self) -> bool;
+
+    /// Submits what was pushed.
+    fn submit(&mut self);
+
+    /// Fails what was pushed and not submitted.
+    fn fail_pending(&mut self);
+
+    /// Collects completions; returns whether there are any.
+    fn reap(&mut self) -> bool;
+
+    /// The next of the completions that were collected.
+    fn next(&mut self) -> Option<Completed>;
+
+    /// Number of operations that were submitted and not collected.
+    fn in_flight(&self) -> usize;
+
+    /// Waits until nothing is in flight.
+    fn drain(&mut self);
+
+    /// The descriptor that can be read when an operation in flight has completed, if there can be one.
+    fn readiness(&self) -> Option<BorrowedFd<'_>>;
+
+    /// Checks that the medium is the one that was opened, as large as it was.
+    ///
+    /// # Errors
+    ///
+    /// It was removed, replaced or truncated.
+    fn verify(&mut self) -> io::Result<()>;
+}
+
+/// The queue of one worker to a backing file.
+#[derive(Debug)]
+pub(crate) struct FileDisk {
+    queue: Queue,
+    file: Arc<BackingFile>,
+    path_checked: Instant,
+}
+
+impl FileDisk {
+    /// With a ring of its own, or where there is no io_uring, one operation after the other.
+    pub(crate) fn new(file: Arc<BackingFile>, memory: &Arc<MemoryRegion>, depth: usize) -> Self {
+        let blocks = file.blocks();
+        let queue = Queue::io_uring(Arc::clone(blocks), Arc::clone(memory), depth).unwrap_or_else(
+            |error| {
+                tracing::warn!(
+                    "io_uring is not available ({error}): blocks are read and written by pread and pwrite, one I/O at a time"
+                );
+                Queue::blocking(Arc::clone(blocks), Arc::clone(memory), depth)
+            },
+        );
+        Self {
+            queue,
+            file,
+            path_checked: Instant::now(),
+        }
+    }
+}
+
+impl Disk for FileDisk {
+    #[inline]
+    fn push(&mut self, token: u64, operation: Operation) {
+        self.queue.push(token, operation);
+    }
+
+    #[inline]
+    fn has_pending(&self) -> bool {
+        self.queue.has_pending()
+    }
+
+    #[inline]
+    fn submit(&mut self) {
+        self.queue.submit();
+    }
+
+    fn fail_pending(&mut self) {
+        self.queue.fail_pending(rustix::io::Errno::IO);
+    }
+
+    #[inline]
+    fn reap(&mut self) -> bool {
+        self.queue.reap()
+    }
+
+    #[inline]
+    fn next(&mut self) -> Option<Completed> {
+        self.queue.next()
+    }
+
+    #[inline]
+    fn in_flight(&self) -> usize {
+        self.queue.in_flight()
+    }
+
+    fn drain(&mut self) {
+        self.queue.drain();
+    }
+
+    #[inline]
+    fn readiness(&self) -> Option<BorrowedFd<'_>> {
+        self.queue.readiness()
+    }
+
+    #[inline]
+    fn verify(&mut self) -> io::Result<()> {
+        self.file.verify_size()?;
+        let now = Instant::now();
+        if now.duration_since(self.path_checked) >= PATH_CHECKS {
+            self.path_checked = now;
+            self.file.verify_path()?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use doca::ErrorCode;
+    use wire::backing::CONTENT_OFFSET;
+
+    use super::*;
+    use crate::backing::Options;
+    use crate::content::{Content, Geometry};
+    use crate::store::{FileStore, Io, Layout, Operation as IoOperation, Step, Store as _};
+
+    /// Where there is no io_uring.
+    #[test]
+    fn one_operation_after_the_other_does_as_well() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let geometry = Geometry {
+            block_size: 520,
+            block_count: 10,
+        };
+        let content = Content::open(None, geometry).expect("content");
+        let path = directory.path().join("blocks");
+        let file = BackingFile::open(&path, content, Options::default()).expect("made");
+        let file = Arc::new(file);
+        let layout = Layout::new(CONTENT_OFFSET, file.sector(), 520, 1);
+        let memory = MemoryRegion::new(layout.buffer).expect("memory");
+        let disk = FileDisk {
+            queue: Queue::blocking(Arc::clone(file.blocks()), Arc::clone(&memory), 1),
+            file: Arc::clone(&file),
+            path_checked: Instant::now(),
+        };
+        let (locks, health) = (Arc::clone(file.locks()), Arc::clone(file.health()));
+        let mut store = FileStore::new(disk, layout, 1, locks, health);
+        let mut run = |operation, bytes: &mut [u8]| {
+            let mut step = store.begin(
+                0,
+                Io {
+                    operation,
+                    storage_offset: 3 * 520,
+                    requester_offset: 0,
+                    size: bytes.len() as u32,
+                },
+            );
+            loop {
+                step = match step {
+                    Step::Complete(code) => return code,
+                    Step::Transfer(extent) => {
+                        let at = extent.local_offset as usize;
+                        if extent.to_requester {
+                            memory.read(at, bytes).expect("inside");
+                        } else {
+                            memory.write(at, bytes).expect("inside");
+                        }
+                        store.transferred(0)
+                    }
+                    Step::Pending => {
+                        store.poll();
+                        store.next().map_or(Step::Pending, |(_, step)| step)
+                    }
+                }
+            }
+        };
+        let durable = true;
+        let code = run(IoOperation::Write { durable }, &mut [7; 520]);
+        assert_eq!(code, ErrorCode::SUCCESS);
+        assert_eq!(run(IoOperation::Flush, &mut []), ErrorCode::SUCCESS);
+        let mut bytes = [0; 520];
+        assert_eq!(run(IoOperation::Read, &mut bytes), ErrorCode::SUCCESS);
+        assert_eq!(bytes, [7; 520]);
+    }
+}

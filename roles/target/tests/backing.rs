@@ -1,0 +1,423 @@
+//! Targets on files, as processes: what is reserved, what is refused, and files that fail while they are in use.
+//!
+//! Full disks are a tmpfs of few MiB in a user namespace of the target's own, or, where the system gives no user namespaces, a limit to the
+//! size of its files, at which writes and reservations fail in the same places.
+
+mod support;
+
+use std::fs::{self, File, OpenOptions};
+use std::os::unix::fs::{FileExt as _, MetadataExt as _};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use doca::ErrorCode;
+use support::client::{BLOCK, Client, request};
+use support::{Exit, Target, command, cpu, listening, run_to_exit, start};
+use tempfile::TempDir;
+use wire::control::{FEATURE_FLUSH, FeatureQuery, Payload};
+use wire::io_message::IoMessageType::{self, Flush, Read, Write, WriteFua};
+
+/// Bytes before the first block of a backing file.
+const CONTENT: u64 = 65536;
+const BLOCKS: usize = 512;
+const LENGTH: u64 = CONTENT + (BLOCKS * BLOCK) as u64;
+
+fn flags(file: &Path) -> String {
+    format!("--backing-file {} --block-count {BLOCKS}", file.display())
+}
+
+fn arguments(file: &Path) -> String {
+    format!("-d 03:00.0 --listen-port 0 --cpu {} {}", cpu(), flags(file))
+}
+
+fn directory() -> TempDir {
+    tempfile::tempdir().expect("a directory")
+}
+
+/// Makes a backing file with a clean start and stop of a target.
+fn made(directory: &TempDir) -> PathBuf {
+    let path = directory.path().join("blocks");
+    let target = start(&flags(&path));
+    let client = Client::new(target.connect());
+    let exit = client.stop(target);
+    assert_eq!(exit.status.code(), Some(0), "{exit:?}");
+    path
+}
+
+fn io(client: &mut Client, kind: IoMessageType, block: usize) -> ErrorCode {
+    client.io(request(kind, 0, block * BLOCK, BLOCK))
+}
+
+/// The target has noticed that its medium failed, and says so at its end: no signal, no success, no clean state.
+fn failed_end(client: Client, target: Target) -> Exit {
+    let exit = client.stop(target);
+    assert_eq!(exit.status.code(), Some(1), "{exit:?}");
+    assert!(!exit.stderr.contains("are on the disk"), "{exit:?}");
+    let lines = exit.stderr.lines();
+    let count = lines.filter(|line| line.contains("ERROR")).count();
+    assert!(
+        (1..=2).contains(&count),
+        "one line for the failure and one for the exit: {exit:?}"
+    );
+    assert!(exit.stdout.contains("| Media errors: "), "{exit:?}");
+    exit
+}
+
+/// A command line that runs with little disk space in `directory`: `bytes` in all, of which `prepare`, a shell command, may use some.
+/// `after` is run when the target has ended. `None` where there are no user namespaces.
+fn on_small_disk(directory: &Path, bytes: u64, prepare: &str, after: &str) -> Option<Command> {
+    let available = Command::new("unshare")
+        .args(["-Urm", "true"])
+        .stderr(Stdio::null())
+        .status();
+    if !available.is_ok_and(|status| status.success()) {
+        eprintln!("no user namespaces: a limit to the size of files is used instead");
+        return None;
+    }
+    let script = format!(
+        "mount -t tmpfs -o size={bytes} none {0} && cd {0} && {{ {prepare}; }} && \"$@\"; code=$?; {after}; exit $code",
+        directory.display()
+    );
+    let mut shell = Command::new("unshare");
+    shell.args(["-Urm", "sh", "-c", &script, "sh"]);
+    Some(shell)
+}
+
+/// A command line that runs with files of at most so many bytes.
+fn with_small_files(bytes: u64) -> Command {
+    let script = format!("ulimit -f {} && exec \"$@\"", bytes / 512);
+    let mut shell = Command::new("sh");
+    shell.args(["-c", &script, "sh"]);
+    shell
+}
+
+fn target_in(mut shell: Command, arguments: &str) -> Command {
+    shell.arg(command("").get_program());
+    shell.args(arguments.split_whitespace());
+    shell
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    shell
+}
+
+#[test]
+fn holes_of_an_existing_file_are_reserved_when_it_is_opened() {
+    let directory = directory();
+    let whole = made(&directory);
+    let header = fs::read(&whole).expect("read")[..4096].to_vec();
+    let sparse = directory.path().join("sparse");
+    let file = File::create(&sparse).expect("a file");
+    file.write_all_at(&header, 0).expect("written");
+    file.set_len(LENGTH).expect("longer");
+    file.sync_all().expect("synced");
+    let allocated = || fs::metadata(&sparse).expect("there").blocks() * 512;
+    assert!(allocated() < LENGTH, "it has holes");
+    let target = start(&flags(&sparse));
+    assert!(
+        allocated() >= LENGTH,
+        "{} of {LENGTH} bytes reserved",
+        allocated()
+    );
+    drop(target);
+}
+
+#[test]
+fn an_existing_file_with_holes_is_refused_on_a_full_disk() {
+    let directory = directory();
+    let whole = made(&directory);
+    let disk = directory.path().join("disk");
+    fs::create_dir(&disk).expect("a directory");
+    let sparse = disk.join("blocks");
+    // A quarter of it fits; cp leaves its zeros out.
+    let prepare = format!("cp --sparse=always {} blocks", whole.display());
+    let Some(shell) = on_small_disk(&disk, LENGTH / 4, &prepare, "true") else {
+        // A file that is longer than the limit cannot be reserved either, unless it is: then its writes fail, one by one.
+        let target = listening(target_in(with_small_files(CONTENT * 2), &arguments(&whole)));
+        let mut client = Client::new(target.connect());
+        assert_eq!(io(&mut client, Write, 0), ErrorCode::SUCCESS);
+        assert_eq!(io(&mut client, Write, BLOCKS - 1), ErrorCode::IO_FAILED);
+        failed_end(client, target);
+        return;
+    };
+    let exit = run_to_exit(target_in(shell, &arguments(&sparse)));
+    assert_eq!(exit.status.code(), Some(1), "{exit:?}");
+    assert!(exit.stderr.contains("No space left"), "{exit:?}");
+    assert!(!exit.stdout.contains("listening"), "{exit:?}");
+}
+
+#[test]
+fn writes_that_the_system_refuses_are_error_results() {
+    let directory = directory();
+    let whole = made(&directory);
+    let target = listening(target_in(with_small_files(CONTENT * 2), &arguments(&whole)));
+    let mut client = Client::new(target.connect());
+    for _ in 0..3 {
+        assert_eq!(io(&mut client, Write, 0), ErrorCode::SUCCESS);
+        assert_eq!(io(&mut client, Write, BLOCKS - 1), ErrorCode::IO_FAILED);
+        assert_eq!(io(&mut client, Read, BLOCKS - 1), ErrorCode::SUCCESS);
+    }
+    let exit = failed_end(client, target);
+    assert!(exit.stdout.contains("| Media errors: 3\n"), "{exit:?}");
+}
+
+#[test]
+fn a_file_that_is_truncated_in_use_fails_its_ios() {
+    for left in [0, CONTENT, LENGTH / 2, LENGTH - 1] {
+        let directory = directory();
+        let path = directory.path().join("blocks");
+        let target = start(&flags(&path));
+        let mut client = Client::new(target.connect());
+        for block in [0, 7, BLOCKS - 1] {
+            assert_eq!(io(&mut client, Write, block), ErrorCode::SUCCESS);
+        }
+        let file = OpenOptions::new().write(true).open(&path).expect("there");
+        file.set_len(left).expect("shorter");
+        for kind in [Write, Read] {
+            // The last block first: to write it makes the file as long as it was.
+            for block in [BLOCKS - 1, 7] {
+                assert_eq!(
+                    io(&mut client, kind, block),
+                    ErrorCode::IO_FAILED,
+                    "{kind:?} of block {block} with {left} bytes left"
+                );
+            }
+        }
+        failed_end(client, target);
+    }
+}
+
+#[test]
+fn a_file_that_is_removed_or_replaced_in_use_fails_its_ios() {
+    let remove = |path: &Path| fs::remove_file(path).expect("removed");
+    let replace = |path: &Path| {
+        let other = path.with_extension("other");
+        fs::copy(path, &other).expect("copied");
+        fs::rename(&other, path).expect("replaced");
+    };
+    for take_away in [&remove as &dyn Fn(&Path), &replace] {
+        let directory = directory();
+        let path = directory.path().join("blocks");
+        let target = start(&flags(&path));
+        let mut client = Client::new(target.connect());
+        assert_eq!(io(&mut client, Write, 0), ErrorCode::SUCCESS);
+        take_away(&path);
+        for kind in [Write, Read] {
+            assert_eq!(io(&mut client, kind, 0), ErrorCode::IO_FAILED, "{kind:?}");
+        }
+        failed_end(client, target);
+    }
+}
+
+#[test]
+fn a_file_that_is_moved_away_is_no_clean_end() {
+    let directory = directory();
+    let path = directory.path().join("blocks");
+    let target = start(&flags(&path));
+    let mut client = Client::new(target.connect());
+    assert_eq!(io(&mut client, Write, 0), ErrorCode::SUCCESS);
+    fs::rename(&path, directory.path().join("elsewhere")).expect("moved");
+    let exit = client.stop(target);
+    assert_eq!(exit.status.code(), Some(1), "{exit:?}");
+    assert!(!exit.stderr.contains("are on the disk"), "{exit:?}");
+}
+
+#[test]
+fn a_creation_for_which_the_disk_is_too_small_leaves_no_file() {
+    let directory = directory();
+    let disk = directory.path().join("disk");
+    fs::create_dir(&disk).expect("a directory");
+    let listing = directory.path().join("listing");
+    let after = format!("ls -A >{}", listing.display());
+    let path = disk.join("blocks");
+    let exit = match on_small_disk(&disk, LENGTH / 4, "true", &after) {
+        Some(shell) => {
+            let exit = run_to_exit(target_in(shell, &arguments(&path)));
+            assert_eq!(
+                fs::read_to_string(&listing).expect("listed"),
+                "",
+                "{exit:?}"
+            );
+            exit
+        }
+        None => run_to_exit(target_in(with_small_files(LENGTH / 4), &arguments(&path))),
+    };
+    assert_eq!(exit.status.code(), Some(1), "{exit:?}");
+    assert!(!path.exists(), "{exit:?}");
+    // The limit alone, wherever the test runs.
+    let exit = run_to_exit(target_in(with_small_files(LENGTH / 4), &arguments(&path)));
+    assert_eq!(exit.status.code(), Some(1), "{exit:?}");
+    assert!(!path.exists(), "{exit:?}");
+}
+
+#[test]
+fn an_empty_or_foreign_file_is_initialised_only_when_asked_to() {
+    let letter = "Dear all, this is no backing file, and it must not become one. ".repeat(100);
+    for content in ["", "short", &letter, "\0\0\0\0"] {
+        let directory = directory();
+        let path = directory.path().join("blocks");
+        fs::write(&path, content).expect("written");
+        let exit = run_to_exit(command(&arguments(&path)));
+        assert_eq!(exit.status.code(), Some(1), "{exit:?}");
+        assert!(exit.stderr.contains("--initialise"), "{exit:?}");
+        assert_eq!(fs::read(&path).expect("there"), content.as_bytes());
+
+        let target = start(&format!("{} --initialise", flags(&path)));
+        let mut client = Client::new(target.connect());
+        assert_eq!(io(&mut client, Read, 0), ErrorCode::SUCCESS);
+        let mut bytes = [1; BLOCK];
+        client.memory.read(0, &mut bytes).expect("inside");
+        assert_eq!(bytes, [0; BLOCK], "nothing is left of {content:.10?}");
+        client.memory.write(0, b"kept").expect("inside");
+        assert_eq!(io(&mut client, Write, 0), ErrorCode::SUCCESS);
+        assert_eq!(client.stop(target).status.code(), Some(0));
+
+        // What is a backing file already is not made another time.
+        let target = start(&format!("{} --initialise", flags(&path)));
+        let mut client = Client::new(target.connect());
+        assert_eq!(io(&mut client, Read, 0), ErrorCode::SUCCESS);
+        client.memory.read(0, &mut bytes).expect("inside");
+        assert_eq!(&bytes[..4], b"kept");
+    }
+}
+
+#[test]
+fn a_backing_file_is_its_owner_s_alone() {
+    let directory = directory();
+    let path = directory.path().join("blocks");
+    let mut shell = Command::new("sh");
+    shell.args(["-c", "umask 0 && exec \"$@\"", "sh"]);
+    let target = listening(target_in(shell, &arguments(&path)));
+    let mode = fs::metadata(&path).expect("there").mode();
+    assert_eq!(mode & 0o777, 0o600, "{mode:o}");
+    drop(target);
+}
+
+/// A client that has announced flush, and what the target has announced.
+fn announcing(target: &Target) -> (Client, u32) {
+    let query = Payload::AnnounceStorageRequest(FeatureQuery {
+        features: FEATURE_FLUSH,
+    });
+    match Client::with(target.connect(), BLOCK * 2, query) {
+        (client, Payload::AnnouncedStorageResponse(answer)) => (client, answer.features),
+        (_, other) => panic!("expected an announcement, got {other:?}"),
+    }
+}
+
+#[test]
+fn a_flush_succeeds_where_it_was_announced_and_is_unknown_elsewhere() {
+    let directory = directory();
+    let path = made(&directory);
+    for io in ["direct", "buffered"] {
+        let target = start(&format!("{} --backing-io {io}", flags(&path)));
+        let (mut client, features) = announcing(&target);
+        assert_eq!(features, FEATURE_FLUSH);
+        client.memory.fill(0, BLOCK, 0x77).expect("inside");
+        assert_eq!(self::io(&mut client, Write, 1), ErrorCode::SUCCESS);
+        let flush = request(Flush, 0, 0, 0);
+        assert_eq!(client.io(flush), ErrorCode::SUCCESS);
+        client.memory.fill(0, BLOCK, 0x78).expect("inside");
+        assert_eq!(self::io(&mut client, WriteFua, 2), ErrorCode::SUCCESS);
+        assert_eq!(
+            client.io(request(WriteFua, 0, BLOCKS * BLOCK, BLOCK)),
+            ErrorCode::INVALID_VALUE
+        );
+        // Past the target: what the system has.
+        let mut bytes = [0; 2 * BLOCK];
+        let file = File::open(&path).expect("there");
+        file.read_exact_at(&mut bytes, CONTENT + BLOCK as u64)
+            .expect("read");
+        assert_eq!(bytes[..BLOCK], [0x77; BLOCK]);
+        assert_eq!(bytes[BLOCK..], [0x78; BLOCK]);
+        assert_eq!(client.stop(target).status.code(), Some(0));
+
+        let target = start(&flags(&path));
+        let mut client = Client::new(target.connect());
+        for unknown in [flush, request(WriteFua, 0, 0, BLOCK)] {
+            assert_eq!(client.io(unknown), ErrorCode::INVALID_VALUE, "{unknown:?}");
+        }
+        assert_eq!(client.stop(target).status.code(), Some(0));
+    }
+    // Memory survives no power failure.
+    let target = start("");
+    let (mut client, features) = announcing(&target);
+    assert_eq!(features, 0);
+    assert_eq!(client.io(request(Flush, 0, 0, 0)), ErrorCode::INVALID_VALUE);
+}
+
+#[test]
+fn a_flush_of_a_file_that_is_gone_fails() {
+    let directory = directory();
+    let path = made(&directory);
+    let target = start(&flags(&path));
+    let (mut client, _) = announcing(&target);
+    assert_eq!(io(&mut client, Write, 0), ErrorCode::SUCCESS);
+    fs::remove_file(&path).expect("removed");
+    assert_eq!(client.io(request(Flush, 0, 0, 0)), ErrorCode::IO_FAILED);
+    failed_end(client, target);
+}
+
+/// Numbers that look random, the same in every run.
+fn numbers(seed: u64) -> impl FnMut(usize) -> usize {
+    let mut rng = fastrand::Rng::with_seed(seed);
+    move |most| rng.usize(..most)
+}
+
+#[test]
+fn blocks_of_any_size_and_ranges_of_any_alignment_hold_what_was_written() {
+    for io in ["auto", "buffered"] {
+        for (block_size, block_count) in [(512, 64), (520, 61), (4096, 16), (1 << 20, 3)] {
+            let directory = directory();
+            let path = directory.path().join("blocks");
+            let flags = format!(
+                "--backing-file {} --backing-io {io} --block-size {block_size} --block-count {block_count}",
+                path.display()
+            );
+            let capacity = block_size * block_count;
+            let mut expected = vec![0; capacity];
+            let mut next = numbers(7);
+            let target = start(&flags);
+            let memory = 3 << 20;
+            let (mut client, _) =
+                Client::with(target.connect(), memory, Payload::QueryStorageRequest);
+            for round in 0..60_u8 {
+                // A block, a few, or a part of some.
+                let (offset, size) = match round % 3 {
+                    0 => (next(block_count) * block_size, block_size),
+                    1 => {
+                        let first = next(block_count);
+                        (
+                            first * block_size,
+                            (1 + next(block_count - first)) * block_size,
+                        )
+                    }
+                    _ => {
+                        let offset = next(capacity);
+                        (offset, 1 + next(capacity - offset))
+                    }
+                };
+                let size = size.min(memory);
+                let bytes: Vec<u8> = (0..size).map(|at| (at % 251) as u8 ^ round).collect();
+                client.memory.write(0, &bytes).expect("inside");
+                assert_eq!(
+                    client.io(request(Write, 0, offset, size)),
+                    ErrorCode::SUCCESS
+                );
+                expected[offset..offset + size].copy_from_slice(&bytes);
+                let from = next(capacity);
+                let count = (1 + next(capacity - from)).min(memory);
+                assert_eq!(client.io(request(Read, 0, from, count)), ErrorCode::SUCCESS);
+                let mut bytes = vec![0; count];
+                client.memory.read(0, &mut bytes).expect("inside");
+                assert!(
+                    bytes == expected[from..from + count],
+                    "{io} {block_size} {round}"
+                );
+            }
+            assert_eq!(client.stop(target).status.code(), Some(0));
+            let file = fs::read(&path).expect("there");
+            let from = CONTENT as usize;
+            assert!(file[from..from + capacity] == expected, "{io} {block_size}");
+        }
+    }
+}
