@@ -21,11 +21,11 @@ use wire::control::{
 
 pub use crate::content::Geometry;
 
-/// Returns `true` for the requests that begin a session: the query in both forms.
+/// Returns `true` for the requests that begin a session: the query in all its forms.
 #[must_use]
 pub fn opens(request: &Payload) -> bool {
     match request {
-        Payload::QueryStorageRequest => true,
+        Payload::QueryStorageRequest | Payload::AnnounceStorageRequest(_) => true,
         Payload::IdentifyStorageRequest(query) => Superblock::of_request(query).is_none(),
         _ => false,
     }
