@@ -102,7 +102,12 @@ pub fn run<S: Service>(
         .map_err(|error| {
             Failure::from(error).context(format_args!("--representor {}", flags.representor))
         })?;
-    let opens = |request: &Payload| *request == Payload::QueryStorageRequest;
+    let opens = |request: &Payload| {
+        matches!(
+            request,
+            Payload::QueryStorageRequest | Payload::AnnounceStorageRequest(_)
+        )
+    };
     let name = &flags.command_channel_name;
     let mut client = ComchServerChannel::start(&device, &representor, name, opens)?;
     let cpu_count = u32::try_from(flags.cpu.len()).unwrap_or(u32::MAX);
