@@ -2,6 +2,8 @@
 //!
 //! Without arguments it runs the demo. Each role is a subcommand, so that the demo needs no other binary.
 #![forbid(unsafe_code)]
+// They panic when the stream is closed or full: see role_common::console.
+#![deny(clippy::print_stdout, clippy::print_stderr)]
 
 mod bench;
 mod conformance;
@@ -10,9 +12,13 @@ mod sdk;
 mod yardstick;
 
 use std::ffi::OsString;
+use std::io::Write as _;
 use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
+use role_common::console;
+
+const NAME: &str = "doca-storage";
 
 const EXAMPLES: &str = "\
 Examples:
@@ -77,10 +83,19 @@ impl RoleArguments {
 }
 
 fn main() -> ExitCode {
-    match Cli::parse()
-        .command
-        .unwrap_or_else(|| Command::Demo(demo::Options::default()))
-    {
+    let command = match Cli::try_parse() {
+        Ok(cli) => cli.command,
+        Err(error) => {
+            // Help and version go to standard output.
+            let printed = error.print().and_then(|()| std::io::stdout().flush());
+            if !error.use_stderr() {
+                console::printed(printed);
+            }
+            let code = u8::try_from(error.exit_code()).map_or(ExitCode::FAILURE, ExitCode::from);
+            return console::conclude(NAME, code);
+        }
+    };
+    let code = match command.unwrap_or_else(|| Command::Demo(demo::Options::default())) {
         Command::Demo(options) => demo::run(&options),
         Command::Bench(options) => bench::run(&options),
         Command::Conformance(options) => conformance::run(&options),
@@ -92,5 +107,6 @@ fn main() -> ExitCode {
         Command::GgaOffload(role) => role_gga_offload::run(role.with_program_name()),
         Command::Initiator(role) => role_initiator::run(role.with_program_name()),
         Command::SbcGenerator(role) => role_sbc_generator::run(role.with_program_name()),
-    }
+    };
+    console::conclude(NAME, code)
 }

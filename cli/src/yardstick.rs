@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use ::yardstick::ring::{self, Load};
 use clap::{Args, ValueEnum};
+use role_common::{errln, outln};
 
 /// Its flags.
 #[derive(Debug, Args)]
@@ -49,7 +50,7 @@ enum Stage {
 pub fn run(options: &Options) -> ExitCode {
     play(options).map_or_else(
         |error| {
-            eprintln!("doca-storage yardstick: error: {error}");
+            errln!("doca-storage yardstick: error: {error}");
             ExitCode::FAILURE
         },
         |()| ExitCode::SUCCESS,
@@ -70,7 +71,7 @@ fn play(options: &Options) -> Result<(), Box<dyn std::error::Error>> {
         operations: options.operations,
     };
     if let Some(measured) = ring::run(stage, &options.memory, load)? {
-        println!("{}", serde_json::to_string(&measured)?);
+        outln!("{}", serde_json::to_string(&measured)?);
     }
     Ok(())
 }

@@ -71,8 +71,7 @@ mod sync_event;
 
 pub use buf::{Buf, BufInventory};
 pub use capabilities::{
-    Capabilities, ComchLimits, ErasureCodingLimits, FastPathLimits, RdmaLimits,
-    TaskLimits,
+    Capabilities, ComchLimits, ErasureCodingLimits, FastPathLimits, RdmaLimits, TaskLimits,
 };
 pub use comch::{
     ComchClient, ComchClientBuilder, ComchEvent, ComchServer, ComchServerBuilder, Connection,

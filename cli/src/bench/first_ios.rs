@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use ::bench::first_ios::{self, Load};
 use clap::Args;
+use role_common::{errln, outln};
 
 /// Its flags.
 #[derive(Debug, Args)]
@@ -25,7 +26,7 @@ pub struct Options {
 pub fn run(options: &Options) -> ExitCode {
     play(options).map_or_else(
         |error| {
-            eprintln!("doca-storage first-ios: error: {error}");
+            errln!("doca-storage first-ios: error: {error}");
             ExitCode::FAILURE
         },
         |()| ExitCode::SUCCESS,
@@ -38,6 +39,6 @@ fn play(options: &Options) -> Result<(), Box<dyn std::error::Error>> {
         channel: options.channel.clone(),
         transactions: options.transactions,
     };
-    println!("{}", serde_json::to_string(&first_ios::run(&load)?)?);
+    outln!("{}", serde_json::to_string(&first_ios::run(&load)?)?);
     Ok(())
 }

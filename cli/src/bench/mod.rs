@@ -17,6 +17,7 @@ use ::conformance::implementation::Implementation;
 use clap::{Args, value_parser};
 use indicatif::{ProgressBar, ProgressStyle};
 use role_common::shutdown::Shutdown;
+use role_common::{errln, outln};
 
 const HELP: &str = "\
 Everything that is compared runs in turns, round after round; figures are medians, ratios are made within a round. The exit status is
@@ -78,7 +79,7 @@ type Result<T, E = Box<dyn std::error::Error>> = std::result::Result<T, E>;
 /// Measures.
 pub fn run(options: &Options) -> ExitCode {
     options.run().unwrap_or_else(|error| {
-        eprintln!("doca-storage bench: error: {error}");
+        errln!("doca-storage bench: error: {error}");
         ExitCode::FAILURE
     })
 }
@@ -141,7 +142,7 @@ impl Options {
                 .map_err(|error| format!("--report {}: {error}", path.display()))?;
         }
         if self.json {
-            println!("{}", serde_json::to_string_pretty(&results)?);
+            outln!("{}", serde_json::to_string_pretty(&results)?);
         } else {
             table::print(&results);
         }

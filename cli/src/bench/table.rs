@@ -1,15 +1,20 @@
 //! The results for people.
 
 use ::bench::suite::{Bar, Measurement, Results, Sense};
+use role_common::outln;
 use tabled::builder::Builder;
 use tabled::settings::object::Columns;
 use tabled::settings::{Alignment, Style};
 
 pub(super) fn print(results: &Results) {
     let machine = &results.machine;
-    println!(
+    outln!(
         "{}, {} CPUs, Linux {}, load {:.1} before; medians of {} runs; software DOCA, no BlueField involved",
-        machine.cpu, machine.cpus, machine.kernel, machine.load, results.rounds
+        machine.cpu,
+        machine.cpus,
+        machine.kernel,
+        machine.load,
+        results.rounds
     );
     if results
         .measurements
@@ -22,21 +27,22 @@ pub(super) fn print(results: &Results) {
         print_bars(&results.bars);
     }
     for reason in &results.left_out {
-        println!("left out: {reason}");
+        outln!("left out: {reason}");
     }
     for measurement in results.measurements.iter().filter(|one| one.crashes > 0) {
-        println!(
+        outln!(
             "{}: {} sessions began again, because a C++ program crashed",
-            measurement.series.name, measurement.crashes
+            measurement.series.name,
+            measurement.crashes
         );
     }
     for measurement in &results.measurements {
         if let Some(failure) = &measurement.failure {
-            println!("FAIL {}: {failure}", measurement.series.name);
+            outln!("FAIL {}: {failure}", measurement.series.name);
         }
     }
     if results.is_void() {
-        println!(
+        outln!(
             "VOID: the bare ring was too slow, so the machine was not there: run it again when nothing else runs"
         );
     }
@@ -47,7 +53,7 @@ pub(super) fn print(results: &Results) {
             .filter(|bar| bar.holds() == wanted)
             .count()
     };
-    println!(
+    outln!(
         "{} bars hold, {} do not, {} were not measured",
         count(Some(true)),
         count(Some(false)),
@@ -102,7 +108,7 @@ fn print_measurements(measurements: &[Measurement]) {
     table
         .with(Style::rounded())
         .modify(Columns::new(1..), Alignment::right());
-    println!("{table}");
+    outln!("{table}");
 }
 
 fn print_bars(bars: &[Bar]) {
@@ -131,5 +137,5 @@ fn print_bars(bars: &[Bar]) {
     table
         .with(Style::rounded())
         .modify(Columns::new(1..3), Alignment::right());
-    println!("{table}");
+    outln!("{table}");
 }

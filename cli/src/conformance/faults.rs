@@ -10,6 +10,7 @@ use ::conformance::faults::{Case, Settings, Tried, run};
 use ::conformance::implementation::{Implementation, Role};
 use ::conformance::report::{self, Outcome, Report};
 use clap::{Args, value_parser};
+use role_common::outln;
 use role_common::shutdown::Shutdown;
 
 use super::Result;
@@ -70,7 +71,7 @@ impl Faults {
         let cases = self.chosen()?;
         if self.list {
             for case in &cases {
-                println!("{}", name(case));
+                outln!("{}", name(case));
             }
             return Ok(ExitCode::SUCCESS);
         }

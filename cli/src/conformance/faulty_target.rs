@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use ::conformance::target::{Fault, Script, ScriptedTarget};
 use clap::{Args, value_parser};
+use role_common::errln;
 
 use super::Result;
 
@@ -59,7 +60,7 @@ impl FaultyTarget {
             records: None,
         };
         let target = ScriptedTarget::listen(script, self.listen_port)?;
-        eprintln!("listening on port {}", target.port()?);
+        errln!("listening on port {}", target.port()?);
         let content = target.serve()?;
         if let Some(path) = &self.dump {
             std::fs::write(path, content)

@@ -8,6 +8,7 @@ use ::conformance::hostile::{Attack, Settings, attacks, run};
 use ::conformance::implementation::{self, Implementation};
 use clap::{Args, ValueEnum, value_parser};
 use indicatif::ProgressBar;
+use role_common::outln;
 use role_common::shutdown::Shutdown;
 
 use super::Result;
@@ -87,7 +88,7 @@ impl Hostile {
                 ..
             } in &attacks
             {
-                println!(
+                outln!(
                     "{name}: {meaning} (at most {} s, held up {} s, {} MiB, {} descriptors, {} lines)",
                     cost.service.as_secs(),
                     cost.held_up.as_secs(),

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use ::conformance::layout::{Vector, check, embedded, parse};
 use ::conformance::report::{Case, Outcome, Report};
 use clap::Args;
+use role_common::outln;
 use serde::Serialize;
 use tabled::builder::Builder;
 use tabled::settings::Style;
@@ -62,12 +63,12 @@ impl Layout {
         let report = report(&rows);
         self.report.write_junit("conformance layout", &report)?;
         if self.report.json {
-            println!("{}", serde_json::to_string_pretty(&rows)?);
+            outln!("{}", serde_json::to_string_pretty(&rows)?);
         } else {
             if self.print {
                 vectors.iter().for_each(print);
             }
-            println!("{}", summary(&rows));
+            outln!("{}", summary(&rows));
         }
         Ok(ExitCode::from(report.exit_status()))
     }
@@ -133,7 +134,7 @@ fn report(rows: &[Row<'_>]) -> Report {
 }
 
 fn print(vector: &Vector) {
-    println!("{}: {}", vector.name, vector.meaning);
+    outln!("{}: {}", vector.name, vector.meaning);
     let mut table = Builder::new();
     table.push_record(["offset", "width", "bytes", "field", "value", "meaning"]);
     for field in &vector.fields {
@@ -156,7 +157,7 @@ fn print(vector: &Vector) {
             field.meaning.clone(),
         ]);
     }
-    println!("{}\n", table.build().with(Style::rounded()));
+    outln!("{}\n", table.build().with(Style::rounded()));
 }
 
 fn summary(rows: &[Row<'_>]) -> String {

@@ -19,6 +19,7 @@ mod sweep;
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
+use role_common::errln;
 
 use faults::Faults;
 use faulty_target::FaultyTarget;
@@ -116,7 +117,7 @@ pub fn run(options: &Options) -> ExitCode {
         Command::Show(show) => show.run(),
     };
     result.unwrap_or_else(|error| {
-        eprintln!("doca-storage conformance: error: {error}");
+        errln!("doca-storage conformance: error: {error}");
         ExitCode::FAILURE
     })
 }

@@ -8,6 +8,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use ::conformance::transcript::{Header, Recorder, Relay, Role};
 use clap::{Args, value_parser};
+use role_common::errln;
 use role_common::shutdown::Shutdown;
 
 use super::Result;
@@ -75,7 +76,7 @@ impl Record {
         let recorder = Recorder::new(file, &header).map_err(output)?;
         for (number, (listener, server)) in channels.iter().enumerate() {
             let port = listener.local_addr()?.port();
-            eprintln!("channel {number} to {server}: listening on port {port}");
+            errln!("channel {number} to {server}: listening on port {port}");
         }
         let relay = Relay {
             channels,
@@ -85,7 +86,7 @@ impl Record {
         let relayed = relay.run(&recorder, &|| shutdown.is_requested());
         let summary = recorder.finish().map_err(output)?;
         relayed?;
-        eprintln!(
+        errln!(
             "{}: {} sessions, {} frames, {} bytes that are no frame",
             self.output.display(),
             summary.sessions,

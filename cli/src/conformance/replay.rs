@@ -14,6 +14,7 @@ use ::conformance::report::{Case, Outcome, Report};
 use ::conformance::transcript::Transcript;
 use ::conformance::transcript::replay::{Script, Settings, against_service, against_target};
 use clap::{Args, ValueEnum, value_parser};
+use role_common::errln;
 use role_common::shutdown::Shutdown;
 use wire::sbc;
 
@@ -110,7 +111,7 @@ impl Replay {
         let interrupted = || shutdown.is_requested();
         let transcript = read(&self.transcript)?;
         if !transcript.is_whole() && transcript.truncated.is_none() {
-            eprintln!("note: the recording has no end; sessions may be longer than it knows");
+            errln!("note: the recording has no end; sessions may be longer than it knows");
         }
         let report = match self.against {
             Against::Target => self.target(&transcript, &interrupted)?,
@@ -252,7 +253,7 @@ impl Replay {
             let listener = TcpListener::bind(("127.0.0.1", port))
                 .map_err(|error| format!("--listen {port}: {error}"))?;
             let port = listener.local_addr()?.port();
-            eprintln!("channel {channel}: listening on port {port}");
+            errln!("channel {channel}: listening on port {port}");
             let mut settings = settings.clone();
             if let Some(path) = self.content.get(index) {
                 settings.content = content(path)?;

@@ -8,6 +8,7 @@ use std::process::ExitCode;
 use ::conformance::report::{Case, Outcome, Report};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use role_common::outln;
 use serde::Serialize;
 use tabled::Table;
 use tabled::builder::Builder;
@@ -57,11 +58,11 @@ impl ReportOptions {
     ) -> Result<ExitCode> {
         self.write_junit(name, report)?;
         if self.json {
-            println!("{}", serde_json::to_string_pretty(document)?);
+            outln!("{}", serde_json::to_string_pretty(document)?);
         } else {
-            println!("{table}");
+            outln!("{table}");
             print_failures(report);
-            println!("{report}");
+            outln!("{report}");
         }
         Ok(ExitCode::from(report.exit_status()))
     }
@@ -109,16 +110,16 @@ fn table_of(report: &Report) -> Table {
 fn print_failures(report: &Report) {
     let failed = |case: &&Case| matches!(case.outcome, Outcome::Failed(_));
     for case in report.cases.iter().filter(failed) {
-        println!("\n{}: {}\n  {}", case.suite, case.name, case.outcome);
+        outln!("\n{}: {}\n  {}", case.suite, case.name, case.outcome);
         if !case.meaning.is_empty() {
-            println!("  checks: {}", case.meaning);
+            outln!("  checks: {}", case.meaning);
         }
         let lines: Vec<&str> = case.output.iter().flat_map(|text| text.lines()).collect();
         let hidden = lines.len().saturating_sub(SHOWN_LINES);
         if hidden > 0 {
-            println!("  ({hidden} lines before these)");
+            outln!("  ({hidden} lines before these)");
         }
-        lines[hidden..].iter().for_each(|line| println!("  {line}"));
+        lines[hidden..].iter().for_each(|line| outln!("  {line}"));
     }
 }
 

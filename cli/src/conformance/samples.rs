@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use ::conformance::samples::{Binaries, Runner, Scenario, catalogue};
 use clap::{Args, value_parser};
 use indicatif::{ProgressBar, ProgressStyle};
+use role_common::outln;
 use role_common::shutdown::Shutdown;
 
 use super::Result;
@@ -80,9 +81,9 @@ impl Samples {
         self.report
             .write_junit("conformance samples", &report.checks())?;
         if self.report.json {
-            println!("{}", report.to_json()?);
+            outln!("{}", report.to_json()?);
         } else {
-            println!("{report}");
+            outln!("{report}");
         }
         let counted = report.not_passed().min(MOST_COUNTED);
         Ok(ExitCode::from(u8::try_from(counted).unwrap_or(u8::MAX)))

@@ -2,13 +2,13 @@
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
-use std::io::{ErrorKind, Write as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use ::conformance::transcript::{Entry, Event, Side, Transcript, fields};
 use clap::Args;
+use role_common::{errln, out};
 use serde::Serialize;
 use tabled::builder::Builder;
 use tabled::settings::Style;
@@ -56,15 +56,11 @@ impl Show {
     /// Shows it.
     pub(super) fn run(&self) -> Result<ExitCode> {
         let transcript = read(&self.transcript)?;
-        match std::io::stdout().write_all(self.text(&transcript)?.as_bytes()) {
-            // Who pages through it has seen enough.
-            Err(error) if error.kind() == ErrorKind::BrokenPipe => {}
-            written => written?,
-        }
+        out!("{}", self.text(&transcript)?);
         if let Some(truncated) = &transcript.truncated {
-            eprintln!("note: {truncated}");
+            errln!("note: {truncated}");
         } else if !transcript.is_whole() {
-            eprintln!("note: the recording has no end: its recorder was killed, or still runs");
+            errln!("note: the recording has no end: its recorder was killed, or still runs");
         }
         Ok(ExitCode::SUCCESS)
     }

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
+use role_common::outln;
 use role_common::shutdown::Shutdown;
 use role_gga_offload::simulation::{self, Totals, Violation};
 use serde::Serialize;
@@ -74,7 +75,7 @@ impl Simulate {
         };
         let report = self.simulate(first_seed)?;
         if self.json {
-            println!("{}", serde_json::to_string_pretty(&report)?);
+            outln!("{}", serde_json::to_string_pretty(&report)?);
         } else {
             print(&report);
         }
@@ -152,7 +153,7 @@ impl Simulate {
 
 fn print(report: &Report) {
     if let Some(violation) = &report.violation {
-        println!("{violation}");
+        outln!("{violation}");
     }
     let Totals {
         sessions,
@@ -160,16 +161,18 @@ fn print(report: &Report) {
         faults,
         lost,
     } = report.totals;
-    println!(
+    outln!(
         "{} runs from seed {} on, in {:.1} s",
-        report.runs, report.first_seed, report.seconds
+        report.runs,
+        report.first_seed,
+        report.seconds
     );
-    println!("  sessions of the service  {sessions:>10}");
-    println!("  I/Os                     {ios:>10}");
-    println!("  faults                   {faults:>10}");
-    println!("  blocks that two faults at once have cost, as I/O errors  {lost}");
+    outln!("  sessions of the service  {sessions:>10}");
+    outln!("  I/Os                     {ios:>10}");
+    outln!("  faults                   {faults:>10}");
+    outln!("  blocks that two faults at once have cost, as I/O errors  {lost}");
     match &report.violation {
-        None => println!("no violation"),
-        Some(violation) => println!("1 violation; run it again with --seed {}", violation.seed),
+        None => outln!("no violation"),
+        Some(violation) => outln!("1 violation; run it again with --seed {}", violation.seed),
     }
 }

@@ -18,6 +18,7 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
 use role_common::shutdown::Shutdown;
+use role_common::{errln, outln};
 
 pub use options::Options;
 
@@ -50,7 +51,7 @@ pub fn run(options: &Options) -> ExitCode {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {
-            eprintln!("doca-storage demo: error: {error}");
+            errln!("doca-storage demo: error: {error}");
             ExitCode::FAILURE
         }
     }
@@ -67,7 +68,7 @@ fn try_run(options: &Options) -> Result<bool, Error> {
     let deployment = Deployment::new(&plan, &content, directory.path(), shutdown)?;
 
     if !options.json {
-        println!("{}", plan.describe(&content));
+        outln!("{}", plan.describe(&content));
     }
     let mut report = Report::default();
     for run in plan.runs() {
@@ -75,7 +76,7 @@ fn try_run(options: &Options) -> Result<bool, Error> {
         let row = match deployment.run(&run) {
             Ok(session) => Row::of(&run, &plan, session),
             Err(failure) if deployment.interrupted() => {
-                eprintln!("{failure}");
+                errln!("{failure}");
                 return Err(Error::Interrupted);
             }
             Err(failure) => Row::failed(&run, failure.to_string()),
@@ -87,14 +88,14 @@ fn try_run(options: &Options) -> Result<bool, Error> {
 
     let passed = report.passed();
     if options.json {
-        println!("{}", report.to_json());
+        outln!("{}", report.to_json());
     } else {
-        println!("{report}");
+        outln!("{report}");
     }
     if options.keep && passed {
         let first = plan.runs().swap_remove(0);
         let kept = deployment.keep(&first, &directory.keep())?;
-        eprintln!("{kept}");
+        errln!("{kept}");
     }
     Ok(passed)
 }

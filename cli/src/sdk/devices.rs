@@ -4,6 +4,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 
 use clap::Args;
 use doca::{DeviceInfo, FunctionType, RepresentorInfo};
+use role_common::outln;
 use serde::Serialize;
 use tabled::builder::Builder;
 use tabled::settings::Style;
@@ -43,9 +44,9 @@ impl Devices {
         doca::set_sdk_log_level(ERRORS)?;
         let devices: Vec<Device> = DeviceInfo::all()?.into_iter().map(Device::from).collect();
         if self.json {
-            println!("{}", serde_json::to_string_pretty(&devices)?);
+            outln!("{}", serde_json::to_string_pretty(&devices)?);
         } else {
-            println!("{}", table(&devices));
+            outln!("{}", table(&devices));
         }
         Ok(())
     }

@@ -4,6 +4,8 @@ use std::env::{self, consts::DLL_PREFIX, consts::DLL_SUFFIX};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use role_common::errln;
+
 use super::Result;
 
 /// Package of the library.
@@ -39,7 +41,7 @@ fn checkout(path: &Path) -> Option<&Path> {
 
 /// Builds the library and asks cargo where it is.
 fn build(checkout: &Path) -> Result<PathBuf> {
-    eprintln!("building {PACKAGE} in {}", checkout.display());
+    errln!("building {PACKAGE} in {}", checkout.display());
     let output = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
         .args(["build", "--release", "--package", PACKAGE])
         .args(["--message-format", "json-render-diagnostics"])

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand, ValueEnum};
+use role_common::{errln, out, outln};
 use softdoca_sdk::{Directories, Layout, Side, environment, install};
 
 const EXAMPLES: &str = "\
@@ -82,14 +83,14 @@ pub fn run(options: &Options) -> ExitCode {
         Command::Env(options) => options.run(),
         Command::Devices(options) => options.run(),
         Command::Functions => {
-            print!("{}", softdoca_sdk::table());
+            out!("{}", softdoca_sdk::table());
             Ok(())
         }
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("doca-storage sdk: error: {error}");
+            errln!("doca-storage sdk: error: {error}");
             ExitCode::FAILURE
         }
     }
@@ -112,13 +113,13 @@ impl Install {
             (LayoutName::Nvidia, dpu) => Layout::Nvidia(if dpu { Side::Dpu } else { Side::Host }),
         };
         let installed = install(&library, &prefix, layout)?;
-        println!(
+        outln!(
             "installed {}, {} headers and {} packages",
             installed.library.display(),
             installed.headers,
             installed.packages
         );
-        println!(
+        outln!(
             "to use it: eval \"$(doca-storage sdk env --prefix {})\"",
             prefix.display()
         );
@@ -138,7 +139,7 @@ impl Env {
             )
             .into());
         };
-        print!("{}", environment(&prefix, directories, side));
+        out!("{}", environment(&prefix, directories, side));
         Ok(())
     }
 }

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use conformance::process::Process;
 
-use super::{Bench, PATIENCE, text};
+use super::{Bench, PATIENCE, patient, text};
 
 /// Names of the three targets, in the order in which everything here has them.
 pub const TARGETS: [&str; 3] = ["data_1", "data_2", "data_p"];
@@ -81,7 +81,13 @@ impl Bench {
             "--output",
             "json",
         ];
-        self.spawn("service", &[&base[..], &cpus(workers), arguments].concat())
+        // Half of its control timeout is how long a degraded service waits for a target that is stopped.
+        let mut patient = patient(arguments);
+        if arguments.contains(&"--degraded") && !patient.is_empty() {
+            patient = &["--control-timeout", "20"];
+        }
+        let arguments = [&base[..], &cpus(workers), arguments, patient].concat();
+        self.spawn("service", &arguments)
     }
 
     /// An initiator that compares with, or writes, the bytes in `content`.

@@ -2,6 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use wire::control::MessageType;
+
 use super::actor::Actor;
 use super::case::{Fault, Mode, Part, Phase};
 use super::command_lines::Work;
@@ -47,6 +49,22 @@ impl Stage<'_> {
             self.serve_on(&mut aftermath, started)?;
         } else {
             let others = |stage: &Self, actor: &Actor| actor.part != stage.case.victim;
+            // The frame at hand is that of one target; the service may not have asked the others yet.
+            let first = [
+                Phase::Waiting,
+                Phase::Frame(MessageType::QueryStorageRequest, 0),
+                Phase::Frame(MessageType::QueryStorageResponse, 0),
+            ];
+            if first.contains(&self.case.phase) {
+                let is_target = |actor: &Actor| matches!(actor.part, Part::Target(_));
+                let askers =
+                    |stage: &Self, actor: &Actor| others(stage, actor) && !is_target(actor);
+                self.all_end(askers, &mut aftermath.problems);
+                // Targets that have not been asked for anything have no session that could end, and go on.
+                for actor in self.actors.iter().filter(|actor| is_target(actor)) {
+                    actor.signal(Signal::TERM);
+                }
+            }
             self.all_end(others, &mut aftermath.problems);
             aftermath.noticed = started.elapsed();
             self.wake_victim();

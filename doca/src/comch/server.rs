@@ -166,6 +166,29 @@ impl ComchServer {
         )
     }
 
+    /// Disconnects one client. [`ComchEvent::Disconnected`](crate::ComchEvent::Disconnected) follows.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorCode::IN_USE`] while consumers or producers on the connection exist, in any thread; [`ErrorCode::AGAIN`] while messages to
+    /// the client wait to be sent; [`ErrorCode::NOT_CONNECTED`] when the client is gone, [`ErrorCode::INVALID_VALUE`] for a connection of
+    /// another server or a client.
+    pub fn disconnect(&self, connection: &Connection) -> Result<()> {
+        const OPERATION: &str = "doca_comch_server_disconnect";
+        if connection.is_connected() && !self.context.events().owns(connection) {
+            let detail = "the connection belongs to another server or client";
+            return Err(Error::with_detail(
+                OPERATION,
+                ErrorCode::INVALID_VALUE,
+                detail,
+            ));
+        }
+        connection.with(OPERATION, |raw| {
+            // SAFETY: server and connection are live and belong together.
+            unsafe { call!(doca_comch_server_disconnect(self.context.object(), raw)) }
+        })
+    }
+
     /// Names the server in [`Event::State`](crate::Event::State) and [`Connection::context`].
     pub fn id(&self) -> ContextId {
         self.context.id()

@@ -3,7 +3,8 @@
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use crate::console::Console;
+use crate::console::{self, Console};
+use crate::errln;
 use crate::failure::Failure;
 use crate::flags::{self, FlagsError, RoleFlags};
 use crate::logging;
@@ -30,7 +31,7 @@ pub fn run<F: RoleFlags>(
         Ok(flags) => flags,
         Err(outcome) => {
             Console::default().announce(banner);
-            return match outcome {
+            let code = match outcome {
                 FlagsError::Information(text) => {
                     if !text.is_empty() {
                         Console::default().announce(text.trim_end());
@@ -38,10 +39,11 @@ pub fn run<F: RoleFlags>(
                     ExitCode::SUCCESS
                 }
                 FlagsError::Usage(text) => {
-                    eprintln!("{}", text.trim_end());
+                    errln!("{}", text.trim_end());
                     ExitCode::FAILURE
                 }
             };
+            return console::conclude(name, code);
         }
     };
     let console = Console::new(flags.output());
@@ -55,11 +57,12 @@ pub fn run<F: RoleFlags>(
             )
         })
         .and_then(|shutdown| body(flags, Environment { console, shutdown }));
-    match result {
+    let code = match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            eprintln!("{name}: error: {failure}");
+            errln!("{name}: error: {failure}");
             ExitCode::FAILURE
         }
-    }
+    };
+    console::conclude_role(name, code)
 }

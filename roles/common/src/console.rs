@@ -1,12 +1,104 @@
-//! Standard output of a role: text for people, or one JSON document for programs.
+//! What a program prints: text for people, or one JSON document for programs.
+//!
+//! `println!` and `eprintln!` panic when the stream is closed or full. Everything here, and the macros [`outln!`](crate::outln),
+//! [`out!`](crate::out) and [`errln!`](crate::errln), goes on instead: the first failure of standard output is kept, and decides the exit
+//! status in [`conclude`]; failures of standard error are ignored, there is nowhere to report them.
 
-use std::io::Write as _;
+use std::fmt;
+use std::io::{self, Write as _};
+use std::process::ExitCode;
+use std::sync::{Mutex, PoisonError};
 
 use serde::Serialize;
 
 use crate::flags::OutputFormat;
 
-/// Where a role prints. Failures to print (a closed pipe) are no reason to fail a storage session.
+/// Exit status of a program whose output went to a pipe that was closed, as shells report SIGPIPE.
+const EXIT_CLOSED_PIPE: u8 = 141;
+
+/// Why standard output did not take everything.
+static FAILED: Mutex<Option<io::Error>> = Mutex::new(None);
+
+/// Prints to standard output. Prefer [`out!`](crate::out).
+pub fn print(text: fmt::Arguments<'_>) {
+    let mut out = io::stdout().lock();
+    let result = out.write_fmt(text).and_then(|()| out.flush());
+    printed(result);
+}
+
+/// Prints to standard error. Prefer [`errln!`](crate::errln).
+pub fn print_error(text: fmt::Arguments<'_>) {
+    let _ = io::stderr().lock().write_fmt(text);
+}
+
+/// Keeps the first failure to write to standard output for [`conclude`].
+pub fn printed(result: io::Result<()>) {
+    if let Err(error) = result {
+        let mut failed = FAILED.lock().unwrap_or_else(PoisonError::into_inner);
+        failed.get_or_insert(error);
+    }
+}
+
+/// Prints a line to standard output, and never panics.
+#[macro_export]
+macro_rules! outln {
+    ($($argument:tt)*) => {
+        $crate::console::print(::std::format_args!("{}\n", ::std::format_args!($($argument)*)))
+    };
+}
+
+/// Prints to standard output, and never panics.
+#[macro_export]
+macro_rules! out {
+    ($($argument:tt)*) => {
+        $crate::console::print(::std::format_args!($($argument)*))
+    };
+}
+
+/// Prints a line to standard error, and never panics.
+#[macro_export]
+macro_rules! errln {
+    ($($argument:tt)*) => {
+        $crate::console::print_error(::std::format_args!("{}\n", ::std::format_args!($($argument)*)))
+    };
+}
+
+/// The exit status of the program called `name`, which would end with `code`: when its output is incomplete, it says so and fails. A pipe
+/// that was closed by its reader (`| head -1`) is no error to report: a program that only prints ends quietly, as if by SIGPIPE.
+#[must_use]
+pub fn conclude(name: &str, code: ExitCode) -> ExitCode {
+    match failure() {
+        None => code,
+        Some(error) if error.kind() == io::ErrorKind::BrokenPipe => {
+            if code == ExitCode::SUCCESS {
+                ExitCode::from(EXIT_CLOSED_PIPE)
+            } else {
+                code
+            }
+        }
+        Some(error) => incomplete(name, &error),
+    }
+}
+
+/// As [`conclude`], for a program whose work is more than its output: a closed pipe does not change its exit status.
+#[must_use]
+pub(crate) fn conclude_role(name: &str, code: ExitCode) -> ExitCode {
+    match failure() {
+        Some(error) if error.kind() != io::ErrorKind::BrokenPipe => incomplete(name, &error),
+        _ => code,
+    }
+}
+
+fn failure() -> Option<io::Error> {
+    FAILED.lock().unwrap_or_else(PoisonError::into_inner).take()
+}
+
+fn incomplete(name: &str, error: &io::Error) -> ExitCode {
+    errln!("{name}: error: standard output: {error}; what was printed is incomplete");
+    ExitCode::FAILURE
+}
+
+/// Where a role prints. A failure to print does not end a storage session; [`conclude`] reports it at the end.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Console {
     format: OutputFormat,
@@ -27,25 +119,25 @@ impl Console {
 
     /// Prints a line that people read while the program runs: on standard output, or, where that
     /// belongs to a JSON document, on standard error.
-    pub fn announce(&self, line: impl std::fmt::Display) {
-        let _ = match self.format {
-            OutputFormat::Text => {
-                let mut out = std::io::stdout().lock();
-                writeln!(out, "{line}").and_then(|()| out.flush())
-            }
-            OutputFormat::Json => writeln!(std::io::stderr().lock(), "{line}"),
-        };
+    pub fn announce(&self, line: impl fmt::Display) {
+        match self.format {
+            OutputFormat::Text => outln!("{line}"),
+            OutputFormat::Json => errln!("{line}"),
+        }
     }
 
     /// Prints the result of the program: its text, or the same as JSON.
-    pub fn report<R: Serialize + std::fmt::Display>(&self, report: &R) {
-        let mut out = std::io::stdout().lock();
-        let _ = match self.format {
-            OutputFormat::Text => write!(out, "{report}").and_then(|()| out.flush()),
-            OutputFormat::Json => serde_json::to_writer(&mut out, report)
-                .map_err(std::io::Error::from)
-                .and_then(|()| writeln!(out))
-                .and_then(|()| out.flush()),
-        };
+    pub fn report<R: Serialize + fmt::Display>(&self, report: &R) {
+        match self.format {
+            OutputFormat::Text => out!("{report}"),
+            OutputFormat::Json => {
+                let mut out = io::stdout().lock();
+                let result = serde_json::to_writer(&mut out, report)
+                    .map_err(io::Error::from)
+                    .and_then(|()| writeln!(out))
+                    .and_then(|()| out.flush());
+                printed(result);
+            }
+        }
     }
 }

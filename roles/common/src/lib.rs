@@ -5,8 +5,13 @@
 //! until a message, a worker or a signal ([`shutdown`]) needs it. [`stored_block`] is what the gga_offload service and
 //! the generator share.
 #![forbid(unsafe_code)]
+// They panic when the stream is closed or full: see `console`.
+#![deny(clippy::print_stdout, clippy::print_stderr)]
 
+pub mod abandoned;
 pub mod application;
+pub mod background;
+pub mod budget;
 pub mod console;
 pub mod control;
 pub mod ends;

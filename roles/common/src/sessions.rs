@@ -6,6 +6,7 @@ use clap::Args;
 use doca::ErrorCode;
 
 use crate::application::Environment;
+use crate::budget::{LOG_LINES_PER_SECOND, LogBudget};
 use crate::control::Waiter;
 use crate::failure::Failure;
 pub use crate::flags::SessionLimit;
@@ -29,8 +30,6 @@ pub enum Broken {
     Before(Failure),
     /// A peer was there.
     During(Failure),
-    /// What it used cannot be cleaned up, or not be had again: no further session can be served.
-    ForGood(Failure),
 }
 
 impl Broken {
@@ -38,7 +37,7 @@ impl Broken {
     #[must_use]
     pub fn into_failure(self) -> Failure {
         match self {
-            Self::Before(failure) | Self::During(failure) | Self::ForGood(failure) => failure,
+            Self::Before(failure) | Self::During(failure) => failure,
         }
     }
 }
@@ -50,7 +49,7 @@ impl Broken {
 ///
 /// # Errors
 ///
-/// A session ended badly; the user ended the program before there were `limit` sessions; no further session can be served.
+/// A session ended badly; the user ended the program before there were `limit` sessions.
 pub fn serve(
     limit: SessionLimit,
     environment: &Environment,
@@ -60,16 +59,24 @@ pub fn serve(
         return session().map_err(Broken::into_failure);
     }
     let mut tally = Tally::default();
+    let mut lines = LogBudget::new(LOG_LINES_PER_SECOND);
     let mut pause = FIRST_PAUSE;
     while !limit.is_reached_by(tally.ended()) && !environment.shutdown.is_requested() {
         let number = tally.ended() + 1;
         match session() {
             Ok(()) => tally.well += 1,
             Err(Broken::During(failure)) => {
-                // On both: for whoever looks at the program, and for its log.
-                environment
-                    .console
-                    .announce(format_args!("session {number} ended badly: {failure}"));
+                // Clients that fail at once, one after the other, do not fill the log.
+                let now = Instant::now();
+                for ((), count) in lines.take_suppressed(now) {
+                    let text = format_args!("{count} more sessions ended badly");
+                    environment.console.announce(text);
+                }
+                if lines.charge(now, ()) {
+                    environment
+                        .console
+                        .announce(format_args!("session {number} ended badly: {failure}"));
+                }
                 tally.badly += 1;
                 tally.last = Some(failure);
                 pause = FIRST_PAUSE;
@@ -82,9 +89,6 @@ pub fn serve(
                     pause = (pause * 2).min(LONGEST_PAUSE);
                 }
                 continue;
-            }
-            Err(Broken::ForGood(failure)) => {
-                return Err(failure.context(format_args!("after session {number}")));
             }
         }
         pause = FIRST_PAUSE;
@@ -176,7 +180,7 @@ mod tests {
     fn one_session_is_the_reference_s_program() {
         let one = SessionLimit::Count(1);
         assert_eq!(serve_all(one, vec![Ok(())]), (1, Ok(())));
-        for end in [Broken::Before, Broken::During, Broken::ForGood] {
+        for end in [Broken::Before, Broken::During] {
             let (count, result) = serve_all(one, vec![Err(end(broken("it"))), Ok(())]);
             assert_eq!((count, result), (1, Err(broken("it"))));
         }
@@ -218,15 +222,6 @@ mod tests {
         let interrupted = vec![Err(Broken::During(Failure::aborted("serving")))];
         let (_, result) = serve_all(SessionLimit::Forever, interrupted);
         assert!(result.is_err(), "somebody was being served");
-    }
-
-    #[test]
-    fn what_cannot_be_cleaned_up_ends_it() {
-        let stuck = || Err(Broken::ForGood(broken("a worker is stuck")));
-        let (count, result) = serve_all(SessionLimit::Forever, vec![Ok(()), stuck(), Ok(())]);
-        assert_eq!(count, 2);
-        let failure = result.expect_err("for good");
-        assert!(failure.message.contains("a worker is stuck"), "{failure}");
     }
 
     #[test]

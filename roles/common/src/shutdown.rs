@@ -1,4 +1,4 @@
-//! Ctrl-C and SIGTERM: a flag, and a wake-up for the main thread.
+//! Ctrl-C, SIGTERM and SIGHUP: a flag, and a wake-up for the main thread.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -6,8 +6,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::pipe::{PipeFlags, pipe_with};
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
+
+use crate::errln;
 
 /// A repeated signal within this time is the same wish (a terminal signals a whole process group,
 /// and a supervisor in it passes the signal on); a later one is from a user who waits in vain.
@@ -71,8 +73,9 @@ impl Shutdown {
         })
     }
 
-    /// As [`new`](Self::new), and from now on SIGINT and SIGTERM request the end too. Whoever
-    /// repeats a signal because the program does not end leaves at once, without cleanup.
+    /// As [`new`](Self::new), and from now on SIGINT, SIGTERM and SIGHUP (the terminal was closed) request the end too. A signal that is
+    /// repeated because the program does not end makes it exit at once, without cleanup. A program that was started with SIGHUP ignored,
+    /// by nohup(1) for example, goes on ignoring it.
     ///
     /// # Errors
     ///
@@ -80,6 +83,9 @@ impl Shutdown {
     pub fn on_signals() -> std::io::Result<Self> {
         let shutdown = Self::new()?;
         let mut signals = Signals::new([SIGINT, SIGTERM])?;
+        if !is_ignored(SIGHUP) {
+            signals.add_signal(SIGHUP)?;
+        }
         let requested = shutdown.clone();
         std::thread::Builder::new()
             .name("signals".to_owned())
@@ -88,7 +94,7 @@ impl Shutdown {
                 for _ in signals.forever() {
                     requested.request();
                     if first.get_or_insert_with(Instant::now).elapsed() > IMPATIENCE {
-                        eprintln!("second signal: leaving without cleanup");
+                        errln!("second signal: leaving without cleanup");
                         std::process::exit(EXIT_IMPATIENT);
                     }
                 }
@@ -113,4 +119,15 @@ impl Shutdown {
     pub fn waker(&self) -> &Waker {
         &self.waker
     }
+}
+
+/// Whether this process was started with a signal ignored. If the kernel does not tell, it was not.
+fn is_ignored(signal: i32) -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status
+        .lines()
+        .find_map(|line| line.strip_prefix("SigIgn:"))
+        .and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok())
+        .unwrap_or_default();
+    mask >> (signal - 1) & 1 == 1
 }

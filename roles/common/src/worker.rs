@@ -5,18 +5,20 @@
 //! DOCA's handles stay on the thread that made them: a data path is created, used and dropped there.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use doca::ErrorCode;
 use rustix::thread::{CpuSet, sched_setaffinity};
 
-use crate::failure::Failure;
+use crate::abandoned::Attachment;
+use crate::budget::Deadline;
+use crate::failure::{Failure, FirstFailure};
 use crate::shutdown::Waker;
 
-/// How long a worker that is dropped may take to end before it is left behind. More than a call into DOCA takes that asks a process
+/// How long workers may take to end before they are abandoned. More than a call into DOCA takes that asks a process
 /// which is stopped: softdoca gives that up after 3 s.
 const FAREWELL: Duration = Duration::from_secs(5);
 
@@ -98,7 +100,36 @@ pub struct Worker<D: DataPath> {
     orders: Option<Sender<Order<D>>>,
     outcomes: Receiver<Result<Outcome<D>, Failure>>,
     thread: Option<JoinHandle<()>>,
+    attachment: Attachment,
     running: bool,
+    /// Id of the thread in the system; 0 until it runs.
+    tid: Arc<AtomicI32>,
+    pending: Option<Pending>,
+}
+
+/// An answer that is waited for.
+#[derive(Debug)]
+struct Pending {
+    what: &'static str,
+    deadline: Deadline,
+    /// The thread's [run-queue delay](run_queue_delay) up to which the deadline was extended.
+    delay: Duration,
+    /// No extension beyond this time.
+    last: Instant,
+}
+
+/// Most that a deadline is extended by because the worker's thread does not get a CPU.
+const LONGEST_EXTENSION: Duration = Duration::from_secs(60);
+
+/// What a worker answers to what was begun with it.
+#[derive(Debug)]
+pub enum Answer<D: DataPath> {
+    /// Its data path was created.
+    Created,
+    /// The reply to a command.
+    Replied(D::Reply),
+    /// The report of a data path that was stopped.
+    Stopped(D::Report),
 }
 
 impl<D: DataPath> Worker<D> {
@@ -114,13 +145,39 @@ impl<D: DataPath> Worker<D> {
         within: Duration,
         create: impl FnOnce() -> Result<D, Failure> + Send + 'static,
     ) -> Result<Self, Failure> {
+        let mut worker = Self::begin_spawn(index, cpu, waker, within, create)?;
+        worker.pending = None;
+        worker.outcome(within, "creation")?;
+        Ok(worker)
+    }
+
+    /// Starts worker number `index` on `cpu`. That `create` made its data path there is its first [answer](Self::answer), which comes
+    /// `within` the time or fails; `waker` is used when there is an answer.
+    ///
+    /// # Errors
+    ///
+    /// No thread.
+    pub fn begin_spawn(
+        index: u32,
+        cpu: u32,
+        waker: Waker,
+        within: Duration,
+        create: impl FnOnce() -> Result<D, Failure> + Send + 'static,
+    ) -> Result<Self, Failure> {
         let name = format!("worker {index} on CPU {cpu}");
         let run = RunFlag::default();
+        let attachment = Attachment::default();
+        let tid = Arc::new(AtomicI32::new(0));
         let (orders, received_orders) = channel();
         let (sent_outcomes, outcomes) = channel();
         let thread = {
             let run = run.clone();
+            let guard = attachment.guard();
+            let tid = Arc::clone(&tid);
             let body = move || {
+                let _guard = guard;
+                let id = rustix::thread::gettid().as_raw_nonzero().get();
+                tid.store(id, Ordering::Relaxed);
                 // Declared first, so dropped last: the main thread wakes up to a finished thread,
                 // also after a panic.
                 let _farewell = WakeOnDrop(waker.clone());
@@ -149,10 +206,116 @@ impl<D: DataPath> Worker<D> {
             orders: Some(orders),
             outcomes,
             thread: Some(thread),
+            attachment,
             running: false,
+            tid,
+            pending: None,
         };
-        worker.outcome(within, "creation")?;
+        worker.expect("creation", within);
         Ok(worker)
+    }
+
+    /// Gives a command, whose reply is the next [answer](Self::answer) and comes `within` the time, or fails.
+    ///
+    /// # Errors
+    ///
+    /// The worker panicked, or runs its data path.
+    pub fn begin(&mut self, command: D::Command, within: Duration) -> Result<(), Failure> {
+        self.order(Order::Execute(command))?;
+        self.expect("a command", within);
+        Ok(())
+    }
+
+    /// Stops the data path, whose report is the next [answer](Self::answer) and comes `within` the time, or fails.
+    ///
+    /// # Errors
+    ///
+    /// The data path was not running.
+    pub fn begin_stop(&mut self, within: Duration) -> Result<(), Failure> {
+        self.request_stop();
+        self.check_running()?;
+        self.expect("the end of the data path", within);
+        Ok(())
+    }
+
+    fn expect(&mut self, what: &'static str, within: Duration) {
+        let now = Instant::now();
+        self.pending = Some(Pending {
+            what,
+            deadline: Deadline::new(now, within),
+            delay: run_queue_delay(&self.tid).unwrap_or_default(),
+            last: now + within + LONGEST_EXTENSION,
+        });
+    }
+
+    /// Whether an answer is waited for.
+    #[must_use]
+    pub fn is_pending(&self) -> bool {
+        self.pending.is_some()
+    }
+
+    /// When the answer that is waited for has to be there.
+    #[must_use]
+    pub fn deadline(&self) -> Option<Instant> {
+        self.pending.as_ref().map(|pending| pending.deadline.at())
+    }
+
+    /// The answer that is waited for, once it is there.
+    ///
+    /// # Errors
+    ///
+    /// What was begun failed, or took too long; the worker panicked.
+    pub fn answer(&mut self, now: Instant) -> Result<Option<Answer<D>>, Failure> {
+        let Some(pending) = &mut self.pending else {
+            return Ok(None);
+        };
+        let outcome = match self.outcomes.try_recv() {
+            Ok(outcome) => outcome,
+            Err(TryRecvError::Disconnected) => {
+                self.pending = None;
+                return Err(self.gone());
+            }
+            Err(TryRecvError::Empty) => {
+                let what = pending.what;
+                let waiting = format_args!("{}: {what}", self.name);
+                let in_time = pending.check(now, || run_queue_delay(&self.tid), waiting);
+                if in_time.is_err() {
+                    // Its late answer would be taken for the answer to the next order.
+                    self.orders = None;
+                    self.pending = None;
+                }
+                return in_time.map(|()| None);
+            }
+        };
+        self.pending = None;
+        let named = |failure: Failure| failure.context(&self.name);
+        let answer = match outcome.map_err(named)? {
+            Outcome::Created => Answer::Created,
+            Outcome::Executed(reply) => Answer::Replied(reply.map_err(named)?),
+            Outcome::Finished(report) => {
+                self.running = false;
+                Answer::Stopped(report.map_err(|failure| failure.context(&self.name))?)
+            }
+        };
+        Ok(Some(answer))
+    }
+
+    /// Collects the answers of all workers that one is waited for from; the first that fails is kept in `failure`. Returns whether all
+    /// are there.
+    pub fn collect(
+        workers: &mut [Self],
+        now: Instant,
+        failure: &mut FirstFailure,
+        mut take: impl FnMut(Answer<D>),
+    ) -> bool {
+        for worker in workers.iter_mut() {
+            match worker.answer(now) {
+                Ok(Some(answer)) => take(answer),
+                Ok(None) => {}
+                Err(why) => failure.keep(why),
+            }
+        }
+        !workers.iter().any(Self::is_pending)
     }
 
     /// Has a command carried out and waits for the reply.
@@ -214,14 +377,19 @@ impl<D: DataPath> Worker<D> {
     /// The data path failed, panicked, was not running, or did not end `within` the time.
     pub fn stop(&mut self, within: Duration) -> Result<D::Report, Failure> {
         self.request_stop();
-        if !self.running {
-            return Err(Failure::new(
-                ErrorCode::BAD_STATE,
-                format!("{}: the data path does not run", self.name),
-            ));
-        }
+        self.check_running()?;
         let outcome = self.outcome(within, "the end of the data path")?;
         self.finished(Ok(outcome))
+    }
+
+    fn check_running(&self) -> Result<(), Failure> {
+        if self.running {
+            return Ok(());
+        }
+        Err(Failure::new(
+            ErrorCode::BAD_STATE,
+            format!("{}: the data path does not run", self.name),
+        ))
     }
 
     fn order(&mut self, order: Order<D>) -> Result<(), Failure> {
@@ -282,22 +450,33 @@ impl<D: DataPath> Worker<D> {
 }
 
 impl<D: DataPath> Worker<D> {
-    /// Tells all workers to end, and waits until they have.
+    /// Tells all workers to end, and waits until they have. Those that do not in time are held by a peer, and are
+    /// [abandoned](crate::abandoned).
     ///
     /// # Errors
     ///
-    /// A worker does not end, and is left behind with whatever it uses, or panicked.
+    /// A worker was abandoned, or panicked.
     pub fn end_all(workers: &mut Vec<Self>) -> Result<(), Failure> {
         // All before the first is waited for.
         for worker in workers.iter_mut() {
             worker.run.abandon();
             worker.orders = None;
         }
-        let ends: Vec<_> = workers.drain(..).map(|mut worker| worker.end()).collect();
+        let deadline = Instant::now() + FAREWELL;
+        let ends: Vec<_> = workers
+            .drain(..)
+            .map(|mut worker| worker.end(deadline))
+            .collect();
         ends.into_iter().collect()
     }
 
-    fn end(&mut self) -> Result<(), Failure> {
+    /// Whether this worker is abandoned, for others that use the same memory.
+    #[must_use]
+    pub fn attachment(&self) -> Attachment {
+        self.attachment.clone()
+    }
+
+    fn end(&mut self, deadline: Instant) -> Result<(), Failure> {
         self.run.abandon();
         self.orders = None;
         let Some(thread) = self.thread.take() else {
@@ -305,12 +484,14 @@ impl<D: DataPath> Worker<D> {
         };
         // The channel is disconnected when the thread is about to end; late outcomes come before.
         loop {
-            match self.outcomes.recv_timeout(FAREWELL) {
+            let left = deadline.saturating_duration_since(Instant::now());
+            match self.outcomes.recv_timeout(left) {
                 Ok(_) => {}
                 Err(RecvTimeoutError::Disconnected) => break,
                 Err(RecvTimeoutError::Timeout) => {
+                    self.attachment.abandon();
                     return Err(Failure::timed_out(
-                        format_args!("the end of {}, which is left behind", self.name),
+                        format_args!("the end of {}, which is abandoned", self.name),
                         FAREWELL,
                     ));
                 }
@@ -324,7 +505,7 @@ impl<D: DataPath> Worker<D> {
 
 impl<D: DataPath> Drop for Worker<D> {
     fn drop(&mut self) {
-        if let Err(failure) = self.end() {
+        if let Err(failure) = self.end(Instant::now() + FAREWELL) {
             tracing::error!("{failure}");
         }
     }
@@ -337,6 +518,40 @@ impl<D: DataPath> std::fmt::Debug for Worker<D> {
             .field("running", &self.running)
             .finish_non_exhaustive()
     }
+}
+
+impl Pending {
+    /// Checks the deadline. Time in which the worker could have run and the machine was busy with something else is not counted: what a
+    /// peer can hold up is a thread that sleeps.
+    fn check(
+        &mut self,
+        now: Instant,
+        run_queue_delay: impl FnOnce() -> Option<Duration>,
+        waiting: std::fmt::Arguments<'_>,
+    ) -> Result<(), Failure> {
+        let late = match self.deadline.check(now, waiting) {
+            Ok(()) => return Ok(()),
+            Err(late) => late,
+        };
+        // A thread that has not run at all has waited all the time.
+        let delay = run_queue_delay().unwrap_or(self.delay + Duration::from_secs(1));
+        let extension = delay.saturating_sub(self.delay);
+        let at = self.deadline.at() + extension;
+        if now >= at.min(self.last) {
+            return Err(late);
+        }
+        self.delay = delay;
+        self.deadline.extend(extension);
+        Ok(())
+    }
+}
+
+/// How long a thread of this process has waited for a CPU so far; `None` while it has not run, or where the kernel does not tell.
+fn run_queue_delay(tid: &AtomicI32) -> Option<Duration> {
+    let tid = tid.load(Ordering::Relaxed);
+    let statistics = std::fs::read_to_string(format!("/proc/self/task/{tid}/schedstat")).ok()?;
+    let delay = statistics.split_whitespace().nth(1)?.parse().ok()?;
+    Some(Duration::from_nanos(delay))
 }
 
 struct WakeOnDrop(Waker);

@@ -15,10 +15,14 @@ fn name(test: &str) -> String {
     format!("role-common-{test}-{}", std::process::id())
 }
 
+fn opens(payload: &Payload) -> bool {
+    *payload == Payload::QueryStorageRequest
+}
+
 fn server(name: &str) -> ComchServerChannel {
     let device = Device::open("03:00.0").expect("DPU");
     let representor = device.open_representor("3b:00.0").expect("representor");
-    ComchServerChannel::start(&device, &representor, name).expect("server")
+    ComchServerChannel::start(&device, &representor, name, opens).expect("server")
 }
 
 fn client(name: &str, within: Duration) -> ComchClientChannel {
@@ -68,16 +72,9 @@ fn messages_go_both_ways_and_what_was_sent_last_arrives_before_the_end() {
         assert_eq!(client.poll(), Ok(None));
     }
     let mut server = server(&name);
-    let mut connected = [false; 2];
-    let deadline = Instant::now() + PATIENCE;
-    while connected != [true; 2] {
-        assert!(Instant::now() < deadline, "not connected: {connected:?}");
-        connected[0] |= client.poll().expect("client") == Some(ChannelEvent::Connected);
-        connected[1] |= server.poll().expect("server") == Some(ChannelEvent::Connected);
-    }
+    begin(&mut client, &mut server);
     assert!(client.connection().is_some() && server.connection().is_some());
 
-    client.send(&request).expect("sent");
     assert_eq!(
         next(&mut server, &mut client),
         ChannelEvent::Message(request.clone())
@@ -129,22 +126,27 @@ fn a_name_is_taken_once() {
     let _first = server(&name);
     let device = Device::open("03:00.0").expect("DPU");
     let representor = device.open_representor("3b:00.0").expect("representor");
-    let second = ComchServerChannel::start(&device, &representor, &name);
+    let second = ComchServerChannel::start(&device, &representor, &name, opens);
     let failure = second.err().expect("the name is taken");
     assert!(failure.message.contains(&name), "{failure}");
 }
 
-/// Connects a client to a server that is free.
+/// Connects a client to a server that is free, and begins a session.
 fn connect(name: &str, server: &mut ComchServerChannel) -> ComchClientChannel {
     let mut client = client(name, PATIENCE);
-    let mut connected = [false; 2];
-    let deadline = Instant::now() + PATIENCE;
-    while connected != [true; 2] {
-        assert!(Instant::now() < deadline, "not connected: {connected:?}");
-        connected[0] |= client.poll().expect("client") == Some(ChannelEvent::Connected);
-        connected[1] |= server.poll().expect("server") == Some(ChannelEvent::Connected);
-    }
+    begin(&mut client, server);
+    let query = ChannelEvent::Message(message(Payload::QueryStorageRequest));
+    assert_eq!(server.poll(), Ok(Some(query)));
     client
+}
+
+/// Has a client begin a session with a query, which is the server's next event.
+fn begin(client: &mut ComchClientChannel, server: &mut ComchServerChannel) {
+    assert_eq!(next(client, server), ChannelEvent::Connected);
+    client
+        .send(&message(Payload::QueryStorageRequest))
+        .expect("sent");
+    assert_eq!(next(server, client), ChannelEvent::Connected);
 }
 
 #[test]
@@ -154,32 +156,21 @@ fn one_client_after_the_other_is_served() {
     let mut nobody = client("nobody", PATIENCE);
     // One that leaves by itself.
     let first = connect(&name, &mut server);
-    server.next_client(true).expect("free");
+    server.next_client(true);
     drop(first);
     // One whose end is seen late, when the next is there already.
     let second = connect(&name, &mut server);
     drop(second);
     let mut third = client(&name, PATIENCE);
     assert_eq!(next(&mut server, &mut third), ChannelEvent::Closed);
-    server.next_client(false).expect("free");
-    let deadline = Instant::now() + PATIENCE;
-    let mut is_connected = false;
-    while !is_connected || third.connection().is_none() {
-        assert!(Instant::now() < deadline, "the third is not connected");
-        is_connected |= server.poll().expect("server") == Some(ChannelEvent::Connected);
-        if third.connection().is_none() {
-            third.poll().expect("client");
-        }
-    }
-    third
-        .send(&message(Payload::QueryStorageRequest))
-        .expect("sent");
+    server.next_client(false);
+    begin(&mut third, &mut server);
     assert_eq!(
         next(&mut server, &mut nobody),
         ChannelEvent::Message(message(Payload::QueryStorageRequest))
     );
     // One that stays is parted with.
-    server.next_client(false).expect("free");
+    server.next_client(false);
     assert_eq!(next(&mut third, &mut server), ChannelEvent::Closed);
     connect(&name, &mut server);
 }
@@ -218,7 +209,7 @@ fn a_further_client_is_told_so_and_is_no_part_of_the_session() {
     };
     assert_eq!(error.error_code, ErrorCode::IN_USE.0);
 
-    // It stays, talks and starts a consumer. The session hears the first client, and nobody else.
+    // It stays, sends requests and starts a consumer, until it is disconnected. The session has the events of the first client only.
     let (pe, device) = (
         Pe::new().expect("engine"),
         Device::open("3b:00.0").expect("host"),
@@ -230,12 +221,12 @@ fn a_further_client_is_told_so_and_is_no_part_of_the_session() {
     let mut heard = Vec::new();
     for _ in 0..3 {
         further
-            .send(&message(Payload::ShutdownRequest))
+            .send(&message(Payload::QueryStorageRequest))
             .expect("sent");
         let until = Instant::now() + Duration::from_millis(20);
         while Instant::now() < until {
             pe.poll();
-            further.poll().expect("a working channel");
+            heard.extend(further.poll().expect("a working channel"));
         }
         first
             .send(&message(Payload::QueryStorageRequest))
@@ -245,12 +236,65 @@ fn a_further_client_is_told_so_and_is_no_part_of_the_session() {
             ChannelEvent::Message(message(Payload::QueryStorageRequest))
         );
     }
-    drop(consumer);
-    drop(further);
-    drop(first);
+    let deadline = Instant::now() + PATIENCE;
+    while !heard.contains(&ChannelEvent::Closed) {
+        assert!(Instant::now() < deadline, "it is not disconnected");
+        heard.extend(further.poll().expect("a working channel"));
+        assert_eq!(server.poll(), Ok(None));
+    }
+    drop((consumer, further, first));
     let mut nobody = client("nobody", PATIENCE);
     assert_eq!(next(&mut server, &mut nobody), ChannelEvent::Closed);
+    heard.retain(|event| *event != ChannelEvent::Closed);
     assert_eq!(heard, []);
+}
+
+#[test]
+fn clients_without_a_request_begin_no_session_and_keep_nobody_out() {
+    let name = name("silent");
+    let mut server = server(&name);
+    let mut silent = client(&name, PATIENCE);
+    assert_eq!(next(&mut silent, &mut server), ChannelEvent::Connected);
+    let mut gone = client(&name, PATIENCE);
+    assert_eq!(next(&mut gone, &mut server), ChannelEvent::Connected);
+    drop(gone);
+    let mut early = client(&name, PATIENCE);
+    assert_eq!(next(&mut early, &mut server), ChannelEvent::Connected);
+    early
+        .send(&message(Payload::StopStorageRequest))
+        .expect("sent");
+    for (client, code) in [
+        (&mut early, ErrorCode::UNEXPECTED),
+        (&mut silent, ErrorCode::IN_USE),
+    ] {
+        if code == ErrorCode::IN_USE {
+            // Another one is first.
+            connect(&name, &mut server);
+        }
+        let ChannelEvent::Message(answer) = next(client, &mut server) else {
+            panic!("expected an error response");
+        };
+        let Payload::ErrorResponse(error) = answer.payload else {
+            panic!("{answer:?}");
+        };
+        assert_eq!(error.error_code, code.0);
+    }
+}
+
+/// An initiator that connects at once when another one was killed must not be disconnected with it.
+#[test]
+fn the_end_of_one_client_disconnects_no_other() {
+    let name = name("successor");
+    let mut server = server(&name);
+    let mut first = connect(&name, &mut server);
+    let mut second = client(&name, PATIENCE);
+    second.poll().expect("on its way");
+    // The service ends the session before it has seen the end of the first, and before it has seen the second.
+    server.next_client(false);
+    begin(&mut second, &mut server);
+    let mut nobody = client("nobody", PATIENCE);
+    assert_eq!(next(&mut first, &mut nobody), ChannelEvent::Closed);
+    assert_eq!(second.poll(), Ok(None));
 }
 
 #[test]
@@ -267,14 +311,7 @@ fn who_comes_as_the_other_leaves_is_not_refused() {
         next_of(&mut server, &mut [&mut second], &mut heard),
         ChannelEvent::Closed
     );
-    server.next_client(true).expect("free");
-    assert_eq!(
-        next_of(&mut server, &mut [&mut second], &mut heard),
-        ChannelEvent::Connected
-    );
-    while second.connection().is_none() {
-        heard.extend(second.poll().expect("a working channel"));
-        assert_eq!(server.poll(), Ok(None));
-    }
-    assert_eq!(heard, [ChannelEvent::Connected]);
+    server.next_client(true);
+    begin(&mut second, &mut server);
+    assert_eq!(heard, []);
 }

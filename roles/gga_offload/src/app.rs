@@ -188,7 +188,12 @@ impl Service for GgaOffload {
     type Layout = Striped;
     type DataPath = GgaDataPath;
 
-    fn prepare_memory(&mut self, device: &Device, memory: &Memory) -> Result<Bytes, Failure> {
+    fn prepare_memory(
+        &mut self,
+        device: &Device,
+        memory: &Memory,
+        initiator: Mmap,
+    ) -> Result<Bytes, Failure> {
         let described = memory.targets.iter().flatten().next();
         let described = described
             .ok_or_else(|| Failure::unexpected("the targets were not asked for their storage"))?;
@@ -198,10 +203,11 @@ impl Service for GgaOffload {
             geometry,
             block_count: storage.total_size / u64::from(storage.block_size),
         };
-        let initiator = Mmap::import(device, &memory.mmap_export_blob)
-            .map_err(|error| Failure::from(error).context("memory map of the init request"))?;
         let slots = u64::from(all_slots(memory.transaction_count));
         let buffers = u64::from(memory.core_count) * slots;
+        memory
+            .limits
+            .check_memory(buffers, 5 * u64::from(geometry.half_block_size()))?;
         let (stripe_memory, export) = StripeMemory::allocate(device, geometry, buffers)?;
         let (assembly, set_id) = if self.is_degradable {
             let assembly = self.assemble(&memory.targets)?;

@@ -3,6 +3,7 @@
 use doca::ErrorCode;
 use role_common::Failure;
 use role_common::console::Console;
+use role_common::errln;
 use role_common::flags::OutputFormat;
 
 use crate::cli::Strategy;
@@ -89,7 +90,7 @@ impl Conclusion {
                 Ok(())
             }
             Self::RunFailed(report, failure) => {
-                eprint!("{report}");
+                errln!("{}", report.to_string().trim_end());
                 if json {
                     console.report(&report);
                 }

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use indicatif::ProgressBar;
+use role_common::errln;
 
 use crate::cli::ProgressMode;
 
@@ -107,7 +108,7 @@ impl Progress {
             Display::Lines { begin, next } => {
                 if now >= *next {
                     *next = now + LINE_INTERVAL;
-                    eprintln!(
+                    errln!(
                         "{}",
                         line(completed, self.total, now.saturating_duration_since(*begin))
                     );

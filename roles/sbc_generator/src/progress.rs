@@ -4,6 +4,7 @@ use std::io::IsTerminal as _;
 use std::time::{Duration, Instant};
 
 use indicatif::ProgressBar;
+use role_common::errln;
 
 use crate::cli::ProgressMode;
 
@@ -63,7 +64,7 @@ impl Progress {
             }
             Display::Lines => {
                 self.next = now + INTERVAL;
-                eprintln!("{}", line(done, self.total, now - self.begin));
+                errln!("{}", line(done, self.total, now - self.begin));
             }
         }
     }

@@ -7,15 +7,18 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use doca::{Access, Device, ErrorCode, MemoryRegion, Mmap};
-use role_common::Failure;
+use role_common::abandoned;
 use role_common::application::Environment;
+use role_common::background::Background;
+use role_common::budget::{InitLimits, Quota};
 use role_common::control::{ControlChannel, TcpServerChannel, Waiter};
 use role_common::sessions::{self, Broken};
 use role_common::statistics::{CoreStatistics, Statistics};
 use role_common::superblock::Superblock;
-use role_common::worker::Worker;
+use role_common::worker::{Answer, Worker};
+use role_common::{Failure, FirstFailure};
 use signal_hook::consts::SIGXFSZ;
-use wire::control::{FEATURE_FLUSH, InitStorage, RdmaConnectionDetails};
+use wire::control::{FEATURE_FLUSH, InitStorage, Message, Payload, RdmaConnectionDetails};
 
 use crate::backing::{BackingFile, Options};
 use crate::cli::Flags;
@@ -23,9 +26,10 @@ use crate::content::{Content, Geometry};
 use crate::data_path::{Blocks, Command, Reply, Setup, TargetDataPath};
 use crate::identity::{Boot, identity_of};
 use crate::keeper::Keeper;
-use crate::session::{Action, Event, Job, Outcome, Session};
+use crate::quarantine::{Quarantine, Writer, Writes};
+use crate::session::{Action, Event, Job, Outcome, Session, opens};
 
-/// How long a worker may take for a command. Services wait 5 s for an answer, and it should say why.
+/// How long an import, or a worker, may take for a step. Services wait 5 s for an answer, and it should say why.
 const WORKER_PATIENCE: Duration = Duration::from_secs(4);
 
 /// How long the last answer may take to leave.
@@ -34,7 +38,8 @@ const FAREWELL: Duration = Duration::from_secs(1);
 pub(crate) fn run(flags: Flags, environment: Environment) -> Result<(), Failure> {
     let console = environment.console;
     let address = SocketAddrV4::new(flags.listen_address, flags.listen_port);
-    let mut channel = TcpServerChannel::listen_at(address)?;
+    let mut channel =
+        TcpServerChannel::listen_at(address, opens)?.first_request_within(flags.idle_timeout.0);
     let limit = flags.sessions.sessions;
     // A write beyond the limit to the size of files is an error of the I/O, and not the end of the process.
     signal_hook::flag::register(SIGXFSZ, Arc::default()).map_err(|error| {
@@ -70,6 +75,10 @@ struct Server {
     cpus: Vec<u32>,
     /// How long a service may be silent.
     idle_timeout: Option<Duration>,
+    /// What a session may ask for.
+    init_limits: InitLimits,
+    /// Workers of earlier sessions that are held by their peers.
+    quarantine: RefCell<Quarantine>,
 }
 
 impl Server {
@@ -116,6 +125,8 @@ impl Server {
             device,
             cpus: flags.cpu,
             idle_timeout: flags.idle_timeout.0,
+            init_limits: flags.init_limits,
+            quarantine: RefCell::default(),
         })
     }
 
@@ -140,9 +151,16 @@ impl Server {
 struct App<'a> {
     session: Session,
     workers: Vec<Worker<TargetDataPath>>,
+    /// Their writes in flight, in the same order.
+    writes: Vec<Arc<Writes>>,
     server: &'a Server,
     statistics: Vec<CoreStatistics>,
     environment: &'a Environment,
+    refused: Quota,
+    /// The job at hand.
+    running: Option<Running>,
+    /// The first failure of a worker in it.
+    job_failure: FirstFailure,
 }
 
 impl<'a> App<'a> {
@@ -150,47 +168,63 @@ impl<'a> App<'a> {
         let cpu_count = u32::try_from(server.cpus.len()).unwrap_or(u32::MAX);
         Self {
             session: Session::new(server.geometry, cpu_count)
+                .with_limits(server.init_limits)
                 .with_identity(server.identity.clone(), server.keeper.borrow().superblock())
                 .with_features(server.features())
                 .with_idle_timeout(server.idle_timeout),
             workers: Vec::new(),
+            writes: Vec::new(),
             server,
             statistics: Vec::new(),
             environment,
+            refused: Quota::refused_requests(),
+            running: None,
+            job_failure: FirstFailure::default(),
         }
     }
 
-    /// Serves a session from its beginning to its end, and leaves nothing of it but what was written.
+    /// Serves a session from its beginning to its end, and leaves nothing of it but what was written, and the workers that its peer holds.
     fn run(mut self, channel: &mut TcpServerChannel) -> Result<Vec<CoreStatistics>, Broken> {
         let result = self.serve(channel);
-        let ended = Worker::end_all(&mut self.workers);
-        // After the workers: whoever is served next finds nothing of this session.
+        let begun = self.session.has_client();
+        self.running = None;
+        let ended = self.end_workers();
+        // After the workers: the next session finds nothing of this one.
         channel.next_client(FAREWELL);
-        match (result, ended) {
-            (Ok(()), Ok(())) => Ok(self.statistics),
-            (Err(failure), Ok(())) if self.session.has_client() => Err(Broken::During(failure)),
-            (Err(failure), Ok(())) => Err(Broken::Before(failure)),
-            (Ok(()), Err(stuck)) => Err(Broken::ForGood(stuck)),
-            (Err(failure), Err(stuck)) => {
-                tracing::error!("{stuck}");
-                Err(Broken::ForGood(failure))
-            }
+        if let Err(stuck) = &ended {
+            tracing::error!("{stuck}");
+        }
+        match result.and(ended) {
+            Ok(()) => Ok(self.statistics),
+            Err(failure) if begun => Err(Broken::During(failure)),
+            Err(failure) => Err(Broken::Before(failure)),
         }
     }
 
     fn serve(&mut self, channel: &mut TcpServerChannel) -> Result<(), Failure> {
         let mut waiter = Waiter::new(self.environment.shutdown.clone());
         loop {
+            if let Some(outcome) = self.finish_job() {
+                self.handle(Event::JobDone(outcome));
+            }
             while let Some(action) = self.session.poll_action() {
                 match action {
-                    Action::Send(answer) => channel.send(&answer)?,
+                    Action::Send(answer) => self.answer(channel, &answer)?,
                     Action::Do(job) => {
-                        let outcome = self.perform(job);
-                        self.handle(Event::JobDone(outcome));
+                        let outcome = match self.start_job(job) {
+                            Ok(()) => self.finish_job(),
+                            Err(failure) => Some(Err(failure)),
+                        };
+                        if let Some(outcome) = outcome {
+                            self.handle(Event::JobDone(outcome));
+                        }
                     }
                     Action::End(result) => return result,
                 }
             }
+            // Further requests wait until the one at hand is answered; other clients do not.
+            channel.pause(self.running.is_some());
+            let now = Instant::now();
             let event = channel.poll()?;
             let is_quiet = event.is_none();
             // First: a service that has left explains what its workers see.
@@ -204,8 +238,16 @@ impl<'a> App<'a> {
                 let failure = Failure::aborted(format_args!("waiting for {waiting}"));
                 self.handle(Event::Failed(failure));
             } else if is_quiet {
-                waiter.wait(&[channel], self.session.poll_timeout());
-                self.handle(Event::Timeout);
+                let timeout = self.session.poll_timeout();
+                if timeout.is_some_and(|at| at <= now) {
+                    // Only now: what has already arrived was read.
+                    self.session.handle(Event::Timeout, now);
+                } else {
+                    waiter.wait(
+                        &[channel],
+                        timeout.into_iter().chain(self.job_deadline()).min(),
+                    );
+                }
             }
         }
     }
@@ -214,21 +256,79 @@ impl<'a> App<'a> {
         self.session.handle(event, Instant::now());
     }
 
+    /// Ends all workers. What those that are held by the peer may still write to is put into quarantine.
+    fn end_workers(&mut self) -> Result<(), Failure> {
+        let writers = self.workers.iter().zip(self.writes.drain(..));
+        let writers: Vec<_> = writers
+            .map(|(worker, writes)| Writer {
+                attachment: worker.attachment(),
+                writes,
+            })
+            .collect();
+        let ended = Worker::end_all(&mut self.workers);
+        self.server.quarantine.borrow_mut().add(writers);
+        ended
+    }
+
+    /// Answers a request. A session has a limit of refused requests.
+    fn answer(&mut self, channel: &mut TcpServerChannel, answer: &Message) -> Result<(), Failure> {
+        channel.send(answer)?;
+        match answer.payload {
+            Payload::ErrorResponse(_) => self.refused.charge(1),
+            _ => Ok(()),
+        }
+    }
+
     /// A data path ends by itself only when it fails.
     fn check_workers(&mut self) -> Result<(), Failure> {
+        if self.running.is_some() {
+            return Ok(());
+        }
         for worker in self.workers.iter_mut().filter(|worker| worker.is_running()) {
             worker.poll()?;
         }
         Ok(())
     }
 
-    fn perform(&mut self, job: Job) -> Result<Outcome, Failure> {
-        match job {
-            Job::CreateWorkers(init) => self.create_workers(&init)?,
-            Job::Connect(details) => return self.connect(&details).map(Outcome::Exported),
-            Job::StartWorkers { maintains } => self.start_workers(maintains)?,
-            Job::StopWorkers => self.stop_workers()?,
-            Job::DestroyWorkers => self.workers.clear(),
+    /// Starts a job. None of them waits for a peer on this thread: [`finish_job`](Self::finish_job) has the outcome.
+    fn start_job(&mut self, job: Job) -> Result<(), Failure> {
+        let running = match job {
+            Job::CreateWorkers(init) => {
+                // What an earlier, failed init left.
+                self.end_workers()?;
+                abandoned::check()?;
+                let waker = self.environment.shutdown.waker().clone();
+                let (device, blob) = (self.server.device.clone(), init.mmap_export_blob.clone());
+                let what = "the import of the memory map of the init request";
+                let import = Background::start(what, WORKER_PATIENCE, waker, move || {
+                    Mmap::import(&device, &blob)
+                })?;
+                Running::Import { init, import }
+            }
+            Job::Connect(details) => {
+                self.connect(&details)?;
+                Running::Replies(Outcome::Done)
+            }
+            Job::StartWorkers { maintains } => {
+                let file = self.server.file();
+                self.server.keeper.borrow_mut().begin_use(maintains, file)?;
+                for worker in &mut self.workers {
+                    // Less than the patience, so that it is the worker that says what it waited for.
+                    worker.begin(Command::Prepare(WORKER_PATIENCE / 2), WORKER_PATIENCE)?;
+                }
+                Running::Start
+            }
+            Job::StopWorkers => {
+                self.statistics.clear();
+                for worker in &mut self.workers {
+                    worker.begin_stop(WORKER_PATIENCE)?;
+                }
+                Running::Replies(Outcome::Done)
+            }
+            Job::DestroyWorkers => {
+                self.end_workers()?;
+                Running::Replies(Outcome::Done)
+            }
             Job::Persist(superblock) => {
                 let file = self.server.file();
                 self.server.keeper.borrow_mut().keep(superblock, file)?;
@@ -236,17 +336,46 @@ impl<'a> App<'a> {
                     set, epoch, state, ..
                 } = superblock;
                 tracing::info!("superblock of set {set}: epoch {epoch}, {state}");
+                Running::Replies(Outcome::Done)
             }
-        }
-        Ok(Outcome::Done)
+        };
+        self.running = Some(running);
+        Ok(())
     }
 
-    fn create_workers(&mut self, init: &InitStorage) -> Result<(), Failure> {
-        // What an earlier, failed init left.
-        self.workers.clear();
-        let requester = Mmap::import(&self.server.device, &init.mmap_export_blob)
+    /// When the job at hand fails if nothing happens before.
+    fn job_deadline(&self) -> Option<Instant> {
+        match self.running.as_ref()? {
+            Running::Import { import, .. } => Some(import.deadline()),
+            Running::Replies(_) | Running::Start => {
+                self.workers.iter().filter_map(Worker::deadline).min()
+            }
+        }
+    }
+
+    /// Goes on with the job at hand, and returns its outcome once it has one.
+    fn finish_job(&mut self) -> Option<Result<Outcome, Failure>> {
+        let outcome = match self.running.take()? {
+            Running::Import { init, import } => self.import(init, import),
+            Running::Replies(outcome) => self.take_replies(outcome),
+            Running::Start => self.start_prepared(),
+        };
+        outcome.transpose()
+    }
+
+    fn import(
+        &mut self,
+        init: InitStorage,
+        mut import: Background<doca::Result<Mmap>>,
+    ) -> Result<Option<Outcome>, Failure> {
+        let Some(requester) = import.poll(Instant::now())? else {
+            self.running = Some(Running::Import { init, import });
+            return Ok(None);
+        };
+        let requester = requester
             .map_err(|error| Failure::from(error).context("memory map of the init request"))?;
         for (index, &core) in (0..init.core_count).zip(&self.server.cpus) {
+            let writes = Arc::new(Writes::new(init.transaction_count as usize));
             let setup = Setup {
                 core,
                 device: self.server.device.clone(),
@@ -256,21 +385,63 @@ impl<'a> App<'a> {
                 requester: requester.clone(),
                 transaction_count: init.transaction_count,
                 idle_timeout: self.server.idle_timeout,
+                writes: Arc::clone(&writes),
+                quarantine: self.server.quarantine.borrow().clone(),
             };
             let waker = self.environment.shutdown.waker().clone();
             let create = || TargetDataPath::create(setup);
-            self.workers
-                .push(Worker::spawn(index, core, waker, WORKER_PATIENCE, create)?);
+            let worker = Worker::begin_spawn(index, core, waker, WORKER_PATIENCE, create)?;
+            self.workers.push(worker);
+            self.writes.push(writes);
         }
         tracing::info!(
             "{} workers with {} transactions each",
             init.core_count,
             init.transaction_count
         );
-        Ok(())
+        self.running = Some(Running::Replies(Outcome::Done));
+        Ok(None)
     }
 
-    fn connect(&mut self, details: &RdmaConnectionDetails) -> Result<Bytes, Failure> {
+    /// Waits for the answers of all workers that have been given something to do.
+    fn take_replies(&mut self, mut outcome: Outcome) -> Result<Option<Outcome>, Failure> {
+        let statistics = &mut self.statistics;
+        let all = Worker::collect(
+            &mut self.workers,
+            Instant::now(),
+            &mut self.job_failure,
+            |answer| match answer {
+                Answer::Replied(Reply::Exported(export)) => {
+                    outcome = Outcome::Exported(Bytes::from(export));
+                }
+                Answer::Stopped(report) => statistics.push(report),
+                Answer::Replied(Reply::Prepared) | Answer::Created => {}
+            },
+        );
+        if all {
+            self.job_failure.outcome()?;
+            return Ok(Some(outcome));
+        }
+        self.running = Some(Running::Replies(outcome));
+        Ok(None)
+    }
+
+    fn start_prepared(&mut self) -> Result<Option<Outcome>, Failure> {
+        if Worker::collect(
+            &mut self.workers,
+            Instant::now(),
+            &mut self.job_failure,
+            |_| {},
+        ) {
+            self.job_failure.outcome()?;
+            self.workers.iter_mut().try_for_each(Worker::start)?;
+            return Ok(Some(Outcome::Done));
+        }
+        self.running = Some(Running::Start);
+        Ok(None)
+    }
+
+    fn connect(&mut self, details: &RdmaConnectionDetails) -> Result<(), Failure> {
         let worker = usize::try_from(details.context_index)
             .ok()
             .and_then(|index| self.workers.get_mut(index));
@@ -281,32 +452,21 @@ impl<'a> App<'a> {
             role: details.role,
             details: details.connection_details.to_vec(),
         };
-        match worker.execute(command, WORKER_PATIENCE)? {
-            Reply::Exported(export) => Ok(Bytes::from(export)),
-            Reply::Prepared => Err(Failure::unexpected(
-                "a worker gave another reply than to the command",
-            )),
-        }
+        worker.begin(command, WORKER_PATIENCE)
     }
+}
 
-    fn start_workers(&mut self, maintains: bool) -> Result<(), Failure> {
-        let file = self.server.file();
-        self.server.keeper.borrow_mut().begin_use(maintains, file)?;
-        for worker in &mut self.workers {
-            // Less than the patience, so that it is the worker that says what it waited for.
-            worker.execute(Command::Prepare(WORKER_PATIENCE / 2), WORKER_PATIENCE)?;
-        }
-        self.workers.iter_mut().try_for_each(Worker::start)
-    }
-
-    fn stop_workers(&mut self) -> Result<(), Failure> {
-        self.workers.iter().for_each(Worker::request_stop);
-        self.statistics.clear();
-        for worker in &mut self.workers {
-            self.statistics.push(worker.stop(WORKER_PATIENCE)?);
-        }
-        Ok(())
-    }
+/// A job that is under way.
+enum Running {
+    /// The memory map is being imported; the workers come after it.
+    Import {
+        init: InitStorage,
+        import: Background<doca::Result<Mmap>>,
+    },
+    /// Workers have something to do, whose outcome is this unless they say otherwise.
+    Replies(Outcome),
+    /// Workers prepare their data paths, which are started then.
+    Start,
 }
 
 /// New memory for the storage, with its first content.

@@ -4,6 +4,7 @@ use std::net::Ipv4Addr;
 use std::path::PathBuf;
 
 use clap::Parser;
+use role_common::budget::InitLimits;
 use role_common::flags::{
     GeneralFlags, OutputFlags, OutputFormat, Patience, RoleFlags, cpu, listen_port, number_u32,
     patience,
@@ -74,6 +75,10 @@ pub struct Flags {
     /// that is stopped cannot be told from one that has nothing to do
     #[arg(long, value_name = "SECONDS", default_value = "0", value_parser = patience)]
     pub idle_timeout: Patience,
+
+    /// What a session may ask for.
+    #[command(flatten)]
+    pub init_limits: InitLimits,
 
     /// How many sessions it serves.
     #[command(flatten)]

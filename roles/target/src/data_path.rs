@@ -29,6 +29,7 @@ use wire::io_message::{self, Repr};
 
 use crate::backing::BackingFile;
 use crate::content::Geometry;
+use crate::quarantine::{Quarantine, Writes};
 use crate::store::disk::FileDisk;
 use crate::store::{FileStore, Layout, MemoryStore, Store};
 use execution::Executor;
@@ -58,6 +59,10 @@ pub(crate) struct Setup {
     pub(crate) transaction_count: u32,
     /// How long there may be nothing to do, or nobody who takes results.
     pub(crate) idle_timeout: Option<Duration>,
+    /// Where its writes in flight are published; one for each transaction.
+    pub(crate) writes: Arc<Writes>,
+    /// Blocks that abandoned workers may still write to.
+    pub(crate) quarantine: Quarantine,
 }
 
 /// Where the blocks of a target are.
@@ -162,7 +167,7 @@ impl<S: Store> Worker<S> {
             flush: setup.flush,
         };
         Ok(Self {
-            executor: Executor::new(store, messages, limits, slots),
+            executor: Executor::new(store, messages, limits, slots, &setup),
             control: RdmaEndpoint::new(RdmaConnectionRole::IoControl, control),
             data: RdmaEndpoint::new(RdmaConnectionRole::IoData, data),
             inventory,

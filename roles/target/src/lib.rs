@@ -12,6 +12,7 @@ pub mod content;
 mod data_path;
 mod identity;
 mod keeper;
+mod quarantine;
 pub mod session;
 pub mod store;
 

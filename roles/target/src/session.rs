@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use doca::ErrorCode;
 use role_common::Failure;
+use role_common::budget::InitLimits;
 use role_common::control::ChannelEvent;
 use role_common::session::unexpected;
 use role_common::superblock::{QUESTION, Superblock};
@@ -20,9 +21,15 @@ use wire::control::{
 
 pub use crate::content::Geometry;
 
-/// Most transactions per core that a session may ask for. Each takes a message buffer and four
-/// tasks; RDMA queues of real devices end at about as many.
-pub const MAX_TRANSACTIONS: u32 = 1 << 16;
+/// Returns `true` for the requests that begin a session: the query in all its forms.
+#[must_use]
+pub fn opens(request: &Payload) -> bool {
+    match request {
+        Payload::QueryStorageRequest | Payload::AnnounceStorageRequest(_) => true,
+        Payload::IdentifyStorageRequest(query) => Superblock::of_request(query).is_none(),
+        _ => false,
+    }
+}
 
 /// Something that happened to a session.
 #[derive(Debug)]
@@ -111,6 +118,7 @@ pub struct Session {
     has_client: bool,
     /// When something happened last.
     active_at: Option<Instant>,
+    limits: InitLimits,
     phase: Phase,
     /// The request that a job is done for.
     pending: Option<Message>,
@@ -135,6 +143,7 @@ impl Session {
             idle_timeout: None,
             has_client: false,
             active_at: None,
+            limits: InitLimits::default(),
             phase: Phase::Query,
             pending: None,
             connected: Vec::new(),
@@ -147,6 +156,13 @@ impl Session {
     #[must_use]
     pub fn with_identity(mut self, identity: Bytes, superblock: Option<Superblock>) -> Self {
         (self.identity, self.superblock) = (Some(identity), superblock);
+        self
+    }
+
+    /// The same session, with other limits than the default ones.
+    #[must_use]
+    pub fn with_limits(mut self, limits: InitLimits) -> Self {
+        self.limits = limits;
         self
     }
 
@@ -429,23 +445,14 @@ impl Session {
     }
 
     fn check_init(&self, init: &InitStorage) -> Result<(), Failure> {
-        let InitStorage {
-            transaction_count,
-            core_count,
-            ..
-        } = *init;
+        let core_count = init.core_count;
         if !(1..=self.cpu_count).contains(&core_count) {
             return Err(Failure::invalid(format!(
                 "core count: expected 1 to {}, as many --cpu as this target has, {core_count} came",
                 self.cpu_count
             )));
         }
-        if !(1..=MAX_TRANSACTIONS).contains(&transaction_count) {
-            return Err(Failure::invalid(format!(
-                "transactions per core: expected 1 to {MAX_TRANSACTIONS}, {transaction_count} came"
-            )));
-        }
-        Ok(())
+        self.limits.check(init)
     }
 
     fn check_connection(&self, details: &RdmaConnectionDetails) -> Result<(), Failure> {

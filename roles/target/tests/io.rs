@@ -2,13 +2,25 @@
 
 mod support;
 
-use std::io::Write as _;
+use std::io::{BufRead as _, BufReader, IoSlice, IoSliceMut, Read as _, Write as _};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use doca::ErrorCode;
-use support::client::{BLOCK, Client, request};
-use support::{Service, Target, start};
-use wire::control::Payload;
+use bytes::Bytes;
+use doca::{Device, ErrorCode, MemoryRegion, Mmap};
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketType,
+};
+use rustix::process::{Pid, Signal, kill_process};
+use support::client::{BLOCK, Client, access, memory, request};
+use support::{PATIENCE, Service, Target, start, start_with};
+use wire::control::{InitStorage, Payload};
 use wire::io_message::{IoMessageType, Repr};
 
 const BLOCKS: usize = 4;
@@ -189,4 +201,285 @@ fn statistics_are_json_on_request() {
     assert_eq!(document["application"], "doca_storage_target_rdma");
     assert_eq!(document["operation_count"], 1);
     assert_eq!(document["cores"][0]["operation_count"], 1);
+}
+
+/// Bytes of the exporter's memory. They are those of a file, which its agent copies, in messages of at most 64 KiB.
+const EXPORTED: usize = 512 << 10;
+
+/// A process whose memory targets import, and which can be stopped: then its agent does not answer.
+struct Exporter {
+    child: Child,
+    export: Bytes,
+}
+
+impl Exporter {
+    fn start() -> Self {
+        let mut child = Command::new(std::env::current_exe().expect("this program"))
+            .args(["--exact", "exporter", "--nocapture"])
+            .env("EXPORTER", "1")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("started");
+        let mut lines = BufReader::new(child.stdout.take().expect("piped")).lines();
+        let export = lines.find_map(|line| {
+            let line = line.expect("text");
+            let (_, digits) = line.split_once("export ")?;
+            let byte = |at| u8::from_str_radix(&digits[at..at + 2], 16).expect("digits");
+            Some((0..digits.len()).step_by(2).map(byte).collect::<Vec<u8>>())
+        });
+        Self {
+            child,
+            export: export.expect("an export").into(),
+        }
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).expect("signalled");
+    }
+}
+
+impl Drop for Exporter {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// No test, but the process of [`Exporter`].
+#[test]
+fn exporter() {
+    if std::env::var_os("EXPORTER").is_none() {
+        return;
+    }
+    let device = Device::open("03:00.0").expect("device");
+    let file = tempfile::tempfile().expect("a file");
+    file.set_len(EXPORTED as u64).expect("room");
+    let memory = MemoryRegion::map_file(&file, 0, EXPORTED).expect("memory");
+    let map = Mmap::register(&device, memory, access()).expect("map");
+    let export = map.export_rdma(&device).expect("export");
+    let digits: String = export.iter().map(|byte| format!("{byte:02x}")).collect();
+    println!("export {digits}");
+    // Until the test ends.
+    let _ = std::io::stdin().read(&mut [0]);
+}
+
+/// Sends the query, and an init request whose memory map is that of an exporter that is stopped.
+fn begin_slow_import(target: &Target, exporter: &Exporter) -> Service {
+    let mut service = target.connect();
+    service.request(Payload::QueryStorageRequest);
+    exporter.signal(Signal::STOP);
+    let init = InitStorage {
+        transaction_count: 2,
+        core_count: 1,
+        mmap_export_blob: exporter.export.clone(),
+    };
+    let request = wire::control::Message {
+        message_id: 1,
+        correlation_id: 1,
+        payload: Payload::InitStorageRequest(init),
+    };
+    service.send_bytes(&request.encode_to_vec());
+    service
+}
+
+/// An import waits for the exporter's agent, on a thread of its own: further clients are told at once that the target is busy, and a
+/// signal ends it, before the import is answered.
+#[test]
+fn an_import_that_waits_for_a_peer_holds_up_nobody_else() {
+    let target = start("");
+    let exporter = Exporter::start();
+    let mut service = begin_slow_import(&target, &exporter);
+    let mut further = target.connect();
+    let Some(Payload::ErrorResponse(error)) = further.receive().map(|message| message.payload)
+    else {
+        panic!("expected to be refused");
+    };
+    assert_eq!(error.error_code, ErrorCode::IN_USE.0);
+    assert!(!service.has_answer(), "the import was waited for");
+    target.signal(Signal::TERM);
+    assert!(service.receive().is_none(), "the import was waited for");
+    let exit = target.wait();
+    assert_eq!(exit.status.code(), Some(1), "{exit:?}");
+    assert!(exit.stderr.contains("aborted by a signal"), "{exit:?}");
+}
+
+/// The import has a deadline, which is an error to its client, and the next session is served.
+#[test]
+fn a_session_whose_import_fails_ends_alone() {
+    let target = start("--sessions forever");
+    let exporter = Exporter::start();
+    let mut service = begin_slow_import(&target, &exporter);
+    let Some(Payload::ErrorResponse(error)) = service.receive().map(|message| message.payload)
+    else {
+        panic!("expected an error, {:?}", service.receive());
+    };
+    assert_eq!(error.error_code, ErrorCode::TIME_OUT.0, "{error:?}");
+    drop(service);
+    let mut client = Client::new(target.connect());
+    let read = request(IoMessageType::Read, 0, 0, BLOCK);
+    assert_eq!(client.io(read), ErrorCode::SUCCESS);
+}
+
+/// A worker that is held by its peer is abandoned with its session. The target goes on, and refuses what overlaps the writes that the
+/// abandoned worker may still do, until it returns.
+#[test]
+fn a_worker_that_is_held_by_a_peer_is_abandoned() {
+    // By default, softdoca gives up a copy sooner than a target its workers.
+    let patience = [("SOFTDOCA_COPY_TIMEOUT_MS", "60000")];
+    let target = start_with("--sessions forever --block-count 256", &patience);
+    let exporter = Exporter::start();
+    let agent = SlowAgent::before(&exporter.export);
+    let (_, region, map) = memory(BLOCK);
+    let mut service = target.connect();
+    service.request(Payload::QueryStorageRequest);
+    let mut held = Client::with_export(service, exporter.export.clone(), 16, (region, map));
+    agent.slow_down(true);
+    held.send(request(IoMessageType::Write, 0, 0, EXPORTED));
+    // Time for the worker to be in the middle of it.
+    while !agent.was_asked() {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    drop(held);
+
+    let mut client = Client::new(connect_when_free(&target));
+    let free = request(IoMessageType::Write, 0, EXPORTED, BLOCK);
+    assert_eq!(client.io(free), ErrorCode::SUCCESS);
+    let overlapping = request(IoMessageType::Write, 0, 50, 10);
+    assert_eq!(client.io(overlapping), ErrorCode::IN_USE);
+    agent.slow_down(false);
+    let deadline = Instant::now() + PATIENCE;
+    while client.io(overlapping) != ErrorCode::SUCCESS {
+        assert!(Instant::now() < deadline, "the worker does not return");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    target.signal(Signal::TERM);
+    let exit = target.wait();
+    assert_eq!(exit.status.code(), Some(1), "{exit:?}");
+    assert!(exit.stderr.contains("which is abandoned"), "{exit:?}");
+}
+
+/// Stands between importers and the agent of an exporter, and answers late.
+struct SlowAgent {
+    is_slow: Arc<AtomicBool>,
+    /// A request came while it was slow.
+    was_asked: Arc<AtomicBool>,
+}
+
+impl SlowAgent {
+    /// Time for each answer. Importers give up an agent that takes 3 s.
+    const DELAY: Duration = Duration::from_secs(2);
+
+    /// Takes the place of the agent that this export names.
+    fn before(export: &[u8]) -> Self {
+        let digits: String = export.iter().map(|byte| format!("{byte:02x}")).collect();
+        let directory = runtime_directory();
+        let is_named = |name: &str| {
+            let key = name.strip_prefix("a-")?.strip_suffix(".sock")?;
+            digits.contains(key).then(|| directory.join(name))
+        };
+        let path = std::fs::read_dir(&directory)
+            .expect("the runtime directory")
+            .find_map(|entry| is_named(entry.expect("an entry").file_name().to_str()?))
+            .expect("the exporter's agent");
+        let moved = path.with_extension("moved");
+        std::fs::rename(&path, &moved).expect("moved");
+        let listener = seqpacket();
+        let address = SocketAddrUnix::new(&path).expect("an address");
+        rustix::net::bind(&listener, &address).expect("bound");
+        rustix::net::listen(&listener, 8).expect("listening");
+        let is_slow = Arc::new(AtomicBool::new(false));
+        let was_asked = Arc::new(AtomicBool::new(false));
+        let (slow, asked) = (Arc::clone(&is_slow), Arc::clone(&was_asked));
+        std::thread::spawn(move || {
+            while let Ok(importer) = rustix::net::accept(&listener) {
+                let agent = seqpacket();
+                let address = SocketAddrUnix::new(&moved).expect("an address");
+                if rustix::net::connect(&agent, &address).is_err() {
+                    continue;
+                }
+                let (slow, asked) = (Arc::clone(&slow), Arc::clone(&asked));
+                std::thread::spawn(move || {
+                    while pass(&importer, &agent) && {
+                        if slow.load(Ordering::Relaxed) {
+                            asked.store(true, Ordering::Relaxed);
+                            std::thread::sleep(Self::DELAY);
+                        }
+                        pass(&agent, &importer)
+                    } {}
+                });
+            }
+        });
+        Self { is_slow, was_asked }
+    }
+
+    fn was_asked(&self) -> bool {
+        self.was_asked.load(Ordering::Relaxed)
+    }
+
+    fn slow_down(&self, is_slow: bool) {
+        self.is_slow.store(is_slow, Ordering::Relaxed);
+    }
+}
+
+fn seqpacket() -> OwnedFd {
+    rustix::net::socket(AddressFamily::UNIX, SocketType::SEQPACKET, None).expect("a socket")
+}
+
+/// Passes a message on, with its descriptors. `false` at the end.
+fn pass(from: &OwnedFd, to: &OwnedFd) -> bool {
+    let mut bytes = vec![0; 64 << 10];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(16))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let received = rustix::net::recvmsg(
+        from,
+        &mut [IoSliceMut::new(&mut bytes)],
+        &mut control,
+        RecvFlags::empty(),
+    );
+    let Ok(length @ 1..) = received.map(|message| message.bytes) else {
+        return false;
+    };
+    let descriptors: Vec<OwnedFd> = control
+        .drain()
+        .flat_map(|part| match part {
+            RecvAncillaryMessage::ScmRights(rights) => rights.collect(),
+            _ => Vec::new(),
+        })
+        .collect();
+    let borrowed: Vec<_> = descriptors.iter().map(AsFd::as_fd).collect();
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(16))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    if !borrowed.is_empty() {
+        control.push(SendAncillaryMessage::ScmRights(&borrowed));
+    }
+    let message = [IoSlice::new(&bytes[..length])];
+    rustix::net::sendmsg(to, &message, &mut control, SendFlags::NOSIGNAL).is_ok()
+}
+
+/// Connects, and tries again as long as the target serves another client.
+fn connect_when_free(target: &Target) -> Service {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        assert!(Instant::now() < deadline, "the target stays busy");
+        let mut service = target.connect();
+        std::thread::sleep(Duration::from_millis(50));
+        if !service.has_answer() {
+            return service;
+        }
+        service.receive();
+    }
+}
+
+/// Where softdoca keeps its sockets for this process and its children.
+fn runtime_directory() -> PathBuf {
+    let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty());
+    match (
+        variable("SOFTDOCA_RUNTIME_DIR"),
+        variable("XDG_RUNTIME_DIR"),
+    ) {
+        (Some(path), _) => path.into(),
+        (None, Some(path)) => PathBuf::from(path).join("softdoca"),
+        (None, None) => format!("/tmp/softdoca-{}", rustix::process::geteuid().as_raw()).into(),
+    }
 }

@@ -128,18 +128,21 @@ fn refused_requests_leave_the_session_where_it_was() {
 }
 
 #[test]
-fn a_service_that_leaves_or_talks_nonsense_ends_it() {
+fn a_service_that_leaves_or_sends_malformed_frames_ends_its_session() {
     let target = start("");
-    drop(target.connect());
+    let mut service = target.connect();
+    service.request(Payload::QueryStorageRequest);
+    drop(service);
     let exit = target.wait();
     assert_eq!(exit.status.code(), Some(1), "{exit:?}");
     assert!(
-        exit.stderr.contains("query_storage_request"),
+        exit.stderr.contains("init_storage_request"),
         "it says what was due: {exit:?}"
     );
 
     let target = start("");
     let mut service = target.connect();
+    service.request(Payload::QueryStorageRequest);
     service.send_bytes(&[0xff; 100]);
     assert_eq!(service.receive(), None);
     let exit = target.wait();
@@ -147,11 +150,143 @@ fn a_service_that_leaves_or_talks_nonsense_ends_it() {
     assert!(exit.stderr.contains("127.0.0.1"), "it says who: {exit:?}");
 }
 
+/// A port probe, a client that sends anything but a query, one that sends nothing: none of them ends a target or keeps others out.
+#[test]
+fn connections_without_a_valid_first_request_are_no_sessions() {
+    let target = start("");
+    drop(target.connect());
+    let mut malformed = target.connect();
+    malformed.send_bytes(&[0xff; 100]);
+    let Some(Payload::ErrorResponse(_)) = malformed.receive().map(|message| message.payload) else {
+        panic!("expected to be told");
+    };
+    assert_eq!(malformed.receive(), None);
+    let mut early = target.connect();
+    let (code, text) = early.refused(Payload::ShutdownRequest);
+    assert_eq!(code, doca::ErrorCode::UNEXPECTED.0);
+    assert!(text.contains("query_storage_request"), "{text}");
+    drop(early);
+    let mut idle = target.connect();
+    let mut service = target.connect();
+    assert!(matches!(
+        service.request(Payload::QueryStorageRequest),
+        Payload::QueryStorageResponse(_)
+    ));
+    // Another one was first.
+    let Some(Payload::ErrorResponse(error)) = idle.receive().map(|message| message.payload) else {
+        panic!("expected to be told");
+    };
+    assert_eq!(error.error_code, doca::ErrorCode::IN_USE.0);
+    drop(service);
+    let exit = target.wait();
+    assert!(exit.stderr.contains("init_storage_request"), "{exit:?}");
+}
+
+/// With `--sessions forever`, a port probe does not make a clean stop a failure.
+#[test]
+fn a_probed_target_stops_cleanly() {
+    let target = start("--sessions forever");
+    for _ in 0..20 {
+        drop(target.connect());
+    }
+    // Served behind the probes.
+    let mut early = target.connect();
+    early.refused(Payload::StopStorageRequest);
+    target.signal(Signal::TERM);
+    let exit = target.wait();
+    assert_eq!(exit.status.code(), Some(0), "{exit:?}");
+}
+
+/// A client that sends requests and reads no answers costs neither memory nor log without bound.
+#[test]
+fn a_client_that_reads_no_answers_is_disconnected() {
+    use std::io::Write as _;
+    let target = start("--sessions forever");
+    let stream = std::net::TcpStream::connect(("127.0.0.1", target.port)).expect("connected");
+    stream
+        .set_write_timeout(Some(support::PATIENCE))
+        .expect("a timeout");
+    let request = |payload| {
+        wire::control::Message {
+            message_id: 1,
+            correlation_id: 1,
+            payload,
+        }
+        .encode_to_vec()
+    };
+    (&stream)
+        .write_all(&request(Payload::QueryStorageRequest))
+        .expect("written");
+    let refused = request(Payload::StopStorageRequest).repeat(1000);
+    let mut written = 0;
+    // The target closes the connection long before 64 MiB were sent.
+    while written < 64 << 20 {
+        match (&stream).write(&refused) {
+            Ok(count) => written += count,
+            Err(error) => {
+                let kind = error.kind();
+                let closed = [
+                    std::io::ErrorKind::ConnectionReset,
+                    std::io::ErrorKind::BrokenPipe,
+                ];
+                assert!(closed.contains(&kind), "{error}");
+                break;
+            }
+        }
+    }
+    assert!(written < 64 << 20, "it takes {written} bytes of requests");
+    let mut next = target.connect();
+    assert!(matches!(
+        next.request(Payload::QueryStorageRequest),
+        Payload::QueryStorageResponse(_)
+    ));
+    drop(next);
+    target.signal(Signal::TERM);
+    let exit = target.wait();
+    assert!(
+        exit.stderr.len() < 64 << 10,
+        "{} bytes of log",
+        exit.stderr.len()
+    );
+}
+
+/// The memory of an init request is checked before any of it is allocated.
+#[test]
+fn an_init_request_over_the_limits_is_refused() {
+    let target = start("--max-transactions 100000 --max-session-memory 64");
+    let mut service = target.connect();
+    service.request(Payload::QueryStorageRequest);
+    for (transaction_count, code) in [
+        (65_536, doca::ErrorCode::NO_MEMORY),
+        (100_001, doca::ErrorCode::INVALID_VALUE),
+    ] {
+        let init = InitStorage {
+            transaction_count,
+            core_count: 1,
+            mmap_export_blob: Bytes::new(),
+        };
+        let (refused, text) = service.refused(Payload::InitStorageRequest(init));
+        assert_eq!(refused, code.0, "{text}");
+    }
+    drop(target);
+    let target = start("");
+    let mut service = target.connect();
+    service.request(Payload::QueryStorageRequest);
+    let init = InitStorage {
+        transaction_count: 65_536,
+        core_count: 1,
+        mmap_export_blob: Bytes::new(),
+    };
+    let (_, text) = service.refused(Payload::InitStorageRequest(init));
+    assert!(text.contains("--max-transactions"), "{text}");
+}
+
 #[test]
 fn signals_end_it_at_any_moment() {
     for (signal, connect) in [
         (Signal::INT, false),
         (Signal::TERM, false),
+        (Signal::HUP, false),
         (Signal::INT, true),
     ] {
         let target = start("");

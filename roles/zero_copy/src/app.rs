@@ -37,14 +37,16 @@ impl Service for ZeroCopy {
     type Layout = Passthrough;
     type DataPath = ZeroCopyDataPath;
 
-    fn prepare_memory(&mut self, device: &Device, memory: &Memory) -> Result<Bytes, Failure> {
-        let doing = "memory map of the init request";
-        let map = Mmap::import(device, &memory.mmap_export_blob)
-            .map_err(|error| Failure::from(error).context(doing))?;
-        let export = map
+    fn prepare_memory(
+        &mut self,
+        device: &Device,
+        _: &Memory,
+        initiator: Mmap,
+    ) -> Result<Bytes, Failure> {
+        let export = initiator
             .export_rdma(device)
-            .map_err(|error| Failure::from(error).context(doing))?;
-        self.memory = Some(map);
+            .map_err(|error| Failure::from(error).context("memory map of the init request"))?;
+        self.memory = Some(initiator);
         Ok(Bytes::from(export))
     }
 

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use doca::ErrorCode;
-use role_common::control::{ChannelEvent, ControlChannel as _, TcpServerChannel};
+use role_common::control::{ChannelEvent, ControlChannel as _};
 use rustix::process::Signal;
 use support::{World, command, connect, cpu, error, message, next, start};
 use wire::control::{ErrorResponse, InitStorage, Payload, StorageDetails};
@@ -64,12 +64,28 @@ fn a_signal_ends_it_while_the_target_or_the_initiator_is_missing() {
     service.signal(Signal::INT);
     service.fails_saying("a connection to the storage target");
 
-    let mut target = TcpServerChannel::listen(0).expect("a free port");
-    let service = start(target.port().expect("port"), "");
-    assert_eq!(next(&mut target), ChannelEvent::Connected);
+    let target = TcpListener::bind("127.0.0.1:0").expect("bound");
+    let service = start(target.local_addr().expect("address").port(), "");
+    let (mut target, _) = target.accept().expect("connected");
+    // Connected to its target, it begins to wait for an initiator.
+    drop(connect(&service));
     service.signal(Signal::TERM);
     service.fails_saying("query_storage_request of the initiator");
-    assert_eq!(next(&mut target), ChannelEvent::Closed);
+    let end = target.read(&mut [0]);
+    assert!(matches!(end, Ok(0) | Err(_)), "{end:?}");
+}
+
+/// A target that refuses connections is announced once, and given up after the control timeout.
+#[test]
+fn a_refused_connection_obeys_the_control_timeout() {
+    let begin = Instant::now();
+    let service = start(UNUSED_PORT, "--control-timeout 1");
+    let exit = service.wait();
+    assert!(begin.elapsed() >= Duration::from_secs(1));
+    assert_eq!(exit.status.code(), Some(1), "{exit:?}");
+    assert_eq!(exit.stderr.matches("trying again").count(), 1, "{exit:?}");
+    assert_eq!(exit.stderr.matches("error: ").count(), 1, "{exit:?}");
+    assert!(exit.stderr.contains("timed out after 1s"), "{exit:?}");
 }
 
 #[test]
@@ -133,6 +149,20 @@ fn a_silent_target_is_a_timeout() {
     assert!(told.message.contains("query_storage_response"), "{told:?}");
     assert!(start.elapsed() >= Duration::from_secs(1));
     world.service.fails_saying("query_storage_response");
+}
+
+/// What arrives while the service itself is stopped is read before anything is judged late.
+#[test]
+fn a_service_that_was_stopped_does_not_blame_its_target() {
+    let mut world = World::new("--control-timeout 1");
+    world.send(Payload::QueryStorageRequest);
+    let request = message(&mut world.target);
+    world.service.signal(Signal::STOP);
+    let answer = request.response(Payload::QueryStorageResponse(details()));
+    world.target.send(&answer).expect("sent");
+    std::thread::sleep(Duration::from_millis(1500));
+    world.service.signal(Signal::CONT);
+    assert_eq!(world.answer(), Payload::QueryStorageResponse(details()));
 }
 
 #[test]
@@ -206,11 +236,18 @@ fn nonsense_from_the_target_ends_it_and_is_told() {
 #[test]
 fn a_second_initiator_is_refused_and_the_first_is_served() {
     let mut world = World::new("");
+    world.send(Payload::QueryStorageRequest);
+    let request = message(&mut world.target);
     let mut second = connect(&world.service);
     let told = error(message(&mut second).payload);
     assert_eq!(told.error_code, ErrorCode::IN_USE.0);
     drop(second);
-    world.send(Payload::QueryStorageRequest);
-    world.target_answers(|_| Payload::QueryStorageResponse(details()));
-    assert_eq!(world.answer(), Payload::QueryStorageResponse(details()));
+    let details_of = Payload::QueryStorageResponse(details());
+    world
+        .target
+        .send(&request.response(details_of.clone()))
+        .expect("sent");
+    assert_eq!(world.answer(), details_of);
+    world.send(Payload::StopStorageRequest);
+    error(world.answer());
 }

@@ -13,6 +13,7 @@ use ::conformance::implementation::{Implementation, Role};
 use clap::{Args, value_parser};
 use indicatif::{ProgressBar, ProgressStyle};
 use role_common::shutdown::Shutdown;
+use role_common::{errln, outln};
 
 use super::Result;
 use super::layout_choice::LayoutChoice;
@@ -88,7 +89,7 @@ impl Hammer {
             settings: self.settings(seed)?,
             actors: actors::actors()?,
         };
-        eprintln!("seed {seed}");
+        errln!("seed {seed}");
         let progress = self.progress();
         let show = |now: &str, tally: &Tally| {
             progress.set_message(format!("{} faults, {now}", tally.injected()));
@@ -98,7 +99,7 @@ impl Hammer {
         let report = tally.report();
         self.report.write_junit("conformance hammer", &report)?;
         if self.report.json {
-            println!("{}", serde_json::to_string_pretty(&tally)?);
+            outln!("{}", serde_json::to_string_pretty(&tally)?);
         } else {
             table::print(&tally, &self.command_line(seed));
         }

@@ -1,6 +1,7 @@
 //! The closing table.
 
 use ::conformance::hammer::{Counts, Row, Tally};
+use role_common::outln;
 use tabled::builder::Builder;
 use tabled::settings::Style;
 
@@ -28,25 +29,25 @@ pub(super) fn print(tally: &Tally, again: &str) {
         }
     }
     table.push_record(totals(tally));
-    println!("{}", table.build().with(Style::rounded()));
+    outln!("{}", table.build().with(Style::rounded()));
     let torn = tally.blocks.torn;
     if torn > 0 {
-        println!(
+        outln!(
             "{torn} blocks were neither old nor new: a target was killed, or missing, when a write was cut off that was never acknowledged"
         );
     }
-    println!(
+    outln!(
         "columns from \"acknowledged\" on count blocks; \"failed\" ended in an error, \"in doubt\" never ended"
     );
     if let Some(failed) = &tally.failed {
-        println!("\n{}\n  {}", failed.round, failed.what);
-        println!(
+        outln!("\n{}\n  {}", failed.round, failed.what);
+        outln!(
             "  logs, blocks and evidence: {}",
             failed.directory.display()
         );
     }
-    println!("{}", verdict(tally));
-    println!("again: {again}");
+    outln!("{}", verdict(tally));
+    outln!("again: {again}");
 }
 
 fn record(layout: &str, row: &Row) -> Vec<String> {

@@ -10,6 +10,7 @@ use ::conformance::implementation::{self, Implementation};
 use ::conformance::role::{Check, Subject, checks, run};
 use clap::{Args, ValueEnum, value_parser};
 use indicatif::ProgressBar;
+use role_common::outln;
 use role_common::shutdown::Shutdown;
 
 use super::Result;
@@ -94,7 +95,7 @@ impl RoleOptions {
         let checks = self.chosen(role)?;
         if self.list {
             for check in &checks {
-                println!("{}: {}", check.name, check.meaning);
+                outln!("{}: {}", check.name, check.meaning);
             }
             return Ok(ExitCode::SUCCESS);
         }

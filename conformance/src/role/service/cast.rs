@@ -24,9 +24,6 @@ pub(super) const MEMORY_BLOCKS: usize = 2 * BLOCKS;
 /// I/Os that the initiator may have under way on each worker.
 pub(super) const TRANSACTIONS: u32 = 8;
 
-/// Time in which a service sees that somebody has come or gone, when nothing holds it up.
-const GLANCE: Duration = Duration::from_millis(100);
-
 /// What an initiator allows for its memory: a service may export it again for RDMA.
 const ACCESS: Access = REMOTE.union(Access::PCI_READ_WRITE);
 
@@ -356,20 +353,12 @@ impl<'a> Cast<'a> {
         self.initiator = None;
     }
 
-    /// The initiator goes before it has asked for anything. A service that has not even seen it come misses nobody, so others come and
-    /// go until one was seen.
-    pub(super) fn leave_unasked(&mut self) {
-        let deadline = Instant::now() + self.patience();
-        loop {
-            std::thread::sleep(GLANCE);
-            self.leave();
-            if self.service.ends_within(GLANCE) || Instant::now() > deadline {
-                return;
-            }
-            // One that is about to end takes nobody.
-            self.initiator =
-                ComchPeer::connect(&self.host, self.bench.scene().channel(), GLANCE).ok();
-        }
+    /// The initiator disconnects, and another one connects.
+    pub(super) fn replace_initiator(&mut self) -> Result<(), Wrong> {
+        self.leave();
+        let channel = self.bench.scene().channel();
+        self.initiator = Some(ComchPeer::connect(&self.host, channel, self.patience())?);
+        Ok(())
     }
 
     /// The initiator hears of an error, or the service ends with one. No target hears of anything.

@@ -28,12 +28,16 @@ macro_rules! gone {
 }
 
 pub(super) const CHECKS: &[Check] = &[
-    gone!(
-        "closed-before-query",
-        "When the service closes the connection at once,",
-        Query,
-        false
-    ),
+    Check {
+        name: "closed-before-query",
+        meaning: "A connection that is closed without a request is no session: the target serves the next one (the reference waits forever)",
+        play: |bench| before_query(bench, false),
+    },
+    Check {
+        name: "reset-before-query",
+        meaning: "A connection that is reset without a request is no session: the target serves the next one (the reference waits forever)",
+        play: |bench| before_query(bench, true),
+    },
     gone!(
         "closed-after-query",
         "When the service closes the connection after the query,",
@@ -63,12 +67,6 @@ pub(super) const CHECKS: &[Check] = &[
         "When the service closes the connection before shutdown,",
         Shutdown,
         false
-    ),
-    gone!(
-        "reset-before-query",
-        "When the connection is reset at once,",
-        Query,
-        true
     ),
     gone!(
         "reset-after-init",
@@ -125,6 +123,13 @@ fn gone(bench: &Bench<'_>, step: Step, reset: bool) -> Result<(), Wrong> {
     // Only the control connection goes.
     let _rest = service.hang_up(reset)?;
     running.expect_failure(bench.patience())
+}
+
+fn before_query(bench: &Bench<'_>, reset: bool) -> Result<(), Wrong> {
+    let (mut running, service) = Service::at(bench, &[], Plan::SMALL, Step::Query)?;
+    let port = service.port;
+    let _rest = service.hang_up(reset)?;
+    Service::connect(bench, port, Plan::SMALL)?.finish(&mut running)
 }
 
 fn between_connections(bench: &Bench<'_>) -> Result<(), Wrong> {

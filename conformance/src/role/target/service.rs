@@ -31,7 +31,9 @@ pub(super) struct Service {
     /// Message id and correlation id of the next request.
     pub(super) ids: Box<dyn FnMut() -> (u32, u32)>,
     plan: Plan,
-    due: Step,
+    /// Where the target listens.
+    pub(super) port: u16,
+    pub(super) due: Step,
     patience: Duration,
 }
 
@@ -54,6 +56,7 @@ impl Service {
                 (next, 0x77)
             }),
             plan,
+            port,
             due: Step::Query,
             patience: bench.patience(),
         })

@@ -7,90 +7,160 @@ use doca::{
     ComchClient, ComchEvent, ComchServer, Connection, ContextId, CtxState, Device, ErrorCode,
     Event, Pe, Representor,
 };
-use wire::control::{ErrorResponse, FrameDecoder, Message, Payload};
+use wire::control::{ErrorResponse, FrameDecoder, Message, MessageType, Payload};
 
 use super::tcp::not_connected;
-use super::{ChannelEvent, ControlChannel, Interest};
+use super::{ChannelEvent, ControlChannel, Interest, Opens};
+use crate::budget::{Deadline, Quota, WAITING_CONNECTIONS};
 use crate::failure::Failure;
+use crate::logging::without_sdk_messages;
+use crate::session::unexpected;
 
-/// Time between the first two attempts to connect to a server that does not exist yet, and between later ones: the SDK
-/// logs each of them as an error.
+/// Time between the first two attempts to connect to a server that does not exist yet, and between later ones.
 const FIRST_RETRY: Duration = Duration::from_millis(100);
 const LAST_RETRY: Duration = Duration::from_millis(500);
 
-/// Serves one client of a Comch server at a time.
+/// How long a client may be connected without a request. Initiators send theirs as soon as they are connected.
+const FIRST_REQUEST: Duration = Duration::from_secs(30);
+
+/// How long a client that is not served any more has to disconnect by itself.
+const LEAVE: Duration = Duration::from_secs(1);
+
+/// Serves one client of a Comch server at a time: the first one that sends a request which begins a session.
+///
+/// As with [`TcpServerChannel`](super::TcpServerChannel), clients that have sent no such request wait beside each other, and
+/// [`ChannelEvent::Connected`] says that one of them has begun a session.
 pub struct ComchServerChannel {
-    // Declared before the progress engine that it needs to stop. `None` only while it is replaced.
-    server: Option<ComchServer>,
+    // Declared before the progress engine that it needs to stop.
+    server: ComchServer,
     pe: Pe,
-    place: Place,
     peer: String,
+    opens: Opens,
     session: Session,
+    /// Events of the client from before its session began.
+    early: VecDeque<ChannelEvent>,
+    waiting: Vec<Waiting>,
+    /// Clients that are not served any more, and when they are disconnected.
+    leaving: Vec<(Connection, Instant)>,
     /// What happened on connections and was not looked at yet.
     pending: VecDeque<ComchEvent>,
 }
 
-/// Where a server is found.
-struct Place {
-    device: Device,
-    representor: Representor,
-    name: String,
+/// A client that has not begun a session.
+struct Waiting {
+    session: Session,
+    /// Its events other than messages.
+    early: VecDeque<ChannelEvent>,
+    deadline: Deadline,
+    refused: Quota,
 }
 
-impl Place {
-    fn start(&self, pe: &Pe) -> Result<ComchServer, Failure> {
-        ComchServer::start(pe, &self.device, &self.representor, &self.name).map_err(|error| {
-            Failure::from(error).context(format_args!("Comch server \"{}\"", self.name))
-        })
+impl Waiting {
+    fn new(peer: String, connection: Connection, now: Instant) -> Self {
+        let mut session = Session::new(peer);
+        session.connected(connection);
+        Self {
+            session,
+            early: VecDeque::new(),
+            deadline: Deadline::new(now, FIRST_REQUEST),
+            refused: Quota::refused_requests(),
+        }
+    }
+
+    /// The request that begins the session, if it has arrived. Other requests are refused.
+    fn first_request(
+        &mut self,
+        server: &ComchServer,
+        opens: Opens,
+        now: Instant,
+    ) -> Result<Option<Message>, Failure> {
+        loop {
+            match self.session.next()? {
+                Some(ChannelEvent::Message(request)) if opens(&request.payload) => {
+                    return Ok(Some(request));
+                }
+                Some(ChannelEvent::Message(request)) => {
+                    self.refused.charge(1)?;
+                    let failure = unexpected(&request.payload, MessageType::QueryStorageRequest);
+                    tracing::warn!("{}: refused: {failure}", self.session.peer);
+                    self.session.send(server, &failure.response_to(&request))?;
+                }
+                Some(_) => {
+                    return Err(Failure::new(
+                        ErrorCode::CONNECTION_RESET,
+                        "it disconnected without a request",
+                    ));
+                }
+                None => {
+                    self.deadline.check(now, "its first request")?;
+                    return Ok(None);
+                }
+            }
+        }
     }
 }
 
 impl ComchServerChannel {
-    /// Starts the server called `name` on `device`, for clients behind `representor`.
+    /// Starts the server called `name` on `device`, for clients behind `representor`. `opens` selects the requests that begin a session.
     ///
     /// # Errors
     ///
     /// As [`ComchServer::start`]: the name is taken, or the device cannot do it.
-    pub fn start(device: &Device, representor: &Representor, name: &str) -> Result<Self, Failure> {
+    pub fn start(
+        device: &Device,
+        representor: &Representor,
+        name: &str,
+        opens: Opens,
+    ) -> Result<Self, Failure> {
         let pe = Pe::new()?;
-        let place = Place {
-            device: device.clone(),
-            representor: representor.clone(),
-            name: name.to_owned(),
-        };
-        let server = place.start(&pe)?;
+        let server = ComchServer::start(&pe, device, representor, name).map_err(|error| {
+            Failure::from(error).context(format_args!("Comch server \"{name}\""))
+        })?;
         let peer = format!("initiator on Comch \"{name}\"");
         Ok(Self {
-            server: Some(server),
+            server,
             pe,
-            place,
             session: Session::new(peer.clone()),
             peer,
+            opens,
+            early: VecDeque::new(),
+            waiting: Vec::new(),
+            leaving: Vec::new(),
             pending: VecDeque::new(),
         })
     }
 
-    /// Parts with the client, if there is one, so that the next one can be served. Consumers and producers on its
-    /// connection must be gone.
+    /// Ends the session of the client, if there is one, so that the next one can be served. Consumers and producers on its
+    /// connection must be gone, or it stays connected until they are.
     ///
-    /// A client that `leaves` by itself, because its session came to its end, is left alone; any other is disconnected, for which
-    /// the server starts anew. Clients find it again.
-    ///
-    /// # Errors
-    ///
-    /// The server could not be stopped, or not be started again.
-    pub fn next_client(&mut self, leaves: bool) -> Result<(), Failure> {
-        let stays = self.session.connection.is_some() && !leaves;
-        self.session = Session::new(self.peer.clone());
-        if stays {
-            if let Some(server) = self.server.take() {
-                server.stop().map_err(doca::Error::from)?;
-            }
-            self.pending.clear();
-            while self.pe.poll().is_some() {}
-            self.server = Some(self.place.start(&self.pe)?);
+    /// A client that `leaves` by itself, because its session was completed, has a second to do so; any other is disconnected at once.
+    pub fn next_client(&mut self, leaves: bool) {
+        let session = std::mem::replace(&mut self.session, Session::new(self.peer.clone()));
+        self.early.clear();
+        if let Some(connection) = session.connection {
+            let grace = if leaves { LEAVE } else { Duration::ZERO };
+            self.leaving.push((connection, Instant::now() + grace));
+            self.disconnect_leaving(Instant::now());
         }
-        Ok(())
+    }
+
+    /// Disconnects the clients whose time has come and that have received what was sent to them.
+    fn disconnect_leaving(&mut self, now: Instant) {
+        let server = &self.server;
+        self.leaving.retain(|(connection, at)| {
+            if *at > now {
+                return true;
+            }
+            match server.disconnect(connection) {
+                // Messages are on their way, or a thread that was abandoned has a consumer there: later.
+                Err(error) if matches!(error.code, ErrorCode::AGAIN | ErrorCode::IN_USE) => true,
+                Err(error) if error.code != ErrorCode::NOT_CONNECTED => {
+                    tracing::warn!("a client cannot be disconnected: {error}");
+                    false
+                }
+                Ok(()) | Err(_) => false,
+            }
+        });
     }
 
     /// Looks what happened, all of it: a client that has left again before it was served is as good as none.
@@ -99,6 +169,10 @@ impl ComchServerChannel {
             match event {
                 Event::Comch(ComchEvent::Disconnected(gone)) if !self.session.is_mine(&gone) => {
                     self.pending.retain(|event| connection_of(event) != &gone);
+                    self.leaving.retain(|(connection, _)| connection != &gone);
+                    if let Some(waiting) = self.waiting_on(&gone) {
+                        waiting.session.close();
+                    }
                 }
                 Event::Comch(event) => self.pending.push_back(event),
                 Event::State {
@@ -108,6 +182,11 @@ impl ComchServerChannel {
                 Event::State { .. } | Event::Task(_) => {}
             }
         }
+    }
+
+    fn waiting_on(&mut self, connection: &Connection) -> Option<&mut Waiting> {
+        let mut waiting = self.waiting.iter_mut();
+        waiting.find(|waiting| waiting.session.is_mine(connection))
     }
 
     /// The event to look at next: the client's before those of others, so that one that has left is no reason to refuse the next.
@@ -125,22 +204,73 @@ impl ComchServerChannel {
         self.session.connection.clone()
     }
 
-    /// A client that connects while another is served. What it sends is not for this session.
-    fn refuse(&self, connection: &Connection) {
+    /// Takes a new connection, which waits for its first request unless there is a client or too many wait.
+    fn admit(&mut self, connection: Connection) {
+        if self.session.is_taken() {
+            self.refuse(connection);
+        } else if self.waiting.len() >= WAITING_CONNECTIONS {
+            let message = format!(
+                "{WAITING_CONNECTIONS} connections wait to send their first request already"
+            );
+            self.reject(connection, &Failure::new(ErrorCode::FULL, message));
+        } else {
+            tracing::info!("{} connected", self.peer);
+            let waiting = Waiting::new(self.peer.clone(), connection, Instant::now());
+            self.waiting.push(waiting);
+        }
+    }
+
+    /// Makes the connection the client that is the first to send a request which begins a session.
+    fn begin(&mut self, now: Instant) -> Option<ChannelEvent> {
+        let mut index = 0;
+        while let Some(waiting) = self.waiting.get_mut(index) {
+            match waiting.first_request(&self.server, self.opens, now) {
+                Ok(None) => index += 1,
+                Ok(Some(request)) => {
+                    let waiting = self.waiting.swap_remove(index);
+                    self.session = waiting.session;
+                    self.early = waiting.early;
+                    self.early.push_back(ChannelEvent::Message(request));
+                    for other in std::mem::take(&mut self.waiting) {
+                        if let Some(connection) = other.session.connection {
+                            self.refuse(connection);
+                        }
+                    }
+                    return Some(ChannelEvent::Connected);
+                }
+                Err(failure) => {
+                    let waiting = self.waiting.swap_remove(index);
+                    tracing::info!("{}: {failure}", self.peer);
+                    if let Some(connection) = waiting.session.connection {
+                        self.reject(connection, &failure);
+                    }
+                }
+            }
+        }
+        None
+    }
+
+    /// Tells a client why it is not served while another one is.
+    fn refuse(&mut self, connection: Connection) {
         tracing::warn!("refused a further client of the {}", self.peer);
+        let message = "this storage service serves another initiator and only one at a time";
+        self.reject(connection, &Failure::new(ErrorCode::IN_USE, message));
+    }
+
+    /// Sends an error without a request. The client has a moment to leave.
+    fn reject(&mut self, connection: Connection, failure: &Failure) {
         let message = Message {
             message_id: 0,
             correlation_id: 0,
             payload: Payload::ErrorResponse(ErrorResponse {
-                error_code: ErrorCode::IN_USE.0,
-                message: "this storage service serves another initiator and only one at a time"
-                    .to_owned(),
+                error_code: failure.code.0,
+                message: failure.message.clone(),
             }),
         };
-        let Some(server) = &self.server else { return };
-        if let Err(error) = server.send(connection, &message.encode_to_vec()) {
+        if let Err(error) = self.server.send(&connection, &message.encode_to_vec()) {
             tracing::debug!("the refusal was not sent: {error}");
         }
+        self.leaving.push((connection, Instant::now() + LEAVE));
     }
 }
 
@@ -150,40 +280,35 @@ impl ControlChannel for ComchServerChannel {
     }
 
     fn send(&mut self, message: &Message) -> Result<(), Failure> {
-        let (Some(connection), Some(server)) = (&self.session.connection, &self.server) else {
-            return if self.session.closed {
-                Ok(())
-            } else {
-                Err(not_connected(&self.peer))
-            };
-        };
-        self.session.log("send", message);
-        let sent = server.send(connection, &message.encode_to_vec());
-        self.session.sent(sent)
+        self.session.send(&self.server, message)
     }
 
     fn poll(&mut self) -> Result<Option<ChannelEvent>, Failure> {
+        if let Some(event) = self.early.pop_front() {
+            return Ok(Some(event));
+        }
         self.collect();
         loop {
             if let Some(event) = self.session.next()? {
                 return Ok(Some(event));
             }
-            match self.take_pending() {
-                None => return Ok(None),
-                Some(ComchEvent::Connected(connection)) if self.session.is_taken() => {
-                    self.refuse(&connection);
+            let Some(event) = self.take_pending() else {
+                break;
+            };
+            if let ComchEvent::Connected(connection) = event {
+                self.admit(connection);
+            } else if let Some(waiting) = self.waiting_on(connection_of(&event)) {
+                match waiting.session.handle(event) {
+                    Ok(event) => waiting.early.extend(event),
+                    Err(failure) => tracing::debug!("{failure}"),
                 }
-                Some(ComchEvent::Connected(connection)) => {
-                    tracing::info!("{} connected", self.peer);
-                    return Ok(Some(self.session.connected(connection)));
-                }
-                Some(event) => {
-                    if let Some(event) = self.session.handle(event)? {
-                        return Ok(Some(event));
-                    }
-                }
+            } else if let Some(event) = self.session.handle(event)? {
+                return Ok(Some(event));
             }
         }
+        let now = Instant::now();
+        self.disconnect_leaving(now);
+        Ok(self.begin(now))
     }
 
     fn interest<'a>(&'a self, interest: &mut Interest<'a>) {
@@ -217,6 +342,8 @@ pub struct ComchClientChannel {
     give_up_at: Instant,
     patience: Duration,
     retry: Duration,
+    /// The first failure to connect was logged.
+    is_announced: bool,
 }
 
 /// Whether a server that starts later would make no difference.
@@ -252,6 +379,7 @@ impl ComchClientChannel {
             give_up_at: now + within,
             patience: within,
             retry: FIRST_RETRY,
+            is_announced: false,
         })
     }
 
@@ -262,7 +390,15 @@ impl ComchClientChannel {
     }
 
     fn absent(&mut self, reason: impl std::fmt::Display) {
-        tracing::debug!("the {} is not there, trying again: {reason}", self.peer);
+        if std::mem::replace(&mut self.is_announced, true) {
+            tracing::debug!("the {} is not there, trying again: {reason}", self.peer);
+        } else {
+            tracing::warn!(
+                "the {} is not there, trying again for {:?}: {reason}",
+                self.peer,
+                self.patience
+            );
+        }
         self.state = Client::Absent {
             retry_at: Instant::now() + self.retry,
         };
@@ -282,7 +418,8 @@ impl ComchClientChannel {
         }
         match &self.state {
             Client::Absent { retry_at } if *retry_at <= Instant::now() => {
-                match ComchClient::start(&self.pe, &self.device, &self.name) {
+                let start = || ComchClient::start(&self.pe, &self.device, &self.name);
+                match without_sdk_messages(start) {
                     Ok(client) => self.state = Client::Started(client),
                     Err(error) if is_permanent(error.code) => {
                         return Err(Failure::from(error)
@@ -403,6 +540,19 @@ impl Session {
 
     fn is_mine(&self, connection: &Connection) -> bool {
         self.connection.as_ref() == Some(connection)
+    }
+
+    /// Sends a message to the client of `server` that this is. A client that is gone is told by [`ChannelEvent::Closed`].
+    fn send(&self, server: &ComchServer, message: &Message) -> Result<(), Failure> {
+        let Some(connection) = &self.connection else {
+            return if self.closed {
+                Ok(())
+            } else {
+                Err(not_connected(&self.peer))
+            };
+        };
+        self.log("send", message);
+        self.sent(server.send(connection, &message.encode_to_vec()))
     }
 
     /// Messages that arrived before the end come before the end.

@@ -14,14 +14,17 @@ pub use wait::{Interest, Waiter};
 
 use std::time::Duration;
 
-use wire::control::Message;
+use wire::control::{Message, Payload};
 
 use crate::failure::Failure;
+
+/// Returns `true` for a request that begins a session.
+pub type Opens = fn(&Payload) -> bool;
 
 /// What happened on a control channel.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ChannelEvent {
-    /// The one peer of this channel is there.
+    /// The one peer of this channel is there: of a server, the first client that has sent a request which begins a session.
     Connected,
     /// The peer sent a message.
     Message(Message),

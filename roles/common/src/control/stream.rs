@@ -9,6 +9,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use wire::control::{FrameDecoder, Message};
 
 use super::{ChannelEvent, Interest};
+use crate::budget::Quota;
 use crate::failure::Failure;
 
 /// A peer whose machine is gone says nothing. It is asked for a sign of life after so long, so often, and given up after so many
@@ -38,6 +39,8 @@ pub(super) struct MessageStream {
     peer: String,
     decoder: FrameDecoder,
     unsent: Vec<u8>,
+    /// What `unsent` may come to.
+    unsent_quota: Quota,
     /// The peer no longer takes what is sent.
     write_closed: bool,
     /// The peer sends no more.
@@ -54,6 +57,7 @@ impl MessageStream {
             peer,
             decoder: FrameDecoder::new(),
             unsent: Vec::new(),
+            unsent_quota: Quota::unsent_bytes(),
             write_closed: false,
             read_closed: false,
         })
@@ -68,21 +72,37 @@ impl MessageStream {
         &self.peer
     }
 
-    pub(super) fn send(&mut self, message: &Message) {
+    /// Sends a message, or queues it until the peer reads what was sent before.
+    ///
+    /// # Errors
+    ///
+    /// Too many bytes are queued already.
+    pub(super) fn send(&mut self, message: &Message) -> Result<(), Failure> {
         tracing::debug!(
             peer = self.peer,
             id = message.message_id,
             "send {}",
             message.payload.message_type()
         );
-        self.unsent.extend_from_slice(&message.encode_to_vec());
+        if self.write_closed {
+            return Ok(());
+        }
+        let bytes = message.encode_to_vec();
+        self.unsent_quota
+            .charge(bytes.len() as u64)
+            .map_err(|failure| failure.context(&self.peer))?;
+        self.unsent.extend_from_slice(&bytes);
         self.write();
+        Ok(())
     }
 
     fn write(&mut self) {
         while !self.unsent.is_empty() && !self.write_closed {
             match self.stream.write(&self.unsent) {
-                Ok(count) => drop(self.unsent.drain(..count)),
+                Ok(count) => {
+                    self.unsent.drain(..count);
+                    self.unsent_quota.release(count as u64);
+                }
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return,
                 Err(error) => {
@@ -131,6 +151,17 @@ impl MessageStream {
                 }
             }
         }
+    }
+
+    /// Whether the peer has closed the connection, even if something that it sent before has not been read.
+    pub(super) fn has_hung_up(&self) -> bool {
+        let flags = PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR;
+        let mut descriptors = [PollFd::new(&self.stream, flags)];
+        let now = rustix::event::Timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        };
+        poll(&mut descriptors, Some(&now)).is_ok_and(|count| count != 0)
     }
 
     pub(super) fn interest<'a>(&'a self, interest: &mut Interest<'a>) {

@@ -1,26 +1,88 @@
 //! Control channels over TCP: a target listens, a service connects.
 
-use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpListener, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, SocketAddrV4, TcpListener, TcpStream};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::time::{Duration, Instant};
 
 use doca::ErrorCode;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
-use wire::control::{ErrorResponse, Message, Payload};
+use wire::control::{ErrorResponse, Message, MessageType, Payload};
 
 use super::stream::MessageStream;
-use super::{ChannelEvent, ControlChannel, Interest};
+use super::{ChannelEvent, ControlChannel, Interest, Opens};
+use crate::budget::{self, Connections, Deadline, Quota};
 use crate::failure::Failure;
+use crate::session::unexpected;
 
 /// Time between two attempts to connect to a server that does not listen yet.
 const RETRY: Duration = Duration::from_millis(100);
 
-/// Listens, and serves one client at a time.
+/// How long a listening socket is left alone after `accept` has failed, for want of descriptors for example.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Most connections accepted in one call of `poll`.
+const ACCEPTS_PER_POLL: usize = 64;
+
+/// Listens, and serves one client at a time: the first one that sends a request which begins a session.
+///
+/// Connections that have sent no such request wait beside each other, so that a port probe or an idle connection keeps nobody out; their
+/// number is limited. [`ChannelEvent::Connected`] says that one of them has begun a session. The others are refused then, and further
+/// ones as long as it lasts.
 #[derive(Debug)]
 pub struct TcpServerChannel {
     listener: TcpListener,
+    opens: Opens,
+    first_request_within: Option<Duration>,
     client: Option<MessageStream>,
+    /// The request that began the session, until it is polled.
+    first_request: Option<Message>,
+    waiting: Vec<Waiting>,
+    /// The client's messages are not read now.
+    is_paused: bool,
+    connections: Connections,
+    accept_again_at: Option<Instant>,
+}
+
+/// An accepted connection that has not begun a session.
+#[derive(Debug)]
+struct Waiting {
+    stream: MessageStream,
+    address: IpAddr,
+    deadline: Option<Deadline>,
+    refused: Quota,
+}
+
+impl Waiting {
+    /// The request that begins the session, if it has arrived. Other requests are refused.
+    fn first_request(&mut self, opens: Opens, now: Instant) -> Result<Option<Message>, Failure> {
+        loop {
+            match self.stream.poll()? {
+                Some(ChannelEvent::Message(request)) if opens(&request.payload) => {
+                    return Ok(Some(request));
+                }
+                Some(ChannelEvent::Message(request)) => {
+                    self.refused.charge(1)?;
+                    let failure = unexpected(&request.payload, MessageType::QueryStorageRequest);
+                    tracing::warn!("{}: refused: {failure}", self.stream.peer());
+                    self.stream.send(&failure.response_to(&request))?;
+                }
+                Some(ChannelEvent::Closed) => {
+                    return Err(Failure::new(
+                        ErrorCode::CONNECTION_RESET,
+                        "it was closed without a request",
+                    ));
+                }
+                Some(_) => {}
+                None => {
+                    if let Some(deadline) = &self.deadline {
+                        deadline.check(now, "its first request")?;
+                    }
+                    return Ok(None);
+                }
+            }
+        }
+    }
 }
 
 impl TcpServerChannel {
@@ -29,8 +91,8 @@ impl TcpServerChannel {
     /// # Errors
     ///
     /// The port is in use or reserved.
-    pub fn listen(port: u16) -> Result<Self, Failure> {
-        Self::listen_at(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, port))
+    pub fn listen(port: u16, opens: Opens) -> Result<Self, Failure> {
+        Self::listen_at(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, port), opens)
     }
 
     /// Listens on one address of this machine; port 0 stands for any free one.
@@ -38,7 +100,7 @@ impl TcpServerChannel {
     /// # Errors
     ///
     /// The address is none of this machine's, or the port is in use there, or reserved.
-    pub fn listen_at(address: SocketAddrV4) -> Result<Self, Failure> {
+    pub fn listen_at(address: SocketAddrV4, opens: Opens) -> Result<Self, Failure> {
         let listen = || {
             let listener = TcpListener::bind(address)?;
             listener.set_nonblocking(true)?;
@@ -57,8 +119,26 @@ impl TcpServerChannel {
         })?;
         Ok(Self {
             listener,
+            opens,
+            first_request_within: None,
             client: None,
+            first_request: None,
+            waiting: Vec::new(),
+            is_paused: false,
+            connections: Connections::new(
+                budget::WAITING_CONNECTIONS,
+                budget::WAITING_CONNECTIONS_PER_ADDRESS,
+            ),
+            accept_again_at: None,
         })
+    }
+
+    /// Closes connections that send no first request `within` the time; by default they may wait for any time, as a service does that has
+    /// no initiator yet.
+    #[must_use]
+    pub fn first_request_within(mut self, within: Option<Duration>) -> Self {
+        self.first_request_within = within;
+        self
     }
 
     /// The port that it listens on.
@@ -76,49 +156,118 @@ impl TcpServerChannel {
         Ok(address.port())
     }
 
-    /// Parts with the client, if there is one, so that the next one can be served. What was sent to it leaves first, if it does so
+    /// Leaves the client's messages unread while a request of it is processed, or reads them again. Other clients are served in either
+    /// case.
+    pub fn pause(&mut self, is_paused: bool) {
+        self.is_paused = is_paused;
+    }
+
+    /// Disconnects the client, if there is one, so that the next one can be served. What was sent to it leaves first, if it does so
     /// `within` the time.
     pub fn next_client(&mut self, within: Duration) {
         self.flush(within);
         self.client = None;
+        self.first_request = None;
+        self.is_paused = false;
     }
 
-    fn accept(&mut self) -> Result<Option<ChannelEvent>, Failure> {
-        loop {
-            let (stream, address) = match self.listener.accept() {
-                Ok(accepted) => accepted,
-                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => return Ok(None),
-                // A client that was gone before it was accepted, or no descriptor for one.
-                Err(error) => {
-                    tracing::warn!("accept: {error}");
-                    return Ok(None);
+    /// Accepts a connection, if there is one: it waits for its first request, or is refused while a client is served. Returns whether
+    /// there was one.
+    fn accept(&mut self) -> bool {
+        let now = Instant::now();
+        if self.accept_again_at.is_some_and(|at| now < at) {
+            return false;
+        }
+        self.accept_again_at = None;
+        let (stream, address) = match self.listener.accept() {
+            Ok(accepted) => accepted,
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => return false,
+            // The client was gone before it was accepted, or there is no descriptor for it.
+            Err(error) => {
+                tracing::warn!("accept: {error}");
+                self.accept_again_at = Some(now + ACCEPT_PAUSE);
+                return false;
+            }
+        };
+        let stream = match MessageStream::new(stream, format!("service at {address}")) {
+            Ok(stream) => stream,
+            Err(error) => {
+                tracing::warn!("client {address}: {error}");
+                return true;
+            }
+        };
+        if self.client.is_some() {
+            refuse(stream);
+            return true;
+        }
+        let address = address.ip();
+        match self.connections.admit(address) {
+            Ok(()) => {
+                tracing::info!("{} connected", stream.peer());
+                let deadline = |within| Deadline::new(now, within);
+                self.waiting.push(Waiting {
+                    stream,
+                    address,
+                    deadline: self.first_request_within.map(deadline),
+                    refused: Quota::refused_requests(),
+                });
+            }
+            Err(failure) => reject(stream, &failure),
+        }
+        true
+    }
+
+    /// Makes the connection the client that is the first to send a request which begins a session.
+    fn begin(&mut self) -> Option<ChannelEvent> {
+        let now = Instant::now();
+        let mut index = 0;
+        while let Some(waiting) = self.waiting.get_mut(index) {
+            match waiting.first_request(self.opens, now) {
+                Ok(None) => index += 1,
+                Ok(Some(request)) => {
+                    let waiting = self.waiting.swap_remove(index);
+                    self.connections.release(waiting.address);
+                    self.client = Some(waiting.stream);
+                    self.first_request = Some(request);
+                    for other in self.waiting.drain(..) {
+                        self.connections.release(other.address);
+                        refuse(other.stream);
+                    }
+                    return Some(ChannelEvent::Connected);
                 }
-            };
-            let peer = format!("service at {address}");
-            match MessageStream::new(stream, peer) {
-                Ok(client) if self.client.is_none() => {
-                    tracing::info!("{} connected", client.peer());
-                    self.client = Some(client);
-                    return Ok(Some(ChannelEvent::Connected));
+                Err(failure) => {
+                    let waiting = self.waiting.swap_remove(index);
+                    self.connections.release(waiting.address);
+                    tracing::info!("{}: {failure}", waiting.stream.peer());
+                    reject(waiting.stream, &failure);
                 }
-                Ok(client) => refuse(client, address),
-                Err(error) => tracing::warn!("client {address}: {error}"),
             }
         }
+        None
     }
 }
 
 /// Tells a further client why it is not served.
-fn refuse(mut client: MessageStream, address: SocketAddr) {
-    tracing::warn!("refused a further client at {address}");
-    client.send(&Message {
+fn refuse(client: MessageStream) {
+    let message = "this storage target serves another client and only one at a time";
+    tracing::warn!("refused a further client: {}", client.peer());
+    reject(client, &Failure::new(ErrorCode::IN_USE, message));
+}
+
+/// Sends an error without a request, and closes the connection.
+fn reject(mut client: MessageStream, failure: &Failure) {
+    tracing::debug!("{}: {failure}", client.peer());
+    let message = Message {
         message_id: 0,
         correlation_id: 0,
         payload: Payload::ErrorResponse(ErrorResponse {
-            error_code: ErrorCode::IN_USE.0,
-            message: "this storage target serves another client and only one at a time".to_owned(),
+            error_code: failure.code.0,
+            message: failure.message.clone(),
         }),
-    });
+    };
+    if let Err(failure) = client.send(&message) {
+        tracing::debug!("{}: {failure}", client.peer());
+    }
 }
 
 impl ControlChannel for TcpServerChannel {
@@ -131,24 +280,51 @@ impl ControlChannel for TcpServerChannel {
             .client
             .as_mut()
             .ok_or_else(|| not_connected("service"))?;
-        client.send(message);
-        Ok(())
+        client.send(message)
     }
 
     fn poll(&mut self) -> Result<Option<ChannelEvent>, Failure> {
+        if let Some(request) = self.first_request.take() {
+            return Ok(Some(ChannelEvent::Message(request)));
+        }
         // The client first: one that has left is no reason to refuse the next.
         if let Some(client) = &mut self.client
+            && !self.is_paused
             && let Some(event) = client.poll()?
         {
             return Ok(Some(event));
         }
-        self.accept()
+        if self.is_paused && self.client.as_ref().is_some_and(MessageStream::has_hung_up) {
+            // Its session is about to end: the next client is not refused, but waits for that.
+            return Ok(None);
+        }
+        // Those that wait are looked at before each further connection: some may have been closed.
+        for _ in 0..ACCEPTS_PER_POLL {
+            if let Some(event) = self.begin() {
+                return Ok(Some(event));
+            }
+            if !self.accept() {
+                break;
+            }
+        }
+        Ok(self.begin())
     }
 
     fn interest<'a>(&'a self, interest: &mut Interest<'a>) {
-        interest.readable(self.listener.as_fd());
-        if let Some(client) = &self.client {
+        let client = self.client.as_ref();
+        match self.accept_again_at {
+            Some(at) => interest.until(at),
+            None if self.is_paused && client.is_some_and(MessageStream::has_hung_up) => {}
+            None => interest.readable(self.listener.as_fd()),
+        }
+        if let Some(client) = client.filter(|_| !self.is_paused) {
             client.interest(interest);
+        }
+        for waiting in &self.waiting {
+            waiting.stream.interest(interest);
+            if let Some(deadline) = &waiting.deadline {
+                interest.until(deadline.at());
+            }
         }
     }
 
@@ -269,8 +445,7 @@ impl ControlChannel for TcpClientChannel {
         let Client::Connected(stream) = &mut self.state else {
             return Err(not_connected(&self.peer));
         };
-        stream.send(message);
-        Ok(())
+        stream.send(message)
     }
 
     fn poll(&mut self) -> Result<Option<ChannelEvent>, Failure> {

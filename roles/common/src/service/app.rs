@@ -6,7 +6,8 @@ use std::net::SocketAddrV4;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use doca::{Device, ErrorCode};
+use doca::{Device, ErrorCode, Mmap};
+use wire::control::Payload;
 
 use super::command::{Command, Reply, WorkerSetup};
 use super::flags::ServiceFlags;
@@ -14,11 +15,13 @@ use super::session::{Action, Event, Job, Layout, Memory, Outcome, Session};
 use super::superblocks::Superblocks;
 use super::survival::{Comeback, Survival};
 use crate::application::Environment;
+use crate::budget::Quota;
 use crate::control::{ChannelEvent, ComchServerChannel, ControlChannel, TcpClientChannel, Waiter};
-use crate::failure::Failure;
+use crate::failure::{Failure, FirstFailure};
 use crate::sessions::{self, Broken};
 use crate::shutdown::Shutdown;
 use crate::worker::{DataPath, Worker};
+use jobs::Running;
 
 /// How long the last messages may take to leave.
 const FAREWELL: Duration = Duration::from_secs(1);
@@ -30,13 +33,18 @@ pub trait Service {
     /// What its workers do.
     type DataPath: DataPath<Command = Command, Reply = Reply>;
 
-    /// Imports the initiator's memory, prepares what else the I/Os need, and returns the export of
+    /// Takes the initiator's memory, which has been imported, prepares what else the I/Os need, and returns the export of
     /// the memory that the targets are to use.
     ///
     /// # Errors
     ///
-    /// The memory cannot be imported or allocated. The initiator is told, and may try again.
-    fn prepare_memory(&mut self, device: &Device, memory: &Memory) -> Result<Bytes, Failure>;
+    /// The memory cannot be exported or allocated. The initiator is told, and may try again.
+    fn prepare_memory(
+        &mut self,
+        device: &Device,
+        memory: &Memory,
+        initiator: Mmap,
+    ) -> Result<Bytes, Failure>;
 
     /// Returns what makes the data path of a worker, on the worker's thread.
     ///
@@ -94,7 +102,14 @@ pub fn run<S: Service>(
         .map_err(|error| {
             Failure::from(error).context(format_args!("--representor {}", flags.representor))
         })?;
-    let mut client = ComchServerChannel::start(&device, &representor, &flags.command_channel_name)?;
+    let opens = |request: &Payload| {
+        matches!(
+            request,
+            Payload::QueryStorageRequest | Payload::AnnounceStorageRequest(_)
+        )
+    };
+    let name = &flags.command_channel_name;
+    let mut client = ComchServerChannel::start(&device, &representor, name, opens)?;
     let cpu_count = u32::try_from(flags.cpu.len()).unwrap_or(u32::MAX);
     sessions::serve(flags.sessions.sessions, environment, || {
         let app = App {
@@ -106,7 +121,12 @@ pub fn run<S: Service>(
                 .copied()
                 .map(TcpClientChannel::connect)
                 .collect(),
-            session: Session::new(layout.clone(), cpu_count, flags.control_timeout),
+            session: Session::new(layout.clone(), cpu_count, flags.control_timeout)
+                .with_limits(flags.init_limits),
+            refused: Quota::refused_requests(),
+            refused_by: vec![false; addresses.len()],
+            running: None,
+            job_failure: FirstFailure::default(),
             waiter: Waiter::new(environment.shutdown.clone()),
             shutdown: environment.shutdown.clone(),
             device: device.clone(),
@@ -130,6 +150,13 @@ struct App<'a, S: Service> {
     client: &'a mut ComchServerChannel,
     storage: Vec<TcpClientChannel>,
     session: Session<S::Layout>,
+    refused: Quota,
+    /// By target: `true` once it was said that it refuses connections.
+    refused_by: Vec<bool>,
+    /// The job at hand.
+    running: Option<Running>,
+    /// The first failure of a worker in it.
+    job_failure: FirstFailure,
     waiter: Waiter,
     shutdown: Shutdown,
     device: Device,
@@ -163,6 +190,8 @@ impl<S: Service> App<'_, S> {
             storage.flush(FAREWELL);
         }
         self.client.flush(FAREWELL);
+        // Of a job that is given up.
+        self.running = None;
         let Self {
             mut workers,
             service,
@@ -179,10 +208,9 @@ impl<S: Service> App<'_, S> {
             tracing::error!("{stuck}");
         }
         if !flags.sessions.sessions.is_single() {
-            let parted = client.next_client(ended_well);
-            ended.and(parted).map_err(Broken::ForGood)?;
+            client.next_client(ended_well);
         }
-        match result {
+        match result.and(ended) {
             Ok(()) => Ok(reports),
             Err(failure) if begun => Err(Broken::During(failure)),
             Err(failure) => Err(Broken::Before(failure)),
@@ -199,6 +227,7 @@ impl<S: Service> App<'_, S> {
         for storage in &self.storage {
             tracing::info!("connecting to the {}", storage.peer());
         }
+        self.session.begin_connecting(silent_since);
         loop {
             self.detach_lost();
             while let Some(action) = self.session.poll_action() {
@@ -207,7 +236,12 @@ impl<S: Service> App<'_, S> {
                     Action::Announce => environment
                         .console
                         .announce(format_args!("waiting for the {}", self.client.peer())),
-                    Action::SendToClient(message) => self.client.send(&message)?,
+                    Action::SendToClient(message) => {
+                        self.client.send(&message)?;
+                        if let Payload::ErrorResponse(_) = message.payload {
+                            self.refused.charge(1)?;
+                        }
+                    }
                     Action::SendToStorage { target, .. } if self.session.is_without(target) => {}
                     Action::SendToStorage { target, message } => {
                         self.storage[target].send(&message)?;
@@ -233,8 +267,9 @@ impl<S: Service> App<'_, S> {
                         self.quiet_until = Some(Instant::now() + self.flags.control_timeout);
                     }
                     Action::Do(job) => {
-                        let outcome = self.perform(job);
-                        self.handle(Event::JobDone(outcome));
+                        if let Err(failure) = self.start_job(job) {
+                            self.handle(Event::JobDone(Err(failure)));
+                        }
                     }
                     Action::End(result) => return result,
                 }
@@ -242,6 +277,17 @@ impl<S: Service> App<'_, S> {
             if self.keep_superblocks()? || self.has_quiesced() {
                 continue;
             }
+            if let Some(outcome) = self.finish_job() {
+                self.handle(Event::JobDone(outcome));
+                silent_since = Instant::now();
+                continue;
+            }
+            let now = Instant::now();
+            let silence = self
+                .flags
+                .idle_timeout
+                .0
+                .filter(|_| self.session.waits_for_request());
             if self.shutdown.is_requested() {
                 let waiting = self.session.waiting_for();
                 let failure = Failure::aborted(format_args!("waiting for {waiting}"));
@@ -249,63 +295,50 @@ impl<S: Service> App<'_, S> {
             } else if self.take_events() {
                 self.waiter.active();
                 silent_since = Instant::now();
-            } else if !self.find_late(silent_since) {
-                self.wait(silent_since);
+            } else if !self.judge_late(now, silence.map(|limit| (silent_since, limit))) {
+                let mut channels: Vec<&dyn ControlChannel> = Vec::new();
+                if self.session.serves_client() {
+                    channels.push(&*self.client);
+                }
+                channels.extend(
+                    (self.storage.iter().enumerate())
+                        .filter(|&(target, _)| {
+                            !self.session.is_without(target)
+                                || self.comeback.target() == Some(target)
+                        })
+                        .map(|(_, channel)| channel as &dyn ControlChannel),
+                );
+                let silent_until = silence.map(|limit| silent_since + limit);
+                let deadline = self
+                    .session
+                    .poll_timeout()
+                    .into_iter()
+                    .chain(silent_until)
+                    .chain(self.job_deadline())
+                    .chain(self.comeback.deadline())
+                    .chain(self.superblocks.deadline())
+                    .chain(self.quiet_until)
+                    .min();
+                self.waiter.wait(&channels, deadline);
             }
         }
     }
 
-    /// How long the initiator may be silent now.
-    fn allowed_silence(&self) -> Option<Duration> {
-        let limit = self.flags.idle_timeout.0;
-        limit.filter(|_| self.session.waits_for_request())
-    }
-
-    /// Waits until something happens or may be late.
-    fn wait(&mut self, silent_since: Instant) {
-        let mut channels: Vec<&dyn ControlChannel> = Vec::new();
-        if self.session.serves_client() {
-            channels.push(&*self.client);
-        }
-        channels.extend(
-            (self.storage.iter().enumerate())
-                .filter(|&(target, _)| {
-                    !self.session.is_without(target) || self.comeback.target() == Some(target)
-                })
-                .map(|(_, channel)| channel as &dyn ControlChannel),
-        );
-        let silent_until = self.allowed_silence().map(|limit| silent_since + limit);
-        let deadline = self
-            .session
-            .poll_timeout()
-            .into_iter()
-            .chain(silent_until)
-            .chain(self.comeback.deadline())
-            .chain(self.superblocks.deadline())
-            .chain(self.quiet_until)
-            .min();
-        self.waiter.wait(&channels, deadline);
-    }
-
-    /// Looks for what is late, and returns whether anything is. Only when all that has come was taken: while this process did not run, as
-    /// on an overloaded machine, answers may have come in time.
-    fn find_late(&mut self, silent_since: Instant) -> bool {
-        let now = Instant::now();
-        let is_late = self.session.poll_timeout().is_some_and(|due| due <= now);
-        if is_late {
+    /// Judges what is late at `now`, after which nothing more had arrived: a service that was stopped itself first reads what its peers
+    /// have sent in the meantime. Returns whether anything was late.
+    fn judge_late(&mut self, now: Instant, silence: Option<(Instant, Duration)>) -> bool {
+        let is_late = |at: Option<Instant>| at.is_some_and(|at| at <= now);
+        if is_late(self.session.poll_timeout()) {
             self.session.handle(Event::Timeout, now);
+            return true;
         }
-        let silence = self.allowed_silence();
-        let limit = silence.filter(|&limit| silent_since + limit <= now);
-        if let Some(limit) = limit {
+        if let Some((since, limit)) = silence
+            && since + limit <= now
+        {
             let failure = Failure::timed_out(self.session.waiting_for(), limit);
             self.session.handle(Event::Failed(failure), now);
+            return true;
         }
-        self.find_late_superblock(now) || is_late || limit.is_some()
-    }
-
-    /// Looks for a target that has not persisted its superblock in time, or for all of them.
-    fn find_late_superblock(&mut self, now: Instant) -> bool {
         let Some(survival) = self.service.survival() else {
             return false;
         };
@@ -313,7 +346,7 @@ impl<S: Service> App<'_, S> {
             if !self.session.may_lose(target) {
                 let failure = late.context(self.storage[target].peer());
                 self.superblocks.forget(target);
-                self.handle(Event::Failed(failure));
+                self.session.handle(Event::Failed(failure), now);
             } else if survival.stalled(target, &late) {
                 self.superblocks.forget(target);
             } else {
@@ -321,13 +354,13 @@ impl<S: Service> App<'_, S> {
             }
             return true;
         }
-        let Some(failure) = self.superblocks.gives_up(now) else {
-            return false;
-        };
-        self.awaited = None;
-        self.superblocks.reached();
-        self.session.handle(Event::Failed(failure), now);
-        true
+        if let Some(failure) = self.superblocks.gives_up(now) {
+            self.awaited = None;
+            self.superblocks.reached();
+            self.session.handle(Event::Failed(failure), now);
+            return true;
+        }
+        false
     }
 
     fn handle(&mut self, event: Event) {
@@ -377,6 +410,15 @@ impl<S: Service> App<'_, S> {
                 storage.retry_later();
                 continue;
             }
+            if matches!(event, Ok(None)) && storage.is_refused() && !self.refused_by[target] {
+                self.refused_by[target] = true;
+                tracing::warn!(
+                    "the {} refused the connection, trying again until {:?} after the start, see --control-timeout",
+                    storage.peer(),
+                    self.flags.control_timeout
+                );
+                self.session.handle(Event::Refused { target }, now);
+            }
             quiet &= matches!(event, Ok(None));
             if let Ok(Some(ChannelEvent::Message(message))) = &event
                 && let Some(answer) = self.superblocks.answer(now, target, message)
@@ -422,7 +464,8 @@ impl<S: Service> App<'_, S> {
             Err(failure) => self.session.handle(Event::Failed(failure), now),
         }
         // A data path ends by itself only when it fails.
-        for worker in self.workers.iter_mut().filter(|worker| worker.is_running()) {
+        let running = |worker: &&mut Worker<_>| worker.is_running() && !worker.is_pending();
+        for worker in self.workers.iter_mut().filter(running) {
             if let Err(failure) = worker.poll() {
                 self.session.handle(Event::Failed(failure), now);
             }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use clap::Args;
 
+use crate::budget::InitLimits;
 use crate::flags::{Patience, channel_name, cpu, patience, seconds};
 use crate::sessions::SessionFlags;
 use crate::turns::Limits;
@@ -40,6 +41,10 @@ pub struct ServiceFlags {
     /// stopped cannot be told from one that has nothing to do
     #[arg(long, value_name = "SECONDS", default_value = "0", value_parser = patience)]
     pub idle_timeout: Patience,
+
+    /// What a session may ask for.
+    #[command(flatten)]
+    pub init_limits: InitLimits,
 
     /// How many sessions it serves.
     #[command(flatten)]

@@ -1,5 +1,4 @@
 use std::rc::Rc;
-use std::time::Instant;
 
 use super::*;
 
@@ -189,4 +188,69 @@ fn dropping_a_running_worker_ends_it() {
     worker.start().expect("started");
     drop(worker);
     assert_eq!(dropped.try_recv(), Ok(()));
+}
+
+/// The next answer of a worker.
+fn answer(worker: &mut Worker<Echo>) -> Result<Answer<Echo>, Failure> {
+    loop {
+        if let Some(answer) = worker.answer(Instant::now())? {
+            return Ok(answer);
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[test]
+fn answers_are_polled_for_without_waiting() {
+    let (mut worker, _, _) = worker();
+    assert!(worker.answer(Instant::now()).expect("idle").is_none());
+    worker.begin(Command::Double(4), PATIENCE).expect("begun");
+    assert!(worker.is_pending() && worker.deadline().is_some());
+    assert!(matches!(answer(&mut worker), Ok(Answer::Replied(8))));
+    assert!(worker.begin_stop(PATIENCE).is_err(), "it does not run");
+    worker.start().expect("started");
+    worker.begin_stop(PATIENCE).expect("it runs");
+    assert!(matches!(answer(&mut worker), Ok(Answer::Stopped(1))));
+    let sleep = Command::Sleep(Duration::from_millis(200));
+    worker
+        .begin(sleep, Duration::from_millis(1))
+        .expect("begun");
+    let failure = answer(&mut worker).err().expect("too late");
+    assert_eq!(failure.code, ErrorCode::TIME_OUT);
+    assert!(
+        worker.begin(Command::Double(1), PATIENCE).is_err(),
+        "its late reply would be taken for this one's"
+    );
+}
+
+#[test]
+fn time_without_a_cpu_does_not_count() {
+    let start = Instant::now();
+    let at = |seconds| start + Duration::from_secs(seconds);
+    let seconds = Duration::from_secs;
+    let mut pending = Pending {
+        what: "it",
+        deadline: Deadline::new(start, seconds(4)),
+        delay: seconds(10),
+        last: at(64),
+    };
+    let mut check = |now, delay: Option<Duration>| {
+        pending
+            .check(now, || delay, format_args!("it"))
+            .map(|()| pending.deadline.at())
+    };
+    assert_eq!(check(at(3), None), Ok(at(4)), "not asked for");
+    assert_eq!(check(at(4), Some(seconds(13))), Ok(at(7)), "3 s of it");
+    assert_eq!(check(at(7), None), Ok(at(8)), "it has not run yet");
+    let late = check(at(8), Some(seconds(14))).expect_err("it sleeps");
+    assert_eq!(late.code, ErrorCode::TIME_OUT);
+    let late = check(at(64), Some(seconds(1000))).expect_err("for too long");
+    assert_eq!(late.code, ErrorCode::TIME_OUT);
+}
+
+#[test]
+fn the_kernel_tells_the_run_queue_delay() {
+    let (worker, _, _) = worker();
+    assert!(run_queue_delay(&worker.tid).is_some());
+    assert_eq!(run_queue_delay(&AtomicI32::new(0)), None);
 }

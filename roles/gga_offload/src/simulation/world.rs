@@ -1392,7 +1392,7 @@ impl<'a> World<'a> {
             }
             Step::PauseService { time } => {
                 if let Some(service) = &mut self.service {
-                    service.paused_until = self.now + time;
+                    service.paused_until = service.paused_until.max(self.now + time);
                 }
             }
             Step::KillTarget { target, restart } => {
@@ -1411,12 +1411,14 @@ impl<'a> World<'a> {
             }
             Step::PauseTarget { target, time } => {
                 if self.may_fail(target) {
-                    self.targets[target].paused_until = self.now + time;
+                    let it = &mut self.targets[target];
+                    it.paused_until = it.paused_until.max(self.now + time);
                 }
             }
             Step::Partition { target, time } => {
                 if self.may_fail(target) {
-                    self.targets[target].cut_until = self.now + time;
+                    let it = &mut self.targets[target];
+                    it.cut_until = it.cut_until.max(self.now + time);
                     if time > CONNECTION_TIMEOUT {
                         let timeout = CONNECTION_TIMEOUT.as_micros() as u64;
                         self.break_connections(target, timeout..timeout + 1000);

@@ -152,6 +152,12 @@ fn no_service_is_an_error_after_the_control_timeout() {
     let ended = Initiator::start("initiator-test-nobody", &["--control-timeout", "1"])
         .end()
         .failed_with(&["storage service on Comch \"initiator-test-nobody\""]);
+    // The attempts, of which there are several, are announced once and not logged one by one.
+    assert_eq!(ended.stderr.matches("trying again").count(), 1, "{ended:?}");
+    assert!(
+        ended.stderr.matches("no server called").count() <= 1,
+        "{ended:?}"
+    );
     assert!(ended.after < Duration::from_secs(15), "{:?}", ended.after);
 }
 

@@ -2,6 +2,8 @@
 //!
 //! This runs inside of the calls of progress, three times for every request. What happens seldom is apart, and marked as cold.
 
+use std::sync::Arc;
+
 use doca::{Completion, ErrorCode};
 use role_common::ends::Ends;
 use role_common::messages::Messages;
@@ -10,9 +12,11 @@ use role_common::worker::RunFlag;
 use role_common::{Failure, FirstFailure};
 use wire::io_message;
 
+use super::Setup;
 use super::request;
 use super::transfers::{Kind, Token, Transfers};
-use crate::store::{Io, Step, Store};
+use crate::quarantine::{Quarantine, Writes};
+use crate::store::{Io, Operation, Step, Store};
 
 /// Carries requests out. Fields are in the order in which they must be dropped.
 pub(super) struct Executor<S> {
@@ -21,6 +25,8 @@ pub(super) struct Executor<S> {
     messages: Messages,
     deferred: DeferredTasks,
     limits: request::Limits,
+    writes: Arc<Writes>,
+    quarantine: Quarantine,
     /// Requests that were received and whose answers have not been sent.
     in_flight: usize,
     operations: u64,
@@ -36,6 +42,7 @@ impl<S: Store> Executor<S> {
         messages: Messages,
         limits: request::Limits,
         transfers: usize,
+        setup: &Setup,
     ) -> Self {
         Self {
             store,
@@ -44,6 +51,8 @@ impl<S: Store> Executor<S> {
             // At any time, one task of each transfer is under way.
             deferred: DeferredTasks::with_capacity(transfers),
             limits,
+            writes: Arc::clone(&setup.writes),
+            quarantine: setup.quarantine.clone(),
             in_flight: 0,
             operations: 0,
             refused: 0,
@@ -108,7 +117,7 @@ impl<S: Store> Executor<S> {
     ) -> Result<(), Failure> {
         let (slot, kind) = Token(token).parts();
         match (kind, result) {
-            (Kind::Receive, Ok(())) => self.request_received(slot),
+            (Kind::Receive, Ok(())) => self.request_received(slot, run),
             (Kind::Read | Kind::Write, Ok(())) => {
                 let step = self.store.transferred(slot);
                 self.follow(slot, step)
@@ -126,26 +135,49 @@ impl<S: Store> Executor<S> {
     }
 
     #[inline]
-    fn request_received(&mut self, slot: usize) -> Result<(), Failure> {
+    fn request_received(&mut self, slot: usize, run: &RunFlag) -> Result<(), Failure> {
         self.in_flight += 1;
         let message = &self.transfers[slot].message;
         let mut bytes = [0; io_message::SIZE];
         let length = self.messages.received(slot, message, &mut bytes)?;
         let examined = request::examine(&bytes, length, self.limits);
         self.transfers[slot].request = examined.repr;
-        match examined.operation {
-            Ok(operation) => {
-                let io = Io {
-                    operation,
-                    storage_offset: examined.repr.storage_offset,
-                    requester_offset: examined.repr.requester_offset,
-                    size: examined.repr.size,
-                };
+        let admitted = examined.operation.and_then(|operation| {
+            let io = Io {
+                operation,
+                storage_offset: examined.repr.storage_offset,
+                requester_offset: examined.repr.requester_offset,
+                size: examined.repr.size,
+            };
+            self.admit(slot, &io, run).map(|()| io)
+        });
+        match admitted {
+            Ok(io) => {
                 let step = self.store.begin(slot, io);
                 self.follow(slot, step)
             }
             Err(code) => self.refuse(slot, code),
         }
+    }
+
+    /// Publishes a write, and refuses what overlaps those of abandoned workers.
+    #[inline(always)]
+    fn admit(&self, slot: usize, io: &Io, run: &RunFlag) -> Result<(), ErrorCode> {
+        if io.operation == Operation::Flush {
+            return Ok(());
+        }
+        let (offset, size) = (io.storage_offset, u64::from(io.size));
+        if !self.quarantine.is_empty() && self.quarantine.holds(offset, size) {
+            return Err(ErrorCode::IN_USE);
+        }
+        if let Operation::Write { .. } = io.operation {
+            self.writes.begin(slot, offset, size);
+            // After it was published: one that is abandoned now begins no further write.
+            if run.is_abandoned() {
+                return Err(ErrorCode::SHUTDOWN);
+            }
+        }
+        Ok(())
     }
 
     /// Does what an I/O needs next.
@@ -182,6 +214,7 @@ impl<S: Store> Executor<S> {
 
     #[inline]
     fn answer(&mut self, slot: usize, result: ErrorCode) -> Result<(), Failure> {
+        self.writes.end(slot);
         let bytes = self.transfers[slot].request.answer(result.0).to_bytes();
         self.messages.put(slot, &bytes)?;
         self.operations += 1;

@@ -7,6 +7,8 @@ const GEOMETRY: Geometry = Geometry {
     block_count: 10,
 };
 
+const MAX_TRANSACTIONS: u32 = 8192;
+
 struct Driver {
     now: Instant,
     session: Session,
@@ -195,7 +197,7 @@ fn counts_out_of_range_are_refused() {
         (3, 4, "3 came"),
         (u32::MAX, 4, "--cpu"),
         (1, 0, "transactions per core"),
-        (1, MAX_TRANSACTIONS + 1, "65537 came"),
+        (1, MAX_TRANSACTIONS + 1, "got 8193"),
     ] {
         let (code, message) = driver.error(init(cores, transactions));
         assert_eq!(code, ErrorCode::INVALID_VALUE);

@@ -19,6 +19,18 @@ pub const BLOCK: usize = 4096;
 const SEND: u64 = 1;
 const RECEIVE: u64 = 2;
 
+pub fn access() -> Access {
+    Access::LOCAL_READ_WRITE | Access::RDMA_READ | Access::RDMA_WRITE
+}
+
+/// Memory that a target may read and write.
+pub fn memory(length: usize) -> (Device, Arc<MemoryRegion>, Mmap) {
+    let device = Device::open("03:00.0").expect("device");
+    let memory = MemoryRegion::new(length).expect("memory");
+    let map = Mmap::register(&device, memory.clone(), access()).expect("map");
+    (device, memory, map)
+}
+
 /// A service with one worker and one transaction. Fields are in the order in which they are dropped.
 pub struct Client {
     send: Task,
@@ -41,14 +53,23 @@ impl Client {
 
     /// With so many bytes of memory, after this query; and the answer to it.
     pub fn with(mut service: Service, memory_size: usize, query: Payload) -> (Self, Payload) {
-        let device = Device::open("03:00.0").expect("device");
-        let access = Access::LOCAL_READ_WRITE | Access::RDMA_READ | Access::RDMA_WRITE;
-        let memory = MemoryRegion::new(memory_size).expect("memory");
-        let memory_map = Mmap::register(&device, memory.clone(), access).expect("map");
-        let mmap_export_blob = Bytes::from(memory_map.export_rdma(&device).expect("export"));
+        let (device, memory, memory_map) = memory(memory_size);
+        let export = Bytes::from(memory_map.export_rdma(&device).expect("export"));
         let described = service.request(query);
+        let client = Self::with_export(service, export, 2, (memory, memory_map));
+        (client, described)
+    }
+
+    /// A client whose memory is behind this export, after the query.
+    pub fn with_export(
+        mut service: Service,
+        mmap_export_blob: Bytes,
+        transaction_count: u32,
+        (memory, memory_map): (Arc<MemoryRegion>, Mmap),
+    ) -> Self {
+        let device = Device::open("03:00.0").expect("device");
         let init = InitStorage {
-            transaction_count: 2,
+            transaction_count,
             core_count: 1,
             mmap_export_blob,
         };
@@ -59,7 +80,7 @@ impl Client {
 
         let pe = Pe::new().expect("progress engine");
         let mut endpoint = |role, tasks| {
-            let builder = Rdma::builder(&device).permissions(access);
+            let builder = Rdma::builder(&device).permissions(access());
             let rdma = builder
                 .receive_tasks(tasks)
                 .send_tasks(tasks)
@@ -102,7 +123,7 @@ impl Client {
             .send_task(&control.1, &request, SEND)
             .expect("task");
         let receive = control.0.receive_task(&result, RECEIVE).expect("task");
-        let client = Self {
+        Self {
             send,
             receive,
             request,
@@ -113,8 +134,7 @@ impl Client {
             memory,
             _memory_map: memory_map,
             service,
-        };
-        (client, described)
+        }
     }
 
     /// Sends these bytes as a request and returns the answer.
@@ -143,6 +163,22 @@ impl Client {
         let answer = Repr::parse(&IoMessage::new_unchecked_len(&bytes)).expect("an answer");
         assert_eq!(answer.message_type, IoMessageType::Result);
         answer
+    }
+
+    /// Sends this request and does not wait for its answer.
+    pub fn send(&mut self, request: Repr) {
+        self.request
+            .write_data(&request.to_bytes())
+            .expect("request");
+        self.send.submit().expect("send");
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            assert!(Instant::now() < deadline, "the request is not received");
+            if let Some(Event::Task(Completion { token, .. })) = self.pe.poll() {
+                assert_eq!(token, SEND);
+                return;
+            }
+        }
     }
 
     pub fn io(&mut self, request: Repr) -> ErrorCode {

@@ -50,8 +50,15 @@ pub fn cpu() -> String {
 
 /// Starts a target on a free port, with one CPU and these further flags.
 pub fn start(args: &str) -> Target {
+    start_with(args, &[])
+}
+
+/// The same, with these variables in its environment.
+pub fn start_with(args: &str, variables: &[(&str, &str)]) -> Target {
     let args = format!("-d 03:00.0 --listen-port 0 --cpu {} {args}", cpu());
-    listening(command(&args))
+    let mut command = command(&args);
+    command.envs(variables.iter().copied());
+    listening(command)
 }
 
 /// Starts a target and waits until it listens.
@@ -185,6 +192,14 @@ impl Service {
                 Err(error) => panic!("no answer: {error}"),
             }
         }
+    }
+
+    /// Whether there is something to receive: a message, or the end of the connection.
+    pub fn has_answer(&self) -> bool {
+        self.stream.set_nonblocking(true).expect("non-blocking");
+        let peeked = self.stream.peek(&mut [0]);
+        self.stream.set_nonblocking(false).expect("blocking");
+        peeked.is_ok()
     }
 
     /// Sends a request and returns the payload of its answer.

@@ -83,7 +83,7 @@ fn a_session_from_query_to_shutdown() {
         ]
     };
     let mut expected = vec![
-        "PrepareMemory(Memory { mmap_export_blob: b\"host memory\", core_count: 2, transaction_count: 128, targets: [Some(Described { storage: StorageDetails { total_size: 4096, block_size: 512 }, identity: None, superblock: None, features: 0 })] })".to_owned(),
+        "PrepareMemory(Memory { mmap_export_blob: b\"host memory\", core_count: 2, transaction_count: 128, targets: [Some(Described { storage: StorageDetails { total_size: 4096, block_size: 512 }, identity: None, superblock: None, features: 0 })], limits: InitLimits { max_transactions: 8192, max_session_memory: 2048 } })".to_owned(),
         "target CreateWorkers(InitStorage { transaction_count: 128, core_count: 2, mmap_export_blob: b\"host memory for rdma\" })"
             .to_owned(),
     ];

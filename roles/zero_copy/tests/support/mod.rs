@@ -131,6 +131,8 @@ pub fn next(channel: &mut dyn ControlChannel) -> ChannelEvent {
 pub fn message(channel: &mut dyn ControlChannel) -> Message {
     match next(channel) {
         ChannelEvent::Message(message) => message,
+        // Of a target, with its first request.
+        ChannelEvent::Connected => message(channel),
         event => panic!(
             "expected a message of the {}, got {event:?}",
             channel.peer()
@@ -157,9 +159,8 @@ pub struct World {
 
 impl World {
     pub fn new(args: &str) -> Self {
-        let mut target = TcpServerChannel::listen(0).expect("a free port");
+        let target = TcpServerChannel::listen(0, |_| true).expect("a free port");
         let service = start(target.port().expect("port"), args);
-        assert_eq!(next(&mut target), ChannelEvent::Connected);
         let initiator = connect(&service);
         Self {
             initiator,

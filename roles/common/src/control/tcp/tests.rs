@@ -8,8 +8,12 @@ use crate::shutdown::Shutdown;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
+fn opens(payload: &Payload) -> bool {
+    *payload == Payload::QueryStorageRequest
+}
+
 fn server() -> (TcpServerChannel, SocketAddrV4) {
-    let server = TcpServerChannel::listen(0).expect("a free port");
+    let server = TcpServerChannel::listen(0, opens).expect("a free port");
     let address = SocketAddrV4::new(Ipv4Addr::LOCALHOST, server.port().expect("port"));
     assert_ne!(address.port(), 0);
     (server, address)
@@ -27,6 +31,47 @@ fn next(channel: &mut dyn ControlChannel) -> Result<ChannelEvent, Failure> {
     }
 }
 
+/// Begins a session with this request, and sees the server serve it.
+fn begin(client: &mut TcpClientChannel, server: &mut TcpServerChannel, message_id: u32) {
+    assert_eq!(next(client), Ok(ChannelEvent::Connected));
+    client.send(&request(message_id)).expect("sent");
+    assert_eq!(next(server), Ok(ChannelEvent::Connected));
+    let first = ChannelEvent::Message(request(message_id));
+    assert_eq!(server.poll(), Ok(Some(first)));
+}
+
+/// What the server sends to a connection, up to its end; the server has no event meanwhile.
+fn received(server: &mut TcpServerChannel, mut stream: TcpStream) -> Vec<Payload> {
+    stream.set_nonblocking(true).expect("non-blocking");
+    let deadline = Instant::now() + PATIENCE;
+    let (mut decoder, mut bytes) = (FrameDecoder::new(), [0; 1024]);
+    let mut payloads = Vec::new();
+    loop {
+        assert!(
+            Instant::now() < deadline,
+            "the connection stays: {payloads:?}"
+        );
+        assert_eq!(server.poll(), Ok(None), "nobody else is disturbed");
+        match stream.read(&mut bytes) {
+            Ok(0) => return payloads,
+            Ok(count) => decoder.push(&bytes[..count]),
+            Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => return payloads,
+            Err(_) => std::thread::sleep(Duration::from_millis(1)),
+        }
+        while let Some(message) = decoder.next().expect("a frame") {
+            payloads.push(message.payload);
+        }
+    }
+}
+
+fn error_codes(payloads: &[Payload]) -> Vec<u32> {
+    let code = |payload: &Payload| match payload {
+        Payload::ErrorResponse(error) => error.error_code,
+        other => panic!("{other:?}"),
+    };
+    payloads.iter().map(code).collect()
+}
+
 fn request(message_id: u32) -> Message {
     Message {
         message_id,
@@ -40,8 +85,7 @@ fn messages_go_both_ways_and_a_closed_peer_is_seen() {
     let (mut server, address) = server();
     let mut client = TcpClientChannel::connect(address);
     assert!(client.send(&request(0)).is_err(), "not connected yet");
-    assert_eq!(next(&mut client), Ok(ChannelEvent::Connected));
-    assert_eq!(next(&mut server), Ok(ChannelEvent::Connected));
+    begin(&mut client, &mut server, 0);
     for id in [1, 2] {
         client.send(&request(id)).expect("sent");
     }
@@ -74,35 +118,87 @@ fn a_client_waits_for_its_server() {
         assert_eq!(client.poll(), Ok(None));
         waiter.wait(&[&client], None);
     }
-    let mut server = TcpServerChannel::listen(address.port()).expect("the port is free again");
-    assert_eq!(next(&mut client), Ok(ChannelEvent::Connected));
-    assert_eq!(next(&mut server), Ok(ChannelEvent::Connected));
+    let mut server =
+        TcpServerChannel::listen(address.port(), opens).expect("the port is free again");
+    begin(&mut client, &mut server, 0);
 }
 
 #[test]
 fn a_second_client_is_told_why_it_is_refused() {
     let (mut server, address) = server();
-    let _first = TcpStream::connect(address).expect("connected");
-    assert_eq!(next(&mut server), Ok(ChannelEvent::Connected));
-    let mut second = TcpStream::connect(address).expect("connected");
-    let deadline = Instant::now() + PATIENCE;
-    second.set_nonblocking(true).expect("non-blocking");
-    let (mut decoder, mut bytes) = (FrameDecoder::new(), [0; 1024]);
-    let message = loop {
-        assert!(Instant::now() < deadline, "no answer");
-        assert_eq!(server.poll(), Ok(None), "the first client is not disturbed");
-        if let Ok(count) = second.read(&mut bytes) {
-            decoder.push(&bytes[..count]);
-        }
-        if let Some(message) = decoder.next().expect("a frame") {
-            break message;
-        }
+    let mut first = TcpClientChannel::connect(address);
+    begin(&mut first, &mut server, 0);
+    let second = TcpStream::connect(address).expect("connected");
+    let codes = error_codes(&received(&mut server, second));
+    assert_eq!(codes, [ErrorCode::IN_USE.0]);
+}
+
+#[test]
+fn connections_without_a_request_begin_no_session_and_keep_nobody_out() {
+    let (mut server, address) = server();
+    let probe = TcpStream::connect(address).expect("connected");
+    assert_eq!(server.poll(), Ok(None));
+    drop(probe);
+    let mut garbage = TcpStream::connect(address).expect("connected");
+    garbage.write_all(&[0xff; 64]).expect("written");
+    let codes = error_codes(&received(&mut server, garbage));
+    assert_eq!(codes, [ErrorCode::INVALID_VALUE.0]);
+    let mut early = TcpStream::connect(address).expect("connected");
+    let stop = Message {
+        payload: Payload::StopStorageRequest,
+        ..request(1)
     };
-    let Payload::ErrorResponse(error) = message.payload else {
-        panic!("{message:?}")
-    };
-    assert_eq!(error.error_code, ErrorCode::IN_USE.0);
-    assert!(error.message.contains("only one"), "{}", error.message);
+    early.write_all(&stop.encode_to_vec()).expect("written");
+    early
+        .shutdown(std::net::Shutdown::Write)
+        .expect("half closed");
+    let codes = error_codes(&received(&mut server, early));
+    let ends = [ErrorCode::UNEXPECTED.0, ErrorCode::CONNECTION_RESET.0];
+    assert_eq!(codes, ends);
+
+    let idle = TcpStream::connect(address).expect("connected");
+    assert_eq!(server.poll(), Ok(None));
+    let mut client = TcpClientChannel::connect(address);
+    begin(&mut client, &mut server, 9);
+    let codes = error_codes(&received(&mut server, idle));
+    assert_eq!(codes, [ErrorCode::IN_USE.0], "another one was first");
+}
+
+#[test]
+fn connections_without_a_request_are_limited_in_number_and_time() {
+    let (server, address) = server();
+    let within = Duration::from_millis(200);
+    let mut server = server.first_request_within(Some(within));
+    let start = Instant::now();
+    let idle: Vec<_> = (0..budget::WAITING_CONNECTIONS_PER_ADDRESS)
+        .map(|_| TcpStream::connect(address).expect("connected"))
+        .collect();
+    let further = TcpStream::connect(address).expect("connected");
+    let codes = error_codes(&received(&mut server, further));
+    assert_eq!(codes, [ErrorCode::FULL.0]);
+    for stream in idle {
+        let codes = error_codes(&received(&mut server, stream));
+        assert_eq!(codes, [ErrorCode::TIME_OUT.0]);
+    }
+    assert!(start.elapsed() >= within);
+    let mut client = TcpClientChannel::connect(address);
+    begin(&mut client, &mut server, 1);
+}
+
+#[test]
+fn a_client_that_does_not_read_its_answers_is_over_its_budget() {
+    let (mut server, address) = server();
+    let mut client = TcpClientChannel::connect(address);
+    begin(&mut client, &mut server, 0);
+    let answer = request(0).response(Payload::ErrorResponse(ErrorResponse {
+        error_code: 1,
+        message: "x".repeat(1000),
+    }));
+    // The kernel takes some MiB in addition.
+    let failure = (0..64 << 10)
+        .find_map(|_| server.send(&answer).err())
+        .expect("64 MiB are too much");
+    assert_eq!(failure.code, ErrorCode::FULL);
 }
 
 #[test]
@@ -110,11 +206,17 @@ fn pieces_are_put_together_and_garbage_is_an_error() {
     let (mut server, address) = server();
     let mut client = TcpStream::connect(address).expect("connected");
     client.set_nodelay(true).expect("nodelay");
-    assert_eq!(next(&mut server), Ok(ChannelEvent::Connected));
     let frame = request(9).encode_to_vec();
-    client.write_all(&frame[..5]).expect("written");
-    assert_eq!(server.poll(), Ok(None));
-    client.write_all(&frame[5..]).expect("written");
+    for (piece, expected) in [
+        (&frame[..5], None),
+        (&frame[5..], Some(ChannelEvent::Connected)),
+    ] {
+        client.write_all(piece).expect("written");
+        match expected {
+            None => assert_eq!(server.poll(), Ok(None)),
+            Some(event) => assert_eq!(next(&mut server), Ok(event)),
+        }
+    }
     assert_eq!(next(&mut server), Ok(ChannelEvent::Message(request(9))));
     client.write_all(&[0xff; 64]).expect("written");
     let failure = next(&mut server).expect_err("garbage");
@@ -127,7 +229,7 @@ fn pieces_are_put_together_and_garbage_is_an_error() {
 #[test]
 fn a_busy_port_is_an_error_that_names_the_flag() {
     let (_server, address) = server();
-    let failure = TcpServerChannel::listen(address.port()).expect_err("in use");
+    let failure = TcpServerChannel::listen(address.port(), opens).expect_err("in use");
     assert!(failure.message.contains("--listen-port"), "{failure}");
 }
 
@@ -135,16 +237,15 @@ fn a_busy_port_is_an_error_that_names_the_flag() {
 fn one_client_after_the_other_is_served() {
     let (mut server, address) = server();
     let mut first = TcpClientChannel::connect(address);
-    assert_eq!(next(&mut first), Ok(ChannelEvent::Connected));
-    assert_eq!(next(&mut server), Ok(ChannelEvent::Connected));
+    begin(&mut first, &mut server, 4);
     drop(first);
     // It is there before the server has seen that the first has left.
     let mut second = TcpClientChannel::connect(address);
     assert_eq!(next(&mut second), Ok(ChannelEvent::Connected));
     assert_eq!(next(&mut server), Ok(ChannelEvent::Closed));
     server.next_client(PATIENCE);
-    assert_eq!(next(&mut server), Ok(ChannelEvent::Connected));
     second.send(&request(5)).expect("sent");
+    assert_eq!(next(&mut server), Ok(ChannelEvent::Connected));
     assert_eq!(next(&mut server), Ok(ChannelEvent::Message(request(5))));
     // One that does not leave is parted with.
     server.next_client(PATIENCE);
@@ -154,13 +255,14 @@ fn one_client_after_the_other_is_served() {
 #[test]
 fn one_address_is_listened_on_and_no_other() {
     let here = Ipv4Addr::new(127, 0, 0, 2);
-    let server = TcpServerChannel::listen_at(SocketAddrV4::new(here, 0)).expect("a free port");
+    let server =
+        TcpServerChannel::listen_at(SocketAddrV4::new(here, 0), opens).expect("a free port");
     let port = server.port().expect("port");
     assert!(TcpStream::connect((here, port)).is_ok());
     assert!(TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_err());
     // 192.0.2.0/24 is for documentation: nobody's.
     let nobodys = SocketAddrV4::new(Ipv4Addr::new(192, 0, 2, 1), 0);
-    let failure = TcpServerChannel::listen_at(nobodys).expect_err("another machine's");
+    let failure = TcpServerChannel::listen_at(nobodys, opens).expect_err("another machine's");
     assert!(
         failure.message.contains("--listen-address 192.0.2.1"),
         "{failure}"
@@ -172,8 +274,7 @@ fn a_peer_is_asked_for_signs_of_life() {
     use rustix::net::sockopt;
     let (mut server, address) = server();
     let mut client = TcpClientChannel::connect(address);
-    assert_eq!(next(&mut client), Ok(ChannelEvent::Connected));
-    assert_eq!(next(&mut server), Ok(ChannelEvent::Connected));
+    begin(&mut client, &mut server, 0);
     let stream = server.client.as_ref().expect("a client").stream();
     assert_eq!(sockopt::socket_keepalive(stream), Ok(true));
     let longest = sockopt::tcp_keepidle(stream).expect("supported")

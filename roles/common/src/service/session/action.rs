@@ -4,6 +4,7 @@ use bytes::Bytes;
 use wire::control::{Message, RdmaConnectionDetails, RdmaConnectionRole};
 
 use super::Described;
+use crate::budget::InitLimits;
 use crate::control::ChannelEvent;
 use crate::failure::Failure;
 
@@ -18,6 +19,11 @@ pub enum Event {
         target: usize,
         /// What happened.
         event: ChannelEvent,
+    },
+    /// Nothing listens where a target is to be. The attempts to connect go on.
+    Refused {
+        /// Number of the target.
+        target: usize,
     },
     /// The job at hand is done, or failed.
     JobDone(Result<Outcome, Failure>),
@@ -128,6 +134,8 @@ pub struct Memory {
     pub transaction_count: u32,
     /// What each target said of itself, in their order; `None` for one that is missing.
     pub targets: Vec<Option<Described>>,
+    /// What the session may take.
+    pub limits: InitLimits,
 }
 
 /// How a job went.

@@ -75,6 +75,7 @@ impl<L: Layout> Session<L> {
                     core_count: self.core_count,
                     transaction_count: self.transaction_count,
                     targets: self.targets.clone(),
+                    limits: self.limits,
                 });
                 self.begin(Doing::PrepareMemory, job);
             }
@@ -114,8 +115,13 @@ impl<L: Layout> Session<L> {
                 "transactions per core: expected 1 to {MAX_TRANSACTIONS}, {transaction_count} came"
             )));
         }
+        let doubled = InitStorage {
+            transaction_count: transaction_count * 2,
+            ..init.clone()
+        };
+        self.limits.check(&doubled)?;
         self.core_count = core_count;
-        self.transaction_count = transaction_count * 2;
+        self.transaction_count = doubled.transaction_count;
         Ok(())
     }
 

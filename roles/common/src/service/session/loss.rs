@@ -105,12 +105,19 @@ impl<L: Layout> Session<L> {
         if self.step != Step::Connection {
             return;
         }
-        let missing = self.connected.iter().filter(|&&it| !it).count();
-        if missing == 0 {
-            self.announce();
-        } else if missing == 1 && self.maintains {
-            self.deadline = Some(now + self.timeout.min(LONGEST_GRACE));
+        match self.missing() {
+            0 => self.announce(),
+            1 if self.maintains => {
+                let grace = now + self.timeout.min(LONGEST_GRACE);
+                self.deadline = Some(self.deadline.map_or(grace, |limit| limit.min(grace)));
+            }
+            _ => {}
         }
+    }
+
+    /// Number of targets that are not connected yet.
+    pub(super) fn missing(&self) -> usize {
+        self.connected.iter().filter(|&&it| !it).count()
     }
 
     /// Initiators may come.

@@ -21,6 +21,7 @@ use wire::control::{
     InitStorage, Message, MessageType, Payload, RdmaConnectionDetails, StorageDetails,
 };
 
+use crate::budget::InitLimits;
 use crate::failure::Failure;
 use crate::session::MessageIds;
 use connections::Connections;
@@ -63,6 +64,7 @@ pub trait Layout {
 pub struct Session<L> {
     layout: L,
     cpu_count: u32,
+    limits: InitLimits,
     timeout: Duration,
     /// Whether an initiator is there, or was.
     has_client: bool,
@@ -76,6 +78,8 @@ pub struct Session<L> {
     inquiry: Inquiry,
     /// By target: `true` once its channel is connected.
     connected: Vec<bool>,
+    /// By target: `true` once it has refused a connection.
+    refused: Vec<bool>,
     /// What the targets said of themselves; `None` for a missing one.
     targets: Vec<Option<Described>>,
     /// `true` when the service asks the targets for their identities and superblocks.
@@ -112,6 +116,7 @@ impl<L: Layout> Session<L> {
         Self {
             layout,
             cpu_count,
+            limits: InitLimits::default(),
             timeout,
             has_client: false,
             phase: Phase::Query,
@@ -121,6 +126,7 @@ impl<L: Layout> Session<L> {
             ids: MessageIds::default(),
             inquiry: Inquiry::default(),
             connected: vec![false; L::TARGETS.len()],
+            refused: vec![false; L::TARGETS.len()],
             targets: Vec::new(),
             identifies: false,
             maintains: false,
@@ -139,6 +145,13 @@ impl<L: Layout> Session<L> {
         }
     }
 
+    /// The same session, with other limits than the default ones.
+    #[must_use]
+    pub fn with_limits(mut self, limits: InitLimits) -> Self {
+        self.limits = limits;
+        self
+    }
+
     /// Has the session ask the targets for their identities and superblocks, which those of the reference do not have. Before its first
     /// event.
     pub fn identify_targets(&mut self) {
@@ -153,6 +166,12 @@ impl<L: Layout> Session<L> {
         self.maintains = true;
     }
 
+    /// Begins to wait for the connections to the targets: all that the session does not go on without are to be there within the timeout.
+    /// Before the first event; otherwise they are waited for without a limit.
+    pub fn begin_connecting(&mut self, now: Instant) {
+        self.deadline = Some(now + self.timeout);
+    }
+
     /// Takes an event.
     ///
     /// # Panics
@@ -162,6 +181,7 @@ impl<L: Layout> Session<L> {
         match event {
             Event::Client(event) => self.client_event(now, event),
             Event::Storage { target, event } => self.storage_event(now, target, event),
+            Event::Refused { target } => self.refused[target] = true,
             Event::JobDone(outcome) => self.job_done(now, outcome),
             Event::Lost { target } => self.lost(now, target),
             Event::Rejoined { target, identity } => self.rejoined(target, identity),
@@ -221,7 +241,13 @@ impl<L: Layout> Session<L> {
         match self.step {
             Step::Connection => {
                 let missing = self.connected.iter().position(|&connected| !connected);
-                format!("a connection to the {}", L::TARGETS[missing.unwrap_or(0)])
+                let missing = missing.unwrap_or(0);
+                let why = if self.refused[missing] {
+                    "it refuses connections, start it first"
+                } else {
+                    "it does not answer"
+                };
+                format!("a connection to the {}: {why}", L::TARGETS[missing])
             }
             Step::Request => format!("the {} of the initiator", self.phase.request()),
             Step::Storage => match self.inquiry.pending() {
@@ -297,7 +323,7 @@ impl<L: Layout> Session<L> {
         if self.deadline.is_none_or(|deadline| now < deadline) {
             return;
         }
-        if self.step == Step::Connection {
+        if self.step == Step::Connection && self.maintains && self.missing() == 1 {
             return self.announce();
         }
         let why = Failure::timed_out(self.waiting_for(), self.timeout);

@@ -241,6 +241,39 @@ fn grace_begins_when_one_target_is_missing_and_is_5_s_at_most() {
 }
 
 #[test]
+fn all_targets_have_the_control_timeout_to_connect() {
+    for survives in [false, true] {
+        let mut world = World::new(survives);
+        world.session.begin_connecting(world.now);
+        world.connect(0);
+        world.handle(Event::Refused { target: 1 });
+        assert_eq!(world.session.poll_timeout(), Some(world.now + TIMEOUT));
+        world.pass(TIMEOUT - Duration::from_millis(1));
+        assert_eq!(world.end, None);
+        world.pass(Duration::from_millis(1));
+        let Some(Err(failure)) = world.end else {
+            panic!("{:?}", world.end);
+        };
+        assert_eq!(failure.code, doca::ErrorCode::TIME_OUT);
+        assert!(failure.message.contains("data_2"), "{failure}");
+        assert!(!world.is_announced);
+    }
+}
+
+#[test]
+fn grace_ends_with_the_control_timeout() {
+    let mut world = World::new(true);
+    let begin = world.now;
+    world.session.begin_connecting(begin);
+    world.connect(0);
+    world.pass(TIMEOUT - GRACE / 2);
+    world.connect(1);
+    assert_eq!(world.session.poll_timeout(), Some(begin + TIMEOUT));
+    world.pass(GRACE / 2);
+    assert!(world.is_announced && world.end.is_none());
+}
+
+#[test]
 fn all_targets_in_time_are_announced_at_once() {
     let mut world = World::new(true);
     (0..3).for_each(|target| world.connect(target));

@@ -15,6 +15,7 @@ pub struct Initiator {
 }
 
 /// An initiator that has ended.
+#[derive(Debug)]
 pub struct Ended {
     pub code: Option<i32>,
     pub stdout: String,

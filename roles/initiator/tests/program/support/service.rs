@@ -260,7 +260,8 @@ fn serve(
     let representor = device
         .open_representor("3b:00.0")
         .expect("the host's representor");
-    let channel = ComchServerChannel::start(&device, &representor, name).expect("a server");
+    let channel =
+        ComchServerChannel::start(&device, &representor, name, |_| true).expect("a server");
     ready.send(()).expect("the test waits");
     let mut server = Server {
         workers: Vec::new(),

@@ -1,0 +1,426 @@
+//! Limits on what a peer may cost: bytes, memory, connections, refused requests, time and log lines.
+//!
+//! Whatever arrives from outside is charged to one of the types here before it takes effect. A charge over the limit is a
+//! [`Failure`] that names the limit: it goes to the peer that caused it and ends that peer's session, and the server goes on. None of
+//! these types does I/O or reads a clock: callers pass the time.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::net::IpAddr;
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use doca::ErrorCode;
+use wire::control::InitStorage;
+
+use crate::failure::Failure;
+use crate::flags::nonzero_u32;
+
+/// Bytes of control messages that may wait for one peer to read them. A peer that waits for its answers has one message outstanding, of
+/// at most a few KiB.
+pub const UNSENT_BYTES: u64 = 256 << 10;
+
+/// Requests of one session that may be refused. Correct peers have none refused.
+pub const REFUSED_REQUESTS: u64 = 256;
+
+/// TCP connections that may wait to send their first request: in all, and from one address.
+pub const WAITING_CONNECTIONS: usize = 16;
+/// See [`WAITING_CONNECTIONS`].
+pub const WAITING_CONNECTIONS_PER_ADDRESS: usize = 8;
+
+/// Log lines of one kind in a second.
+pub const LOG_LINES_PER_SECOND: u32 = 20;
+
+/// Threads that may be abandoned because a peer holds them, before new sessions are refused.
+pub const ABANDONED_THREADS: usize = 16;
+
+/// Memory that a worker needs for each transaction, in bytes: message buffer, bufs, and tasks of softdoca with their places in the
+/// rings (237 MB for 65,536 transactions of a target).
+const BYTES_PER_TRANSACTION: u64 = 4 << 10;
+
+/// Limits of an `init_storage_request`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Args)]
+pub struct InitLimits {
+    /// Most transactions per core that a session may ask for. A service asks its targets for twice as many as its initiator asks for
+    #[arg(long, value_name = "COUNT", default_value = "8192", value_parser = nonzero_u32)]
+    pub max_transactions: u32,
+
+    /// Most memory (in MiB) that a session may take for its transactions
+    #[arg(long, value_name = "MIB", default_value = "2048", value_parser = nonzero_u32)]
+    pub max_session_memory: u32,
+}
+
+impl Default for InitLimits {
+    fn default() -> Self {
+        Self {
+            max_transactions: 8192,
+            max_session_memory: 2048,
+        }
+    }
+}
+
+impl InitLimits {
+    /// Checks what the workers of a session need, before anything is allocated for them.
+    ///
+    /// # Errors
+    ///
+    /// `INVALID_VALUE`: more transactions than allowed, or none; `NO_MEMORY`: more memory than allowed.
+    pub fn check(&self, init: &InitStorage) -> Result<(), Failure> {
+        let InitStorage {
+            transaction_count,
+            core_count,
+            ..
+        } = *init;
+        if !(1..=self.max_transactions).contains(&transaction_count) {
+            return Err(Failure::invalid(format!(
+                "transactions per core: expected 1 to {}, see --max-transactions, got {transaction_count}",
+                self.max_transactions
+            )));
+        }
+        self.check_memory(u64::from(core_count) * u64::from(transaction_count), 0)
+    }
+
+    /// Checks the memory of so many transactions, each with a buffer of so many bytes for the data of its I/Os.
+    ///
+    /// # Errors
+    ///
+    /// `NO_MEMORY`: more than allowed.
+    pub fn check_memory(&self, transactions: u64, buffer: u64) -> Result<(), Failure> {
+        let mut memory = Quota::new(
+            "memory of the session in bytes, see --max-session-memory",
+            ErrorCode::NO_MEMORY,
+            u64::from(self.max_session_memory) << 20,
+        );
+        memory.charge(transactions.saturating_mul(BYTES_PER_TRANSACTION.saturating_add(buffer)))
+    }
+}
+
+/// An amount with a limit.
+#[derive(Debug, Clone)]
+pub struct Quota {
+    what: &'static str,
+    code: ErrorCode,
+    limit: u64,
+    used: u64,
+}
+
+impl Quota {
+    /// An unused quota. `code` is that of the failure when it is exceeded.
+    #[must_use]
+    pub fn new(what: &'static str, code: ErrorCode, limit: u64) -> Self {
+        Self {
+            what,
+            code,
+            limit,
+            used: 0,
+        }
+    }
+
+    /// Bytes that wait for a peer to read them.
+    #[must_use]
+    pub fn unsent_bytes() -> Self {
+        let what = "bytes of answers that the peer does not read";
+        Self::new(what, ErrorCode::FULL, UNSENT_BYTES)
+    }
+
+    /// Refused requests of a session.
+    #[must_use]
+    pub fn refused_requests() -> Self {
+        let what = "refused requests in one session";
+        Self::new(what, ErrorCode::TOO_BIG, REFUSED_REQUESTS)
+    }
+
+    /// Uses so much of it.
+    ///
+    /// # Errors
+    ///
+    /// The limit would be exceeded; nothing is used then.
+    pub fn charge(&mut self, amount: u64) -> Result<(), Failure> {
+        let used = self.used.saturating_add(amount);
+        if used > self.limit {
+            return Err(Failure::new(
+                self.code,
+                format!("{}: expected at most {}, got {used}", self.what, self.limit),
+            ));
+        }
+        self.used = used;
+        Ok(())
+    }
+
+    /// Gives so much of it back.
+    pub fn release(&mut self, amount: u64) {
+        self.used = self.used.saturating_sub(amount);
+    }
+}
+
+/// Connections that may be open at a time: in all, and from one address.
+#[derive(Debug)]
+pub struct Connections {
+    total: usize,
+    per_address: usize,
+    open: HashMap<IpAddr, usize>,
+}
+
+impl Connections {
+    /// At most so many connections.
+    #[must_use]
+    pub fn new(total: usize, per_address: usize) -> Self {
+        Self {
+            total,
+            per_address,
+            open: HashMap::new(),
+        }
+    }
+
+    /// A further connection from this address.
+    ///
+    /// # Errors
+    ///
+    /// `FULL`: there are as many as allowed already; this one is not counted.
+    pub fn admit(&mut self, address: IpAddr) -> Result<(), Failure> {
+        let full = |limit: usize, of: &str| {
+            Failure::new(
+                ErrorCode::FULL,
+                format!("{limit} connections{of} wait to send their first request already"),
+            )
+        };
+        if self.open.values().sum::<usize>() >= self.total {
+            return Err(full(self.total, ""));
+        }
+        let count = self.open.entry(address).or_default();
+        if *count >= self.per_address {
+            return Err(full(self.per_address, &format!(" from {address}")));
+        }
+        *count += 1;
+        Ok(())
+    }
+
+    /// A connection from this address that was admitted is closed.
+    pub fn release(&mut self, address: IpAddr) {
+        if let Some(count) = self.open.get_mut(&address) {
+            *count -= 1;
+            if *count == 0 {
+                self.open.remove(&address);
+            }
+        }
+    }
+}
+
+/// The time that a step of a session has.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Deadline {
+    at: Instant,
+    within: Duration,
+}
+
+impl Deadline {
+    /// `within` the time from `now` on.
+    #[must_use]
+    pub fn new(now: Instant, within: Duration) -> Self {
+        Self {
+            at: now + within,
+            within,
+        }
+    }
+
+    /// When it is.
+    #[must_use]
+    pub fn at(&self) -> Instant {
+        self.at
+    }
+
+    /// Gives so much more time.
+    pub fn extend(&mut self, by: Duration) {
+        self.at += by;
+        self.within += by;
+    }
+
+    /// Checks that there is time left to wait for `what`.
+    ///
+    /// # Errors
+    ///
+    /// `TIME_OUT`: there is none.
+    pub fn check(&self, now: Instant, what: impl std::fmt::Display) -> Result<(), Failure> {
+        if now < self.at {
+            Ok(())
+        } else {
+            Err(Failure::timed_out(what, self.within))
+        }
+    }
+}
+
+/// Limits the log lines of each kind per second, and counts those that are suppressed.
+#[derive(Debug)]
+pub struct LogBudget<K> {
+    per_second: u32,
+    kinds: HashMap<K, Window>,
+    /// Kinds with suppressed lines.
+    suppressed: usize,
+}
+
+#[derive(Debug)]
+struct Window {
+    began: Instant,
+    lines: u32,
+    suppressed: u64,
+}
+
+impl<K: Hash + Eq + Clone> LogBudget<K> {
+    /// At most so many lines of each kind in a second.
+    #[must_use]
+    pub fn new(per_second: u32) -> Self {
+        Self {
+            per_second,
+            kinds: HashMap::new(),
+            suppressed: 0,
+        }
+    }
+
+    /// Whether a further line of this kind may be written.
+    pub fn charge(&mut self, now: Instant, kind: K) -> bool {
+        let window = self.kinds.entry(kind).or_insert(Window {
+            began: now,
+            lines: 0,
+            suppressed: 0,
+        });
+        // A window with suppressed lines is renewed by `take_suppressed` only, so that their number is reported.
+        if window.suppressed == 0 && is_over(window.began, now) {
+            (window.began, window.lines) = (now, 0);
+        }
+        if window.lines < self.per_second {
+            window.lines += 1;
+            return true;
+        }
+        self.suppressed += usize::from(window.suppressed == 0);
+        window.suppressed += 1;
+        false
+    }
+
+    /// Kinds of which lines were suppressed in a second that is over, and how many. Each is returned once.
+    pub fn take_suppressed(&mut self, now: Instant) -> Vec<(K, u64)> {
+        if self.suppressed == 0 {
+            return Vec::new();
+        }
+        let mut taken = Vec::new();
+        for (kind, window) in &mut self.kinds {
+            if window.suppressed != 0 && is_over(window.began, now) {
+                taken.push((kind.clone(), window.suppressed));
+                *window = Window {
+                    began: now,
+                    lines: 0,
+                    suppressed: 0,
+                };
+            }
+        }
+        self.suppressed -= taken.len();
+        taken
+    }
+}
+
+fn is_over(began: Instant, now: Instant) -> bool {
+    now.saturating_duration_since(began) >= Duration::from_secs(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn init(transaction_count: u32, core_count: u32) -> InitStorage {
+        InitStorage {
+            transaction_count,
+            core_count,
+            mmap_export_blob: bytes::Bytes::new(),
+        }
+    }
+
+    #[test]
+    fn init_requests_over_the_limits_are_refused() {
+        let limits = InitLimits {
+            max_transactions: 100,
+            max_session_memory: 1,
+        };
+        limits.check(&init(100, 1)).expect("at the limit");
+        limits.check(&init(64, 4)).expect("1 MiB");
+        for (transactions, cores, code) in [
+            (0, 1, ErrorCode::INVALID_VALUE),
+            (101, 1, ErrorCode::INVALID_VALUE),
+            (u32::MAX, 1, ErrorCode::INVALID_VALUE),
+            (65, 4, ErrorCode::NO_MEMORY),
+            (100, u32::MAX, ErrorCode::NO_MEMORY),
+        ] {
+            let failure = limits.check(&init(transactions, cores));
+            assert_eq!(failure.expect_err("too much").code, code);
+        }
+        let huge = limits.check_memory(u64::MAX, u64::MAX);
+        assert_eq!(huge.expect_err("no overflow").code, ErrorCode::NO_MEMORY);
+    }
+
+    #[test]
+    fn a_quota_is_used_up_and_given_back() {
+        let mut quota = Quota::new("bytes", ErrorCode::FULL, 10);
+        quota.charge(10).expect("all of it");
+        assert_eq!(quota.charge(1).expect_err("over").code, ErrorCode::FULL);
+        quota.release(4);
+        quota.charge(4).expect("what was given back");
+        assert!(quota.charge(u64::MAX).is_err(), "no overflow");
+    }
+
+    #[test]
+    fn connections_are_limited_in_all_and_per_address() {
+        let address = |last| IpAddr::from([10, 0, 0, last]);
+        let mut connections = Connections::new(3, 2);
+        connections.admit(address(1)).expect("first");
+        connections.admit(address(1)).expect("second");
+        let failure = connections.admit(address(1)).expect_err("third of one");
+        assert_eq!(failure.code, ErrorCode::FULL);
+        connections.admit(address(2)).expect("of another address");
+        connections.admit(address(3)).expect_err("fourth in all");
+        connections.release(address(1));
+        connections.admit(address(3)).expect("one was closed");
+        connections.release(address(9));
+        connections.admit(address(4)).expect_err("not counted");
+    }
+
+    #[test]
+    fn a_deadline_passes() {
+        let start = Instant::now();
+        let deadline = Deadline::new(start, Duration::from_secs(2));
+        let at = |seconds| start + Duration::from_secs(seconds);
+        deadline.check(at(1), "it").expect("there is time");
+        let failure = deadline.check(at(2), "it").expect_err("there is none");
+        assert_eq!(failure.code, ErrorCode::TIME_OUT);
+        assert_eq!(deadline.at(), at(2));
+    }
+
+    #[test]
+    fn lines_over_the_limit_are_counted_and_reported_once() {
+        let start = Instant::now();
+        let at = |milliseconds| start + Duration::from_millis(milliseconds);
+        let mut budget = LogBudget::new(2);
+        let written = |budget: &mut LogBudget<&str>, kind, at| {
+            (0..5)
+                .map(|_| budget.charge(at, kind))
+                .filter(|&written| written)
+                .count()
+        };
+        assert_eq!(written(&mut budget, "a", at(0)), 2);
+        assert_eq!(written(&mut budget, "b", at(0)), 2);
+        assert_eq!(written(&mut budget, "a", at(999)), 0);
+        assert_eq!(
+            budget.take_suppressed(at(999)),
+            [],
+            "the second is not over"
+        );
+        let mut taken = budget.take_suppressed(at(1000));
+        taken.sort_unstable();
+        assert_eq!(taken, [("a", 8), ("b", 3)]);
+        assert_eq!(budget.take_suppressed(at(5000)), []);
+        assert_eq!(written(&mut budget, "a", at(1000)), 2);
+        assert_eq!(budget.take_suppressed(at(2000)), [("a", 3)]);
+        assert!(budget.charge(at(2000), "c"));
+        assert!(
+            budget.charge(at(9000), "c") && budget.charge(at(9000), "c"),
+            "each second has its own"
+        );
+    }
+}

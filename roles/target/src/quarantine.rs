@@ -1,0 +1,107 @@
+//! Blocks that an abandoned worker may still write to.
+//!
+//! A worker that is held by a peer in the middle of a write is abandoned with its session. When the peer lets it go, it completes this
+//! write: over what another session may have written meanwhile. So every worker publishes its writes in flight, and as long as an
+//! abandoned one has not returned, I/Os of other sessions that overlap its writes are refused with `DOCA_ERROR_IN_USE`.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use role_common::abandoned::Attachment;
+
+/// The writes that a worker has in flight, by transaction. One thread changes them, others read them.
+#[derive(Debug, Default)]
+pub(crate) struct Writes(Box<[Range]>);
+
+#[derive(Debug, Default)]
+struct Range {
+    offset: AtomicU64,
+    /// 0 where there is no write.
+    size: AtomicU64,
+}
+
+impl Writes {
+    /// Room for so many transactions.
+    pub(crate) fn new(transactions: usize) -> Self {
+        Self((0..transactions).map(|_| Range::default()).collect())
+    }
+
+    /// A transaction is about to write to these bytes of the storage.
+    #[inline]
+    pub(crate) fn begin(&self, transaction: usize, offset: u64, size: u64) {
+        let range = &self.0[transaction];
+        range.offset.store(offset, Ordering::Relaxed);
+        range.size.store(size, Ordering::Release);
+    }
+
+    /// Its write is complete.
+    #[inline]
+    pub(crate) fn end(&self, transaction: usize) {
+        self.0[transaction].size.store(0, Ordering::Release);
+    }
+
+    fn overlap(&self, offset: u64, size: u64) -> bool {
+        self.0.iter().any(|range| {
+            let length = range.size.load(Ordering::Acquire);
+            let begin = range.offset.load(Ordering::Relaxed);
+            length != 0 && begin < offset.saturating_add(size) && offset < begin + length
+        })
+    }
+}
+
+/// A worker, or what is left of an abandoned one.
+#[derive(Debug, Clone)]
+pub(crate) struct Writer {
+    pub(crate) attachment: Attachment,
+    pub(crate) writes: Arc<Writes>,
+}
+
+/// The abandoned workers of earlier sessions.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Quarantine(Vec<Writer>);
+
+impl Quarantine {
+    /// Adds those of a session's workers that were abandoned, and forgets those that have returned.
+    pub(crate) fn add(&mut self, writers: Vec<Writer>) {
+        self.0.extend(writers);
+        self.0.retain(|writer| writer.attachment.is_abandoned());
+    }
+
+    /// Whether there is none, which is how it nearly always is.
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Whether an abandoned worker may still write to some of these bytes.
+    #[cold]
+    pub(crate) fn holds(&self, offset: u64, size: u64) -> bool {
+        self.0
+            .iter()
+            .any(|writer| writer.attachment.is_abandoned() && writer.writes.overlap(offset, size))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn writes_overlap_by_a_byte_or_not() {
+        let writes = Writes::new(2);
+        assert!(!writes.overlap(0, u64::MAX));
+        writes.begin(1, 4096, 512);
+        for (offset, size, overlaps) in [
+            (0, 4096, false),
+            (0, 4097, true),
+            (4096, 1, true),
+            (4607, 1, true),
+            (4608, 512, false),
+            (0, u64::MAX, true),
+        ] {
+            assert_eq!(writes.overlap(offset, size), overlaps, "{offset} {size}");
+        }
+        writes.end(1);
+        assert!(!writes.overlap(0, u64::MAX));
+    }
+}
