@@ -223,7 +223,7 @@ fn a_service_with_one_target_waits_for_a_second_one() {
     set.write(&content);
     set.kill(0);
     set.kill(1);
-    let mut service = set.start_service(&["--control-timeout", "1"]);
+    let mut service = set.start_service(&["--control-timeout", "30"]);
     let waiting = |line: &str| line.contains("waiting for the initiator").then_some(());
     std::thread::sleep(Duration::from_secs(3));
     assert!(!service.stderr().contains("waiting for the initiator"));
