@@ -21,6 +21,8 @@ pub(super) struct BlockHistory {
     writes: Vec<Write>,
     /// Writes that were neither acknowledged nor failed.
     in_flight: u32,
+    /// Whether the write that ended last was acknowledged, with no other one in flight.
+    is_certain: bool,
 }
 
 impl BlockHistory {
@@ -36,6 +38,7 @@ impl BlockHistory {
         Self {
             writes: vec![first],
             in_flight: 0,
+            is_certain: false,
         }
     }
 
@@ -56,6 +59,7 @@ impl BlockHistory {
     /// A write is acknowledged, or its outcome is unknown for ever: it may have taken effect, or take effect later.
     pub(super) fn written(&mut self, version: u64, now: Duration, is_acknowledged: bool) {
         self.in_flight -= 1;
+        self.is_certain = is_acknowledged && self.in_flight == 0;
         if !is_acknowledged {
             return;
         }
@@ -69,6 +73,11 @@ impl BlockHistory {
         self.writes
             .iter_mut()
             .find(|write| write.version == version)
+    }
+
+    /// Whether the last write was acknowledged, with no other one in flight: the block can be read for ever after.
+    pub(super) fn is_certain(&self) -> bool {
+        self.is_certain && self.in_flight == 0
     }
 
     /// Whether a write is neither acknowledged nor failed.
