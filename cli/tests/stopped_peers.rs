@@ -71,12 +71,15 @@ fn ended(mut process: Process, code: i32) -> String {
     stderr
 }
 
-/// The memory (by inode) that two processes share: what one of them could still write when it wakes up.
+/// The memory (by inode) that two processes share and may write: one of them could still write there when it wakes up.
 fn shared(one: &Process, other: &Process) -> BTreeSet<u64> {
     let of = |process: &Process| -> BTreeSet<u64> {
         let maps = std::fs::read_to_string(format!("/proc/{}/maps", process.id()));
         let maps = maps.expect("a living process of this user");
+        // Validity words of exports are shared for reading only.
+        let is_writable = |line: &&str| line.split_whitespace().nth(1) == Some("rw-s");
         let memfds = maps.lines().filter(|line| line.contains("/memfd:"));
+        let memfds = memfds.filter(is_writable);
         let inode = |line: &str| line.split_whitespace().nth(4)?.parse().ok();
         memfds.filter_map(inode).collect()
     };

@@ -206,7 +206,9 @@ impl StripeEngine {
 
     /// The chunk that does not fit the two others, of a block that may be of two writes and has no checksum.
     fn odd_without_checksum(&self, slot: u32, with_data_2: Quality) -> Option<Target> {
-        if !self.is_unverified(slot) || !self.accepts_bare() {
+        // Where blocks are written with checksums, the new block has one: chunks of an old block without one and of a new one that did not
+        // compress would be taken for a block.
+        if !self.is_unverified(slot) || !self.accepts_bare() || self.setup.set.is_to_convert() {
             return None;
         }
         let first = self.slots[slot as usize].first_comparison?;
@@ -362,7 +364,14 @@ impl StripeEngine {
         let is_rebuild = matches!(it.work.map(|work| work.purpose), Some(Purpose::Rebuild(_)));
         // What cannot be told from a block is not written over a chunk that may be the right one.
         if !is_rebuild && !self.is_good(quality) && !quality.is_unwritten() {
-            return self.end_work(slot, Outcome::Unreadable);
+            // After an unclean shutdown, the chunk that could not be read may tell.
+            let is_resync = it.work.map(|work| work.purpose) == Some(Purpose::Resync);
+            let outcome = if is_resync {
+                Outcome::Retry
+            } else {
+                Outcome::Unreadable
+            };
+            return self.end_work(slot, outcome);
         }
         // What `remade_stored` needs to know.
         let is_to_convert = self.setup.set.is_to_convert();

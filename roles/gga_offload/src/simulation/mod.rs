@@ -5,7 +5,12 @@
 //!
 //! * Every read returns a version of its block that is linearizable: never other bytes, never a version that another one has replaced.
 //! * A read fails only when a fault explains it.
-//! * A set is refused only when fewer than two of its targets are current, and always when two are copies from before.
+//! * A set is refused only when fewer than two of its targets are current, and always when two are copies from before. Two current ones
+//!   are enough.
+//! * A target is detached only for what has happened to it.
+//! * A block with checksum whose last write was acknowledged can be read from two chunks at the end.
+//! * A read takes chunks that are current: it never has to correct one that nothing has damaged.
+//! * A chunk that a read has found to be wrong is rewritten, without a scrub.
 //! * After the last fault and a scrub, every block that two chunks make up is read, and its three chunks fit each other.
 //!
 //! At most one target at a time is damaged in silence (a flipped bit, a lost or misdirected write, an old copy of its disk), and until

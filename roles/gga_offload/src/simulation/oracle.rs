@@ -21,6 +21,8 @@ pub(super) struct BlockHistory {
     writes: Vec<Write>,
     /// Writes that were neither acknowledged nor failed.
     in_flight: u32,
+    /// Whether the write that ended last was acknowledged, with no other one in flight.
+    is_certain: bool,
 }
 
 impl BlockHistory {
@@ -36,6 +38,7 @@ impl BlockHistory {
         Self {
             writes: vec![first],
             in_flight: 0,
+            is_certain: false,
         }
     }
 
@@ -56,19 +59,24 @@ impl BlockHistory {
     /// A write is acknowledged, or its outcome is unknown for ever: it may have taken effect, or take effect later.
     pub(super) fn written(&mut self, version: u64, now: Duration, is_acknowledged: bool) {
         self.in_flight -= 1;
+        self.is_certain = is_acknowledged && self.in_flight == 0;
         if !is_acknowledged {
             return;
         }
         if let Some(write) = self.of(version) {
             write.effective = Some(write.effective.map_or(now, |effective| effective.min(now)));
         }
-        self.forget(now);
     }
 
     fn of(&mut self, version: u64) -> Option<&mut Write> {
         self.writes
             .iter_mut()
             .find(|write| write.version == version)
+    }
+
+    /// Whether the last write was acknowledged, with no other one in flight: the block can be read for ever after.
+    pub(super) fn is_certain(&self) -> bool {
+        self.is_certain && self.in_flight == 0
     }
 
     /// Whether a write is neither acknowledged nor failed.
@@ -110,22 +118,6 @@ impl BlockHistory {
                 write.superseded.get_or_insert(now);
             }
         }
-    }
-
-    /// Forgets what no read can return any more.
-    fn forget(&mut self, now: Duration) {
-        if self.in_flight != 0 || self.writes.len() < 64 {
-            return;
-        }
-        let latest = self
-            .writes
-            .iter()
-            .filter(|write| write.effective.is_some_and(|effective| effective < now));
-        let Some(begun) = latest.map(|write| write.invoked).max() else {
-            return;
-        };
-        self.writes
-            .retain(|write| write.effective.is_none_or(|effective| effective >= begun));
     }
 }
 

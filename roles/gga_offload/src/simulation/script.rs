@@ -40,8 +40,8 @@ pub(super) enum Step {
     LoseWrite { target: usize },
     /// The next write of a target goes to another block.
     MisdirectWrite { target: usize, block: u64 },
-    /// The next read of a chunk of a target fails.
-    FailRead { target: usize },
+    /// So many of the next reads of chunks of a target fail.
+    FailReads { target: usize, count: u8 },
     /// The next write of a chunk of a target fails.
     FailWrite { target: usize },
     /// The disks of all targets are copied.
@@ -143,7 +143,7 @@ impl Script {
             seed,
             workers,
             recover_every,
-            checksums: rng.u8(0..8) != 0,
+            checksums: rng.u8(0..4) != 0,
             steps,
         }
     }
@@ -183,7 +183,10 @@ fn fault(rng: &mut Rng, kinds: u32) -> Option<Step> {
         },
         14 => Step::LoseWrite { target },
         15 => Step::MisdirectWrite { target, block },
-        16 => Step::FailRead { target },
+        16 => Step::FailReads {
+            target,
+            count: rng.u8(1..6),
+        },
         17 => Step::FailWrite { target },
         18 => Step::Copy,
         19 => Step::RestoreCopy {

@@ -101,8 +101,11 @@ pub(super) struct Target {
     pub(super) cut_until: Duration,
     pub(super) loses_write: bool,
     pub(super) misdirects_write_to: Option<u64>,
-    pub(super) fails_read: bool,
+    /// So many reads fail.
+    pub(super) fails_reads: u8,
     pub(super) fails_write: bool,
+    /// Whether anything has happened to it in this session that it may be detached for.
+    pub(super) is_suspect: bool,
 }
 
 impl Target {
@@ -117,8 +120,9 @@ impl Target {
             cut_until: Duration::ZERO,
             loses_write: false,
             misdirects_write_to: None,
-            fails_read: false,
+            fails_reads: 0,
             fails_write: false,
+            is_suspect: false,
         }
     }
 

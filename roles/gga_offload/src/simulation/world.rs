@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use fastrand::Rng;
 use role_common::stored_block::{Checksum, Encoder, Place, Verdict, decodes, inspect};
-use role_common::superblock::{SetId, Superblock};
+use role_common::superblock::{Epoch, SetId, Superblock};
 
 use super::Totals;
 use super::oracle::BlockHistory;
@@ -32,6 +32,8 @@ const CONNECTION_TIMEOUT: Duration = Duration::from_secs(3);
 const GRACE: Duration = Duration::from_secs(2);
 /// An initiator gives an I/O up after so long.
 const IO_TIMEOUT: Duration = Duration::from_secs(30);
+/// A chunk that a read has found to be wrong is rewritten within so long.
+const REPAIR_TIME: Duration = Duration::from_millis(500);
 /// The end of a run that does not come to rest.
 const LIMIT: Duration = Duration::from_secs(3600);
 
@@ -165,11 +167,32 @@ pub(super) struct World<'a> {
     totals: Totals,
     /// When a target has failed to read or write a chunk.
     failed_at: Duration,
+    /// When the state of the set has changed.
+    state_since: Duration,
     /// The last things that happened, if they are to be shown.
     trace: Option<Vec<String>>,
     violation: Option<String>,
     /// No faults and no I/Os of the script any more.
     is_ending: bool,
+}
+
+/// Whether two targets are there whose superblocks say the same. None of them can have missed what the other one has.
+fn two_are_current(found: &[Found; 3]) -> bool {
+    let superblocks = || {
+        found.iter().filter_map(|found| match found {
+            Found::Superblock(superblock) => Some(superblock),
+            _ => None,
+        })
+    };
+    let Some(first) = superblocks().next() else {
+        return false;
+    };
+    first.epoch != Epoch::NONE
+        && superblocks().count() == 2
+        && superblocks().all(|it| {
+            (it.set, it.epoch, it.next, it.state)
+                == (first.set, first.epoch, first.next, first.state)
+        })
 }
 
 macro_rules! trace {
@@ -209,6 +232,7 @@ impl<'a> World<'a> {
             victim_scrubs: 0,
             totals: Totals::default(),
             failed_at: Duration::ZERO,
+            state_since: Duration::ZERO,
             trace: traces.then(Vec::new),
             violation: None,
             is_ending: false,
@@ -474,6 +498,8 @@ impl<'a> World<'a> {
                 // With all three there, and none exchanged, two are current.
                 if there == 3 {
                     self.violate(format!("a set of three targets was refused: {refusal}"));
+                } else if two_are_current(&found) {
+                    self.violate(format!("two current targets were refused: {refusal}"));
                 }
                 let again = self.now + Duration::from_millis(50);
                 return self.at(again, Happening::StartService { session, since });
@@ -486,6 +512,7 @@ impl<'a> World<'a> {
         self.totals.sessions += 1;
         let mut connections = [0; 3];
         for (number, target) in self.targets.iter_mut().enumerate() {
+            target.is_suspect = found[number] == Found::Missing || target.fails_write;
             if found[number] != Found::Missing {
                 connections[number] = self.next_connection;
                 target.connection = self.next_connection;
@@ -511,6 +538,7 @@ impl<'a> World<'a> {
         trace!(self, "session {session} begins: {:?}", service.set.state());
         self.service = Some(service);
         self.victim_scrubs = 0;
+        self.state_since = self.now;
         self.at(self.now, Happening::Tick { session });
     }
 
@@ -668,11 +696,26 @@ impl<'a> World<'a> {
                     self,
                     "block {stripe}, {recovered:?} suspected: {comparison:?}"
                 );
+                let before = self.corrected();
                 let Some(service) = &mut self.service else {
                     return;
                 };
                 let engine = &mut service.workers[worker as usize].engine;
+                let io = engine.request(slot).user_data;
+                // Until all workers know that a target is detached, they may still read from it.
+                let since = self.state_since;
+                let is_late = self.ios.iter().any(|it| it.id == io && it.invoked > since);
+                // A resync that could not read a chunk leaves its stripe to the next scrub.
+                let is_sure = is_late
+                    && self.failed_at < since
+                    && service.set.unverified_stripes() == 0
+                    && service.set.view().offline.is_empty();
                 engine.handle(Event::Compared { slot, comparison }, now);
+                if self.corrected() > before && self.victim.is_none() && is_sure {
+                    self.violate(format!(
+                        "a read of block {stripe} has taken a chunk that is not current"
+                    ));
+                }
             }
             Action::Reseal { slot, stripe } => {
                 service.reseal(worker, slot, stripe);
@@ -804,7 +847,8 @@ impl<'a> World<'a> {
             };
             self.after(0..6, sector);
         } else {
-            if std::mem::take(&mut target.fails_read) {
+            if target.fails_reads != 0 {
+                target.fails_reads -= 1;
                 self.totals.faults += 1;
                 self.failed_at = self.now;
                 return self.send_result(chunk, Status::IO_FAILED);
@@ -889,6 +933,7 @@ impl<'a> World<'a> {
     fn kill_target(&mut self, target: usize, disk: DiskChange, restart: Duration) {
         self.break_connections(target, 5..300);
         self.targets[target].is_up = false;
+        self.targets[target].is_suspect = true;
         self.targets[target].paused_until = Duration::ZERO;
         let start = Happening::StartTarget { target, disk };
         self.at(self.now + restart, start);
@@ -921,6 +966,8 @@ impl<'a> World<'a> {
         let state = service.set.state();
         if std::mem::replace(&mut service.state, state) != state {
             trace!(self, "the set is {state:?}");
+            self.state_since = self.now;
+            self.check_detached();
         }
         let Some(service) = &mut self.service else {
             return;
@@ -985,6 +1032,21 @@ impl<'a> World<'a> {
         }
         self.settle_victim();
         self.go_on_closing();
+    }
+
+    /// A target is detached only for what has happened to it.
+    fn check_detached(&mut self) {
+        let Some(service) = &self.service else { return };
+        let offline = service.set.view().offline;
+        let innocent = offline
+            .iter()
+            .find(|target| !self.targets[target.number()].is_suspect);
+        if let Some(target) = innocent {
+            self.violate(format!(
+                "target {} was detached, and nothing had happened to it",
+                target.number()
+            ));
+        }
     }
 
     fn persisted(&mut self, target: usize, connection: u64, superblock: Superblock) {
@@ -1313,7 +1375,7 @@ impl<'a> World<'a> {
                     && self.now > self.failed_at + 10 * TICK
                     && (self.targets.iter()).all(|it| {
                         let is_away = it.paused_until.max(it.cut_until) > self.now;
-                        it.is_up && !is_away && !it.fails_write && !it.fails_read
+                        it.is_up && !is_away && !it.fails_write && it.fails_reads == 0
                     })
             })
     }
@@ -1392,6 +1454,7 @@ impl<'a> World<'a> {
             }
             Step::PauseService { time } => {
                 if let Some(service) = &mut self.service {
+                    // What waits for the end of a longer pause must not be overtaken by what comes later.
                     service.paused_until = service.paused_until.max(self.now + time);
                 }
             }
@@ -1413,12 +1476,14 @@ impl<'a> World<'a> {
                 if self.may_fail(target) {
                     let it = &mut self.targets[target];
                     it.paused_until = it.paused_until.max(self.now + time);
+                    self.targets[target].is_suspect = true;
                 }
             }
             Step::Partition { target, time } => {
                 if self.may_fail(target) {
                     let it = &mut self.targets[target];
                     it.cut_until = it.cut_until.max(self.now + time);
+                    self.targets[target].is_suspect = true;
                     if time > CONNECTION_TIMEOUT {
                         let timeout = CONNECTION_TIMEOUT.as_micros() as u64;
                         self.break_connections(target, timeout..timeout + 1000);
@@ -1454,10 +1519,11 @@ impl<'a> World<'a> {
                     self.targets[target].misdirects_write_to = Some(block);
                 }
             }
-            Step::FailRead { target } => self.targets[target].fails_read = true,
+            Step::FailReads { target, count } => self.targets[target].fails_reads = count,
             Step::FailWrite { target } => {
                 if self.may_fail(target) {
                     self.targets[target].fails_write = true;
+                    self.targets[target].is_suspect = true;
                 }
             }
             Step::Copy => {
@@ -1563,13 +1629,14 @@ impl<'a> World<'a> {
             // Whoever is paused or cut off comes back by itself.
             target.loses_write = false;
             target.misdirects_write_to = None;
-            target.fails_read = false;
+            target.fails_reads = 0;
             target.fails_write = false;
         }
         self.trace_blocks();
         // All targets are up again, and what was in flight is answered.
         let mut readable: Option<Vec<bool>> = None;
         let mut scrubs_before: Option<(u64, u64)> = None;
+        let mut is_repair_checked = false;
         let limit = self.now + LIMIT;
         loop {
             if self.violation.is_some() {
@@ -1591,7 +1658,18 @@ impl<'a> World<'a> {
             }
             if readable.is_none() {
                 let all = (0..BLOCKS).map(|block| self.readable(block, Targets::ALL).is_some());
-                readable = Some(all.collect());
+                let all: Vec<bool> = all.collect();
+                let lost = (0..BLOCKS).zip(&all).find(|&(block, is_readable)| {
+                    // Without checksums, chunks that do not fit each other say nothing, though two of them may be right.
+                    let is_certain = self.blocks[block as usize].is_certain();
+                    self.script.checksums && is_certain && !is_readable
+                });
+                if let Some((block, _)) = lost {
+                    return self.violate(format!(
+                        "block {block} is lost, though its last write was acknowledged"
+                    ));
+                }
+                readable = Some(all);
             }
             let failed = self.service.as_ref().is_some_and(|service| {
                 service.phase == Phase::Serving
@@ -1623,6 +1701,11 @@ impl<'a> World<'a> {
                     }
                 }
                 _ => {
+                    if !is_repair_checked {
+                        is_repair_checked = true;
+                        self.check_repairs(readable.as_deref().unwrap_or_default());
+                        continue;
+                    }
                     if let Some(service) = &self.service {
                         service.set.scrub_now();
                         scrubs_before = Some((session, scrubs));
@@ -1631,6 +1714,56 @@ impl<'a> World<'a> {
             }
         }
         self.read_everything(&readable.unwrap_or_default());
+    }
+
+    /// Before the scrub: a chunk that a read has found to be wrong is rewritten soon.
+    fn check_repairs(&mut self, readable: &[bool]) {
+        let session = self.service.as_ref().map(|service| service.session);
+        let is_same = |world: &Self| {
+            let healthy = |service: &Service| service.set.is_healthy().then_some(service.session);
+            world.violation.is_none() && world.service.as_ref().and_then(healthy) == session
+        };
+        let blocks: Vec<u64> = (0..BLOCKS)
+            .filter(|&block| readable.get(block as usize).copied().unwrap_or(false))
+            .collect();
+        let mut corrected = Vec::new();
+        for block in blocks {
+            let before = self.corrected();
+            self.begin_io(false, block, 1);
+            while is_same(self) && !self.ios.is_empty() {
+                self.step();
+            }
+            if !is_same(self) {
+                return;
+            }
+            if self.corrected() > before {
+                corrected.push(block);
+            }
+        }
+        if corrected.is_empty() {
+            return;
+        }
+        let until = self.now + REPAIR_TIME;
+        while is_same(self) && self.now < until {
+            self.step();
+        }
+        if !is_same(self) {
+            return;
+        }
+        if let Some(block) = corrected.into_iter().find(|&block| !self.chunks_fit(block)) {
+            self.violate(format!(
+                "a read has found a wrong chunk of block {block}, which was not rewritten"
+            ));
+        }
+    }
+
+    /// Chunks that reads of the session have found to be wrong.
+    fn corrected(&self) -> u64 {
+        let workers = self.service.iter().flat_map(|service| &service.workers);
+        workers
+            .flat_map(|worker| worker.engine.statistics().corruption.corrected)
+            .map(|count| count.0)
+            .sum()
     }
 
     /// Shows what each pair of chunks makes up.
