@@ -1,6 +1,7 @@
 //! The roles of one deployment: started, hurt, started again.
 
 use std::fs::{self, File};
+use std::os::unix::net::UnixStream;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -269,13 +270,22 @@ impl<'a> Deployment<'a> {
                 end_of(process, limit)?;
             }
         }
-        let left = self.scene.leftovers()?;
+        let mut left = self.scene.leftovers()?;
+        left.retain(|path| !is_of_killed_agent(path));
         Wrong::unless(
             left.is_empty(),
             "an empty runtime directory when all have ended",
             format!("{left:?}"),
         )
     }
+}
+
+/// Returns `true` for the socket of an agent whose process was killed: the next start of any process removes it.
+fn is_of_killed_agent(path: &Path) -> bool {
+    let name = path.file_name().and_then(|name| name.to_str());
+    let refused = |error: std::io::Error| error.kind() == std::io::ErrorKind::ConnectionRefused;
+    name.is_some_and(|name| name.starts_with("a-") && name.ends_with(".sock"))
+        && UnixStream::connect(path).is_err_and(refused)
 }
 
 /// Whether a process has ended, without taking its end.

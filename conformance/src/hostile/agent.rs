@@ -23,6 +23,8 @@ const CONNECTION: [u8; 16] = [0x33; 16];
 const DESCRIBE: u16 = 1;
 const READ: u16 = 2;
 const CALL: u16 = 6;
+/// A request for the word that says whether an export stands.
+const VALIDITY: u16 = 7;
 
 /// Operations and replies.
 const REQUEST: usize = 56;
@@ -178,6 +180,8 @@ fn serve(socket: &Packets, manner: Manner, stop: &AtomicBool) -> io::Result<()> 
                 answer(socket, 1, &segment(ADDRESS, LENGTH, 0, None), &[])?;
             }
             (_, DESCRIBE) => describe(socket, manner)?,
+            // The word that says that an export stands: 0, and it stays so.
+            (_, VALIDITY) => answer(socket, 0, &[], &[memfd(PAGE, true)?.as_fd()])?,
             (Manner::SlowCopies(time), operation) => {
                 pause(time, stop);
                 let read = match operation {
@@ -245,7 +249,7 @@ pub(super) fn claim(runtime: &Path, details: &[u8]) -> io::Result<(Packets, Owne
     let (address, key) = agent_of(details).ok_or_else(invalid)?;
     let socket = connect(runtime, &address)?;
     let claim = b"SDRDMA\0\x01";
-    let mut request = b"SDrq\x01\0\x06\0".to_vec();
+    let mut request = b"SDrq\x02\0\x06\0".to_vec();
     request.extend(key);
     for word in [0, claim.len() as u64, 0, 0] {
         request.extend(word.to_le_bytes());

@@ -628,7 +628,7 @@ fn agent_calls() -> Vec<Attack> {
             AgentCalls {
                 times: 10_000,
                 ..calls(Bytes::Raw(
-                    b"SDrq\x01\0\x02\0kkkkkkkkkkkkkkkk00000000111111112222222233333333",
+                    b"SDrq\x02\0\x02\0kkkkkkkkkkkkkkkk00000000111111112222222233333333",
                 ))
             },
         ),

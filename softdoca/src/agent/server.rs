@@ -540,7 +540,7 @@ mod tests {
         let (idle, refused, used) = (agent.connect(), agent.connect(), agent.connect());
         assert_eq!(agent.describe(&used), Ok(()));
         let mut garbage = [0; RequestHeader::SIZE];
-        garbage[..8].copy_from_slice(b"SDrq\x01\0\x02\0");
+        garbage[..8].copy_from_slice(b"SDrq\x02\0\x02\0");
         refused.send(&garbage, &[]).unwrap();
         assert_eq!(reply_on(&refused), Err(Error::NotFound));
         wait_until("closed", || idle.is_closed() && refused.is_closed());

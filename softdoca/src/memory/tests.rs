@@ -187,14 +187,21 @@ fn memfd(flags: MemfdFlags, len: u64) -> rustix::io::Result<Arc<OwnedFd>> {
     Ok(Arc::new(memfd))
 }
 
+fn memfd_of_zeros() -> Arc<OwnedFd> {
+    memfd(MemfdFlags::CLOEXEC, PAGE).unwrap()
+}
+
 /// An agent whose export is one segment in a memfd, from `offset` on.
 fn exporter(memfd: Arc<OwnedFd>, addr: u64, len: u64, offset: u64) -> ScriptedAgent {
-    ScriptedAgent::start(move |asked| {
-        let first = asked.operation == 1 && asked.addr == 0;
-        first.then(|| {
+    // The word that says that the export stands: 0, as it is.
+    let validity = memfd_of_zeros();
+    ScriptedAgent::start(move |asked| match asked.operation {
+        1 if asked.addr == 0 => {
             let entry = segment(addr, len, offset, Some(0));
-            (1, entry, vec![Arc::clone(&memfd)])
-        })
+            Some((1, entry, vec![Arc::clone(&memfd)]))
+        }
+        7 => Some((0, Vec::new(), vec![Arc::clone(&validity)])),
+        _ => None,
     })
 }
 

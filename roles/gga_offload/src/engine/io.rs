@@ -11,6 +11,7 @@ impl StripeEngine {
     /// Asks for the data chunks, once in a while for one of them and the parity chunk.
     #[inline]
     pub(super) fn begin_read(&mut self, slot: u32) {
+        self.follow_view();
         let sources = self.sources(slot);
         let without = match View::missing_chunk(sources) {
             None => return self.too_few_targets(slot),
@@ -229,6 +230,7 @@ impl StripeEngine {
     /// Has the chunks of the block at hand stored, on all targets that are online.
     #[inline]
     fn store(&mut self, slot: u32) {
+        self.follow_view();
         let Some(sinks) = self.view.sinks() else {
             return self.too_few_targets(slot);
         };

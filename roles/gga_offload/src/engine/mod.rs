@@ -924,9 +924,7 @@ impl StripeEngine {
             self.is_settled = true;
             self.setup.set.acknowledge(self.setup.worker, self.view);
         }
-        if self.setup.set.has_changed(self.view) {
-            self.view_changed();
-        }
+        self.follow_view();
         self.retry_locks();
         if self.setup.set.may_have_work(self.now) {
             self.begin_works();
@@ -953,6 +951,14 @@ impl StripeEngine {
         if self.setup.is_degradable {
             let why = format_args!("it does not answer, asked for block {stripe}");
             self.setup.set.stalled(target, why);
+        }
+    }
+
+    /// Acts on another view, if there is one: before targets are chosen, and as time passes.
+    #[inline]
+    fn follow_view(&mut self) {
+        if self.setup.set.has_changed(self.view) {
+            self.view_changed();
         }
     }
 

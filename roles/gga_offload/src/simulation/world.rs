@@ -1656,6 +1656,10 @@ impl<'a> World<'a> {
             if self.targets.iter().any(|target| !target.is_up) || !self.ios.is_empty() {
                 continue;
             }
+            let writes = |happening: &Happening| matches!(happening, Happening::Sector { .. });
+            if readable.is_none() && self.happenings.iter().flatten().any(writes) {
+                continue;
+            }
             if readable.is_none() {
                 let all = (0..BLOCKS).map(|block| self.readable(block, Targets::ALL).is_some());
                 let all: Vec<bool> = all.collect();
