@@ -1035,6 +1035,3 @@ impl fmt::Display for Flaw {
         }
     }
 }
-
-#[cfg(test)]
-mod tests;
