@@ -80,7 +80,7 @@ fn code_of(error: doca::Error) -> ErrorCode {
 }
 
 impl GgaDataPath {
-    #[inline]
+    #[inline(always)]
     fn tell(&mut self, event: Event) {
         self.engine.handle(event, self.clock.now);
     }
@@ -267,7 +267,6 @@ impl GgaDataPath {
 
     // Actions.
 
-    #[inline]
     fn carry_out_actions(&mut self) -> Result<(), Failure> {
         while let Some(action) = self.engine.poll_action() {
             self.execute_action(action)?;
@@ -275,7 +274,9 @@ impl GgaDataPath {
         Ok(())
     }
 
-    #[inline]
+    // Inlined, so that the fields of an action are read from where the engine wrote them one by one. A copy of the whole is read in
+    // larger pieces than it was written in, and such a load waits until the stores before it are done.
+    #[inline(always)]
     pub(super) fn execute_action(&mut self, action: Action) -> Result<(), Failure> {
         match action {
             Action::ReadChunks {
