@@ -2,6 +2,7 @@
 
 mod support;
 
+use std::fs::OpenOptions;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -32,9 +33,23 @@ impl Load {
         Self::behind(|ports| ports, operations, arguments)
     }
 
+    /// The initiator has these further flags.
+    fn with_initiator(initiator: &[&str], operations: usize, arguments: &[&str]) -> Self {
+        Self::start(|ports| ports, initiator, operations, arguments)
+    }
+
     /// The service connects to these ports instead of the targets'.
     fn behind(
         line: impl FnOnce([u16; 3]) -> [u16; 3],
+        operations: usize,
+        arguments: &[&str],
+    ) -> Self {
+        Self::start(line, &[], operations, arguments)
+    }
+
+    fn start(
+        line: impl FnOnce([u16; 3]) -> [u16; 3],
+        initiator: &[&str],
         operations: usize,
         arguments: &[&str],
     ) -> Self {
@@ -54,7 +69,7 @@ impl Load {
             &bench.path("content"),
             operations,
             2,
-            &["--progress", "always", "--io-timeout", "30"],
+            &[&["--progress", "always", "--io-timeout", "30"], initiator].concat(),
         );
         initiator
             .wait_for("begun", PATIENCE, |line| {
@@ -196,6 +211,81 @@ fn survives(load: Load, lost: usize) -> Value {
         }
     }
     statistics
+}
+
+/// The answer to a flush comes when all targets have flushed, and without the one that is lost.
+#[test]
+fn flushes_reach_every_target() {
+    let bench = Bench::new();
+    let files = bench.generate("content", &compressible(BLOCKS * BLOCK_SIZE), &[]);
+    let started = [0, 1, 2].map(|number| {
+        let arguments = arguments_of(&bench, &files, number);
+        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+        bench.target(&arguments)
+    });
+    let ports = started.each_ref().map(|(_, port)| *port);
+    let arguments = ["--degraded", "on", "--scrub", "off"];
+    let service = bench.gga_service(ports, 1, &arguments);
+    let initiator = bench.gga_initiator(
+        "read_write_data_validity_test",
+        &bench.path("content"),
+        BLOCKS,
+        1,
+        &["--flush-every", "7"],
+    );
+    let flushes = BLOCKS / 7;
+    assert_eq!(document(initiator)["flush_count"], flushes);
+    let statistics = document(service);
+    assert_eq!(statistics["operation_count"], 2 * BLOCKS + flushes);
+    let served = started.map(|(target, _)| document(target)["operation_count"].clone());
+    let data = 2 * BLOCKS + flushes;
+    assert_eq!(served, [data, data, BLOCKS + flushes]);
+}
+
+#[test]
+fn flushes_go_on_without_a_target_that_is_lost() {
+    let mut load = Load::with_initiator(&["--flush-every", "3"], 2_000_000_000, &[]);
+    load.kill(2);
+    progress(&mut load.initiator);
+    load.start_with_its_blocks(2);
+    load.wait_for_service(2, "is up to date");
+    goes_on(&load.initiator);
+    let statistics = ends_well(load);
+    assert_eq!(statistics["redundancy"]["state"], "healthy");
+}
+
+/// Its file is shorter than it was: I/Os fail, as they do on a disk that fails, and the target goes on to answer.
+#[test]
+fn a_target_whose_medium_fails_is_detached() {
+    let mut load = Load::new(2_000_000_000, &[]);
+    let path = load.bench.path(TARGETS[1]);
+    let file = OpenOptions::new().write(true).open(path).expect("there");
+    file.set_len(4096).expect("shorter");
+    let expected = [
+        "detached storage target data_2",
+        "it failed to write its chunk",
+    ];
+    load.service
+        .wait_for("detached it", PATIENCE, |line| {
+            expected.iter().all(|it| line.contains(it)).then_some(())
+        })
+        .expect("it is detached");
+    goes_on(&load.initiator);
+    load.initiator.signal(Signal::INT);
+    complaint(load.initiator);
+    let statistics = document(load.service);
+    assert_eq!(statistics["failed_count"], 0);
+    assert_eq!(statistics["redundancy"]["state"], "degraded");
+    let [data_1, mut data_2, data_p] = load.targets;
+    let status = data_2.wait(soon()).expect("it ends");
+    assert!(!status.success());
+    assert!(
+        data_2.stderr().contains("found 4096"),
+        "{}",
+        data_2.stderr()
+    );
+    document(data_1);
+    document(data_p);
 }
 
 #[test]

@@ -15,6 +15,7 @@ use role_common::service::{self, Reply, Service, Survival, WorkerCommand, Worker
 use role_common::shutdown::Waker;
 use role_common::stored_block::MatrixType;
 use role_common::superblock::{self, SetId, Superblock};
+use wire::control::FEATURE_FLUSH;
 
 use crate::cli::{ChecksumPolicy, Degraded, Flags, Scrub};
 use crate::data_path::commands::Commands;
@@ -257,6 +258,7 @@ impl Service for GgaOffload {
             .as_ref()
             .ok_or_else(|| Failure::unexpected("a worker before its memory"))?;
         let setup = Setup {
+            flush: worker.features & FEATURE_FLUSH != 0,
             worker,
             memory: prepared.memory.clone(),
             initiator: prepared.initiator.clone(),

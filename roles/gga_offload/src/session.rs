@@ -5,7 +5,7 @@ use doca::ErrorCode;
 use role_common::Failure;
 use role_common::service::session::{self, Layout};
 use role_common::stored_block::{Geometry, HALF_ALIGNMENT};
-use wire::control::StorageDetails;
+use wire::control::{FEATURE_FLUSH, StorageDetails};
 
 /// The session of a service with three targets.
 pub type Session = session::Session<Striped>;
@@ -104,6 +104,13 @@ impl Layout for Striped {
             total_size,
             block_size: geometry.logical_block_size,
         })
+    }
+
+    const FEATURES: u32 = FEATURE_FLUSH;
+
+    /// A flush goes to all targets, so all have to have it.
+    fn features(&self, targets: &[u32]) -> u32 {
+        targets.iter().fold(u32::MAX, |all, target| all & target)
     }
 }
 

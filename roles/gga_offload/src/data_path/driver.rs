@@ -207,7 +207,8 @@ impl GgaDataPath {
             .received(message.place, &message.buf, &mut bytes)?;
         message.buf.reset_data()?;
         let memory = self.setup.initiator.len();
-        let event = match Request::read(&bytes, length, self.setup.volume, memory) {
+        let (volume, flush) = (self.setup.volume, self.setup.flush);
+        let event = match Request::read(&bytes, length, volume, memory, flush) {
             Ok(request) => Event::Request {
                 lane: lane as u32,
                 request,
@@ -289,12 +290,19 @@ impl GgaDataPath {
                 targets,
                 stripe,
                 is_recovered,
+                is_durable,
             } => {
                 if is_recovered {
                     self.place_recovered(slot, targets)?;
                 }
-                self.ask_targets(slot, targets, stripe, IoMessageType::Write)?;
+                let message_type = if is_durable {
+                    IoMessageType::WriteFua
+                } else {
+                    IoMessageType::Write
+                };
+                self.ask_targets(slot, targets, stripe, message_type)?;
             }
+            Action::Flush { slot, targets } => self.ask_for_flush(slot, targets)?,
             Action::Fetch { slot, block } => self.fetch(slot, block)?,
             Action::Encode { slot, stripe } => self.encode(slot, stripe)?,
             Action::CreateParity { slot, were_read } => self.create_parity(slot, were_read)?,
@@ -355,23 +363,45 @@ impl GgaDataPath {
         message_type: IoMessageType,
     ) -> Result<(), Failure> {
         let chunk = self.setup.volume.geometry.half_block_size();
-        let index = slot as usize;
         for target in targets.iter() {
-            let tasks = self.tasks.of(index);
             let request = Repr {
                 message_type,
                 user_data: slot.into(),
                 result: 0,
                 size: chunk,
-                requester_offset: tasks.buffer.chunk(target),
+                requester_offset: self.tasks.of(slot as usize).buffer.chunk(target),
                 storage_offset: stripe * u64::from(chunk),
             };
-            let place = tasks.requests[target.number()].place;
-            self.messages.put(place, &request.to_bytes())?;
-            if let Err(code) = self.submit(index, Kind::Send(target)) {
-                let status = Status(code.0);
-                self.tell(Event::TargetLost { target, status });
-            }
+            self.send_request(slot, target, request)?;
+        }
+        Ok(())
+    }
+
+    /// Asks targets to make durable what they have answered before.
+    #[cold]
+    fn ask_for_flush(&mut self, slot: u32, targets: Targets) -> Result<(), Failure> {
+        for target in targets.iter() {
+            let request = Repr {
+                message_type: IoMessageType::Flush,
+                user_data: slot.into(),
+                result: 0,
+                size: 0,
+                requester_offset: 0,
+                storage_offset: 0,
+            };
+            self.send_request(slot, target, request)?;
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn send_request(&mut self, slot: u32, target: Target, request: Repr) -> Result<(), Failure> {
+        let index = slot as usize;
+        let place = self.tasks.of(index).requests[target.number()].place;
+        self.messages.put(place, &request.to_bytes())?;
+        if let Err(code) = self.submit(index, Kind::Send(target)) {
+            let status = Status(code.0);
+            self.tell(Event::TargetLost { target, status });
         }
         Ok(())
     }

@@ -76,7 +76,12 @@ impl StripeEngine {
             return self.fail(slot, status);
         }
         it.avoided = it.avoided.union(failed);
-        for target in failed.minus(self.detached).iter() {
+        let unreadable = failed.minus(self.detached);
+        if !unreadable.is_empty() {
+            // A chunk that is rewritten can often be read again; a target that cannot rewrite it is detached.
+            self.setup.set.request_repair(stripe);
+        }
+        for target in unreadable.iter() {
             let count = &mut self.degraded().failed_reads[target.number()];
             if count.count() {
                 let (count, name) = (*count, target.name());
@@ -295,7 +300,52 @@ impl StripeEngine {
         self.uncommitted.push(slot);
     }
 
-    /// Goes on with degraded writes when the epoch without the target that missed them is committed.
+    // Flushes.
+
+    /// Has all targets that are online make durable what they have stored.
+    #[cold]
+    pub(super) fn begin_flush(&mut self, slot: u32) {
+        self.follow_view();
+        let Some(sinks) = self.view.sinks() else {
+            return self.too_few_targets(slot);
+        };
+        let (targets, _) = self.ask(slot, sinks, Stage::Flush);
+        if targets.is_empty() {
+            return self.chunks_done(slot);
+        }
+        self.act(Action::Flush { slot, targets });
+    }
+
+    /// Every target has flushed, or has failed to, or is detached.
+    #[cold]
+    pub(super) fn flushed(&mut self, slot: u32) {
+        let it = &self.slots[slot as usize];
+        let (asked, failed) = (it.asked, it.failed);
+        let status = it.error.unwrap_or(Status::IO_FAILED);
+        if !self.setup.is_degradable && !failed.is_empty() {
+            return self.fail(slot, status);
+        }
+        let set = self.setup.set.clone();
+        for target in failed.iter() {
+            // Known already, unless it has answered with an error.
+            set.detach(target, format_args!("it failed to flush: {status}"));
+        }
+        let view = set.view();
+        if view.has_failed() {
+            return self.too_few_targets(slot);
+        }
+        // One that was rebuilt meanwhile has blocks that it has not flushed, and a member may have been lost that has.
+        if !view.sources(true).minus(asked.minus(failed)).is_empty() {
+            return self.begin_flush(slot);
+        }
+        if set.is_committed() {
+            return self.answer(slot, Status::SUCCESS);
+        }
+        self.slot(slot).stage = Stage::Commit;
+        self.uncommitted.push(slot);
+    }
+
+    /// Goes on with degraded writes and flushes when the epoch without the target that missed them is committed.
     #[cold]
     pub(super) fn retry_uncommitted(&mut self) {
         loop {

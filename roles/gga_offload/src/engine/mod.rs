@@ -248,6 +248,15 @@ pub enum Action {
         stripe: u64,
         /// Whether the chunk is the one that was recovered last, and is to be put into its place first.
         is_recovered: bool,
+        /// Whether they are to be durable when the targets answer.
+        is_durable: bool,
+    },
+    /// Have these targets make durable what they have answered before.
+    Flush {
+        /// The slot.
+        slot: u32,
+        /// The targets.
+        targets: Targets,
     },
     /// Copy the initiator's block to private memory: [`Event::Fetched`].
     Fetch {
@@ -369,7 +378,9 @@ enum Stage {
     Parity,
     /// The targets' confirmation of a write.
     Store,
-    /// The epoch without the targets that have missed the write.
+    /// The targets' confirmation of a flush.
+    Flush,
+    /// The epoch without the targets that have missed the write, or the flush.
     Commit,
     /// The chunks that work on a stripe needs.
     WorkChunks,
@@ -454,8 +465,9 @@ impl Slot {
 
     fn access(&self) -> Access {
         match self.request.operation {
-            Operation::Read => Access::Read,
             Operation::Write => Access::Write,
+            // A flush has no stripe.
+            Operation::Read | Operation::Flush => Access::Read,
         }
     }
 
@@ -659,7 +671,10 @@ impl StripeEngine {
         let Some(slot) = self.take_slot(lane, request) else {
             return;
         };
-        self.begin_block(slot);
+        match request.operation {
+            Operation::Flush => self.begin_flush(slot),
+            Operation::Read | Operation::Write => self.begin_block(slot),
+        }
     }
 
     /// As many receives as slots: there is always one.
@@ -716,6 +731,7 @@ impl StripeEngine {
             (Some(work), _) => self.begin_work(slot, work),
             (None, Operation::Read) => self.begin_read(slot),
             (None, Operation::Write) => self.begin_write(slot),
+            (None, Operation::Flush) => {}
         }
     }
 
@@ -842,11 +858,13 @@ impl StripeEngine {
         if targets.is_empty() {
             return self.chunks_done(slot);
         }
+        let is_durable = self.slot(slot).request.is_durable;
         self.act(Action::WriteChunks {
             slot,
             targets,
             stripe,
             is_recovered,
+            is_durable,
         });
     }
 
@@ -903,6 +921,7 @@ impl StripeEngine {
             Stage::Chunks => self.chunks_read(slot),
             Stage::ThirdChunk => self.third_chunk_read(slot),
             Stage::Store => self.stored(slot),
+            Stage::Flush => self.flushed(slot),
             Stage::WorkChunks => self.work_chunks_read(slot),
             Stage::RemakeStore(target) => self.remade_stored(slot, target),
             Stage::ResealStore => self.resealed_stored(slot),

@@ -24,6 +24,8 @@ pub enum Operation {
     Read,
     /// Blocks come from the initiator.
     Write,
+    /// Writes that were answered before are to be made durable.
+    Flush,
 }
 
 /// A request.
@@ -31,9 +33,11 @@ pub enum Operation {
 pub struct Request {
     /// What is to be done.
     pub operation: Operation,
+    /// Whether a write is to be durable when it is answered.
+    pub is_durable: bool,
     /// The first of its stripes, which are as many as its blocks.
     pub first_stripe: u64,
-    /// Number of blocks: 1 to [`MAX_BLOCKS`], or 0 for a request that was refused.
+    /// Number of blocks: 1 to [`MAX_BLOCKS`], or 0 for a flush and for a request that was refused.
     pub blocks: u8,
     /// Where in the initiator's memory the first block is.
     pub requester_offset: u64,
@@ -48,9 +52,9 @@ pub struct Request {
 /// Why a request is not carried out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    /// The message is no read and no write.
+    /// The message is no request that the session has.
     #[error(
-        "expected a read or write of {} bytes, {length} bytes came that are none",
+        "expected a request of {} bytes, {length} bytes came that are none",
         io_message::SIZE
     )]
     NoRequest {
@@ -106,7 +110,8 @@ impl Request {
     }
 
     /// Reads a request: a message of `length` bytes that came from an initiator with `requester_length`
-    /// bytes of memory. What is refused has no blocks, and enough to be answered.
+    /// bytes of memory. `flush`: flushes and durable writes were announced on all sides, and are requests too. What is refused has no
+    /// blocks, and enough to be answered.
     ///
     /// # Errors
     ///
@@ -116,14 +121,22 @@ impl Request {
         length: usize,
         volume: Volume,
         requester_length: u64,
+        flush: bool,
     ) -> Result<Self, (Self, Refusal)> {
         let message = IoMessage::new_unchecked_len(bytes);
         let identity = Self::identity(&message);
         let refused = |refusal| Err((identity, refusal));
-        let operation = match message.message_type() {
+        let (operation, is_durable) = match message.message_type() {
             _ if length != io_message::SIZE => return refused(Refusal::NoRequest { length }),
-            Ok(IoMessageType::Read) => Operation::Read,
-            Ok(IoMessageType::Write) => Operation::Write,
+            Ok(IoMessageType::Read) => (Operation::Read, false),
+            Ok(IoMessageType::Write) => (Operation::Write, false),
+            Ok(IoMessageType::WriteFua) if flush => (Operation::Write, true),
+            Ok(IoMessageType::Flush) if flush => {
+                return Ok(Self {
+                    operation: Operation::Flush,
+                    ..identity
+                });
+            }
             Ok(_) | Err(_) => {
                 return refused(Refusal::NoRequest { length });
             }
@@ -160,6 +173,7 @@ impl Request {
         }
         Ok(Self {
             operation,
+            is_durable,
             first_stripe,
             // At most 255.
             blocks: blocks as u8,

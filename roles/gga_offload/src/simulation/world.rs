@@ -647,11 +647,13 @@ impl<'a> World<'a> {
                 targets,
                 stripe,
             } => self.ask_targets(worker, slot, targets, stripe, false),
+            Action::Flush { .. } => {}
             Action::WriteChunks {
                 slot,
                 targets,
                 stripe,
                 is_recovered,
+                is_durable: _,
             } => {
                 if is_recovered {
                     for target in targets.iter() {

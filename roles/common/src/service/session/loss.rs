@@ -58,6 +58,7 @@ impl<L: Layout> Session<L> {
             name: L::TARGETS[target],
             storage: self.storage_of(target)?.clone(),
             query: self.query(),
+            features: self.features,
             init: self.init.clone()?,
         })
     }
@@ -78,7 +79,7 @@ impl<L: Layout> Session<L> {
             storage,
             identity,
             superblock: None,
-            features: 0,
+            features: self.features,
         });
     }
 

@@ -10,7 +10,7 @@ use wire::control::{
 };
 
 use super::connections::Connections;
-use super::storage::Described;
+use super::storage::{Described, feature_query};
 use crate::control::ChannelEvent;
 use crate::failure::Failure;
 use crate::service::command::{Reply, WorkerCommand};
@@ -27,6 +27,8 @@ pub struct Place {
     pub storage: StorageDetails,
     /// What it is asked for its storage with.
     pub query: Payload,
+    /// Extensions of the data path that the session uses (`FeatureQuery::features`).
+    pub features: u32,
     /// What all targets of the session were told.
     pub init: InitStorage,
 }
@@ -88,6 +90,8 @@ pub struct Rejoin {
     step: Step,
     /// Which storage has come back, if it knows.
     identity: Option<Bytes>,
+    /// Extensions of the data path that it has announced.
+    features: u32,
     /// As admitted.
     has_kept: bool,
     ids: MessageIds,
@@ -102,6 +106,8 @@ enum Step {
     Answer(MessageType, u32),
     /// The judgement of what the target said of itself is due.
     Admission,
+    /// The target owes its extensions of the data path, to the request of this id.
+    Features(u32),
     /// A worker owes its end of a connection.
     Export,
     /// A worker connects.
@@ -122,6 +128,7 @@ impl Rejoin {
             deadline: now + timeout,
             step: Step::Connection,
             identity: None,
+            features: 0,
             has_kept: false,
             ids: MessageIds::default(),
             actions: VecDeque::new(),
@@ -162,6 +169,7 @@ impl Rejoin {
                 Step::Connection => "its connection".to_owned(),
                 Step::Answer(expected, _) => format!("its {expected}"),
                 Step::Admission => "the judgement of its superblock".to_owned(),
+                Step::Features(_) => "its extensions of the data path".to_owned(),
                 Step::Export | Step::Connect | Step::Attach(_) => "the workers".to_owned(),
                 Step::Ended => return,
             };
@@ -187,6 +195,15 @@ impl Rejoin {
             (ChannelEvent::Message(message), Step::Answer(expected, id)) => {
                 match expect_response(message, id, expected) {
                     Ok(payload) => self.answered(now, payload),
+                    Err(failure) => self.fail(failure),
+                }
+            }
+            (ChannelEvent::Message(message), Step::Features(id)) => {
+                match expect_response(message, id, MessageType::QueryStorageResponse) {
+                    Ok(payload) => {
+                        let features = Described::of_answer(payload).map_or(0, |it| it.features);
+                        self.has_features(now, features);
+                    }
                     Err(failure) => self.fail(failure),
                 }
             }
@@ -224,6 +241,7 @@ impl Rejoin {
                     return self.fail(Failure::new(ErrorCode::BAD_STATE, message));
                 }
                 self.identity = described.identity.clone();
+                self.features = described.features;
                 self.step = Step::Admission;
                 self.actions.push_back(RejoinAction::Admit(described));
             }
@@ -267,12 +285,32 @@ impl Rejoin {
         match (self.step, judgement) {
             (Step::Admission, Ok(has_kept)) => {
                 self.has_kept = has_kept;
-                let init = Payload::InitStorageRequest(self.place.init.clone());
-                self.ask(now, init, MessageType::InitStorageResponse);
+                let wanted = self.place.features;
+                if wanted & !self.features != 0 && self.identity.is_some() {
+                    // One that says which storage it is was not asked for its extensions with that.
+                    let id = self.send(now, feature_query(wanted));
+                    self.step = Step::Features(id);
+                } else {
+                    self.has_features(now, self.features);
+                }
             }
             (Step::Admission, Err(failure)) => self.fail(failure),
             _ => {}
         }
+    }
+
+    /// The target has these extensions of the data path.
+    fn has_features(&mut self, now: Instant, features: u32) {
+        let missing = self.place.features & !features;
+        if missing != 0 {
+            let message = format!(
+                "it lacks extensions of the data path that this session uses ({missing:#x}; 0x1 is flush, which targets with their blocks in \
+                 memory do not have); it can take part in a new session"
+            );
+            return self.fail(Failure::new(ErrorCode::NOT_SUPPORTED, message));
+        }
+        let init = Payload::InitStorageRequest(self.place.init.clone());
+        self.ask(now, init, MessageType::InitStorageResponse);
     }
 
     fn command_done(&mut self, now: Instant, worker: u32, reply: Result<Reply, Failure>) {
@@ -333,10 +371,17 @@ impl Rejoin {
     }
 
     fn ask(&mut self, now: Instant, payload: Payload, expected: MessageType) {
+        let id = self.send(now, payload);
+        self.step = Step::Answer(expected, id);
+    }
+
+    /// Sends a request, and returns its id.
+    fn send(&mut self, now: Instant, payload: Payload) -> u32 {
         let message = self.ids.request(0, payload);
-        self.step = Step::Answer(expected, message.message_id);
+        let id = message.message_id;
         self.deadline = now + self.timeout;
         self.actions.push_back(RejoinAction::Send(message));
+        id
     }
 
     fn end(&mut self, result: Result<Returned, Failure>) {

@@ -62,6 +62,11 @@ impl Described {
     }
 }
 
+/// Asks a target which of these extensions of the data path it has.
+pub(super) fn feature_query(features: u32) -> Payload {
+    Payload::AnnounceStorageRequest(FeatureQuery { features })
+}
+
 impl<L: Layout> Session<L> {
     pub(super) fn storage_event(&mut self, now: Instant, target: usize, event: ChannelEvent) {
         let name = L::TARGETS[target];
@@ -152,9 +157,7 @@ impl<L: Layout> Session<L> {
     }
 
     fn feature_query(&self) -> Payload {
-        Payload::AnnounceStorageRequest(FeatureQuery {
-            features: self.wanted_features,
-        })
+        feature_query(self.wanted_features)
     }
 
     /// Asks the targets that have an identity for their extensions of the data path. A target that has none is one of the reference, which has
@@ -207,12 +210,9 @@ impl<L: Layout> Session<L> {
         let storage: Vec<_> = (0..self.targets.len())
             .filter_map(|target| self.storage_of(target).cloned())
             .collect();
-        // A missing target may have none when it rejoins.
-        let features: Vec<_> = self
-            .targets
-            .iter()
-            .map(|target| target.as_ref().map_or(0, |target| target.features))
-            .collect();
+        // A missing target cannot rejoin without those of the session.
+        let present = self.targets.iter().flatten();
+        let features: Vec<_> = present.map(|target| target.features).collect();
         self.features = self.wanted_features & self.layout.features(&features);
         match self.layout.present(&storage) {
             Ok(StorageDetails {

@@ -24,7 +24,7 @@ fn message() -> Repr {
 }
 
 fn read(repr: Repr) -> Result<Request, Refusal> {
-    Request::read(&repr.to_bytes(), io_message::SIZE, volume(), MEMORY).map_err(
+    Request::read(&repr.to_bytes(), io_message::SIZE, volume(), MEMORY, true).map_err(
         |(identity, refusal)| {
             assert_eq!(
                 (identity.blocks, identity.user_data),
@@ -130,7 +130,7 @@ fn what_leaves_the_memories_or_is_no_number_of_blocks_is_refused() {
                 message_type: IoMessageType::Result,
                 ..message()
             },
-            "expected a read or write",
+            "expected a request of 64 bytes",
         ),
     ] {
         let refusal = read(change).expect_err("refused").to_string();
@@ -150,18 +150,48 @@ fn more_than_a_memory_may_be_asked_for_in_blocks() {
         block_count: 255,
         ..volume()
     };
-    let request = Request::read(&large.to_bytes(), io_message::SIZE, many, MEMORY);
+    let request = Request::read(&large.to_bytes(), io_message::SIZE, many, MEMORY, true);
     assert_eq!(request.map(|request| request.blocks), Ok(255));
+}
+
+#[test]
+fn flushes_and_durable_writes_are_requests_where_they_were_announced() {
+    let flush = Repr {
+        message_type: IoMessageType::Flush,
+        size: 0,
+        requester_offset: 0,
+        storage_offset: 0,
+        ..message()
+    };
+    let durable = Repr {
+        message_type: IoMessageType::WriteFua,
+        ..message()
+    };
+    let request = read(flush).expect("a flush");
+    assert_eq!((request.operation, request.blocks), (Operation::Flush, 0));
+    let request = read(durable).expect("a durable write");
+    assert_eq!(
+        (request.operation, request.is_durable),
+        (Operation::Write, true)
+    );
+    assert!(!read(message()).expect("a write").is_durable);
+    for repr in [flush, durable] {
+        let refused = Request::read(&repr.to_bytes(), io_message::SIZE, volume(), MEMORY, false);
+        assert!(matches!(
+            refused,
+            Err((_, Refusal::NoRequest { length: 64 }))
+        ));
+    }
 }
 
 #[test]
 fn short_messages_and_unknown_types_are_no_requests() {
     let bytes = message().to_bytes();
-    let (_, refusal) = Request::read(&bytes, 63, volume(), MEMORY).expect_err("short");
+    let (_, refusal) = Request::read(&bytes, 63, volume(), MEMORY, true).expect_err("short");
     assert_eq!(refusal, Refusal::NoRequest { length: 63 });
     let mut unknown = bytes;
     unknown[3] = 9;
-    let refused = Request::read(&unknown, io_message::SIZE, volume(), MEMORY);
+    let refused = Request::read(&unknown, io_message::SIZE, volume(), MEMORY, true);
     assert!(matches!(
         refused,
         Err((_, Refusal::NoRequest { length: 64 }))

@@ -10,6 +10,20 @@ fn targets(total_size: u64, block_size: u32) -> [StorageDetails; 3] {
 }
 
 #[test]
+fn flushes_are_announced_when_all_targets_have_them() {
+    use wire::control::FEATURE_FLUSH;
+    for (targets, expected) in [
+        (&[FEATURE_FLUSH; 3][..], FEATURE_FLUSH),
+        (&[FEATURE_FLUSH; 2], FEATURE_FLUSH),
+        (&[FEATURE_FLUSH, 0, FEATURE_FLUSH], 0),
+        (&[0; 3], 0),
+    ] {
+        let features = Striped::default().features(targets) & Striped::FEATURES;
+        assert_eq!(features, expected, "{targets:?}");
+    }
+}
+
+#[test]
 fn blocks_are_twice_as_large_and_as_many() {
     let seen = Striped::default().present(&targets(1 << 20, 2048));
     let expected = StorageDetails {

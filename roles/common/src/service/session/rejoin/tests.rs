@@ -1,5 +1,8 @@
 use bytes::Bytes;
-use wire::control::{ErrorResponse, IdentifiedStorage, RdmaConnectionRole, RecordState};
+use wire::control::{
+    AnnouncedStorage, ErrorResponse, FEATURE_FLUSH, IdentifiedStorage, RdmaConnectionRole,
+    RecordState,
+};
 
 use super::*;
 use crate::superblock::QUESTION;
@@ -23,6 +26,8 @@ struct World {
     described: Option<Described>,
     /// The target does not answer to this.
     silent_at: Option<MessageType>,
+    /// Extensions that the target has.
+    features: u32,
     /// What was asked of the target and of workers.
     asked: Vec<String>,
     end: Option<Result<Returned, Failure>>,
@@ -30,6 +35,11 @@ struct World {
 
 impl World {
     fn new() -> Self {
+        Self::with_features(0)
+    }
+
+    /// A session that uses these extensions.
+    fn with_features(features: u32) -> Self {
         let now = Instant::now();
         let init = InitStorage {
             transaction_count: 128,
@@ -41,6 +51,7 @@ impl World {
             name: "storage target data_2",
             storage: STORAGE,
             query: Payload::IdentifyStorageRequest(QUESTION),
+            features,
             init,
         };
         Self {
@@ -51,6 +62,7 @@ impl World {
             judgement: Ok(false),
             described: None,
             silent_at: None,
+            features: 0,
             asked: Vec::new(),
             end: None,
         }
@@ -113,6 +125,13 @@ impl World {
                     identity,
                 }),
             },
+            Payload::AnnounceStorageRequest(_) => {
+                Payload::AnnouncedStorageResponse(AnnouncedStorage {
+                    total_size: self.storage.total_size,
+                    block_size: self.storage.block_size,
+                    features: self.features,
+                })
+            }
             Payload::InitStorageRequest(_) => Payload::InitStorageResponse,
             Payload::CreateRdmaConnectionRequest(details) => {
                 assert_eq!(details.connection_details, &b"ours"[..]);
@@ -211,6 +230,26 @@ fn a_target_of_another_size_does_not_come_back() {
         "{failure}"
     );
     assert_eq!(world.asked.len(), 1);
+}
+
+#[test]
+fn a_target_without_the_extensions_of_the_session_does_not_come_back() {
+    for (identity, features, comes_back) in [
+        (Some(Bytes::from_static(b"it")), FEATURE_FLUSH, true),
+        (Some(Bytes::from_static(b"it")), 0, false),
+        // One of the reference, which has no extensions.
+        (None, FEATURE_FLUSH, false),
+    ] {
+        let mut world = World::with_features(FEATURE_FLUSH);
+        (world.identity, world.features) = (identity, features);
+        world.event(ChannelEvent::Connected);
+        let end = world.end.expect("it has ended");
+        assert_eq!(end.is_ok(), comes_back, "{end:?}");
+        if let Err(failure) = end {
+            assert_eq!(failure.code, ErrorCode::NOT_SUPPORTED);
+            assert!(!world.asked.iter().any(|asked| asked.contains("init")));
+        }
+    }
 }
 
 #[test]
