@@ -1,0 +1,149 @@
+//! Documents: every command that they print is one that the program accepts, and every link has a file.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .parent()
+        .expect("the workspace")
+}
+
+/// All Markdown files of the root, of `docs/` and of the crates' READMEs.
+fn documents() -> Vec<PathBuf> {
+    let directories = [
+        ".",
+        "docs/src",
+        "softdoca",
+        "conformance",
+        "bench",
+        "fuzz",
+        "proto",
+        "doca",
+        "wire",
+    ];
+    let mut found = Vec::new();
+    for directory in directories {
+        let Ok(entries) = fs::read_dir(root().join(directory)) else {
+            continue;
+        };
+        let files = entries.map(|entry| entry.expect("an entry").path());
+        found.extend(files.filter(|path| path.extension().is_some_and(|it| it == "md")));
+    }
+    found.sort();
+    assert!(found.len() > 15, "{found:?}");
+    found
+}
+
+/// The shell commands of the `console` blocks, with continued lines joined and comments removed.
+fn commands(text: &str) -> Vec<String> {
+    let mut commands = Vec::new();
+    let mut is_console = false;
+    let mut continued = None::<String>;
+    for line in text.lines() {
+        if let Some(kind) = line.trim_start().strip_prefix("```") {
+            is_console = kind == "console";
+            continue;
+        }
+        let begun = line.strip_prefix("$ ").or(line.strip_prefix("# "));
+        let Some(part) = continued
+            .is_some()
+            .then_some(line.trim_start())
+            .or(begun)
+            .filter(|_| is_console)
+        else {
+            continue;
+        };
+        let part = part.split("  #").next().unwrap_or(part).trim_end();
+        let so_far = continued.take().unwrap_or_default();
+        match part.strip_suffix('\\') {
+            Some(part) => continued = Some(so_far + part),
+            None => commands.push(so_far + part),
+        }
+    }
+    commands
+}
+
+/// The arguments for this program, where the command is a call of it.
+fn arguments(command: &str) -> Option<Vec<String>> {
+    let mut words = shlex::split(command)?.into_iter();
+    let program = words.next()?;
+    let mut arguments: Vec<String> = match program.rsplit('/').next()? {
+        "doca-storage" => words.collect(),
+        "cargo" => words.skip_while(|word| word != "--").skip(1).collect(),
+        _ => return None,
+    };
+    // What a shell would do with the output.
+    let end = arguments
+        .iter()
+        .position(|word| ["|", ">", "&", "&&", "2>&1"].contains(&word.as_str()));
+    arguments.truncate(end.unwrap_or(arguments.len()));
+    Some(arguments)
+}
+
+#[test]
+fn every_command_is_accepted() {
+    let mut count = 0;
+    for document in documents() {
+        let text = fs::read_to_string(&document).expect("readable");
+        for command in commands(&text) {
+            let is_of_tests = ["test", "bench", "fuzz", "+nightly", "build"]
+                .iter()
+                .any(|word| command.starts_with(&format!("cargo {word}")));
+            let Some(arguments) = arguments(&command).filter(|_| !is_of_tests) else {
+                continue;
+            };
+            // Flags are read in their order: what is before a request for help has to be right.
+            let output = Command::new(env!("CARGO_BIN_EXE_doca-storage"))
+                .args(&arguments)
+                .arg("--help")
+                .output()
+                .expect("it runs");
+            let said = String::from_utf8_lossy(&output.stderr);
+            assert!(
+                output.status.success(),
+                "{}: {command}\n{said}",
+                document.display()
+            );
+            count += 1;
+        }
+    }
+    assert!(count >= 25, "{count} commands");
+}
+
+#[test]
+fn every_link_has_its_file() {
+    let mut count = 0;
+    for document in documents() {
+        let text = fs::read_to_string(&document).expect("readable");
+        let directory = document.parent().expect("a directory");
+        for link in text.split("](").skip(1) {
+            let link = link.split(')').next().unwrap_or(link);
+            let path = link.split('#').next().unwrap_or(link);
+            if path.is_empty() || path.contains("://") || path.contains(' ') {
+                continue;
+            }
+            assert!(
+                directory.join(path).exists(),
+                "{}: {link}",
+                document.display()
+            );
+            count += 1;
+        }
+    }
+    assert!(count >= 30, "{count} links");
+}
+
+/// A page that is not in the summary is in no book.
+#[test]
+fn every_page_is_in_the_summary() {
+    let pages = root().join("docs/src");
+    let summary = fs::read_to_string(pages.join("SUMMARY.md")).expect("a summary");
+    for entry in fs::read_dir(&pages).expect("pages") {
+        let name = entry.expect("a page").file_name();
+        let name = name.to_str().expect("a name");
+        let is_listed = name == "SUMMARY.md" || summary.contains(&format!("({name})"));
+        assert!(is_listed, "{name}");
+    }
+}
