@@ -129,6 +129,7 @@ pub fn install(library: &Path, prefix: &Path, layout: Layout) -> Result<Installe
     }
     if let Layout::Nvidia(_) = layout {
         link_older_places(prefix, directories)?;
+        write_version_of_applications(prefix)?;
     }
 
     let headers = headers();
@@ -167,6 +168,24 @@ fn link_older_places(prefix: &Path, directories: Directories) -> Result<(), Erro
         &format!("../../{libraries}"),
         &infrastructure.join(libraries),
     )
+}
+
+/// Writes `applications/VERSION`, from which many build files of programs read the version of DOCA: meson stops when it is missing.
+///
+/// The directory is left alone when it holds anything else, the sources of NVIDIA's applications.
+fn write_version_of_applications(prefix: &Path) -> Result<(), Error> {
+    const NAME: &str = "VERSION";
+    let directory = prefix.join("applications");
+    let has_sources = fs::read_dir(&directory).is_ok_and(|entries| {
+        entries
+            .filter_map(Result::ok)
+            .any(|entry| entry.file_name() != NAME)
+    });
+    if has_sources {
+        return Ok(());
+    }
+    let text = format!("{}\n", version());
+    write(&directory.join(NAME), text.as_bytes(), 0o644)
 }
 
 /// Writes a file under another name and renames it, so that nobody sees a half.
@@ -272,6 +291,8 @@ mod tests {
                 }
             }
             assert!(prefix.join("infrastructure/include/doca_pe.h").exists());
+            let version = fs::read_to_string(prefix.join("applications/VERSION")).unwrap();
+            assert_eq!(version, "3.3.0\n");
             let packages = prefix.join("infrastructure/lib/pkgconfig");
             let defines = |name: &str| {
                 fs::read_to_string(packages.join(name))
@@ -296,6 +317,21 @@ mod tests {
             install(&library, &prefix, Layout::Nvidia(Side::Host)),
             Err(Error::Machine { .. })
         ));
+    }
+
+    #[test]
+    fn sources_of_applications_keep_their_version() {
+        let directory = tempfile::tempdir().unwrap();
+        let library = directory.path().join("library.so");
+        fs::write(&library, elf()).unwrap();
+        let applications = directory.path().join("doca/applications");
+        fs::create_dir_all(&applications).unwrap();
+        fs::write(applications.join("VERSION"), "2.10.0\n").unwrap();
+        fs::write(applications.join("meson.build"), "").unwrap();
+        let prefix = directory.path().join("doca");
+        install(&library, &prefix, Layout::Nvidia(Side::Host)).unwrap();
+        let version = fs::read_to_string(applications.join("VERSION")).unwrap();
+        assert_eq!(version, "2.10.0\n");
     }
 
     #[test]

@@ -120,9 +120,9 @@ impl BufInventory {
         }
         if !mmap.contains(addr, len as u64) {
             report_outside(addr, len);
+            let (start, size) = mmap.memrange()?;
             return Err(Error::InvalidValue.because(format_args!(
-                "a buf of {len} bytes at {addr:#x} is outside of its mmap {:x?}",
-                mmap.memrange()
+                "expected a buf inside of its mmap ({size} bytes at {start:#x}), got {len} bytes at {addr:#x}"
             )));
         }
         if !fits(addr, len, data, data_len) {

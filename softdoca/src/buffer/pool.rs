@@ -100,9 +100,9 @@ impl BufPool {
             return Err(Error::BadState.because("a buf pool is started after its mmap was started"));
         }
         if self.parts().is_none() {
+            let (start, size) = self.mmap.memrange()?;
             return Err(Error::Initialization.because(format_args!(
-                "the mmap {:x?} has no room for {} bufs of {} bytes at multiples of {}",
-                self.mmap.memrange(),
+                "the mmap ({size} bytes at {start:#x}) has no room for {} bufs of {} bytes at multiples of {}",
                 self.inventory.count(),
                 self.element_size,
                 self.alignment.get()
