@@ -19,9 +19,10 @@ use super::Result;
 
 const HELP: &str = "\
 The real engine, superblocks and assembly of the gga_offload service run in virtual time, against simulated targets, links and an
-initiator. Processes crash and restart, links are cut, disks lose and misdirect writes, flip bits, are replaced by copies and by empty
-ones. Every read has to be linearizable or an I/O error that a fault explains; after the last fault and a scrub, all chunks of every
-block have to fit each other. A seed always gives the same run. The exit status is 0 when no run has violated that; otherwise the first
+initiator. Processes crash and restart, links are cut, targets are unresponsive, disks lose and misdirect writes, flip bits, are
+replaced by copies and by empty ones, and whole blocks are stored in the place of others. Every read has to be linearizable or an I/O
+error that a fault explains; two current targets have to answer every I/O; every session has to begin with all that was acknowledged;
+after the last fault and a scrub, all chunks of every block have to fit each other. A seed always gives the same run. The exit status is 0 when no run has violated that; otherwise the first
 violation is printed with the fewest steps that lead to it.
 
 Examples:

@@ -4,17 +4,32 @@
 //! A seed makes a script of I/Os and faults; the same script always gives the same run. What is checked:
 //!
 //! * Every read returns a version of its block that is linearizable: never other bytes, never a version that another one has replaced.
-//! * A read fails only when a fault explains it.
+//! * A read fails only when a fault explains it, a write only when the set has failed.
+//! * An I/O is answered within a few stall timeouts while the same two current targets answer.
 //! * A set is refused only when fewer than two of its targets are current, and always when two are copies from before. Two current ones
 //!   are enough.
-//! * A target is detached only for what has happened to it.
+//! * A session begins with targets that have every block whose last write was acknowledged. A target whose disk was replaced, or that
+//!   lost writes in a power failure, is not taken to have kept its chunks.
+//! * A target is detached only for what has happened to it since it joined. For being unresponsive alone, a target is detached only
+//!   while the two others are current: with a single target left no I/O is served, so that detaching it would fail the I/Os in flight,
+//!   which complete as soon as it answers.
 //! * A block with checksum whose last write was acknowledged can be read from two chunks at the end.
 //! * A read takes chunks that are current: it never has to correct one that nothing has damaged.
 //! * A chunk that a read has found to be wrong is rewritten, without a scrub.
 //! * After the last fault and a scrub, every block that two chunks make up is read, and its three chunks fit each other.
 //!
 //! At most one target at a time is damaged in silence (a flipped bit, a lost or misdirected write, an old copy of its disk), and until
-//! it was scrubbed or rebuilt, no other target fails: what two such faults at once may cost is not decided here.
+//! it was scrubbed or rebuilt, no other target fails. There are two exceptions, both on blocks with a checksum that is bound to their
+//! place, which may cost the block but never make a read return anything else:
+//!
+//! * A whole block is stored in the place of another one, on all targets or on two of them. Only the place in the checksum tells that.
+//!   Until it is written again, a read of the block that was overwritten may fail. The block that was to be written is as it was before
+//!   that write, which no target can know.
+//! * A chunk is damaged while another target is offline. Until it is written again, a read of the block may fail.
+//!
+//! Some faults come in sequences, at distances in which the one meets what the other leads to: the service dies between the loss of a
+//! target and the commit of the epoch without it, or while the set is being put to use, and another target is missing at the next
+//! start; a target becomes unresponsive while another one is offline; a copy made within a session comes back after its clean end.
 
 mod oracle;
 mod script;

@@ -1,3 +1,7 @@
+use std::time::Duration;
+
+use script::{Step, Timed};
+
 use super::*;
 
 /// The seeds that every test run goes through.
@@ -20,4 +24,77 @@ fn a_seed_gives_the_same_run_again() {
     for seed in [1, 2, 77] {
         assert_eq!(run(seed), run(seed));
     }
+}
+
+/// Runs steps at these microseconds with delays of 64 seeds. Returns the first violation.
+fn violation_of(steps: &[(u64, Step)]) -> Option<String> {
+    (0..64).find_map(|seed| {
+        let steps = steps.iter().map(|&(at, step)| Timed {
+            at: Duration::from_micros(at),
+            step,
+        });
+        let script = Script {
+            seed,
+            workers: 1 + (seed % 2) as u32,
+            recover_every: 0,
+            checksums: true,
+            steps: steps.collect(),
+        };
+        World::new(&script, false).run().1
+    })
+}
+
+#[test]
+fn unresponsive_target_that_is_being_rebuilt_is_detached_again() {
+    let steps = [
+        (
+            100_000,
+            Step::KillTarget {
+                target: 2,
+                restart: Duration::from_millis(50),
+            },
+        ),
+        (110_000, Step::Write { block: 0, count: 3 }),
+        (110_010, Step::Write { block: 3, count: 3 }),
+        (
+            165_000,
+            Step::PauseTarget {
+                target: 2,
+                time: Duration::from_secs(6),
+            },
+        ),
+        (166_000, Step::Write { block: 0, count: 3 }),
+    ];
+    assert_eq!(violation_of(&steps), None);
+}
+
+#[test]
+fn target_that_rejoins_while_a_write_waits_for_another_one_is_not_detached_again() {
+    // Killed again before its rebuild is complete, the target is no member: it can rejoin though the superblock of the other one, which is
+    // not reached, cannot be changed.
+    let steps = [
+        (
+            100_000,
+            Step::KillTarget {
+                target: 2,
+                restart: Duration::from_millis(50),
+            },
+        ),
+        (
+            180_000,
+            Step::KillTarget {
+                target: 2,
+                restart: Duration::from_micros(400),
+            },
+        ),
+        (
+            180_005,
+            Step::Partition {
+                target: 1,
+                time: Duration::from_millis(60),
+            },
+        ),
+        (180_010, Step::Write { block: 8, count: 1 }),
+    ];
+    assert_eq!(violation_of(&steps), None);
 }
