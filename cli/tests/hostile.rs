@@ -1,4 +1,4 @@
-//! `doca-storage conformance hostile`: what softdoca bounds costs our target nothing, and attacks are no formality.
+//! `doca-storage conformance hostile`: what attacks may cost our roles is what they cost, and attacks are no formality.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -6,9 +6,9 @@ use std::process::{Command, Output};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_doca-storage");
 
-fn hostile(arguments: &[&str]) -> Output {
+fn hostile(role: &str, arguments: &[&str]) -> Output {
     Command::new(PROGRAM)
-        .args(["conformance", "hostile", "--role", "target"])
+        .args(["conformance", "hostile", "--role", role])
         // The machine may have other things to do.
         .args(["--time-scale", "10"])
         .args(arguments)
@@ -18,16 +18,19 @@ fn hostile(arguments: &[&str]) -> Output {
 
 #[test]
 fn rings_agents_and_exports_of_an_attacker_cost_a_target_no_more_than_their_limits() {
-    let output = hostile(&[
-        "--only",
-        "ring-",
-        "--only",
-        "agent-",
-        "--only",
-        "import-misaligned",
-        "--only",
-        "import-million-segments",
-    ]);
+    let output = hostile(
+        "target",
+        &[
+            "--only",
+            "ring-",
+            "--only",
+            "agent-",
+            "--only",
+            "import-misaligned",
+            "--only",
+            "import-million-segments",
+        ],
+    );
     let table = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{table}");
     // One of the imports has an agent in its name.
@@ -46,8 +49,74 @@ fn a_target_that_ends_fails() {
     fs::write(&program, script).expect("a script");
     fs::set_permissions(&program, fs::Permissions::from_mode(0o700)).expect("a program");
     let path = directory.path().to_str().expect("a path of text");
-    let output = hostile(&["--bin", path, "--only", "control-silent-half-closed"]);
+    let output = hostile(
+        "target",
+        &["--bin", path, "--only", "control-silent-half-closed"],
+    );
     let table = String::from_utf8_lossy(&output.stdout);
     assert_eq!(output.status.code(), Some(1), "{table}");
     assert!(table.contains("the end of the target"), "{table}");
+}
+
+/// Connections that come and go in numbers, between two looks of the service: each costs a handle that must not be used any longer.
+#[test]
+fn many_connections_at_once_do_not_end_a_service() {
+    let output = hostile(
+        "zero-copy",
+        &[
+            "--only",
+            "comch-many-clients",
+            "--only",
+            "flood-connections",
+        ],
+    );
+    let table = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{table}");
+    assert!(
+        table.contains("PASS: 4 passed, 0 failed, 0 not run"),
+        "{table}"
+    );
+}
+
+#[test]
+fn hostile_services_cost_an_initiator_its_time_outs_and_no_more() {
+    let output = hostile(
+        "initiator",
+        &[
+            "--only",
+            "service-closes",
+            "--only",
+            "service-accepts",
+            "--only",
+            "storage-",
+            "--only",
+            "ring-result",
+        ],
+    );
+    let table = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{table}");
+    assert!(
+        table.contains("PASS: 18 passed, 0 failed, 0 not run"),
+        "{table}"
+    );
+}
+
+#[test]
+fn a_client_is_served_beside_attacks() {
+    for role in ["target", "zero-copy"] {
+        let output = hostile(
+            role,
+            &[
+                "--sessions",
+                "60",
+                "--only",
+                "control-",
+                "--only",
+                "session-leaves",
+            ],
+        );
+        let table = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success(), "{role}: {table}");
+        assert!(table.contains("30 sessions, 30 attacks"), "{table}");
+    }
 }

@@ -75,8 +75,8 @@ fn many_sessions_take_no_more_than_a_few() {
         }
         if number == SESSIONS {
             let [target_before, service_before] = early.expect("there was a sixth session");
-            Resources::of(&target).assert_flat_since(target_before, SLACK, "target");
-            Resources::of(&service).assert_flat_since(service_before, SLACK, "service");
+            target_before.wait_until_flat(&target, SLACK, "target");
+            service_before.wait_until_flat(&service, SLACK, "service");
         }
         match number {
             // All of it is written in the first session, and there in the last.
@@ -124,8 +124,8 @@ fn initiators_that_die_under_load_do_not_keep_the_next_from_being_served() {
     said(&service, WAITING, DEATHS + 1);
     said(&target, "ended badly: ", DEATHS);
     let [target_before, service_before] = early.expect("there was a second session");
-    Resources::of(&target).assert_flat_since(target_before, SLACK, "target");
-    Resources::of(&service).assert_flat_since(service_before, SLACK, "service");
+    target_before.wait_until_flat(&target, SLACK, "target");
+    service_before.wait_until_flat(&service, SLACK, "service");
     good(&bench, "read_write_data_validity_test", &[]);
     for process in [service, target] {
         let stderr = ended(process, 1);

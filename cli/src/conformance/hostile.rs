@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use ::conformance::hostile::{Attack, Settings, attacks, run};
+use ::conformance::hostile::{Attack, Limit, Settings, attacks, run};
 use ::conformance::implementation::{self, Implementation};
 use clap::{Args, ValueEnum, value_parser};
 use indicatif::ProgressBar;
@@ -21,17 +21,22 @@ Each attack has a limit of what it may cost: seconds until another client is ser
 descriptors, and lines of the log. The note of an attack
 says what it did cost, and what stopped it where the role did. The exit status is the number of attacks that cost more, up to 100.
 
+With --duration or --sessions the attacks come in random order, beside a well-behaved client that is served all the time: sessions of it that
+have begun may not fail, after each attack it is served within the limit of that, and the role's memory, descriptors and threads do not grow.
+
 Examples:
   doca-storage conformance hostile --role target
   doca-storage conformance hostile --role zero-copy --list
   doca-storage conformance hostile --role gga-offload --only ring- --only import-
-  doca-storage conformance hostile --role target --duration 10m --junit hostile.xml";
+  doca-storage conformance hostile --role initiator
+  doca-storage conformance hostile --role target --duration 10m --junit hostile.xml
+  doca-storage conformance hostile --role zero-copy --sessions 5000";
 
 /// Its flags.
 #[derive(Debug, Args)]
 #[command(after_help = HELP)]
 pub(super) struct Hostile {
-    /// The role under attack; a service gets targets of the same programs
+    /// The role under attack; a service gets targets of the same programs, an initiator is started for each attack
     #[arg(long, value_enum)]
     role: Role,
 
@@ -47,9 +52,17 @@ pub(super) struct Hostile {
     #[arg(long)]
     list: bool,
 
-    /// Repeat all of them until this time has passed [default: play them once]
-    #[arg(long, value_name = "TIME", value_parser = duration)]
+    /// Play them in random order for this time, beside a well-behaved client [default: each once, and nothing else]
+    #[arg(long, value_name = "TIME", value_parser = duration, conflicts_with = "sessions")]
     duration: Option<Duration>,
+
+    /// Play them in random order until there were so many sessions, half of them a well-behaved client's
+    #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(2..))]
+    sessions: Option<u32>,
+
+    /// Seed of the random order [default: any]
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
 
     /// Multiply the times that attacks may cost, for a machine that has other things to do
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = value_parser!(u32).range(1..=100))]
@@ -61,6 +74,7 @@ pub(super) struct Hostile {
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum Role {
+    Initiator,
     Target,
     ZeroCopy,
     GgaOffload,
@@ -69,6 +83,7 @@ enum Role {
 impl From<Role> for implementation::Role {
     fn from(role: Role) -> Self {
         match role {
+            Role::Initiator => Self::Initiator,
             Role::Target => Self::Target,
             Role::ZeroCopy => Self::ZeroCopy,
             Role::GgaOffload => Self::GgaOffload,
@@ -109,16 +124,23 @@ impl Hostile {
             // Not the directory of this program, which may have others of another build.
             None => Implementation::of_binary("own", role, &std::env::current_exe()?),
         };
-        let progress = if self.report.json {
-            ProgressBar::hidden()
-        } else {
-            progress(attacks.len())
+        let limit = match (self.duration, self.sessions) {
+            (Some(time), _) => Some(Limit::Time(time)),
+            (None, Some(count)) => Some(Limit::Sessions(count as usize)),
+            (None, None) => None,
+        };
+        let progress = match limit {
+            _ if self.report.json => ProgressBar::hidden(),
+            Some(Limit::Sessions(count)) => progress(count / 2),
+            Some(Limit::Time(_)) => progress(0),
+            None => progress(attacks.len()),
         };
         let settings = Settings {
             implementation,
             role,
             attacks,
-            duration: self.duration.unwrap_or_default(),
+            limit,
+            seed: self.seed,
         };
         let done = |name: &str| {
             progress.set_message(name.to_owned());

@@ -1,8 +1,11 @@
 //! What a process takes of the machine.
 
 use std::fs;
+use std::time::{Duration, Instant};
 
 use conformance::process::Process;
+
+use super::soon;
 
 /// Memory, descriptors and threads of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,15 +37,26 @@ impl Resources {
         }
     }
 
-    /// Checks that nothing has grown since `before`, but for memory by at most `slack` KiB, and descriptors by those that
-    /// softdoca keeps of the last few connections.
-    pub fn assert_flat_since(self, before: Self, slack: u64, who: &str) {
+    /// Waits until a process takes no more than `before`, but for memory by at most `slack` KiB, and descriptors by those that softdoca
+    /// keeps of the last few connections. The agent of softdoca, a thread with three descriptors, ends by itself some time after the last
+    /// export, which may be after the session was said to have ended: it is waited for.
+    pub fn wait_until_flat(self, process: &Process, slack: u64, who: &str) {
         const OF_LAST_CONNECTIONS: usize = 2 * 8;
-        assert!(
-            self.memory <= before.memory + slack
-                && self.descriptors <= before.descriptors + OF_LAST_CONNECTIONS
-                && self.threads <= before.threads,
-            "the {who} grew from {before:?} to {self:?}"
-        );
+        let before = self;
+        let deadline = soon();
+        loop {
+            let now = Self::of(process);
+            if now.memory <= before.memory + slack
+                && now.descriptors <= before.descriptors + OF_LAST_CONNECTIONS
+                && now.threads <= before.threads
+            {
+                return;
+            }
+            assert!(
+                Instant::now() < deadline,
+                "the {who} grew from {before:?} to {now:?}"
+            );
+            std::thread::sleep(Duration::from_millis(2));
+        }
     }
 }

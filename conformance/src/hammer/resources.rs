@@ -30,7 +30,12 @@ impl Resources {
     ///
     /// It has ended.
     pub fn of(process: &Process) -> io::Result<Self> {
-        let proc = format!("/proc/{}", process.id());
+        Self::of_id(process.id())
+    }
+
+    /// The same, by the process id.
+    pub(crate) fn of_id(id: u32) -> io::Result<Self> {
+        let proc = format!("/proc/{id}");
         let entries =
             |name: &str| Ok::<_, io::Error>(fs::read_dir(format!("{proc}/{name}"))?.count());
         let status = fs::read_to_string(format!("{proc}/status"))?;

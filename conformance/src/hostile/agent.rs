@@ -238,6 +238,11 @@ pub(super) fn agent_of(details: &[u8]) -> Option<(Address, [u8; 16])> {
     Some((address, key))
 }
 
+/// Where the agent of a memory map answers, from its export descriptor.
+pub(super) fn agent_of_export(descriptor: &[u8]) -> Option<Address> {
+    descriptor.get(32..64)?.try_into().ok()
+}
+
 /// A connection to an agent.
 pub(super) fn connect(runtime: &Path, address: &Address) -> io::Result<Packets> {
     Packets::connect(&path(runtime, address))

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use wire::control::Payload;
+
 use super::bytes::Bytes;
 use crate::implementation::Role;
 
@@ -23,6 +25,7 @@ impl Attack {
     pub fn is_for(&self, role: Role) -> bool {
         let service = matches!(role, Role::ZeroCopy | Role::GgaOffload);
         match self.play {
+            Play::Service(_) => role == Role::Initiator,
             Play::Control(_) | Play::Session(_) => service || role == Role::Target,
             Play::Frames(_) => service,
             Play::Agent(_) => service || role == Role::Target,
@@ -77,6 +80,56 @@ pub(super) enum Play {
     Agent(AgentCalls),
     /// A session as it should be up to some step, with memory and rings of the attacker's.
     Session(Session),
+    /// A service that an initiator connects to.
+    Service(ServiceAttack),
+}
+
+/// A service that follows the protocol up to a point.
+#[derive(Debug, Clone)]
+pub(super) struct ServiceAttack {
+    pub point: Point,
+    /// What it does there. After that it does nothing any more, and stays until the initiator has ended.
+    pub action: Action,
+}
+
+/// Where a service stops to follow the protocol.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Point {
+    /// When the initiator has connected, instead of accepting it.
+    Hello,
+    /// Instead of the answer to this request.
+    Query,
+    Init,
+    Start,
+    /// When the first I/O has come, and before its result.
+    Io,
+    Stop,
+    Shutdown,
+}
+
+/// What a hostile service does.
+#[derive(Debug, Clone)]
+pub(super) enum Action {
+    /// Nothing.
+    Silence,
+    /// Closes the connection.
+    Close,
+    /// Closes the socket that says that its process is there, and nothing else.
+    CutLifeline,
+    /// Sends bytes as control messages, so often or for 2 s.
+    Bytes(Bytes, usize),
+    /// Sends frames of Comch, so often or for 2 s.
+    Frames(Vec<Frame>, usize),
+    /// Answers with this, and the right ids.
+    Answer(Payload),
+    /// Gives the right answer, with another message id.
+    WrongIds,
+    /// Writes into the ring of the initiator's consumer.
+    Ring(Vec<RingWrite>),
+    /// Sends results with this code for the first transaction, so often or for 2 s.
+    Results(u32, usize),
+    /// Connects to the initiator's agent so often, and sends this on each connection.
+    Agent { bytes: Bytes, connections: usize },
 }
 
 /// How a connection ends.

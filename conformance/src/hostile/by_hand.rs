@@ -187,6 +187,29 @@ pub(super) fn descriptor(kind: Descriptor) -> io::Result<OwnedFd> {
     })
 }
 
+/// The message in the slot at `position` of a ring of the attacker's, once it is there: the part that lies in the slot.
+pub(super) fn message(ring: &OwnedFd, position: u64) -> io::Result<Option<[u8; 56]>> {
+    let mut slots = [0; 8];
+    rustix::io::pread(ring, &mut slots, 8)?;
+    let slots = u64::from_ne_bytes(slots).max(1);
+    let (mut descriptor, mut bytes) = ([0; 8], [0; 56]);
+    let at = 512 + position % slots * 64;
+    rustix::io::pread(ring, &mut descriptor, at)?;
+    let lap = (position / slots) << 1 | 1;
+    if u64::from_ne_bytes(descriptor) >> 32 != lap {
+        return Ok(None);
+    }
+    rustix::io::pread(ring, &mut bytes, at + 8)?;
+    Ok(Some(bytes))
+}
+
+/// So many messages have been taken from a ring of the attacker's, and as many receives were posted again.
+pub(super) fn consumed(ring: &OwnedFd, count: u64) -> io::Result<()> {
+    rustix::io::pwrite(ring, &count.to_ne_bytes(), 128)?;
+    rustix::io::pwrite(ring, &(32 + count).to_ne_bytes(), 144)?;
+    Ok(())
+}
+
 /// The sending end of a ring of the role's.
 pub(super) struct RawRing {
     memfd: OwnedFd,

@@ -8,6 +8,7 @@ use super::attack::{
 };
 use super::by_hand::words;
 use super::bytes::Bytes;
+use super::service_attacks::service_attacks;
 
 const fn ms(milliseconds: u64) -> Duration {
     Duration::from_millis(milliseconds)
@@ -22,6 +23,7 @@ pub fn attacks() -> Vec<Attack> {
         agent_calls(),
         imports(),
         rings(),
+        service_attacks(),
     ]
     .into_iter()
     .flatten()
@@ -331,7 +333,15 @@ fn control() -> Vec<Attack> {
 
 /// Control channels that send much, or come in numbers.
 fn floods() -> Vec<Attack> {
-    let with = |name, meaning, control| attack(name, meaning, Play::Control(control));
+    // Up to 20 lines of each kind in a second, and the number of those that were suppressed.
+    let cost = Cost {
+        lines: 160,
+        ..Cost::USUAL
+    };
+    let with = |name, meaning, control| Attack {
+        cost,
+        ..attack(name, meaning, Play::Control(control))
+    };
     let query = Control::once(Bytes::Query);
     let most = usize::MAX;
     vec![
@@ -390,7 +400,7 @@ fn floods() -> Vec<Attack> {
         ),
         with(
             "flood-connections",
-            "Connects and closes 500 times",
+            "Connects and closes, 500 times or for 2 s",
             Control {
                 connections: 500,
                 hold: Duration::ZERO,
@@ -399,7 +409,7 @@ fn floods() -> Vec<Attack> {
         ),
         with(
             "flood-connections-reset",
-            "Connects, queries and resets 200 times",
+            "Connects, queries and resets, 200 times or for 2 s",
             Control {
                 connections: 200,
                 hold: Duration::ZERO,
@@ -410,7 +420,7 @@ fn floods() -> Vec<Attack> {
         ),
         with(
             "flood-connections-at-once",
-            "Has 150 connections that say nothing",
+            "Has 150 connections that say nothing, or as many as it gets in 2 s",
             Control {
                 connections: 150,
                 at_once: true,
@@ -420,7 +430,7 @@ fn floods() -> Vec<Attack> {
         ),
         with(
             "flood-garbage-connections",
-            "Connects and sends garbage 200 times",
+            "Connects and sends garbage, 200 times or for 2 s",
             Control {
                 connections: 200,
                 hold: Duration::ZERO,
@@ -453,7 +463,7 @@ fn frames() -> Vec<Attack> {
     vec![
         with(
             "comch-silent-strangers",
-            "Has 100 connections that never say hello",
+            "Has 100 connections that never say hello, or as many as it gets in 2 s",
             Frames {
                 hello: false,
                 connections: 100,
@@ -587,7 +597,7 @@ fn frames() -> Vec<Attack> {
         ),
         with(
             "comch-many-clients",
-            "Connects 100 times and says nothing more",
+            "Connects 100 times, or for 2 s, and says nothing more",
             Frames {
                 connections: 100,
                 hold: ms(300),
@@ -948,5 +958,7 @@ mod tests {
             let played = attacks().iter().filter(|it| it.is_for(role)).count();
             assert!(played >= 60, "{role}: {played}");
         }
+        let played = attacks().iter().filter(|it| it.is_for(Role::Initiator));
+        assert!(played.count() >= 60, "initiator");
     }
 }

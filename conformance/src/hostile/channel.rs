@@ -12,7 +12,7 @@ use super::attack::End;
 use super::by_hand::{Packets, comch_socket, hello, words};
 
 /// The function of the host in softdoca's built-in topology.
-const FUNCTION: &str = "0000:3b:00.0";
+pub(super) const FUNCTION: &str = "0000:3b:00.0";
 /// Kinds of Comch frames.
 const MESSAGE: u32 = 4;
 const CONSUMER_ADDED: u32 = 5;

@@ -57,7 +57,8 @@ fn knock(door: Door<'_>) -> io::Result<()> {
     }
 }
 
-enum OwnedDoor {
+/// A [`Door`] for a thread.
+pub(super) enum OwnedDoor {
     Tcp(u16),
     Comch { runtime: PathBuf, channel: String },
 }

@@ -10,7 +10,10 @@ mod by_hand;
 mod bytes;
 mod catalogue;
 mod channel;
+mod endurance;
 mod knock;
+mod service;
+mod service_attacks;
 mod victim;
 
 use std::io;
@@ -28,6 +31,7 @@ use victim::Victim;
 
 pub use attack::{Attack, Cost};
 pub use catalogue::attacks;
+pub use endurance::Limit;
 
 use crate::hammer::Resources;
 use crate::implementation::{Implementation, Role};
@@ -43,8 +47,10 @@ pub struct Settings {
     pub role: Role,
     /// The attacks, which are played one after the other.
     pub attacks: Vec<Attack>,
-    /// They are repeated until this time has passed.
-    pub duration: Duration,
+    /// They are repeated in random order until then, beside a well-behaved client; without a limit each is played once.
+    pub limit: Option<Limit>,
+    /// Of the random order; any without.
+    pub seed: Option<u64>,
 }
 
 /// An attack lasts at most this long, whatever it waits for.
@@ -56,29 +62,23 @@ const SETTLE: Duration = Duration::from_secs(3);
 
 /// Plays the attacks. `done` is told the name of each that has ended; `interrupted` says that the rest is not wanted.
 pub fn run(settings: &Settings, done: &dyn Fn(&str), interrupted: &dyn Fn() -> bool) -> Report {
-    let begin = Instant::now();
+    if let Some(limit) = settings.limit {
+        return endurance::endure(settings, limit, done, interrupted);
+    }
     let mut report = Report::default();
     let mut victim = None;
-    for round in 0.. {
-        if round > 0 && begin.elapsed() >= settings.duration {
-            break;
-        }
-        for attack in &settings.attacks {
-            let case = if interrupted() {
-                Case::new(
-                    &suite(settings.role),
-                    attack.name,
-                    Outcome::NotRun("interrupted".to_owned()),
-                )
-            } else {
-                try_one(settings, attack, &mut victim)
-            };
-            done(attack.name);
-            report.cases.push(case);
-        }
-        if interrupted() {
-            break;
-        }
+    for attack in &settings.attacks {
+        let case = if interrupted() {
+            Case::new(
+                &suite(settings.role),
+                attack.name,
+                Outcome::NotRun("interrupted".to_owned()),
+            )
+        } else {
+            try_one(settings, attack, &mut victim)
+        };
+        done(attack.name);
+        report.cases.push(case);
     }
     report
 }
@@ -88,6 +88,9 @@ fn suite(role: Role) -> String {
 }
 
 fn try_one<'a>(settings: &'a Settings, attack: &Attack, victim: &mut Option<Victim<'a>>) -> Case {
+    if settings.role == Role::Initiator {
+        return service::try_one(settings, attack);
+    }
     let begin = Instant::now();
     let running = match victim.take() {
         Some(running) => Ok(running),
@@ -206,6 +209,8 @@ fn judge(
 
 fn play(victim: &Victim<'_>, play: &Play, held_up: &mut Duration) -> io::Result<()> {
     match play {
+        // Of an initiator, which is started for each.
+        Play::Service(_) => Ok(()),
         Play::Control(control) => play_control(victim.door(), control),
         Play::Frames(frames) => play_frames(victim.door(), frames),
         Play::Agent(calls) => play_agent(victim, calls),
@@ -221,7 +226,11 @@ fn play_control(door: Door<'_>, control: &Control) -> io::Result<()> {
     let bytes = control.bytes.make();
     let mut open = Vec::new();
     let mut refused = None;
+    let begin = Instant::now();
     for _ in 0..control.connections {
+        if begin.elapsed() > LONGEST {
+            break;
+        }
         let mut channel = match Channel::open(door) {
             Ok(channel) => channel,
             Err(error) => {
@@ -275,7 +284,11 @@ fn play_frames(door: Door<'_>, frames: &Frames) -> io::Result<()> {
         return Ok(());
     };
     let mut open = Vec::new();
+    let opening = Instant::now();
     for _ in 0..frames.connections {
+        if opening.elapsed() > LONGEST {
+            break;
+        }
         let mut comch = match frames.hello {
             true => Comch::open(runtime, channel, LONGEST)?,
             false => Comch::bare(runtime, channel)?,
@@ -382,10 +395,12 @@ struct Held {
 
 /// Plays a session, while another client knocks; the longest time that it waited for a reaction.
 fn play_session(victim: &Victim<'_>, session: &Session) -> (io::Result<Held>, Duration) {
+    let turn = victim.gate().enter();
     let begun = Channel::open(victim.door()).and_then(|mut channel| {
         channel.ask(Payload::QueryStorageRequest, ANSWER)?;
         Ok(channel)
     });
+    drop(turn);
     let channel = match begun {
         Ok(channel) => channel,
         Err(error) => return (Err(error), Duration::ZERO),

@@ -7,6 +7,7 @@ use doca::Device;
 use wire::control::Payload;
 
 use super::channel::Door;
+use super::endurance::Gate;
 use crate::hammer::Resources;
 use crate::implementation::{Implementation, Role};
 use crate::port::wait_for_listener;
@@ -31,6 +32,7 @@ pub(super) struct Victim<'a> {
     ports: Vec<u16>,
     targets: Vec<Process>,
     service: Option<Process>,
+    gate: Gate,
 }
 
 impl<'a> Victim<'a> {
@@ -46,6 +48,7 @@ impl<'a> Victim<'a> {
             ports: ports.collect::<Result<_, _>>()?,
             targets: Vec::new(),
             service: None,
+            gate: Gate::default(),
             scene,
         };
         victim.start_all()?;
@@ -96,6 +99,11 @@ impl<'a> Victim<'a> {
 
     pub(super) fn runtime(&self) -> &Path {
         self.scene.runtime()
+    }
+
+    /// Where sessions take turns.
+    pub(super) fn gate(&self) -> &Gate {
+        &self.gate
     }
 
     /// Where its clients come.

@@ -8,9 +8,9 @@ mod control;
 mod initiator;
 mod io_channel;
 mod run;
-mod service;
+pub(crate) mod service;
 mod step;
-mod target;
+pub(crate) mod target;
 mod wrong;
 
 pub use bench::{Bench, Running, Subject};

@@ -28,6 +28,9 @@ pub const WAITING_CONNECTIONS: usize = 16;
 /// See [`WAITING_CONNECTIONS`].
 pub const WAITING_CONNECTIONS_PER_ADDRESS: usize = 8;
 
+/// Consumers that a Comch client may start and stop before its first request. An initiator starts its consumers after that.
+pub const EARLY_EVENTS: u64 = 1024;
+
 /// Log lines of one kind in a second.
 pub const LOG_LINES_PER_SECOND: u32 = 20;
 
@@ -121,6 +124,13 @@ impl Quota {
     pub fn unsent_bytes() -> Self {
         let what = "bytes of answers that the peer does not read";
         Self::new(what, ErrorCode::FULL, UNSENT_BYTES)
+    }
+
+    /// Events of a Comch client before its first request.
+    #[must_use]
+    pub fn early_events() -> Self {
+        let what = "consumers that were started and stopped before the first request";
+        Self::new(what, ErrorCode::TOO_BIG, EARLY_EVENTS)
     }
 
     /// Refused requests of a session.

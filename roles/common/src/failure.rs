@@ -76,6 +76,26 @@ fn shortened(text: &str) -> &str {
     &text[..text.floor_char_boundary(MAX_ANSWER)]
 }
 
+/// A peer's text, for the log and the terminal: one line of at most 2000 bytes. Line breaks, the escape sequences of terminals, and other
+/// characters that are not printed as they are, are escaped.
+#[must_use]
+pub fn text_of_peer(text: &str) -> String {
+    let mut line = String::with_capacity(text.len().min(MAX_ANSWER));
+    for character in text.chars() {
+        if matches!(character, '"' | '\'' | '\\') {
+            line.push(character);
+        } else {
+            line.extend(character.escape_debug());
+        }
+        if line.len() > MAX_ANSWER {
+            line.truncate(line.floor_char_boundary(MAX_ANSWER));
+            line.push('…');
+            break;
+        }
+    }
+    line
+}
+
 impl From<doca::Error> for Failure {
     fn from(error: doca::Error) -> Self {
         let message = match &error.detail {
@@ -93,7 +113,7 @@ impl From<ErrorResponse> for Failure {
             ErrorCode::SUCCESS => ErrorCode::UNEXPECTED,
             code => code,
         };
-        Self::new(code, response.message)
+        Self::new(code, text_of_peer(&response.message))
     }
 }
 
@@ -131,6 +151,24 @@ impl FirstFailure {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_text_of_a_peer_is_one_line_that_does_nothing_to_a_terminal() {
+        let plain = "Comch server \"ä\" isn't there: C:\\x";
+        assert_eq!(text_of_peer(plain), plain);
+        assert_eq!(text_of_peer("a\r\n\u{1b}[2Jb"), "a\\r\\n\\u{1b}[2Jb");
+        let long = text_of_peer(&"\n".repeat(100_000));
+        assert!(
+            long.len() <= MAX_ANSWER + '…'.len_utf8() && long.ends_with('…'),
+            "{} bytes",
+            long.len()
+        );
+        let failure = Failure::from(ErrorResponse {
+            error_code: 17,
+            message: "no\nreason".to_owned(),
+        });
+        assert_eq!(failure, Failure::new(ErrorCode::IO_FAILED, "no\\nreason"));
+    }
 
     #[test]
     fn the_first_failure_is_told_once() {

@@ -34,4 +34,4 @@ pub mod superblock;
 pub mod turns;
 pub mod worker;
 
-pub use failure::{Failure, FirstFailure};
+pub use failure::{Failure, FirstFailure, text_of_peer};

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use doca::{Access, Consumer, Device, ErrorCode, MemoryRegion, Mmap, Pe};
+use role_common::budget::{EARLY_EVENTS, WAITING_CONNECTIONS};
 use role_common::control::{
     ChannelEvent, ComchClientChannel, ComchServerChannel, ControlChannel, Waiter,
 };
@@ -314,4 +315,130 @@ fn who_comes_as_the_other_leaves_is_not_refused() {
     server.next_client(true);
     begin(&mut second, &mut server);
     assert_eq!(heard, []);
+}
+
+/// Times that this thread has gone to sleep by itself so far.
+fn sleeps() -> u64 {
+    let status = std::fs::read_to_string("/proc/thread-self/status").expect("a thread");
+    let mut lines = status.lines();
+    let count = lines.find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+    count
+        .and_then(|text| text.trim().parse().ok())
+        .expect("a count")
+}
+
+/// A thread that polls a channel waits for other things, too: it sleeps in its waiter, and nowhere else.
+#[test]
+fn polling_a_silent_peer_does_not_sleep() {
+    let name = name("silent");
+    let mut client = client(&name, PATIENCE);
+    let mut server = server(&name);
+    begin(&mut client, &mut server);
+    let request = message(Payload::QueryStorageRequest);
+    assert_eq!(
+        next(&mut server, &mut client),
+        ChannelEvent::Message(request.clone())
+    );
+    let mut waiter = Waiter::new(Shutdown::new().expect("pipe"));
+    let mut slept = 0;
+    for _ in 0..1000 {
+        waiter.wait(&[&client, &server], Some(Instant::now()));
+        let before = sleeps();
+        assert_eq!(client.poll(), Ok(None));
+        assert_eq!(server.poll(), Ok(None));
+        slept += sleeps() - before;
+    }
+    // A lock of the C library's may be held by another thread.
+    assert!(slept < 10, "{slept} sleeps in 1000 polls of each end");
+    let answer = request.response(Payload::ShutdownResponse);
+    server.send(&answer).expect("sent");
+    assert_eq!(
+        next(&mut client, &mut server),
+        ChannelEvent::Message(answer)
+    );
+}
+
+/// What a peer does wakes the waiter, at once and not when a sleep is over.
+#[test]
+fn a_message_ends_a_wait_without_a_deadline() {
+    let name = name("waking");
+    let mut client = client(&name, PATIENCE);
+    let mut server = server(&name);
+    begin(&mut client, &mut server);
+    let request = message(Payload::QueryStorageRequest);
+    assert_eq!(
+        next(&mut server, &mut client),
+        ChannelEvent::Message(request.clone())
+    );
+    let mut waiter = Waiter::new(Shutdown::new().expect("pipe"));
+    for _ in 0..20 {
+        // Both are waited for once, and not looked at again until something has come.
+        waiter.wait(&[&client, &server], Some(Instant::now()));
+        while client.poll() != Ok(None) || server.poll() != Ok(None) {}
+        waiter.wait(&[&client], Some(Instant::now()));
+        let answer = request.response(Payload::QueryStorageRequest);
+        server.send(&answer).expect("sent");
+        let begin = Instant::now();
+        waiter.wait(&[&client], Some(begin + PATIENCE));
+        assert!(begin.elapsed() < PATIENCE, "the message woke nothing");
+        assert_eq!(client.poll(), Ok(Some(ChannelEvent::Message(answer))));
+    }
+}
+
+/// Initiators ask as soon as they are connected: connections that say nothing are not to keep them out.
+#[test]
+fn the_oldest_silent_connection_makes_way_for_a_client() {
+    let name = name("crowd");
+    let mut server = server(&name);
+    let mut silent: Vec<_> = (0..WAITING_CONNECTIONS)
+        .map(|_| {
+            let mut client = client(&name, PATIENCE);
+            assert_eq!(next(&mut client, &mut server), ChannelEvent::Connected);
+            client
+        })
+        .collect();
+    let mut asking = client(&name, PATIENCE);
+    assert_eq!(next(&mut asking, &mut server), ChannelEvent::Connected);
+    let ChannelEvent::Message(answer) = next(&mut silent[0], &mut server) else {
+        panic!("expected an error response");
+    };
+    let Payload::ErrorResponse(error) = answer.payload else {
+        panic!("{answer:?}");
+    };
+    assert_eq!(error.error_code, ErrorCode::FULL.0);
+    assert_eq!(silent[1].poll(), Ok(None), "the others stay");
+    asking
+        .send(&message(Payload::QueryStorageRequest))
+        .expect("sent");
+    assert_eq!(next(&mut server, &mut asking), ChannelEvent::Connected);
+}
+
+/// What a client does before its session is kept for that, within limits.
+#[test]
+fn consumers_without_end_before_the_first_request_end_the_connection() {
+    let name = name("early");
+    let mut server = server(&name);
+    let mut client = client(&name, PATIENCE);
+    assert_eq!(next(&mut client, &mut server), ChannelEvent::Connected);
+    let device = Device::open("3b:00.0").expect("host");
+    let pe = Pe::new().expect("progress engine");
+    let access = Access::LOCAL_READ_WRITE | Access::PCI_READ_WRITE;
+    let memory = MemoryRegion::new(4096).expect("memory");
+    let memory = Mmap::register(&device, memory, access).expect("map");
+    let connection = client.connection().expect("connected");
+    let refusal = (0..EARLY_EVENTS).find_map(|_| {
+        let consumer = Consumer::start(&pe, &connection, &memory, 1).ok()?;
+        // Starting, stopping and expiring is two events of the server's.
+        pe.progress_until(PATIENCE, || consumer.state() == doca::CtxState::Running);
+        drop(consumer);
+        assert_eq!(server.poll(), Ok(None));
+        client.poll().expect("a working channel")
+    });
+    let Some(ChannelEvent::Message(answer)) = refusal else {
+        panic!("expected an error response, got {refusal:?}");
+    };
+    let Payload::ErrorResponse(error) = answer.payload else {
+        panic!("{answer:?}");
+    };
+    assert_eq!(error.error_code, ErrorCode::TOO_BIG.0);
 }

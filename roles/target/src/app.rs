@@ -28,6 +28,7 @@ use crate::identity::{Boot, identity_of};
 use crate::keeper::Keeper;
 use crate::quarantine::{Quarantine, Writer, Writes};
 use crate::session::{Action, Event, Job, Outcome, Session, opens};
+use crate::store::SectorLocks;
 
 /// How long an import, or a worker, may take for a step. Services wait 5 s for an answer, and it should say why.
 const WORKER_PATIENCE: Duration = Duration::from_secs(4);
@@ -374,8 +375,10 @@ impl<'a> App<'a> {
         };
         let requester = requester
             .map_err(|error| Failure::from(error).context("memory map of the init request"))?;
+        let locks = Arc::new(SectorLocks::default());
+        let sector = self.server.blocks.sector();
         for (index, &core) in (0..init.core_count).zip(&self.server.cpus) {
-            let writes = Arc::new(Writes::new(init.transaction_count as usize));
+            let writes = Arc::new(Writes::new(init.transaction_count as usize, sector));
             let setup = Setup {
                 core,
                 device: self.server.device.clone(),
@@ -387,6 +390,7 @@ impl<'a> App<'a> {
                 idle_timeout: self.server.idle_timeout,
                 writes: Arc::clone(&writes),
                 quarantine: self.server.quarantine.borrow().clone(),
+                locks: Arc::clone(&locks),
             };
             let waker = self.environment.shutdown.waker().clone();
             let create = || TargetDataPath::create(setup);

@@ -31,7 +31,7 @@ use crate::backing::BackingFile;
 use crate::content::Geometry;
 use crate::quarantine::{Quarantine, Writes};
 use crate::store::disk::FileDisk;
-use crate::store::{FileStore, Layout, MemoryStore, Store};
+use crate::store::{FileStore, Layout, MemoryStore, SectorLocks, Store};
 use execution::Executor;
 use transfers::Transfers;
 
@@ -63,6 +63,9 @@ pub(crate) struct Setup {
     pub(crate) writes: Arc<Writes>,
     /// Blocks that abandoned workers may still write to.
     pub(crate) quarantine: Quarantine,
+    /// Sector locks of the session, shared by its workers. Not by those of other sessions: an abandoned worker keeps its locks until its peer
+    /// lets it go.
+    pub(crate) locks: Arc<SectorLocks>,
 }
 
 /// Where the blocks of a target are.
@@ -100,6 +103,16 @@ pub(crate) enum TargetDataPath {
     File(Worker<FileStore<FileDisk>>),
 }
 
+impl Blocks {
+    /// Bytes that the disk writes as a whole; 1 for memory.
+    pub(crate) fn sector(&self) -> u64 {
+        match self {
+            Self::Memory(_) => 1,
+            Self::File(file) => file.sector(),
+        }
+    }
+}
+
 impl TargetDataPath {
     pub(crate) fn create(setup: Setup) -> Result<Self, Failure> {
         let slots = setup.transaction_count as usize;
@@ -122,7 +135,7 @@ impl TargetDataPath {
                 let mmap =
                     Mmap::register(&setup.device, Arc::clone(&memory), Access::LOCAL_READ_WRITE)?;
                 let disk = FileDisk::new(Arc::clone(&file), &memory, slots);
-                let (locks, health) = (Arc::clone(file.locks()), Arc::clone(file.health()));
+                let (locks, health) = (Arc::clone(&setup.locks), Arc::clone(file.health()));
                 let store = FileStore::new(disk, layout, slots, locks, health);
                 Worker::create(setup, store, mmap).map(Self::File)
             }

@@ -3,6 +3,9 @@
 //! A worker that is held by a peer in the middle of a write is abandoned with its session. When the peer lets it go, it completes this
 //! write: over what another session may have written meanwhile. So every worker publishes its writes in flight, and as long as an
 //! abandoned one has not returned, I/Os of other sessions that overlap its writes are refused with `DOCA_ERROR_IN_USE`.
+//!
+//! A write of a part of a disk sector writes the whole sector, with the bytes that it read before: what counts is the sectors. No lock of a
+//! session outlives it ([`SectorLocks`](crate::store::SectorLocks) are per session), so that an abandoned worker holds up no other one.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,8 +13,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use role_common::abandoned::Attachment;
 
 /// The writes that a worker has in flight, by transaction. One thread changes them, others read them.
-#[derive(Debug, Default)]
-pub(crate) struct Writes(Box<[Range]>);
+#[derive(Debug)]
+pub(crate) struct Writes {
+    ranges: Box<[Range]>,
+    /// Bytes that the disk writes as a whole.
+    sector: u64,
+}
 
 #[derive(Debug, Default)]
 struct Range {
@@ -21,15 +28,18 @@ struct Range {
 }
 
 impl Writes {
-    /// Room for so many transactions.
-    pub(crate) fn new(transactions: usize) -> Self {
-        Self((0..transactions).map(|_| Range::default()).collect())
+    /// For so many transactions on a disk that writes multiples of `sector` bytes, which is not 0.
+    pub(crate) fn new(transactions: usize, sector: u64) -> Self {
+        Self {
+            ranges: (0..transactions).map(|_| Range::default()).collect(),
+            sector,
+        }
     }
 
     /// A transaction is about to write to these bytes of the storage.
     #[inline]
     pub(crate) fn begin(&self, transaction: usize, offset: u64, size: u64) {
-        let range = &self.0[transaction];
+        let range = &self.ranges[transaction];
         range.offset.store(offset, Ordering::Relaxed);
         range.size.store(size, Ordering::Release);
     }
@@ -37,14 +47,16 @@ impl Writes {
     /// Its write is complete.
     #[inline]
     pub(crate) fn end(&self, transaction: usize) {
-        self.0[transaction].size.store(0, Ordering::Release);
+        self.ranges[transaction].size.store(0, Ordering::Release);
     }
 
     fn overlap(&self, offset: u64, size: u64) -> bool {
-        self.0.iter().any(|range| {
+        self.ranges.iter().any(|range| {
             let length = range.size.load(Ordering::Acquire);
-            let begin = range.offset.load(Ordering::Relaxed);
-            length != 0 && begin < offset.saturating_add(size) && offset < begin + length
+            let offset_of_write = range.offset.load(Ordering::Relaxed);
+            let begin = offset_of_write - offset_of_write % self.sector;
+            let end = (offset_of_write + length).next_multiple_of(self.sector);
+            length != 0 && begin < offset.saturating_add(size) && offset < end
         })
     }
 }
@@ -88,7 +100,7 @@ mod tests {
 
     #[test]
     fn writes_overlap_by_a_byte_or_not() {
-        let writes = Writes::new(2);
+        let writes = Writes::new(2, 1);
         assert!(!writes.overlap(0, u64::MAX));
         writes.begin(1, 4096, 512);
         for (offset, size, overlaps) in [
@@ -103,5 +115,14 @@ mod tests {
         }
         writes.end(1);
         assert!(!writes.overlap(0, u64::MAX));
+    }
+
+    #[test]
+    fn a_write_of_a_part_of_a_sector_takes_all_of_it() {
+        let writes = Writes::new(1, 512);
+        writes.begin(0, 1000, 100);
+        for (offset, overlaps) in [(511, false), (512, true), (1535, true), (1536, false)] {
+            assert_eq!(writes.overlap(offset, 1), overlaps, "{offset}");
+        }
     }
 }

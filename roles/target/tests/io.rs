@@ -19,7 +19,7 @@ use rustix::net::{
 };
 use rustix::process::{Pid, Signal, kill_process};
 use support::client::{BLOCK, Client, access, memory, request};
-use support::{PATIENCE, Service, Target, start, start_with};
+use support::{Exit, PATIENCE, Service, Target, start, start_with};
 use wire::control::{InitStorage, Payload};
 use wire::io_message::{IoMessageType, Repr};
 
@@ -330,17 +330,12 @@ fn a_worker_that_is_held_by_a_peer_is_abandoned() {
     let target = start_with("--sessions forever --block-count 256", &patience);
     let exporter = Exporter::start();
     let agent = SlowAgent::before(&exporter.export);
-    let (_, region, map) = memory(BLOCK);
-    let mut service = target.connect();
-    service.request(Payload::QueryStorageRequest);
-    let mut held = Client::with_export(service, exporter.export.clone(), 16, (region, map));
-    agent.slow_down(true);
-    held.send(request(IoMessageType::Write, 0, 0, EXPORTED));
-    // Time for the worker to be in the middle of it.
-    while !agent.was_asked() {
-        std::thread::sleep(Duration::from_millis(1));
-    }
-    drop(held);
+    hold_worker(
+        &target,
+        &exporter,
+        &agent,
+        request(IoMessageType::Write, 0, 0, EXPORTED),
+    );
 
     let mut client = Client::new(connect_when_free(&target));
     let free = request(IoMessageType::Write, 0, EXPORTED, BLOCK);
@@ -348,6 +343,62 @@ fn a_worker_that_is_held_by_a_peer_is_abandoned() {
     let overlapping = request(IoMessageType::Write, 0, 50, 10);
     assert_eq!(client.io(overlapping), ErrorCode::IN_USE);
     agent.slow_down(false);
+    end_after_return(client, target, overlapping);
+}
+
+/// The abandoned worker has read the sectors that it writes a part of, and keeps their locks. They are locks of its session: the next one
+/// writes beside them at once. What shares a sector with the write is refused, as the worker would undo it.
+#[test]
+fn an_abandoned_worker_holds_up_no_write_to_the_same_file() {
+    let patience = [("SOFTDOCA_COPY_TIMEOUT_MS", "60000")];
+    let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory");
+    let flags = format!(
+        "--sessions forever --block-size {EXPORTED} --block-count 2 --backing-file {}",
+        directory.path().join("blocks").display()
+    );
+    let target = start_with(&flags, &patience);
+    let exporter = Exporter::start();
+    let agent = SlowAgent::before(&exporter.export);
+    // Ends in the first sector of the last 64 KiB of a block: they are the unit of the locks.
+    let end = EXPORTED - (64 << 10) + 20;
+    let held = request(IoMessageType::Write, 0, 10, end - 10);
+    hold_worker(&target, &exporter, &agent, held);
+
+    let mut client = Client::new(connect_when_free(&target));
+    let beside = request(IoMessageType::Write, 0, end + BLOCK, BLOCK);
+    assert_eq!(client.io(beside), ErrorCode::SUCCESS);
+    let whole_sectors = request(IoMessageType::Write, 0, EXPORTED - BLOCK, BLOCK);
+    assert_eq!(client.io(whole_sectors), ErrorCode::SUCCESS);
+    let overlapping = request(IoMessageType::Write, 0, end - 1, 1);
+    assert_eq!(client.io(overlapping), ErrorCode::IN_USE);
+    let same_sector = client.io(request(IoMessageType::Write, 0, end + 100, 10));
+    agent.slow_down(false);
+    let exit = end_after_return(client, target, overlapping);
+    let expected = if exit.stderr.contains("direct I/O, in sectors of") {
+        ErrorCode::IN_USE
+    } else {
+        eprintln!("no direct I/O in {directory:?}: sectors are of one byte, and have no locks");
+        ErrorCode::SUCCESS
+    };
+    assert_eq!(same_sector, expected);
+}
+
+/// Begins this write in a session of its own, and leaves while the worker waits for the exporter's agent.
+fn hold_worker(target: &Target, exporter: &Exporter, agent: &SlowAgent, write: Repr) {
+    let (_, region, map) = memory(BLOCK);
+    let mut service = target.connect();
+    service.request(Payload::QueryStorageRequest);
+    let mut held = Client::with_export(service, exporter.export.clone(), 16, (region, map));
+    agent.slow_down(true);
+    held.send(write);
+    // Time for the worker to be in the middle of it.
+    while !agent.was_asked() {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Waits until the abandoned worker has returned and this write is possible, and ends the target.
+fn end_after_return(mut client: Client, target: Target, overlapping: Repr) -> Exit {
     let deadline = Instant::now() + PATIENCE;
     while client.io(overlapping) != ErrorCode::SUCCESS {
         assert!(Instant::now() < deadline, "the worker does not return");
@@ -357,6 +408,7 @@ fn a_worker_that_is_held_by_a_peer_is_abandoned() {
     let exit = target.wait();
     assert_eq!(exit.status.code(), Some(1), "{exit:?}");
     assert!(exit.stderr.contains("which is abandoned"), "{exit:?}");
+    exit
 }
 
 /// Stands between importers and the agent of an exporter, and answers late.

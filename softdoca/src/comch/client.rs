@@ -130,7 +130,7 @@ impl Client {
             )),
             Arrival::Here(Answer::Refused { code, reason }) => {
                 let name = Error::from_code(code).map_or("an unknown error", Error::name);
-                Some(format!("it refused with {name}: {reason}"))
+                Some(format!("it refused with {name}: {reason:?}"))
             }
             Arrival::Gone => Some("it has gone".to_owned()),
             Arrival::Faulty(reason) => Some(format!("its answer is faulty: {reason}")),

@@ -74,6 +74,8 @@ pub(crate) struct Connection {
     max_message: AtomicU32,
     /// The peer has gone, or this end has closed.
     lost: AtomicBool,
+    /// The program has been told of its end, or is not going to be.
+    told: AtomicBool,
     /// Frames handed to the socket.
     sent: AtomicU64,
     /// Whether the engine looks at the socket when it can be written.
@@ -121,6 +123,7 @@ impl Connection {
             user_data: AtomicU64::new(0),
             max_message: AtomicU32::new(max_message),
             lost: AtomicBool::new(false),
+            told: AtomicBool::new(false),
             sent: AtomicU64::new(0),
             waits_for_room: AtomicBool::new(false),
             traffic: Traffic::default(),
@@ -148,6 +151,16 @@ impl Connection {
     /// The context is about to go away.
     pub(super) fn forget_ctx(&self) {
         self.ctx.store(std::ptr::null_mut(), Ordering::Release);
+    }
+
+    /// The program is about to be told that the connection has ended, or is not going to be.
+    pub(super) fn set_told(&self) {
+        self.told.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the program knows that the connection has ended. Until then it may use the handle, and looks for its context.
+    pub(super) fn is_told(&self) -> bool {
+        self.told.load(Ordering::Relaxed)
     }
 
     pub(crate) fn user_data(&self) -> doca_data {

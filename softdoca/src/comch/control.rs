@@ -171,6 +171,11 @@ impl ControlPath {
         }
     }
 
+    /// As much waits for the program as it has room for.
+    pub(super) fn is_full(&self) -> bool {
+        self.notices.borrow().len() >= self.recv_queue.get() as usize
+    }
+
     /// The next completion or event.
     pub(super) fn next_event(&self, ctx: &Ctx) -> Option<Event> {
         if let Some(event) = self.next_completion() {
@@ -211,7 +216,7 @@ impl ControlPath {
         for _ in 0..MOST_FRAMES {
             // The receive queue is what the program has set, for consumers that come and go as for messages: the rest waits in the
             // socket and slows the peer down.
-            if self.notices.borrow().len() >= self.recv_queue.get() as usize {
+            if self.is_full() {
                 break;
             }
             descriptors.clear();

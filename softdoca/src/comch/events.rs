@@ -129,6 +129,9 @@ impl Events {
             Notice::StartFailed => return Some(Event::StartFailed),
             Notice::Broken => return Some(Event::Broken),
             Notice::Connected(connection, successful) => {
+                if !successful {
+                    connection.set_told();
+                }
                 let callback = callbacks.connected?;
                 // SAFETY: as above.
                 return Some(Event::Connection(Box::new(move || unsafe {
@@ -136,6 +139,7 @@ impl Events {
                 })));
             }
             Notice::Disconnected(connection) => {
+                connection.set_told();
                 let callback = callbacks.disconnected?;
                 // SAFETY: as above.
                 return Some(Event::Connection(Box::new(move || unsafe {

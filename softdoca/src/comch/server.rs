@@ -20,7 +20,7 @@ use crate::runtime::{Listener, RuntimeDir, Socket};
 
 /// The listener's token in [`Pe::watch`]; connections count from 1.
 const LISTENER: u32 = 0;
-/// Connections that have ended and are kept a while: a program may still hold their handles. Each keeps two descriptors.
+/// Connections that have ended, as the program knows, and are kept a while: it may still hold their handles. Each keeps two descriptors.
 const MEMORIES: usize = 8;
 
 /// The driver of a server's context.
@@ -46,7 +46,7 @@ struct Run {
     /// Sockets that have not said hello.
     strangers: VecDeque<(u32, Socket)>,
     clients: BTreeMap<u32, Arc<Connection>>,
-    /// The last that ended.
+    /// Those that have ended and that the program does not know of yet, and the last of the others.
     ended: VecDeque<Arc<Connection>>,
 }
 
@@ -94,7 +94,8 @@ impl Server {
         let Some(listener) = &run.listener else {
             return;
         };
-        loop {
+        // Clients that come and go are not to fill the memory while the program does not look: the rest waits at the listener.
+        while !self.control.is_full() {
             let socket = match listener.accept() {
                 Ok(Some(socket)) => socket,
                 Ok(None) => return,
@@ -244,10 +245,12 @@ impl Server {
     }
 }
 
+/// Keeps a connection that has ended, and forgets the oldest. Not one that the program does not know of yet: the callback that tells it
+/// looks for the connection's context, and the handle is valid until then.
 fn remember(ended: &mut VecDeque<Arc<Connection>>, connection: Arc<Connection>) {
     ended.push_back(connection);
-    if ended.len() > MEMORIES
-        && let Some(oldest) = ended.pop_front()
+    while ended.len() > MEMORIES
+        && let Some(oldest) = ended.pop_front_if(|oldest| oldest.is_told())
     {
         oldest.forget_ctx();
     }
@@ -330,6 +333,10 @@ impl Driver for Server {
                 connection.expire_all_remote();
                 remember(&mut run.ended, connection);
             }
+            // A program that stops its server is told of none of them.
+            run.ended
+                .iter()
+                .for_each(|connection| connection.set_told());
         }
         run.outbound = None;
         true

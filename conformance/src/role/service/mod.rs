@@ -12,6 +12,9 @@ mod point;
 mod refusals;
 mod stored;
 mod target;
+mod visit;
+
+pub(crate) use visit::visit;
 
 use super::Check;
 use crate::implementation::Role;

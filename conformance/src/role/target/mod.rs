@@ -7,6 +7,7 @@
 //! * [`frames`] frames in pieces, in heaps, and broken ones.
 //! * [`leaving`] services that go away.
 //! * [`io`] reads and writes, [`io_refusals`] those that must fail; [`store`] what they are compared with.
+//! * [`visit`] a client of checks that are not of this role.
 //! * [`content`] what a target begins with; [`flush`] the extension that makes blocks durable.
 
 mod content;
@@ -21,7 +22,10 @@ mod refusals;
 mod service;
 mod sessions;
 mod store;
+mod visit;
 mod worker;
+
+pub(crate) use visit::visit;
 
 use super::Check;
 

@@ -41,6 +41,16 @@ impl Service {
     /// One that has connected to the target on `port`.
     pub(super) fn connect(bench: &Bench<'_>, port: u16, plan: Plan) -> Result<Self, Wrong> {
         let device = Device::open(&bench.subject().dpu_device)?;
+        Self::new(device, port, plan, bench.patience())
+    }
+
+    /// The same, on this device.
+    pub(super) fn new(
+        device: Device,
+        port: u16,
+        plan: Plan,
+        patience: Duration,
+    ) -> Result<Self, Wrong> {
         let memory = MemoryRegion::new(plan.memory)?;
         let map = Mmap::register(&device, Arc::clone(&memory), REMOTE)?;
         let mut next = 0x1000;
@@ -58,7 +68,7 @@ impl Service {
             plan,
             port,
             due: Step::Query,
-            patience: bench.patience(),
+            patience,
         })
     }
 

@@ -5,10 +5,11 @@ use std::time::{Duration, Instant};
 
 use doca::{
     ComchClient, ComchEvent, ComchServer, Connection, ContextId, CtxState, Device, ErrorCode,
-    Event, Pe, Representor,
+    Event, Representor,
 };
 use wire::control::{ErrorResponse, FrameDecoder, Message, MessageType, Payload};
 
+use super::engine::Engine;
 use super::tcp::not_connected;
 use super::{ChannelEvent, ControlChannel, Interest, Opens};
 use crate::budget::{Deadline, Quota, WAITING_CONNECTIONS};
@@ -23,6 +24,9 @@ const LAST_RETRY: Duration = Duration::from_millis(500);
 /// How long a client may be connected without a request. Initiators send theirs as soon as they are connected.
 const FIRST_REQUEST: Duration = Duration::from_secs(30);
 
+/// Events that are taken from the progress engine before the first of them is handled.
+const PENDING_EVENTS: usize = 256;
+
 /// How long a client that is not served any more has to disconnect by itself.
 const LEAVE: Duration = Duration::from_secs(1);
 
@@ -33,7 +37,7 @@ const LEAVE: Duration = Duration::from_secs(1);
 pub struct ComchServerChannel {
     // Declared before the progress engine that it needs to stop.
     server: ComchServer,
-    pe: Pe,
+    pe: Engine,
     peer: String,
     opens: Opens,
     session: Session,
@@ -51,6 +55,7 @@ struct Waiting {
     session: Session,
     /// Its events other than messages.
     early: VecDeque<ChannelEvent>,
+    early_quota: Quota,
     deadline: Deadline,
     refused: Quota,
 }
@@ -62,15 +67,28 @@ impl Waiting {
         Self {
             session,
             early: VecDeque::new(),
+            early_quota: Quota::early_events(),
             deadline: Deadline::new(now, FIRST_REQUEST),
             refused: Quota::refused_requests(),
         }
+    }
+
+    /// Keeps an event for the session that may begin.
+    ///
+    /// # Errors
+    ///
+    /// There are too many.
+    fn keep(&mut self, event: ChannelEvent) -> Result<(), Failure> {
+        self.early_quota.charge(1)?;
+        self.early.push_back(event);
+        Ok(())
     }
 
     /// The request that begins the session, if it has arrived. Other requests are refused.
     fn first_request(
         &mut self,
         server: &ComchServer,
+        pe: &Engine,
         opens: Opens,
         now: Instant,
     ) -> Result<Option<Message>, Failure> {
@@ -83,6 +101,7 @@ impl Waiting {
                     self.refused.charge(1)?;
                     let failure = unexpected(&request.payload, MessageType::QueryStorageRequest);
                     tracing::warn!("{}: refused: {failure}", self.session.peer);
+                    pe.touch();
                     self.session.send(server, &failure.response_to(&request))?;
                 }
                 Some(_) => {
@@ -112,10 +131,11 @@ impl ComchServerChannel {
         name: &str,
         opens: Opens,
     ) -> Result<Self, Failure> {
-        let pe = Pe::new()?;
-        let server = ComchServer::start(&pe, device, representor, name).map_err(|error| {
-            Failure::from(error).context(format_args!("Comch server \"{name}\""))
-        })?;
+        let pe = Engine::new()?;
+        let server =
+            ComchServer::start(pe.touch(), device, representor, name).map_err(|error| {
+                Failure::from(error).context(format_args!("Comch server \"{name}\""))
+            })?;
         let peer = format!("initiator on Comch \"{name}\"");
         Ok(Self {
             server,
@@ -146,11 +166,12 @@ impl ComchServerChannel {
 
     /// Disconnects the clients whose time has come and that have received what was sent to them.
     fn disconnect_leaving(&mut self, now: Instant) {
-        let server = &self.server;
+        let (server, pe) = (&self.server, &self.pe);
         self.leaving.retain(|(connection, at)| {
             if *at > now {
                 return true;
             }
+            pe.touch();
             match server.disconnect(connection) {
                 // Messages are on their way, or a thread that was abandoned has a consumer there: later.
                 Err(error) if matches!(error.code, ErrorCode::AGAIN | ErrorCode::IN_USE) => true,
@@ -165,13 +186,16 @@ impl ComchServerChannel {
 
     /// Looks what happened, all of it: a client that has left again before it was served is as good as none.
     fn collect(&mut self) {
-        while let Some(event) = self.pe.poll() {
+        // What a client sends faster than it is looked at waits in softdoca's queue, and then in its socket.
+        while self.pending.len() < PENDING_EVENTS
+            && let Some(event) = self.pe.poll()
+        {
             match event {
                 Event::Comch(ComchEvent::Disconnected(gone)) if !self.session.is_mine(&gone) => {
                     self.pending.retain(|event| connection_of(event) != &gone);
                     self.leaving.retain(|(connection, _)| connection != &gone);
-                    if let Some(waiting) = self.waiting_on(&gone) {
-                        waiting.session.close();
+                    if let Some(index) = self.waiting_index(&gone) {
+                        self.waiting[index].session.close();
                     }
                 }
                 Event::Comch(event) => self.pending.push_back(event),
@@ -184,9 +208,9 @@ impl ComchServerChannel {
         }
     }
 
-    fn waiting_on(&mut self, connection: &Connection) -> Option<&mut Waiting> {
-        let mut waiting = self.waiting.iter_mut();
-        waiting.find(|waiting| waiting.session.is_mine(connection))
+    fn waiting_index(&self, connection: &Connection) -> Option<usize> {
+        let mut waiting = self.waiting.iter();
+        waiting.position(|waiting| waiting.session.is_mine(connection))
     }
 
     /// The event to look at next: the client's before those of others, so that one that has left is no reason to refuse the next.
@@ -204,27 +228,32 @@ impl ComchServerChannel {
         self.session.connection.clone()
     }
 
-    /// Takes a new connection, which waits for its first request unless there is a client or too many wait.
+    /// Takes a new connection, which waits for its first request unless there is a client. When too many wait, the one that has waited
+    /// longest is rejected: an initiator sends its request as soon as it is connected.
     fn admit(&mut self, connection: Connection) {
         if self.session.is_taken() {
-            self.refuse(connection);
-        } else if self.waiting.len() >= WAITING_CONNECTIONS {
+            return self.refuse(connection);
+        }
+        if self.waiting.len() >= WAITING_CONNECTIONS {
             let message = format!(
                 "{WAITING_CONNECTIONS} connections wait to send their first request already"
             );
-            self.reject(connection, &Failure::new(ErrorCode::FULL, message));
-        } else {
-            tracing::info!("{} connected", self.peer);
-            let waiting = Waiting::new(self.peer.clone(), connection, Instant::now());
-            self.waiting.push(waiting);
+            // In the order in which they came: see `begin`.
+            let oldest = self.waiting.remove(0);
+            if let Some(oldest) = oldest.session.connection {
+                self.reject(oldest, &Failure::new(ErrorCode::FULL, message));
+            }
         }
+        tracing::info!("{} connected", self.peer);
+        let waiting = Waiting::new(self.peer.clone(), connection, Instant::now());
+        self.waiting.push(waiting);
     }
 
     /// Makes the connection the client that is the first to send a request which begins a session.
     fn begin(&mut self, now: Instant) -> Option<ChannelEvent> {
         let mut index = 0;
         while let Some(waiting) = self.waiting.get_mut(index) {
-            match waiting.first_request(&self.server, self.opens, now) {
+            match waiting.first_request(&self.server, &self.pe, self.opens, now) {
                 Ok(None) => index += 1,
                 Ok(Some(request)) => {
                     let waiting = self.waiting.swap_remove(index);
@@ -239,15 +268,21 @@ impl ComchServerChannel {
                     return Some(ChannelEvent::Connected);
                 }
                 Err(failure) => {
-                    let waiting = self.waiting.swap_remove(index);
-                    tracing::info!("{}: {failure}", self.peer);
-                    if let Some(connection) = waiting.session.connection {
-                        self.reject(connection, &failure);
-                    }
+                    // Not swapped: those that wait stay in their order.
+                    let waiting = self.waiting.remove(index);
+                    self.end_waiting(waiting, &failure);
                 }
             }
         }
         None
+    }
+
+    /// Tells a client that waits why it is not served.
+    fn end_waiting(&mut self, waiting: Waiting, failure: &Failure) {
+        tracing::info!("{}: {failure}", self.peer);
+        if let Some(connection) = waiting.session.connection {
+            self.reject(connection, failure);
+        }
     }
 
     /// Tells a client why it is not served while another one is.
@@ -267,6 +302,7 @@ impl ComchServerChannel {
                 message: failure.message.clone(),
             }),
         };
+        self.pe.touch();
         if let Err(error) = self.server.send(&connection, &message.encode_to_vec()) {
             tracing::debug!("the refusal was not sent: {error}");
         }
@@ -280,6 +316,7 @@ impl ControlChannel for ComchServerChannel {
     }
 
     fn send(&mut self, message: &Message) -> Result<(), Failure> {
+        self.pe.touch();
         self.session.send(&self.server, message)
     }
 
@@ -297,10 +334,19 @@ impl ControlChannel for ComchServerChannel {
             };
             if let ComchEvent::Connected(connection) = event {
                 self.admit(connection);
-            } else if let Some(waiting) = self.waiting_on(connection_of(&event)) {
-                match waiting.session.handle(event) {
-                    Ok(event) => waiting.early.extend(event),
-                    Err(failure) => tracing::debug!("{failure}"),
+            } else if let Some(index) = self.waiting_index(connection_of(&event)) {
+                let waiting = &mut self.waiting[index];
+                let kept = match waiting.session.handle(event) {
+                    Ok(Some(event)) => waiting.keep(event),
+                    Ok(None) => Ok(()),
+                    Err(failure) => {
+                        tracing::debug!("{failure}");
+                        Ok(())
+                    }
+                };
+                if let Err(failure) = kept {
+                    let waiting = self.waiting.remove(index);
+                    self.end_waiting(waiting, &failure);
                 }
             } else if let Some(event) = self.session.handle(event)? {
                 return Ok(Some(event));
@@ -312,7 +358,19 @@ impl ControlChannel for ComchServerChannel {
     }
 
     fn interest<'a>(&'a self, interest: &mut Interest<'a>) {
-        interest.polled();
+        self.pe.interest(interest);
+        for waiting in &self.waiting {
+            interest.until(waiting.deadline.at());
+        }
+        let now = Instant::now();
+        for (_, at) in &self.leaving {
+            if *at > now {
+                interest.until(*at);
+            } else {
+                // It could not be disconnected yet, and nothing tells when it can.
+                interest.polled();
+            }
+        }
     }
 
     /// Stopping the server delivers what was submitted, so there is nothing to wait for here.
@@ -334,7 +392,7 @@ fn connection_of(event: &ComchEvent) -> &Connection {
 /// Connects to a Comch server, and tries again while it does not exist.
 pub struct ComchClientChannel {
     state: Client,
-    pe: Pe,
+    pe: Engine,
     device: Device,
     name: String,
     peer: String,
@@ -371,7 +429,7 @@ impl ComchClientChannel {
         let now = Instant::now();
         Ok(Self {
             state: Client::Absent { retry_at: now },
-            pe: Pe::new()?,
+            pe: Engine::new()?,
             device: device.clone(),
             name: name.to_owned(),
             session: Session::new(peer.clone()),
@@ -418,7 +476,8 @@ impl ComchClientChannel {
         }
         match &self.state {
             Client::Absent { retry_at } if *retry_at <= Instant::now() => {
-                let start = || ComchClient::start(&self.pe, &self.device, &self.name);
+                let pe = self.pe.touch();
+                let start = || ComchClient::start(pe, &self.device, &self.name);
                 match without_sdk_messages(start) {
                     Ok(client) => self.state = Client::Started(client),
                     Err(error) if is_permanent(error.code) => {
@@ -451,6 +510,7 @@ impl ControlChannel for ComchClientChannel {
             _ if self.session.closed => Ok(()),
             Client::Started(client) if self.session.is_taken() => {
                 self.session.log("send", message);
+                self.pe.touch();
                 let sent = client.send(&message.encode_to_vec());
                 self.session.sent(sent)
             }
@@ -494,10 +554,12 @@ impl ControlChannel for ComchClientChannel {
     }
 
     fn interest<'a>(&'a self, interest: &mut Interest<'a>) {
-        interest.polled();
-        if !self.session.is_taken() {
-            interest.until(self.give_up_at);
+        if self.session.is_taken() {
+            return self.pe.interest(interest);
         }
+        // The server may be too busy for the connection: progress tries again.
+        interest.polled();
+        interest.until(self.give_up_at);
     }
 
     /// As for the server: stopping delivers.

@@ -4,6 +4,7 @@
 //! it sleeps in [`Waiter::wait`] until a channel, a signal or a worker thread has something to say.
 
 mod comch;
+mod engine;
 mod stream;
 mod tcp;
 mod wait;

@@ -24,7 +24,7 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use doca::ErrorCode;
-use role_common::Failure;
+use role_common::{Failure, text_of_peer};
 use wire::control::{FEATURE_FLUSH, FeatureQuery, Message, MessageType, Payload, StorageDetails};
 
 pub use error::SessionError;
@@ -190,7 +190,7 @@ impl Session {
             let error = match message.payload {
                 Payload::ErrorResponse(error) => SessionError::Unsolicited {
                     code: error.error_code,
-                    text: error.message,
+                    text: text_of_peer(&error.message),
                 },
                 _ => SessionError::Unexpected {
                     came,
@@ -249,7 +249,7 @@ impl Session {
                     request: expected.request,
                     id: expected.message_id,
                     code: error.error_code,
-                    text: error.message,
+                    text: text_of_peer(&error.message),
                 },
             ),
             (_, other) => self.fail(

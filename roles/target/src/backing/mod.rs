@@ -25,7 +25,7 @@ use rustix::io::Errno;
 use wire::backing::{CONTENT_OFFSET, HEADER_SIZE, RECORD_OFFSETS, RECORD_SIZE};
 
 use crate::content::{Content, Geometry, io_failure};
-use crate::store::{Health, SectorLocks};
+use crate::store::Health;
 use superblock::Places;
 
 /// Alignment of direct I/O where the file system does not say what it wants, and the largest that is supported.
@@ -74,7 +74,6 @@ pub struct BackingFile {
     is_reserved: bool,
     identity: Identity,
     places: Mutex<Places>,
-    locks: Arc<SectorLocks>,
     health: Arc<Health>,
 }
 
@@ -260,7 +259,6 @@ impl BackingFile {
             is_reserved: !is_device && metadata.blocks().saturating_mul(512) >= length,
             identity,
             places: Mutex::new(places),
-            locks: Arc::default(),
             health: Arc::new(Health::new(name)),
             file,
         })
@@ -276,12 +274,6 @@ impl BackingFile {
     #[must_use]
     pub fn sector(&self) -> u64 {
         self.sector
-    }
-
-    /// The locks of its sectors.
-    #[must_use]
-    pub fn locks(&self) -> &Arc<SectorLocks> {
-        &self.locks
     }
 
     /// What is known of the medium.

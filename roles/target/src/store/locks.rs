@@ -3,6 +3,9 @@
 //! A write of a part of a sector reads it, puts its bytes in, and writes it whole: another write to the same sector in between would be undone.
 //! So such a write is alone in its sectors ([`Mode::Exclusive`]), and writes of whole sectors are there together ([`Mode::Shared`]). One lock is for
 //! [`GRANULE`] bytes of the file. Nothing waits in here: a write that does not get its locks tries again later.
+//!
+//! Each session has locks of its own. A worker that is abandoned with its session keeps those that it holds; what it may still write is
+//! refused to other sessions by the quarantine instead.
 
 use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -29,7 +32,7 @@ pub enum Mode {
     Exclusive,
 }
 
-/// The locks of a file, shared by all workers.
+/// The locks of a file, shared by all workers of one session.
 #[derive(Debug)]
 pub struct SectorLocks(Box<[AtomicU32]>);
 

@@ -425,3 +425,20 @@ fn frames_without_end_hold_up_no_progress() {
     assert_served(&pair);
     pair.finish();
 }
+
+/// The server remembers a few connections that have ended. More of them may end between two looks of the program: each callback finds its
+/// server, and so the program gives up its handle of the connection before that is freed.
+#[test]
+fn a_program_is_told_of_all_connections_that_end_at_once() {
+    const MANY: usize = 40;
+    let pair = Pair::connect();
+    let log = &pair.server.context.log;
+    let gone = || log.count(|seen| matches!(seen, Seen::Disconnected(1)));
+    for round in 1..=2 {
+        let intruders: Vec<_> = (0..MANY).map(|_| intruder(&pair)).collect();
+        drop(intruders);
+        progress_until(&[&pair.server_engine], || gone() == round * MANY);
+        assert_served(&pair);
+    }
+    pair.finish();
+}

@@ -1,0 +1,492 @@
+//! A hostile service: what may it cost an initiator that connects to it?
+//!
+//! The service is made by hand, from the documented layouts, and follows the protocol up to the [`Point`] of its attack. Whatever it does
+//! there, the initiator has to end by itself, in bounded time, with an error and not with a panic or a signal.
+
+use std::io;
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::os::unix::process::ExitStatusExt as _;
+use std::time::{Duration, Instant};
+
+use wire::control::{FrameDecoder, Message, MessageType, Payload, StorageDetails};
+use wire::io_message::SIZE;
+
+use super::attack::{Action, Attack, Cost, Descriptor, Play, Point, ServiceAttack};
+use super::by_hand::{Packets, RawRing, comch_socket, descriptor, words};
+use super::channel::FUNCTION;
+use super::{Settings, agent, by_hand, put, suite};
+use crate::hammer::Resources;
+use crate::implementation::Role;
+use crate::process::Process;
+use crate::report::{Case, Outcome};
+use crate::role::Wrong;
+use crate::scene::{HOST_DEVICE, Scene};
+
+/// Seconds after which the initiator gives up an answer or an I/O.
+const TIMEOUT: &str = "2";
+/// Time in which the initiator comes and asks.
+const START: Duration = Duration::from_secs(20);
+/// An initiator that runs for so long does not end.
+const LONGEST: Duration = Duration::from_secs(60);
+/// How long the initiator may leave what was sent unread before the attack goes on.
+const STALL: Duration = Duration::from_millis(300);
+/// Exit status of a Rust program whose main thread has panicked.
+const PANICKED: i32 = 101;
+/// Comch frames.
+const ACCEPT: u32 = 2;
+const MESSAGE: u32 = 4;
+const CONSUMER_ADDED: u32 = 5;
+/// Id of the service's consumer.
+const CONSUMER: u32 = 1;
+/// Blocks that the service says it has, and their size.
+const BLOCKS: u64 = 64;
+const BLOCK: u32 = 4096;
+
+/// Plays an attack, and compares what it cost with what it may cost.
+pub(super) fn try_one(settings: &Settings, attack: &Attack) -> Case {
+    let begin = Instant::now();
+    let suite = suite(Role::Initiator);
+    let (outcome, note, output) = match measure(settings, attack) {
+        Ok((note, _)) => (Outcome::Passed, Some(note), None),
+        Err((wrong, output)) => (Outcome::Failed(wrong.to_string()), None, output),
+    };
+    Case {
+        meaning: attack.meaning.to_owned(),
+        took: begin.elapsed(),
+        note,
+        output,
+        ..Case::new(&suite, attack.name, outcome)
+    }
+}
+
+type Failed = (Wrong, Option<String>);
+
+fn measure(settings: &Settings, attack: &Attack) -> Result<(String, Duration), Failed> {
+    let early = |wrong: Wrong| (wrong, None);
+    let Play::Service(play) = &attack.play else {
+        return Err(early(Wrong::new("no attack of a service")));
+    };
+    let scene = Scene::shared().map_err(|error| early(error.into()))?;
+    let path = scene
+        .runtime()
+        .join(comch_socket(FUNCTION, scene.channel()));
+    let listener = Packets::listen(&path).map_err(|error| early(error.into()))?;
+    let mut initiator = start(settings, &scene).map_err(early)?;
+    let mut watch = Watch::default();
+    let mut service = Service::new(&scene, &initiator);
+    // The initiator ends when it likes: what it does then is what counts.
+    let stopped = service.play(&listener, play, &mut watch).err();
+    let attacked = Instant::now();
+    while !initiator.is_over() && attacked.elapsed() < LONGEST {
+        watch.look(service.initiator);
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let ended = attacked.elapsed();
+    drop(service);
+    drop(listener);
+    // It was bound here, and belongs to no process of softdoca.
+    let _ = std::fs::remove_file(&path);
+    let status = initiator.wait(Instant::now());
+    let lines = initiator.line_count();
+    let output = initiator.stderr();
+    let result = judge(attack.cost, status, ended, &watch, lines);
+    let stopped = stopped.map_or(String::new(), |error| format!("; stopped by: {error}"));
+    match result {
+        Ok(()) => Ok((
+            format!(
+                "ended after {:.2} s, {} KiB, {} descriptors, {lines} lines{stopped}",
+                ended.as_secs_f64(),
+                watch.most.memory,
+                watch.most.descriptors
+            ),
+            ended,
+        )),
+        Err(wrong) => Err((wrong, Some(format!("{output}{stopped}")))),
+    }
+}
+
+fn start(settings: &Settings, scene: &Scene) -> Result<Process, Wrong> {
+    let mut command = settings.implementation.command(Role::Initiator)?;
+    scene
+        .place(&mut command)
+        .args(["-d", HOST_DEVICE, "--cpu", "0"])
+        .args(["--command-channel-name", scene.channel()])
+        .args(["--control-timeout", TIMEOUT, "--io-timeout", TIMEOUT])
+        .args(["--execution-strategy", "read_throughput_test"])
+        .args(["--run-limit-operation-count", "64"])
+        .args(["--transaction-count", "4"]);
+    Ok(Process::spawn("initiator", command)?)
+}
+
+fn judge(
+    cost: Cost,
+    status: Option<std::process::ExitStatus>,
+    ended: Duration,
+    watch: &Watch,
+    lines: usize,
+) -> Result<(), Wrong> {
+    let Some(status) = status else {
+        return Err(Wrong::expected(
+            format!("the initiator to end within {:?}", cost.service),
+            format!("an initiator that runs after {LONGEST:?}"),
+        ));
+    };
+    Wrong::unless(
+        status.signal().is_none() && status.code() != Some(PANICKED) && !status.success(),
+        "an exit status that says that it has failed",
+        status,
+    )?;
+    Wrong::unless(
+        ended <= cost.service,
+        format!("the initiator to end within {:?}", cost.service),
+        format!("{:.1} s", ended.as_secs_f64()),
+    )?;
+    Wrong::unless(
+        (1..=cost.lines).contains(&lines),
+        format!("1 to {} lines in the log", cost.lines),
+        lines,
+    )?;
+    let Resources {
+        memory,
+        descriptors,
+        ..
+    } = watch.most;
+    Wrong::unless(
+        memory <= cost.memory * 1024 && descriptors <= cost.descriptors,
+        format!(
+            "at most {} MiB and {} descriptors",
+            cost.memory, cost.descriptors
+        ),
+        format!("{} MiB and {descriptors}", memory / 1024),
+    )
+}
+
+/// The most that the initiator took so far.
+struct Watch {
+    most: Resources,
+    looked: Instant,
+}
+
+impl Default for Watch {
+    fn default() -> Self {
+        let most = Resources {
+            memory: 0,
+            descriptors: 0,
+            shared: 0,
+            threads: 0,
+        };
+        Self {
+            most,
+            looked: Instant::now(),
+        }
+    }
+}
+
+impl Watch {
+    fn look(&mut self, process: u32) {
+        if self.looked.elapsed() < Duration::from_millis(5) {
+            return;
+        }
+        self.looked = Instant::now();
+        // It may have ended.
+        if let Ok(now) = Resources::of_id(process) {
+            self.most = self.most.most(now);
+        }
+    }
+}
+
+/// The service's end of the connection.
+struct Service<'a> {
+    scene: &'a Scene,
+    /// Id of its process.
+    initiator: u32,
+    socket: Option<Packets>,
+    lifeline: Option<OwnedFd>,
+    decoder: FrameDecoder,
+    /// The ring that the service receives from.
+    own_ring: Option<OwnedFd>,
+    read: u64,
+    /// The initiator's ring.
+    ring: Option<RawRing>,
+    /// Where the initiator's agent answers.
+    agent: Option<agent::Address>,
+    answered: usize,
+}
+
+impl<'a> Service<'a> {
+    fn new(scene: &'a Scene, initiator: &Process) -> Self {
+        Self {
+            scene,
+            initiator: initiator.id(),
+            socket: None,
+            lifeline: None,
+            decoder: FrameDecoder::new(),
+            own_ring: None,
+            read: 0,
+            ring: None,
+            agent: None,
+            answered: 0,
+        }
+    }
+
+    fn socket(&self) -> io::Result<&Packets> {
+        self.socket
+            .as_ref()
+            .ok_or_else(|| io::ErrorKind::NotConnected.into())
+    }
+
+    /// Follows the protocol up to the attack's point, attacks, and stays for as long as the attack says.
+    fn play(
+        &mut self,
+        listener: &Packets,
+        attack: &ServiceAttack,
+        watch: &mut Watch,
+    ) -> io::Result<()> {
+        let ServiceAttack { point, action } = attack;
+        let deadline = Instant::now() + START;
+        let socket = loop {
+            watch.look(self.initiator);
+            if let Some(socket) = listener.accept() {
+                break socket;
+            }
+            if Instant::now() > deadline {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        };
+        let hello = socket.receive(START)?;
+        self.socket = Some(socket);
+        if let Some((_, mut descriptors)) = hello {
+            self.lifeline = descriptors.pop();
+        }
+        if *point == Point::Hello {
+            return self.act(None, action, watch);
+        }
+        self.frame(&words(&[ACCEPT, 4080]), &[])?;
+        loop {
+            let request = self.request(point, watch)?;
+            match request {
+                Some(request) if Some(request.payload.message_type()) == point.request() => {
+                    return self.act(Some(&request), action, watch);
+                }
+                Some(request) => self.answer(&request)?,
+                None => return self.act(None, action, watch),
+            }
+        }
+    }
+
+    /// The next request; `None` when the point of the attack is among the I/Os.
+    fn request(&mut self, point: &Point, watch: &mut Watch) -> io::Result<Option<Message>> {
+        let deadline = Instant::now() + START;
+        loop {
+            watch.look(self.initiator);
+            if let Some(message) = self.decoder.next().map_err(io::Error::other)? {
+                if let Payload::InitStorageRequest(init) = &message.payload {
+                    self.agent = agent::agent_of_export(&init.mmap_export_blob);
+                }
+                return Ok(Some(message));
+            }
+            if let Some(user_data) = self.io()? {
+                if *point == Point::Io {
+                    return Ok(None);
+                }
+                self.result(0, user_data)?;
+            }
+            match self.socket()?.receive(Duration::from_millis(1)) {
+                Ok(Some((frame, mut descriptors))) => {
+                    if frame.starts_with(&words(&[MESSAGE])) {
+                        self.decoder.push(&frame[4..]);
+                    } else if frame.starts_with(&words(&[CONSUMER_ADDED]))
+                        && !descriptors.is_empty()
+                    {
+                        self.ring = Some(RawRing::new(descriptors.swap_remove(0))?);
+                    }
+                }
+                Ok(None) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => return Err(error),
+            }
+            if Instant::now() > deadline {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+        }
+    }
+
+    /// User data of an I/O request that has come.
+    fn io(&mut self) -> io::Result<Option<u64>> {
+        let Some(ring) = &self.own_ring else {
+            return Ok(None);
+        };
+        let Some(message) = by_hand::message(ring, self.read)? else {
+            return Ok(None);
+        };
+        self.read += 1;
+        by_hand::consumed(ring, self.read)?;
+        Ok(message[8..16].try_into().ok().map(u64::from_be_bytes))
+    }
+
+    /// The result of an I/O.
+    fn result(&mut self, code: u32, user_data: u64) -> io::Result<()> {
+        let ring = self
+            .ring
+            .as_mut()
+            .ok_or_else(|| io::Error::other("the initiator has no consumer"))?;
+        let mut bytes = [0; 56];
+        bytes[8..16].copy_from_slice(&user_data.to_be_bytes());
+        bytes[16..20].copy_from_slice(&code.to_be_bytes());
+        self.answered += 1;
+        ring.fragment(SIZE as u32 | 1 << 23, &bytes)
+    }
+
+    /// Answers as a service should.
+    fn answer(&mut self, request: &Message) -> io::Result<()> {
+        let payload = match request.payload.message_type() {
+            MessageType::QueryStorageRequest => Payload::QueryStorageResponse(StorageDetails {
+                total_size: BLOCKS * u64::from(BLOCK),
+                block_size: BLOCK,
+            }),
+            MessageType::InitStorageRequest => {
+                let ring = descriptor(Descriptor::Ring)?;
+                let bell = descriptor(Descriptor::EventFd)?;
+                let frame = words(&[CONSUMER_ADDED, CONSUMER, SIZE as u32]);
+                self.frame(&frame, &[ring.as_fd(), bell.as_fd()])?;
+                self.own_ring = Some(ring);
+                Payload::InitStorageResponse
+            }
+            MessageType::StartStorageRequest => Payload::StartStorageResponse,
+            MessageType::StopStorageRequest => Payload::StopStorageResponse,
+            _ => Payload::ShutdownResponse,
+        };
+        self.message(&request.response(payload).encode_to_vec())
+    }
+
+    fn message(&self, bytes: &[u8]) -> io::Result<()> {
+        bytes
+            .chunks(4080)
+            .try_for_each(|chunk| self.frame(&[&words(&[MESSAGE]), chunk].concat(), &[]))
+    }
+
+    fn frame(&self, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
+        let deadline = Instant::now() + STALL;
+        loop {
+            match self.socket()?.send(bytes, descriptors) {
+                Err(error)
+                    if error.kind() == io::ErrorKind::WouldBlock && Instant::now() < deadline =>
+                {
+                    std::thread::sleep(Duration::from_micros(200));
+                }
+                sent => return sent,
+            }
+        }
+    }
+
+    /// What the attack is. `request` is the one that it is an answer to.
+    fn act(
+        &mut self,
+        request: Option<&Message>,
+        action: &Action,
+        watch: &mut Watch,
+    ) -> io::Result<()> {
+        match action {
+            Action::Silence => Ok(()),
+            Action::Close => {
+                self.socket = None;
+                self.lifeline = None;
+                Ok(())
+            }
+            Action::CutLifeline => {
+                self.lifeline = None;
+                Ok(())
+            }
+            Action::Bytes(bytes, times) => {
+                let bytes = bytes.make();
+                self.repeat(*times, watch, |service| service.message(&bytes))
+            }
+            Action::Frames(frames, times) => self.repeat(*times, watch, |service| {
+                for frame in frames {
+                    let descriptors: Vec<_> = frame
+                        .descriptors
+                        .iter()
+                        .map(|kind| descriptor(*kind))
+                        .collect::<io::Result<_>>()?;
+                    let borrowed: Vec<_> = descriptors.iter().map(OwnedFd::as_fd).collect();
+                    service.frame(&frame.bytes, &borrowed)?;
+                }
+                Ok(())
+            }),
+            Action::Answer(payload) => {
+                let request = request.ok_or_else(|| io::Error::other("nothing was asked"))?;
+                self.message(&request.response(payload.clone()).encode_to_vec())
+            }
+            Action::WrongIds => {
+                let request = request.ok_or_else(|| io::Error::other("nothing was asked"))?;
+                let other = Message {
+                    message_id: request.message_id.wrapping_add(77),
+                    ..request.clone()
+                };
+                self.answer(&other)
+            }
+            Action::Ring(writes) => {
+                let ring = self
+                    .ring
+                    .as_mut()
+                    .ok_or_else(|| io::Error::other("the initiator has no consumer"))?;
+                writes.iter().try_for_each(|write| put(ring, *write))
+            }
+            Action::Results(code, times) => {
+                let code = *code;
+                self.repeat(*times, watch, |service| service.result(code, 0))
+            }
+            Action::Agent { bytes, connections } => {
+                let address = self
+                    .agent
+                    .ok_or_else(|| io::Error::other("the initiator has exported nothing"))?;
+                let bytes = bytes.make();
+                let mut open = Vec::new();
+                for _ in 0..*connections {
+                    watch.look(self.initiator);
+                    if let Ok(socket) = agent::connect(self.scene.runtime(), &address) {
+                        // It may hang up at once.
+                        let _ = socket.send(&bytes, &[]);
+                        open.push(socket);
+                    }
+                }
+                std::thread::sleep(STALL);
+                watch.look(self.initiator);
+                Ok(())
+            }
+        }
+    }
+
+    /// Does something so often, for 2 s at most.
+    fn repeat(
+        &mut self,
+        times: usize,
+        watch: &mut Watch,
+        mut each: impl FnMut(&mut Self) -> io::Result<()>,
+    ) -> io::Result<()> {
+        let begin = Instant::now();
+        for _ in 0..times {
+            each(self)?;
+            watch.look(self.initiator);
+            if begin.elapsed() > super::LONGEST {
+                break;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Point {
+    /// The request that the attack is the answer to.
+    fn request(&self) -> Option<MessageType> {
+        Some(match self {
+            Self::Hello | Self::Io => return None,
+            Self::Query => MessageType::QueryStorageRequest,
+            Self::Init => MessageType::InitStorageRequest,
+            Self::Start => MessageType::StartStorageRequest,
+            Self::Stop => MessageType::StopStorageRequest,
+            Self::Shutdown => MessageType::ShutdownRequest,
+        })
+    }
+}
