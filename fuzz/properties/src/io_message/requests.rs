@@ -208,7 +208,7 @@ fn target(world: &World, facts: &Facts) -> bool {
         requester: world.requester,
         flush: false,
     };
-    let examined = examine(&facts.bytes, facts.length, limits);
+    let examined = examine(Release3_2, &facts.bytes, facts.length, limits);
     let possible = facts.size != 0
         && facts.storage_end <= limits.storage.into()
         && facts.requester_end <= limits.requester.into();
@@ -248,7 +248,7 @@ fn gga_offload(world: &World, facts: &Facts) -> bool {
         geometry: Geometry::compatible(block_size),
         block_count,
     };
-    let request = Request::read(&facts.bytes, facts.length, volume, requester);
+    let request = Request::read(Release3_2, &facts.bytes, facts.length, volume, requester);
 
     let block = u128::from(block_size);
     let blocks = facts.size / block;
@@ -278,6 +278,6 @@ fn gga_offload(world: &World, facts: &Facts) -> bool {
         }
         (came, _) => panic!("expected {expected:?}, {came:?} came, in {world:?}"),
     };
-    facts.is_answer(&request.answer(9), 9);
+    facts.is_answer(&request.answer(Release3_2, 9), 9);
     expected.is_some()
 }

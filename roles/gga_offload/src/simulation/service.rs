@@ -340,6 +340,7 @@ impl Service {
 /// The request of an I/O.
 pub(super) fn request(operation: Operation, block: u64, count: u8, io: u64) -> Request {
     Request {
+        correlation_id: 0,
         operation,
         first_stripe: block,
         blocks: count,

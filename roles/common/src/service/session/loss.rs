@@ -59,6 +59,7 @@ impl<L: Layout> Session<L> {
             storage: self.storage_of(target)?.clone(),
             query: self.query(),
             init: self.init.clone()?,
+            core_count: self.core_count,
         })
     }
 

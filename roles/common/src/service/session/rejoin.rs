@@ -5,9 +5,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use doca::ErrorCode;
-use wire::control::{
-    InitStorage, Message, MessageType, Payload, RdmaConnectionDetails, StorageDetails,
-};
+use wire::control::{Message, MessageType, Payload, RdmaConnectionDetails, StorageDetails};
 
 use super::connections::Connections;
 use super::storage::Described;
@@ -27,8 +25,10 @@ pub struct Place {
     pub storage: StorageDetails,
     /// What it is asked for its storage with.
     pub query: Payload,
-    /// What all targets of the session were told.
-    pub init: InitStorage,
+    /// The init request that all targets of the session were sent.
+    pub init: Payload,
+    /// Number of workers.
+    pub core_count: u32,
 }
 
 /// Something that happened to an attempt.
@@ -116,7 +116,7 @@ impl Rejoin {
     #[must_use]
     pub fn new(now: Instant, place: Place, timeout: Duration) -> Self {
         Self {
-            connections: Connections::of_workers(place.init.core_count),
+            connections: Connections::of_workers(place.core_count),
             place,
             timeout,
             deadline: now + timeout,
@@ -245,7 +245,7 @@ impl Rejoin {
                 self.command(now, Step::Connect, details.context_index, command);
             }
             Payload::StartStorageResponse => {
-                let workers = self.place.init.core_count;
+                let workers = self.place.core_count;
                 for worker in 0..workers {
                     let target = self.place.target;
                     self.command(
@@ -267,7 +267,7 @@ impl Rejoin {
         match (self.step, judgement) {
             (Step::Admission, Ok(has_kept)) => {
                 self.has_kept = has_kept;
-                let init = Payload::InitStorageRequest(self.place.init.clone());
+                let init = self.place.init.clone();
                 self.ask(now, init, MessageType::InitStorageResponse);
             }
             (Step::Admission, Err(failure)) => self.fail(failure),

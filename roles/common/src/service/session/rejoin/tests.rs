@@ -1,5 +1,7 @@
 use bytes::Bytes;
-use wire::control::{ErrorResponse, IdentifiedStorage, RdmaConnectionRole, RecordState};
+use wire::control::{
+    ErrorResponse, IdentifiedStorage, InitStorage, RdmaConnectionRole, RecordState,
+};
 
 use super::*;
 use crate::superblock::QUESTION;
@@ -41,7 +43,8 @@ impl World {
             name: "storage target data_2",
             storage: STORAGE,
             query: Payload::IdentifyStorageRequest(QUESTION),
-            init,
+            core_count: init.core_count,
+            init: Payload::InitStorageRequest(init),
         };
         Self {
             now,
