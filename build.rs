@@ -6,9 +6,11 @@ use std::{env, error::Error, fs, path::Path, process::ExitCode};
 const PROTO_DIR: &str = "../proto";
 
 /// The modules of the wire crate, in the order of its table of offsets.
-const FILES: [&str; 5] = [
+const FILES: [&str; 7] = [
     "control.proto",
     "io_message.proto",
+    "io_message_3_1.proto",
+    "io_message_3_0.proto",
     "sbc.proto",
     "stored_block.proto",
     "backing.proto",

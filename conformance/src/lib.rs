@@ -31,3 +31,4 @@ pub mod samples;
 pub mod scene;
 pub mod target;
 pub mod transcript;
+pub mod usage;

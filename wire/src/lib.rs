@@ -1,7 +1,8 @@
 //! The bytes of the DOCA storage protocol, generated from the schema in `proto/`.
 //!
 //! * [`control`]: messages over TCP and Comch, and the decoder of their frames
-//! * [`io_message`]: the 64 bytes of a read, a write, or a result
+//! * [`io_message`]: the 64 bytes of a read, a write, or a result; [`io_message_3_1`] and [`io_message_3_0`]: those of earlier releases
+//! * [`release`]: the releases of the protocol, and their I/O messages behind one interface
 //! * [`sbc`]: the header of `.sbc` content files
 //! * [`stored_block`]: what the gga_offload service stores for a block
 //! * [`backing`]: the header of the files that targets keep their blocks in
@@ -34,10 +35,13 @@ pub mod control;
 mod error;
 mod hex;
 pub mod io_message;
+pub mod io_message_3_0;
+pub mod io_message_3_1;
 pub mod layout;
 #[cfg(test)]
 mod odd;
 pub mod recording;
+pub mod release;
 pub mod sbc;
 pub mod stored_block;
 

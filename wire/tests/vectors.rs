@@ -5,8 +5,11 @@ mod common;
 use std::collections::BTreeSet;
 
 use bytes::BytesMut;
-use common::{decode, vectors};
-use wire::control::{FrameDecoder, Message, MessageType, Payload, RdmaConnectionRole};
+use common::{decode, hex, vectors};
+use wire::control::{
+    BatchedInitStorage, FrameDecoder, InitStorage, Message, MessageType, Payload,
+    RdmaConnectionRole,
+};
 
 #[test]
 fn every_type_has_a_vector() {
@@ -138,4 +141,54 @@ fn response_repeats_the_ids_of_its_request() {
         ..request.clone()
     };
     assert_eq!(request.response(Payload::StopStorageResponse), expected);
+}
+
+/// An init_storage_request of 3.0 and one of later releases are told apart by where they end. Where both end there, it is the later one's.
+#[test]
+fn init_storage_requests_of_two_releases_are_told_apart_by_their_ends() {
+    let body = |payload: &str| {
+        let payload = hex(payload);
+        let mut frame = hex("00000000 00000003 00000003 00000004");
+        frame[3] = u8::try_from(12 + payload.len()).expect("a short frame");
+        frame.extend(payload);
+        decode(&frame).map(|messages| messages[0].payload.clone())
+    };
+    let later = |transaction_count, core_count, blob: &str| {
+        Ok(Payload::InitStorageRequest(InitStorage {
+            transaction_count,
+            core_count,
+            mmap_export_blob: hex(blob).into(),
+        }))
+    };
+    let batched = |core_count, blob: &str| {
+        Ok(Payload::BatchedInitStorageRequest(BatchedInitStorage {
+            transaction_count: 64,
+            batch_size: 4,
+            core_count,
+            mmap_export_blob: hex(blob).into(),
+        }))
+    };
+    let cases = [
+        ("00000040 00000004 00000002 0102", later(64, 4, "0102")),
+        ("00000040 00000004 00000002 00000000", batched(2, "")),
+        ("00000040 00000004 00000000 00000001 ff", batched(0, "ff")),
+        // Both: a blob of 5 bytes that begins with its length less 4, and 5 cores with a blob of 1 byte.
+        (
+            "00000040 00000004 00000005 00000001 ff",
+            later(64, 4, "00000001ff"),
+        ),
+    ];
+    for (payload, expected) in cases {
+        assert_eq!(body(payload), expected, "{payload}");
+    }
+    // Neither: the error is that of the later one.
+    for payload in [
+        "00000040 00000004 00000002 00000005 dead00be",
+        "00000040 00000004 00000002 00000005 dead00beef00",
+        "00000040 00000004 00000003 0102",
+    ] {
+        let error = body(payload).expect_err("no request").to_string();
+        assert!(error.contains("init_storage_request"), "{error}");
+        assert!(!error.contains("batched"), "{error}");
+    }
 }

@@ -9,8 +9,9 @@ mod stage;
 
 use std::path::Path;
 
-use conformance::implementation::Implementation;
+use conformance::implementation::{Implementation, Role};
 use conformance::scene::Scene;
+use conformance::usage::Usage;
 
 use crate::Error;
 use crate::point::Point;
@@ -36,14 +37,22 @@ pub struct Cast {
     pub generator: Implementation,
     /// The initiator is one of ours, which prints JSON when it is told to.
     pub prints_json: bool,
+    /// The initiator's flag for the number of I/Os in flight.
+    pub transactions_flag: &'static str,
     /// All are ours.
     pub is_ours: bool,
 }
 
 impl Cast {
-    /// One implementation in all roles.
+    /// One implementation in all roles. Of theirs, the initiator is asked for its flags; one that does not answer is taken for that of 3.2.
     pub fn of(implementation: &Implementation, is_ours: bool) -> Self {
+        let usage = if is_ours {
+            Usage::default()
+        } else {
+            Usage::of(implementation, Role::Initiator).unwrap_or_default()
+        };
         Self {
+            transactions_flag: usage.transactions_flag(),
             prints_json: is_ours,
             is_ours,
             initiator: implementation.clone(),

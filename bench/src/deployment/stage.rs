@@ -201,7 +201,10 @@ impl Stage<'_> {
             .args(["-d", HOST_DEVICE, "--execution-strategy", strategy])
             .args(["--command-channel-name", self.scene.channel()])
             .args(["--run-limit-operation-count", &operations.to_string()])
-            .args(["--transaction-count", &self.point.transactions.to_string()]);
+            .args([
+                self.cast.transactions_flag,
+                &self.point.transactions.to_string(),
+            ]);
         if let Some((_, flush)) = self.backing {
             let blocks = self.point.block_size / file::BLOCK_SIZE;
             command

@@ -23,15 +23,16 @@ pub(super) fn casts(
         ..Cast::of(cpp, false)
     };
     for exchange in Exchanged::all().filter(|_| exchanged) {
-        let (mut cast, other) = if exchange.among_theirs {
-            (all_theirs.clone(), ours)
+        let (mut cast, other, others_flag) = if exchange.among_theirs {
+            (all_theirs.clone(), ours, all_ours.transactions_flag)
         } else {
-            (all_ours.clone(), cpp)
+            (all_ours.clone(), cpp, all_theirs.transactions_flag)
         };
         cast.is_ours = false;
         match exchange.role {
             "initiator" => {
                 cast.initiator = other.clone();
+                cast.transactions_flag = others_flag;
                 cast.prints_json = exchange.among_theirs;
             }
             "service" => cast.service = other.clone(),

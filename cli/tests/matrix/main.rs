@@ -40,6 +40,24 @@ fn ours_work_together_in_both_deployments() {
     );
 }
 
+/// That the messages are really of another release is checked with the roles: an initiator that finds no correlation id fails.
+#[test]
+fn ours_work_together_in_every_release() {
+    for release in ["3.0", "3.1"] {
+        let output = matrix(&[
+            "--protocol",
+            release,
+            "--strategy",
+            "read_write_data_validity_test",
+            "--strategy",
+            "read_only_data_validity_test",
+        ]);
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success(), "{release}: {text}");
+        assert!(text.contains("4 passed, 0 failed"), "{release}: {text}");
+    }
+}
+
 #[test]
 fn a_role_that_does_not_play_its_part_fails_its_mixes_only() {
     let own = Scripts::new().add(TARGET, "echo 'no storage here' >&2; exit 3");

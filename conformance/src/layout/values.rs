@@ -5,7 +5,8 @@ use wire::control::{
     Payload, RdmaConnectionDetails,
 };
 use wire::io_message::{IoMessage, IoMessageType, Repr};
-use wire::{backing, sbc, stored_block};
+use wire::release::{CorrelationId as _, IoLayout, Release3_0, Release3_1};
+use wire::{backing, io_message_3_0, io_message_3_1, sbc, stored_block};
 
 use super::file::to_hex;
 
@@ -24,6 +25,8 @@ pub(super) struct Decoded {
 pub(super) fn decode(message: &str, bytes: &[u8]) -> Result<Decoded, String> {
     match message {
         "io_message" => io_message(bytes),
+        "io_message_3_1" => io_message_3_1(bytes),
+        "io_message_3_0" => io_message_3_0(bytes),
         "sbc_header" => sbc_header(bytes),
         "backing_header" => backing_header(bytes),
         "backing_superblock" => backing_superblock(bytes),
@@ -122,6 +125,12 @@ fn payload(payload: &Payload) -> Vec<(&'static str, String)> {
             ("core_count", init.core_count.to_string()),
             ("mmap_export_blob", init.mmap_export_blob.len().to_string()),
         ],
+        Payload::BatchedInitStorageRequest(init) => vec![
+            ("transaction_count", init.transaction_count.to_string()),
+            ("batch_size", init.batch_size.to_string()),
+            ("core_count", init.core_count.to_string()),
+            ("mmap_export_blob", init.mmap_export_blob.len().to_string()),
+        ],
         Payload::CreateRdmaConnectionRequest(details)
         | Payload::CreateRdmaConnectionResponse(details) => connection(details),
         Payload::QueryStorageRequest
@@ -156,6 +165,59 @@ fn io_message(bytes: &[u8]) -> Result<Decoded, String> {
         ],
         encoded: repr.to_bytes().to_vec(),
     })
+}
+
+/// Through the generated view, as a check of the interface over it too: it writes what it has read.
+fn io_message_3_1(bytes: &[u8]) -> Result<Decoded, String> {
+    let view = io_message_3_1::IoMessage::new_checked(bytes).map_err(|error| error.to_string())?;
+    let repr = io_message_3_1::Repr::parse(&view).map_err(|error| error.to_string())?;
+    Ok(Decoded {
+        values: vec![
+            ("message_type", repr.message_type.name().to_owned()),
+            ("correlation_id", repr.correlation_id.to_string()),
+            ("user_data", repr.user_data.to_string()),
+            ("result", repr.result.to_string()),
+            ("size", repr.size.to_string()),
+            ("requester_offset", repr.requester_offset.to_string()),
+            ("storage_offset", repr.storage_offset.to_string()),
+        ],
+        encoded: written_by(Release3_1, bytes)?,
+    })
+}
+
+fn io_message_3_0(bytes: &[u8]) -> Result<Decoded, String> {
+    let view = io_message_3_0::IoMessage::new_checked(bytes).map_err(|error| error.to_string())?;
+    let repr = io_message_3_0::Repr::parse(&view).map_err(|error| error.to_string())?;
+    let layout = Release3_0 {
+        requester_address: 0x7f00_0000_0000,
+    };
+    Ok(Decoded {
+        values: vec![
+            ("message_type", repr.message_type.name().to_owned()),
+            ("correlation_id", repr.correlation_id.to_string()),
+            ("user_data", repr.user_data.to_string()),
+            ("result", repr.result.to_string()),
+            ("size", repr.size.to_string()),
+            ("io_address", repr.io_address.to_string()),
+            ("remote_offset", repr.remote_offset.to_string()),
+        ],
+        encoded: written_by(layout, bytes)?,
+    })
+}
+
+/// What the interface over the releases writes for the message that it has read.
+fn written_by<L: IoLayout>(layout: L, bytes: &[u8]) -> Result<Vec<u8>, String> {
+    let bytes = bytes.try_into().map_err(|_| "not 64 bytes".to_owned())?;
+    let message_type = IoMessage::new_unchecked_len(bytes)
+        .message_type()
+        .map_err(|error| error.to_string())?;
+    let values = Repr {
+        message_type,
+        ..layout.answer_to(bytes)
+    };
+    Ok(layout
+        .to_bytes(&values, L::CorrelationId::read(bytes))
+        .to_vec())
 }
 
 fn sbc_header(bytes: &[u8]) -> Result<Decoded, String> {

@@ -2,6 +2,7 @@
 
 use super::check::{Check, Strategy};
 use super::content::CORRUPT;
+use super::member::Traits;
 use super::mix::{Layout, Mix};
 use crate::implementation::Role;
 
@@ -51,16 +52,18 @@ impl Expectation {
                     // Three halves that do not agree, and no checksum that says which is right: an I/O error.
                     (false, true) => Self::Found(vec!["DOCA_ERROR_IO_FAILED".to_owned()]),
                     // The memory that the I/O did not fill is not what was expected either.
-                    (false, false) => Self::mismatch(false),
+                    (false, false) => Self::mismatch(initiator),
                 }
             }
-            Check::CorruptBlock => Self::mismatch(initiator.looks_at_results),
+            Check::CorruptBlock => Self::mismatch(initiator),
         }
     }
 
-    fn mismatch(ours: bool) -> Self {
-        Self::Found(if ours {
+    fn mismatch(initiator: Traits) -> Self {
+        Self::Found(if initiator.looks_at_results {
             vec!["mismatch".to_owned(), format!("block {CORRUPT}")]
+        } else if initiator.one_pass {
+            vec!["Data mismatch".to_owned()]
         } else {
             vec!["does not match expected value".to_owned()]
         })

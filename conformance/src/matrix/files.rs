@@ -21,6 +21,8 @@ pub(super) struct Files {
     pub(super) plain: Vec<u8>,
     /// What each target begins with: plain bytes, or a `.sbc` file.
     pub(super) targets: Vec<Vec<u8>>,
+    /// Bytes of a target's block. In gga, half of the initiator's; for generators of versions 3.0 and 3.1 of the reference, all of it.
+    pub(super) block_size: usize,
 }
 
 /// The three `.sbc` files of a generator, or why it did not make them.
@@ -69,7 +71,15 @@ impl Library {
                     .clone()?
             }
         };
-        Ok(Files { plain, targets })
+        let block_size = match mix.layout {
+            Layout::ZeroCopy => BLOCK_SIZE,
+            Layout::Gga => (targets[0].len() - HEADER_SIZE) / content::BLOCKS,
+        };
+        Ok(Files {
+            plain,
+            targets,
+            block_size,
+        })
     }
 
     fn generate(&self, member: &Member, cpu: usize) -> Generated {
@@ -95,11 +105,16 @@ impl Library {
             .map_err(|failure| format!("{}'s {failure}", member.name()))?;
         let read = |path| std::fs::read(path).map_err(io);
         let files: Vec<_> = files.iter().map(read).collect::<Result<_, _>>()?;
-        let expected = HEADER_SIZE + content::BLOCKS * HALF_BLOCK_SIZE;
-        match files.iter().find(|file| file.len() != expected) {
+        let expected =
+            [HALF_BLOCK_SIZE, BLOCK_SIZE].map(|size| HEADER_SIZE + content::BLOCKS * size);
+        let length = files[0].len();
+        let is_wrong = |file: &&Vec<u8>| file.len() != length || !expected.contains(&length);
+        match files.iter().find(is_wrong) {
             Some(file) => Err(format!(
-                "{}'s generator: expected files of {expected} bytes, got one of {}",
+                "{}'s generator: expected files of {} bytes each, or of {}, got one of {}",
                 member.name(),
+                expected[0],
+                expected[1],
                 file.len()
             )),
             None => Ok(files),
@@ -113,7 +128,7 @@ impl Files {
         let file = &mut self.targets[0];
         match layout {
             Layout::ZeroCopy => content::corrupt(file, BLOCK_SIZE),
-            Layout::Gga => content::corrupt(&mut file[HEADER_SIZE..], HALF_BLOCK_SIZE),
+            Layout::Gga => content::corrupt(&mut file[HEADER_SIZE..], self.block_size),
         }
     }
 
@@ -123,7 +138,7 @@ impl Files {
         for file in &mut self.targets {
             match layout {
                 Layout::ZeroCopy => file.rotate_left(BLOCK_SIZE),
-                Layout::Gga => file[HEADER_SIZE..].rotate_left(HALF_BLOCK_SIZE),
+                Layout::Gga => file[HEADER_SIZE..].rotate_left(self.block_size),
             }
         }
     }

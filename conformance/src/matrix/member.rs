@@ -4,20 +4,14 @@ use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 use std::process::Command;
-use std::time::{Duration, Instant};
 
 use crate::implementation::{Error, Implementation, Role};
-use crate::process::Process;
+use crate::usage::Usage;
 
-/// Time that a program gets to print its usage.
-const USAGE: Duration = Duration::from_secs(20);
-/// A flag that all our roles have and the reference's have not.
-const OUR_FLAG: &str = "--output";
-/// I/Os that an initiator has in flight; up to version 3.1 of the reference, and after it.
-const TASK_COUNT: &str = "--task-count";
-const TRANSACTION_COUNT: &str = "--transaction-count";
 /// How long an initiator waits for an answer.
 pub(super) const IO_TIMEOUT: &str = "--io-timeout";
+/// The release of the reference whose messages a role speaks.
+pub(super) const PROTOCOL: &str = "--protocol";
 
 /// What an implementation of a role does where implementations differ. A difference that nobody expects fails a check; one
 /// that is expected must be there.
@@ -34,8 +28,13 @@ pub struct Traits {
     pub checksums: bool,
     /// Initiators: `--io-timeout` is a flag, with a default of seconds.
     pub io_timeout: bool,
-    /// Initiators: the flag for the number of I/Os in flight is `--task-count`, as up to version 3.1 of the reference.
-    pub task_count: bool,
+    /// Initiators: the flag for the number of I/Os in flight.
+    pub transactions_flag: &'static str,
+    /// Initiators: a strategy that validates makes one pass over the storage, whatever it is told, and counts reads and writes; as in version 3.0
+    /// of the reference, which alone has `--batch-size`.
+    pub one_pass: bool,
+    /// `--protocol` is a flag.
+    pub protocol: bool,
     /// May crash when a worker thread begins, before it does anything: the reference's threads read a handle that their
     /// parent may not have stored yet.
     pub start_race: bool,
@@ -49,7 +48,9 @@ impl Traits {
         forwards_errors: true,
         checksums: true,
         io_timeout: true,
-        task_count: false,
+        transactions_flag: "--transaction-count",
+        one_pass: false,
+        protocol: true,
         start_race: false,
     };
 
@@ -60,34 +61,24 @@ impl Traits {
         forwards_errors: false,
         checksums: false,
         io_timeout: false,
-        task_count: false,
+        transactions_flag: "--transaction-count",
+        one_pass: false,
+        protocol: false,
         start_race: true,
     };
 
-    /// The flag for the number of I/Os that an initiator has in flight.
-    pub(super) fn transactions_flag(self) -> &'static str {
-        if self.task_count {
-            TASK_COUNT
-        } else {
-            TRANSACTION_COUNT
-        }
-    }
-
-    /// Those of a program with this usage: ours when it has a flag that the reference does not have.
-    fn of_usage(usage: &str) -> Self {
-        let has = |flag| {
-            usage
-                .split(|c: char| c.is_whitespace() || c == ',' || c == '=')
-                .any(|word| word == flag)
-        };
-        let known = if has(OUR_FLAG) {
+    /// Those of a program with this usage.
+    fn of_usage(usage: &Usage) -> Self {
+        let known = if usage.is_ours() {
             Self::OURS
         } else {
             Self::REFERENCE
         };
         Self {
-            io_timeout: has(IO_TIMEOUT),
-            task_count: has(TASK_COUNT),
+            io_timeout: usage.has(IO_TIMEOUT),
+            transactions_flag: usage.transactions_flag(),
+            one_pass: usage.has("--batch-size"),
+            protocol: usage.has(PROTOCOL),
             ..known
         }
     }
@@ -111,9 +102,7 @@ impl Member {
         let mut traits = BTreeMap::new();
         for role in Role::ALL {
             if implementation.has(role) {
-                let mut command = implementation.command(role)?;
-                command.arg("--help");
-                let usage = usage(role.name(), command);
+                let usage = Usage::of(&implementation, role)?;
                 traits.insert(role, Traits::of_usage(&usage));
             }
         }
@@ -203,18 +192,6 @@ fn in_path(tool: &str) -> Option<PathBuf> {
         .find(|path| path.is_file())
 }
 
-/// What the program prints, wherever it prints it; nothing when it hangs or cannot be started.
-fn usage(role: &'static str, command: Command) -> String {
-    let Ok(mut process) = Process::spawn(role, command) else {
-        return String::new();
-    };
-    if process.wait(Instant::now() + USAGE).is_none() {
-        return String::new();
-    }
-    let (stdout, stderr) = process.into_output();
-    stdout + "\n" + &stderr
-}
-
 #[cfg(test)]
 mod tests {
     use std::fs;
@@ -224,15 +201,14 @@ mod tests {
 
     #[test]
     fn ours_are_known_by_their_usage() {
-        let usage = "  --output <FORMAT>  Format\n  --io-timeout <SECONDS>";
-        assert_eq!(Traits::of_usage(usage), Traits::OURS);
+        let of = |usage: &str| Traits::of_usage(&Usage::from(usage));
+        let usage = "  --output <FORMAT>  Format\n  --io-timeout <SECONDS>\n --protocol <RELEASE>";
+        assert_eq!(of(usage), Traits::OURS);
+        assert_eq!(of("--output-directory DIR"), Traits::REFERENCE);
         assert_eq!(
-            Traits::of_usage("--output-directory DIR"),
-            Traits::REFERENCE
+            of("  --task-count                Number of tasks").transactions_flag,
+            "--task-count"
         );
-        assert_eq!(Traits::REFERENCE.transactions_flag(), "--transaction-count");
-        let earlier = Traits::of_usage("  --task-count                Number of tasks");
-        assert_eq!(earlier.transactions_flag(), "--task-count");
     }
 
     #[test]

@@ -12,6 +12,7 @@ use super::mix::{Layout, Mix};
 use super::session::{Plan, Session, Stage};
 use super::settings::{Interrupted, Settings};
 use super::verdict::judge;
+use crate::implementation::Role;
 use crate::report::{Case, Outcome};
 use crate::scene::Scene;
 
@@ -55,7 +56,7 @@ impl Matrix {
     pub fn run(&self, mix: &Mix<'_>, check: Check, interrupted: Interrupted<'_>) -> Tried {
         let started = Instant::now();
         let expectation = Expectation::of(mix, check);
-        let plan = self.plan(mix.layout, check);
+        let plan = self.plan(mix, check);
         let mut start_races = 0;
         let verdict = loop {
             let session = self.session(mix, check, plan, interrupted);
@@ -91,15 +92,18 @@ impl Matrix {
         }
     }
 
-    fn plan(&self, layout: Layout, check: Check) -> Plan {
+    fn plan(&self, mix: &Mix<'_>, check: Check) -> Plan {
+        let layout = mix.layout;
         let strategy = check.strategy(layout);
-        let two_passes = u32::try_from(2 * BLOCKS).unwrap_or(u32::MAX);
+        let one_pass = u32::try_from(BLOCKS).unwrap_or(u32::MAX);
         let operations = self.settings.operations;
         Plan {
             strategy,
             // An initiator gets to the block behind the end in its first pass.
-            operations: if strategy.validates() || check == Check::IoPastEnd {
-                operations.max(two_passes)
+            operations: if strategy.validates() && mix.initiator.traits(Role::Initiator).one_pass {
+                one_pass
+            } else if strategy.validates() || check == Check::IoPastEnd {
+                operations.max(2 * one_pass)
             } else {
                 operations
             },

@@ -15,6 +15,8 @@ pub struct Settings {
     pub timeout: Duration,
     /// How often a session that ended in a start race is repeated.
     pub retries: u32,
+    /// `--protocol` of the programs that know it, if any.
+    pub protocol: Option<String>,
     /// CPUs for the roles' workers, at least one.
     pub cpus: Vec<usize>,
     /// Program and first arguments of a [`ScriptedTarget`](crate::target::ScriptedTarget) as a process:

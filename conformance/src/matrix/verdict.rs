@@ -141,7 +141,12 @@ fn counted(mix: &Mix<'_>, plan: Plan, session: &Session) -> Result<(), String> {
     let initiator: Vec<_> = session.initiator.iter().collect();
     let service: Vec<_> = session.service.iter().collect();
     let targets: Vec<_> = session.targets.iter().collect();
-    count("the initiator", &initiator, operations)?;
+    let each = if mix.initiator.traits(Role::Initiator).one_pass {
+        reads + writes
+    } else {
+        1
+    };
+    count("the initiator", &initiator, operations * each)?;
     count("the service", &service, operations * (reads + writes))?;
     let halves = reads * for_read + writes * for_write;
     count("the targets", &targets, operations * halves)?;

@@ -11,6 +11,7 @@ use crate::implementation::{Implementation, Role};
 use crate::port::wait_for_listener;
 use crate::process::{Process, Signal};
 use crate::scene::{DPU_DEVICE, HOST_DEVICE, Scene};
+use crate::usage::Usage;
 
 /// The exit status of a Rust program whose main thread has panicked.
 const PANICKED: i32 = 101;
@@ -38,6 +39,8 @@ pub struct Subject {
     pub patience: Duration,
     /// How often a check is repeated because the role was killed by SIGSEGV: the reference's workers race with their own start.
     pub crash_retries: u32,
+    /// What it says of its flags.
+    pub usage: Usage,
 }
 
 impl Subject {
@@ -52,6 +55,7 @@ impl Subject {
             representor: HOST_DEVICE.to_owned(),
             patience: Duration::from_secs(10),
             crash_retries: 0,
+            usage: Usage::default(),
         }
     }
 }

@@ -110,6 +110,12 @@ pub fn fields(payload: &Payload) -> Vec<Field> {
             number("core_count", init.core_count.into()),
             blob("mmap_export_blob", &init.mmap_export_blob),
         ],
+        Payload::BatchedInitStorageRequest(init) => vec![
+            number("transaction_count", init.transaction_count.into()),
+            number("batch_size", init.batch_size.into()),
+            number("core_count", init.core_count.into()),
+            blob("mmap_export_blob", &init.mmap_export_blob),
+        ],
         Payload::CreateRdmaConnectionRequest(details)
         | Payload::CreateRdmaConnectionResponse(details) => connection(details),
         Payload::QueryStorageRequest

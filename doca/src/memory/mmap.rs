@@ -214,6 +214,12 @@ impl Mmap {
         self.inner.len as u64
     }
 
+    /// The address at which the map begins, in the address space of the process that registered the memory: of an imported one, of its exporter.
+    /// Nothing can be accessed through it; protocols that name places by their addresses need it.
+    pub fn base_address(&self) -> u64 {
+        self.inner.base as u64
+    }
+
     /// The memory of a map made by [`register`](Self::register); `None` for an imported one.
     pub fn region(&self) -> Option<&Arc<MemoryRegion>> {
         self.inner.region.as_ref()

@@ -21,6 +21,7 @@ mod logging;
 
 pub mod messages;
 pub mod progress;
+pub mod protocol;
 pub mod rdma;
 pub mod readiness;
 pub mod service;

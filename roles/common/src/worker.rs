@@ -57,7 +57,7 @@ impl RunFlag {
 }
 
 /// What one worker thread does.
-pub trait DataPath: Sized + 'static {
+pub trait DataPath: 'static {
     /// What the main thread may ask for while the data path does not run.
     type Command: Send + 'static;
     /// The answer to a command.
@@ -79,6 +79,20 @@ pub trait DataPath: Sized + 'static {
     ///
     /// Goes to the main thread, and wakes it.
     fn run(&mut self, run: &RunFlag) -> Result<Self::Report, Failure>;
+}
+
+impl<D: DataPath + ?Sized> DataPath for Box<D> {
+    type Command = D::Command;
+    type Reply = D::Reply;
+    type Report = D::Report;
+
+    fn execute(&mut self, command: Self::Command) -> Result<Self::Reply, Failure> {
+        (**self).execute(command)
+    }
+
+    fn run(&mut self, run: &RunFlag) -> Result<Self::Report, Failure> {
+        (**self).run(run)
+    }
 }
 
 enum Order<D: DataPath> {

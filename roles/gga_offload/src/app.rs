@@ -13,14 +13,16 @@ use role_common::application::Environment;
 use role_common::service::session::{Described, Memory, Returned};
 use role_common::service::{self, Reply, Service, Survival, WorkerCommand, WorkerSetup};
 use role_common::shutdown::Waker;
-use role_common::stored_block::MatrixType;
+use role_common::stored_block::{Geometry, MatrixType};
 use role_common::superblock::{self, SetId, Superblock};
 use wire::control::FEATURE_FLUSH;
 
+use wire::release::Release;
+
 use crate::cli::{ChecksumPolicy, Degraded, Flags, Scrub};
 use crate::data_path::commands::Commands;
-use crate::data_path::memory::StripeMemory;
-use crate::data_path::{GgaDataPath, Setup, all_slots};
+use crate::data_path::memory::{StripeBuffer, StripeMemory};
+use crate::data_path::{self, AnyGgaDataPath, Setup, all_slots};
 use crate::engine::assembly::{Assembly, Found, Instructions, assemble};
 use crate::engine::membership::EpochIds;
 use crate::engine::request::Volume;
@@ -176,6 +178,21 @@ impl GgaOffload {
     }
 }
 
+/// Where the stripe buffers begin in a session of 3.0. Its messages name a place in the requester's memory by its distance from the place in the
+/// target's storage, which is positive and has 32 bits: the buffers lie behind as many bytes as a target has. Those are never touched.
+fn first_of_mirrored(capacity: u64, geometry: Geometry, buffers: u64) -> Result<u64, Failure> {
+    let end = buffers
+        .checked_mul(StripeBuffer::size(geometry))
+        .and_then(|size| size.checked_add(capacity));
+    if end.is_some_and(|end| end <= u64::from(u32::MAX)) {
+        return Ok(capacity);
+    }
+    Err(Failure::invalid(format!(
+        "targets of {capacity} bytes, and {buffers} transactions: in a session of 3.0, expected less than 4 GiB together with the buffers of the \
+         transactions"
+    )))
+}
+
 /// What a target that is there says of itself.
 fn found_of(target: &Described) -> Found {
     match (&target.identity, target.superblock) {
@@ -187,7 +204,7 @@ fn found_of(target: &Described) -> Found {
 
 impl Service for GgaOffload {
     type Layout = Striped;
-    type DataPath = GgaDataPath;
+    type DataPath = AnyGgaDataPath;
 
     fn prepare_memory(
         &mut self,
@@ -209,7 +226,15 @@ impl Service for GgaOffload {
         memory
             .limits
             .check_memory(buffers, 5 * u64::from(geometry.half_block_size()))?;
-        let (stripe_memory, export) = StripeMemory::allocate(device, geometry, buffers)?;
+        let first = match memory.release {
+            Release::V3_0 => {
+                let first = first_of_mirrored(storage.total_size, geometry, buffers)?;
+                memory.limits.check_memory(1, first)?;
+                first
+            }
+            Release::V3_1 | Release::V3_2 => 0,
+        };
+        let (stripe_memory, export) = StripeMemory::allocate(device, geometry, first, buffers)?;
         let (assembly, set_id) = if self.is_degradable {
             let assembly = self.assemble(&memory.targets)?;
             let set_id = assembly
@@ -252,7 +277,7 @@ impl Service for GgaOffload {
     fn worker(
         &self,
         worker: WorkerSetup,
-    ) -> Result<impl FnOnce() -> Result<GgaDataPath, Failure> + Send + 'static, Failure> {
+    ) -> Result<impl FnOnce() -> Result<AnyGgaDataPath, Failure> + Send + 'static, Failure> {
         let prepared = self
             .prepared
             .as_ref()
@@ -274,7 +299,7 @@ impl Service for GgaOffload {
             stall_timeout: self.stall_timeout,
             began: self.history.began,
         };
-        Ok(|| GgaDataPath::create(setup))
+        Ok(|| data_path::create(setup))
     }
 
     fn identifies_targets(&self) -> bool {
@@ -411,5 +436,27 @@ impl Survival for GgaOffload {
 
     fn is_open(&self) -> bool {
         (self.prepared.as_ref()).is_none_or(|prepared| prepared.set.is_open())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buffers_of_3_0_lie_behind_as_many_bytes_as_a_target_has_and_below_4_gib() {
+        let geometry = Geometry::compatible(4096);
+        let buffers = 100 * StripeBuffer::size(geometry);
+        let most = u64::from(u32::MAX) - buffers;
+        for capacity in [4096, most] {
+            assert_eq!(first_of_mirrored(capacity, geometry, 100), Ok(capacity));
+            let last = StripeBuffer::of(geometry, capacity, 99).chunk(Target::DataP);
+            // From any place in a target's storage, the distance is positive and has 32 bits.
+            assert!(u32::try_from(last).is_ok());
+        }
+        for (capacity, buffers) in [(most + 1, 100), (u64::MAX, 1), (0, u64::MAX)] {
+            let failure = first_of_mirrored(capacity, geometry, buffers).expect_err("too far");
+            assert_eq!(failure.code, doca::ErrorCode::INVALID_VALUE);
+        }
     }
 }

@@ -12,7 +12,7 @@ use wire::control::StorageDetails;
 use crate::cli::Flags;
 use crate::conclusion::{Conclusion, Findings};
 use crate::crew::{self, Crew};
-use crate::data_path::Contexts;
+use crate::data_path::{Contexts, Messaging};
 use crate::progress::Progress;
 use crate::session::{Action, Event, Session, SessionConfig};
 use crate::statistics::Report;
@@ -91,6 +91,7 @@ impl App {
             control_timeout: flags.control_timeout,
             halt_timeout: flags.io_timeout + HALT_MARGIN,
             flush: flags.flush_every != 0,
+            release: flags.release(),
         };
         Ok(Self {
             crew: Crew::new(
@@ -206,7 +207,12 @@ impl App {
             device: self.device.clone(),
             connection,
         };
-        self.crew.create(contexts, storage.tasks(&self.flags))
+        let messaging = Messaging {
+            release: self.flags.release(),
+            local_address: storage.local_address(),
+        };
+        self.crew
+            .create(contexts, messaging, storage.tasks(&self.flags))
     }
 
     /// Hands what has happened to the session; whether anything has.

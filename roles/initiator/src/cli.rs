@@ -6,7 +6,9 @@ use std::time::Duration;
 use clap::{Parser, ValueEnum};
 use role_common::Failure;
 use role_common::flags::{self, GeneralFlags, OutputFlags, OutputFormat, RoleFlags};
+use role_common::protocol::ProtocolFlags;
 use serde::Serialize;
+use wire::release::Release;
 
 /// Name of the program, of the reference's too.
 pub const NAME: &str = "doca_storage_initiator_comch";
@@ -85,6 +87,10 @@ pub struct Flags {
     #[arg(long, value_enum, value_name = "WHEN", default_value = "auto")]
     pub progress: ProgressMode,
 
+    /// Which messages it speaks.
+    #[command(flatten)]
+    pub protocol: ProtocolFlags,
+
     /// Format of what is printed at the end.
     #[command(flatten)]
     pub output: OutputFlags,
@@ -152,6 +158,12 @@ pub enum ProgressMode {
 }
 
 impl Flags {
+    /// The release that the service is asked in.
+    #[must_use]
+    pub fn release(&self) -> Release {
+        self.protocol.protocol.chosen().unwrap_or_default()
+    }
+
     /// Checks what no flag says alone.
     ///
     /// # Errors
@@ -162,6 +174,11 @@ impl Flags {
         {
             return Err(Failure::invalid(
                 "--execution-strategy read_only_data_validity_test needs --storage-plain-content FILE to compare with",
+            ));
+        }
+        if self.local_io_region_size != 0 && self.release() == Release::V3_0 {
+            return Err(Failure::invalid(
+                "--local-io-region-size: with --protocol 3.0, expected none: the local region is as large as the storage",
             ));
         }
         if self.flush_every != 0 && !self.execution_strategy.writes() {

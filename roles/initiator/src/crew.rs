@@ -7,7 +7,7 @@ use role_common::Failure;
 use role_common::shutdown::Waker;
 use role_common::worker::Worker;
 
-use crate::data_path::{self, Command, Contexts, Task};
+use crate::data_path::{self, AnyWorker, Command, Contexts, Messaging, Task};
 use crate::progress::Counter;
 use crate::statistics::WorkerStatistics;
 
@@ -28,7 +28,7 @@ pub struct Crew {
     waker: Waker,
     /// How long a worker may take for a command.
     within: Duration,
-    workers: Vec<Worker<data_path::Worker>>,
+    workers: Vec<Worker<AnyWorker>>,
     counters: Vec<Arc<Counter>>,
     creation: Option<Creation>,
     started: Option<Instant>,
@@ -41,6 +41,7 @@ pub struct Crew {
 #[derive(Debug)]
 struct Creation {
     contexts: Contexts,
+    messaging: Messaging,
     /// The last one is the next.
     tasks: Vec<Task>,
 }
@@ -74,9 +75,18 @@ impl Crew {
     ///
     /// # Errors
     /// The first worker could not be created.
-    pub fn create(&mut self, contexts: Contexts, mut tasks: Vec<Task>) -> Result<(), Failure> {
+    pub fn create(
+        &mut self,
+        contexts: Contexts,
+        messaging: Messaging,
+        mut tasks: Vec<Task>,
+    ) -> Result<(), Failure> {
         tasks.reverse();
-        let mut creation = Creation { contexts, tasks };
+        let mut creation = Creation {
+            contexts,
+            messaging,
+            tasks,
+        };
         self.create_next(&mut creation)?;
         self.creation = Some(creation);
         Ok(())
@@ -90,7 +100,8 @@ impl Crew {
         };
         let index = self.workers.len();
         let (contexts, counter) = (creation.contexts.clone(), Arc::clone(&self.counters[index]));
-        let create = move || data_path::Worker::new(&contexts, task, counter);
+        let messaging = creation.messaging;
+        let create = move || data_path::create(&contexts, task, messaging, counter);
         self.workers.push(Worker::spawn(
             index as u32,
             self.cpus[index],

@@ -23,6 +23,8 @@ pub struct Request {
     pub blocks_per_io: u16,
     /// Bytes of local memory; 0 for the size of the storage, or [`LARGEST_DEFAULT_REGION`] if that is less.
     pub local_region_size: u64,
+    /// Whether each I/O has the same place in local memory as in the storage, so that these are of one size.
+    pub is_mirrored: bool,
     /// Transactions that each worker may have in flight, at least 1.
     pub transactions: u32,
     /// Operations of each worker, at least 1.
@@ -101,7 +103,12 @@ impl Layout {
             0 => u64::from(ios).min(most) * u64::from(io_size),
             size => size,
         };
-        let slots = u32::try_from(region_size / u64::from(io_size)).unwrap_or(u32::MAX);
+        let (region_size, slots) = if request.is_mirrored {
+            (capacity, ios)
+        } else {
+            let slots = u32::try_from(region_size / u64::from(io_size)).unwrap_or(u32::MAX);
+            (region_size, slots)
+        };
         if slots < request.workers {
             return Err(LayoutError::RegionTooSmall {
                 size: region_size,

@@ -7,6 +7,7 @@ use bytes::Bytes;
 use doca::{Access, Device, MemoryRegion, Mmap};
 use role_common::Failure;
 use wire::control::{InitStorage, StorageDetails};
+use wire::release::Release;
 
 use crate::cli::{Flags, Strategy};
 use crate::data_path::{Content, Extent, Task, Validator};
@@ -72,6 +73,7 @@ impl Storage {
                 workers: flags.cpu.len() as u32,
                 blocks_per_io: flags.blocks_per_io,
                 local_region_size: flags.local_io_region_size,
+                is_mirrored: flags.release() == Release::V3_0,
                 transactions: flags.transaction_count,
                 operations: flags.run_limit_operation_count,
             },
@@ -121,6 +123,12 @@ impl Storage {
             core_count: self.layout.shares.len() as u32,
             mmap_export_blob: Bytes::from(self.mmap.export_pci(device)?),
         })
+    }
+
+    /// The address of the local region.
+    #[must_use]
+    pub fn local_address(&self) -> u64 {
+        self.mmap.base_address()
     }
 
     /// What each worker is to do.

@@ -12,6 +12,7 @@ use role_common::application::Environment;
 use role_common::background::Background;
 use role_common::budget::{InitLimits, Quota};
 use role_common::control::{ControlChannel, TcpServerChannel, Waiter};
+use role_common::protocol::Protocol;
 use role_common::sessions::{self, Broken};
 use role_common::statistics::{CoreStatistics, Statistics};
 use role_common::superblock::Superblock;
@@ -23,7 +24,7 @@ use wire::control::{FEATURE_FLUSH, InitStorage, Message, Payload, RdmaConnection
 use crate::backing::{BackingFile, Options};
 use crate::cli::Flags;
 use crate::content::{Content, Geometry};
-use crate::data_path::{Blocks, Command, Reply, Setup, TargetDataPath};
+use crate::data_path::{self, Blocks, Command, Reply, Setup, TargetDataPath};
 use crate::identity::{Boot, identity_of};
 use crate::keeper::Keeper;
 use crate::quarantine::{Quarantine, Writer, Writes};
@@ -76,6 +77,8 @@ struct Server {
     cpus: Vec<u32>,
     /// How long a service may be silent.
     idle_timeout: Option<Duration>,
+    /// What sessions may speak.
+    protocol: Protocol,
     /// What a session may ask for.
     init_limits: InitLimits,
     /// Workers of earlier sessions that are held by their peers.
@@ -126,6 +129,7 @@ impl Server {
             device,
             cpus: flags.cpu,
             idle_timeout: flags.idle_timeout.0,
+            protocol: flags.protocol.protocol,
             init_limits: flags.init_limits,
             quarantine: RefCell::default(),
         })
@@ -172,6 +176,7 @@ impl<'a> App<'a> {
                 .with_limits(server.init_limits)
                 .with_identity(server.identity.clone(), server.keeper.borrow().superblock())
                 .with_features(server.features())
+                .with_protocol(server.protocol)
                 .with_idle_timeout(server.idle_timeout),
             workers: Vec::new(),
             writes: Vec::new(),
@@ -384,6 +389,7 @@ impl<'a> App<'a> {
                 device: self.server.device.clone(),
                 blocks: self.server.blocks.clone(),
                 geometry: self.server.geometry,
+                release: self.session.release(),
                 flush: self.session.announced_features() & FEATURE_FLUSH != 0,
                 requester: requester.clone(),
                 transaction_count: init.transaction_count,
@@ -393,7 +399,7 @@ impl<'a> App<'a> {
                 locks: Arc::clone(&locks),
             };
             let waker = self.environment.shutdown.waker().clone();
-            let create = || TargetDataPath::create(setup);
+            let create = || data_path::create(setup);
             let worker = Worker::begin_spawn(index, core, waker, WORKER_PATIENCE, create)?;
             self.workers.push(worker);
             self.writes.push(writes);

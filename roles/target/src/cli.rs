@@ -9,6 +9,7 @@ use role_common::flags::{
     GeneralFlags, OutputFlags, OutputFormat, Patience, RoleFlags, cpu, listen_port, number_u32,
     patience,
 };
+use role_common::protocol::ProtocolFlags;
 use role_common::sessions::SessionFlags;
 
 use crate::backing::BackingIo;
@@ -79,6 +80,10 @@ pub struct Flags {
     /// What a session may ask for.
     #[command(flatten)]
     pub init_limits: InitLimits,
+
+    /// Which messages it speaks.
+    #[command(flatten)]
+    pub protocol: ProtocolFlags,
 
     /// How many sessions it serves.
     #[command(flatten)]

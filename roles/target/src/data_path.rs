@@ -26,6 +26,7 @@ use role_common::turns::{Limits, Turns, run_to_end};
 use role_common::worker::{DataPath, RunFlag};
 use wire::control::RdmaConnectionRole;
 use wire::io_message::{self, Repr};
+use wire::release::{IoLayout, Release, Release3_0, Release3_1, Release3_2};
 
 use crate::backing::BackingFile;
 use crate::content::Geometry;
@@ -52,6 +53,8 @@ pub(crate) struct Setup {
     /// The blocks.
     pub(crate) blocks: Blocks,
     pub(crate) geometry: Geometry,
+    /// The release of the session's I/O messages.
+    pub(crate) release: Release,
     /// Whether flushes and durable writes were announced.
     pub(crate) flush: bool,
     /// The memory of the service's client.
@@ -96,12 +99,9 @@ pub(crate) enum Reply {
     Prepared,
 }
 
-/// The data path of one worker, with its kind of store.
-#[expect(clippy::large_enum_variant, reason = "there is one for each worker")]
-pub(crate) enum TargetDataPath {
-    Memory(Worker<MemoryStore>),
-    File(Worker<FileStore<FileDisk>>),
-}
+/// The data path of one worker, whatever its store and its I/O messages.
+pub(crate) type TargetDataPath =
+    Box<dyn DataPath<Command = Command, Reply = Reply, Report = CoreStatistics>>;
 
 impl Blocks {
     /// Bytes that the disk writes as a whole; 1 for memory.
@@ -113,39 +113,49 @@ impl Blocks {
     }
 }
 
-impl TargetDataPath {
-    pub(crate) fn create(setup: Setup) -> Result<Self, Failure> {
-        let slots = setup.transaction_count as usize;
-        match &setup.blocks {
-            Blocks::Memory(mmap) => {
-                let mmap = mmap.clone();
-                Worker::create(setup, MemoryStore, mmap).map(Self::Memory)
-            }
-            Blocks::File(file) => {
-                let file = Arc::clone(file);
-                let layout = Layout::new(
-                    wire::backing::CONTENT_OFFSET,
-                    file.sector(),
-                    setup.geometry.block_size,
-                    slots,
-                );
-                let memory = MemoryRegion::new(slots.saturating_mul(layout.buffer))
-                    .map_err(|error| Failure::from(error).context("staging buffers"))?;
-                // It is the target that reads and writes the memory of others.
-                let mmap =
-                    Mmap::register(&setup.device, Arc::clone(&memory), Access::LOCAL_READ_WRITE)?;
-                let disk = FileDisk::new(Arc::clone(&file), &memory, slots);
-                let (locks, health) = (Arc::clone(&setup.locks), Arc::clone(file.health()));
-                let store = FileStore::new(disk, layout, slots, locks, health);
-                Worker::create(setup, store, mmap).map(Self::File)
-            }
+/// Creates the data path of a worker. What it stores blocks in and how it reads messages is settled here, once.
+pub(crate) fn create(setup: Setup) -> Result<TargetDataPath, Failure> {
+    match setup.release {
+        Release::V3_0 => {
+            let requester_address = setup.requester.base_address();
+            create_with(setup, Release3_0 { requester_address })
         }
+        Release::V3_1 => create_with(setup, Release3_1),
+        Release::V3_2 => create_with(setup, Release3_2),
     }
 }
 
+fn create_with<L: IoLayout>(setup: Setup, io_layout: L) -> Result<TargetDataPath, Failure> {
+    let slots = setup.transaction_count as usize;
+    Ok(match &setup.blocks {
+        Blocks::Memory(mmap) => {
+            let mmap = mmap.clone();
+            Box::new(Worker::create(setup, MemoryStore, io_layout, mmap)?)
+        }
+        Blocks::File(file) => {
+            let file = Arc::clone(file);
+            let layout = Layout::new(
+                wire::backing::CONTENT_OFFSET,
+                file.sector(),
+                setup.geometry.block_size,
+                slots,
+            );
+            let memory = MemoryRegion::new(slots.saturating_mul(layout.buffer))
+                .map_err(|error| Failure::from(error).context("staging buffers"))?;
+            // It is the target that reads and writes the memory of others.
+            let mmap =
+                Mmap::register(&setup.device, Arc::clone(&memory), Access::LOCAL_READ_WRITE)?;
+            let disk = FileDisk::new(Arc::clone(&file), &memory, slots);
+            let (locks, health) = (Arc::clone(&setup.locks), Arc::clone(file.health()));
+            let store = FileStore::new(disk, layout, slots, locks, health);
+            Box::new(Worker::create(setup, store, io_layout, mmap)?)
+        }
+    })
+}
+
 /// The data path of one worker. Fields are in the order in which they must be dropped.
-pub(crate) struct Worker<S> {
-    executor: Executor<S>,
+pub(crate) struct Worker<S, L: IoLayout> {
+    executor: Executor<S, L>,
     control: RdmaEndpoint,
     data: RdmaEndpoint,
     inventory: BufInventory,
@@ -158,8 +168,8 @@ pub(crate) struct Worker<S> {
     idle: u32,
 }
 
-impl<S: Store> Worker<S> {
-    fn create(setup: Setup, store: S, storage: Mmap) -> Result<Self, Failure> {
+impl<S: Store, L: IoLayout> Worker<S, L> {
+    fn create(setup: Setup, store: S, layout: L, storage: Mmap) -> Result<Self, Failure> {
         let count = setup.transaction_count;
         let slots = count as usize;
         let messages = Messages::new(slots)?;
@@ -180,7 +190,7 @@ impl<S: Store> Worker<S> {
             flush: setup.flush,
         };
         Ok(Self {
-            executor: Executor::new(store, messages, limits, slots, &setup),
+            executor: Executor::new(store, layout, messages, limits, slots, &setup),
             control: RdmaEndpoint::new(RdmaConnectionRole::IoControl, control),
             data: RdmaEndpoint::new(RdmaConnectionRole::IoData, data),
             inventory,
@@ -215,25 +225,6 @@ impl<S: Store> Worker<S> {
         self.executor.begin(transfers)
     }
 
-    fn execute(&mut self, command: Command) -> Result<Reply, Failure> {
-        match command {
-            Command::Connect { role, details } => self.connect(role, &details).map(Reply::Exported),
-            Command::Prepare(within) => self.prepare(within).map(|()| Reply::Prepared),
-        }
-    }
-
-    fn run(&mut self, run: &RunFlag) -> Result<CoreStatistics, Failure> {
-        let calls = run_to_end(self, run)?;
-        self.executor.warn();
-        Ok(CoreStatistics {
-            core: self.setup.core,
-            operation_count: self.executor.operations(),
-            pe_hit_count: calls.hits,
-            pe_miss_count: calls.misses,
-            media_errors: self.executor.store().media_errors(),
-        })
-    }
-
     /// Goes on with what the disk has done; sleeps when nothing has happened for a while, and the disk is at work.
     #[inline]
     fn poll_disk(&mut self, hits: u64) -> Result<(), Failure> {
@@ -253,7 +244,7 @@ impl<S: Store> Worker<S> {
     }
 }
 
-impl<S: Store> Turns for Worker<S> {
+impl<S: Store, L: IoLayout> Turns for Worker<S, L> {
     #[inline]
     fn turn(&mut self, run: &RunFlag) -> Result<(), Failure> {
         let hits = if S::WAITS { self.pe.stats().hits } else { 0 };
@@ -297,23 +288,28 @@ impl<S: Store> Turns for Worker<S> {
     }
 }
 
-impl DataPath for TargetDataPath {
+impl<S: Store + 'static, L: IoLayout> DataPath for Worker<S, L> {
     type Command = Command;
     type Reply = Reply;
     type Report = CoreStatistics;
 
     fn execute(&mut self, command: Command) -> Result<Reply, Failure> {
-        match self {
-            Self::Memory(worker) => worker.execute(command),
-            Self::File(worker) => worker.execute(command),
+        match command {
+            Command::Connect { role, details } => self.connect(role, &details).map(Reply::Exported),
+            Command::Prepare(within) => self.prepare(within).map(|()| Reply::Prepared),
         }
     }
 
     fn run(&mut self, run: &RunFlag) -> Result<CoreStatistics, Failure> {
-        match self {
-            Self::Memory(worker) => worker.run(run),
-            Self::File(worker) => worker.run(run),
-        }
+        let calls = run_to_end(self, run)?;
+        self.executor.warn();
+        Ok(CoreStatistics {
+            core: self.setup.core,
+            operation_count: self.executor.operations(),
+            pe_hit_count: calls.hits,
+            pe_miss_count: calls.misses,
+            media_errors: self.executor.store().media_errors(),
+        })
     }
 }
 

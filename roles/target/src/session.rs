@@ -12,12 +12,14 @@ use doca::ErrorCode;
 use role_common::Failure;
 use role_common::budget::InitLimits;
 use role_common::control::ChannelEvent;
+use role_common::protocol::Protocol;
 use role_common::session::unexpected;
 use role_common::superblock::{QUESTION, Superblock};
 use wire::control::{
-    AnnouncedStorage, IdentifiedStorage, IdentityQuery, InitStorage, Message, MessageType, Payload,
-    RdmaConnectionDetails, RdmaConnectionRole, RecordState, StorageDetails,
+    AnnouncedStorage, BatchedInitStorage, IdentifiedStorage, IdentityQuery, InitStorage, Message,
+    MessageType, Payload, RdmaConnectionDetails, RdmaConnectionRole, RecordState, StorageDetails,
 };
+use wire::release::Release;
 
 pub use crate::content::Geometry;
 
@@ -112,6 +114,10 @@ pub struct Session {
     announced: u32,
     /// Workers that can be had.
     cpu_count: u32,
+    /// What may be spoken.
+    protocol: Protocol,
+    /// The release that the service speaks, from the init request on.
+    release: Release,
     /// How long the service may ask for nothing.
     idle_timeout: Option<Duration>,
     /// `true` once a service is there, or was.
@@ -140,6 +146,8 @@ impl Session {
             features: 0,
             announced: 0,
             cpu_count,
+            protocol: Protocol::default(),
+            release: Release::default(),
             idle_timeout: None,
             has_client: false,
             active_at: None,
@@ -164,6 +172,19 @@ impl Session {
     pub fn with_limits(mut self, limits: InitLimits) -> Self {
         self.limits = limits;
         self
+    }
+
+    /// The same session, in which this is spoken.
+    #[must_use]
+    pub fn with_protocol(mut self, protocol: Protocol) -> Self {
+        self.protocol = protocol;
+        self
+    }
+
+    /// The release that the service speaks, from the init request on.
+    #[must_use]
+    pub fn release(&self) -> Release {
+        self.release
     }
 
     /// The same session, about a storage with these extensions of the data path (`FeatureQuery::features`).
@@ -273,6 +294,12 @@ impl Session {
                 self.actions
                     .push_back(Action::Send(request.response(payload)));
             }
+            Ok(Step::Create(init, release)) => {
+                self.release = release;
+                self.pending = Some(request);
+                let job = Job::CreateWorkers(init);
+                self.actions.push_back(Action::Do(job));
+            }
             Ok(Step::Do(job)) => {
                 self.pending = Some(request);
                 self.actions.push_back(Action::Do(job));
@@ -343,16 +370,17 @@ impl Session {
         if request.payload.message_type() != self.due() {
             return Err(unexpected(&request.payload, self.due()));
         }
+        if let Some((init, batch_size)) = request.payload.as_init_storage() {
+            let release = self.protocol.of_client(batch_size.is_some())?;
+            self.check_init(&init)?;
+            return Ok(Step::Create(init, release));
+        }
         match &request.payload {
             Payload::QueryStorageRequest => {
                 let details = Payload::QueryStorageResponse(self.details());
                 Ok(Step::Answer(details, Phase::Init))
             }
             Payload::IdentifyStorageRequest(_) => Ok(Step::Answer(self.described(), Phase::Init)),
-            Payload::InitStorageRequest(init) => {
-                self.check_init(init)?;
-                Ok(Step::Do(Job::CreateWorkers(init.clone())))
-            }
             Payload::CreateRdmaConnectionRequest(details) => {
                 self.check_connection(details)?;
                 Ok(Step::Do(Job::Connect(details.clone())))
@@ -481,8 +509,12 @@ impl Session {
 
     fn advance(&mut self, request: &Message, outcome: Outcome) -> Message {
         let (payload, next) = match (&request.payload, outcome) {
-            (Payload::InitStorageRequest(init), Outcome::Done) => {
-                self.connected = vec![[false; 2]; init.core_count as usize];
+            (
+                Payload::InitStorageRequest(InitStorage { core_count, .. })
+                | Payload::BatchedInitStorageRequest(BatchedInitStorage { core_count, .. }),
+                Outcome::Done,
+            ) => {
+                self.connected = vec![[false; 2]; *core_count as usize];
                 (Payload::InitStorageResponse, Phase::Connect)
             }
             (
@@ -527,6 +559,8 @@ enum Step {
     /// Answer an announcement: these extensions are on both sides.
     Announce(u32),
     Answer(Payload, Phase),
+    /// Create workers for a session of this release.
+    Create(InitStorage, Release),
     Do(Job),
 }
 

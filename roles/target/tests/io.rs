@@ -21,7 +21,8 @@ use rustix::process::{Pid, Signal, kill_process};
 use support::client::{BLOCK, Client, access, memory, request};
 use support::{Exit, PATIENCE, Service, Target, start, start_with};
 use wire::control::{InitStorage, Payload};
-use wire::io_message::{IoMessageType, Repr};
+use wire::io_message::{self, IoMessageType, Repr};
+use wire::release::Release;
 
 const BLOCKS: usize = 4;
 
@@ -534,4 +535,74 @@ fn runtime_directory() -> PathBuf {
         (None, Some(path)) => PathBuf::from(path).join("softdoca"),
         (None, None) => format!("/tmp/softdoca-{}", rustix::process::geteuid().as_raw()).into(),
     }
+}
+
+/// Bytes of a message, which `fill` changes.
+fn message(fill: impl FnOnce(&mut [u8; io_message::SIZE])) -> [u8; io_message::SIZE] {
+    let mut bytes = [0; io_message::SIZE];
+    fill(&mut bytes);
+    bytes
+}
+
+/// The bytes are put together by hand, from the documented layout.
+#[test]
+fn service_of_3_0_gets_answers_of_3_0() {
+    let (target, _file) = target_with_content();
+    let mut client = Client::of_release(target.connect(), Release::V3_0);
+    let begin = client.memory_address();
+    // Reads a block of the storage at 0 to the memory at 4096, as correlation id 0x01020304 and with bytes where there is no field.
+    let request = |address: u64| {
+        message(|bytes| {
+            bytes.fill(0xee);
+            bytes[..8].copy_from_slice(&[0, 0, 0, 1, 1, 2, 3, 4]);
+            bytes[8..16].copy_from_slice(&7u64.to_be_bytes());
+            bytes[16..20].fill(0);
+            bytes[20..24].copy_from_slice(&4096u32.to_be_bytes());
+            bytes[24..32].copy_from_slice(&address.to_be_bytes());
+            bytes[32..36].copy_from_slice(&4096u32.to_be_bytes());
+        })
+    };
+    let answer = |address: u64, result: ErrorCode| {
+        message(|bytes| {
+            bytes.copy_from_slice(&request(address));
+            bytes[3] = 0;
+            bytes[16..20].copy_from_slice(&result.0.to_be_bytes());
+            bytes[36..].fill(0);
+        })
+    };
+    assert_eq!(
+        client.exchange_bytes(&request(begin)),
+        answer(begin, ErrorCode::SUCCESS)
+    );
+    let mut bytes = vec![0; BLOCK * 2];
+    client.memory.read(0, &mut bytes).expect("read");
+    assert_eq!(bytes[..BLOCK], [0; BLOCK]);
+    assert_eq!(bytes[BLOCK..], content()[..BLOCK]);
+    for address in [begin - 1, begin + 1, 0] {
+        assert_eq!(
+            client.exchange_bytes(&request(address)),
+            answer(address, ErrorCode::INVALID_VALUE)
+        );
+    }
+    assert_eq!(client.stop(target).status.code(), Some(0));
+}
+
+#[test]
+fn service_of_3_1_gets_its_correlation_id_back() {
+    let mut file = tempfile::NamedTempFile::new().expect("temporary file");
+    file.write_all(&content()).expect("written");
+    let target = start(&format!(
+        "--block-count {BLOCKS} --protocol 3.1 --binary-content {}",
+        file.path().display()
+    ));
+    let mut client = Client::of_release(target.connect(), Release::V3_1);
+    let mut bytes = request(IoMessageType::Read, BLOCK, 2 * BLOCK, BLOCK).to_bytes();
+    bytes[4..8].copy_from_slice(&[1, 2, 3, 4]);
+    let mut expected = bytes;
+    expected[3] = 0;
+    assert_eq!(client.exchange_bytes(&bytes), expected);
+    let mut read = vec![0; BLOCK];
+    client.memory.read(BLOCK, &mut read).expect("read");
+    assert_eq!(read, content()[2 * BLOCK..3 * BLOCK]);
+    assert_eq!(client.stop(target).status.code(), Some(0));
 }

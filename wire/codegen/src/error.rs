@@ -182,6 +182,9 @@ pub enum Problem {
         /// The payload that has it.
         other: String,
     },
+    /// A payload that cannot be told from the one that it is an alternative to.
+    #[error("is an alternative to another payload, and has {0}")]
+    WrongAlternative(&'static str),
     /// A payload that is no longer form of the one that it extends.
     #[error("extends another payload, and has {0}")]
     WrongExtension(&'static str),

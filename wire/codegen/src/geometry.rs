@@ -189,7 +189,10 @@ impl Place<'_> {
         let mut types: HashMap<u32, &str> = HashMap::new();
         for variant in &frame.variants {
             let name = Some(variant.name.as_str());
-            if let Some(base) = &variant.extends {
+            if let Some(base) = &variant.alternative_to {
+                check_alternative(frame, variant, base)
+                    .map_err(|problem| self.error(name, problem))?;
+            } else if let Some(base) = &variant.extends {
                 self.check_extension(frame, variant, base)
                     .map_err(|problem| self.error(name, problem))?;
             } else if let Some(other) = types.insert(variant.number, &variant.name) {
@@ -299,4 +302,27 @@ impl Place<'_> {
             })?;
         Ok(u64::from(payload.fixed_width()) + u64::from(payload.variable_width()))
     }
+}
+
+/// An alternative has the type of another payload, which has no other form, and both have bytes: they are told apart by where these end.
+fn check_alternative(frame: &Frame, variant: &Variant, base: &str) -> Result<(), Problem> {
+    let other = frame.types().find(|other| other.name == *base);
+    let other = other.ok_or_else(|| Problem::NotFound {
+        what: "a payload of this frame that is no other form of one",
+        came: base.to_owned(),
+    })?;
+    let wrong = |what| Err(Problem::WrongAlternative(what));
+    if other.number != variant.number {
+        return wrong("another type than that");
+    }
+    if variant.extends.is_some() || frame.extensions_of(other).next().is_some() {
+        return wrong("a longer form beside it");
+    }
+    if frame.alternative_of(other) != Some(variant) {
+        return wrong("another alternative beside it");
+    }
+    if variant.payload.is_none() || other.payload.is_none() {
+        return wrong("no bytes to be told apart by");
+    }
+    Ok(())
 }

@@ -136,6 +136,8 @@ pub struct Variant {
     pub payload: Option<String>,
     /// Name of the variant of the same type that it is a longer form of.
     pub extends: Option<String>,
+    /// Name of the variant of the same type that it stands for in another release of the protocol.
+    pub alternative_to: Option<String>,
 }
 
 impl Frame {
@@ -145,17 +147,24 @@ impl Frame {
         variants.filter(|other| other.extends.as_ref() == Some(&variant.name))
     }
 
-    /// The variants that types are named for: those that are no longer forms of others.
+    /// The other release's form of a variant.
+    #[must_use]
+    pub fn alternative_of<'a>(&'a self, variant: &'a Variant) -> Option<&'a Variant> {
+        let mut variants = self.variants.iter();
+        variants.find(|other| other.alternative_to.as_ref() == Some(&variant.name))
+    }
+
+    /// The variants that types are named for: those that are no other forms of others.
     pub fn types(&self) -> impl Iterator<Item = &Variant> {
         self.variants
             .iter()
-            .filter(|variant| variant.extends.is_none())
+            .filter(|variant| variant.extends.is_none() && variant.alternative_to.is_none())
     }
 
     /// The variant that names the type of this one.
     #[must_use]
     pub fn type_of<'a>(&'a self, variant: &'a Variant) -> &'a Variant {
-        let base = variant.extends.as_ref();
+        let base = variant.extends.as_ref().or(variant.alternative_to.as_ref());
         base.and_then(|base| self.variants.iter().find(|other| other.name == *base))
             .unwrap_or(variant)
     }

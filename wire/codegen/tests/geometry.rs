@@ -442,3 +442,50 @@ fn a_longer_form_has_the_type_and_the_beginning_of_another() {
     );
     assert_refused(&twice, "Frame.fourth", problem);
 }
+
+#[test]
+fn an_alternative_has_the_type_of_a_payload_without_other_forms_and_bytes() {
+    let option = |layout: &str| format!("[(doca_storage.layout.field) = {{ {layout} }}];");
+    let third =
+        |message: &str, layout: &str| extended(&format!("{message} third = 3 {}", option(layout)));
+    let alternative = r#"message_type: 8 alternative_to: "second""#;
+    check(&third("Payload", alternative)).expect("an alternative");
+    for (message, layout, problem) in [
+        (
+            "Payload",
+            r#"message_type: 9 alternative_to: "second""#,
+            Problem::WrongAlternative("another type than that"),
+        ),
+        (
+            "Payload",
+            r#"message_type: 8 alternative_to: "nobody""#,
+            Problem::NotFound {
+                what: "a payload of this frame that is no other form of one",
+                came: "nobody".into(),
+            },
+        ),
+        (
+            "Payload",
+            r#"message_type: 7 alternative_to: "first""#,
+            Problem::WrongAlternative("no bytes to be told apart by"),
+        ),
+        (
+            "google.protobuf.Empty",
+            alternative,
+            Problem::WrongAlternative("no bytes to be told apart by"),
+        ),
+        (
+            "Payload",
+            r#"message_type: 8 alternative_to: "second" extends: "second""#,
+            Problem::WrongAlternative("a longer form beside it"),
+        ),
+    ] {
+        assert_refused(&third(message, layout), "Frame.third", problem);
+    }
+    let twice = extended(&format!(
+        "Payload third = 3 {0}\n#\nPayload fourth = 4 {0}",
+        option(alternative)
+    ));
+    let problem = Problem::WrongAlternative("another alternative beside it");
+    assert_refused(&twice, "Frame.fourth", problem);
+}

@@ -12,10 +12,50 @@ mod frame_decoder;
 
 pub use frame_decoder::FrameDecoder;
 
+use crate::release::Release;
+
 include!(concat!(env!("OUT_DIR"), "/control.rs"));
 
 /// The bit of [`FeatureQuery::features`] and [`AnnouncedStorage::features`] for flush and write_fua messages.
 pub const FEATURE_FLUSH: u32 = 1;
+
+impl Payload {
+    /// The init_storage_request of a release. Only that of 3.0 has a batch size.
+    #[must_use]
+    pub fn init_storage_of(release: Release, init: InitStorage, batch_size: u32) -> Self {
+        if release != Release::V3_0 {
+            return Self::InitStorageRequest(init);
+        }
+        let InitStorage {
+            transaction_count,
+            core_count,
+            mmap_export_blob,
+        } = init;
+        Self::BatchedInitStorageRequest(BatchedInitStorage {
+            transaction_count,
+            batch_size,
+            core_count,
+            mmap_export_blob,
+        })
+    }
+
+    /// An init_storage_request of any release, and its batch size, which is there in that of 3.0 only.
+    #[must_use]
+    pub fn as_init_storage(&self) -> Option<(InitStorage, Option<u32>)> {
+        match self {
+            Self::InitStorageRequest(init) => Some((init.clone(), None)),
+            Self::BatchedInitStorageRequest(init) => {
+                let same = InitStorage {
+                    transaction_count: init.transaction_count,
+                    core_count: init.core_count,
+                    mmap_export_blob: init.mmap_export_blob.clone(),
+                };
+                Some((same, Some(init.batch_size)))
+            }
+            _ => None,
+        }
+    }
+}
 
 impl Message {
     /// The answer to this request: its message id and correlation id with another payload.

@@ -5,8 +5,8 @@ use bytes::Bytes;
 use wire::{
     DecodeError,
     control::{
-        ErrorResponse, FrameDecoder, InitStorage, Message, Payload, RdmaConnectionDetails,
-        RdmaConnectionRole, StorageDetails,
+        BatchedInitStorage, ErrorResponse, FrameDecoder, InitStorage, Message, Payload,
+        RdmaConnectionDetails, RdmaConnectionRole, StorageDetails,
     },
 };
 
@@ -111,6 +111,20 @@ pub fn vectors() -> Vec<(Message, Vec<u8>)> {
             ),
             hex("00000018 00000003 00000003 00000004
                  ffffffff 00000000 00000000"),
+        ),
+        (
+            message(
+                3,
+                4,
+                Payload::BatchedInitStorageRequest(BatchedInitStorage {
+                    transaction_count: 64,
+                    batch_size: 4,
+                    core_count: 2,
+                    mmap_export_blob: Bytes::from_static(&[0xde, 0xad, 0x00, 0xbe, 0xef]),
+                }),
+            ),
+            hex("00000021 00000003 00000003 00000004
+                 00000040 00000004 00000002 00000005 dead00beef"),
         ),
         empty(4, Payload::InitStorageResponse),
         (

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use ::conformance::implementation::{self, Implementation};
 use ::conformance::role::{Check, Subject, checks, run};
+use ::conformance::usage::Usage;
 use clap::{Args, ValueEnum, value_parser};
 use indicatif::ProgressBar;
 use role_common::outln;
@@ -15,6 +16,9 @@ use role_common::shutdown::Shutdown;
 
 use super::Result;
 use super::report::{ReportOptions, progress};
+
+/// How often a check of the reference is repeated after a crash: 8 times are too few.
+const CRASH_RETRIES: u32 = 60;
 
 const HELP: &str = "\
 The exit status is the number of checks that failed, up to 100.
@@ -61,9 +65,10 @@ pub(super) struct RoleOptions {
     #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = value_parser!(u64).range(1..=600))]
     patience: u64,
 
-    /// Repeat a check this often when the binary was killed by SIGSEGV. The reference's workers race with their own start
-    #[arg(long, value_name = "N", default_value_t = 0)]
-    crash_retries: u32,
+    /// Repeat a check this often when the binary was killed by SIGSEGV. The reference's workers race with their own start [default: 60 for
+    /// a binary that prints a usage without --output, which is taken for the reference's; 0 for others]
+    #[arg(long, value_name = "N")]
+    crash_retries: Option<u32>,
 
     #[command(flatten)]
     report: ReportOptions,
@@ -155,10 +160,13 @@ impl RoleOptions {
         };
         let implementation =
             Implementation::of_binary("subject", role, &binary).with_library_path(libraries);
+        let usage = Usage::of(&implementation, role)?;
+        let default = if usage.is_ours() { 0 } else { CRASH_RETRIES };
         Ok(Subject {
             flags: self.flags.clone(),
             patience: Duration::from_secs(self.patience),
-            crash_retries: self.crash_retries,
+            crash_retries: self.crash_retries.unwrap_or(default),
+            usage,
             ..Subject::new(implementation, role)
         })
     }

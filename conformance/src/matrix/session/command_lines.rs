@@ -5,8 +5,8 @@ use std::process::Command;
 
 use super::{Running, Stage};
 use crate::implementation::Role;
-use crate::matrix::content::{BLOCK_SIZE, BLOCKS, HALF_BLOCK_SIZE};
-use crate::matrix::member::{IO_TIMEOUT, Member, Traits};
+use crate::matrix::content::{BLOCK_SIZE, BLOCKS};
+use crate::matrix::member::{IO_TIMEOUT, Member, PROTOCOL, Traits};
 use crate::matrix::mix::Layout;
 use crate::process::Process;
 use crate::scene::{DPU_DEVICE, HOST_DEVICE};
@@ -30,6 +30,11 @@ impl Stage<'_> {
             .command(role, cpu)
             .map_err(|error| error.to_string())?;
         command.args(["--cpu", &cpu.to_string()]);
+        if let Some(protocol) = &self.settings.protocol
+            && member.traits(role).protocol
+        {
+            command.args([PROTOCOL, protocol]);
+        }
         self.scene.place(&mut command);
         Ok(command)
     }
@@ -65,10 +70,7 @@ impl Stage<'_> {
     pub(super) fn start_scripted(&self, label: &'static str, port: u16) -> Result<Running, String> {
         let layout = self.mix.layout;
         let content = self.file(label, self.files.first_content(layout))?;
-        let block_size = match layout {
-            Layout::ZeroCopy => BLOCK_SIZE,
-            Layout::Gga => HALF_BLOCK_SIZE,
-        };
+        let block_size = self.files.block_size;
         let [program, arguments @ ..] = &self.settings.scripted_target[..] else {
             return Err("there is no scripted target".to_owned());
         };
@@ -121,7 +123,7 @@ impl Stage<'_> {
                 "--run-limit-operation-count",
                 &self.plan.operations.to_string(),
             ])
-            .args([traits.transactions_flag(), TRANSACTIONS]);
+            .args([traits.transactions_flag, TRANSACTIONS]);
         if traits.io_timeout {
             // On a busy machine an answer may take its time: that is not what is checked.
             let seconds = self.settings.timeout.as_secs().to_string();

@@ -2,6 +2,8 @@
 
 use wire::control::StorageDetails;
 
+use crate::usage::Usage;
+
 /// What the initiator is started with, and the storage that it finds.
 #[derive(Debug, Clone)]
 pub(super) struct Plan {
@@ -46,15 +48,20 @@ impl Plan {
         self
     }
 
-    /// Its flags, but for those that the bench gives.
-    pub(super) fn arguments(&self) -> Vec<String> {
-        let counts = [
+    /// Its flags, but for those that the bench gives, as a program with this usage knows them.
+    pub(super) fn arguments(&self, usage: &Usage) -> Vec<String> {
+        let mut counts = vec![
             ("--run-limit-operation-count", self.operations),
-            ("--transaction-count", self.transactions),
-            ("--blocks-per-io", self.blocks_per_io),
+            (usage.transactions_flag(), self.transactions),
         ];
-        let counts = counts.map(|(flag, count)| [flag.to_owned(), count.to_string()]);
-        let mut arguments = counts.concat();
+        // Up to version 3.1 of the reference, an I/O is of one block.
+        if self.blocks_per_io != 1 || usage.has("--blocks-per-io") {
+            counts.push(("--blocks-per-io", self.blocks_per_io));
+        }
+        let counts = counts
+            .into_iter()
+            .map(|(flag, count)| [flag.to_owned(), count.to_string()]);
+        let mut arguments: Vec<_> = counts.flatten().collect();
         // The bench gives the first.
         for _ in 1..self.workers {
             arguments.extend(["--cpu".to_owned(), "0".to_owned()]);

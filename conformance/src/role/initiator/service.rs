@@ -55,7 +55,7 @@ impl Service {
 
     /// Starts the initiator of a plan, whether there is a service or not.
     pub(super) fn start(bench: &Bench<'_>, plan: &Plan) -> Result<Running, Wrong> {
-        let arguments = plan.arguments();
+        let arguments = plan.arguments(&bench.subject().usage);
         let flags: Vec<&str> = arguments.iter().map(String::as_str).collect();
         bench.start_initiator(plan.strategy, &flags)
     }

@@ -8,6 +8,7 @@ use role_initiator::data_path::{Task, Transactions};
 use role_initiator::layout::{Layout, Request, Share};
 use wire::control::StorageDetails;
 use wire::io_message::{IoMessageType, Repr};
+use wire::release::Release3_2;
 
 use crate::damage::{Damage, spoil};
 use crate::many::Many;
@@ -94,6 +95,7 @@ pub(super) fn property(input: &Answers) {
         } else {
             input.blocks_per_io % 4 + 1
         },
+        is_mirrored: false,
         local_region_size: input
             .local_region_size
             .filter(|_| is_odd)
@@ -157,7 +159,7 @@ struct Run {
 impl Run {
     fn new(share: Share, task: Task) -> Self {
         let mut run = Self {
-            transactions: Transactions::new(task),
+            transactions: Transactions::new(task, Release3_2),
             share,
             slots: vec![None; share.transactions as usize],
             ending: false,

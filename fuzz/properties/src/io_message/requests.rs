@@ -7,6 +7,7 @@ use role_gga_offload::request::{MAX_BLOCKS, Operation, Request};
 use role_target::request::{self, Limits, examine};
 use role_zero_copy::message;
 use wire::io_message::{IoMessage, IoMessageType, Repr, SIZE};
+use wire::release::{Release, Release3_2};
 
 use super::place::{Amount, Place};
 use super::{double_word, word};
@@ -208,14 +209,15 @@ fn target(world: &World, facts: &Facts) -> bool {
         requester: world.requester,
         flush: false,
     };
-    let examined = examine(&facts.bytes, facts.length, limits);
+    let examined = examine(Release3_2, &facts.bytes, facts.length, limits);
     let possible = facts.size != 0
         && facts.storage_end <= limits.storage.into()
         && facts.requester_end <= limits.requester.into();
     let expected = match facts.operation.filter(|_| possible) {
         Some(Operation::Read) => Ok(request::Operation::Read),
         Some(Operation::Write) => Ok(request::Operation::Write { durable: false }),
-        None => Err(INVALID_VALUE),
+        // Not announced.
+        Some(Operation::Flush) | None => Err(INVALID_VALUE),
     };
     assert_eq!(examined.operation.map_err(|code| code.0), expected);
     let answer = examined.repr.answer(77).to_bytes();
@@ -233,7 +235,10 @@ fn zero_copy(facts: &Facts) -> bool {
     let kind = IoMessage::new_unchecked_len(&facts.bytes).message_type();
     let expected = kind == Ok(IoMessageType::Result) && facts.length == SIZE;
     assert_eq!(result, expected);
-    facts.is_answer(&message::refusal(&facts.bytes), INVALID_VALUE);
+    facts.is_answer(
+        &message::refusal(&facts.bytes, Release::V3_2),
+        INVALID_VALUE,
+    );
     request
 }
 
@@ -248,7 +253,14 @@ fn gga_offload(world: &World, facts: &Facts) -> bool {
         geometry: Geometry::compatible(block_size),
         block_count,
     };
-    let request = Request::read(&facts.bytes, facts.length, volume, requester);
+    let request = Request::read(
+        Release3_2,
+        &facts.bytes,
+        facts.length,
+        volume,
+        requester,
+        false,
+    );
 
     let block = u128::from(block_size);
     let blocks = facts.size / block;
@@ -278,6 +290,6 @@ fn gga_offload(world: &World, facts: &Facts) -> bool {
         }
         (came, _) => panic!("expected {expected:?}, {came:?} came, in {world:?}"),
     };
-    facts.is_answer(&request.answer(9), 9);
+    facts.is_answer(&request.answer(Release3_2, 9), 9);
     expected.is_some()
 }

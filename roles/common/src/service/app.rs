@@ -122,7 +122,8 @@ pub fn run<S: Service>(
                 .map(TcpClientChannel::connect)
                 .collect(),
             session: Session::new(layout.clone(), cpu_count, flags.control_timeout)
-                .with_limits(flags.init_limits),
+                .with_limits(flags.init_limits)
+                .with_protocol(flags.protocol.protocol),
             refused: Quota::refused_requests(),
             refused_by: vec![false; addresses.len()],
             running: None,

@@ -5,6 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use doca::{Connection, Device};
 use wire::control::RdmaConnectionRole;
+use wire::release::Release;
 
 use crate::turns::Limits;
 
@@ -23,6 +24,8 @@ pub struct WorkerSetup {
     pub transaction_count: u32,
     /// Extensions of the data path that initiator and targets have announced (`FeatureQuery::features`).
     pub features: u32,
+    /// The release of the session's I/O messages.
+    pub release: Release,
     /// How long nothing may happen.
     pub limits: Limits,
 }

@@ -6,6 +6,7 @@ use clap::Args;
 
 use crate::budget::InitLimits;
 use crate::flags::{Patience, channel_name, cpu, patience, seconds};
+use crate::protocol::ProtocolFlags;
 use crate::sessions::SessionFlags;
 use crate::turns::Limits;
 
@@ -45,6 +46,10 @@ pub struct ServiceFlags {
     /// What a session may ask for.
     #[command(flatten)]
     pub init_limits: InitLimits,
+
+    /// Which messages it speaks.
+    #[command(flatten)]
+    pub protocol: ProtocolFlags,
 
     /// How many sessions it serves.
     #[command(flatten)]

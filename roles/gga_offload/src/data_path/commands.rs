@@ -13,6 +13,7 @@ use super::GgaDataPath;
 use super::tasks::Kind;
 use crate::engine::{Action, Event};
 use crate::target::Target;
+use wire::release::IoLayout;
 
 /// The commands of all workers, each with the number of the attempt that it is part of.
 pub(crate) struct Commands {
@@ -87,7 +88,7 @@ impl Commands {
     }
 }
 
-impl GgaDataPath {
+impl<L: IoLayout> GgaDataPath<L> {
     /// Carries out the next command, if there is one and nothing of the last detachment may still come.
     #[inline]
     pub(super) fn poll_commands(&mut self) -> Result<(), Failure> {

@@ -7,6 +7,7 @@ use role_common::stored_block::{Place, decodes, inspect};
 use role_common::turns::{Limits, Turns};
 use role_common::worker::RunFlag;
 use wire::io_message::{self, IoMessage, IoMessageType, Repr};
+use wire::release::{CorrelationId as _, IoLayout};
 use wire::stored_block::Header;
 
 use super::GgaDataPath;
@@ -18,7 +19,7 @@ use crate::target::{Target, Targets};
 /// Events that are handled in one poll iteration when there are as many: what comes between two iterations is then paid for once.
 const EVENTS_PER_ITERATION: u32 = 32;
 
-impl Turns for GgaDataPath {
+impl<L: IoLayout> Turns for GgaDataPath<L> {
     #[inline]
     fn turn(&mut self, run: &RunFlag) -> Result<(), Failure> {
         let mut is_idle = false;
@@ -79,7 +80,7 @@ fn code_of(error: doca::Error) -> ErrorCode {
     error.code
 }
 
-impl GgaDataPath {
+impl<L: IoLayout> GgaDataPath<L> {
     #[inline(always)]
     fn tell(&mut self, event: Event) {
         self.engine.handle(event, self.clock.now);
@@ -208,7 +209,8 @@ impl GgaDataPath {
         message.buf.reset_data()?;
         let memory = self.setup.initiator.len();
         let (volume, flush) = (self.setup.volume, self.setup.flush);
-        let event = match Request::read(&bytes, length, volume, memory, flush) {
+        let initiator = self.layouts.initiator;
+        let event = match Request::read(initiator, &bytes, length, volume, memory, flush) {
             Ok(request) => Event::Request {
                 lane: lane as u32,
                 request,
@@ -244,14 +246,14 @@ impl GgaDataPath {
             self.tell(Event::TargetLost { target, status });
         }
         let message = IoMessage::new_unchecked_len(&bytes);
-        let slot = message.user_data();
+        let slot = L::CorrelationId::transaction(&bytes);
         if length != io_message::SIZE || message.message_type() != Ok(IoMessageType::Result) {
             let message = format_args!("{length} bytes that are no result");
             self.engine.unasked(target, message);
             return Ok(());
         }
         let chunk = u64::from(self.setup.volume.geometry.half_block_size());
-        let offset = message.storage_offset();
+        let offset = self.layouts.targets.answer_to(&bytes).storage_offset;
         self.tell(Event::ChunkDone {
             slot,
             // An offset that is in no chunk belongs to no request.
@@ -333,7 +335,10 @@ impl GgaDataPath {
             Action::Decompress { slot, block } => self.decompress(slot, block)?,
             Action::Answer { slot, status } => {
                 let index = slot as usize;
-                let answer = self.engine.request(slot).answer(status.0);
+                let answer = self
+                    .engine
+                    .request(slot)
+                    .answer(self.layouts.initiator, status.0);
                 self.messages
                     .put(self.tasks.of(index).answer_message.place, &answer)?;
                 self.must_submit(index, Kind::Answer)?;
@@ -398,7 +403,9 @@ impl GgaDataPath {
     fn send_request(&mut self, slot: u32, target: Target, request: Repr) -> Result<(), Failure> {
         let index = slot as usize;
         let place = self.tasks.of(index).requests[target.number()].place;
-        self.messages.put(place, &request.to_bytes())?;
+        let correlation_id = L::CorrelationId::from_number(slot);
+        let bytes = self.layouts.targets.to_bytes(&request, correlation_id);
+        self.messages.put(place, &bytes)?;
         if let Err(code) = self.submit(index, Kind::Send(target)) {
             let status = Status(code.0);
             self.tell(Event::TargetLost { target, status });

@@ -17,16 +17,21 @@ use crate::target::Target;
 pub(crate) struct StripeMemory {
     pub(crate) region: Arc<MemoryRegion>,
     pub(crate) mmap: Mmap,
+    /// Bytes before the first buffer, which are not used.
+    pub(crate) first: u64,
 }
 
 impl StripeMemory {
-    /// Allocates so many buffers, and exports them for the targets.
+    /// Allocates so many buffers behind `first` bytes, and exports them for the targets.
     pub(crate) fn allocate(
         device: &Device,
         geometry: Geometry,
+        first: u64,
         buffers: u64,
     ) -> Result<(Self, Bytes), Failure> {
-        let wanted = buffers.checked_mul(StripeBuffer::size(geometry));
+        let wanted = buffers
+            .checked_mul(StripeBuffer::size(geometry))
+            .and_then(|size| size.checked_add(first));
         let installed = installed_memory();
         let length = wanted
             .filter(|&length| length <= installed)
@@ -48,7 +53,14 @@ impl StripeMemory {
             | Access::RDMA_WRITE;
         let mmap = Mmap::register(device, region.clone(), access)?;
         let export = mmap.export_rdma(device)?;
-        Ok((Self { region, mmap }, Bytes::from(export)))
+        Ok((
+            Self {
+                region,
+                mmap,
+                first,
+            },
+            Bytes::from(export),
+        ))
     }
 }
 
@@ -74,10 +86,10 @@ impl StripeBuffer {
         3 * u64::from(geometry.half_block_size())
     }
 
-    /// The buffer of this number.
-    pub(crate) fn of(geometry: Geometry, number: u64) -> Self {
+    /// The buffer of this number, where the one of number 0 is at `first`.
+    pub(crate) fn of(geometry: Geometry, first: u64, number: u64) -> Self {
         Self {
-            begin: number * Self::size(geometry),
+            begin: first + number * Self::size(geometry),
             chunk: geometry.half_block_size().into(),
         }
     }
@@ -172,19 +184,19 @@ mod tests {
     fn a_stripe_buffer_is_three_chunks_without_overlaps() {
         let geometry = Geometry::compatible(4096);
         assert_eq!(StripeBuffer::size(geometry), 4096 * 3 / 2);
-        let buffer = StripeBuffer::of(geometry, 3);
+        let buffer = StripeBuffer::of(geometry, 0, 3);
         let begin = 3 * 6144;
         assert_eq!(buffer.stored(), begin);
         let chunks = Target::ALL.map(|target| buffer.chunk(target));
         assert_eq!(chunks, [begin, begin + 2048, begin + 4096]);
-        assert_eq!(begin + 6144, StripeBuffer::of(geometry, 4).stored());
+        assert_eq!(begin + 6144, StripeBuffer::of(geometry, 0, 4).stored());
     }
 
     #[test]
     fn more_than_the_machine_has_is_refused() {
         let device = Device::open("mlx5_0").expect("device");
         for buffers in [u64::MAX, installed_memory() / 2048] {
-            let failure = StripeMemory::allocate(&device, Geometry::compatible(4096), buffers)
+            let failure = StripeMemory::allocate(&device, Geometry::compatible(4096), 0, buffers)
                 .expect_err("too much");
             assert_eq!(failure.code, ErrorCode::NO_MEMORY);
         }

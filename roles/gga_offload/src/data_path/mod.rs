@@ -24,6 +24,8 @@ use role_common::superblock::SetId;
 use role_common::turns::run_to_end;
 use role_common::worker::{DataPath, RunFlag};
 
+use wire::release::{IoLayout, Release, Release3_0, Release3_1, Release3_2};
+
 use crate::cli::ChecksumPolicy;
 use crate::engine::request::Volume;
 use crate::engine::set::Set;
@@ -67,8 +69,47 @@ pub(crate) struct Setup {
     pub(crate) began: Instant,
 }
 
+/// The data path of one worker, whatever its I/O messages.
+pub(crate) type AnyGgaDataPath =
+    Box<dyn DataPath<Command = Command, Reply = Reply, Report = GgaCoreStatistics>>;
+
+/// Layouts of messages, which may be relative to the memory of their requester.
+#[derive(Debug, Clone, Copy)]
+struct Layouts<L> {
+    /// With the initiator, which requests.
+    initiator: L,
+    /// With the targets, which this service requests of.
+    targets: L,
+}
+
+/// Creates the data path of a worker. How it reads messages is settled here, once.
+pub(crate) fn create(setup: Setup) -> Result<AnyGgaDataPath, Failure> {
+    fn both<L: IoLayout>(layout: L) -> Layouts<L> {
+        Layouts {
+            initiator: layout,
+            targets: layout,
+        }
+    }
+    Ok(match setup.worker.release {
+        Release::V3_0 => {
+            let relative_to = |mmap: &Mmap| Release3_0 {
+                requester_address: mmap.base_address(),
+            };
+            let layouts = Layouts {
+                initiator: relative_to(&setup.initiator),
+                targets: relative_to(&setup.memory.mmap),
+            };
+            Box::new(GgaDataPath::create(setup, layouts)?)
+        }
+        Release::V3_1 => Box::new(GgaDataPath::create(setup, both(Release3_1))?),
+        Release::V3_2 => Box::new(GgaDataPath::create(setup, both(Release3_2))?),
+    })
+}
+
 /// The data path of one worker. Fields are in the order in which they must be dropped.
-pub(crate) struct GgaDataPath {
+pub(crate) struct GgaDataPath<L: IoLayout> {
+    /// How messages of the initiator and those of the targets are read.
+    layouts: Layouts<L>,
     tasks: Tasks,
     fetcher: Fetcher,
     /// `None` once the service has left it.
@@ -127,8 +168,8 @@ impl Clock {
     }
 }
 
-impl GgaDataPath {
-    pub(crate) fn create(setup: Setup) -> Result<Self, Failure> {
+impl<L: IoLayout> GgaDataPath<L> {
+    fn create(setup: Setup, layouts: Layouts<L>) -> Result<Self, Failure> {
         let (worker, geometry) = (&setup.worker, setup.volume.geometry);
         let count = all_slots(worker.transaction_count);
         let slots = count as usize;
@@ -170,6 +211,7 @@ impl GgaDataPath {
             locks: Arc::clone(&setup.locks),
         });
         Ok(Self {
+            layouts,
             tasks: Tasks::default(),
             fetcher,
             comch: Some(comch),
@@ -245,6 +287,7 @@ impl GgaDataPath {
             private_parity: self.has_private_parity(),
             initiator: &setup.initiator,
             geometry,
+            first: setup.memory.first,
             first_buffer: u64::from(setup.worker.index) * slots as u64,
         };
         let what = format_args!("{slots} transactions");
@@ -276,7 +319,7 @@ impl GgaDataPath {
     }
 }
 
-impl DataPath for GgaDataPath {
+impl<L: IoLayout> DataPath for GgaDataPath<L> {
     type Command = Command;
     type Reply = Reply;
     type Report = GgaCoreStatistics;

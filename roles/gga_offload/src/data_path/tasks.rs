@@ -96,6 +96,8 @@ pub(super) struct Maker<'a> {
     pub(super) geometry: Geometry,
     /// The number of the first slot's stripe buffer.
     pub(super) first_buffer: u64,
+    /// Bytes before the first buffer of all workers.
+    pub(super) first: u64,
 }
 
 impl Tasks {
@@ -177,7 +179,7 @@ impl Maker<'_> {
         index: usize,
         message: &mut impl FnMut() -> doca::Result<Message>,
     ) -> Result<SlotTasks, Failure> {
-        let buffer = StripeBuffer::of(self.geometry, self.first_buffer + index as u64);
+        let buffer = StripeBuffer::of(self.geometry, self.first, self.first_buffer + index as u64);
         let chunk = self.geometry.half_block_size() as usize;
         let stored = self.geometry.stored_block_size as usize;
         let logical = self.geometry.logical_block_size as usize;

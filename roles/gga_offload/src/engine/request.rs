@@ -1,6 +1,7 @@
 //! Requests of the initiator, checked before anything is done with them.
 
 use wire::io_message::{self, IoMessage, IoMessageType, Repr};
+use wire::release::{CorrelationId as _, IoLayout};
 
 use role_common::stored_block::Geometry;
 
@@ -43,6 +44,8 @@ pub struct Request {
     pub requester_offset: u64,
     /// The initiator's number of the transaction, which the answer repeats.
     pub user_data: u64,
+    /// Its correlation id, which the answer repeats; 0 where the session's release has none.
+    pub correlation_id: u32,
     /// Bytes, which the answer repeats.
     pub size: u32,
     /// Where in the storage the first block is, which the answer repeats.
@@ -99,12 +102,14 @@ pub enum Refusal {
 
 impl Request {
     /// What the answer repeats of a message, whatever that is.
-    fn identity(message: &IoMessage<&[u8; io_message::SIZE]>) -> Self {
+    fn identity<L: IoLayout>(layout: L, message: &[u8; io_message::SIZE]) -> Self {
+        let values = layout.answer_to(message);
         Self {
-            user_data: message.user_data(),
-            size: message.size(),
-            requester_offset: message.requester_offset(),
-            storage_offset: message.storage_offset(),
+            user_data: values.user_data,
+            correlation_id: L::CorrelationId::read(message).number(),
+            size: values.size,
+            requester_offset: values.requester_offset,
+            storage_offset: values.storage_offset,
             ..Self::default()
         }
     }
@@ -116,7 +121,8 @@ impl Request {
     /// # Errors
     ///
     /// It is no request, or leaves one of the memories.
-    pub fn read(
+    pub fn read<L: IoLayout>(
+        layout: L,
         bytes: &[u8; io_message::SIZE],
         length: usize,
         volume: Volume,
@@ -124,7 +130,7 @@ impl Request {
         flush: bool,
     ) -> Result<Self, (Self, Refusal)> {
         let message = IoMessage::new_unchecked_len(bytes);
-        let identity = Self::identity(&message);
+        let identity = Self::identity(layout, bytes);
         let refused = |refusal| Err((identity, refusal));
         let (operation, is_durable) = match message.message_type() {
             _ if length != io_message::SIZE => return refused(Refusal::NoRequest { length }),
@@ -183,16 +189,16 @@ impl Request {
 
     /// The answer, with what became of it.
     #[must_use]
-    pub fn answer(&self, result: u32) -> [u8; io_message::SIZE] {
-        Repr {
+    pub fn answer<L: IoLayout>(&self, layout: L, result: u32) -> [u8; io_message::SIZE] {
+        let values = Repr {
             message_type: IoMessageType::Result,
             user_data: self.user_data,
             result,
             size: self.size,
             requester_offset: self.requester_offset,
             storage_offset: self.storage_offset,
-        }
-        .to_bytes()
+        };
+        layout.to_bytes(&values, L::CorrelationId::from_number(self.correlation_id))
     }
 }
 

@@ -344,6 +344,7 @@ impl Service {
 pub(super) fn request(operation: Operation, block: u64, count: u8, io: u64) -> Request {
     Request {
         is_durable: false,
+        correlation_id: 0,
         operation,
         first_stripe: block,
         blocks: count,

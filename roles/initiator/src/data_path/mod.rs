@@ -18,4 +18,4 @@ mod tests;
 pub use content::{Content, Extent, Validator};
 pub use failure::{Direction, Failure, Io, Mismatch};
 pub use transactions::{Measurements, Task, Transactions};
-pub use worker::{Command, Contexts, Outcome, Worker};
+pub use worker::{AnyWorker, Command, Contexts, Messaging, Outcome, Worker, create};

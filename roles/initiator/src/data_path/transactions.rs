@@ -13,7 +13,8 @@ mod slot;
 use std::time::Instant;
 
 use doca::ErrorCode;
-use wire::io_message::{IoMessageType, Repr};
+use wire::io_message::{self, IoMessageType, Repr};
+use wire::release::{CorrelationId as _, IoLayout, Release3_2};
 
 use super::content::{Extent, Validator};
 use super::failure::{Direction, Failure};
@@ -27,7 +28,8 @@ pub use slot::Task;
 
 /// The transactions of one worker.
 #[derive(Debug)]
-pub struct Transactions {
+pub struct Transactions<L = Release3_2> {
+    layout: L,
     task: Task,
     slots: Box<[Slot]>,
     storage_places: Pool,
@@ -60,10 +62,10 @@ pub struct Measurements {
     pub end: Instant,
 }
 
-impl Transactions {
+impl<L: IoLayout> Transactions<L> {
     /// Transactions that have not begun. All their memory is allocated here.
     #[must_use]
-    pub fn new(task: Task) -> Self {
+    pub fn new(task: Task, layout: L) -> Self {
         let now = Instant::now();
         let share = task.share;
         let slot = |_| Slot {
@@ -109,6 +111,7 @@ impl Transactions {
             until_flush: task.flush_every,
             flushes: Latencies::new(),
             end: now,
+            layout,
             task,
         }
     }
@@ -209,9 +212,14 @@ impl Transactions {
                 *pass = pass.wrapping_add(1);
                 *pass
             });
+        let storage_offset = storage_offset + begin;
         Extent {
-            local_offset: local_offset + u64::from(local_place) * io_size,
-            storage_offset: storage_offset + begin,
+            local_offset: if L::IS_MIRRORED {
+                storage_offset
+            } else {
+                local_offset + u64::from(local_place) * io_size
+            },
+            storage_offset,
             size: io_size.min(storage_size - begin) as u32,
             pass,
         }
@@ -247,6 +255,14 @@ impl Transactions {
             requester_offset,
             storage_offset,
         }
+    }
+
+    /// The message of a request of slot `index`.
+    #[inline(always)]
+    #[must_use]
+    pub fn message(&self, index: u32, request: &Repr) -> [u8; io_message::SIZE] {
+        self.layout
+            .to_bytes(request, L::CorrelationId::from_number(index))
     }
 
     /// Takes note that the request of slot `index` was sent; the next request of that slot, if there is one.

@@ -11,6 +11,7 @@ use role_common::messages::Messages;
 use role_common::submit::DeferredTasks;
 use role_common::worker::{DataPath, RunFlag};
 use wire::io_message::{self, Repr};
+use wire::release::{IoLayout, Release, Release3_0, Release3_1, Release3_2};
 
 use super::failure::Failure;
 use super::transactions::{Measurements, Task, Transactions};
@@ -48,6 +49,40 @@ pub enum Command {
     },
 }
 
+/// A worker, whatever its I/O messages.
+pub type AnyWorker = Box<dyn DataPath<Command = Command, Reply = bool, Report = Outcome>>;
+
+/// Which I/O messages a worker sends.
+#[derive(Clone, Copy, Debug)]
+pub struct Messaging {
+    /// The release that they are of.
+    pub release: Release,
+    /// The address of the local region, which those of 3.0 are relative to.
+    pub local_address: u64,
+}
+
+/// Creates a worker, as [`Worker::new`]. How it writes messages is settled here, once.
+///
+/// # Errors
+/// A DOCA call failed.
+pub fn create(
+    contexts: &Contexts,
+    task: Task,
+    messaging: Messaging,
+    counter: Arc<Counter>,
+) -> Result<AnyWorker, role_common::Failure> {
+    Ok(match messaging.release {
+        Release::V3_0 => {
+            let layout = Release3_0 {
+                requester_address: messaging.local_address,
+            };
+            Box::new(Worker::new(contexts, task, layout, counter)?)
+        }
+        Release::V3_1 => Box::new(Worker::new(contexts, task, Release3_1, counter)?),
+        Release::V3_2 => Box::new(Worker::new(contexts, task, Release3_2, counter)?),
+    })
+}
+
 /// How a run went.
 #[derive(Debug)]
 pub struct Outcome {
@@ -66,7 +101,7 @@ struct Message {
 
 /// One worker's data path.
 #[derive(Debug)]
-pub struct Worker {
+pub struct Worker<L> {
     // Dropped in this order: what stops first comes first, and the progress engine that stopping needs comes last.
     receives: Vec<Message>,
     sends: Vec<Message>,
@@ -78,13 +113,13 @@ pub struct Worker {
     messages: Messages,
     pe: Pe,
     /// Taken by the run.
-    transactions: Option<Transactions>,
+    transactions: Option<Transactions<L>>,
     count: u32,
     counter: Arc<Counter>,
     check_interval: Duration,
 }
 
-impl Worker {
+impl<L: IoLayout> Worker<L> {
     /// Creates and starts the contexts. They run once [`Command::Ready`] says so.
     ///
     /// # Errors
@@ -92,6 +127,7 @@ impl Worker {
     pub fn new(
         contexts: &Contexts,
         task: Task,
+        layout: L,
         counter: Arc<Counter>,
     ) -> Result<Self, role_common::Failure> {
         let count = task.share.transactions;
@@ -117,7 +153,7 @@ impl Worker {
             mmap,
             messages,
             pe,
-            transactions: Some(Transactions::new(task)),
+            transactions: Some(Transactions::new(task, layout)),
             count,
             counter,
             check_interval,
@@ -148,7 +184,7 @@ impl Worker {
     }
 }
 
-impl DataPath for Worker {
+impl<L: IoLayout> DataPath for Worker<L> {
     type Command = Command;
     type Reply = bool;
     type Report = Outcome;
@@ -214,9 +250,9 @@ impl DataPath for Worker {
 }
 
 /// A run in progress.
-struct Run<'a> {
-    worker: &'a Worker,
-    transactions: Transactions,
+struct Run<'a, L> {
+    worker: &'a Worker<L>,
+    transactions: Transactions<L>,
     /// Requests that the service has no room for yet.
     deferred: DeferredTasks,
     failure: Option<Failure>,
@@ -224,7 +260,7 @@ struct Run<'a> {
     broken: bool,
 }
 
-impl Run<'_> {
+impl<L: IoLayout> Run<'_, L> {
     fn run(&mut self, run: &RunFlag) {
         self.begin();
         let mut next_check = Instant::now() + self.worker.check_interval;
@@ -349,7 +385,8 @@ impl Run<'_> {
         // The buf has all of its place as its data, and what was there before has been sent.
         let message = &self.worker.sends[index as usize];
         let place = self.worker.receives.len() + index as usize;
-        if let Err(error) = self.worker.messages.put(place, &request.to_bytes()) {
+        let bytes = self.transactions.message(index, &request);
+        if let Err(error) = self.worker.messages.put(place, &bytes) {
             return self.broke("writing a request", error.code);
         }
         if let Err(code) = self.deferred.submit(u64::from(index), &message.task) {

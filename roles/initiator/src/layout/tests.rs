@@ -4,6 +4,7 @@ const REQUEST: Request = Request {
     workers: 1,
     blocks_per_io: 1,
     local_region_size: 0,
+    is_mirrored: false,
     transactions: 64,
     operations: 1_000_000,
 };
@@ -219,4 +220,24 @@ fn a_storage_that_is_said_to_be_huge_is_no_reason_to_allocate_as_much() {
         matches!(error, LayoutError::RegionTooSmall { .. }),
         "{error}"
     );
+}
+
+#[test]
+fn mirrored_local_region_is_the_storage_again_whatever_its_size() {
+    let blocks = 2 * LARGEST_DEFAULT_REGION / 4096 + 1;
+    let layout = Layout::new(
+        &storage(blocks, 4096),
+        Request {
+            workers: 3,
+            blocks_per_io: 2,
+            is_mirrored: true,
+            ..REQUEST
+        },
+    )
+    .expect("fits");
+    assert_eq!(layout.region_size, layout.capacity);
+    for share in &layout.shares {
+        assert_eq!(share.local_offset, share.storage_offset);
+        assert_eq!(share.local_slots, share.ios);
+    }
 }

@@ -26,6 +26,7 @@ use std::time::{Duration, Instant};
 use doca::ErrorCode;
 use role_common::{Failure, text_of_peer};
 use wire::control::{FEATURE_FLUSH, FeatureQuery, Message, MessageType, Payload, StorageDetails};
+use wire::release::Release;
 
 pub use error::SessionError;
 pub use exchange::{Action, Event};
@@ -43,7 +44,12 @@ pub struct SessionConfig {
     pub halt_timeout: Duration,
     /// Whether the run needs flushes, which are announced; the service must announce them, too.
     pub flush: bool,
+    /// The release that the service is asked in.
+    pub release: Release,
 }
+
+/// Receive tasks that services of 3.0 are asked to submit together: each is there for the next request at once.
+const BATCH_SIZE: u32 = 1;
 
 /// The request that has no answer yet.
 #[derive(Clone, Copy, Debug)]
@@ -142,7 +148,8 @@ impl Session {
             Event::ConsumerExpired(id) => self.consumer_expired(now, id),
             Event::Opened(init) => {
                 if self.state == State::Opening {
-                    self.request(now, State::Initialising, Payload::InitStorageRequest(init));
+                    let request = Payload::init_storage_of(self.config.release, init, BATCH_SIZE);
+                    self.request(now, State::Initialising, request);
                 }
             }
             Event::WorkersReady => {

@@ -5,6 +5,7 @@ use std::collections::HashSet;
 use crate::support::{Initiator, Io, Script, Service, usable_cpu};
 use wire::control::{MessageType, Payload, StorageDetails};
 use wire::io_message::IoMessageType;
+use wire::release::Release;
 
 #[test]
 fn a_read_test_passes_and_prints_the_statistics_of_the_reference() {
@@ -195,4 +196,48 @@ fn progress_is_shown_where_asked_for() {
     };
     assert!(shown("always"));
     assert!(!shown("auto"), "standard error is no terminal here");
+}
+
+/// The bytes of the messages are looked at where they lie, from the documented layout.
+#[test]
+fn messages_are_those_of_the_release_that_was_chosen() {
+    for (release, batch_size) in [(Release::V3_0, Some(1)), (Release::V3_1, None)] {
+        let service = Service::start(Script {
+            release,
+            ..Script::default()
+        });
+        let args = ["--protocol", release.name(), "--transaction-count", "4"];
+        Initiator::start(&service.channel, &args).end().passed();
+        let record = service.record();
+        let (init, batch) = record.requests[1]
+            .payload
+            .as_init_storage()
+            .expect("an init request");
+        assert_eq!((init.transaction_count, batch), (4, batch_size));
+        assert_eq!(record.ios.len(), 100);
+        let mut ids = HashSet::new();
+        for ((_, io), bytes) in record.ios.iter().zip(&record.messages) {
+            let number = |at: usize| u32::from_be_bytes(*bytes[at..].first_chunk().expect("4"));
+            let long = |at: usize| u64::from_be_bytes(*bytes[at..].first_chunk().expect("8"));
+            ids.insert(number(4));
+            if release == Release::V3_0 {
+                assert_eq!(long(24), record.memory_address + io.storage_offset);
+                assert_eq!((number(32), number(36)), (0, 0));
+            } else {
+                assert_eq!(
+                    (long(24), long(32)),
+                    (io.requester_offset, io.storage_offset)
+                );
+            }
+        }
+        assert_eq!(ids, HashSet::from([0, 1, 2, 3]), "{release}");
+    }
+}
+
+#[test]
+fn local_region_of_3_0_has_no_other_size_than_the_storage() {
+    let args = ["--protocol", "3.0", "--local-io-region-size", "8192"];
+    Initiator::start("nobody listens here", &args)
+        .end()
+        .failed_with(&["--local-io-region-size"]);
 }

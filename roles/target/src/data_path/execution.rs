@@ -11,6 +11,7 @@ use role_common::submit::DeferredTasks;
 use role_common::worker::RunFlag;
 use role_common::{Failure, FirstFailure};
 use wire::io_message;
+use wire::release::{CorrelationId as _, IoLayout};
 
 use super::Setup;
 use super::request;
@@ -19,9 +20,10 @@ use crate::quarantine::{Quarantine, Writes};
 use crate::store::{Io, Operation, Step, Store};
 
 /// Carries requests out. Fields are in the order in which they must be dropped.
-pub(super) struct Executor<S> {
+pub(super) struct Executor<S, L: IoLayout> {
     store: S,
-    transfers: Transfers,
+    layout: L,
+    transfers: Transfers<L::CorrelationId>,
     messages: Messages,
     deferred: DeferredTasks,
     limits: request::Limits,
@@ -35,10 +37,11 @@ pub(super) struct Executor<S> {
     failure: FirstFailure,
 }
 
-impl<S: Store> Executor<S> {
+impl<S: Store, L: IoLayout> Executor<S, L> {
     /// For so many transfers, which it gets when it [begins](Self::begin).
     pub(super) fn new(
         store: S,
+        layout: L,
         messages: Messages,
         limits: request::Limits,
         transfers: usize,
@@ -46,6 +49,7 @@ impl<S: Store> Executor<S> {
     ) -> Self {
         Self {
             store,
+            layout,
             transfers: Transfers::default(),
             messages,
             // At any time, one task of each transfer is under way.
@@ -61,7 +65,7 @@ impl<S: Store> Executor<S> {
     }
 
     /// Receives requests from now on.
-    pub(super) fn begin(&mut self, transfers: Transfers) -> Result<(), Failure> {
+    pub(super) fn begin(&mut self, transfers: Transfers<L::CorrelationId>) -> Result<(), Failure> {
         self.transfers = transfers;
         for slot in 0..self.transfers.len() {
             self.submit(slot, Kind::Receive)
@@ -140,8 +144,10 @@ impl<S: Store> Executor<S> {
         let message = &self.transfers[slot].message;
         let mut bytes = [0; io_message::SIZE];
         let length = self.messages.received(slot, message, &mut bytes)?;
-        let examined = request::examine(&bytes, length, self.limits);
-        self.transfers[slot].request = examined.repr;
+        let examined = request::examine(self.layout, &bytes, length, self.limits);
+        let transfer = &mut self.transfers[slot];
+        transfer.request = examined.repr;
+        transfer.correlation_id = L::CorrelationId::read(&bytes);
         let admitted = examined.operation.and_then(|operation| {
             let io = Io {
                 operation,
@@ -215,7 +221,9 @@ impl<S: Store> Executor<S> {
     #[inline]
     fn answer(&mut self, slot: usize, result: ErrorCode) -> Result<(), Failure> {
         self.writes.end(slot);
-        let bytes = self.transfers[slot].request.answer(result.0).to_bytes();
+        let transfer = &self.transfers[slot];
+        let answer = transfer.request.answer(result.0);
+        let bytes = self.layout.to_bytes(&answer, transfer.correlation_id);
         self.messages.put(slot, &bytes)?;
         self.operations += 1;
         self.submit(slot, Kind::Send)
@@ -231,7 +239,7 @@ impl<S: Store> Executor<S> {
     }
 }
 
-impl<S: Store> Ends for Executor<S> {
+impl<S: Store, L: IoLayout> Ends for Executor<S, L> {
     #[inline(always)]
     fn ended(&mut self, completion: Completion, run: &RunFlag) {
         let Completion { token, result } = completion;

@@ -2,6 +2,7 @@
 
 use doca::ErrorCode;
 use wire::io_message::{self, IoMessage, IoMessageType, Repr};
+use wire::release::IoLayout;
 
 pub use crate::store::Operation;
 
@@ -28,17 +29,14 @@ pub struct Examined {
 /// Examines a request of which `length` bytes came. Bytes that did not come are zeros.
 #[inline]
 #[must_use]
-pub fn examine(bytes: &[u8; io_message::SIZE], length: usize, limits: Limits) -> Examined {
-    let message = IoMessage::new_unchecked_len(bytes);
-    let message_type = message.message_type();
-    let repr = Repr {
-        message_type: IoMessageType::Result,
-        user_data: message.user_data(),
-        result: message.result(),
-        size: message.size(),
-        requester_offset: message.requester_offset(),
-        storage_offset: message.storage_offset(),
-    };
+pub fn examine<L: IoLayout>(
+    layout: L,
+    bytes: &[u8; io_message::SIZE],
+    length: usize,
+    limits: Limits,
+) -> Examined {
+    let message_type = IoMessage::new_unchecked_len(bytes).message_type();
+    let repr = layout.answer_to(bytes);
     let operation = match message_type {
         Ok(IoMessageType::Read) => Ok(Operation::Read),
         Ok(IoMessageType::Write) => Ok(Operation::Write { durable: false }),
@@ -71,6 +69,7 @@ fn is_inside(offset: u64, size: u32, length: u64) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use wire::release::{Release3_0, Release3_2};
 
     const LIMITS: Limits = Limits {
         storage: 1 << 20,
@@ -89,7 +88,7 @@ mod tests {
 
     fn operation(repr: Repr) -> Result<Operation, ErrorCode> {
         let bytes = repr.to_bytes();
-        let examined = examine(&bytes, bytes.len(), LIMITS);
+        let examined = examine(Release3_2, &bytes, bytes.len(), LIMITS);
         assert_eq!(
             examined.repr,
             Repr {
@@ -190,7 +189,7 @@ mod tests {
         );
         let mut bytes = READ.to_bytes();
         bytes[3] = 7;
-        let examined = examine(&bytes, bytes.len(), LIMITS);
+        let examined = examine(Release3_2, &bytes, bytes.len(), LIMITS);
         assert_eq!(
             (examined.operation, examined.repr.user_data),
             (REFUSED, READ.user_data)
@@ -224,10 +223,16 @@ mod tests {
             (READ, Ok(Operation::Read)),
         ] {
             let bytes = repr.to_bytes();
-            assert_eq!(examine(&bytes, 64, announced).operation, expected);
-            assert_eq!(examine(&bytes, 63, announced).operation, REFUSED);
+            assert_eq!(
+                examine(Release3_2, &bytes, 64, announced).operation,
+                expected
+            );
+            assert_eq!(
+                examine(Release3_2, &bytes, 63, announced).operation,
+                REFUSED
+            );
             if repr != READ {
-                assert_eq!(examine(&bytes, 64, LIMITS).operation, REFUSED);
+                assert_eq!(examine(Release3_2, &bytes, 64, LIMITS).operation, REFUSED);
             }
         }
     }
@@ -237,10 +242,38 @@ mod tests {
         let bytes = READ.to_bytes();
         for length in [0, 1, 63, 65] {
             assert_eq!(
-                examine(&bytes, length, LIMITS).operation,
+                examine(Release3_2, &bytes, length, LIMITS).operation,
                 REFUSED,
                 "{length}"
             );
+        }
+    }
+
+    #[test]
+    fn places_of_3_0_are_checked_as_those_of_later_releases() {
+        let layout = Release3_0 {
+            requester_address: 0x7000_0000,
+        };
+        let request = |storage_offset, requester_offset| Repr {
+            message_type: IoMessageType::Read,
+            user_data: 7,
+            result: 0,
+            size: 512,
+            requester_offset,
+            storage_offset,
+        };
+        for (storage_offset, requester_offset, expected) in [
+            (0, 0, Ok(Operation::Read)),
+            (512, 4096 - 512, Ok(Operation::Read)),
+            (512, 4096 - 511, Err(ErrorCode::INVALID_VALUE)),
+            // Before the memory map.
+            (u64::MAX, 0, Err(ErrorCode::INVALID_VALUE)),
+        ] {
+            let bytes = layout.to_bytes(&request(storage_offset, requester_offset), 9);
+            let examined = examine(layout, &bytes, bytes.len(), LIMITS);
+            assert_eq!(examined.operation, expected, "{storage_offset}");
+            assert_eq!(examined.repr.storage_offset, storage_offset);
+            assert_eq!(examined.repr.requester_offset, requester_offset);
         }
     }
 }

@@ -45,7 +45,7 @@ impl Token {
 }
 
 /// One request at a time, from its arrival to its answer.
-pub(super) struct Transfer {
+pub(super) struct Transfer<C> {
     tasks: [Task; 4],
     /// Where the request arrives and from where the answer leaves.
     pub(super) message: Buf,
@@ -53,9 +53,11 @@ pub(super) struct Transfer {
     requester: Buf,
     /// The request at hand.
     pub(super) request: Repr,
+    /// Its correlation id, where the session's release has one.
+    pub(super) correlation_id: C,
 }
 
-impl Transfer {
+impl<C> Transfer<C> {
     #[inline]
     pub(super) fn task(&self, kind: Kind) -> &Task {
         &self.tasks[kind as usize]
@@ -88,10 +90,15 @@ impl Transfer {
 }
 
 /// All transfers of a worker.
-#[derive(Default)]
-pub(super) struct Transfers(Vec<Transfer>);
+pub(super) struct Transfers<C>(Vec<Transfer<C>>);
 
-impl Transfers {
+impl<C> Default for Transfers<C> {
+    fn default() -> Self {
+        Self(Vec::new())
+    }
+}
+
+impl<C: Default> Transfers<C> {
     /// Allocates `count` transfers. Message `n` lies at `n` times the size of a message.
     pub(super) fn allocate(
         count: u32,
@@ -101,7 +108,7 @@ impl Transfers {
         (data, data_connection): (&Rdma, &RdmaConnection),
     ) -> Result<Self, Failure> {
         let whole = |mmap: &Mmap| usize::try_from(mmap.len()).unwrap_or(usize::MAX);
-        let transfer = |slot: usize| -> Result<Transfer, Failure> {
+        let transfer = |slot: usize| -> Result<Transfer<C>, Failure> {
             let token = |kind| Token::new(slot, kind).0;
             let message =
                 inventory.buf(messages, (slot * io_message::SIZE) as u64, io_message::SIZE)?;
@@ -120,6 +127,7 @@ impl Transfers {
                 storage,
                 requester,
                 request: NO_REQUEST,
+                correlation_id: C::default(),
             })
         };
         let transfers = (0..count as usize).map(transfer).collect::<Result<_, _>>();
@@ -133,18 +141,18 @@ impl Transfers {
     }
 }
 
-impl Index<usize> for Transfers {
-    type Output = Transfer;
+impl<C> Index<usize> for Transfers<C> {
+    type Output = Transfer<C>;
 
     #[inline]
-    fn index(&self, slot: usize) -> &Transfer {
+    fn index(&self, slot: usize) -> &Transfer<C> {
         &self.0[slot]
     }
 }
 
-impl IndexMut<usize> for Transfers {
+impl<C> IndexMut<usize> for Transfers<C> {
     #[inline]
-    fn index_mut(&mut self, slot: usize) -> &mut Transfer {
+    fn index_mut(&mut self, slot: usize) -> &mut Transfer<C> {
         &mut self.0[slot]
     }
 }

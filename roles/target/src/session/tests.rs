@@ -82,13 +82,16 @@ impl Driver {
     }
 }
 
-fn init(core_count: u32, transaction_count: u32) -> Payload {
-    let mmap_export_blob = Bytes::from_static(b"map");
-    Payload::InitStorageRequest(InitStorage {
+fn plain_init(core_count: u32, transaction_count: u32) -> InitStorage {
+    InitStorage {
         transaction_count,
         core_count,
-        mmap_export_blob,
-    })
+        mmap_export_blob: Bytes::from_static(b"map"),
+    }
+}
+
+fn init(core_count: u32, transaction_count: u32) -> Payload {
+    Payload::InitStorageRequest(plain_init(core_count, transaction_count))
 }
 
 fn connection(context_index: u32, role: RdmaConnectionRole) -> RdmaConnectionDetails {
@@ -478,4 +481,49 @@ fn extensions_are_announced_by_both_sides_before_the_session_is_prepared() {
     assert_eq!(driver.request(init(1, 1)), Payload::InitStorageResponse);
     assert_eq!(driver.error(announce()).0, ErrorCode::UNEXPECTED);
     assert_eq!(driver.session.announced_features(), 0);
+}
+
+#[test]
+fn service_of_3_0_is_known_by_its_init_request() {
+    let batched = || Payload::init_storage_of(Release::V3_0, plain_init(2, 4), 4);
+    let mut driver = Driver::new();
+    driver.request(Payload::QueryStorageRequest);
+    let answer = driver.request_with(batched(), |job| {
+        assert_eq!(*job, Job::CreateWorkers(plain_init(2, 4)));
+        Ok(Outcome::Done)
+    });
+    assert_eq!(answer, Payload::InitStorageResponse);
+    assert_eq!(driver.session.release(), Release::V3_0);
+    // Both workers want their connections.
+    assert!(matches!(
+        driver.request(connect(1, IoControl)),
+        Payload::CreateRdmaConnectionResponse(_)
+    ));
+    assert_eq!(Driver::at_connect().session.release(), Release::V3_2);
+}
+
+#[test]
+fn request_of_another_release_than_the_chosen_one_is_refused() {
+    for (protocol, refused, accepted, release) in [
+        (
+            Protocol::V3_0,
+            init(1, 4),
+            Payload::init_storage_of(Release::V3_0, plain_init(1, 4), 1),
+            Release::V3_0,
+        ),
+        (
+            Protocol::V3_1,
+            Payload::init_storage_of(Release::V3_0, plain_init(1, 4), 1),
+            init(1, 4),
+            Release::V3_1,
+        ),
+    ] {
+        let mut driver = Driver::new();
+        driver.session = Session::new(GEOMETRY, 2).with_protocol(protocol);
+        driver.request(Payload::QueryStorageRequest);
+        let (code, _) = driver.error(refused);
+        assert_eq!(code, ErrorCode::INVALID_VALUE, "{protocol:?}");
+        assert_eq!(driver.request(accepted), Payload::InitStorageResponse);
+        assert_eq!(driver.session.release(), release);
+    }
 }

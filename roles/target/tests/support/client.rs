@@ -10,6 +10,7 @@ use doca::{
 };
 use wire::control::{InitStorage, Payload, RdmaConnectionDetails, RdmaConnectionRole};
 use wire::io_message::{self, IoMessage, IoMessageType, Repr};
+use wire::release::Release;
 
 use super::{Exit, PATIENCE, Service, Target};
 
@@ -42,7 +43,7 @@ pub struct Client {
     pe: Pe,
     /// What the target reads and writes.
     pub memory: Arc<MemoryRegion>,
-    _memory_map: Mmap,
+    memory_map: Mmap,
     pub service: Service,
 }
 
@@ -60,21 +61,34 @@ impl Client {
         (client, described)
     }
 
+    /// A client of another release, after a query.
+    pub fn of_release(mut service: Service, release: Release) -> Self {
+        let (device, memory, memory_map) = memory(BLOCK * 2);
+        let export = Bytes::from(memory_map.export_rdma(&device).expect("export"));
+        service.request(Payload::QueryStorageRequest);
+        Self::with_init(service, init(export, 2), release, (memory, memory_map))
+    }
+
     /// A client whose memory is behind this export, after the query.
     pub fn with_export(
-        mut service: Service,
+        service: Service,
         mmap_export_blob: Bytes,
         transaction_count: u32,
+        memory: (Arc<MemoryRegion>, Mmap),
+    ) -> Self {
+        let init = init(mmap_export_blob, transaction_count);
+        Self::with_init(service, init, Release::V3_2, memory)
+    }
+
+    fn with_init(
+        mut service: Service,
+        init: InitStorage,
+        release: Release,
         (memory, memory_map): (Arc<MemoryRegion>, Mmap),
     ) -> Self {
         let device = Device::open("03:00.0").expect("device");
-        let init = InitStorage {
-            transaction_count,
-            core_count: 1,
-            mmap_export_blob,
-        };
         assert_eq!(
-            service.request(Payload::InitStorageRequest(init)),
+            service.request(Payload::init_storage_of(release, init, 4)),
             Payload::InitStorageResponse
         );
 
@@ -132,13 +146,28 @@ impl Client {
             _data: data,
             pe,
             memory,
-            _memory_map: memory_map,
+            memory_map,
             service,
         }
     }
 
+    /// The address that the memory begins at.
+    pub fn memory_address(&self) -> u64 {
+        self.memory_map.base_address()
+    }
+
     /// Sends these bytes as a request and returns the answer.
     pub fn exchange(&mut self, request: &[u8]) -> Repr {
+        let bytes = self.exchange_bytes(request);
+        assert_eq!(bytes[40..], [0; 24], "zeros where there is no field");
+        assert_eq!(bytes[4..8], [0; 4], "zeros where there is no field");
+        let answer = Repr::parse(&IoMessage::new_unchecked_len(&bytes)).expect("an answer");
+        assert_eq!(answer.message_type, IoMessageType::Result);
+        answer
+    }
+
+    /// Sends these bytes as a request and returns those of the answer.
+    pub fn exchange_bytes(&mut self, request: &[u8]) -> [u8; io_message::SIZE] {
         self.result.reset_data().expect("reset");
         self.receive.submit().expect("receive");
         self.request.write_data(request).expect("request");
@@ -159,10 +188,7 @@ impl Client {
             Ok(io_message::SIZE),
             "an answer has 64 bytes"
         );
-        assert_eq!(bytes[40..], [0; 24], "zeros where there is no field");
-        let answer = Repr::parse(&IoMessage::new_unchecked_len(&bytes)).expect("an answer");
-        assert_eq!(answer.message_type, IoMessageType::Result);
-        answer
+        bytes
     }
 
     /// Sends this request and does not wait for its answer.
@@ -201,6 +227,14 @@ impl Client {
             Payload::ShutdownResponse
         );
         target.wait()
+    }
+}
+
+fn init(mmap_export_blob: Bytes, transaction_count: u32) -> InitStorage {
+    InitStorage {
+        transaction_count,
+        core_count: 1,
+        mmap_export_blob,
     }
 }
 

@@ -34,7 +34,12 @@ impl ZeroCopyDataPath {
         )?;
         let target = TargetEnds::start(&pe, &setup.device, count)?;
         Ok(Self {
-            forwarder: Forwarder::new(messages, counts, setup.features & FEATURE_FLUSH != 0),
+            forwarder: Forwarder::new(
+                messages,
+                counts,
+                setup.features & FEATURE_FLUSH != 0,
+                setup.release,
+            ),
             comch: Some(comch),
             target,
             inventory,

@@ -9,6 +9,7 @@ use role_common::submit::DeferredTasks;
 use role_common::worker::RunFlag;
 use role_common::{Failure, FirstFailure};
 use wire::io_message::{self, IoMessage};
+use wire::release::Release;
 
 use super::lanes::{Counts, Kind, Lane, Lanes, Token};
 use super::message;
@@ -20,6 +21,7 @@ pub(super) struct Forwarder {
     messages: Messages,
     /// Whether flushes and durable writes were announced on both sides.
     flush: bool,
+    release: Release,
     deferred: DeferredTasks,
     /// Requests that were received and whose results have not been sent.
     in_flight: usize,
@@ -35,11 +37,12 @@ pub(super) struct Forwarder {
 
 impl Forwarder {
     /// Without lanes, before it [begins](Self::begin).
-    pub(super) fn new(messages: Messages, counts: Counts, flush: bool) -> Self {
+    pub(super) fn new(messages: Messages, counts: Counts, flush: bool, release: Release) -> Self {
         Self {
             lanes: Lanes::default(),
             messages,
             flush,
+            release,
             // At any time, one task of each lane is under way.
             deferred: DeferredTasks::with_capacity(counts.lanes()),
             in_flight: 0,
@@ -211,7 +214,7 @@ impl Forwarder {
         while let Some((request, refusal)) = self.refusals.next() {
             let (bytes, _) = self.received(request, Kind::ReceiveRequest)?;
             let (message, _) = self.lanes.message(refusal, Kind::Refuse);
-            message.write_data(&message::refusal(&bytes))?;
+            message.write_data(&message::refusal(&bytes, self.release))?;
             self.lanes.request(request).message.reset_data()?;
             for (lane, kind) in [(refusal, Kind::Refuse), (request, Kind::ReceiveRequest)] {
                 self.submit(lane, kind)

@@ -1,7 +1,8 @@
 //! What a message is, as far as a service that forwards it has to know.
 
 use doca::ErrorCode;
-use wire::io_message::{self, IoMessage, IoMessageType, Repr};
+use wire::io_message::{self, IoMessage, IoMessageType};
+use wire::release::{CorrelationId as _, IoLayout, Release, Release3_0, Release3_1, Release3_2};
 
 /// Returns `true` for a message, of which `length` bytes came, that is a request. Bytes that did not come are zeros. `flush`: flushes and durable
 /// writes were announced on both sides, and are requests too.
@@ -28,22 +29,43 @@ pub fn is_result(bytes: &[u8; io_message::SIZE], length: usize) -> bool {
 
 /// The answer to a message that is no request: a result that repeats what there is to repeat.
 #[must_use]
-pub fn refusal(message: &[u8; io_message::SIZE]) -> [u8; io_message::SIZE] {
-    let message = IoMessage::new_unchecked_len(message);
-    Repr {
-        message_type: IoMessageType::Result,
-        user_data: message.user_data(),
-        result: ErrorCode::INVALID_VALUE.0,
-        size: message.size(),
-        requester_offset: message.requester_offset(),
-        storage_offset: message.storage_offset(),
+pub fn refusal(message: &[u8; io_message::SIZE], release: Release) -> [u8; io_message::SIZE] {
+    match release {
+        // What addresses are relative to is the same in the message and in its answer.
+        Release::V3_0 => refusal_of(Release3_0::default(), message),
+        Release::V3_1 => refusal_of(Release3_1, message),
+        Release::V3_2 => refusal_of(Release3_2, message),
     }
-    .to_bytes()
+}
+
+fn refusal_of<L: IoLayout>(layout: L, message: &[u8; io_message::SIZE]) -> [u8; io_message::SIZE] {
+    let answer = layout.answer_to(message).answer(ErrorCode::INVALID_VALUE.0);
+    layout.to_bytes(&answer, L::CorrelationId::read(message))
 }
 
 #[cfg(test)]
 mod tests {
+    use wire::io_message::Repr;
+
     use super::*;
+
+    #[test]
+    fn refusal_repeats_what_its_requester_knows_the_message_by() {
+        let mut message = [0; io_message::SIZE];
+        for (byte, value) in message.iter_mut().zip(1..) {
+            *byte = value;
+        }
+        let mut expected = message;
+        expected[..4].fill(0);
+        expected[16..20].copy_from_slice(&ErrorCode::INVALID_VALUE.0.to_be_bytes());
+        expected[40..].fill(0);
+        assert_eq!(refusal(&message, Release::V3_1), expected);
+        expected[36..].fill(0);
+        assert_eq!(refusal(&message, Release::V3_0), expected);
+        expected[4..8].fill(0);
+        expected[36..40].copy_from_slice(&message[36..40]);
+        assert_eq!(refusal(&message, Release::V3_2), expected);
+    }
 
     #[test]
     fn a_message_is_what_its_type_says_and_has_all_its_bytes() {

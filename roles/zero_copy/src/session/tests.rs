@@ -9,6 +9,7 @@ use wire::control::{
     StorageDetails,
 };
 
+use wire::release::Release;
 use world::{TIMEOUT, World};
 
 mod world;
@@ -83,7 +84,7 @@ fn a_session_from_query_to_shutdown() {
         ]
     };
     let mut expected = vec![
-        "PrepareMemory(Memory { mmap_export_blob: b\"host memory\", core_count: 2, transaction_count: 128, targets: [Some(Described { storage: StorageDetails { total_size: 4096, block_size: 512 }, identity: None, superblock: None, features: 0 })], limits: InitLimits { max_transactions: 8192, max_session_memory: 2048 } })".to_owned(),
+        "PrepareMemory(Memory { mmap_export_blob: b\"host memory\", core_count: 2, transaction_count: 128, release: V3_2, targets: [Some(Described { storage: StorageDetails { total_size: 4096, block_size: 512 }, identity: None, superblock: None, features: 0 })], limits: InitLimits { max_transactions: 8192, max_session_memory: 2048 } })".to_owned(),
         "target CreateWorkers(InitStorage { transaction_count: 128, core_count: 2, mmap_export_blob: b\"host memory for rdma\" })"
             .to_owned(),
     ];
@@ -452,4 +453,15 @@ fn a_failing_worker_or_a_signal_ends_the_session_once() {
         "{:?}",
         world.end
     );
+}
+
+#[test]
+fn target_is_asked_in_the_release_of_the_initiator() {
+    let mut world = World::new(2, 2);
+    world.request(Payload::QueryStorageRequest);
+    let (init, _) = init(1, 16).as_init_storage().expect("an init request");
+    let request = Payload::init_storage_of(Release::V3_0, init, 4);
+    assert_eq!(world.request(request), Some(Payload::InitStorageResponse));
+    assert_eq!(world.service.release(), Release::V3_0);
+    assert_eq!(world.target.release(), Release::V3_0);
 }

@@ -109,9 +109,30 @@ fn payload(module: &Module, message: &Message, frame: &Frame) -> TokenStream {
                 }
             }
         });
-        let own = match variant.payload.as_deref().map(ident) {
-            None => quote!(#type_name::#name => (rest, Self::#name)),
-            Some(content) => quote! {
+        let alternative = frame.alternative_of(variant).and_then(|alternative| {
+            let content = alternative.payload.as_deref().map(ident)?;
+            Some((&alternative.name, camel(&alternative.name), content))
+        });
+        let own = match (variant.payload.as_deref().map(ident), alternative) {
+            (Some(content), Some((other_name, other, other_content))) => quote! {
+                #type_name::#name => {
+                    let own = #content::decode(message_type.name(), frame, rest)
+                        .and_then(|(rest, content)| {
+                            crate::codec::end(rest, message_type.name())?;
+                            Ok((rest, Self::#name(content)))
+                        });
+                    match own {
+                        Ok(own) => own,
+                        // What is wrong with bytes that are neither is said of the first.
+                        Err(error) => match #other_content::decode(#other_name, frame, rest) {
+                            Ok((rest @ [], content)) => (rest, Self::#other(content)),
+                            _ => return Err(error),
+                        },
+                    }
+                }
+            },
+            (None, _) => quote!(#type_name::#name => (rest, Self::#name)),
+            (Some(content), None) => quote! {
                 #type_name::#name => {
                     let (rest, content) = #content::decode(message_type.name(), frame, rest)?;
                     (rest, Self::#name(content))
@@ -151,7 +172,7 @@ fn payload(module: &Module, message: &Message, frame: &Frame) -> TokenStream {
                 }
             }
 
-            /// Its name in the schema. Other than that of its type for a longer form of another payload.
+            /// Its name in the schema. Other than that of its type for another form of a payload.
             #[must_use]
             pub const fn name(&self) -> &'static str {
                 match self {

@@ -207,6 +207,7 @@ fn variant(
         .number32("message_type")
         .ok_or_else(|| fail(number_missing))?;
     let extends = options.text("extends");
+    let alternative_to = options.text("alternative_to");
     for option in [
         "offset",
         "width",
@@ -242,6 +243,7 @@ fn variant(
         docs: context.docs(place, descriptor.path())?,
         payload,
         extends,
+        alternative_to,
     })
 }
 

@@ -217,6 +217,7 @@ impl<S: Service> App<'_, S> {
             client,
             transaction_count,
             features: self.session.features(),
+            release: self.session.release(),
             limits: self.flags.limits(),
         })?;
         let waker = self.shutdown.waker().clone();

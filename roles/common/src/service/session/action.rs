@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use wire::control::{Message, RdmaConnectionDetails, RdmaConnectionRole};
+use wire::release::Release;
 
 use super::Described;
 use crate::budget::InitLimits;
@@ -132,6 +133,8 @@ pub struct Memory {
     pub core_count: u32,
     /// Transactions of each worker.
     pub transaction_count: u32,
+    /// The release that the session speaks.
+    pub release: Release,
     /// What each target said of itself, in their order; `None` for one that is missing.
     pub targets: Vec<Option<Described>>,
     /// What the session may take.

@@ -53,9 +53,9 @@ impl<L: Layout> Session<L> {
                 .push_back(Action::SendToClient(failure.response_to(&request)));
             return;
         }
-        let memory = match &request.payload {
-            Payload::InitStorageRequest(init) => init.mmap_export_blob.clone(),
-            _ => Bytes::new(),
+        let memory = match request.payload.as_init_storage() {
+            Some((init, _)) => init.mmap_export_blob,
+            None => Bytes::new(),
         };
         self.request = Some(request);
         match self.phase {
@@ -74,6 +74,7 @@ impl<L: Layout> Session<L> {
                     mmap_export_blob: memory,
                     core_count: self.core_count,
                     transaction_count: self.transaction_count,
+                    release: self.release,
                     targets: self.targets.clone(),
                     limits: self.limits,
                 });
@@ -96,14 +97,15 @@ impl<L: Layout> Session<L> {
         if request.payload.message_type() != self.phase.request() {
             return Err(unexpected(&request.payload, self.phase.request()));
         }
-        let Payload::InitStorageRequest(init) = &request.payload else {
+        let Some((init, batch_size)) = request.payload.as_init_storage() else {
             return Ok(());
         };
+        let release = self.protocol.of_client(batch_size.is_some())?;
         let InitStorage {
             transaction_count,
             core_count,
             ..
-        } = *init;
+        } = init;
         if !(1..=self.cpu_count).contains(&core_count) {
             return Err(Failure::invalid(format!(
                 "core count: expected 1 to {}, as many --cpu as this service has, {core_count} came",
@@ -117,9 +119,11 @@ impl<L: Layout> Session<L> {
         }
         let doubled = InitStorage {
             transaction_count: transaction_count * 2,
-            ..init.clone()
+            ..init
         };
         self.limits.check(&doubled)?;
+        self.release = release;
+        self.batch_size = batch_size.unwrap_or(0);
         self.core_count = core_count;
         self.transaction_count = doubled.transaction_count;
         Ok(())

@@ -60,6 +60,7 @@ impl<L: Layout> Session<L> {
             query: self.query(),
             features: self.features,
             init: self.init.clone()?,
+            core_count: self.core_count,
         })
     }
 

@@ -20,9 +20,11 @@ use bytes::Bytes;
 use wire::control::{
     InitStorage, Message, MessageType, Payload, RdmaConnectionDetails, StorageDetails,
 };
+use wire::release::Release;
 
 use crate::budget::InitLimits;
 use crate::failure::Failure;
+use crate::protocol::Protocol;
 use crate::session::MessageIds;
 use connections::Connections;
 use inquiry::Inquiry;
@@ -66,6 +68,12 @@ pub struct Session<L> {
     cpu_count: u32,
     limits: InitLimits,
     timeout: Duration,
+    /// What may be spoken.
+    protocol: Protocol,
+    /// The release that initiator and targets speak, from the init request on.
+    release: Release,
+    /// The batch size of the initiator, if its release has one.
+    batch_size: u32,
     /// Whether an initiator is there, or was.
     has_client: bool,
     phase: Phase,
@@ -104,7 +112,7 @@ pub struct Session<L> {
     /// By target: whether the session goes on without it.
     without: Vec<bool>,
     /// What the targets were told to prepare.
-    init: Option<InitStorage>,
+    init: Option<Payload>,
     actions: VecDeque<Action>,
 }
 
@@ -118,6 +126,9 @@ impl<L: Layout> Session<L> {
             cpu_count,
             limits: InitLimits::default(),
             timeout,
+            protocol: Protocol::default(),
+            release: Release::default(),
+            batch_size: 0,
             has_client: false,
             phase: Phase::Query,
             step: Step::Connection,
@@ -150,6 +161,19 @@ impl<L: Layout> Session<L> {
     pub fn with_limits(mut self, limits: InitLimits) -> Self {
         self.limits = limits;
         self
+    }
+
+    /// The same session, in which this is spoken.
+    #[must_use]
+    pub fn with_protocol(mut self, protocol: Protocol) -> Self {
+        self.protocol = protocol;
+        self
+    }
+
+    /// The release that initiator and targets speak, from the init request on.
+    #[must_use]
+    pub fn release(&self) -> Release {
+        self.release
     }
 
     /// Has the session ask the targets for their identities and superblocks, which those of the reference do not have. Before its first
@@ -282,8 +306,8 @@ impl<L: Layout> Session<L> {
                     core_count: self.core_count,
                     mmap_export_blob,
                 };
+                let init = Payload::init_storage_of(self.release, init, self.batch_size);
                 self.init = Some(init.clone());
-                let init = Payload::InitStorageRequest(init);
                 self.ask_all(now, &init, MessageType::InitStorageResponse);
             }
             // No target was asked yet, and the initiator may try another memory map.

@@ -5,9 +5,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use doca::ErrorCode;
-use wire::control::{
-    InitStorage, Message, MessageType, Payload, RdmaConnectionDetails, StorageDetails,
-};
+use wire::control::{Message, MessageType, Payload, RdmaConnectionDetails, StorageDetails};
 
 use super::connections::Connections;
 use super::storage::{Described, feature_query};
@@ -29,8 +27,10 @@ pub struct Place {
     pub query: Payload,
     /// Extensions of the data path that the session uses (`FeatureQuery::features`).
     pub features: u32,
-    /// What all targets of the session were told.
-    pub init: InitStorage,
+    /// The init request that all targets of the session were sent.
+    pub init: Payload,
+    /// Number of workers.
+    pub core_count: u32,
 }
 
 /// Something that happened to an attempt.
@@ -122,7 +122,7 @@ impl Rejoin {
     #[must_use]
     pub fn new(now: Instant, place: Place, timeout: Duration) -> Self {
         Self {
-            connections: Connections::of_workers(place.init.core_count),
+            connections: Connections::of_workers(place.core_count),
             place,
             timeout,
             deadline: now + timeout,
@@ -263,7 +263,7 @@ impl Rejoin {
                 self.command(now, Step::Connect, details.context_index, command);
             }
             Payload::StartStorageResponse => {
-                let workers = self.place.init.core_count;
+                let workers = self.place.core_count;
                 for worker in 0..workers {
                     let target = self.place.target;
                     self.command(
@@ -309,7 +309,7 @@ impl Rejoin {
             );
             return self.fail(Failure::new(ErrorCode::NOT_SUPPORTED, message));
         }
-        let init = Payload::InitStorageRequest(self.place.init.clone());
+        let init = self.place.init.clone();
         self.ask(now, init, MessageType::InitStorageResponse);
     }
 

@@ -322,7 +322,8 @@ fn missing_target_is_asked_nothing_and_has_a_place() {
         assert_eq!(connections.count(), 4, "two roles, two targets");
         let place = world.session.place(missing).expect("it may come");
         assert_eq!((place.target, &place.storage), (missing, &storage()));
-        assert_eq!(place.init.transaction_count, 8);
+        let (init, _) = place.init.as_init_storage().expect("an init request");
+        assert_eq!(init.transaction_count, 8);
         world.handle(Event::Rejoined {
             target: missing,
             identity: None,

@@ -1,6 +1,8 @@
 use doca::ErrorCode;
 use role_common::stored_block::Geometry;
 
+use wire::release::{CorrelationId as _, IoLayout, Release3_0, Release3_1, Release3_2};
+
 use super::*;
 
 const MEMORY: u64 = 1 << 20;
@@ -24,16 +26,22 @@ fn message() -> Repr {
 }
 
 fn read(repr: Repr) -> Result<Request, Refusal> {
-    Request::read(&repr.to_bytes(), io_message::SIZE, volume(), MEMORY, true).map_err(
-        |(identity, refusal)| {
-            assert_eq!(
-                (identity.blocks, identity.user_data),
-                (0, 77),
-                "it can be answered"
-            );
-            refusal
-        },
+    Request::read(
+        Release3_2,
+        &repr.to_bytes(),
+        io_message::SIZE,
+        volume(),
+        MEMORY,
+        true,
     )
+    .map_err(|(identity, refusal)| {
+        assert_eq!(
+            (identity.blocks, identity.user_data),
+            (0, 77),
+            "it can be answered"
+        );
+        refusal
+    })
 }
 
 #[test]
@@ -41,7 +49,7 @@ fn a_request_up_to_the_last_byte_of_both_memories() {
     let request = read(message()).expect("a request");
     assert_eq!(request.operation, Operation::Write);
     assert_eq!((request.first_stripe, request.blocks), (98, 2));
-    let answer = request.answer(ErrorCode::IO_FAILED.0);
+    let answer = request.answer(Release3_2, ErrorCode::IO_FAILED.0);
     let answer = IoMessage::new_unchecked_len(&answer);
     assert_eq!(answer.message_type(), Ok(IoMessageType::Result));
     assert_eq!(
@@ -150,7 +158,14 @@ fn more_than_a_memory_may_be_asked_for_in_blocks() {
         block_count: 255,
         ..volume()
     };
-    let request = Request::read(&large.to_bytes(), io_message::SIZE, many, MEMORY, true);
+    let request = Request::read(
+        Release3_2,
+        &large.to_bytes(),
+        io_message::SIZE,
+        many,
+        MEMORY,
+        true,
+    );
     assert_eq!(request.map(|request| request.blocks), Ok(255));
 }
 
@@ -176,7 +191,14 @@ fn flushes_and_durable_writes_are_requests_where_they_were_announced() {
     );
     assert!(!read(message()).expect("a write").is_durable);
     for repr in [flush, durable] {
-        let refused = Request::read(&repr.to_bytes(), io_message::SIZE, volume(), MEMORY, false);
+        let refused = Request::read(
+            Release3_2,
+            &repr.to_bytes(),
+            io_message::SIZE,
+            volume(),
+            MEMORY,
+            false,
+        );
         assert!(matches!(
             refused,
             Err((_, Refusal::NoRequest { length: 64 }))
@@ -187,13 +209,48 @@ fn flushes_and_durable_writes_are_requests_where_they_were_announced() {
 #[test]
 fn short_messages_and_unknown_types_are_no_requests() {
     let bytes = message().to_bytes();
-    let (_, refusal) = Request::read(&bytes, 63, volume(), MEMORY, true).expect_err("short");
+    let (_, refusal) =
+        Request::read(Release3_2, &bytes, 63, volume(), MEMORY, true).expect_err("short");
     assert_eq!(refusal, Refusal::NoRequest { length: 63 });
     let mut unknown = bytes;
     unknown[3] = 9;
-    let refused = Request::read(&unknown, io_message::SIZE, volume(), MEMORY, true);
+    let refused = Request::read(
+        Release3_2,
+        &unknown,
+        io_message::SIZE,
+        volume(),
+        MEMORY,
+        true,
+    );
     assert!(matches!(
         refused,
         Err((_, Refusal::NoRequest { length: 64 }))
     ));
+}
+
+#[test]
+fn answer_of_another_release_repeats_the_correlation_id_and_the_place() {
+    fn answered<L: IoLayout>(layout: L) {
+        let values = Repr {
+            message_type: IoMessageType::Read,
+            user_data: 3,
+            result: 0,
+            size: 4096,
+            requester_offset: 4096,
+            storage_offset: 4096,
+        };
+        let id = L::CorrelationId::from_number(0x0102_0304);
+        let bytes = layout.to_bytes(&values, id);
+        let request =
+            Request::read(layout, &bytes, io_message::SIZE, volume(), MEMORY).expect("a request");
+        assert_eq!(request.first_stripe, 1);
+        let answer = request.answer(layout, ErrorCode::IO_FAILED.0);
+        let expected = layout.to_bytes(&values.answer(ErrorCode::IO_FAILED.0), id);
+        assert_eq!(answer, expected);
+    }
+    answered(Release3_2);
+    answered(Release3_1);
+    answered(Release3_0 {
+        requester_address: 0x7000_0000,
+    });
 }

@@ -118,7 +118,8 @@ fn targets_are_asked_who_they_are_where_somebody_wants_to_know() {
     lose(&mut world, 1);
     let place = world.service.place(1).expect("it may come back");
     assert_eq!(place.target, 1);
-    assert_eq!(place.init.transaction_count, 2);
+    let (init, _) = place.init.as_init_storage().expect("an init request");
+    assert_eq!(init.transaction_count, 2);
     let identity = None;
     world.service.handle(
         Event::Rejoined {

@@ -1,5 +1,7 @@
 //! Answers, timeouts and the end.
 
+use wire::release::{CorrelationId as _, IoLayout, Release3_0, Release3_1};
+
 use super::*;
 
 /// One transaction in flight, and its request.
@@ -162,4 +164,45 @@ fn halted_transactions_finish_what_is_in_flight_and_no_more() {
     assert_eq!(transactions.answered(&answer), Ok((0, None)));
     assert!(transactions.at_rest());
     assert_eq!(transactions.completed(), 1);
+}
+
+/// Services of 3.0 and 3.1 need not repeat the user data, and those of 3.0 not where the local memory is.
+#[test]
+fn answers_of_earlier_releases_are_known_by_their_correlation_ids() {
+    fn answered<L: IoLayout>(layout: L, is_mirrored: bool) {
+        let setup = Setup {
+            strategy: Strategy::ReadThroughputTest,
+            transactions: 2,
+            operations: 5,
+            local_blocks: if is_mirrored { 0 } else { 2 },
+            ..SETUP
+        };
+        let mut transactions = Transactions::new(setup.task(), layout);
+        let mut request = None;
+        for index in [0, 1] {
+            request = transactions.begin(index, Instant::now()).expect("begun");
+        }
+        let request = request.expect("a request");
+        if is_mirrored {
+            assert_eq!(request.requester_offset, request.storage_offset);
+        }
+        let message = transactions.message(1, &request);
+        assert_eq!(message[4..8], [0, 0, 0, 1]);
+        let answer = Repr {
+            user_data: u64::MAX,
+            requester_offset: request.requester_offset + 512 * u64::from(is_mirrored),
+            ..request.answer(0)
+        };
+        let bytes = layout.to_bytes(&answer, L::CorrelationId::read(&message));
+        assert_eq!(transactions.answered(&bytes), Ok((1, None)));
+        let unknown = layout.to_bytes(&answer, L::CorrelationId::from_number(2));
+        assert!(refused(transactions.answered(&unknown)).contains("0 to 1"));
+    }
+    answered(Release3_1, false);
+    answered(
+        Release3_0 {
+            requester_address: 0x7000_0000,
+        },
+        true,
+    );
 }

@@ -12,6 +12,8 @@ use wire::io_message::{IoMessageType, Repr};
 
 use super::content::{Content, Validator};
 use super::failure::{Failure, Mismatch};
+use wire::release::Release3_2;
+
 use super::transactions::{Task, Transactions};
 use crate::cli::{AccessOrder, Strategy};
 use crate::layout::{Layout, Request};
@@ -146,6 +148,7 @@ impl Setup {
             workers: self.workers,
             blocks_per_io: self.blocks_per_io,
             local_region_size: self.local_blocks * u64::from(BLOCK),
+            is_mirrored: false,
             transactions: self.transactions,
             operations: self.operations,
         };
@@ -176,7 +179,7 @@ impl Setup {
             workers: layout
                 .shares
                 .iter()
-                .map(|share| Transactions::new(task(*share)))
+                .map(|share| Transactions::new(task(*share), Release3_2))
                 .collect(),
             storage: Storage {
                 bytes: plain.to_vec(),
@@ -185,6 +188,33 @@ impl Setup {
                 fault: self.fault,
                 log: Vec::new(),
             },
+        }
+    }
+
+    /// The task of the only worker, which does not validate.
+    fn task(&self) -> Task {
+        let details = StorageDetails {
+            total_size: self.blocks * u64::from(BLOCK),
+            block_size: BLOCK,
+        };
+        let request = Request {
+            workers: 1,
+            blocks_per_io: self.blocks_per_io,
+            local_region_size: self.local_blocks * u64::from(BLOCK),
+            is_mirrored: false,
+            transactions: self.transactions,
+            operations: self.operations,
+        };
+        let layout = Layout::new(&details, request).expect("a layout");
+        Task {
+            share: layout.shares[0],
+            io_size: layout.io_size,
+            strategy: self.strategy,
+            validator: None,
+            operations: self.operations,
+            flush_every: self.flush_every,
+            order: self.order,
+            io_timeout: IO_TIMEOUT,
         }
     }
 

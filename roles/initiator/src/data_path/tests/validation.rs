@@ -56,6 +56,7 @@ fn every_block_is_visited_in_order_by_exactly_one_worker() {
                         workers,
                         blocks_per_io,
                         local_region_size: local_blocks * u64::from(BLOCK),
+                        is_mirrored: false,
                         transactions: 2,
                         operations: 1,
                     };

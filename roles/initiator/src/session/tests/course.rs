@@ -204,3 +204,18 @@ fn late_answers_to_earlier_requests_are_ignored() {
         .expect(&[Action::CreateWorkers]);
     assert_eq!(script.session.result(), Ok(()));
 }
+
+#[test]
+fn storage_is_initialised_in_the_release_that_was_chosen() {
+    for (release, batch_size) in [
+        (Release::V3_0, Some(1)),
+        (Release::V3_1, None),
+        (Release::V3_2, None),
+    ] {
+        let mut script = Script::to_opening(1);
+        script.session.config.release = release;
+        script.input(Event::Opened(init(1)));
+        let request = script.sent().payload;
+        assert_eq!(request.as_init_storage(), Some((init(1), batch_size)));
+    }
+}

@@ -26,6 +26,7 @@ impl Script {
             control_timeout: TIMEOUT,
             halt_timeout: HALT,
             flush: false,
+            release: Release::default(),
         };
         Self {
             session: Session::new(config),

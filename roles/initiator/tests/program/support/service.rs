@@ -13,6 +13,7 @@ use doca::{
 use role_common::control::{ChannelEvent, ComchServerChannel, ControlChannel as _};
 use wire::control::{ErrorResponse, Message, MessageType, Payload, StorageDetails};
 use wire::io_message::{IoMessage, Repr, SIZE};
+use wire::release::{IoLayout as _, Release, Release3_0, Release3_1, Release3_2};
 
 /// Longest time that a service waits for its initiator.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -44,6 +45,8 @@ pub struct Script {
     pub refuse: Option<MessageType>,
     /// A request that it does not answer.
     pub ignore: Option<MessageType>,
+    /// The release that it speaks.
+    pub release: Release,
 }
 
 impl Default for Script {
@@ -57,6 +60,7 @@ impl Default for Script {
             io: (0, Io::Answer),
             refuse: None,
             ignore: None,
+            release: Release::default(),
         }
     }
 }
@@ -70,6 +74,10 @@ pub struct Record {
     pub consumers: Vec<usize>,
     /// All I/O requests, each with the index of the worker that got it.
     pub ios: Vec<(usize, Repr)>,
+    /// Their bytes.
+    pub messages: Vec<[u8; SIZE]>,
+    /// Where the initiator's memory begins.
+    pub memory_address: u64,
     /// Whether the initiator was seen to leave.
     pub left: bool,
 }
@@ -149,12 +157,20 @@ struct Worker {
     mmap: Mmap,
     pe: Pe,
     tasks: u32,
+    release: Release,
+    /// Where the initiator's memory begins.
+    memory_address: u64,
 }
 
 const SEND: u64 = 1 << 32;
 
 impl Worker {
-    fn new(device: &Device, connection: &doca::Connection, transactions: u32) -> Self {
+    fn new(
+        device: &Device,
+        connection: &doca::Connection,
+        transactions: u32,
+        (release, memory_address): (Release, u64),
+    ) -> Self {
         let tasks = transactions * 2;
         let region = MemoryRegion::new(tasks as usize * 2 * SIZE).expect("memory");
         let mmap = Mmap::register(
@@ -178,6 +194,8 @@ impl Worker {
             mmap,
             pe,
             tasks,
+            release,
+            memory_address,
         };
         let running = worker.pe.progress_until(PATIENCE, || {
             worker.consumer.state() == CtxState::Running
@@ -213,8 +231,8 @@ impl Worker {
         }
     }
 
-    /// A request that came; `None` when there is none.
-    fn poll(&mut self) -> Option<Repr> {
+    /// A request that came, and its bytes; `None` when there is none.
+    fn poll(&mut self) -> Option<(Repr, [u8; SIZE])> {
         loop {
             let Event::Task(completion) = self.pe.poll()? else {
                 continue;
@@ -227,20 +245,48 @@ impl Worker {
                 assert_eq!(buf.read_data(&mut bytes).expect("data"), SIZE);
                 buf.reset_data().expect("not in flight");
                 task.submit().expect("posted again");
-                return Some(
-                    Repr::parse(&IoMessage::new_unchecked_len(bytes)).expect("a valid request"),
-                );
+                return Some((self.parse(&bytes), bytes));
             }
         }
     }
 
+    fn parse(&self, bytes: &[u8; SIZE]) -> Repr {
+        let message_type = IoMessage::new_unchecked_len(bytes).message_type();
+        let requester_address = self.memory_address;
+        let values = match self.release {
+            Release::V3_0 => Release3_0 { requester_address }.answer_to(bytes),
+            Release::V3_1 => Release3_1.answer_to(bytes),
+            Release::V3_2 => Release3_2.answer_to(bytes),
+        };
+        Repr {
+            message_type: message_type.expect("a valid request"),
+            ..values
+        }
+    }
+
+    /// The bytes of an answer. Those of 3.0 and 3.1 repeat the transaction in the correlation id, and not in the user data.
+    fn bytes_of(&self, answer: &Repr) -> [u8; SIZE] {
+        let id = u32::try_from(answer.user_data).expect("the number of a transaction");
+        let anonymous = Repr {
+            user_data: u64::MAX,
+            ..*answer
+        };
+        let requester_address = self.memory_address;
+        match self.release {
+            Release::V3_0 => Release3_0 { requester_address }.to_bytes(&anonymous, id),
+            Release::V3_1 => Release3_1.to_bytes(&anonymous, id),
+            Release::V3_2 => answer.to_bytes(),
+        }
+    }
+
     fn answer(&mut self, answer: Repr) {
+        let bytes = self.bytes_of(&answer);
         let index = self
             .free_sends
             .pop()
             .expect("twice as many sends as transactions");
         let (task, buf) = &self.sends[index];
-        buf.write_data(&answer.to_bytes()).expect("not in flight");
+        buf.write_data(&bytes).expect("not in flight");
         while let Err(code) = task.submit() {
             assert_eq!(code, ErrorCode::AGAIN);
             std::thread::yield_now();
@@ -347,13 +393,18 @@ impl Server {
             Payload::QueryStorageRequest => {
                 Payload::QueryStorageResponse(self.script.details.clone())
             }
-            Payload::InitStorageRequest(init) => {
+            Payload::InitStorageRequest(_) | Payload::BatchedInitStorageRequest(_) => {
+                let (init, _) = request.as_init_storage().expect("an init request");
+                let memory = Mmap::import(&self.device, &init.mmap_export_blob);
+                self.record.memory_address = memory.expect("a memory map").base_address();
+                let messaging = (self.script.release, self.record.memory_address);
                 let connection = self.channel.connection().expect("connected");
                 for _ in 0..init.core_count {
                     self.workers.push(Worker::new(
                         &self.device,
                         &connection,
                         init.transaction_count,
+                        messaging,
                     ));
                 }
                 Payload::InitStorageResponse
@@ -382,8 +433,9 @@ impl Server {
     fn data(&mut self) -> bool {
         let mut busy = false;
         for index in 0..self.workers.len() {
-            while let Some(request) = self.workers.get_mut(index).and_then(Worker::poll) {
+            while let Some((request, bytes)) = self.workers.get_mut(index).and_then(Worker::poll) {
                 busy = true;
+                self.record.messages.push(bytes);
                 let number = self.ios.fetch_add(1, Ordering::Relaxed);
                 self.record.ios.push((index, request));
                 self.io(index, number, request);

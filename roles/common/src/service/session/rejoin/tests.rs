@@ -1,7 +1,7 @@
 use bytes::Bytes;
 use wire::control::{
-    AnnouncedStorage, ErrorResponse, FEATURE_FLUSH, IdentifiedStorage, RdmaConnectionRole,
-    RecordState,
+    AnnouncedStorage, ErrorResponse, FEATURE_FLUSH, IdentifiedStorage, InitStorage,
+    RdmaConnectionRole, RecordState,
 };
 
 use super::*;
@@ -52,7 +52,8 @@ impl World {
             storage: STORAGE,
             query: Payload::IdentifyStorageRequest(QUESTION),
             features,
-            init,
+            core_count: init.core_count,
+            init: Payload::InitStorageRequest(init),
         };
         Self {
             now,
