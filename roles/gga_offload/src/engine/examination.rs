@@ -331,20 +331,13 @@ impl StripeEngine {
 
     #[cold]
     pub(super) fn resealed_stored(&mut self, slot: u32) {
-        let it = &self.slots[slot as usize];
-        let (failed, stripe) = (it.failed, it.stripe());
-        let status = it.error.unwrap_or(Status::IO_FAILED);
-        if failed.is_empty() {
-            return self.end_work(slot, Outcome::Converted);
-        }
-        if self.setup.is_degradable {
-            for target in failed.iter() {
-                let why = format_args!("it failed to write its chunk of block {stripe}: {status}");
-                self.setup.set.detach(target, why);
-            }
-            self.setup.set.missed.insert(stripe);
-        }
-        self.end_work(slot, Outcome::Retry);
+        let is_stored = self.slots[slot as usize].failed.is_empty();
+        let outcome = if is_stored {
+            Outcome::Converted
+        } else {
+            Outcome::Retry
+        };
+        self.end_work(slot, outcome);
     }
 
     /// Makes the chunk of a target of the two others.

@@ -271,29 +271,18 @@ impl StripeEngine {
         if !self.setup.is_degradable && !failed.is_empty() {
             return self.fail(slot, status);
         }
-        let set = self.setup.set.clone();
-        // Before the stripe is marked: the chunk of a target that has missed it already does not count.
-        let was_missed = set.missed.contains(stripe);
+        // The chunk of a target that has missed the stripe before does not count.
+        let was_missed = self.setup.set.missed.contains(stripe);
         let holders = self.view.holders(asked, failed, was_missed);
-        for target in failed.iter() {
-            // Known already, unless it has answered with an error.
-            set.detach(
-                target,
-                format_args!("it failed to write its chunk of block {stripe}: {status}"),
-            );
-        }
-        if !failed.is_empty() {
-            set.missed.insert(stripe);
-        }
         // With a second target offline the chunks may be on two, but nothing says so to a read.
-        if holders.len() < 2 || set.view().has_failed() {
+        if holders.len() < 2 || self.setup.set.view().has_failed() {
             return self.too_few_targets(slot);
         }
         if !failed.is_empty() {
             self.degraded().writes += 1;
         }
         let on_all = asked == Targets::ALL && failed.is_empty();
-        if on_all || set.is_committed() {
+        if on_all || self.setup.set.is_committed() {
             return self.block_done(slot);
         }
         self.slot(slot).stage = Stage::Commit;

@@ -854,14 +854,17 @@ impl StripeEngine {
 
     #[inline]
     fn write_chunks(&mut self, slot: u32, targets: Targets, stage: Stage, is_recovered: bool) {
-        let (targets, stripe) = self.ask(slot, targets, stage);
-        if targets.is_empty() {
+        let (attached, stripe) = self.ask(slot, targets, stage);
+        if attached != targets {
+            self.mark_missed(slot);
+        }
+        if attached.is_empty() {
             return self.chunks_done(slot);
         }
         let is_durable = self.slot(slot).request.is_durable;
         self.act(Action::WriteChunks {
             slot,
-            targets,
+            targets: attached,
             stripe,
             is_recovered,
             is_durable,
@@ -897,10 +900,34 @@ impl StripeEngine {
         if !status.is_success() {
             it.error.get_or_insert(status);
             it.failed.insert(target);
+            self.chunk_failed(slot as u32, target, status);
         }
-        if it.is_quiet() {
+        if self.slots[slot as usize].is_quiet() {
             self.chunks_done(slot as u32);
         }
+    }
+
+    /// A target has answered with an error. Where it was to store its chunk, it is detached.
+    #[cold]
+    fn chunk_failed(&mut self, slot: u32, target: Target, status: Status) {
+        let is_missed = self.mark_missed(slot);
+        if is_missed {
+            let stripe = self.slots[slot as usize].stripe();
+            let why = format_args!("it failed to write its chunk of block {stripe}: {status}");
+            self.setup.set.detach(target, why);
+        }
+    }
+
+    /// Marks the stripe of a slot whose chunk a target does not store. That must not wait for the other targets: this one may rejoin
+    /// before they answer, and would then be taken for up to date. Returns whether chunks are being stored.
+    #[cold]
+    fn mark_missed(&self, slot: u32) -> bool {
+        let it = &self.slots[slot as usize];
+        let is_store = matches!(it.stage, Stage::Store | Stage::ResealStore);
+        if is_store && self.setup.is_degradable {
+            self.setup.set.missed.insert(it.stripe());
+        }
+        is_store && self.setup.is_degradable
     }
 
     /// A target sent a message that nothing waits for.
@@ -1002,7 +1029,9 @@ impl StripeEngine {
             }
             if it.awaited.contains(target) {
                 it.failed.insert(target);
+                self.mark_missed(slot);
             }
+            let it = self.slot(slot);
             it.awaited.remove(target);
             it.sending.remove(target);
             if it.is_quiet() {

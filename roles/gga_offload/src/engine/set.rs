@@ -409,7 +409,8 @@ impl Set {
         self.detach_locked(&mut self.inner(), target, &why);
     }
 
-    /// A target does not answer. A second one is not detached for that alone: an overloaded machine would lose its data over it.
+    /// A target does not answer. A second one is not detached for that alone: an overloaded machine would lose its data over it. A
+    /// target that is being rebuilt is detached again, since the two others can go on without it.
     /// Returns whether the target is offline now.
     #[cold]
     pub fn stalled(&self, target: Target, why: impl fmt::Display) -> bool {
@@ -417,7 +418,12 @@ impl Set {
         if inner.redundancy.view().offline.contains(target) {
             return true;
         }
-        if inner.redundancy.state() != State::Healthy {
+        let others_are_current = match inner.redundancy.state() {
+            State::Healthy => true,
+            State::Rebuilding(incomplete) => incomplete == target,
+            State::Degraded(_) | State::Failed { .. } => false,
+        };
+        if !others_are_current {
             inner.counts.stalled += 1;
             if inner.counts.stalled.is_power_of_two() {
                 tracing::warn!(

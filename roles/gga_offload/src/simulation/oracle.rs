@@ -23,6 +23,8 @@ pub(super) struct BlockHistory {
     in_flight: u32,
     /// Whether the write that ended last was acknowledged, with no other one in flight.
     is_certain: bool,
+    /// When chunks of another block were last stored in its place, unless it was written since.
+    damaged: Option<Duration>,
 }
 
 impl BlockHistory {
@@ -39,6 +41,7 @@ impl BlockHistory {
             writes: vec![first],
             in_flight: 0,
             is_certain: false,
+            damaged: None,
         }
     }
 
@@ -65,7 +68,19 @@ impl BlockHistory {
         }
         if let Some(write) = self.of(version) {
             write.effective = Some(write.effective.map_or(now, |effective| effective.min(now)));
+            let invoked = write.invoked;
+            self.damaged = self.damaged.filter(|&damaged| damaged >= invoked);
         }
+    }
+
+    /// A chunk of another block is stored in its place.
+    pub(super) fn damage(&mut self, now: Duration) {
+        self.damaged = Some(now);
+    }
+
+    /// Whether its chunks may be those of another block: until it is written again, a read of it may fail.
+    pub(super) fn is_damaged(&self) -> bool {
+        self.damaged.is_some()
     }
 
     fn of(&mut self, version: u64) -> Option<&mut Write> {
@@ -76,7 +91,7 @@ impl BlockHistory {
 
     /// Whether the last write was acknowledged, with no other one in flight: the block can be read for ever after.
     pub(super) fn is_certain(&self) -> bool {
-        self.is_certain && self.in_flight == 0
+        self.is_certain && self.in_flight == 0 && !self.is_damaged()
     }
 
     /// Whether a write is neither acknowledged nor failed.
@@ -163,6 +178,21 @@ mod tests {
         assert!(block.objection(two, at(5)).is_none());
         block.read(two, at(5), at(6));
         assert!(block.objection(one, at(7)).is_some());
+    }
+
+    #[test]
+    fn damage_lasts_until_a_later_write_is_acknowledged() {
+        let mut block = BlockHistory::new();
+        let one = block.write(at(1));
+        block.damage(at(2));
+        block.written(one, at(3), true);
+        assert!(block.is_damaged() && !block.is_certain());
+        let two = block.write(at(4));
+        block.written(two, at(5), false);
+        assert!(block.is_damaged());
+        let three = block.write(at(6));
+        block.written(three, at(7), true);
+        assert!(!block.is_damaged() && block.is_certain());
     }
 
     #[test]

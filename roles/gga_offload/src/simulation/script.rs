@@ -40,6 +40,8 @@ pub(super) enum Step {
     LoseWrite { target: usize },
     /// The next write of a target goes to another block.
     MisdirectWrite { target: usize, block: u64 },
+    /// The next block that the initiator writes is stored in the place of another one, by all targets or by all `except` one.
+    MisdirectBlock { block: u64, except: Option<usize> },
     /// So many of the next reads of chunks of a target fail.
     FailReads { target: usize, count: u8 },
     /// The next write of a chunk of a target fails.
@@ -52,8 +54,14 @@ pub(super) enum Step {
     ReplaceDisk { target: usize, restart: Duration },
     /// Between two sessions, two targets get their copies back: the set has to be refused. Then they get their disks back.
     RestoreTwoCopies { except: usize },
+    /// Between two sessions, one target gets its copy back, which the superblocks tell from its disk: it must not count as current.
+    /// Then it gets its disk back.
+    RestoreOneCopy { target: usize },
     /// Between two sessions, two targets exchange their disks: the set has to be refused. Then they get their disks back.
     ExchangeDisks { first: usize },
+    /// Between two sessions, a target is one of another set, or of another use of this set from the same epoch on: the set has to be
+    /// refused. Then it gets its superblock back.
+    ForeignSuperblock { target: usize, is_of_set: bool },
     /// The set is scrubbed, as fast as it can be.
     Scrub,
 }
@@ -124,6 +132,10 @@ impl Script {
                 _ => micros(&mut rng, 3_000..400_000),
             };
             let step = if rng.u32(0..100) < faults {
+                if rng.u8(0..4) == 0 {
+                    sequence(&mut rng, kinds, at, &mut steps);
+                    continue;
+                }
                 match fault(&mut rng, kinds) {
                     Some(step) => step,
                     None => continue,
@@ -139,6 +151,7 @@ impl Script {
             };
             steps.push(Timed { at, step });
         }
+        steps.sort_by_key(|timed| timed.at);
         Self {
             seed,
             workers,
@@ -149,10 +162,86 @@ impl Script {
     }
 }
 
+/// Faults whose order and distance make them worse than each of them alone.
+fn sequence(rng: &mut Rng, kinds: u32, begin: Duration, steps: &mut Vec<Timed>) {
+    let kind = rng.choice([0, 0, 0, 1, 2, 3]).unwrap_or(0);
+    if kinds >> (28 + kind) & 1 == 0 {
+        return;
+    }
+    let target = rng.usize(0..3);
+    let other = (target + rng.usize(1..3)) % 3;
+    let mut at = |at: Duration, step| steps.push(Timed { at, step });
+    match kind {
+        // The service dies while it learns that a target is gone, or while it rebuilds it. At the next start, that target is there and
+        // another one is not: the superblocks have to tell whether the two that are there have all that was acknowledged.
+        0 => {
+            let restart = micros(rng, 50..1_500);
+            let step = if rng.u8(0..8) == 0 {
+                Step::PowerFailure { target, restart }
+            } else {
+                Step::KillTarget { target, restart }
+            };
+            at(begin, step);
+            let crash = begin
+                + if rng.bool() {
+                    micros(rng, 50..2_000)
+                } else {
+                    micros(rng, 2_000..80_000)
+                };
+            for _ in 0..rng.u8(0..12) {
+                let block = rng.u64(0..BLOCKS);
+                let time = begin + micros(rng, 0..2_000);
+                at(time.min(crash), Step::Write { block, count: 1 });
+            }
+            let restart = micros(rng, 1_500..5_000);
+            at(crash, Step::KillService { restart });
+            if rng.u8(0..4) != 0 {
+                let restart = micros(rng, 2_200_000..6_000_000);
+                let step = Step::KillTarget {
+                    target: other,
+                    restart,
+                };
+                at(crash + Duration::from_micros(1), step);
+            }
+        }
+        // The service dies again while the set is being put to use.
+        1 => {
+            let restart = micros(rng, 10..500);
+            at(begin, Step::KillService { restart });
+            let crash = begin + restart + micros(rng, 20..2_000);
+            let restart = micros(rng, 10..500);
+            at(crash, Step::KillService { restart });
+        }
+        // A target is unresponsive while another one is offline or being rebuilt.
+        2 => {
+            let restart = micros(rng, 500_000..6_000_000);
+            at(begin, Step::KillTarget { target, restart });
+            let time = micros(rng, 1_600_000..2_900_000);
+            let step = if rng.bool() {
+                let target = other;
+                Step::PauseTarget { target, time }
+            } else {
+                let target = other;
+                Step::Partition { target, time }
+            };
+            at(begin + micros(rng, 0..restart.as_micros() as u64), step);
+        }
+        // A copy from within a session comes back after its clean end.
+        _ => {
+            at(begin, Step::Copy);
+            let end = begin + micros(rng, 0..20_000);
+            let restart = micros(rng, 60_000..100_000);
+            at(end, Step::EndSession { restart });
+            let restored = end + micros(rng, 5_000..60_000);
+            at(restored, Step::RestoreOneCopy { target });
+        }
+    }
+}
+
 fn fault(rng: &mut Rng, kinds: u32) -> Option<Step> {
     let target = rng.usize(0..3);
     let block = rng.u64(0..BLOCKS);
-    let kind = rng.u32(0..24);
+    let kind = rng.u32(0..28);
     if kinds >> kind & 1 == 0 {
         return None;
     }
@@ -199,6 +288,15 @@ fn fault(rng: &mut Rng, kinds: u32) -> Option<Step> {
         },
         21 => Step::RestoreTwoCopies { except: target },
         22 => Step::ExchangeDisks { first: target },
+        23 => Step::ForeignSuperblock {
+            target,
+            is_of_set: rng.bool(),
+        },
+        24 => Step::RestoreOneCopy { target },
+        25 | 26 => Step::MisdirectBlock {
+            block,
+            except: rng.bool().then_some(target),
+        },
         _ => Step::Scrub,
     })
 }

@@ -94,6 +94,8 @@ pub(super) struct Worker {
     pub(super) connections: [u64; 3],
     /// Receives that are posted.
     pub(super) free_lanes: Vec<u32>,
+    /// Completions that have come and were not reaped yet.
+    pub(super) unreaped: u32,
     /// The slot whose block is in `stored`.
     judged: Option<u32>,
     stored: [u8; 2 * CHUNK],
@@ -171,6 +173,7 @@ impl Service {
                 engine,
                 connections,
                 free_lanes: (0..REQUESTS).collect(),
+                unreaped: 0,
                 judged: None,
                 stored: [0; 2 * CHUNK],
                 content: [0; LOGICAL],

@@ -13,6 +13,8 @@ pub(super) const BLOCKS: u64 = 10;
 /// Bytes of a chunk.
 pub(super) const CHUNK: usize = 1024;
 const SECTOR: usize = 512;
+/// A target that is asked has answered after so long, unless it is away.
+pub(super) const ANSWER_TIME: Duration = Duration::from_millis(2);
 /// Sectors of a chunk.
 pub(super) const SECTORS: usize = CHUNK / SECTOR;
 
@@ -104,8 +106,17 @@ pub(super) struct Target {
     /// So many reads fail.
     pub(super) fails_reads: u8,
     pub(super) fails_write: bool,
-    /// Whether anything has happened to it in this session that it may be detached for.
-    pub(super) is_suspect: bool,
+    /// Whether it was killed, has lost its connection or has failed to write a chunk since it joined the set.
+    pub(super) has_failed: bool,
+    /// Whether its disk is not the one that it was killed with, which its superblock or identity says.
+    pub(super) has_other_disk: bool,
+    /// When its last silence began: it was paused, or could not be reached.
+    silent_since: Duration,
+    silent_until: Duration,
+    /// The longest silence before that one, since it joined the set.
+    longest_silence: Duration,
+    /// When it was last away: killed, paused or not reached.
+    away_until: Duration,
 }
 
 impl Target {
@@ -122,8 +133,60 @@ impl Target {
             misdirects_write_to: None,
             fails_reads: 0,
             fails_write: false,
-            is_suspect: false,
+            has_failed: false,
+            has_other_disk: false,
+            silent_since: Duration::ZERO,
+            silent_until: Duration::ZERO,
+            longest_silence: Duration::ZERO,
+            away_until: Duration::ZERO,
         }
+    }
+
+    /// It joins the set with a new connection: what happened to it before is no reason to detach it.
+    pub(super) fn join(&mut self, connection: u64) {
+        self.connection = connection;
+        self.has_failed = false;
+        self.has_other_disk = false;
+        self.longest_silence = Duration::ZERO;
+        self.silent_since = self.silent_until;
+    }
+
+    /// It does nothing, or is not reached, before this time.
+    pub(super) fn fall_silent(&mut self, now: Duration, until: Duration) {
+        // In a shorter gap, it may not have got an answer through.
+        if now > self.silent_until + ANSWER_TIME {
+            self.longest_silence = self.silence(now);
+            self.silent_since = now;
+        }
+        self.silent_until = self.silent_until.max(until);
+        self.away_until = self.away_until.max(until);
+    }
+
+    /// The longest time that it has not answered, since it joined the set.
+    pub(super) fn silence(&self, now: Duration) -> Duration {
+        let last = self.silent_until.min(now).saturating_sub(self.silent_since);
+        self.longest_silence.max(last)
+    }
+
+    /// Its process ends.
+    pub(super) fn kill(&mut self) {
+        self.is_up = false;
+        self.connection = 0;
+        self.has_failed = true;
+        // The next process is not paused, and reached no sooner.
+        self.paused_until = Duration::ZERO;
+        self.silent_until = self.cut_until;
+    }
+
+    /// Its process starts.
+    pub(super) fn start(&mut self, now: Duration) {
+        self.is_up = true;
+        self.away_until = self.cut_until.max(now);
+    }
+
+    /// Whether it was killed, paused or not reached at any time since then.
+    pub(super) fn was_away(&self, since: Duration) -> bool {
+        !self.is_up || self.away_until > since
     }
 
     /// What a service is told.
@@ -170,5 +233,26 @@ impl Target {
     pub(super) fn lose_power(&mut self, rng: &mut Rng) {
         self.disk.lose_power(rng);
         self.boot += 1;
+        self.has_other_disk = true;
+    }
+
+    /// Gets another disk.
+    pub(super) fn replace_disk(&mut self, disk: Disk) {
+        let epoch = |disk: &Disk| disk.superblock.map(|superblock| superblock.epoch);
+        if epoch(&disk) != epoch(&self.disk) || disk.identity != self.disk.identity {
+            self.has_other_disk = true;
+        }
+        self.disk = disk;
+    }
+
+    /// Its superblock is that of another set or, with `is_of_set`, of an epoch of the same number that the others do not know.
+    pub(super) fn make_foreign(&mut self, is_of_set: bool) {
+        if let Some(superblock) = &mut self.disk.superblock {
+            if is_of_set {
+                superblock.epoch.id ^= 1;
+            } else {
+                superblock.set.0 ^= 1;
+            }
+        }
     }
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use fastrand::Rng;
 use role_common::stored_block::{Checksum, Encoder, Place, Verdict, decodes, inspect};
 use role_common::superblock::{Epoch, SetId, Superblock};
+use wire::control::RecordState;
 
 use super::Totals;
 use super::oracle::BlockHistory;
@@ -15,8 +16,8 @@ use super::service::{
     GEOMETRY, LOGICAL, Phase, REQUESTS, STALL_TIMEOUT, Service, content_of, request, version_of,
     xor,
 };
-use super::target::{BLOCKS, CHUNK, SECTORS, Target};
-use crate::engine::assembly::{Found, Instructions, assemble};
+use super::target::{ANSWER_TIME, BLOCKS, CHUNK, SECTORS, Target};
+use crate::engine::assembly::{Assembly, Found, Instructions, assemble};
 use crate::engine::membership::EpochIds;
 use crate::engine::redundancy::State;
 use crate::engine::request::Operation;
@@ -34,6 +35,8 @@ const GRACE: Duration = Duration::from_secs(2);
 const IO_TIMEOUT: Duration = Duration::from_secs(30);
 /// A chunk that a read has found to be wrong is rewritten within so long.
 const REPAIR_TIME: Duration = Duration::from_millis(500);
+/// An I/O is answered within so long, as the service experiences it, when two current targets answer all along.
+const SERVICE_TIME: Duration = Duration::from_millis(3500);
 /// The end of a run that does not come to rest.
 const LIMIT: Duration = Duration::from_secs(3600);
 
@@ -47,6 +50,7 @@ enum Happening {
     },
     Tick {
         session: u64,
+        worker: u32,
     },
     /// A step of an engine is complete.
     Complete {
@@ -139,8 +143,40 @@ struct Io {
     block: u64,
     versions: Vec<u64>,
     invoked: Duration,
+    /// When it was invoked, as the service experiences time.
+    invoked_in_session: Duration,
+    /// Targets that were not current then.
+    not_current: Targets,
     /// The number of faults by then.
     faults: u64,
+}
+
+/// A write of a block that is stored in the place of another one.
+#[derive(Debug, Clone, Copy)]
+struct Misdirection {
+    to: u64,
+    /// The target that stores its chunk in the right place.
+    except: Option<usize>,
+    /// The write, once it has begun.
+    write: Option<MisdirectedWrite>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct MisdirectedWrite {
+    io: u64,
+    session: u64,
+    worker: u32,
+    slot: u32,
+    stripe: u64,
+}
+
+/// Targets that miss what is written, or part of what was.
+fn not_current(state: State) -> Targets {
+    match state {
+        State::Healthy => Targets::NONE,
+        State::Degraded(target) | State::Rebuilding(target) => Targets::only(target),
+        State::Failed { .. } => Targets::ALL,
+    }
 }
 
 pub(super) struct World<'a> {
@@ -164,6 +200,7 @@ pub(super) struct World<'a> {
     victim: Option<usize>,
     /// Scrubs of the session when the victim was damaged.
     victim_scrubs: u64,
+    misdirection: Option<Misdirection>,
     totals: Totals,
     /// When a target has failed to read or write a chunk.
     failed_at: Duration,
@@ -230,6 +267,7 @@ impl<'a> World<'a> {
             },
             victim: None,
             victim_scrubs: 0,
+            misdirection: None,
             totals: Totals::default(),
             failed_at: Duration::ZERO,
             state_since: Duration::ZERO,
@@ -336,7 +374,7 @@ impl<'a> World<'a> {
     fn happen(&mut self, happening: Happening) {
         // A process that is not scheduled does nothing, and finds it all later.
         let until = match &happening {
-            Happening::Tick { session }
+            Happening::Tick { session, .. }
             | Happening::Complete { session, .. }
             | Happening::Result {
                 chunk: Chunk { session, .. },
@@ -376,8 +414,13 @@ impl<'a> World<'a> {
         match happening {
             Happening::Step(number) => self.take_step(self.script.steps[number]),
             Happening::StartService { session, since } => self.start_service(session, since),
-            Happening::Tick { .. } => self.tick(),
-            Happening::Complete { worker, event, .. } => self.tell(worker, event),
+            Happening::Tick { worker, .. } => self.tick(worker),
+            Happening::Complete { worker, event, .. } => {
+                if let (Event::ChunkDone { .. }, Some(service)) = (event, &mut self.service) {
+                    service.workers[worker as usize].unreaped -= 1;
+                }
+                self.tell(worker, event);
+            }
             Happening::Chunk(chunk) => self.chunk_arrived(chunk),
             Happening::Sector {
                 chunk,
@@ -512,13 +555,15 @@ impl<'a> World<'a> {
         self.totals.sessions += 1;
         let mut connections = [0; 3];
         for (number, target) in self.targets.iter_mut().enumerate() {
-            target.is_suspect = found[number] == Found::Missing || target.fails_write;
-            if found[number] != Found::Missing {
+            if found[number] == Found::Missing {
+                target.has_failed = true;
+            } else {
                 connections[number] = self.next_connection;
-                target.connection = self.next_connection;
+                target.join(self.next_connection);
                 self.next_connection += 1;
             }
         }
+        self.check_current(assembly.stale);
         let mut plan = self.scrub;
         plan.converts = self.script.checksums;
         if plan.next.is_none() {
@@ -539,7 +584,26 @@ impl<'a> World<'a> {
         self.service = Some(service);
         self.victim_scrubs = 0;
         self.state_since = self.now;
-        self.at(self.now, Happening::Tick { session });
+        for worker in 0..self.script.workers {
+            self.after(0..200, Happening::Tick { session, worker });
+        }
+    }
+
+    /// The targets that count at the start of a session have every block whose last write was acknowledged.
+    fn check_current(&mut self, stale: Option<Number>) {
+        // Without checksums, chunks that do not fit each other say nothing.
+        if !self.script.checksums || self.victim.is_some() {
+            return;
+        }
+        let current = stale.map_or(Targets::ALL, Targets::without);
+        let lost = (0..BLOCKS).find(|&block| {
+            self.blocks[block as usize].is_certain() && self.readable(block, current).is_none()
+        });
+        if let Some(block) = lost {
+            self.violate(format!(
+                "a session begins without {stale:?}, and the other targets do not have block {block}, whose last write was acknowledged"
+            ));
+        }
     }
 
     fn instructions(&mut self) -> Instructions {
@@ -573,17 +637,18 @@ impl<'a> World<'a> {
         }
     }
 
-    fn tick(&mut self) {
+    fn tick(&mut self, worker: u32) {
         let Some(service) = &mut self.service else {
             return;
         };
         let gap = self.now.saturating_sub(service.last_tick);
         service.own_time += gap.min(2 * TICK);
         service.last_tick = self.now;
-        let (session, workers) = (service.session, service.workers.len() as u32);
-        for worker in 0..workers {
-            self.tell(worker, Event::Tick { is_idle: true });
-        }
+        let session = service.session;
+        // A worker that has reaped all completions may find out only at its next poll iteration.
+        let is_idle = service.workers[worker as usize].unreaped == 0 && self.rng.u8(0..8) != 0;
+        self.tell(worker, Event::Tick { is_idle });
+        self.check_service_time();
         let given_up = self
             .ios
             .first()
@@ -598,11 +663,34 @@ impl<'a> World<'a> {
         let is_busy =
             !self.ios.is_empty() || !(self.service.as_ref()).is_some_and(|it| it.set.is_quiet());
         let pause = if is_busy {
-            Duration::from_micros(200)
+            Duration::from_micros(self.rng.u64(50..350))
         } else {
             TICK
         };
-        self.at(self.now + pause, Happening::Tick { session });
+        self.at(self.now + pause, Happening::Tick { session, worker });
+    }
+
+    /// An I/O is answered when the same two targets were current and reached since it was invoked.
+    fn check_service_time(&mut self) {
+        let (Some(service), Some(io)) = (&self.service, self.ios.first()) else {
+            return;
+        };
+        if service.own_time < io.invoked_in_session + SERVICE_TIME {
+            return;
+        }
+        let mut absent = io.not_current.union(not_current(service.set.state()));
+        for (number, target) in self.targets.iter().enumerate() {
+            if target.was_away(io.invoked) {
+                absent.insert(Number::ALL[number]);
+            }
+        }
+        if absent.len() < 2 {
+            let what = format!(
+                "I/O {} is not answered, though two current targets answer",
+                io.id
+            );
+            self.violate(what);
+        }
     }
 
     /// Tells an engine of an event, and does what it wants done.
@@ -709,6 +797,7 @@ impl<'a> World<'a> {
                 let is_late = self.ios.iter().any(|it| it.id == io && it.invoked > since);
                 // A resync that could not read a chunk leaves its stripe to the next scrub.
                 let is_sure = is_late
+                    && !self.blocks[stripe as usize].is_damaged()
                     && self.failed_at < since
                     && service.set.unverified_stripes() == 0
                     && service.set.view().offline.is_empty();
@@ -780,6 +869,9 @@ impl<'a> World<'a> {
         stripe: u64,
         is_write: bool,
     ) {
+        if is_write {
+            self.misdirect(worker, slot, stripe);
+        }
         let Some(service) = &self.service else { return };
         let (session, connections) = (
             service.session,
@@ -808,7 +900,58 @@ impl<'a> World<'a> {
 
     // The targets.
 
+    /// A write begins: it may be the one that is to be misdirected.
+    fn misdirect(&mut self, worker: u32, slot: u32, stripe: u64) {
+        let (Some(service), Some(it)) = (&self.service, self.misdirection) else {
+            return;
+        };
+        // Work on stripes has the slots behind those of the requests.
+        if it.write.is_some() || it.to == stripe || slot >= REQUESTS {
+            return;
+        }
+        let is_possible = !self.blocks[it.to as usize].is_being_written()
+            && (self.may_damage() || it.except.is_none() && self.may_lose_block());
+        if !is_possible {
+            return;
+        }
+        let write = MisdirectedWrite {
+            io: service.workers[worker as usize]
+                .engine
+                .request(slot)
+                .user_data,
+            session: service.session,
+            worker,
+            slot,
+            stripe,
+        };
+        trace!(self, "{write:?} is misdirected to {}", it.to);
+        self.misdirection = Some(Misdirection {
+            write: Some(write),
+            ..it
+        });
+        if let Some(target) = it.except {
+            // Its chunk is of the new block, those of the others are of the one before.
+            self.make_victim(target);
+        }
+    }
+
+    /// The place of a chunk whose write is misdirected with those of the other targets.
+    fn misdirected_to(&self, chunk: &Chunk) -> Option<u64> {
+        let it = self.misdirection?;
+        let service = self.service.as_ref()?;
+        let worker = &service.workers[chunk.worker as usize];
+        let write = MisdirectedWrite {
+            io: worker.engine.request(chunk.slot).user_data,
+            session: chunk.session,
+            worker: chunk.worker,
+            slot: chunk.slot,
+            stripe: chunk.stripe,
+        };
+        (it.write == Some(write) && it.except != Some(chunk.target)).then_some(it.to)
+    }
+
     fn chunk_arrived(&mut self, chunk: Chunk) {
+        let misdirected_to = self.misdirected_to(&chunk);
         let target = &mut self.targets[chunk.target];
         if !target.is_up || target.connection != chunk.connection {
             return;
@@ -821,6 +964,7 @@ impl<'a> World<'a> {
         let memory = &mut service.workers[chunk.worker as usize].slots[chunk.slot as usize];
         if chunk.is_write {
             if std::mem::take(&mut target.fails_write) {
+                target.has_failed = true;
                 self.totals.faults += 1;
                 self.failed_at = self.now;
                 return self.send_result(chunk, Status::IO_FAILED);
@@ -834,7 +978,12 @@ impl<'a> World<'a> {
                 );
                 return self.send_result(chunk, Status::SUCCESS);
             }
-            let to = target.misdirects_write_to.take().unwrap_or(chunk.stripe);
+            let to = misdirected_to
+                .or_else(|| target.misdirects_write_to.take())
+                .unwrap_or(chunk.stripe);
+            if misdirected_to.is_some() {
+                self.blocks[to as usize].damage(self.now);
+            }
             if to != chunk.stripe {
                 trace!(
                     self,
@@ -874,6 +1023,10 @@ impl<'a> World<'a> {
             return;
         }
         target.disk.write_sector(to, sector, &*bytes);
+        let is_misdirected = |it: Misdirection| it.to == to && it.write.is_some();
+        if to != chunk.stripe && self.misdirection.is_some_and(is_misdirected) {
+            self.blocks[to as usize].damage(self.now);
+        }
         if sector + 1 < SECTORS {
             let next = Happening::Sector {
                 chunk,
@@ -892,20 +1045,37 @@ impl<'a> World<'a> {
     }
 
     fn result_arrived(&mut self, chunk: Chunk, status: Status) {
-        if self.is_current(&chunk) {
-            self.tell(
-                chunk.worker,
-                Event::ChunkDone {
-                    slot: chunk.slot.into(),
-                    stripe: chunk.stripe,
-                    target: Number::ALL[chunk.target],
-                    status,
-                },
-            );
+        if !self.is_current(&chunk) {
+            return;
         }
+        let (session, worker) = (chunk.session, chunk.worker);
+        let event = Event::ChunkDone {
+            slot: chunk.slot.into(),
+            stripe: chunk.stripe,
+            target: Number::ALL[chunk.target],
+            status,
+        };
+        // Most are reaped at once, a few only after others, or after the worker has let go of the target.
+        let delay = match self.rng.u8(..) {
+            0 => 0..20_000,
+            1..16 => 0..300,
+            _ => return self.tell(worker, event),
+        };
+        if let Some(service) = &mut self.service {
+            service.workers[worker as usize].unreaped += 1;
+        }
+        let reaped = Happening::Complete {
+            session,
+            worker,
+            event,
+        };
+        self.after(delay, reaped);
     }
 
     fn connection_broken(&mut self, target: usize, connection: u64) {
+        if self.targets[target].connection == connection {
+            self.targets[target].has_failed = true;
+        }
         let Some(service) = &self.service else { return };
         for worker in 0..service.workers.len() as u32 {
             let Some(service) = &self.service else { return };
@@ -934,9 +1104,7 @@ impl<'a> World<'a> {
 
     fn kill_target(&mut self, target: usize, disk: DiskChange, restart: Duration) {
         self.break_connections(target, 5..300);
-        self.targets[target].is_up = false;
-        self.targets[target].is_suspect = true;
-        self.targets[target].paused_until = Duration::ZERO;
+        self.targets[target].kill();
         let start = Happening::StartTarget { target, disk };
         self.at(self.now + restart, start);
     }
@@ -946,16 +1114,16 @@ impl<'a> World<'a> {
         match disk {
             DiskChange::None => {}
             DiskChange::Copy => {
-                if let Some(copy) = &target.copy {
-                    target.disk = copy.clone();
+                if let Some(copy) = target.copy.clone() {
+                    target.replace_disk(copy);
                 }
             }
             DiskChange::Empty => {
-                target.disk = super::target::Disk::empty(self.next_identity);
+                target.replace_disk(super::target::Disk::empty(self.next_identity));
                 self.next_identity += 1;
             }
         }
-        self.targets[number].is_up = true;
+        self.targets[number].start(self.now);
         trace!(self, "target {number} is up ({disk:?})");
     }
 
@@ -966,10 +1134,11 @@ impl<'a> World<'a> {
             return;
         };
         let state = service.set.state();
-        if std::mem::replace(&mut service.state, state) != state {
+        let before = std::mem::replace(&mut service.state, state);
+        if before != state {
             trace!(self, "the set is {state:?}");
             self.state_since = self.now;
-            self.check_detached();
+            self.check_detached(before, state);
         }
         let Some(service) = &mut self.service else {
             return;
@@ -1036,18 +1205,32 @@ impl<'a> World<'a> {
         self.go_on_closing();
     }
 
-    /// A target is detached only for what has happened to it.
-    fn check_detached(&mut self) {
-        let Some(service) = &self.service else { return };
-        let offline = service.set.view().offline;
-        let innocent = offline
-            .iter()
-            .find(|target| !self.targets[target.number()].is_suspect);
-        if let Some(target) = innocent {
-            self.violate(format!(
-                "target {} was detached, and nothing had happened to it",
-                target.number()
-            ));
+    /// A target is detached only for what has happened to it since it joined. Silence is no reason to detach a second one: with a single
+    /// target, no I/O can be served, and those in flight fail that would succeed as soon as it answers.
+    fn check_detached(&mut self, before: State, state: State) {
+        let offline = |state| match state {
+            State::Healthy | State::Rebuilding(_) => Targets::NONE,
+            State::Degraded(target) => Targets::only(target),
+            State::Failed { offline, .. } => offline,
+        };
+        let others = not_current(before);
+        let detached = offline(state).minus(offline(before));
+        for target in detached.iter() {
+            let it = &self.targets[target.number()];
+            if it.has_failed {
+                continue;
+            }
+            let number = target.number();
+            // An engine knows no other time than that of its last tick.
+            if it.silence(self.now) + TICK + ANSWER_TIME < STALL_TIMEOUT {
+                self.violate(format!(
+                    "target {number} was detached, and nothing had happened to it"
+                ));
+            } else if !others.minus(Targets::only(target)).is_empty() {
+                self.violate(format!(
+                    "target {number} was detached for its silence, with another one not current"
+                ));
+            }
         }
     }
 
@@ -1087,8 +1270,13 @@ impl<'a> World<'a> {
             Ok(has_kept) => has_kept,
             Err(why) => return self.violate(format!("target {number} was not admitted: {why}")),
         };
+        if has_kept && target.has_other_disk {
+            return self.violate(format!(
+                "target {number} has not the disk that it was detached with, and is taken to have kept its chunks"
+            ));
+        }
         service.identities[number] = target.identity();
-        target.connection = self.next_connection;
+        target.join(self.next_connection);
         self.next_connection += 1;
         let connection = target.connection;
         service.is_connected[number] = true;
@@ -1181,6 +1369,8 @@ impl<'a> World<'a> {
             block,
             versions,
             invoked: self.now,
+            invoked_in_session: service.own_time,
+            not_current: not_current(service.set.state()),
             faults: self.totals.faults,
         });
         let operation = if is_write {
@@ -1236,8 +1426,15 @@ impl<'a> World<'a> {
         }
         trace!(self, "io {id}: {status}");
         if io.is_write {
+            let write = self.misdirection.and_then(|it| it.write);
             for (block, &version) in (io.block..).zip(&io.versions) {
-                self.blocks[block as usize].written(version, self.now, status.is_success());
+                // No target can know that its chunks are elsewhere: the block is as it was before.
+                let is_misdirected = write.is_some_and(|it| it.io == id && it.stripe == block);
+                let is_stored = status.is_success() && !is_misdirected;
+                self.blocks[block as usize].written(version, self.now, is_stored);
+            }
+            if !status.is_success() {
+                self.check_failed_write(&io);
             }
             return;
         }
@@ -1264,6 +1461,19 @@ impl<'a> World<'a> {
                     self.blocks[block as usize].read(version, io.invoked, self.now);
                 }
             }
+        }
+    }
+
+    /// Writes are stored by two current targets, as long as there are two.
+    fn check_failed_write(&mut self, io: &Io) {
+        let Some(service) = &self.service else { return };
+        let state = service.set.state();
+        if !matches!(state, State::Failed { .. }) {
+            self.violate(format!(
+                "a write of blocks {} to {} failed, and the set is {state:?}",
+                io.block,
+                io.block + io.versions.len() as u64 - 1
+            ));
         }
     }
 
@@ -1387,6 +1597,31 @@ impl<'a> World<'a> {
         self.script.checksums && self.is_redundant()
     }
 
+    /// Whether a block may be damaged on a second target, with one offline: until it is written again, a read of it may fail, and must
+    /// not return anything else.
+    fn may_lose_block(&self) -> bool {
+        self.script.checksums
+            && self.victim.is_none()
+            && self.service.as_ref().is_some_and(|service| {
+                matches!(service.set.state(), State::Degraded(_))
+                    && service.set.has_checksums()
+                    && service.set.unverified_stripes() == 0
+            })
+    }
+
+    /// Prepares for damage to a chunk. Returns whether it may be done now.
+    fn damages(&mut self, target: usize, block: u64) -> bool {
+        if self.may_damage() {
+            self.make_victim(target);
+            return true;
+        }
+        let is_lost = self.may_lose_block();
+        if is_lost {
+            self.blocks[block as usize].damage(self.now);
+        }
+        is_lost
+    }
+
     fn make_victim(&mut self, target: usize) {
         self.victim = Some(target);
         self.victim_scrubs = self.scrubs();
@@ -1408,7 +1643,8 @@ impl<'a> World<'a> {
         };
         let is_whole = service.set.is_healthy() && service.set.unverified_stripes() == 0;
         let agrees = has_no_order && is_whole && self.ios.is_empty() && service.set.is_quiet();
-        if agrees && (0..BLOCKS).all(|block| self.chunks_fit(block)) {
+        let is_settled = |block| self.blocks[block as usize].is_damaged() || self.chunks_fit(block);
+        if agrees && (0..BLOCKS).all(is_settled) {
             self.victim = None;
             trace!(self, "target {victim} is no victim any more");
         }
@@ -1478,14 +1714,14 @@ impl<'a> World<'a> {
                 if self.may_fail(target) {
                     let it = &mut self.targets[target];
                     it.paused_until = it.paused_until.max(self.now + time);
-                    self.targets[target].is_suspect = true;
+                    it.fall_silent(self.now, self.now + time);
                 }
             }
             Step::Partition { target, time } => {
                 if self.may_fail(target) {
                     let it = &mut self.targets[target];
                     it.cut_until = it.cut_until.max(self.now + time);
-                    self.targets[target].is_suspect = true;
+                    it.fall_silent(self.now, self.now + time);
                     if time > CONNECTION_TIMEOUT {
                         let timeout = CONNECTION_TIMEOUT.as_micros() as u64;
                         self.break_connections(target, timeout..timeout + 1000);
@@ -1493,8 +1729,7 @@ impl<'a> World<'a> {
                 }
             }
             Step::FlipBit { target, block, bit } => {
-                if self.may_damage() {
-                    self.make_victim(target);
+                if self.damages(target, block) {
                     let bit = usize::from(bit) % (CHUNK * 8);
                     self.targets[target].disk.chunk_mut(block)[bit / 8] ^= 1 << (bit % 8);
                 }
@@ -1504,8 +1739,7 @@ impl<'a> World<'a> {
                 block,
                 sector,
             } => {
-                if self.may_damage() {
-                    self.make_victim(target);
+                if self.damages(target, block) {
                     self.targets[target].disk.zero_sector(block, sector.into());
                 }
             }
@@ -1521,11 +1755,21 @@ impl<'a> World<'a> {
                     self.targets[target].misdirects_write_to = Some(block);
                 }
             }
+            Step::MisdirectBlock { block, except } => {
+                let is_going_on = self.misdirection.is_some_and(|it| {
+                    let io = it.write.map(|write| write.io);
+                    self.ios.iter().any(|other| Some(other.id) == io)
+                });
+                if self.script.checksums && !is_going_on {
+                    let to = block;
+                    let write = None;
+                    self.misdirection = Some(Misdirection { to, except, write });
+                }
+            }
             Step::FailReads { target, count } => self.targets[target].fails_reads = count,
             Step::FailWrite { target } => {
                 if self.may_fail(target) {
                     self.targets[target].fails_write = true;
-                    self.targets[target].is_suspect = true;
                 }
             }
             Step::Copy => {
@@ -1546,7 +1790,11 @@ impl<'a> World<'a> {
                 }
             }
             Step::RestoreTwoCopies { except } => self.restore_two_copies(except),
+            Step::RestoreOneCopy { target } => self.restore_one_copy(target),
             Step::ExchangeDisks { first } => self.exchange_disks(first),
+            Step::ForeignSuperblock { target, is_of_set } => {
+                self.make_foreign(target, is_of_set);
+            }
             Step::Scrub => {
                 if let Some(service) = &self.service {
                     service.set.scrub_now();
@@ -1556,11 +1804,71 @@ impl<'a> World<'a> {
     }
 
     fn judge_disks(&mut self) -> bool {
+        self.assembly().is_some()
+    }
+
+    fn assembly(&mut self) -> Option<Assembly> {
         let found = [0, 1, 2].map(|target: usize| self.targets[target].found());
         let instructions = self.instructions();
         let judged = assemble(found, instructions);
         trace!(self, "judged: {judged:?}");
-        judged.is_ok()
+        judged.ok()
+    }
+
+    /// A copy whose superblock differs from that of the two other targets does not count, unless it may be as current as they are: it
+    /// was made after all I/Os of the session had completed, or when it was being put to use.
+    fn restore_one_copy(&mut self, target: usize) {
+        let superblock = |target: &Target| match target.found() {
+            Found::Superblock(superblock) => Some(superblock),
+            _ => None,
+        };
+        let Some(copy) = self.targets[target].copy.clone() else {
+            return;
+        };
+        let mut with_copy = Target::new(9);
+        with_copy.disk = copy.clone();
+        let others = [(target + 1) % 3, (target + 2) % 3];
+        let [first, second] = others.map(|other: usize| superblock(&self.targets[other]));
+        let (Some(old), Some(first), Some(second)) = (superblock(&with_copy), first, second) else {
+            return;
+        };
+        let is_before = old.epoch.number < first.epoch.number && old.next != first.epoch
+            || old.epoch == first.epoch
+                && old.state == RecordState::InUse
+                && first.state == RecordState::Clean;
+        if self.service.is_some()
+            || (first.epoch, first.state) != (second.epoch, second.state)
+            || old.set != first.set
+            || !is_before
+        {
+            return;
+        }
+        let disk = std::mem::replace(&mut self.targets[target].disk, copy);
+        if let Some(assembly) = self.assembly()
+            && assembly.stale != Some(Number::ALL[target])
+        {
+            self.violate("a copy from before was taken for a current target".to_owned());
+        }
+        self.targets[target].disk = disk;
+    }
+
+    fn make_foreign(&mut self, target: usize, is_of_set: bool) {
+        let is_current = |superblock: &Superblock| superblock.epoch != Epoch::NONE;
+        let superblocks = self.targets.iter().filter_map(|it| match it.found() {
+            Found::Superblock(superblock) => Some(superblock).filter(is_current),
+            _ => None,
+        });
+        let epochs: Vec<Epoch> = superblocks.map(|superblock| superblock.epoch).collect();
+        // With the epochs of others, it would only be a target that is not current.
+        if self.service.is_some() || epochs != [epochs.first().copied().unwrap_or(Epoch::NONE); 3] {
+            return;
+        }
+        let disk = self.targets[target].disk.clone();
+        self.targets[target].make_foreign(is_of_set);
+        if self.judge_disks() {
+            self.violate("a set with a foreign target was put to use".to_owned());
+        }
+        self.targets[target].disk = disk;
     }
 
     /// Two copies from before the last use next to a current disk have to be refused.
@@ -1627,6 +1935,9 @@ impl<'a> World<'a> {
         }
         self.is_ending = true;
         trace!(self, "the end: no more faults");
+        if self.misdirection.is_some_and(|it| it.write.is_none()) {
+            self.misdirection = None;
+        }
         for target in &mut self.targets {
             // Whoever is paused or cut off comes back by itself.
             target.loses_write = false;
@@ -1663,7 +1974,10 @@ impl<'a> World<'a> {
                 continue;
             }
             if readable.is_none() {
-                let all = (0..BLOCKS).map(|block| self.readable(block, Targets::ALL).is_some());
+                let all = (0..BLOCKS).map(|block| {
+                    !self.blocks[block as usize].is_damaged()
+                        && self.readable(block, Targets::ALL).is_some()
+                });
                 let all: Vec<bool> = all.collect();
                 let lost = (0..BLOCKS).zip(&all).find(|&(block, is_readable)| {
                     // Without checksums, chunks that do not fit each other say nothing, though two of them may be right.
