@@ -314,12 +314,7 @@ impl StripeEngine {
         if !self.setup.is_degradable && !failed.is_empty() {
             return self.fail(slot, status);
         }
-        let set = self.setup.set.clone();
-        for target in failed.iter() {
-            // Known already, unless it has answered with an error.
-            set.detach(target, format_args!("it failed to flush: {status}"));
-        }
-        let view = set.view();
+        let view = self.setup.set.view();
         if view.has_failed() {
             return self.too_few_targets(slot);
         }
@@ -327,7 +322,7 @@ impl StripeEngine {
         if !view.sources(true).minus(asked.minus(failed)).is_empty() {
             return self.begin_flush(slot);
         }
-        if set.is_committed() {
+        if self.setup.set.is_committed() {
             return self.answer(slot, Status::SUCCESS);
         }
         self.slot(slot).stage = Stage::Commit;

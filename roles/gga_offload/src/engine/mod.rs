@@ -907,13 +907,15 @@ impl StripeEngine {
         }
     }
 
-    /// A target has answered with an error. Where it was to store its chunk, it is detached.
+    /// A target has answered with an error. Where it was to store its chunk, or to flush, it is detached.
     #[cold]
     fn chunk_failed(&mut self, slot: u32, target: Target, status: Status) {
-        let is_missed = self.mark_missed(slot);
-        if is_missed {
+        if self.mark_missed(slot) {
             let stripe = self.slots[slot as usize].stripe();
             let why = format_args!("it failed to write its chunk of block {stripe}: {status}");
+            self.setup.set.detach(target, why);
+        } else if self.slots[slot as usize].stage == Stage::Flush && self.setup.is_degradable {
+            let why = format_args!("it failed to flush: {status}");
             self.setup.set.detach(target, why);
         }
     }

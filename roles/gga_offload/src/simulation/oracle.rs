@@ -9,6 +9,11 @@ struct Write {
     invoked: Duration,
     /// When it had taken effect at the latest: it was acknowledged, or a read has returned it.
     effective: Option<Duration>,
+    /// When it was acknowledged, or its outcome became unknown for ever.
+    ended: Option<Duration>,
+    is_acknowledged: bool,
+    /// Whether a power failure changes nothing about it: it is durable, or its chunks are that were stored at all.
+    is_settled: bool,
     /// When the first read that has returned it was complete.
     observed: Option<Duration>,
     /// When a read was complete that has returned another version after this one had been observed.
@@ -16,7 +21,7 @@ struct Write {
 }
 
 /// The writes of a block.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct BlockHistory {
     writes: Vec<Write>,
     /// Writes that were neither acknowledged nor failed.
@@ -34,6 +39,9 @@ impl BlockHistory {
             version: 0,
             invoked: Duration::ZERO,
             effective: Some(Duration::ZERO),
+            ended: Some(Duration::ZERO),
+            is_acknowledged: true,
+            is_settled: true,
             observed: None,
             superseded: None,
         };
@@ -53,6 +61,9 @@ impl BlockHistory {
             version,
             invoked: now,
             effective: None,
+            ended: None,
+            is_acknowledged: false,
+            is_settled: false,
             observed: None,
             superseded: None,
         });
@@ -63,6 +74,10 @@ impl BlockHistory {
     pub(super) fn written(&mut self, version: u64, now: Duration, is_acknowledged: bool) {
         self.in_flight -= 1;
         self.is_certain = is_acknowledged && self.in_flight == 0;
+        if let Some(write) = self.of(version) {
+            write.ended = Some(now);
+            write.is_acknowledged = is_acknowledged;
+        }
         if !is_acknowledged {
             return;
         }
@@ -70,6 +85,45 @@ impl BlockHistory {
             write.effective = Some(write.effective.map_or(now, |effective| effective.min(now)));
             let invoked = write.invoked;
             self.damaged = self.damaged.filter(|&damaged| damaged >= invoked);
+        }
+    }
+
+    /// A write is acknowledged that is durable by then.
+    pub(super) fn made_durable(&mut self, version: u64) {
+        if let Some(write) = self.of(version) {
+            write.is_settled = true;
+        }
+    }
+
+    /// A flush has succeeded that was invoked at this time.
+    pub(super) fn flushed(&mut self, invoked: Duration) {
+        for write in &mut self.writes {
+            write.is_settled |= write.ended.is_some_and(|ended| ended < invoked);
+        }
+    }
+
+    /// All targets lose power: of what was written since the last durable write, any part may be there, and the block may be torn.
+    pub(super) fn lose_power(&mut self, now: Duration) {
+        let durable = |write: &&Write| write.is_settled && write.is_acknowledged;
+        let last = self.writes.iter().filter(durable);
+        let last = last.map(|it| it.invoked).max().unwrap_or_default();
+        let mut may_be_torn = self.in_flight != 0;
+        for write in &mut self.writes {
+            if write.is_settled || write.effective.is_some_and(|effective| effective < last) {
+                continue;
+            }
+            may_be_torn = true;
+            write.is_acknowledged = false;
+            write.effective = None;
+            write.observed = None;
+            write.superseded = None;
+        }
+        for write in &mut self.writes {
+            write.superseded = write.superseded.filter(|_| !may_be_torn);
+        }
+        if may_be_torn {
+            self.is_certain = false;
+            self.damage(now);
         }
     }
 
@@ -178,6 +232,28 @@ mod tests {
         assert!(block.objection(two, at(5)).is_none());
         block.read(two, at(5), at(6));
         assert!(block.objection(one, at(7)).is_some());
+    }
+
+    #[test]
+    fn a_power_failure_undoes_no_durable_write() {
+        let mut block = BlockHistory::new();
+        let one = block.write(at(1));
+        block.written(one, at(2), true);
+        let mut unflushed = block.clone();
+        unflushed.lose_power(at(6));
+        assert!(unflushed.objection(0, at(7)).is_none() && unflushed.is_damaged());
+        block.flushed(at(3));
+        let two = block.write(at(4));
+        block.written(two, at(5), true);
+        assert!(block.objection(one, at(6)).is_some());
+        block.lose_power(at(6));
+        assert!(block.objection(0, at(7)).is_some(), "it was flushed");
+        assert!(block.objection(one, at(7)).is_none() && block.objection(two, at(7)).is_none());
+        let three = block.write(at(8));
+        block.written(three, at(9), true);
+        block.made_durable(three);
+        block.lose_power(at(10));
+        assert!(block.objection(two, at(11)).is_some() && !block.is_damaged());
     }
 
     #[test]

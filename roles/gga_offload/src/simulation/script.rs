@@ -14,6 +14,10 @@ pub(super) enum Step {
     Read { block: u64, count: u8 },
     /// The initiator writes blocks.
     Write { block: u64, count: u8 },
+    /// The initiator flushes.
+    Flush,
+    /// All targets and the service lose power, and are started after this time: of the sectors that were not synced, any may be lost.
+    Outage { restart: Duration },
     /// The service is killed, and another one started after this time.
     KillService { restart: Duration },
     /// The session ends cleanly, and the next one starts after this time.
@@ -69,7 +73,7 @@ pub(super) enum Step {
 impl Step {
     /// Whether it is an I/O of the initiator.
     pub(super) fn is_io(self) -> bool {
-        matches!(self, Self::Read { .. } | Self::Write { .. })
+        matches!(self, Self::Read { .. } | Self::Write { .. } | Self::Flush)
     }
 }
 
@@ -143,10 +147,10 @@ impl Script {
             } else {
                 let block = rng.u64(0..hot);
                 let count = rng.u8(1..=3).min((BLOCKS - block) as u8);
-                if rng.bool() {
-                    Step::Read { block, count }
-                } else {
-                    Step::Write { block, count }
+                match rng.u8(0..20) {
+                    0..9 => Step::Read { block, count },
+                    9..18 => Step::Write { block, count },
+                    _ => Step::Flush,
                 }
             };
             steps.push(Timed { at, step });
@@ -254,6 +258,7 @@ fn fault(rng: &mut Rng, kinds: u32) -> Option<Step> {
             target,
             restart: time,
         },
+        7 if rng.bool() => Step::Outage { restart: time },
         7 => Step::PowerFailure {
             target,
             restart: time,

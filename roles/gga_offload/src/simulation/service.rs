@@ -341,10 +341,16 @@ impl Service {
 }
 
 /// The request of an I/O.
-pub(super) fn request(operation: Operation, block: u64, count: u8, io: u64) -> Request {
+pub(super) fn request(
+    operation: Operation,
+    is_durable: bool,
+    block: u64,
+    count: u8,
+    io: u64,
+) -> Request {
     Request {
-        is_durable: false,
         correlation_id: 0,
+        is_durable,
         operation,
         first_stripe: block,
         blocks: count,

@@ -65,6 +65,12 @@ impl Disk {
         old.copy_from_slice(&chunk[sector * SECTOR..(sector + 1) * SECTOR]);
     }
 
+    /// A chunk is durable.
+    pub(super) fn sync_chunk(&mut self, stripe: u64) {
+        let first = stripe as usize * SECTORS;
+        self.durable[first..first + SECTORS].fill(None);
+    }
+
     pub(super) fn zero_sector(&mut self, stripe: u64, sector: usize) {
         let at = (stripe as usize * SECTORS + sector) * SECTOR;
         self.bytes[at..at + SECTOR].fill(0);
@@ -215,8 +221,9 @@ impl Target {
         (self.disk.identity, self.boot)
     }
 
-    /// Persists a superblock.
+    /// Persists a superblock, and with it all that was written before: they are in one file.
     pub(super) fn persist(&mut self, superblock: Superblock) {
+        self.disk.sync();
         self.disk.superblock = Some(superblock);
         self.disk.since = Some(self.boot);
     }

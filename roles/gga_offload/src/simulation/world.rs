@@ -130,7 +130,16 @@ struct Chunk {
     target: usize,
     connection: u64,
     stripe: u64,
-    is_write: bool,
+    kind: ChunkRequest,
+}
+
+/// What a target is asked to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum ChunkRequest {
+    Read,
+    Write,
+    WriteDurably,
+    Flush,
 }
 
 /// An I/O of the initiator.
@@ -139,7 +148,8 @@ struct Io {
     id: u64,
     session: u64,
     worker: u32,
-    is_write: bool,
+    operation: Operation,
+    is_durable: bool,
     block: u64,
     versions: Vec<u64>,
     invoked: Duration,
@@ -633,7 +643,7 @@ impl<'a> World<'a> {
 
     /// The outcome of an I/O will never be known.
     fn forget_io(&mut self, io: Io) {
-        if io.is_write {
+        if io.operation == Operation::Write {
             for (block, version) in (io.block..).zip(io.versions) {
                 self.blocks[block as usize].written(version, self.now, false);
             }
@@ -737,21 +747,28 @@ impl<'a> World<'a> {
                 slot,
                 targets,
                 stripe,
-            } => self.ask_targets(worker, slot, targets, stripe, false),
-            Action::Flush { .. } => {}
+            } => self.ask_targets(worker, slot, targets, stripe, ChunkRequest::Read),
+            Action::Flush { slot, targets } => {
+                self.ask_targets(worker, slot, targets, 0, ChunkRequest::Flush);
+            }
             Action::WriteChunks {
                 slot,
                 targets,
                 stripe,
                 is_recovered,
-                is_durable: _,
+                is_durable,
             } => {
                 if is_recovered {
                     for target in targets.iter() {
                         service.place_recovered(worker, slot, target.number());
                     }
                 }
-                self.ask_targets(worker, slot, targets, stripe, true);
+                let kind = if is_durable {
+                    ChunkRequest::WriteDurably
+                } else {
+                    ChunkRequest::Write
+                };
+                self.ask_targets(worker, slot, targets, stripe, kind);
             }
             Action::Fetch { slot, block } => {
                 service.fetch(worker, slot, block);
@@ -870,9 +887,9 @@ impl<'a> World<'a> {
         slot: u32,
         targets: Targets,
         stripe: u64,
-        is_write: bool,
+        kind: ChunkRequest,
     ) {
-        if is_write {
+        if matches!(kind, ChunkRequest::Write | ChunkRequest::WriteDurably) {
             self.misdirect(worker, slot, stripe);
         }
         let Some(service) = &self.service else { return };
@@ -889,7 +906,7 @@ impl<'a> World<'a> {
                 target: target.number(),
                 connection,
                 stripe,
-                is_write,
+                kind,
             };
             if connection == 0 {
                 let status = Status::IO_FAILED;
@@ -965,12 +982,16 @@ impl<'a> World<'a> {
             .filter(|service| service.session == chunk.session);
         let Some(service) = service else { return };
         let memory = &mut service.workers[chunk.worker as usize].slots[chunk.slot as usize];
-        if chunk.is_write {
+        if chunk.kind != ChunkRequest::Read {
             if std::mem::take(&mut target.fails_write) {
                 target.has_failed = true;
                 self.totals.faults += 1;
                 self.failed_at = self.now;
                 return self.send_result(chunk, Status::IO_FAILED);
+            }
+            if chunk.kind == ChunkRequest::Flush {
+                target.disk.sync();
+                return self.send_result(chunk, Status::SUCCESS);
             }
             let mut bytes = Box::new([0; CHUNK]);
             bytes.copy_from_slice(memory.chunk(chunk.target));
@@ -1040,6 +1061,9 @@ impl<'a> World<'a> {
             };
             self.after(0..4, next);
         } else {
+            if chunk.kind == ChunkRequest::WriteDurably {
+                self.targets[chunk.target].disk.sync_chunk(to);
+            }
             self.send_result(chunk, Status::SUCCESS);
         }
     }
@@ -1334,7 +1358,7 @@ impl<'a> World<'a> {
 
     // The initiator.
 
-    fn begin_io(&mut self, is_write: bool, block: u64, count: u8) {
+    fn begin_io(&mut self, operation: Operation, block: u64, count: u8) {
         let Some(service) = &mut self.service else {
             return;
         };
@@ -1352,7 +1376,7 @@ impl<'a> World<'a> {
         self.totals.ios += 1;
         let versions: Vec<u64> = (block..block + u64::from(count))
             .map(|block| {
-                if is_write {
+                if operation == Operation::Write {
                     self.blocks[block as usize].write(self.now)
                 } else {
                     0
@@ -1361,15 +1385,16 @@ impl<'a> World<'a> {
             .collect();
         trace!(
             self,
-            "io {id}: {} blocks {block}..{}, {versions:?}",
-            if is_write { "write" } else { "read" },
+            "io {id}: {operation:?} of blocks {block}..{}, {versions:?}",
             block + u64::from(count)
         );
+        let is_durable = operation == Operation::Write && self.rng.u8(0..8) == 0;
         self.ios.push(Io {
             id,
             session: service.session,
             worker: worker as u32,
-            is_write,
+            operation,
+            is_durable,
             block,
             versions,
             invoked: self.now,
@@ -1377,12 +1402,7 @@ impl<'a> World<'a> {
             not_current: not_current(service.set.state()),
             faults: self.totals.faults,
         });
-        let operation = if is_write {
-            Operation::Write
-        } else {
-            Operation::Read
-        };
-        let request = request(operation, block, count, id);
+        let request = request(operation, is_durable, block, count, id);
         // The content has to be in the memory of the slot that the engine takes.
         let before: Vec<u64> = self.slot_ios(worker);
         let Some(service) = &mut self.service else {
@@ -1392,7 +1412,7 @@ impl<'a> World<'a> {
         it.engine.handle(Event::Request { lane, request }, self.now);
         let slot = (0..REQUESTS)
             .find(|&slot| it.engine.request(slot).user_data == id && before[slot as usize] != id);
-        if let (Some(slot), true) = (slot, is_write) {
+        if let (Some(slot), Operation::Write) = (slot, operation) {
             let versions = &self
                 .ios
                 .last()
@@ -1429,13 +1449,24 @@ impl<'a> World<'a> {
             return self.violate(format!("I/O {id} was answered by another worker"));
         }
         trace!(self, "io {id}: {status}");
-        if io.is_write {
+        if io.operation == Operation::Flush {
+            if status.is_success() {
+                (self.blocks.iter_mut()).for_each(|block| block.flushed(io.invoked));
+            } else {
+                self.check_failed_write(&io);
+            }
+            return;
+        }
+        if io.operation == Operation::Write {
             let write = self.misdirection.and_then(|it| it.write);
             for (block, &version) in (io.block..).zip(&io.versions) {
                 // No target can know that its chunks are elsewhere: the block is as it was before.
                 let is_misdirected = write.is_some_and(|it| it.io == id && it.stripe == block);
                 let is_stored = status.is_success() && !is_misdirected;
                 self.blocks[block as usize].written(version, self.now, is_stored);
+                if is_stored && io.is_durable {
+                    self.blocks[block as usize].made_durable(version);
+                }
             }
             if !status.is_success() {
                 self.check_failed_write(&io);
@@ -1474,9 +1505,10 @@ impl<'a> World<'a> {
         let state = service.set.state();
         if !matches!(state, State::Failed { .. }) {
             self.violate(format!(
-                "a write of blocks {} to {} failed, and the set is {state:?}",
+                "a {:?} of blocks {}..{} failed, and the set is {state:?}",
+                io.operation,
                 io.block,
-                io.block + io.versions.len() as u64 - 1
+                io.block + io.versions.len() as u64
             ));
         }
     }
@@ -1676,8 +1708,10 @@ impl<'a> World<'a> {
             self.totals.faults += 1;
         }
         match step {
-            Step::Read { block, count } => self.begin_io(false, block, count),
-            Step::Write { block, count } => self.begin_io(true, block, count),
+            Step::Read { block, count } => self.begin_io(Operation::Read, block, count),
+            Step::Write { block, count } => self.begin_io(Operation::Write, block, count),
+            Step::Flush => self.begin_io(Operation::Flush, 0, 0),
+            Step::Outage { restart } => self.outage(restart),
             Step::KillService { restart } => {
                 if self.service.is_some() {
                     self.end_service("killed");
@@ -1805,6 +1839,25 @@ impl<'a> World<'a> {
                 }
             }
         }
+    }
+
+    /// All machines lose power at once.
+    fn outage(&mut self, restart: Duration) {
+        if !self.may_damage() && !self.may_lose_block() {
+            return;
+        }
+        self.end_service("lost power");
+        for target in 0..3 {
+            let mut rng = self.rng.fork();
+            self.targets[target].lose_power(&mut rng);
+            if self.targets[target].is_up {
+                let restart = restart + Duration::from_micros(self.rng.u64(0..3_000_000));
+                self.kill_target(target, DiskChange::None, restart);
+            }
+        }
+        let now = self.now;
+        (self.blocks.iter_mut()).for_each(|block| block.lose_power(now));
+        self.start_service_at(self.now + restart);
     }
 
     fn judge_disks(&mut self) -> bool {
@@ -2058,7 +2111,7 @@ impl<'a> World<'a> {
         let mut corrected = Vec::new();
         for block in blocks {
             let before = self.corrected();
-            self.begin_io(false, block, 1);
+            self.begin_io(Operation::Read, block, 1);
             while is_same(self) && !self.ios.is_empty() {
                 self.step();
             }
@@ -2155,7 +2208,7 @@ impl<'a> World<'a> {
                 return self
                     .violate("a scrubbed set does not say that it has checksums".to_owned());
             }
-            self.begin_io(false, block, 1);
+            self.begin_io(Operation::Read, block, 1);
             let begun = self.ios.last().map(|io| io.id);
             let Some(id) = begun else {
                 return self.violate(format!("block {block} cannot be read: no I/O is accepted"));

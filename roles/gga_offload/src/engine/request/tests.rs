@@ -241,8 +241,8 @@ fn answer_of_another_release_repeats_the_correlation_id_and_the_place() {
         };
         let id = L::CorrelationId::from_number(0x0102_0304);
         let bytes = layout.to_bytes(&values, id);
-        let request =
-            Request::read(layout, &bytes, io_message::SIZE, volume(), MEMORY).expect("a request");
+        let request = Request::read(layout, &bytes, io_message::SIZE, volume(), MEMORY, true)
+            .expect("a request");
         assert_eq!(request.first_stripe, 1);
         let answer = request.answer(layout, ErrorCode::IO_FAILED.0);
         let expected = layout.to_bytes(&values.answer(ErrorCode::IO_FAILED.0), id);
