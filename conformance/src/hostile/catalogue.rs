@@ -958,7 +958,9 @@ mod tests {
             let played = attacks().iter().filter(|it| it.is_for(role)).count();
             assert!(played >= 60, "{role}: {played}");
         }
-        let played = attacks().into_iter().filter(|it| it.is_for(Role::Initiator));
+        let played = attacks()
+            .into_iter()
+            .filter(|it| it.is_for(Role::Initiator));
         assert!(played.count() >= 60, "initiator");
     }
 }

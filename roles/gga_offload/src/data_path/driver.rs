@@ -568,7 +568,7 @@ impl<L: IoLayout> GgaDataPath<L> {
                 self.judged = Some((slot, header.compressed_size as usize));
                 Quality::of(verdict)
             }
-            Err(defect) => Quality::Flawed(Flaw::Defect(defect)),
+            Err(defect) => Quality::Flawed(Flaw::of_defect(defect, &self.stored)),
         }
     }
 

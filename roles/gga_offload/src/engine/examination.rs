@@ -13,7 +13,7 @@
 //! chunk that it had before shows when its old chunk does not fit the new other one, that is, by the next read or scrub, as long as it
 //! is the only one.
 
-use role_common::stored_block::{Defect, Verdict};
+use role_common::stored_block::Verdict;
 
 use super::request::{Operation, Request};
 use super::set::{Outcome, Purpose, Work};
@@ -50,10 +50,7 @@ impl Quality {
 
     /// Whether nothing was ever written there.
     fn is_unwritten(self) -> bool {
-        matches!(
-            self,
-            Self::Flawed(Flaw::Defect(Defect::OriginalSize { found: 0, .. }))
-        )
+        self == Self::Flawed(Flaw::Unwritten)
     }
 }
 

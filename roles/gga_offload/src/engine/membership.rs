@@ -192,7 +192,11 @@ impl Membership {
         if self.phase != Phase::Preparing {
             // All members had prepared for it at least.
             self.previous = self.epoch;
-            self.previous_state = RecordState::InUse;
+            self.previous_state = match self.phase {
+                // All members know that the set was being closed, this one too: it has all that was written.
+                Phase::Cleaning | Phase::Clean => RecordState::Closing,
+                _ => RecordState::InUse,
+            };
         }
         self.epoch = Epoch {
             number: self.epoch.number + 1,
@@ -311,6 +315,19 @@ mod tests {
                 .into_iter()
                 .for_each(|target| persist(set, target));
         }
+    }
+
+    /// Next to the clean superblock of the lost target, members that were in use would be taken for copies.
+    #[test]
+    fn a_target_lost_at_the_end_leaves_no_member_in_use() {
+        let mut set = set(Targets::ALL, Targets::ALL);
+        persist_all(&mut set);
+        set.close();
+        persist_all(&mut set);
+        set.exclude(Target::Data2);
+        let superblock = set.superblock_of(Target::Data1).expect("a member");
+        assert_eq!(superblock.state, RecordState::Closing);
+        assert_ne!(superblock.next, Epoch::NONE);
     }
 
     #[test]

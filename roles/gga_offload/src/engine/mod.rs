@@ -1067,8 +1067,22 @@ pub enum Flaw {
     },
     /// Its sizes cannot be right.
     Defect(Defect),
+    /// All of its bytes are 0: it was never written. A header of zeros alone may be a lost sector.
+    Unwritten,
     /// It has no checksum, and cannot be decompressed.
     Undecodable,
+}
+
+impl Flaw {
+    /// Of a stored block with these bytes, which cannot be one because of this.
+    #[cold]
+    pub(crate) fn of_defect(defect: Defect, stored: &[u8]) -> Self {
+        if stored.iter().all(|&byte| byte == 0) {
+            Self::Unwritten
+        } else {
+            Self::Defect(defect)
+        }
+    }
 }
 
 impl fmt::Display for Flaw {
@@ -1079,6 +1093,7 @@ impl fmt::Display for Flaw {
                 "is not what was written: its checksum is {stored:#010x}, that of its bytes {calculated:#010x}"
             ),
             Self::Defect(defect) => write!(f, "cannot be read: {defect}"),
+            Self::Unwritten => f.write_str("cannot be read: it was never written"),
             Self::Undecodable => {
                 f.write_str("cannot be read: it has no checksum, and cannot be decompressed")
             }

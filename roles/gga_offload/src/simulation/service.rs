@@ -280,7 +280,7 @@ impl Service {
                 it.judged = Some(slot);
                 Quality::of(verdict)
             }
-            Err(defect) => Quality::Flawed(Flaw::Defect(defect)),
+            Err(defect) => Quality::Flawed(Flaw::of_defect(defect, &it.stored)),
         }
     }
 
