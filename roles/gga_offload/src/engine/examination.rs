@@ -87,9 +87,11 @@ impl StripeEngine {
         self.setup.set.unverified.contains(stripe)
     }
 
-    /// The target that misses the block at hand, and whose chunk may be right all the same.
+    /// The target that misses the block at hand, and whose chunk may be right all the same. It may have been detached since its chunk
+    /// was read.
     fn stale_candidate(&self, slot: u32) -> Option<Target> {
-        let stale = self.view.rebuilding.iter().next()?;
+        let incomplete = self.view.rebuilding.union(self.view.offline);
+        let stale = incomplete.iter().next().filter(|_| incomplete.len() == 1)?;
         let stripe = self.slots[slot as usize].stripe();
         let may_be = self.setup.set.missed.contains(stripe) && self.is_unverified(slot);
         may_be.then_some(stale)
@@ -206,6 +208,11 @@ impl StripeEngine {
         // Where blocks are written with checksums, the new block has one: chunks of an old block without one and of a new one that did not
         // compress would be taken for a block.
         if !self.is_unverified(slot) || !self.accepts_bare() || self.setup.set.is_to_convert() {
+            return None;
+        }
+        // Two targets are not current, and one of the chunks may be that of an earlier write.
+        let stripe = self.slots[slot as usize].stripe();
+        if !self.view.is_healthy() && self.setup.set.missed.contains(stripe) {
             return None;
         }
         let first = self.slots[slot as usize].first_comparison?;
