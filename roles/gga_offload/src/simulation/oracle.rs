@@ -30,6 +30,8 @@ pub(super) struct BlockHistory {
     is_certain: bool,
     /// When chunks of another block were last stored in its place, unless it was written since.
     damaged: Option<Duration>,
+    /// When a chunk was last repaired or rebuilt, unless that was flushed since.
+    rewritten: Option<Duration>,
 }
 
 impl BlockHistory {
@@ -50,6 +52,7 @@ impl BlockHistory {
             in_flight: 0,
             is_certain: false,
             damaged: None,
+            rewritten: None,
         }
     }
 
@@ -97,6 +100,7 @@ impl BlockHistory {
 
     /// A flush has succeeded that was invoked at this time.
     pub(super) fn flushed(&mut self, invoked: Duration) {
+        self.rewritten = self.rewritten.filter(|&at| at >= invoked);
         for write in &mut self.writes {
             write.is_settled |= write.ended.is_some_and(|ended| ended < invoked);
         }
@@ -123,8 +127,16 @@ impl BlockHistory {
         }
         if may_be_torn {
             self.is_certain = false;
+        }
+        // A repair that is lost leaves the damage, which costs the block when another chunk is missing.
+        if may_be_torn || self.rewritten.is_some() {
             self.damage(now);
         }
+    }
+
+    /// A chunk is repaired or rebuilt.
+    pub(super) fn rewrite(&mut self, now: Duration) {
+        self.rewritten = Some(now);
     }
 
     /// A chunk of another block is stored in its place.

@@ -385,14 +385,10 @@ impl<'a> World<'a> {
     // The happenings.
 
     fn happen(&mut self, happening: Happening) {
-        // A process that is not scheduled does nothing, and finds it all later.
+        // A process that is not scheduled does nothing, and finds it all later. A result is in its memory by then.
         let until = match &happening {
             Happening::Tick { session, .. }
             | Happening::Complete { session, .. }
-            | Happening::Result {
-                chunk: Chunk { session, .. },
-                ..
-            }
             | Happening::Sent {
                 chunk: Chunk { session, .. },
             }
@@ -1048,6 +1044,9 @@ impl<'a> World<'a> {
             return;
         }
         target.disk.write_sector(to, sector, &*bytes);
+        if chunk.slot >= REQUESTS {
+            self.blocks[to as usize].rewrite(self.now);
+        }
         let is_misdirected = |it: Misdirection| it.to == to && it.write.is_some();
         if to != chunk.stripe && self.misdirection.is_some_and(is_misdirected) {
             self.blocks[to as usize].damage(self.now);
