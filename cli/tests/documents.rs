@@ -74,7 +74,7 @@ fn arguments(command: &str) -> Option<Vec<String>> {
         "cargo" => words.skip_while(|word| word != "--").skip(1).collect(),
         _ => return None,
     };
-    // What a shell would do with the output.
+    // Pipes and redirections of a shell.
     let end = arguments
         .iter()
         .position(|word| ["|", ">", "&", "&&", "2>&1"].contains(&word.as_str()));

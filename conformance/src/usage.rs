@@ -1,4 +1,4 @@
-//! What a program's `--help` says of its flags, by which implementations and their versions are told apart.
+//! Flags that a program's `--help` lists, by which implementations and their versions are told apart.
 
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -30,7 +30,7 @@ impl Usage {
         Ok(Self(printed(role.name(), command)))
     }
 
-    /// Whether the program knows a flag.
+    /// Returns `true` if the program knows a flag.
     #[must_use]
     pub fn has(&self, flag: &str) -> bool {
         self.0
@@ -38,7 +38,7 @@ impl Usage {
             .any(|word| word == flag)
     }
 
-    /// Whether it is one of our programs, by a flag that the reference's do not have.
+    /// Returns `true` for one of our programs, by a flag that the reference's do not have.
     #[must_use]
     pub fn is_ours(&self) -> bool {
         self.has(OUR_FLAG)
@@ -61,7 +61,7 @@ impl From<&str> for Usage {
     }
 }
 
-/// What the program prints, wherever it prints it; nothing when it hangs or cannot be started.
+/// Output of the program on both streams; empty when it hangs or cannot be started.
 fn printed(role: &'static str, command: Command) -> String {
     let Ok(mut process) = Process::spawn(role, command) else {
         return String::new();

@@ -27,18 +27,20 @@ fn main() -> Result<()> {
     }
 }
 
-/// Submits a task, as soon as the peer has room for it, and waits for its end.
+/// Submits a task as soon as the peer has posted a buffer, and waits for its completion. Other events stay in the queue: the disconnection
+/// of the peer may come before the completion of its last message is reaped.
 fn run(pe: &Pe, task: &Task) -> Result<()> {
-    loop {
-        match task.submit() {
-            Ok(()) => break,
-            // The consumer has posted no buffer yet.
-            Err(ErrorCode::AGAIN) => drop(pe.poll()),
-            Err(code) => return Err(code.to_string().into()),
-        }
+    let mut result = Err(ErrorCode::AGAIN);
+    let submitted = pe.progress_until(PATIENCE, || {
+        result = task.submit();
+        result != Err(ErrorCode::AGAIN)
+    });
+    if !submitted {
+        return Err("the peer has posted no buffer".into());
     }
-    while task.is_in_flight() {
-        pe.poll();
+    result.map_err(|code| code.to_string())?;
+    if !pe.progress_until(PATIENCE, || !task.is_in_flight()) {
+        return Err("the task does not complete".into());
     }
     Ok(())
 }

@@ -88,7 +88,7 @@ pub(super) enum Play {
 #[derive(Debug, Clone)]
 pub(super) struct ServiceAttack {
     pub point: Point,
-    /// What it does there. After that it does nothing any more, and stays until the initiator has ended.
+    /// Its behaviour at that point. After that it is silent, and stays until the initiator has ended.
     pub action: Action,
 }
 
@@ -107,7 +107,7 @@ pub(super) enum Point {
     Shutdown,
 }
 
-/// What a hostile service does.
+/// Behaviour of a hostile service.
 #[derive(Debug, Clone)]
 pub(super) enum Action {
     /// Nothing.

@@ -42,7 +42,7 @@ const SESSION: Duration = Duration::from_secs(30);
 const ROUNDS: usize = 4;
 /// Lines that a role may log for a session of the client.
 const LINES_OF_A_SESSION: usize = 24;
-/// Lines that a role may log in a second whoever causes them: 20 of each kind, and there are a few kinds.
+/// Lines that a role may log in a second in total: 20 of each kind, and there are a few kinds.
 const LINES_OF_A_SECOND: usize = 120;
 
 /// One session at a time is begun. Held by the client for each attempt, by attacks while they begin a session, and at checkpoints.
@@ -55,7 +55,7 @@ impl Gate {
     }
 }
 
-/// What the client has seen. Shared with its thread.
+/// The client's observations, shared with its thread.
 #[derive(Default)]
 struct Client {
     stop: AtomicBool,
@@ -124,7 +124,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What one attack came to, however often it was played.
+/// Result of one attack over all its repetitions.
 #[derive(Default)]
 struct Tally {
     played: usize,
@@ -398,7 +398,7 @@ impl Run<'_> {
             None => Outcome::Passed,
         };
         cases.push(Case {
-            meaning: "sessions of the client that have begun come to a good end".to_owned(),
+            meaning: "sessions of the client that have begun complete".to_owned(),
             took: self.begin.elapsed(),
             note: Some(format!(
                 "{} sessions, {} attacks, seed {}; the longest wait {:.2} s",

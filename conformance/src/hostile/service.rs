@@ -380,7 +380,7 @@ impl<'a> Service<'a> {
         }
     }
 
-    /// What the attack is. `request` is the one that it is an answer to.
+    /// Description of the attack. `request` is the request that it answers.
     fn act(
         &mut self,
         request: Option<&Message>,

@@ -1,4 +1,4 @@
-//! What hostile services do.
+//! Behaviour of hostile services.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use super::attack::{
 use super::by_hand::words;
 use super::bytes::Bytes;
 
-/// What a hostile service may cost an initiator: the time-outs of control operations and of I/Os, 2 s each, and what an initiator with four
+/// Cost that a hostile service may cause an initiator: the time-outs of control operations and of I/Os, 2 s each, and what an initiator with four
 /// transactions takes anyway.
 const COST: Cost = Cost {
     service: Duration::from_secs(8),
@@ -38,7 +38,7 @@ fn flood(name: &'static str, meaning: &'static str, point: Point, action: Action
     }
 }
 
-/// What a service may do instead of any answer.
+/// Things that a service may do instead of any answer.
 macro_rules! instead_of {
     ($($point:ident $name:literal $request:literal,)*) => {
         [$(

@@ -205,7 +205,7 @@ fn io_message_3_0(bytes: &[u8]) -> Result<Decoded, String> {
     })
 }
 
-/// What the interface over the releases writes for the message that it has read.
+/// Bytes that the interface over the releases writes for the message that it has read.
 fn written_by<L: IoLayout>(layout: L, bytes: &[u8]) -> Result<Vec<u8>, String> {
     let bytes = bytes.try_into().map_err(|_| "not 64 bytes".to_owned())?;
     let message_type = IoMessage::new_unchecked_len(bytes)

@@ -67,7 +67,7 @@ impl Traits {
         start_race: true,
     };
 
-    /// Those of a program with this usage.
+    /// Flags of a program with this usage.
     fn of_usage(usage: &Usage) -> Self {
         let known = if usage.is_ours() {
             Self::OURS

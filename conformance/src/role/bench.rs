@@ -39,7 +39,7 @@ pub struct Subject {
     pub patience: Duration,
     /// How often a check is repeated because the role was killed by SIGSEGV: the reference's workers race with their own start.
     pub crash_retries: u32,
-    /// What it says of its flags.
+    /// Its usage text.
     pub usage: Usage,
 }
 

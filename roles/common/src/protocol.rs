@@ -13,7 +13,7 @@ pub struct ProtocolFlags {
     pub protocol: Protocol,
 }
 
-/// What a role speaks.
+/// Release whose wire format a role uses.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub enum Protocol {
     /// 3.0 with a client that asks as 3.0 does, else 3.2; an initiator, which asks first, speaks 3.2. The requests of a client of 3.1 do

@@ -358,7 +358,7 @@ fn polling_a_silent_peer_does_not_sleep() {
     );
 }
 
-/// What a peer does wakes the waiter, at once and not when a sleep is over.
+/// Activity of a peer wakes the waiter at once, and not when a sleep is over.
 #[test]
 fn a_message_ends_a_wait_without_a_deadline() {
     let name = name("waking");
@@ -413,7 +413,7 @@ fn the_oldest_silent_connection_makes_way_for_a_client() {
     assert_eq!(next(&mut server, &mut asking), ChannelEvent::Connected);
 }
 
-/// What a client does before its session is kept for that, within limits.
+/// Events of a client before its session are kept for it, within limits.
 #[test]
 fn consumers_without_end_before_the_first_request_end_the_connection() {
     let name = name("early");

@@ -114,7 +114,7 @@ pub struct Session {
     announced: u32,
     /// Workers that can be had.
     cpu_count: u32,
-    /// What may be spoken.
+    /// Releases that may be selected.
     protocol: Protocol,
     /// The release that the service speaks, from the init request on.
     release: Release,

@@ -469,6 +469,7 @@ impl<S: Service> App<'_, S> {
         for worker in self.workers.iter_mut().filter(running) {
             if let Err(failure) = worker.poll() {
                 self.session.handle(Event::Failed(failure), now);
+                quiet = false;
             }
         }
         !quiet

@@ -61,7 +61,7 @@ pub(crate) struct Setup {
     pub(crate) set_id: SetId,
     pub(crate) recover_every: u32,
     pub(crate) is_degradable: bool,
-    /// Whether initiator and targets have announced flushes and durable writes.
+    /// `true` if initiator and targets have announced flushes and durable writes.
     pub(crate) flush: bool,
     /// A target that owes an answer for so long is unresponsive.
     pub(crate) stall_timeout: Duration,

@@ -248,7 +248,7 @@ pub enum Action {
         stripe: u64,
         /// Whether the chunk is the one that was recovered last, and is to be put into its place first.
         is_recovered: bool,
-        /// Whether they are to be durable when the targets answer.
+        /// `true` if they have to be durable when the targets answer.
         is_durable: bool,
     },
     /// Have these targets make durable what they have answered before.

@@ -34,7 +34,7 @@ pub enum Operation {
 pub struct Request {
     /// What is to be done.
     pub operation: Operation,
-    /// Whether a write is to be durable when it is answered.
+    /// `true` if a write has to be durable when it is answered.
     pub is_durable: bool,
     /// The first of its stripes, which are as many as its blocks.
     pub first_stripe: u64,

@@ -12,7 +12,7 @@ struct Write {
     /// When it was acknowledged, or its outcome became unknown for ever.
     ended: Option<Duration>,
     is_acknowledged: bool,
-    /// Whether a power failure changes nothing about it: it is durable, or its chunks are that were stored at all.
+    /// `true` if a power failure cannot change it: all of its chunks that were stored are durable.
     is_settled: bool,
     /// When the first read that has returned it was complete.
     observed: Option<Duration>,
@@ -144,7 +144,7 @@ impl BlockHistory {
         self.damaged = Some(now);
     }
 
-    /// Whether its chunks may be those of another block: until it is written again, a read of it may fail.
+    /// Returns `true` if its chunks may be those of another block: until it is written again, a read of it may fail.
     pub(super) fn is_damaged(&self) -> bool {
         self.damaged.is_some()
     }

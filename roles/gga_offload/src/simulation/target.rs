@@ -112,9 +112,9 @@ pub(super) struct Target {
     /// So many reads fail.
     pub(super) fails_reads: u8,
     pub(super) fails_write: bool,
-    /// Whether it was killed, has lost its connection or has failed to write a chunk since it joined the set.
+    /// `true` if it was killed, has lost its connection or has failed to write a chunk since it joined the set.
     pub(super) has_failed: bool,
-    /// Whether its disk is not the one that it was killed with, which its superblock or identity says.
+    /// `true` if its disk is another one than it was killed with, as its superblock or identity says.
     pub(super) has_other_disk: bool,
     /// When its last silence began: it was paused, or could not be reached.
     silent_since: Duration,

@@ -68,7 +68,7 @@ pub struct Session<L> {
     cpu_count: u32,
     limits: InitLimits,
     timeout: Duration,
-    /// What may be spoken.
+    /// Releases that may be selected.
     protocol: Protocol,
     /// The release that initiator and targets speak, from the init request on.
     release: Release,
