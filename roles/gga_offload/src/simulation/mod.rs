@@ -4,6 +4,7 @@
 //! A seed makes a script of I/Os and faults; the same script always gives the same run. What is checked:
 //!
 //! * Every read returns a version of its block that is linearizable: never other bytes, never a version that another one has replaced.
+//!   Without checksums, a write without known outcome may be seen and then not, until a later write is acknowledged.
 //! * A read fails only when a fault explains it, a write only when the set has failed.
 //! * An I/O is answered within a few stall timeouts while the same two current targets answer.
 //! * A set is refused only when fewer than two of its targets are current, and always when two are copies from before. Two current ones

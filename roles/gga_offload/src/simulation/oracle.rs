@@ -32,6 +32,8 @@ pub(super) struct BlockHistory {
     damaged: Option<Duration>,
     /// When a chunk was last repaired or rebuilt, unless that was flushed since.
     rewritten: Option<Duration>,
+    /// When the outcome of a write was last found to be unknown, unless another one was acknowledged since.
+    torn: Option<Duration>,
 }
 
 impl BlockHistory {
@@ -53,6 +55,7 @@ impl BlockHistory {
             is_certain: false,
             damaged: None,
             rewritten: None,
+            torn: None,
         }
     }
 
@@ -82,12 +85,14 @@ impl BlockHistory {
             write.is_acknowledged = is_acknowledged;
         }
         if !is_acknowledged {
+            self.torn = Some(now);
             return;
         }
         if let Some(write) = self.of(version) {
             write.effective = Some(write.effective.map_or(now, |effective| effective.min(now)));
             let invoked = write.invoked;
             self.damaged = self.damaged.filter(|&damaged| damaged >= invoked);
+            self.torn = self.torn.filter(|&torn| torn >= invoked);
         }
     }
 
@@ -142,6 +147,11 @@ impl BlockHistory {
     /// A chunk of another block is stored in its place.
     pub(super) fn damage(&mut self, now: Duration) {
         self.damaged = Some(now);
+    }
+
+    /// Returns `true` if its chunks may be of different writes, one of which has no known outcome.
+    pub(super) fn is_torn(&self) -> bool {
+        self.torn.is_some()
     }
 
     /// Returns `true` if its chunks may be those of another block: until it is written again, a read of it may fail.
