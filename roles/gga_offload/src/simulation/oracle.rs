@@ -123,6 +123,8 @@ impl BlockHistory {
             }
             may_be_torn = true;
             write.is_acknowledged = false;
+            // What the disks have of it now, they keep.
+            write.is_settled = true;
             write.effective = None;
             write.observed = None;
             write.superseded = None;
@@ -275,7 +277,8 @@ mod tests {
         block.written(three, at(9), true);
         block.made_durable(three);
         block.lose_power(at(10));
-        assert!(block.objection(two, at(11)).is_some() && !block.is_damaged());
+        assert!(block.objection(one, at(11)).is_some());
+        assert!(block.objection(three, at(11)).is_none());
     }
 
     #[test]
