@@ -106,6 +106,11 @@ fn bytes_after_the_last_field() {
     for (message, mut bytes) in vectors() {
         bytes.push(0);
         bytes[3] += 1;
+        if let Payload::BatchedInitStorageRequest(_) = message.payload {
+            // Reported as of the layout that is tried first.
+            decode(&bytes).expect_err("too long for either layout");
+            continue;
+        }
         let name = message.payload.message_type().name();
         assert_refused(
             &bytes,
@@ -132,6 +137,10 @@ fn frame_that_ends_inside_a_field() {
     );
     // Whatever is cut off of a payload, its frame is refused, and nothing of the next frame is taken for it.
     for (message, bytes) in vectors() {
+        // A part of one of 3.0 may be a whole one of 3.2.
+        if let Payload::BatchedInitStorageRequest(_) = message.payload {
+            continue;
+        }
         for size in 16..bytes.len() {
             let mut stream = frame(message.payload.message_type().number(), &bytes[16..size]);
             stream.extend(&bytes);
