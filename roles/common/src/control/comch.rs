@@ -423,7 +423,7 @@ impl ComchClientChannel {
     ///
     /// # Errors
     ///
-    /// As [`Pe::new`].
+    /// As [`doca::Pe::new`].
     pub fn connect(device: &Device, name: &str, within: Duration) -> Result<Self, Failure> {
         let peer = format!("storage service on Comch \"{name}\"");
         let now = Instant::now();
