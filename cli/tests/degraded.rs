@@ -54,12 +54,7 @@ impl Load {
         arguments: &[&str],
     ) -> Self {
         let bench = Bench::new();
-        let files = bench.generate("content", &compressible(BLOCKS * BLOCK_SIZE), &[]);
-        let started = [0, 1, 2].map(|number| {
-            let arguments = arguments_of(&bench, &files, number);
-            let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-            bench.target(&arguments)
-        });
+        let (files, started) = start_targets(&bench);
         let ports = started.each_ref().map(|(_, port)| *port);
         let targets = started.map(|(target, _)| target);
         let degraded = ["--degraded", "on", "--trigger-recovery-read-every-n", "4"];
@@ -143,6 +138,17 @@ impl Load {
     }
 }
 
+/// Three targets with their first blocks, and the ports that they listen on; the files that the blocks come from.
+fn start_targets(bench: &Bench) -> ([PathBuf; 3], [(Process, u16); 3]) {
+    let files = bench.generate("content", &compressible(BLOCKS * BLOCK_SIZE), &[]);
+    let started = [0, 1, 2].map(|number| {
+        let arguments = arguments_of(bench, &files, number);
+        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+        bench.target(&arguments)
+    });
+    (files, started)
+}
+
 /// Flags of a target that begins with these blocks, and keeps them in a file.
 fn arguments_of(bench: &Bench, files: &[PathBuf; 3], number: usize) -> Vec<String> {
     let backing = bench.path(TARGETS[number]);
@@ -217,12 +223,7 @@ fn survives(load: Load, lost: usize) -> Value {
 #[test]
 fn flushes_reach_every_target() {
     let bench = Bench::new();
-    let files = bench.generate("content", &compressible(BLOCKS * BLOCK_SIZE), &[]);
-    let started = [0, 1, 2].map(|number| {
-        let arguments = arguments_of(&bench, &files, number);
-        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-        bench.target(&arguments)
-    });
+    let (_, started) = start_targets(&bench);
     let ports = started.each_ref().map(|(_, port)| *port);
     let arguments = ["--degraded", "on", "--scrub", "off"];
     let service = bench.gga_service(ports, 1, &arguments);

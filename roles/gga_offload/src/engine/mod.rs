@@ -925,11 +925,12 @@ impl StripeEngine {
     #[cold]
     fn mark_missed(&self, slot: u32) -> bool {
         let it = &self.slots[slot as usize];
-        let is_store = matches!(it.stage, Stage::Store | Stage::ResealStore);
-        if is_store && self.setup.is_degradable {
+        let is_store =
+            self.setup.is_degradable && matches!(it.stage, Stage::Store | Stage::ResealStore);
+        if is_store {
             self.setup.set.missed.insert(it.stripe());
         }
-        is_store && self.setup.is_degradable
+        is_store
     }
 
     /// A target sent a message that nothing waits for.

@@ -123,7 +123,7 @@ impl BlockHistory {
             }
             may_be_torn = true;
             write.is_acknowledged = false;
-            // What the disks have of it now, they keep.
+            // Sectors that are on the disks now stay there.
             write.is_settled = true;
             write.effective = None;
             write.observed = None;

@@ -135,7 +135,7 @@ struct Chunk {
     kind: ChunkRequest,
 }
 
-/// What a target is asked to do.
+/// Request to a target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ChunkRequest {
     Read,
