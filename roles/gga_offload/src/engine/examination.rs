@@ -9,6 +9,10 @@
 //! make up a block, otherwise the first of the other combinations that does. A target that is being rebuilt is believed only what a
 //! checksum confirms: its chunk may be the one that an interrupted write has left alone.
 //!
+//! Where blocks without checksum are written again with one, or given one by a scrub, two chunks that make up a block without checksum
+//! may be of two writes, too: the checksum may be in the third one. Until the stripe was verified, such a block is read only when all
+//! three chunks fit each other, and no chunk is made of two.
+//!
 //! A checksum says where a block belongs and that it is whole, not when it was written. A target that loses a write and keeps the
 //! chunk that it had before shows when its old chunk does not fit the new other one, that is, by the next read or scrub, as long as it
 //! is the only one.
@@ -76,15 +80,20 @@ impl StripeEngine {
         }
     }
 
-    /// Whether a block without checksum may be what was written.
+    /// Whether there may be blocks without checksum.
     fn accepts_bare(&self) -> bool {
         !self.setup.requires_checksums && !self.setup.set.has_checksums()
+    }
+
+    /// Whether two chunks that make up a block without checksum may be of two writes, of which the later one has a checksum.
+    fn may_be_mixed(&self, slot: u32) -> bool {
+        self.is_unverified(slot) && self.setup.set.is_to_convert()
     }
 
     /// Whether the chunks of the block at hand may be of two writes.
     fn is_unverified(&self, slot: u32) -> bool {
         let stripe = self.slots[slot as usize].stripe();
-        self.setup.set.unverified.contains(stripe)
+        self.setup.set.is_unverified(stripe)
     }
 
     /// The target that misses the block at hand, and whose chunk may be right all the same. It may have been detached since its chunk
@@ -126,7 +135,13 @@ impl StripeEngine {
     pub(super) fn conclude_read(&mut self, slot: u32, quality: Quality) {
         match quality {
             _ if self.is_trusted(quality) => self.decompress(slot),
-            Quality::Bare if self.accepts_bare() => self.decompress(slot),
+            Quality::Bare if self.accepts_bare() && !self.may_be_mixed(slot) => {
+                self.decompress(slot);
+            }
+            Quality::Bare if self.accepts_bare() => self.corrupt(
+                slot,
+                "has no checksum and was perhaps being written when the service was interrupted: all three chunks are needed to tell",
+            ),
             Quality::Bare if self.setup.requires_checksums => {
                 self.corrupt(slot, "has no checksum, which --checksum require asks for")
             }
@@ -177,10 +192,10 @@ impl StripeEngine {
             with_recovered,
         } = comparison;
         if is_equal {
-            return if is_work {
-                self.chunks_fit(slot, as_read)
-            } else {
-                self.conclude_read(slot, as_read)
+            return match as_read {
+                _ if is_work => self.chunks_fit(slot, as_read),
+                Quality::Bare if self.accepts_bare() => self.decompress(slot),
+                _ => self.conclude_read(slot, as_read),
             };
         }
         if self.is_trusted(as_read) {
@@ -359,8 +374,11 @@ impl StripeEngine {
     pub(super) fn remade(&mut self, slot: u32, target: Target, quality: Quality) {
         let it = &self.slots[slot as usize];
         let is_rebuild = matches!(it.work.map(|work| work.purpose), Some(Purpose::Rebuild(_)));
+        if is_rebuild && quality == Quality::Bare && self.may_be_mixed(slot) {
+            return self.end_work(slot, Outcome::Undecided);
+        }
         // What cannot be told from a block is not written over a chunk that may be the right one.
-        if !is_rebuild && !self.is_good(quality) && !quality.is_unwritten() {
+        if !is_rebuild && !self.is_good(slot, quality) && !quality.is_unwritten() {
             // After an unclean shutdown, the chunk that could not be read may tell.
             let is_resync = it.work.map(|work| work.purpose) == Some(Purpose::Resync);
             let outcome = if is_resync {
@@ -374,7 +392,7 @@ impl StripeEngine {
         let is_to_convert = self.setup.set.is_to_convert();
         self.slot(slot).remade = match quality {
             Quality::Unbound | Quality::Bare if is_to_convert => Outcome::Unconverted(target),
-            quality if self.is_good(quality) => Outcome::Rewritten(target),
+            quality if self.is_good(slot, quality) => Outcome::Rewritten(target),
             _ => Outcome::Unverified(target),
         };
         let is_recovered = target != Target::DataP;
@@ -382,8 +400,9 @@ impl StripeEngine {
         self.write_chunks(slot, Targets::only(target), stage, is_recovered);
     }
 
-    fn is_good(&self, quality: Quality) -> bool {
-        self.is_trusted(quality) || quality == Quality::Bare && self.accepts_bare()
+    fn is_good(&self, slot: u32, quality: Quality) -> bool {
+        let is_bare = quality == Quality::Bare && self.accepts_bare();
+        self.is_trusted(quality) || is_bare && !self.may_be_mixed(slot)
     }
 
     #[cold]

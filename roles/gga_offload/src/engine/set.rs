@@ -85,6 +85,8 @@ pub enum Outcome {
     Converted,
     /// No two chunks make up a block.
     Unreadable,
+    /// The block has no checksum, and two chunks are too few to tell that they are of one write: it is left as it is, and tried again.
+    Undecided,
 }
 
 /// The shared state of a set.
@@ -165,6 +167,8 @@ struct Counts {
     lost: [u64; 3],
     stalled: u64,
     rebuilt: u64,
+    /// Times that a stripe could not be rebuilt because its block has no checksum.
+    undecided: u64,
     verified: Verified,
     repaired: [u64; 3],
     scrub: Scrubbed,
@@ -608,6 +612,19 @@ impl Set {
         self.unverified.len()
     }
 
+    /// Whether the chunks of a stripe may not fit each other.
+    #[must_use]
+    pub fn is_unverified(&self, stripe: u64) -> bool {
+        self.unverified.contains(stripe)
+    }
+
+    /// Times that a stripe could not be rebuilt because its block has no checksum, and two chunks are too few to tell that they are of
+    /// one write.
+    #[must_use]
+    pub fn undecided(&self) -> u64 {
+        self.inner().counts.undecided
+    }
+
     /// Starts a scrub of all stripes now, as fast as it can be.
     pub fn scrub_now(&self) {
         let mut inner = self.inner();
@@ -853,13 +870,25 @@ impl Set {
         }
         match work.purpose {
             Purpose::Rebuild(_) => {
-                inner.counts.rebuilt += u64::from(outcome != Outcome::Retry);
+                let is_rebuilt = !matches!(outcome, Outcome::Retry | Outcome::Undecided);
+                inner.counts.rebuilt += u64::from(is_rebuilt);
+                if outcome == Outcome::Undecided {
+                    inner.counts.undecided += 1;
+                    if inner.counts.undecided.is_power_of_two() {
+                        tracing::error!(
+                            "block {} cannot be rebuilt ({} so far): it has no checksum and was perhaps being written when the service was \
+                             interrupted; write it again, or start the service with --checksum off to have such blocks rebuilt as they are",
+                            work.stripe,
+                            inner.counts.undecided
+                        );
+                    }
+                }
                 Self::finish_of_pass(&mut inner, &self.missed, work, outcome);
             }
             Purpose::Resync => {
                 let verified = &mut inner.counts.verified;
                 match outcome {
-                    Outcome::Retry => {}
+                    Outcome::Retry | Outcome::Undecided => {}
                     Outcome::Fits | Outcome::Converted => verified.fitting += 1,
                     Outcome::Rewritten(_) | Outcome::Unconverted(_) | Outcome::Unverified(_) => {
                         verified.repaired += 1;
@@ -878,9 +907,11 @@ impl Set {
         let Some(running) = inner.running.as_mut() else {
             return;
         };
-        running
-            .pass
-            .finish(stripes, work.stripe, outcome != Outcome::Retry);
+        running.pass.finish(
+            stripes,
+            work.stripe,
+            !matches!(outcome, Outcome::Retry | Outcome::Undecided),
+        );
         let (done, total) = running.pass.progress();
         let tenths = (done * 10).checked_div(total).unwrap_or(10);
         if tenths > running.reported {
@@ -903,7 +934,7 @@ impl Set {
         let counts = &mut inner.counts.scrub;
         match outcome {
             // The set does not count as converted before all blocks are.
-            Outcome::Retry | Outcome::Unconverted(_) => scrub.failed += 1,
+            Outcome::Retry | Outcome::Unconverted(_) | Outcome::Undecided => scrub.failed += 1,
             _ => scrub.done += 1,
         }
         counts.stripes += u64::from(outcome != Outcome::Retry);

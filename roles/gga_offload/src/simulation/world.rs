@@ -8,6 +8,7 @@ use fastrand::Rng;
 use role_common::stored_block::{Checksum, Encoder, Place, Verdict, decodes, inspect};
 use role_common::superblock::{Epoch, SetId, Superblock};
 use wire::control::RecordState;
+use wire::stored_block::Trailer;
 
 use super::Totals;
 use super::oracle::BlockHistory;
@@ -157,7 +158,7 @@ struct Io {
     invoked: Duration,
     /// When it was invoked, as the service experiences time.
     invoked_in_session: Duration,
-    /// Targets that were not current then.
+    /// Targets that were not current then, or at any time since.
     not_current: Targets,
     /// The number of faults by then.
     faults: u64,
@@ -689,7 +690,7 @@ impl<'a> World<'a> {
         if service.own_time < io.invoked_in_session + SERVICE_TIME {
             return;
         }
-        let mut absent = io.not_current.union(not_current(service.set.state()));
+        let mut absent = io.not_current;
         for (number, target) in self.targets.iter().enumerate() {
             if target.was_away(io.invoked) {
                 absent.insert(Number::ALL[number]);
@@ -1167,6 +1168,9 @@ impl<'a> World<'a> {
         if before != state {
             trace!(self, "the set is {state:?}");
             self.state_since = self.now;
+            for io in &mut self.ios {
+                io.not_current = io.not_current.union(not_current(state));
+            }
             self.check_detached(before, state);
         }
         let Some(service) = &mut self.service else {
@@ -1536,10 +1540,14 @@ impl<'a> World<'a> {
             let block = &self.blocks[block as usize];
             !block.is_being_written()
         });
+        // Without a checksum, two chunks do not say that they fit the third one.
+        let needs_all = |block| {
+            !self.has_checksum(block) && service.set.is_unverified(block) && sources.len() < 3
+        };
         let could = could_all
             && all
                 .clone()
-                .all(|block| self.readable(block, sources).is_some());
+                .all(|block| self.readable(block, sources).is_some() && !needs_all(block));
         if could {
             self.violate(format!(
                 "a read of blocks {} to {} failed, though their chunks are there",
@@ -1691,6 +1699,14 @@ impl<'a> World<'a> {
             self.victim = None;
             trace!(self, "target {victim} is no victim any more");
         }
+    }
+
+    /// Whether the trailer of a stored block is not 0.
+    fn has_checksum(&self, block: u64) -> bool {
+        let data_2 = self.targets[1].disk.chunk(block);
+        data_2[data_2.len() - Trailer::SIZE..]
+            .iter()
+            .any(|&byte| byte != 0)
     }
 
     fn chunks_fit(&self, block: u64) -> bool {
@@ -2020,6 +2036,12 @@ impl<'a> World<'a> {
                 return;
             }
             if self.now > limit || self.queue.is_empty() {
+                let is_undecided = |it: &Service| it.set.undecided() != 0;
+                if self.service.as_ref().is_some_and(is_undecided) {
+                    // The user is asked to accept what nothing can tell.
+                    self.totals.lost += BLOCKS;
+                    return;
+                }
                 let state = self
                     .service
                     .as_ref()
