@@ -1,25 +1,25 @@
 //! `doca_comch_consumer.h`: the receiving end of the fast path.
 
-mod capabilities;
-mod unsupported;
-
 use std::ptr::{null, null_mut};
 
 use doca_abi::{
-    doca_buf, doca_comch_connection, doca_comch_consumer, doca_comch_consumer_task_post_recv,
-    doca_comch_consumer_task_post_recv_completion_cb_t, doca_ctx, doca_mmap, doca_task,
+    doca_buf, doca_comch_connection, doca_comch_consumer, doca_comch_consumer_completion,
+    doca_comch_consumer_task_post_recv, doca_comch_consumer_task_post_recv_completion_cb_t,
+    doca_ctx, doca_devinfo, doca_dpa_thread, doca_mmap, doca_task,
 };
 
 use super::doca_comch::task_callback;
 use super::doca_ctx::{destroy_ctx, give_ctx};
-use super::{Handle, Keeper, borrow, check_out, doca_error_t, guard, guard_with, put, share};
+use super::task::{put_limit, supported};
+use super::{
+    Handle, Keeper, borrow, check_out, doca_error_t, guard, guard_with, not_null, put, share,
+};
 use crate::buffer::BufHandle;
-use crate::comch::{Consumer, PostRecv};
-use crate::error::Result;
+use crate::comch::{
+    Consumer, MAX_BUF_SIZE, MAX_CONSUMERS, MAX_IMMEDIATE, MAX_TASKS, PostRecv, RECEIVE_LIST_LEN,
+};
+use crate::error::{Error, Result};
 use crate::progress::{Ctx, Task};
-
-pub use capabilities::*;
-pub use unsupported::*;
 
 // SAFETY: consumers are given out by `give_ctx`.
 unsafe impl Handle for doca_comch_consumer {
@@ -277,6 +277,78 @@ pub unsafe extern "C" fn doca_comch_consumer_get_imm_data_len(
         // SAFETY: the caller's promise.
         unsafe { put(imm_data_len, driver.most_immediate()) }
     })
+}
+
+/// Every device can have them.
+///
+/// # Safety
+/// `devinfo` is NULL or live.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_comch_consumer_cap_is_supported(
+    devinfo: *const doca_devinfo,
+) -> doca_error_t {
+    supported(devinfo)
+}
+
+macro_rules! limits {
+    ($($(#[doc = $doc:literal])+ $name:ident = $limit:expr;)+) => { $(
+        $(#[doc = $doc])+
+        ///
+        /// # Safety
+        /// `devinfo` is NULL or live; `limit` is NULL or writable.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name(devinfo: *const doca_devinfo, limit: *mut u32) -> doca_error_t {
+            // SAFETY: the caller's promise.
+            unsafe { put_limit(devinfo, limit, $limit as u32) }
+        }
+    )+ };
+}
+limits! {
+    /// Most consumers of one end of a connection.
+    doca_comch_consumer_cap_get_max_consumers = MAX_CONSUMERS;
+    /// Most receive tasks of one consumer.
+    doca_comch_consumer_cap_get_max_num_tasks = MAX_TASKS;
+    /// Largest buf in bytes that can be received into.
+    doca_comch_consumer_cap_get_max_buf_size = MAX_BUF_SIZE;
+    /// Longest list of bufs that can be received into.
+    doca_comch_consumer_cap_get_max_buf_list_len = RECEIVE_LIST_LEN;
+    /// Longest immediate data in bytes.
+    doca_comch_consumer_cap_get_max_imm_data_len = MAX_IMMEDIATE;
+}
+
+macro_rules! unsupported {
+    ($($name:ident($object:ident: $ty:ty $(, $argument:ident: $argument_ty:ty)*);)+) => { $(
+        /// `DOCA_ERROR_NOT_SUPPORTED`: softdoca has no DPA.
+        ///
+        /// # Safety
+        /// Safe for any pointers: they are not followed.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name($object: $ty $(, $argument: $argument_ty)*) -> doca_error_t {
+            $(let _ = $argument;)*
+            guard(|| {
+                not_null($object as *const _)?;
+                Err(Error::NotSupported.because("softdoca has no DPA"))
+            })
+        }
+    )+ };
+}
+
+unsupported! {
+    doca_comch_consumer_completion_create(consumer_comp: *mut *mut doca_comch_consumer_completion);
+    doca_comch_consumer_completion_destroy(consumer_comp: *mut doca_comch_consumer_completion);
+    doca_comch_consumer_completion_start(consumer_comp: *mut doca_comch_consumer_completion);
+    doca_comch_consumer_completion_stop(consumer_comp: *mut doca_comch_consumer_completion);
+    doca_comch_consumer_completion_set_max_num_recv(consumer_comp: *mut doca_comch_consumer_completion, max_num_recv: u32);
+    doca_comch_consumer_completion_get_max_num_recv(consumer_comp: *const doca_comch_consumer_completion, max_num_recv: *mut u32);
+    doca_comch_consumer_completion_set_max_num_consumers(consumer_comp: *mut doca_comch_consumer_completion, max_num_consumers: u32);
+    doca_comch_consumer_completion_get_max_num_consumers(consumer_comp: *const doca_comch_consumer_completion, max_num_consumers: *mut u32);
+    doca_comch_consumer_completion_set_imm_data_len(consumer_comp: *mut doca_comch_consumer_completion, imm_data_len: u32);
+    doca_comch_consumer_completion_get_imm_data_len(consumer_comp: *const doca_comch_consumer_completion, imm_data_len: *mut u32);
+    doca_comch_consumer_completion_set_dpa_thread(consumer_comp: *mut doca_comch_consumer_completion, dpa_thread: *mut doca_dpa_thread);
+    doca_comch_consumer_completion_get_dpa_handle(consumer_comp: *mut doca_comch_consumer_completion, consumer_comp_handle: *mut u64);
+    doca_comch_consumer_get_dpa_handle(consumer: *mut doca_comch_consumer, dpa_consumer: *mut u64);
+    doca_comch_consumer_set_completion(consumer: *mut doca_comch_consumer, consumer_comp: *mut doca_comch_consumer_completion, user_data: u32);
+    doca_comch_consumer_set_dev_max_num_recv(consumer: *mut doca_comch_consumer, dev_num_recv: u32);
 }
 
 doca_abi::check_definitions!(doca_comch_consumer_functions, super::doca_comch_consumer);

@@ -1,26 +1,25 @@
 //! `doca_comch_producer.h`: the sending end of the fast path.
 
-mod capabilities;
-mod unsupported;
-
 use std::ptr::{null, null_mut};
 
 use doca_abi::{
     doca_buf, doca_comch_connection, doca_comch_producer, doca_comch_producer_task_send,
-    doca_comch_producer_task_send_completion_cb_t, doca_ctx, doca_task,
+    doca_comch_producer_task_send_completion_cb_t, doca_ctx, doca_devinfo, doca_dpa_completion,
+    doca_task,
 };
 
 use super::doca_comch::task_callback;
 use super::doca_comch_consumer::optional_buf;
 use super::doca_ctx::{destroy_ctx, give_ctx};
+use super::task::{put_limit, supported};
 use super::{
-    Handle, Keeper, borrow, bytes, check_out, doca_error_t, guard, guard_with, put, share,
+    Handle, Keeper, borrow, bytes, check_out, doca_error_t, guard, guard_with, not_null, put, share,
 };
-use crate::comch::{Producer, ProducerSendTask};
+use crate::comch::{
+    MAX_BUF_SIZE, MAX_CONSUMERS, MAX_TASKS, Producer, ProducerSendTask, SEND_LIST_LEN,
+};
+use crate::error::Error;
 use crate::progress::{Ctx, Task};
-
-pub use capabilities::*;
-pub use unsupported::*;
 
 // SAFETY: producers are given out by `give_ctx`.
 unsafe impl Handle for doca_comch_producer {
@@ -278,6 +277,64 @@ pub unsafe extern "C" fn doca_comch_producer_task_send_get_imm_data_len(
         // SAFETY: the caller's promise.
         unsafe { body(task) }.map_or(0, ProducerSendTask::immediate_len)
     })
+}
+
+/// Every device can have them.
+///
+/// # Safety
+/// `devinfo` is NULL or live.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_comch_producer_cap_is_supported(
+    devinfo: *const doca_devinfo,
+) -> doca_error_t {
+    supported(devinfo)
+}
+
+macro_rules! limits {
+    ($($(#[doc = $doc:literal])+ $name:ident = $limit:expr;)+) => { $(
+        $(#[doc = $doc])+
+        ///
+        /// # Safety
+        /// `devinfo` is NULL or live; `limit` is NULL or writable.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name(devinfo: *const doca_devinfo, limit: *mut u32) -> doca_error_t {
+            // SAFETY: the caller's promise.
+            unsafe { put_limit(devinfo, limit, $limit as u32) }
+        }
+    )+ };
+}
+limits! {
+    /// Most producers of one end of a connection.
+    doca_comch_producer_cap_get_max_producers = MAX_CONSUMERS;
+    /// Most send tasks of one producer.
+    doca_comch_producer_cap_get_max_num_tasks = MAX_TASKS;
+    /// Largest buf in bytes that can be sent.
+    doca_comch_producer_cap_get_max_buf_size = MAX_BUF_SIZE;
+    /// Longest list of bufs that can be sent.
+    doca_comch_producer_cap_get_max_buf_list_len = SEND_LIST_LEN;
+}
+
+macro_rules! unsupported {
+    ($($name:ident($object:ident: $ty:ty $(, $argument:ident: $argument_ty:ty)*);)+) => { $(
+        /// `DOCA_ERROR_NOT_SUPPORTED`: softdoca has no DPA.
+        ///
+        /// # Safety
+        /// Safe for any pointers: they are not followed.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name($object: $ty $(, $argument: $argument_ty)*) -> doca_error_t {
+            $(let _ = $argument;)*
+            guard(|| {
+                not_null($object as *const _)?;
+                Err(Error::NotSupported.because("softdoca has no DPA"))
+            })
+        }
+    )+ };
+}
+
+unsupported! {
+    doca_comch_producer_dpa_completion_attach(producer: *mut doca_comch_producer, dpa_comp: *mut doca_dpa_completion);
+    doca_comch_producer_get_dpa_handle(producer: *mut doca_comch_producer, dpa_producer: *mut u64);
+    doca_comch_producer_set_dev_max_num_send(producer: *mut doca_comch_producer, dev_num_send: u32);
 }
 
 doca_abi::check_definitions!(doca_comch_producer_functions, super::doca_comch_producer);

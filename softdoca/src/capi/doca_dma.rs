@@ -1,21 +1,20 @@
 //! `doca_dma.h`: copies of memory.
 
+#[cfg(test)]
+mod tests;
+
 use doca_abi::{
     doca_buf, doca_ctx, doca_data, doca_dev, doca_devinfo, doca_dma, doca_dma_task_memcpy,
+    doca_gpu_dma,
 };
 
 use super::doca_ctx::{destroy_ctx, give_ctx};
 use super::task::{buf, put_limit, put_task, task_functions, with_driver};
-use super::{Handle, Keeper, check_out, doca_error_t, guard, put, share};
+use super::{Handle, Keeper, check_out, doca_error_t, guard, not_null, put, share};
 use crate::accelerator::{MAX_BUF_LIST_LEN, MAX_BUF_SIZE, MAX_TASKS, Offload};
 use crate::dma::{Copy, Dma};
+use crate::error::Error;
 use crate::progress::{Ctx, TaskOf, TaskPool};
-
-#[cfg(test)]
-mod tests;
-mod unsupported;
-
-pub use unsupported::*;
 
 // SAFETY: instances are given out as pointers from `Rc::into_raw(Rc<Ctx>)`, as all contexts are.
 unsafe impl Handle for doca_dma {
@@ -139,6 +138,22 @@ pub unsafe extern "C" fn doca_dma_task_memcpy_alloc_init(
                 copies(driver).allocate(ctx, copy, user_data)
             })
         })
+    })
+}
+
+/// `DOCA_ERROR_NOT_SUPPORTED`: softdoca has no GPU data path.
+///
+/// # Safety
+/// Safe for any pointers: they are not followed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_dma_get_gpu_handle(
+    dma: *mut doca_dma,
+    gpu_dma: *mut *mut doca_gpu_dma,
+) -> doca_error_t {
+    guard(|| {
+        not_null(dma)?;
+        check_out(gpu_dma)?;
+        Err(Error::NotSupported.because("softdoca has no GPU data path"))
     })
 }
 

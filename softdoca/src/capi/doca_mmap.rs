@@ -1,19 +1,19 @@
 //! `doca_mmap.h`: memory maps.
 
-mod properties;
-mod unsupported;
-
-use std::ffi::c_void;
+use std::ffi::{c_int, c_void};
 use std::sync::Arc;
 
-use doca_abi::{doca_data, doca_dev, doca_mmap};
+use doca_abi::{
+    doca_data, doca_dev, doca_devinfo, doca_dpa, doca_mmap, doca_mmap_memrange_free_cb_t,
+};
 
+use super::task::put_limit;
 use super::{
     Handle, Keeper, borrow, bytes, check_out, doca_error_t, give, guard, put, reclaim, share,
 };
 use crate::check::{self, Object};
-use crate::error::Result;
-use crate::memory::{ExportKind, Mmap, Permissions};
+use crate::error::{Error, Result};
+use crate::memory::{ExportKind, FreeCallback, Mmap, Permissions};
 
 // SAFETY: given out by `give`.
 unsafe impl Handle for doca_mmap {
@@ -238,8 +238,215 @@ pub unsafe extern "C" fn doca_mmap_export_rdma(
     guard(|| unsafe { export(ExportKind::Rdma, mmap, dev, export_desc, export_desc_len) })
 }
 
-pub use properties::*;
-pub use unsupported::*;
+/// Sets the program's data.
+///
+/// # Safety
+/// `mmap` is NULL or live.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_mmap_set_user_data(
+    mmap: *mut doca_mmap,
+    user_data: doca_data,
+) -> doca_error_t {
+    guard(|| {
+        // SAFETY: the caller's promise; both views of the union are plain data.
+        unsafe { borrow(mmap)?.set_user_data(user_data.u64) };
+        Ok(())
+    })
+}
+
+/// Tells the program's data.
+///
+/// # Safety
+/// `mmap` is NULL or live; the out-parameter is NULL or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_mmap_get_user_data(
+    mmap: *const doca_mmap,
+    user_data: *mut doca_data,
+) -> doca_error_t {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let data = borrow(mmap)?.user_data();
+            put(user_data, doca_data { u64: data })
+        }
+    })
+}
+
+/// Tells how many bufs point into the map; 0 when thread safety is enabled.
+///
+/// # Safety
+/// `mmap` is NULL or live; the out-parameter is NULL or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_mmap_get_num_bufs(
+    mmap: *const doca_mmap,
+    num_bufs: *mut u32,
+) -> doca_error_t {
+    // SAFETY: the caller's promise.
+    guard(|| unsafe { put(num_bufs, borrow(mmap)?.buf_count()) })
+}
+
+/// Tells whether the map was exported.
+///
+/// # Safety
+/// `mmap` is NULL or live; the out-parameter is NULL or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_mmap_get_exported(
+    mmap: *const doca_mmap,
+    exported: *mut u8,
+) -> doca_error_t {
+    // SAFETY: the caller's promise.
+    guard(|| unsafe { put(exported, borrow(mmap)?.is_exported().into()) })
+}
+
+/// Tells whether the map is of another process's memory.
+///
+/// # Safety
+/// `mmap` is NULL or live; the out-parameter is NULL or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_mmap_get_from_export(
+    mmap: *const doca_mmap,
+    from_export: *mut u8,
+) -> doca_error_t {
+    // SAFETY: the caller's promise.
+    guard(|| unsafe { put(from_export, borrow(mmap)?.is_imported().into()) })
+}
+
+/// Every device can.
+///
+/// # Safety
+/// `devinfo` is not followed; the out-parameter is NULL or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_mmap_cap_is_export_pci_supported(
+    devinfo: *const doca_devinfo,
+    mmap_export: *mut u8,
+) -> doca_error_t {
+    // SAFETY: the caller's promise.
+    unsafe { put_limit(devinfo, mmap_export, 1) }
+}
+
+/// Every device can.
+///
+/// # Safety
+/// `devinfo` is not followed; the out-parameter is NULL or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_mmap_cap_is_create_from_export_pci_supported(
+    devinfo: *const doca_devinfo,
+    from_export: *mut u8,
+) -> doca_error_t {
+    // SAFETY: the caller's promise.
+    unsafe { put_limit(devinfo, from_export, 1) }
+}
+
+/// Takes a device off an unstarted map; `DOCA_ERROR_NOT_FOUND` when it was not added.
+///
+/// # Safety
+/// The handles are NULL or live.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_mmap_rm_dev(
+    mmap: *mut doca_mmap,
+    dev: *mut doca_dev,
+) -> doca_error_t {
+    // SAFETY: the caller's promise.
+    guard(|| unsafe { borrow(mmap)?.remove_device(&share(dev)?) })
+}
+
+/// Sets how many devices can be added to an unstarted map.
+///
+/// # Safety
+/// `mmap` is NULL or live.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_mmap_set_max_num_devices(
+    mmap: *mut doca_mmap,
+    max_num_devices: u32,
+) -> doca_error_t {
+    // SAFETY: the caller's promise.
+    guard(|| unsafe { borrow(mmap) }?.set_max_devices(max_num_devices))
+}
+
+/// Tells how many devices can be added.
+///
+/// # Safety
+/// `mmap` is NULL or live; the out-parameter is NULL or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_mmap_get_max_num_devices(
+    mmap: *const doca_mmap,
+    max_num_devices: *mut u32,
+) -> doca_error_t {
+    // SAFETY: the caller's promise.
+    guard(|| unsafe { put(max_num_devices, borrow(mmap)?.max_devices()) })
+}
+
+/// Sets what is called with the range when the map is destroyed, if it was started in between; NULL takes it back.
+///
+/// # Safety
+/// `mmap` is NULL or live; `free_cb` is NULL or may be called with the range and `opaque` when the map is destroyed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_mmap_set_free_cb(
+    mmap: *mut doca_mmap,
+    free_cb: doca_mmap_memrange_free_cb_t,
+    opaque: *mut c_void,
+) -> doca_error_t {
+    let callback = free_cb.map(|function| FreeCallback {
+        function,
+        opaque: opaque.expose_provenance(),
+    });
+    // SAFETY: the caller's promise.
+    guard(|| unsafe { borrow(mmap) }?.set_free_callback(callback))
+}
+
+/// `DOCA_ERROR_NOT_SUPPORTED`: softdoca works on memory that the CPU reaches, and a DMA-BUF need not be such.
+///
+/// # Safety
+/// `mmap` is NULL or live.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_mmap_set_dmabuf_memrange(
+    mmap: *mut doca_mmap,
+    _dmabuf_fd: c_int,
+    _addr: *mut c_void,
+    _dmabuf_offset: usize,
+    _len: usize,
+) -> doca_error_t {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        unsafe { borrow(mmap) }?;
+        Err(Error::NotSupported.because("softdoca does not map DMA-BUFs"))
+    })
+}
+
+/// `DOCA_ERROR_NOT_SUPPORTED`: softdoca has no DPA.
+///
+/// # Safety
+/// `mmap` is NULL or live; the other pointers are not followed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_mmap_dev_get_dpa_handle(
+    mmap: *mut doca_mmap,
+    _dev: *const doca_dev,
+    _dpa_mmap_handle: *mut u32,
+) -> doca_error_t {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        unsafe { borrow(mmap) }?;
+        Err(Error::NotSupported.because("softdoca has no DPA"))
+    })
+}
+
+/// `DOCA_ERROR_NOT_SUPPORTED`: softdoca has no DPA.
+///
+/// # Safety
+/// `mmap` is NULL or live.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_mmap_set_dpa_memrange(
+    mmap: *mut doca_mmap,
+    _dpa: *mut doca_dpa,
+    _dpa_addr: u64,
+    _len: usize,
+) -> doca_error_t {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        unsafe { borrow(mmap) }?;
+        Err(Error::NotSupported.because("softdoca has no DPA"))
+    })
+}
 
 doca_abi::check_definitions!(doca_mmap_functions, crate::capi::doca_mmap);
 

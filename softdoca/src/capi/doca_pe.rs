@@ -1,19 +1,17 @@
 //! `doca_pe.h`: progress engines and what all tasks have in common.
 
-mod unsupported;
-
 use std::os::fd::AsRawFd;
 use std::ptr::NonNull;
 
 use doca_abi::{
     DOCA_PE_EVENT_MODE_PROGRESS_ALL, DOCA_PE_EVENT_MODE_PROGRESS_SELECTIVE,
     DOCA_TASK_SUBMIT_FLAG_FLUSH, DOCA_TASK_SUBMIT_FLAG_OPTIMIZE_REPORTS, doca_ctx, doca_data,
-    doca_notification_handle_t, doca_pe, doca_pe_event_mode, doca_task,
+    doca_notification_handle_t, doca_pe, doca_pe_event_mode, doca_task, doca_task_batch,
 };
 
 use super::doca_ctx::share_ctx;
 use super::{
-    Handle, Keeper, borrow, check_out, doca_error_t, give_local, guard, guard_with, put,
+    Handle, Keeper, borrow, check_out, doca_error_t, give_local, guard, guard_with, not_null, put,
     reclaim_local, share_local,
 };
 use crate::check::{self, Object};
@@ -283,6 +281,102 @@ pub unsafe extern "C" fn doca_task_get_ctx(task: *const doca_task) -> *mut doca_
     })
 }
 
-pub use unsupported::*;
+const NONE: doca_data = doca_data { u64: 0 };
+
+fn unsupported(batch: *const doca_task_batch) -> Result<()> {
+    not_null(batch)?;
+    Err(Error::NotSupported.because("no context in software has batches of tasks"))
+}
+
+/// `DOCA_ERROR_NOT_SUPPORTED`.
+///
+/// # Safety
+/// Safe for any pointer: it is not followed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_task_batch_submit(task_batch: *mut doca_task_batch) -> doca_error_t {
+    guard(|| unsupported(task_batch))
+}
+
+/// `DOCA_ERROR_NOT_SUPPORTED`.
+///
+/// # Safety
+/// Safe for any pointer: it is not followed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_task_batch_try_submit(
+    task_batch: *mut doca_task_batch,
+) -> doca_error_t {
+    guard(|| unsupported(task_batch))
+}
+
+/// Does nothing: there is no batch to free.
+///
+/// # Safety
+/// Safe for any pointer: it is not followed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_task_batch_free(_task_batch: *mut doca_task_batch) {}
+
+/// `DOCA_ERROR_NOT_SUPPORTED`.
+///
+/// # Safety
+/// Safe for any pointer: it is not followed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_task_batch_get_status(
+    task_batch: *const doca_task_batch,
+) -> doca_error_t {
+    guard(|| unsupported(task_batch))
+}
+
+/// Does nothing: there is no batch that could have data.
+///
+/// # Safety
+/// Safe for any pointer: it is not followed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_task_batch_set_user_data(
+    _task_batch: *mut doca_task_batch,
+    _user_data: doca_data,
+) {
+}
+
+/// Zero.
+///
+/// # Safety
+/// Safe for any pointer: it is not followed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_task_batch_get_user_data(
+    _task_batch: *const doca_task_batch,
+) -> doca_data {
+    NONE
+}
+
+/// NULL.
+///
+/// # Safety
+/// Safe for any pointer: it is not followed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_task_batch_get_ctx(
+    _task_batch: *const doca_task_batch,
+) -> *mut doca_ctx {
+    std::ptr::null_mut()
+}
+
+/// Zero.
+///
+/// # Safety
+/// Safe for any pointer: it is not followed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_task_batch_get_ctx_user_data(
+    _task_batch: *const doca_task_batch,
+) -> doca_data {
+    NONE
+}
+
+/// Zero.
+///
+/// # Safety
+/// Safe for any pointer: it is not followed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_task_batch_get_tasks_num(_task_batch: *mut doca_task_batch) -> u16 {
+    0
+}
 
 doca_abi::check_definitions!(doca_pe_functions, crate::capi::doca_pe);

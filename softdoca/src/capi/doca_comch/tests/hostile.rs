@@ -5,8 +5,8 @@ use std::os::fd::{AsFd, OwnedFd};
 use proptest::prelude::*;
 
 use super::endpoints::*;
-use super::fixture::*;
-use crate::capi::testing::hostile::{HAS_MORE, IS_INLINE, RawRing, RingStep, ring_step};
+use super::*;
+use crate::capi::testing::{HAS_MORE, IS_INLINE, RawRing, RingStep, ring_step};
 use crate::error::Error;
 use crate::ring::{EventFd, Geometry, RingConsumer};
 use crate::runtime::{RuntimeDir, Socket, named_socket};

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::endpoints::*;
-use super::fixture::*;
+use super::*;
 use process::{Peer, hear, say};
 
 #[path = "../../../../tests/process/mod.rs"]

@@ -4,9 +4,8 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use super::super::*;
 use super::endpoints::*;
-use super::fixture::*;
+use super::*;
 
 /// A connection's handle on its way to another thread.
 #[derive(Clone, Copy)]

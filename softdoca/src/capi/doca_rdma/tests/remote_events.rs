@@ -9,9 +9,8 @@ use doca_abi::{
 };
 
 use super::super::*;
-use super::atomics::word;
-use super::memory::{Bufs, Memory, c, device};
-use super::side::{ALL, Side, ok, pair, pair_with, submit};
+use super::access::word;
+use super::{ALL, Bufs, Memory, Side, c, device, ok, pair, pair_with, submit};
 use crate::capi::doca_sync_event::*;
 use crate::capi::give;
 use crate::device::Device;
@@ -207,7 +206,7 @@ fn events_need_the_permissions_of_the_table() {
         let ((a, to_b), _b) = pair_with(0, instance);
         let theirs = Exported::new();
         let event = Remote::new(&theirs.blob());
-        let local = Memory::new(64, ours, super::memory::Placement::Pages);
+        let local = Memory::new(64, ours, super::Placement::Pages);
         let bufs = Bufs::new();
         let room = |at| c(bufs.room(&local.mmap, at, 8));
         submit(a.event_get(to_b, (event.0, room(0)), 0));

@@ -11,7 +11,7 @@ use doca_abi::{
 };
 
 use super::super::*;
-use super::fixture::{Se, ok};
+use super::{Se, ok};
 use crate::capi::doca_ctx::*;
 use crate::capi::doca_pe::*;
 use crate::error::Error;
