@@ -254,3 +254,265 @@ impl Drop for BufInventory {
         }
     }
 }
+
+/// A pool of bufs over equal parts of a map. Taking one and giving it back allocates nothing.
+#[derive(Debug)]
+pub struct BufPool {
+    inventory: BufInventory,
+    mmap: Arc<Mmap>,
+    element_size: usize,
+    alignment: Cell<usize>,
+}
+
+/// Where the parts of a map are.
+#[derive(Clone, Copy)]
+struct Parts {
+    /// Address of the first.
+    first: u64,
+    /// From one to the next.
+    stride: u64,
+}
+
+impl BufPool {
+    /// A pool of `count` bufs of `element_size` bytes, not started, without alignment.
+    ///
+    /// # Errors
+    /// [`Error::InvalidValue`] for none, for bufs of no bytes, for more than 32 bits can count, and for a map without a range;
+    /// [`Error::NoMemory`].
+    pub fn new(count: usize, element_size: usize, mmap: Arc<Mmap>) -> Result<BufPool> {
+        if element_size == 0 || u32::try_from(count).is_err() {
+            return Err(Error::InvalidValue.because(format_args!(
+                "expected some bufs of some bytes, got {count} of {element_size}"
+            )));
+        }
+        mmap.memrange()
+            .map_err(|_| Error::InvalidValue.because("the mmap of a buf pool has no range yet"))?;
+        Ok(BufPool {
+            inventory: BufInventory::new(count)?,
+            mmap,
+            element_size,
+            alignment: Cell::new(1),
+        })
+    }
+
+    /// The parts of the map, if it has room for all.
+    fn parts(&self) -> Option<Parts> {
+        let alignment = self.alignment.get() as u64;
+        let (addr, len) = self.mmap.memrange().ok()?;
+        let first = addr.checked_next_multiple_of(alignment)?;
+        let stride = (self.element_size as u64).checked_next_multiple_of(alignment)?;
+        let before_last = stride.checked_mul(self.inventory.count() as u64 - 1)?;
+        let end = first
+            .checked_add(before_last)?
+            .checked_add(self.element_size as u64)?;
+        (end - addr <= len).then_some(Parts { first, stride })
+    }
+
+    fn expect_stopped(&self, what: &str) -> Result<()> {
+        match self.inventory.is_started() {
+            true => Err(Error::BadState.because(format_args!(
+                "{what} of a buf pool is set before it is started"
+            ))),
+            false => Ok(()),
+        }
+    }
+
+    /// Sets what the address of every part is a multiple of.
+    ///
+    /// # Errors
+    /// [`Error::InvalidValue`] for what is no power of two, [`Error::BadState`] when started.
+    pub fn set_alignment(&self, alignment: usize) -> Result<()> {
+        self.expect_stopped("the alignment")?;
+        if !alignment.is_power_of_two() {
+            return Err(Error::InvalidValue
+                .because(format_args!("expected a power of two, got {alignment}")));
+        }
+        self.alignment.set(alignment);
+        Ok(())
+    }
+
+    /// What the address of every part is a multiple of.
+    pub fn alignment(&self) -> usize {
+        self.alignment.get()
+    }
+
+    /// Lets bufs be taken.
+    ///
+    /// # Errors
+    /// [`Error::BadState`] when the map is not started, or the pool is already; [`Error::Initialization`] when the map is too small.
+    pub fn start(&self) -> Result<()> {
+        if self.inventory.is_started() {
+            return Err(Error::BadState.because("the buf pool is started already"));
+        }
+        if !self.mmap.is_usable() {
+            return Err(Error::BadState.because("a buf pool is started after its mmap was started"));
+        }
+        if self.parts().is_none() {
+            let (start, size) = self.mmap.memrange()?;
+            return Err(Error::Initialization.because(format_args!(
+                "the mmap ({size} bytes at {start:#x}) has no room for {} bufs of {} bytes at multiples of {}",
+                self.inventory.count(),
+                self.element_size,
+                self.alignment.get()
+            )));
+        }
+        self.inventory.start();
+        Ok(())
+    }
+
+    /// Lets no more bufs be taken.
+    ///
+    /// # Errors
+    /// [`Error::InUse`] while bufs are out.
+    pub fn stop(&self) -> Result<()> {
+        self.check_unused()?;
+        self.inventory.stop();
+        Ok(())
+    }
+
+    /// Whether it may be destroyed.
+    ///
+    /// # Errors
+    /// [`Error::InUse`] while bufs are out.
+    pub fn check_unused(&self) -> Result<()> {
+        self.inventory.check_unused()
+    }
+
+    /// Takes a buf without data.
+    ///
+    /// # Errors
+    /// [`Error::BadState`] when the pool or its map is not started, [`Error::Empty`] when all bufs are out.
+    pub fn take(&self) -> Result<&Buf> {
+        let parts = self.parts().ok_or(Error::BadState)?;
+        let len = self.element_size;
+        self.inventory
+            .take_with(&self.mmap, |index| {
+                (parts.first + parts.stride * index as u64, len)
+            })
+            .map_err(|error| match error {
+                Error::NoMemory => Error::Empty,
+                other => other,
+            })
+    }
+
+    /// All bufs.
+    pub fn count(&self) -> usize {
+        self.inventory.count()
+    }
+
+    /// The bufs that can be taken.
+    pub fn free_count(&self) -> usize {
+        self.inventory.free_count()
+    }
+
+    /// The program's own value, 0 until set.
+    pub fn user_data(&self) -> u64 {
+        self.inventory.user_data()
+    }
+
+    /// Sets the program's own value.
+    ///
+    /// # Errors
+    /// [`Error::BadState`] when started.
+    pub fn set_user_data(&self, value: u64) -> Result<()> {
+        self.expect_stopped("the data")?;
+        self.inventory.set_user_data(value);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A started map over `len` bytes, at an address that is `off` a multiple of 64.
+    fn map(memory: &mut Vec<u8>, off: usize, len: usize) -> Arc<Mmap> {
+        memory.resize(len + 128, 0);
+        let first = memory.as_mut_ptr().expose_provenance();
+        let addr = first.next_multiple_of(64) + off;
+        let mmap = Mmap::new();
+        mmap.set_memrange(addr as u64, len as u64).unwrap();
+        mmap.start().unwrap();
+        Arc::new(mmap)
+    }
+
+    #[test]
+    fn every_buf_has_its_part_for_good() {
+        let mut memory = Vec::new();
+        let mmap = map(&mut memory, 0, 100);
+        let base = mmap.memrange().unwrap().0;
+        let pool = BufPool::new(3, 32, Arc::clone(&mmap)).unwrap();
+        assert_eq!(pool.take().unwrap_err(), Error::BadState);
+        pool.start().unwrap();
+        let bufs = [0, 1, 2].map(|_| pool.take().unwrap());
+        for (number, buf) in bufs.into_iter().enumerate() {
+            assert_eq!(buf.head(), base + 32 * number as u64);
+            assert_eq!((buf.capacity(), buf.data_len()), (32, 0));
+        }
+        assert_eq!(pool.take().unwrap_err(), Error::Empty);
+        assert_eq!((pool.count(), pool.free_count()), (3, 0));
+        assert_eq!(mmap.buf_count(), 3);
+        assert_eq!(pool.stop(), Err(Error::InUse));
+        // Given back with other ranges, a buf comes again as it was.
+        let (address, middle) = (std::ptr::from_ref(bufs[1]), bufs[1]);
+        middle.reuse_by_addr(base, 5).unwrap();
+        middle.set_data(base, 3).unwrap();
+        middle.dec_refcount().unwrap();
+        let again = pool.take().unwrap();
+        assert_eq!(std::ptr::from_ref(again), address);
+        assert_eq!(
+            (again.head(), again.capacity(), again.data_len()),
+            (base + 32, 32, 0)
+        );
+        for buf in [bufs[0], again, bufs[2]] {
+            buf.dec_refcount().unwrap();
+        }
+        assert_eq!(pool.stop(), Ok(()));
+        assert_eq!(mmap.buf_count(), 0);
+    }
+
+    #[test]
+    fn parts_are_aligned_and_must_fit() {
+        let mut memory = Vec::new();
+        let mmap = map(&mut memory, 1, 64 + 40);
+        let pool = BufPool::new(2, 40, Arc::clone(&mmap)).unwrap();
+        assert_eq!(pool.alignment(), 1);
+        for wrong in [0, 3, 48] {
+            assert_eq!(pool.set_alignment(wrong), Err(Error::InvalidValue));
+        }
+        // At multiples of 64 the second one would end behind the map.
+        pool.set_alignment(64).unwrap();
+        assert_eq!(pool.start(), Err(Error::Initialization));
+        pool.set_alignment(4).unwrap();
+        pool.start().unwrap();
+        assert_eq!(pool.set_alignment(1), Err(Error::BadState));
+        assert_eq!(pool.set_user_data(1), Err(Error::BadState));
+        assert_eq!(pool.start(), Err(Error::BadState));
+        let (first, second) = (pool.take().unwrap(), pool.take().unwrap());
+        assert_eq!(second.head() - first.head(), 40);
+        assert!(first.head().is_multiple_of(4));
+        first.dec_refcount().unwrap();
+        second.dec_refcount().unwrap();
+        // A range that ends with the address space does not wrap around.
+        let edge = Mmap::new();
+        edge.set_memrange(u64::MAX - 4096, 4096).unwrap();
+        let pool = BufPool::new(2, 1 << 40, Arc::new(edge)).unwrap();
+        assert!(pool.parts().is_none());
+    }
+
+    #[test]
+    fn nothing_and_no_range_are_refused() {
+        let mut memory = Vec::new();
+        let mmap = map(&mut memory, 0, 100);
+        for (count, size) in [(0, 1), (1, 0), (usize::MAX, 1)] {
+            let pool = BufPool::new(count, size, Arc::clone(&mmap));
+            assert_eq!(pool.unwrap_err(), Error::InvalidValue, "{count} {size}");
+        }
+        let pool = BufPool::new(1, 1, Arc::new(Mmap::new()));
+        assert_eq!(pool.unwrap_err(), Error::InvalidValue);
+        let unstarted = Mmap::new();
+        unstarted.set_memrange(4096, 4096).unwrap();
+        let pool = BufPool::new(1, 1, Arc::new(unstarted)).unwrap();
+        assert_eq!(pool.start(), Err(Error::BadState));
+    }
+}

@@ -1,8 +1,11 @@
 //! Back ends: where messages go.
 
 use std::fmt;
+use std::os::unix::net::UnixDatagram;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::limits::Limits;
 use super::{Level, Record};
@@ -213,5 +216,200 @@ pub(super) fn deliver(record: &Record<'_>) {
         if backend.limits.take(record.level) {
             backend.sink.accept(record);
         }
+    }
+}
+
+/// A record as a line of text, with its end.
+#[derive(Debug)]
+pub struct Line<'a>(pub &'a Record<'a>);
+
+impl fmt::Display for Line<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Record {
+            origin,
+            level,
+            file,
+            line,
+            function,
+            text,
+        } = self.0;
+        let now = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or_default();
+        let Clock {
+            hours,
+            minutes,
+            seconds,
+        } = Clock::local(now);
+        let owner = match origin {
+            Origin::Sdk => "SOFTDOCA",
+            Origin::Program => "DOCA",
+        };
+        write!(
+            f,
+            "[{hours:02}:{minutes:02}:{seconds:02}:{micros:06}][{pid}][{owner}][{tag}][{file}:{line}]",
+            micros = now.subsec_micros(),
+            pid = std::process::id(),
+            tag = level.tag(),
+            // As DOCA: without its folder.
+            file = file.rsplit('/').next().unwrap_or(file),
+        )?;
+        if let Some(function) = function {
+            write!(f, "[{function}]")?;
+        }
+        writeln!(f, " {text}")
+    }
+}
+
+/// Time of day.
+struct Clock {
+    hours: u64,
+    minutes: u64,
+    seconds: u64,
+}
+
+impl Clock {
+    /// In the user's time zone.
+    fn local(since_epoch: Duration) -> Clock {
+        let utc = since_epoch.as_secs();
+        let seconds = utc.saturating_add_signed(offset_from_utc(utc)) % 86_400;
+        Clock {
+            hours: seconds / 3600,
+            minutes: seconds / 60 % 60,
+            seconds: seconds % 60,
+        }
+    }
+}
+
+/// Seconds that the user's time zone is east of Greenwich; 0 when that cannot be told.
+fn offset_from_utc(seconds: u64) -> i64 {
+    let Ok(seconds) = libc::time_t::try_from(seconds) else {
+        return 0;
+    };
+    let mut broken_down = std::mem::MaybeUninit::<libc::tm>::zeroed();
+    // SAFETY: both point to objects of the right type; zero is a valid value of every field, so it is initialised in any case.
+    unsafe {
+        libc::localtime_r(&seconds, broken_down.as_mut_ptr());
+        broken_down.assume_init().tm_gmtoff
+    }
+}
+
+/// Where syslog daemons listen.
+const SOCKET: &str = "/dev/log";
+/// Messages of programs (`LOG_USER`).
+const FACILITY: u32 = 1 << 3;
+
+/// A sink that hands messages to syslog.
+#[derive(Debug)]
+pub struct Syslog {
+    name: String,
+    path: PathBuf,
+    socket: UnixDatagram,
+}
+
+impl Syslog {
+    /// A sink that names `name` as the origin.
+    ///
+    /// # Errors
+    /// [`Error::OperatingSystem`] when there can be no socket. That no daemon listens is no error: one may come.
+    pub fn new(name: &str) -> Result<Syslog> {
+        Syslog::at(Path::new(SOCKET), name)
+    }
+
+    fn at(path: &Path, name: &str) -> Result<Syslog> {
+        let no_socket =
+            |error| Error::OperatingSystem.because(format_args!("no socket for syslog: {error}"));
+        let socket = UnixDatagram::unbound().map_err(no_socket)?;
+        // A daemon that hangs must not hang the program.
+        socket.set_nonblocking(true).map_err(no_socket)?;
+        Ok(Syslog {
+            name: name.to_owned(),
+            path: path.to_owned(),
+            socket,
+        })
+    }
+}
+
+impl Sink for Syslog {
+    fn accept(&self, record: &Record<'_>) {
+        let priority = FACILITY | severity(record.level);
+        let (name, pid, text) = (&self.name, std::process::id(), record.text);
+        let message = format!("<{priority}>{name}[{pid}]: {text}");
+        // Nowhere to report a failure to.
+        let _ = self.socket.send_to(message.as_bytes(), &self.path);
+    }
+}
+
+/// Syslog's number of a level.
+fn severity(level: Level) -> u32 {
+    match level {
+        Level::Disable | Level::Critical => 2,
+        Level::Error => 3,
+        Level::Warning => 4,
+        Level::Info => 6,
+        Level::Debug | Level::Trace => 7,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Level, Origin};
+    use super::*;
+
+    #[test]
+    fn a_line_has_the_layout_of_doca() {
+        let record = Record {
+            origin: Origin::Program,
+            level: Level::Info,
+            file: "../samples/dma_copy.c",
+            line: 195,
+            function: Some("main"),
+            text: "Starting",
+        };
+        let line = Line(&record).to_string();
+        let (time, rest) = line.split_at("[09:22:54:165778]".len());
+        let shape: String = time
+            .chars()
+            .map(|c| if c.is_ascii_digit() { '0' } else { c })
+            .collect();
+        assert_eq!(shape, "[00:00:00:000000]");
+        let pid = std::process::id();
+        assert_eq!(
+            rest,
+            format!("[{pid}][DOCA][INF][dma_copy.c:195][main] Starting\n")
+        );
+        let record = Record {
+            origin: Origin::Sdk,
+            function: None,
+            ..record
+        };
+        assert!(
+            Line(&record)
+                .to_string()
+                .contains("][SOFTDOCA][INF][dma_copy.c:195] Starting")
+        );
+    }
+
+    #[test]
+    fn a_daemon_gets_priority_name_and_text() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("log");
+        let sink = Syslog::at(&path, "storage").unwrap();
+        let mut record = Record {
+            origin: Origin::Program,
+            level: Level::Warning,
+            file: "a.c",
+            line: 1,
+            function: None,
+            text: "lost: nobody listens",
+        };
+        sink.accept(&record);
+        let daemon = UnixDatagram::bind(&path).unwrap();
+        record.text = "disk is full";
+        sink.accept(&record);
+        let mut buffer = [0; 100];
+        let len = daemon.recv(&mut buffer).unwrap();
+        let expected = format!("<12>storage[{}]: disk is full", std::process::id());
+        assert_eq!(std::str::from_utf8(&buffer[..len]), Ok(&*expected));
     }
 }

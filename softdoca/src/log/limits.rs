@@ -1,6 +1,10 @@
 //! Which levels a back end takes.
 
+use std::collections::HashMap;
+use std::fmt;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use super::Level;
 
@@ -60,6 +64,73 @@ impl Limits {
     }
 }
 
+const PERIOD: Duration = Duration::from_secs(1);
+/// Messages of one place in the source in a second.
+const PER_SITE: u32 = 10;
+
+/// Messages of one kind, of which so many are written in a second; the first one after that says how many were not.
+#[derive(Debug)]
+pub struct Limited {
+    most: u32,
+    /// When the current second began.
+    since: Option<Instant>,
+    written: u32,
+    suppressed: u64,
+}
+
+/// How many messages of a kind were not written; displays as nothing when all were.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Suppressed(u64);
+
+impl fmt::Display for Suppressed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            0 => Ok(()),
+            count => write!(f, " ({count} similar messages suppressed)"),
+        }
+    }
+}
+
+impl Limited {
+    /// At most `most` messages a second.
+    pub const fn new(most: u32) -> Limited {
+        Limited {
+            most,
+            since: None,
+            written: 0,
+            suppressed: 0,
+        }
+    }
+
+    /// `None`: the message is not to be written.
+    pub fn admit(&mut self, now: Instant) -> Option<Suppressed> {
+        if self
+            .since
+            .is_none_or(|since| now.saturating_duration_since(since) >= PERIOD)
+        {
+            self.since = Some(now);
+            self.written = 0;
+        }
+        if self.written >= self.most {
+            self.suppressed += 1;
+            return None;
+        }
+        self.written += 1;
+        Some(Suppressed(std::mem::take(&mut self.suppressed)))
+    }
+}
+
+/// [`Limited::admit`] for the message of a place in the source.
+pub(super) fn admit_site(file: &str, line: u32) -> Option<Suppressed> {
+    static SITES: Mutex<Option<HashMap<(String, u32), Limited>>> = Mutex::new(None);
+    let mut sites = SITES.lock().unwrap_or_else(PoisonError::into_inner);
+    sites
+        .get_or_insert_default()
+        .entry((file.to_owned(), line))
+        .or_insert_with(|| Limited::new(PER_SITE))
+        .admit(Instant::now())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -89,5 +160,21 @@ mod tests {
         assert_eq!(taken(&limits), [Info]);
         limits.set_lower(Disable);
         assert_eq!(taken(&limits), []);
+    }
+
+    #[test]
+    fn messages_beyond_the_limit_are_counted() {
+        let (begin, mut messages) = (Instant::now(), Limited::new(2));
+        let mut at = |milliseconds| messages.admit(begin + Duration::from_millis(milliseconds));
+        assert_eq!([at(0), at(1)], [Some(Suppressed(0)); 2]);
+        assert_eq!([at(2), at(998), at(999)], [None; 3]);
+        assert_eq!(
+            [at(1000), at(1999)],
+            [Some(Suppressed(3)), Some(Suppressed(0))]
+        );
+        assert_eq!(at(1999), None);
+        assert_eq!(at(9000), Some(Suppressed(1)));
+        assert_eq!(Suppressed(0).to_string(), "");
+        assert!(Suppressed(3).to_string().contains('3'));
     }
 }

@@ -15,15 +15,15 @@
 //! arms the last one. An engine that the thread has stopped to progress drops out of the list.
 
 use std::cell::RefCell;
+use std::num::NonZeroU64;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::thread::{current_timer_slack, set_current_timer_slack};
 
-use super::crowd::Crowd;
-use super::nap::nap;
 use super::pe::Arming;
 
 /// Empty calls per engine that are spent spinning.
@@ -250,6 +250,76 @@ fn sleep_if_all_armed(hurry: bool) {
     let _ = rustix::event::poll(&mut fds, Some(&timeout));
 }
 
+/// Who takes longer than this is no peer.
+const LONG_YIELD: Duration = Duration::from_millis(1);
+/// How long a thread does not yield after a long yield. Short at first: a peer may have had much to do, or the machine itself may have been
+/// away.
+const SHORTEST_PAUSE: Duration = Duration::from_millis(1);
+/// The same when yields were long again and again: a yield in so much time takes less than a hundredth of it.
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+/// Pauses become so many times as long after a long yield.
+const GROWTH: u32 = 4;
+/// For as long as the pause before, and at least for this time, all yields have to be short for the next pause to be half as long: some of
+/// them only come to a peer, though others wait.
+const SHORTEST_TRIAL: Duration = Duration::from_millis(8);
+
+/// What a thread has found out about the others on its CPU.
+#[derive(Debug)]
+pub(super) struct Crowd {
+    /// How long the last pause was, or would be by what was found out since.
+    pause: Duration,
+    /// End of the last pause, or of the last time after it in which all yields were short. `None`: there is nobody to be found.
+    since: Option<Instant>,
+}
+
+impl Crowd {
+    pub(super) const NONE: Self = Self {
+        pause: Duration::ZERO,
+        since: None,
+    };
+
+    /// Whether the thread is not to yield now. Looks at the clock only when there was a long yield lately.
+    pub(super) fn is_here(&self) -> bool {
+        self.since.is_some() && self.is_here_at(Instant::now())
+    }
+
+    fn is_here_at(&self, now: Instant) -> bool {
+        self.since.is_some_and(|end| now < end)
+    }
+
+    /// The thread has yielded, and has got the CPU back `now`, after `away`.
+    pub(super) fn yielded(&mut self, now: Instant, away: Duration) {
+        if away > LONG_YIELD {
+            self.pause = (GROWTH * self.pause).clamp(SHORTEST_PAUSE, LONGEST_PAUSE);
+            self.since = Some(now + self.pause);
+        } else if let Some(since) = self.since
+            && now.saturating_duration_since(since) >= self.pause.max(SHORTEST_TRIAL)
+        {
+            self.pause /= 2;
+            self.since = Some(now);
+            if self.pause < SHORTEST_PAUSE {
+                *self = Self::NONE;
+            }
+        }
+    }
+}
+
+/// What a peer needs for its work, more or less. Shorter ones are over before the CPU was given away.
+const NAP: Duration = Duration::from_micros(20);
+/// How much later the kernel may end it, in nanoseconds. Usually that is 50 us, for which it takes all of them.
+const SLACK: NonZeroU64 = NonZeroU64::new(1000).unwrap();
+
+/// Sleeps for [`NAP`]. Afterwards the thread's timer slack is what it was: other sleeps are the program's own.
+pub(super) fn nap() {
+    let usual = current_timer_slack().ok().and_then(NonZeroU64::new);
+    let is_precise = usual.is_some() && set_current_timer_slack(Some(SLACK)).is_ok();
+    std::thread::sleep(NAP);
+    if is_precise {
+        // It was accepted before.
+        let _ = set_current_timer_slack(usual);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::os::fd::AsFd;
@@ -300,5 +370,74 @@ mod tests {
         assert_eq!(steps(true, 1), expected);
         let expected = format!("n{}{}A", "s".repeat(6), "n".repeat(12));
         assert_eq!(steps(true, ENOUGH_EVENTS), expected);
+    }
+
+    const SHORT: Duration = Duration::from_micros(30);
+    const LONG: Duration = Duration::from_millis(3);
+
+    /// How long the thread does not yield after `now`, to the tenth of a millisecond.
+    fn paused(crowd: &Crowd, now: Instant) -> Duration {
+        let step = Duration::from_micros(100);
+        let steps = (0..).take_while(|steps| crowd.is_here_at(now + *steps * step));
+        step * steps.count() as u32
+    }
+
+    #[test]
+    fn nobody_is_there_as_long_as_all_yields_are_short() {
+        let (mut crowd, now) = (Crowd::NONE, Instant::now());
+        assert!(!crowd.is_here());
+        for milliseconds in 0..100 {
+            crowd.yielded(now + Duration::from_millis(milliseconds), SHORT);
+            assert_eq!(paused(&crowd, now), Duration::ZERO);
+        }
+    }
+
+    #[test]
+    fn pauses_grow_with_every_long_yield_up_to_a_second() {
+        let (mut crowd, mut now) = (Crowd::NONE, Instant::now());
+        for milliseconds in [1, 4, 16, 64, 256, 1000, 1000] {
+            crowd.yielded(now, LONG);
+            let pause = Duration::from_millis(milliseconds);
+            assert_eq!(paused(&crowd, now), pause);
+            now += pause;
+            // The next one comes to a peer, who knows nothing of others.
+            crowd.yielded(now, SHORT);
+            assert_eq!(paused(&crowd, now), Duration::ZERO);
+        }
+    }
+
+    #[test]
+    fn one_long_yield_is_forgotten_soon_and_many_are_not() {
+        let (mut crowd, mut now) = (Crowd::NONE, Instant::now());
+        crowd.yielded(now, LONG);
+        now += SHORTEST_PAUSE + SHORTEST_TRIAL;
+        crowd.yielded(now, SHORT);
+        assert!(crowd.since.is_none(), "a peer, or the machine was away");
+        for _ in 0..5 {
+            crowd.yielded(now, LONG);
+        }
+        let pause = paused(&crowd, now);
+        assert_eq!(pause, Duration::from_millis(256));
+        now += pause;
+        let almost = now + pause - SHORT;
+        crowd.yielded(almost, SHORT);
+        crowd.yielded(almost, LONG);
+        assert_eq!(paused(&crowd, almost), LONGEST_PAUSE, "it was elsewhere");
+        now = almost + LONGEST_PAUSE;
+        let mut halved = 0;
+        while crowd.since.is_some() {
+            now += crowd.pause.max(SHORTEST_TRIAL);
+            crowd.yielded(now, SHORT);
+            halved += 1;
+        }
+        assert_eq!(halved, 10, "1 s, 500 ms, ... 2 ms, 1 ms: it has left");
+    }
+
+    #[test]
+    fn a_nap_leaves_the_timer_slack_as_it_was() {
+        let slack = NonZeroU64::new(70_000);
+        set_current_timer_slack(slack).expect("a thread may set its own");
+        nap();
+        assert_eq!(current_timer_slack().ok().and_then(NonZeroU64::new), slack);
     }
 }

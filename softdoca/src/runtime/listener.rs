@@ -5,8 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::net::{SocketAddrUnix, SocketFlags};
 
-use super::cleanup::FileGuard;
-use super::directory::RuntimeDir;
+use super::directory::{FileGuard, RuntimeDir};
 use super::socket::Socket;
 use crate::error::{Error, Result};
 

@@ -1,11 +1,16 @@
 //! Where the value of an event lives.
 
+use std::ptr::NonNull;
 use std::sync::Arc;
+use std::time::Duration;
 
-use super::page::Page;
+use rustix::mm::{MapFlags, ProtFlags};
+
+use super::blob::{self, Audience};
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::memory::{Mmap, Permissions};
+use crate::progress::yield_before_retry;
 
 /// Bytes of a value.
 pub(super) const SIZE: u64 = size_of::<u64>() as u64;
@@ -122,5 +127,162 @@ impl Drop for Value {
             // Before the page goes: peers' copies by the agent end here.
             self.mmap.withdraw();
         }
+    }
+}
+
+/// A page of zeros, whole, so that it can be shared with other processes in place.
+#[derive(Debug)]
+pub(super) struct Page {
+    base: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: plain memory that is accessed only through atomics and raw copies, for as long as the value lives.
+unsafe impl Send for Page {}
+// SAFETY: as above.
+unsafe impl Sync for Page {}
+
+impl Page {
+    pub(super) fn new() -> Result<Page> {
+        let len = rustix::param::page_size();
+        // SAFETY: a new mapping at an address of the kernel's choice.
+        let base = unsafe {
+            rustix::mm::mmap_anonymous(
+                std::ptr::null_mut(),
+                len,
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::PRIVATE,
+            )
+        }?;
+        let base = NonNull::new(base.cast()).ok_or(Error::NoMemory)?;
+        Ok(Page { base, len })
+    }
+
+    pub(super) fn addr(&self) -> u64 {
+        self.base.as_ptr().expose_provenance() as u64
+    }
+
+    pub(super) fn len(&self) -> u64 {
+        self.len as u64
+    }
+}
+
+impl Drop for Page {
+    fn drop(&mut self) {
+        // SAFETY: made by `new` with this length; whoever used it has gone. A failure would leave the page, which harms nobody.
+        let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.len) };
+    }
+}
+
+/// What is waited for, of the masked value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Condition {
+    /// It equals.
+    Equal(u64),
+    /// It differs.
+    Different(u64),
+    /// It is greater.
+    Greater(u64),
+}
+
+impl Condition {
+    /// Whether a value fulfils it.
+    pub(crate) fn holds(self, value: u64) -> bool {
+        match self {
+            Condition::Equal(other) => value == other,
+            Condition::Different(other) => value != other,
+            Condition::Greater(other) => value > other,
+        }
+    }
+}
+
+/// Looks in vain that are spent spinning: a peer on another core answers within a microsecond.
+const SPINS: u32 = 64;
+/// Looks in vain after which the thread sleeps; those after the spins yield, as the peer may need this core.
+const YIELDS: u32 = 400;
+const SHORTEST_SLEEP: Duration = Duration::from_micros(50);
+const LONGEST_SLEEP: Duration = Duration::from_millis(1);
+/// Sleeps after which the wait asks whether anybody is left who could end it.
+const SLEEPS_TO_DOUBT: u32 = 100;
+
+/// Blocks until the masked value fulfils the condition.
+///
+/// # Errors
+/// [`Error::ConnectionReset`] when the value is another process's and that has gone; what reading it answers.
+pub(super) fn until(value: &Value, condition: Condition, mask: u64) -> Result<()> {
+    let (mut looks, mut sleeps, mut sleep) = (0_u32, 0_u32, SHORTEST_SLEEP);
+    loop {
+        if condition.holds(value.get()? & mask) {
+            return Ok(());
+        }
+        looks = looks.saturating_add(1);
+        if looks < SPINS {
+            std::hint::spin_loop();
+        } else if looks < YIELDS {
+            // Also rings for what a callback has sent before it waits.
+            yield_before_retry();
+        } else {
+            std::thread::sleep(sleep);
+            sleep = (sleep * 2).min(LONGEST_SLEEP);
+            sleeps = sleeps.wrapping_add(1);
+            if sleeps.is_multiple_of(SLEEPS_TO_DOUBT) && value.is_orphaned() {
+                return Err(Error::ConnectionReset
+                    .because("the process that the sync event belongs to has gone"));
+            }
+        }
+    }
+}
+
+/// An event that a peer has exported. Only RDMA tasks reach it.
+#[derive(Debug)]
+pub(crate) struct RemoteEvent {
+    value: Value,
+}
+
+impl RemoteEvent {
+    /// Makes one of an export blob.
+    ///
+    /// # Errors
+    /// [`InvalidValue`](crate::error::Error::InvalidValue) for any other bytes, [`NotFound`](crate::error::Error::NotFound) when
+    /// the peer has gone.
+    pub(crate) fn import(bytes: &[u8], device: &Arc<Device>) -> Result<RemoteEvent> {
+        let descriptor = blob::decode(Audience::Network, bytes)?;
+        Ok(RemoteEvent {
+            value: Value::import(descriptor, device)?,
+        })
+    }
+
+    pub(crate) fn get(&self) -> Result<u64> {
+        self.value.get()
+    }
+
+    pub(crate) fn set(&self, value: u64) -> Result<()> {
+        self.value.set(value)
+    }
+
+    /// Answers the old value.
+    pub(crate) fn add(&self, value: u64) -> Result<u64> {
+        self.value.add(value)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn conditions() {
+        for (condition, below, same, above) in [
+            (Condition::Equal(5), false, true, false),
+            (Condition::Different(5), true, false, true),
+            (Condition::Greater(5), false, false, true),
+        ] {
+            assert_eq!(
+                [4, 5, 6].map(|value| condition.holds(value)),
+                [below, same, above],
+                "{condition:?}"
+            );
+        }
+        assert!(!Condition::Greater(u64::MAX).holds(u64::MAX));
     }
 }

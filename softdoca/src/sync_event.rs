@@ -7,17 +7,9 @@
 //! * [`blob`] is what programs carry to others; [`RemoteEvent`] is what a network peer makes of it, for RDMA tasks.
 
 mod blob;
-mod driver;
 mod event;
-mod exporting;
-mod page;
-mod remote;
 mod value;
-mod wait;
-mod work;
 
 pub(crate) use blob::{again as blob_again, examples as example_blobs};
-pub(crate) use event::{Location, Role, SyncEvent};
-pub(crate) use remote::RemoteEvent;
-pub(crate) use wait::Condition;
-pub(crate) use work::{Kind, Work};
+pub(crate) use event::{Kind, Location, Role, SyncEvent, Work};
+pub(crate) use value::{Condition, RemoteEvent};

@@ -8,13 +8,9 @@
 mod buf;
 mod inventory;
 mod list;
-mod pool;
 #[cfg(test)]
 mod tests;
-mod transfer;
 
 pub use buf::{Buf, BufHandle};
-pub use inventory::BufInventory;
-pub use list::{Bufs, Segment, Segments};
-pub use pool::BufPool;
-pub use transfer::copy_list;
+pub use inventory::{BufInventory, BufPool};
+pub use list::{Bufs, Segment, Segments, copy_list};

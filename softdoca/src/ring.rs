@@ -21,17 +21,24 @@
 
 mod bell;
 mod consumer;
-mod handover;
 mod kernel;
 mod layout;
 mod mapping;
 mod producer;
+#[cfg(test)]
+mod tests;
+
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::Arc;
 
 pub(crate) use bell::barrier_before_sleep;
 pub(crate) use consumer::{Message, RingConsumer};
 pub(crate) use kernel::EventFd;
 pub(crate) use layout::Geometry;
 pub(crate) use producer::RingProducer;
+
+use self::mapping::Mapping;
+use crate::error::Result;
 
 /// The peer wrote something into the ring that no correct peer writes; the connection must end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -43,5 +50,27 @@ pub(crate) struct Corrupt {
     pub found: u64,
 }
 
-#[cfg(test)]
-mod tests;
+impl RingConsumer {
+    /// Creates a ring.
+    pub(crate) fn create(geometry: Geometry) -> Result<Self> {
+        Ok(Self::over(Arc::new(Mapping::create(geometry)?)))
+    }
+
+    /// The file descriptor to hand to the producer.
+    pub(crate) fn memfd(&self) -> BorrowedFd<'_> {
+        self.mapping().memfd()
+    }
+
+    /// Learns how to wake the producer.
+    pub(crate) fn set_producer(&mut self, wake: OwnedFd) -> Result<()> {
+        self.attach(EventFd::from_peer(wake)?);
+        Ok(())
+    }
+}
+
+impl RingProducer {
+    /// Opens the ring that a peer created; `wake` is the eventfd of the peer's progress engine.
+    pub(crate) fn open(memfd: OwnedFd, wake: EventFd) -> Result<Self> {
+        Ok(Self::over(Arc::new(Mapping::open(memfd)?), wake))
+    }
+}

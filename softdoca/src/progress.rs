@@ -12,19 +12,15 @@
 //! As in DOCA, one thread at a time uses an engine, its contexts and their tasks; they may move between threads. No
 //! lock is taken here, and no borrow is held while a callback runs: a callback may resubmit, free, start and stop.
 
-mod crowd;
 mod ctx;
 mod idle;
-mod nap;
 mod pe;
-mod pool;
 mod task;
 
 pub(crate) use ctx::{Ctx, CtxState, Driver, Event, Started};
 pub(crate) use idle::yield_before_retry;
 pub(crate) use pe::{Arming, Pe, Urgency};
-pub(crate) use pool::TaskPool;
-pub(crate) use task::{Completion, Task, TaskCallback, TaskOf};
+pub(crate) use task::{Completion, Task, TaskCallback, TaskOf, TaskPool};
 
 #[cfg(test)]
 mod tests;

@@ -10,16 +10,16 @@ mod definitions;
 mod dpdk;
 mod general;
 mod json;
-mod usage;
-mod value;
 
 use std::ffi::CStr;
 use std::fmt;
 
-pub use definitions::{Command, CommandId, Definitions, Param, ParamId, Scope};
+pub use command_line::usage;
+pub use definitions::{
+    Command, CommandId, Definitions, DeviceArgument, Param, ParamId, RepresentorArgument, Scope,
+    Value, ValueType,
+};
 pub use general::LogLevels;
-pub use usage::usage;
-pub use value::{DeviceArgument, RepresentorArgument, Value, ValueType};
 
 use crate::error::Error;
 

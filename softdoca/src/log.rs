@@ -4,25 +4,18 @@
 //! writes softdoca's own messages to standard error without the program's help.
 
 mod backend;
-mod level;
-mod limited;
 mod limits;
-mod line;
 pub mod sources;
-mod syslog;
 
 use std::fmt;
 use std::io::Write as _;
 use std::sync::OnceLock;
 
 pub use backend::{
-    Backend, Origin, Sink, add_backend, global_lower, global_upper, set_global_lower,
+    Backend, Line, Origin, Sink, Syslog, add_backend, global_lower, global_upper, set_global_lower,
     set_global_upper,
 };
-pub use level::Level;
-pub use limited::{Limited, Suppressed};
-pub use line::Line;
-pub use syslog::Syslog;
+pub use limits::{Limited, Suppressed};
 
 /// One message on its way to the back ends.
 #[derive(Debug, Clone, Copy)]
@@ -65,7 +58,7 @@ pub fn write(level: Level, file: &str, line: u32, message: fmt::Arguments<'_>) {
         return;
     }
     let suppressed = match level {
-        Level::Error | Level::Warning => match limited::admit_site(file, line) {
+        Level::Error | Level::Warning => match limits::admit_site(file, line) {
             Some(suppressed) => suppressed,
             None => return,
         },
@@ -115,8 +108,72 @@ macro_rules! warn_ { ($($arg:tt)+) => { $crate::log::at_level!(Warning, $($arg)+
 macro_rules! info { ($($arg:tt)+) => { $crate::log::at_level!(Info, $($arg)+) }; }
 #[allow(unused_macros, reason = "part of the set")]
 macro_rules! debug { ($($arg:tt)+) => { $crate::log::at_level!(Debug, $($arg)+) }; }
+
+/// Levels with DOCA's values (`enum doca_log_level`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u32)]
+pub enum Level {
+    /// Nothing is written.
+    Disable = 10,
+    /// The process cannot go on.
+    Critical = 20,
+    /// A call failed.
+    Error = 30,
+    /// Something that deserves a look.
+    Warning = 40,
+    /// Milestones.
+    Info = 50,
+    /// For developers.
+    Debug = 60,
+    /// Data-path detail.
+    Trace = 70,
+}
+
 #[allow(unused_imports, reason = "a full set for every module of the engine")]
 pub(crate) use {at_level, debug, error, info, warn_ as warn};
+
+impl Level {
+    /// Every level, most severe first.
+    pub const ALL: [Level; 7] = [
+        Level::Disable,
+        Level::Critical,
+        Level::Error,
+        Level::Warning,
+        Level::Info,
+        Level::Debug,
+        Level::Trace,
+    ];
+
+    /// The level with DOCA's value `value`.
+    pub fn from_value(value: u32) -> Option<Level> {
+        Level::ALL.into_iter().find(|level| *level as u32 == value)
+    }
+
+    /// DOCA's three-letter tag of a line at this level.
+    pub const fn tag(self) -> &'static str {
+        match self {
+            Level::Disable => "   ",
+            Level::Critical => "CRT",
+            Level::Error => "ERR",
+            Level::Warning => "WRN",
+            Level::Info => "INF",
+            Level::Debug => "DBG",
+            Level::Trace => "TRC",
+        }
+    }
+
+    fn from_name(name: &str) -> Option<Level> {
+        Some(match name {
+            "critical" => Level::Critical,
+            "error" => Level::Error,
+            "warning" | "warn" => Level::Warning,
+            "info" => Level::Info,
+            "debug" => Level::Debug,
+            "trace" => Level::Trace,
+            _ => return None,
+        })
+    }
+}
 
 #[cfg(test)]
 mod tests {
