@@ -6,7 +6,6 @@
 
 #![forbid(unsafe_code)]
 
-mod assertions;
 mod environment;
 mod headers;
 mod install;
@@ -14,11 +13,10 @@ mod layout;
 mod pkg_config;
 mod state;
 
-pub use assertions::assertions;
 pub use environment::{Side, environment};
 pub use headers::{Header, headers};
 pub use install::{Error, Installed, install};
-pub use layout::{Directories, Layout, Machine};
+pub use layout::{Directories, Layout, Machine, assertions};
 pub use pkg_config::{METAPACKAGE, MODULES, Module};
 pub use state::{State, state, table};
 
