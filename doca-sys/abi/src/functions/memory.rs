@@ -1,4 +1,4 @@
-//! Memory maps, bufs and their inventory. One macro per header; see [`doca_functions!`](crate::doca_functions).
+//! Memory maps and advice on them, bufs, their inventories, pools and arrays. One macro per header; see [`doca_functions!`](crate::doca_functions).
 
 #[doc(hidden)]
 #[macro_export]
@@ -349,6 +349,188 @@ macro_rules! doca_buf_inventory_functions {
                 inventory: *const doca_buf_inventory,
                 user_data: *mut doca_data
             ) -> doca_error_t;
+        }
+    };
+}
+
+#[doc(hidden)]
+#[macro_export]
+macro_rules! doca_buf_pool_functions {
+    ($($callback:ident)::+ $(, $($arguments:tt)*)?) => {
+        $($callback)::+! {
+            [$($($arguments)*)?]
+            header "doca_buf_pool.h";
+
+            /// Creates a pool of bufs that have a part of a memory map each, for good.
+            fn doca_buf_pool_create(
+                num_elements: usize,
+                element_size: usize,
+                mmap: *const doca_mmap,
+                buf_pool: *mut *mut doca_buf_pool
+            ) -> doca_error_t;
+
+            /// Destroys a pool; all bufs must have been given back.
+            fn doca_buf_pool_destroy(buf_pool: *mut doca_buf_pool) -> doca_error_t;
+
+            /// Lets bufs be taken; the memory map must have been started.
+            fn doca_buf_pool_start(buf_pool: *mut doca_buf_pool) -> doca_error_t;
+
+            /// Lets no more bufs be taken.
+            fn doca_buf_pool_stop(buf_pool: *mut doca_buf_pool) -> doca_error_t;
+
+            /// Takes a buf without data; `doca_buf_dec_refcount` gives it back.
+            fn doca_buf_pool_buf_alloc(buf_pool: *mut doca_buf_pool, buf: *mut *mut doca_buf) -> doca_error_t;
+
+            /// Sets a value of the program.
+            fn doca_buf_pool_set_user_data(buf_pool: *mut doca_buf_pool, user_data: doca_data) -> doca_error_t;
+
+            /// Sets what the address of each part is a multiple of: a power of two; before the start.
+            fn doca_buf_pool_set_element_alignment(
+                buf_pool: *mut doca_buf_pool,
+                element_alignment: usize
+            ) -> doca_error_t;
+
+            /// Number of bufs.
+            fn doca_buf_pool_get_num_elements(
+                buf_pool: *const doca_buf_pool,
+                num_of_elements: *mut u32
+            ) -> doca_error_t;
+
+            /// Number of bufs that can be taken.
+            fn doca_buf_pool_get_num_free_elements(
+                buf_pool: *const doca_buf_pool,
+                num_of_free_elements: *mut u32
+            ) -> doca_error_t;
+
+            /// The value of the program, 0 until set.
+            fn doca_buf_pool_get_user_data(
+                buf_pool: *const doca_buf_pool,
+                user_data: *mut doca_data
+            ) -> doca_error_t;
+
+            /// What the address of each part is a multiple of, 1 until set.
+            fn doca_buf_pool_get_element_alignment(
+                buf_pool: *const doca_buf_pool,
+                element_alignment: *mut usize
+            ) -> doca_error_t;
+        }
+    };
+}
+
+#[doc(hidden)]
+#[macro_export]
+macro_rules! doca_buf_array_functions {
+    ($($callback:ident)::+ $(, $($arguments:tt)*)?) => {
+        $($callback)::+! {
+            [$($($arguments)*)?]
+            header "doca_buf_array.h";
+
+            /// Creates an array of bufs for a GPU or the DPA.
+            fn doca_buf_arr_create(num_elem: usize, buf_arr: *mut *mut doca_buf_arr) -> doca_error_t;
+
+            /// Creates the array on a GPU; there is none in software.
+            fn doca_buf_arr_set_target_gpu(
+                buf_arr: *mut doca_buf_arr,
+                gpu_handler: *mut doca_gpu
+            ) -> doca_error_t;
+
+            /// Creates the array on the DPA; there is none in software.
+            fn doca_buf_arr_set_target_dpa(
+                buf_arr: *mut doca_buf_arr,
+                dpa_handler: *mut doca_dpa
+            ) -> doca_error_t;
+
+            /// Sets the memory that the elements are parts of; before the start.
+            fn doca_buf_arr_set_params(
+                buf_arr: *mut doca_buf_arr,
+                mmap: *mut doca_mmap,
+                elem_size: usize,
+                start_offset: u64
+            ) -> doca_error_t;
+
+            /// Makes the array; the memory map must have been started.
+            fn doca_buf_arr_start(buf_arr: *mut doca_buf_arr) -> doca_error_t;
+
+            /// Undoes the start.
+            fn doca_buf_arr_stop(buf_arr: *mut doca_buf_arr) -> doca_error_t;
+
+            /// Destroys an array.
+            fn doca_buf_arr_destroy(buf_arr: *mut doca_buf_arr) -> doca_error_t;
+
+            /// The array as a GPU sees it; there is none in software.
+            fn doca_buf_arr_get_gpu_handle(
+                buf_arr: *const doca_buf_arr,
+                gpu_buf_arr: *mut *mut doca_gpu_buf_arr
+            ) -> doca_error_t;
+
+            /// The array as the DPA sees it; there is none in software.
+            fn doca_buf_arr_get_dpa_handle(buf_arr: *const doca_buf_arr, dpa_buf_arr: *mut u64) -> doca_error_t;
+        }
+    };
+}
+
+#[doc(hidden)]
+#[macro_export]
+macro_rules! doca_mmap_advise_functions {
+    ($($callback:ident)::+ $(, $($arguments:tt)*)?) => {
+        $($callback)::+! {
+            [$($($arguments)*)?]
+            header "doca_mmap_advise.h";
+
+            /// Creates an instance on a device.
+            fn doca_mmap_advise_create(
+                dev: *mut doca_dev,
+                mmap_advise: *mut *mut doca_mmap_advise
+            ) -> doca_error_t;
+
+            /// Destroys an idle instance.
+            fn doca_mmap_advise_destroy(mmap_advise: *mut doca_mmap_advise) -> doca_error_t;
+
+            /// The context of an instance.
+            fn doca_mmap_advise_as_ctx(mmap_advise: *mut doca_mmap_advise) -> *mut doca_ctx;
+
+            /// `DOCA_SUCCESS` if the device can invalidate caches.
+            fn doca_mmap_advise_cap_task_cache_invalidate_is_supported(
+                devinfo: *const doca_devinfo
+            ) -> doca_error_t;
+
+            /// Bytes that one task can cover.
+            fn doca_mmap_advise_task_cache_invalidate_get_max_buf_size(
+                devinfo: *const doca_devinfo,
+                buf_size: *mut u64
+            ) -> doca_error_t;
+
+            /// Sets callbacks and number of the tasks; before the start.
+            fn doca_mmap_advise_task_invalidate_cache_set_conf(
+                mmap_advise: *mut doca_mmap_advise,
+                completion_cb: doca_mmap_advise_task_invalidate_cache_completion_cb_t,
+                error_cb: doca_mmap_advise_task_invalidate_cache_completion_cb_t,
+                num_tasks: u32
+            ) -> doca_error_t;
+
+            /// Allocates a task that invalidates the cache of a buf's memory.
+            fn doca_mmap_advise_task_invalidate_cache_alloc_init(
+                mmap_advise: *mut doca_mmap_advise,
+                buf: *mut doca_buf,
+                user_data: doca_data,
+                task: *mut *mut doca_mmap_advise_task_invalidate_cache
+            ) -> doca_error_t;
+
+            /// The generic task.
+            fn doca_mmap_advise_task_invalidate_cache_as_doca_task(
+                task: *mut doca_mmap_advise_task_invalidate_cache
+            ) -> *mut doca_task;
+
+            /// Gives the task another buf; not while it is in flight.
+            fn doca_mmap_advise_task_invalidate_cache_set_buf(
+                task: *mut doca_mmap_advise_task_invalidate_cache,
+                buf: *mut doca_buf
+            );
+
+            /// The task's buf.
+            fn doca_mmap_advise_task_invalidate_cache_get_buf(
+                task: *const doca_mmap_advise_task_invalidate_cache
+            ) -> *mut doca_buf;
         }
     };
 }
