@@ -2,9 +2,9 @@ use std::ptr;
 
 use doca_sys as sys;
 
-use super::builder::Settings;
-use super::endpoint::{self, Endpoint, Side};
-use super::{ComchClientBuilder, Connection, send};
+use super::Settings;
+use super::connection::{self, Endpoint, Side};
+use super::{ComchClientBuilder, Connection};
 use crate::context::{Context, ContextId, CtxState, Object};
 use crate::device::{c_string, non_null};
 use crate::error::call;
@@ -94,18 +94,18 @@ impl ComchClient {
         unsafe {
             call!(doca_comch_client_task_send_set_conf(
                 client,
-                Some(send::sent),
-                Some(send::failed),
+                Some(connection::sent),
+                Some(connection::failed),
                 settings.send_tasks
             ))?;
             call!(doca_comch_client_event_msg_recv_register(
                 client,
-                Some(endpoint::message_received::<sys::doca_comch_client>)
+                Some(connection::message_received::<sys::doca_comch_client>)
             ))?;
             call!(doca_comch_client_event_consumer_register(
                 client,
-                Some(endpoint::consumer_added::<sys::doca_comch_client>),
-                Some(endpoint::consumer_expired::<sys::doca_comch_client>)
+                Some(connection::consumer_added::<sys::doca_comch_client>),
+                Some(connection::consumer_expired::<sys::doca_comch_client>)
             ))?;
             if let Some(size) = settings.max_message_size {
                 call!(doca_comch_client_set_max_msg_size(client, size))?;
@@ -138,7 +138,7 @@ impl ComchClient {
                 "the client is not connected",
             )
         })?;
-        send::send(
+        connection::send(
             OPERATION,
             self.context.queue(),
             &connection,

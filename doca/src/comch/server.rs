@@ -2,9 +2,9 @@ use std::ptr;
 
 use doca_sys as sys;
 
-use super::builder::Settings;
-use super::endpoint::{self, Endpoint, Side};
-use super::{ComchServerBuilder, Connection, send};
+use super::Settings;
+use super::connection::{self, Endpoint, Side};
+use super::{ComchServerBuilder, Connection};
 use crate::context::{Context, ContextId, CtxState, Object};
 use crate::device::{c_string, non_null};
 use crate::error::call;
@@ -101,23 +101,23 @@ impl ComchServer {
         unsafe {
             call!(doca_comch_server_task_send_set_conf(
                 server,
-                Some(send::sent),
-                Some(send::failed),
+                Some(connection::sent),
+                Some(connection::failed),
                 settings.send_tasks
             ))?;
             call!(doca_comch_server_event_msg_recv_register(
                 server,
-                Some(endpoint::message_received::<sys::doca_comch_server>)
+                Some(connection::message_received::<sys::doca_comch_server>)
             ))?;
             call!(doca_comch_server_event_connection_status_changed_register(
                 server,
-                Some(endpoint::connected::<sys::doca_comch_server>),
-                Some(endpoint::disconnected::<sys::doca_comch_server>)
+                Some(connection::connected::<sys::doca_comch_server>),
+                Some(connection::disconnected::<sys::doca_comch_server>)
             ))?;
             call!(doca_comch_server_event_consumer_register(
                 server,
-                Some(endpoint::consumer_added::<sys::doca_comch_server>),
-                Some(endpoint::consumer_expired::<sys::doca_comch_server>)
+                Some(connection::consumer_added::<sys::doca_comch_server>),
+                Some(connection::consumer_expired::<sys::doca_comch_server>)
             ))?;
             if let Some(size) = settings.max_message_size {
                 call!(doca_comch_server_set_max_msg_size(server, size))?;
@@ -146,7 +146,7 @@ impl ComchServer {
                 detail,
             ));
         }
-        send::send(
+        connection::send(
             OPERATION,
             self.context.queue(),
             connection,

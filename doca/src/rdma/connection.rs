@@ -1,9 +1,18 @@
-use std::cell::Cell;
-use std::ptr::NonNull;
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::ffi::CString;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::ptr::{
+    NonNull, {self},
+};
 use std::rc::Rc;
 
 use doca_sys as sys;
 
+use crate::context::{self, CtxState, Events, Shared};
+use crate::device::{c_string, non_null};
+use crate::error::call;
+use crate::pe::EventQueue;
 use crate::{ContextId, Error, ErrorCode, Result};
 
 /// One of an [`Rdma`](crate::Rdma) instance's connections. It names the connection to its instance and to no other.
@@ -79,6 +88,281 @@ impl RdmaConnection {
     }
 }
 
+/// What became of a connection of an [`Rdma`](crate::Rdma) instance.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum RdmaEvent {
+    /// A peer asks for a connection: [`Rdma::accept`](crate::Rdma::accept) or [`Rdma::reject`](crate::Rdma::reject) it.
+    Requested(RdmaConnection),
+    /// Tasks on the connection run.
+    Established {
+        /// The connection.
+        connection: RdmaConnection,
+        /// The token that it was accepted or asked for with; 0 for one that was exported.
+        token: u64,
+    },
+    /// The connection was not made: nobody listens, the peer has rejected it, or has gone.
+    Failed {
+        /// The token that it was accepted or asked for with.
+        token: u64,
+    },
+    /// The connection has ended; its tasks fail.
+    Disconnected {
+        /// The connection.
+        connection: RdmaConnection,
+        /// As for [`Established`](Self::Established).
+        token: u64,
+    },
+}
+
+/// The connections of an instance.
+///
+/// The borrows in the functions below call nothing that comes back here.
+#[derive(Default)]
+pub(crate) struct Connections {
+    /// The user asks for events. Otherwise they would pile up.
+    tells: bool,
+    known: RefCell<Vec<RdmaConnection>>,
+    events: RefCell<VecDeque<RdmaEvent>>,
+    /// What connections were made to.
+    addresses: RefCell<Vec<Address>>,
+}
+
+impl Events for Connections {
+    fn state_changed(&self, _context: ContextId, _queue: &EventQueue, next: CtxState) {
+        if matches!(next, CtxState::Stopping | CtxState::Idle) {
+            // They end with it; those whose end is told by a callback as well are still known then.
+            self.known
+                .borrow()
+                .iter()
+                .for_each(RdmaConnection::invalidate);
+        }
+    }
+
+    fn closing(&self, _queue: &EventQueue) {
+        for connection in self.known.borrow_mut().drain(..) {
+            connection.invalidate();
+        }
+    }
+}
+
+impl Connections {
+    /// `tells`: what becomes of connections is asked for.
+    pub(super) fn new(tells: bool) -> Self {
+        Self {
+            tells,
+            ..Self::default()
+        }
+    }
+
+    /// The connection with this C object; a new one when it is not known yet.
+    pub(super) fn find_or_add(
+        &self,
+        context: ContextId,
+        raw: NonNull<sys::doca_rdma_connection>,
+    ) -> RdmaConnection {
+        let mut known = self.known.borrow_mut();
+        if let Some(connection) = known.iter().find(|connection| connection.is(raw)) {
+            return connection.clone();
+        }
+        let connection = RdmaConnection::new(context, raw);
+        known.push(connection.clone());
+        connection
+    }
+
+    /// A connection has ended.
+    fn remove(
+        &self,
+        context: ContextId,
+        raw: NonNull<sys::doca_rdma_connection>,
+    ) -> RdmaConnection {
+        let connection = self.find_or_add(context, raw);
+        self.known.borrow_mut().retain(|known| *known != connection);
+        connection.invalidate();
+        connection
+    }
+
+    /// This side has ended or refused it: nothing more is to be told of it.
+    pub(super) fn forget(&self, connection: &RdmaConnection) {
+        self.known.borrow_mut().retain(|known| known != connection);
+        connection.invalidate();
+    }
+
+    /// Keeps an address as long as the instance; answers its C object.
+    pub(super) fn keep(&self, address: Address) -> *mut sys::doca_rdma_addr {
+        let addr = address.as_ptr();
+        self.addresses.borrow_mut().push(address);
+        addr
+    }
+
+    pub(super) fn next_event(&self) -> Option<RdmaEvent> {
+        self.events.borrow_mut().pop_front()
+    }
+
+    fn push(&self, event: RdmaEvent) {
+        if self.tells {
+            self.events.borrow_mut().push_back(event);
+        }
+    }
+}
+
+/// What a callback works on.
+///
+/// # Safety
+///
+/// The arguments are those of a callback of a live instance.
+unsafe fn find<'a>(
+    connection: *mut sys::doca_rdma_connection,
+    ctx_user_data: sys::doca_data,
+) -> Option<(&'a Shared<Connections>, NonNull<sys::doca_rdma_connection>)> {
+    // SAFETY: the caller's promise; `Context::new` set the user data.
+    let shared = unsafe { context::shared::<Connections>(ctx_user_data) }?;
+    Some((shared, NonNull::new(connection)?))
+}
+
+pub(super) unsafe extern "C" fn requested(
+    connection: *mut sys::doca_rdma_connection,
+    ctx_user_data: sys::doca_data,
+) {
+    // SAFETY: DOCA calls this for connections of the instance.
+    let Some((shared, raw)) = (unsafe { find(connection, ctx_user_data) }) else {
+        return;
+    };
+    let connection = shared.events.find_or_add(shared.id, raw);
+    shared.events.push(RdmaEvent::Requested(connection));
+}
+
+pub(super) unsafe extern "C" fn established(
+    connection: *mut sys::doca_rdma_connection,
+    connection_user_data: sys::doca_data,
+    ctx_user_data: sys::doca_data,
+) {
+    // SAFETY: as in `requested`.
+    let Some((shared, raw)) = (unsafe { find(connection, ctx_user_data) }) else {
+        return;
+    };
+    let connection = shared.events.find_or_add(shared.id, raw);
+    // SAFETY: this crate sets only this member.
+    let token = unsafe { connection_user_data.u64 };
+    shared
+        .events
+        .push(RdmaEvent::Established { connection, token });
+}
+
+pub(super) unsafe extern "C" fn failed(
+    connection: *mut sys::doca_rdma_connection,
+    connection_user_data: sys::doca_data,
+    ctx_user_data: sys::doca_data,
+) {
+    // SAFETY: as in `requested`.
+    let Some((shared, raw)) = (unsafe { find(connection, ctx_user_data) }) else {
+        return;
+    };
+    shared.events.remove(shared.id, raw);
+    // SAFETY: as in `established`.
+    let token = unsafe { connection_user_data.u64 };
+    shared.events.push(RdmaEvent::Failed { token });
+}
+
+pub(super) unsafe extern "C" fn disconnected(
+    connection: *mut sys::doca_rdma_connection,
+    connection_user_data: sys::doca_data,
+    ctx_user_data: sys::doca_data,
+) {
+    // SAFETY: as in `requested`.
+    let Some((shared, raw)) = (unsafe { find(connection, ctx_user_data) }) else {
+        return;
+    };
+    let ended = shared.events.remove(shared.id, raw);
+    // SAFETY: as in `established`. DOCA wants to hear that the end is known.
+    let token = unsafe {
+        sys::doca_rdma_connection_disconnect(connection);
+        connection_user_data.u64
+    };
+    shared.events.push(RdmaEvent::Disconnected {
+        connection: ended,
+        token,
+    });
+}
+
+/// Where an [`Rdma`](crate::Rdma) instance listens.
+///
+/// ```
+/// use std::net::SocketAddr;
+/// use doca::RdmaAddress;
+///
+/// let by_ip: SocketAddr = "192.168.1.7:18515".parse().unwrap();
+/// assert_eq!(RdmaAddress::from(by_ip), RdmaAddress::Ip(by_ip));
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RdmaAddress {
+    /// An IPv4 or IPv6 address, and a port.
+    Ip(SocketAddr),
+    /// A global identifier in network order, and a port.
+    Gid([u8; 16], u16),
+}
+
+impl From<SocketAddr> for RdmaAddress {
+    fn from(address: SocketAddr) -> Self {
+        Self::Ip(address)
+    }
+}
+
+impl RdmaAddress {
+    fn parts(self) -> (sys::doca_rdma_addr_type, String, u16) {
+        match self {
+            Self::Ip(address) => {
+                let kind = match address.ip() {
+                    IpAddr::V4(_) => sys::DOCA_RDMA_ADDR_TYPE_IPv4,
+                    IpAddr::V6(_) => sys::DOCA_RDMA_ADDR_TYPE_IPv6,
+                };
+                (kind, address.ip().to_string(), address.port())
+            }
+            Self::Gid(gid, port) => {
+                let groups: Vec<String> = Ipv6Addr::from(gid)
+                    .segments()
+                    .iter()
+                    .map(|group| format!("{group:04x}"))
+                    .collect();
+                (sys::DOCA_RDMA_ADDR_TYPE_GID, groups.join(":"), port)
+            }
+        }
+    }
+}
+
+/// The C object, which connections use as long as they live.
+#[derive(Debug)]
+pub(super) struct Address {
+    addr: NonNull<sys::doca_rdma_addr>,
+}
+
+impl Address {
+    pub(super) fn new(address: RdmaAddress) -> Result<Self> {
+        const OPERATION: &str = "doca_rdma_addr_create";
+        let (kind, text, port) = address.parts();
+        let text: CString = c_string(OPERATION, &text)?;
+        let mut addr = ptr::null_mut();
+        // SAFETY: the text is terminated, the result has a place.
+        unsafe { call!(doca_rdma_addr_create(kind, text.as_ptr(), port, &mut addr)) }?;
+        Ok(Self {
+            addr: non_null(OPERATION, addr)?,
+        })
+    }
+
+    pub(super) fn as_ptr(&self) -> *mut sys::doca_rdma_addr {
+        self.addr.as_ptr()
+    }
+}
+
+impl Drop for Address {
+    fn drop(&mut self) {
+        // SAFETY: made by `new`; the instance that used it is gone.
+        if let Err(error) = unsafe { call!(doca_rdma_addr_destroy(self.as_ptr())) } {
+            tracing::warn!(%error, "an RDMA address stays");
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -100,6 +384,19 @@ mod tests {
         assert_eq!(
             clone.for_instance("f", own).unwrap_err().code,
             ErrorCode::NOT_CONNECTED
+        );
+    }
+
+    #[test]
+    fn addresses_are_written_as_doca_reads_them() {
+        let parts = |text: &str| RdmaAddress::Ip(text.parse().unwrap()).parts();
+        assert_eq!(parts("127.0.0.1:7"), (0, "127.0.0.1".to_owned(), 7));
+        assert_eq!(parts("[fe80::1]:8"), (1, "fe80::1".to_owned(), 8));
+        let mut gid = [0; 16];
+        (gid[0], gid[15]) = (0xfe, 9);
+        assert_eq!(
+            RdmaAddress::Gid(gid, 9).parts(),
+            (2, "fe00:0000:0000:0000:0000:0000:0000:0009".to_owned(), 9)
         );
     }
 }

@@ -1,15 +1,142 @@
-use std::ptr;
-use std::slice;
+//! RDMA: messages, and one-sided reads, writes, atomics and events, between two instances.
 
-use doca_sys as sys;
+mod connection;
+mod tasks;
 
-use super::address::{Address, RdmaAddress};
-use super::connections::{self, Connections};
-use super::{RdmaBuilder, RdmaConnection, RdmaEvent};
+use std::{ptr, slice};
+
+pub use connection::{RdmaAddress, RdmaConnection, RdmaEvent};
+pub use tasks::{ReceiveTask, Received};
+
+use self::connection::{Address, Connections};
 use crate::context::{Context, ContextId, CtxState, Object, completion_callbacks};
 use crate::device::non_null;
 use crate::error::call;
-use crate::{Device, Error, ErrorCode, Pe, Result};
+use crate::{Access, Device, Error, ErrorCode, Pe, Result};
+
+/// Settings of an [`Rdma`] instance. A kind of task whose number is not set cannot be made.
+#[derive(Debug, Clone)]
+#[must_use = "a builder does nothing until it starts"]
+pub struct RdmaBuilder {
+    device: Device,
+    permissions: Access,
+    tasks: TaskCounts,
+    /// DOCA's default when absent.
+    max_connections: Option<u16>,
+    /// DOCA's default when absent.
+    gid_index: Option<u32>,
+    by_address: bool,
+}
+
+/// How many tasks of each kind there may be.
+#[derive(Debug, Clone, Copy, Default)]
+struct TaskCounts {
+    receive: u32,
+    send: u32,
+    send_immediate: u32,
+    read: u32,
+    write: u32,
+    write_immediate: u32,
+    compare_swap: u32,
+    fetch_add: u32,
+    event_get: u32,
+    event_set: u32,
+    event_add: u32,
+}
+
+impl TaskCounts {
+    fn sum(&self) -> usize {
+        let counts = [
+            self.receive,
+            self.send,
+            self.send_immediate,
+            self.read,
+            self.write,
+            self.write_immediate,
+            self.compare_swap,
+            self.fetch_add,
+            self.event_get,
+            self.event_set,
+            self.event_add,
+        ];
+        counts
+            .iter()
+            .fold(0usize, |sum, &count| sum.saturating_add(count as usize))
+    }
+}
+
+macro_rules! counts {
+    ($($setter:ident: $field:ident, $what:literal;)+) => { $(
+        #[doc = concat!("How many ", $what, " tasks there may be.")]
+        pub fn $setter(mut self, count: u32) -> Self {
+            self.tasks.$field = count;
+            self
+        }
+    )+ };
+}
+
+impl RdmaBuilder {
+    fn new(device: &Device) -> Self {
+        Self {
+            device: device.clone(),
+            permissions: Access::LOCAL_READ_WRITE,
+            tasks: TaskCounts::default(),
+            max_connections: None,
+            gid_index: None,
+            by_address: false,
+        }
+    }
+
+    /// What peers may do, within the permissions of the memory maps: nothing unless set.
+    pub fn permissions(mut self, permissions: Access) -> Self {
+        self.permissions = permissions;
+        self
+    }
+
+    counts! {
+        receive_tasks: receive, "receive";
+        send_tasks: send, "send";
+        send_immediate_tasks: send_immediate, "send-with-immediate";
+        read_tasks: read, "read";
+        write_tasks: write, "write";
+        write_immediate_tasks: write_immediate, "write-with-immediate";
+        compare_swap_tasks: compare_swap, "compare-and-swap";
+        fetch_add_tasks: fetch_add, "fetch-and-add";
+        event_get_tasks: event_get, "remote-event get";
+        event_set_tasks: event_set, "remote-event set";
+        event_add_tasks: event_add, "remote-event add";
+    }
+
+    /// How many connections there may be; DOCA's default unless set.
+    pub fn max_connections(mut self, count: u16) -> Self {
+        self.max_connections = Some(count);
+        self
+    }
+
+    /// Index in the device's table of GIDs, on networks that need it; DOCA's default unless set.
+    pub fn gid_index(mut self, index: u32) -> Self {
+        self.gid_index = Some(index);
+        self
+    }
+
+    /// Lets the instance listen to ports and connect to addresses, and tell what becomes of connections:
+    /// [`Rdma::connection_event`].
+    pub fn by_address(mut self) -> Self {
+        self.by_address = true;
+        self
+    }
+
+    /// Starts the instance on `pe`.
+    ///
+    /// # Errors
+    ///
+    /// Whatever `doca_ctx_start` and the functions before it return.
+    pub fn start(self, pe: &Pe) -> Result<Rdma> {
+        Rdma::create(pe, &self)
+    }
+}
+
+use doca_sys as sys;
 
 /// An RDMA instance.
 ///
@@ -38,7 +165,7 @@ use crate::{Device, Error, ErrorCode, Pe, Result};
 /// ```
 #[derive(Debug)]
 pub struct Rdma {
-    pub(super) context: Context<sys::doca_rdma>,
+    context: Context<sys::doca_rdma>,
     by_address: bool,
 }
 
@@ -64,7 +191,7 @@ impl Rdma {
         RdmaBuilder::new(device)
     }
 
-    pub(super) fn create(pe: &Pe, settings: &RdmaBuilder) -> Result<Self> {
+    fn create(pe: &Pe, settings: &RdmaBuilder) -> Result<Self> {
         let mut rdma = ptr::null_mut();
         // SAFETY: the device is open, the result has a place.
         unsafe { call!(doca_rdma_create(settings.device.as_ptr(), &mut rdma)) }?;
@@ -92,10 +219,10 @@ impl Rdma {
             // Without addresses as well: they tell when a connection has ended.
             call!(doca_rdma_set_connection_state_callbacks(
                 rdma,
-                Some(connections::requested),
-                Some(connections::established),
-                Some(connections::failed),
-                Some(connections::disconnected)
+                Some(connection::requested),
+                Some(connection::established),
+                Some(connection::failed),
+                Some(connection::disconnected)
             ))?;
             macro_rules! configure {
                 ($($set_conf:ident: $count:ident;)+) => { $(

@@ -1,8 +1,5 @@
 //! Progress engines: what turns callbacks into values.
 
-mod entries;
-mod event;
-mod handler;
 mod queue;
 
 use std::cell::{Cell, RefCell};
@@ -12,15 +9,12 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use doca_sys as sys;
-use rustix::event::{PollFd, PollFlags, Timespec};
-
-pub use event::{Completion, Event, Polled};
-pub(crate) use handler::Handler;
 pub(crate) use queue::EventQueue;
+use rustix::event::{PollFd, PollFlags, Timespec};
 
 use crate::device::non_null;
 use crate::error::call;
-use crate::{Error, ErrorCode, Result};
+use crate::{ComchEvent, ContextId, CtxState, Error, ErrorCode, Result};
 
 /// A progress engine of one thread: contexts are started on it, and [`poll`](Self::poll) tells what happened.
 ///
@@ -444,5 +438,131 @@ impl Drop for PeInner {
         if let Err(error) = unsafe { call!(doca_pe_destroy(self.as_ptr())) } {
             tracing::warn!(%error, "a progress engine stays");
         }
+    }
+}
+
+/// What [`Pe::poll`](crate::Pe::poll) found.
+#[derive(Debug)]
+pub enum Event {
+    /// A task is done; it can be submitted again.
+    Task(Completion),
+    /// A context changed its state. Events of contexts that were stopped since are still delivered.
+    State {
+        /// The context, to compare with its handle's `id()`.
+        context: ContextId,
+        /// State before.
+        previous: CtxState,
+        /// State after.
+        next: CtxState,
+    },
+    /// Something happened on a Comch control path.
+    Comch(ComchEvent),
+}
+
+/// What [`Pe::poll_completion`](crate::Pe::poll_completion) found. Small enough for registers, which an [`Event`] is not.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Polled {
+    /// A task is done; it can be submitted again.
+    Completion(Completion),
+    /// Something else has happened: [`Pe::poll`](crate::Pe::poll) gives it, and has to before anything that came after it.
+    Other,
+    /// Nothing.
+    Nothing,
+}
+
+/// The end of a task.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Completion {
+    /// The token that the task was made with.
+    pub token: u64,
+    /// How it went. When the context was stopped meanwhile, the code that DOCA flushes tasks with.
+    pub result: std::result::Result<(), ErrorCode>,
+}
+
+impl Completion {
+    #[inline(always)]
+    pub(crate) fn new(token: u64, code: ErrorCode) -> Self {
+        Self {
+            token,
+            result: code.ok(),
+        }
+    }
+}
+
+/// A closure, which lives somewhere on the stack, without its type.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Handler {
+    /// Of C, as the functions of C that call it in the end: a panic must not pass them, and ends the process here.
+    function: unsafe extern "C" fn(NonNull<()>, u64, ErrorCode),
+    closure: NonNull<()>,
+}
+
+impl Handler {
+    /// Of a closure that the handler does not borrow.
+    #[inline(always)]
+    fn new<H: FnMut(Completion)>(closure: &mut H) -> Self {
+        Self {
+            function: call::<H>,
+            closure: NonNull::from(closure).cast(),
+        }
+    }
+
+    /// Calls the closure with the end of a task.
+    ///
+    /// # Safety
+    ///
+    /// The closure lives, and is not being called.
+    #[inline(always)]
+    pub(crate) unsafe fn call(self, token: u64, code: ErrorCode) {
+        // SAFETY: the function is that of the closure's type; the rest is the caller's promise.
+        unsafe { (self.function)(self.closure, token, code) };
+    }
+}
+
+/// # Safety
+///
+/// The closure is of type `H`, lives, and is not being called.
+unsafe extern "C" fn call<H: FnMut(Completion)>(closure: NonNull<()>, token: u64, code: ErrorCode) {
+    // SAFETY: the caller's promise.
+    let closure = unsafe { closure.cast::<H>().as_mut() };
+    closure(Completion::new(token, code));
+}
+
+/// The closure of the innermost call of progress that is under way, if that has one.
+#[derive(Debug, Default)]
+pub(crate) struct Handlers {
+    current: Cell<Option<Handler>>,
+}
+
+impl Handlers {
+    #[inline(always)]
+    fn current(&self) -> Option<Handler> {
+        self.current.get()
+    }
+
+    /// For the rest of the call of progress that is under way there is none.
+    fn end(&self) {
+        self.current.set(None);
+    }
+
+    /// Calls `progress`, in which `handler` gets the ends of tasks. Progress that is made inside of its closure has another closure, or
+    /// none: so no closure is called while it is being called.
+    ///
+    /// # Safety
+    ///
+    /// The closure lives as long as `progress` takes, and is used by nobody else.
+    #[inline(always)]
+    unsafe fn during(&self, handler: Handler, progress: impl FnOnce()) {
+        let outer = self.current.replace(Some(handler));
+        progress();
+        self.current.set(outer);
+    }
+
+    /// Calls `progress`, in which the ends of tasks go into the queue.
+    #[inline(always)]
+    fn without(&self, progress: impl FnOnce()) {
+        let outer = self.current.replace(None);
+        progress();
+        self.current.set(outer);
     }
 }

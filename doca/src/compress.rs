@@ -1,12 +1,70 @@
-use std::ptr;
+//! Compression: deflate both ways and LZ4 back, done by the device.
 
-use doca_sys as sys;
+use std::ops::Deref;
+use std::{fmt, ptr};
 
-use super::{CompressBuilder, CompressTask, DeflateChecksums, Lz4Checksums};
 use crate::context::{Context, ContextId, CtxState, NO_DATA, Object, completion_callbacks};
 use crate::device::non_null;
 use crate::error::call;
-use crate::{Buf, Device, Pe, Result};
+use crate::{Buf, Device, Pe, Result, Task};
+
+/// Settings of a [`Compress`] instance. A kind of task whose number is not set cannot be made.
+#[derive(Debug, Clone)]
+#[must_use = "a builder does nothing until it starts"]
+pub struct CompressBuilder {
+    device: Device,
+    compress_deflate_tasks: u32,
+    decompress_deflate_tasks: u32,
+    decompress_lz4_stream_tasks: u32,
+    decompress_lz4_block_tasks: u32,
+}
+
+impl CompressBuilder {
+    fn new(device: &Device) -> Self {
+        Self {
+            device: device.clone(),
+            compress_deflate_tasks: 0,
+            decompress_deflate_tasks: 0,
+            decompress_lz4_stream_tasks: 0,
+            decompress_lz4_block_tasks: 0,
+        }
+    }
+
+    /// How many tasks there may be that compress by deflate. BlueField-3 has none.
+    pub fn compress_deflate_tasks(mut self, count: u32) -> Self {
+        self.compress_deflate_tasks = count;
+        self
+    }
+
+    /// How many tasks there may be that decompress deflate data.
+    pub fn decompress_deflate_tasks(mut self, count: u32) -> Self {
+        self.decompress_deflate_tasks = count;
+        self
+    }
+
+    /// How many tasks there may be that decompress LZ4 streams.
+    pub fn decompress_lz4_stream_tasks(mut self, count: u32) -> Self {
+        self.decompress_lz4_stream_tasks = count;
+        self
+    }
+
+    /// Number of tasks that decompress single LZ4 blocks.
+    pub fn decompress_lz4_block_tasks(mut self, count: u32) -> Self {
+        self.decompress_lz4_block_tasks = count;
+        self
+    }
+
+    /// Starts the instance on `pe`.
+    ///
+    /// # Errors
+    ///
+    /// Whatever `doca_ctx_start` and the functions before it return.
+    pub fn start(self, pe: &Pe) -> Result<Compress> {
+        Compress::create(pe, &self)
+    }
+}
+
+use doca_sys as sys;
 
 /// A compress instance. Its tasks append their results to the data of their destination.
 ///
@@ -96,7 +154,7 @@ impl Compress {
         CompressBuilder::new(device)
     }
 
-    pub(super) fn create(pe: &Pe, settings: &CompressBuilder) -> Result<Self> {
+    fn create(pe: &Pe, settings: &CompressBuilder) -> Result<Self> {
         let mut compress = ptr::null_mut();
         // SAFETY: the device is open, the result has a place.
         unsafe {
@@ -273,5 +331,61 @@ impl Compress {
     /// [`ErrorCode::TIME_OUT`](crate::ErrorCode::TIME_OUT) when it does not become idle. The instance stays in memory then, out of reach.
     pub fn stop(self) -> Result<()> {
         self.context.close()
+    }
+}
+
+/// A [`Task`] that also tells checksums of the uncompressed data.
+pub struct CompressTask<C> {
+    task: Task,
+    read: Box<dyn Fn() -> C>,
+}
+
+/// Checksums of a deflate task.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DeflateChecksums {
+    /// CRC-32 as in gzip.
+    pub crc32: u32,
+    /// Adler-32 as in zlib.
+    pub adler32: u32,
+}
+
+/// Checksums of an LZ4 task.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Lz4Checksums {
+    /// CRC-32 as in gzip.
+    pub crc32: u32,
+    /// xxHash-32 with seed 0: the word that an LZ4 frame ends in, read as little endian.
+    pub xxh32: u32,
+}
+
+impl<C> CompressTask<C> {
+    /// `read` reads the checksums of the C task; it is called only when that is allocated and has succeeded.
+    fn new(task: Task, read: impl Fn() -> C + 'static) -> Self {
+        Self {
+            task,
+            read: Box::new(read),
+        }
+    }
+
+    /// Checksums of the uncompressed data. `None` unless the last completion that was taken from the progress engine was a
+    /// success, and none is to come.
+    pub fn checksums(&self) -> Option<C> {
+        self.task.has_succeeded().then(|| (self.read)())
+    }
+}
+
+impl<C> Deref for CompressTask<C> {
+    type Target = Task;
+
+    fn deref(&self) -> &Task {
+        &self.task
+    }
+}
+
+impl<C> fmt::Debug for CompressTask<C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CompressTask")
+            .field("task", &self.task)
+            .finish_non_exhaustive()
     }
 }

@@ -1,20 +1,68 @@
-//! Settings of servers and clients.
+//! Comch: control messages between host and DPU, and the fast path of consumers and producers over the same connection.
 
-use super::{ComchClient, ComchServer};
-use crate::{Device, Pe, Representor, Result};
+mod client;
+mod connection;
+mod consumer;
+mod producer;
+mod server;
+
+pub use client::ComchClient;
+pub use connection::Connection;
+pub use consumer::{Consumer, PostRecvTask, ReceivedMessage};
+pub use producer::Producer;
+pub use server::ComchServer;
+
+use crate::{Device, ErrorCode, Pe, Representor, Result};
+
+/// What happened on a control path.
+#[derive(Debug)]
+pub enum ComchEvent {
+    /// A client connected to the server, or the client is connected.
+    Connected(Connection),
+    /// The connection is gone: its peer disconnected or died, or the client was stopped.
+    Disconnected(Connection),
+    /// A control message arrived.
+    Message {
+        /// Where it came from.
+        connection: Connection,
+        /// The message, whole: messages are neither split nor joined.
+        bytes: Vec<u8>,
+    },
+    /// The peer started a consumer: a [`Producer`] on this connection can send to it.
+    ConsumerAdded {
+        /// The connection.
+        connection: Connection,
+        /// Id of the consumer.
+        id: u32,
+    },
+    /// A consumer of the peer is gone.
+    ConsumerExpired {
+        /// The connection.
+        connection: Connection,
+        /// Id of the consumer.
+        id: u32,
+    },
+    /// A control message that `send` accepted could not be delivered.
+    SendFailed {
+        /// Where it should have gone.
+        connection: Connection,
+        /// Why it did not.
+        code: ErrorCode,
+    },
+}
 
 /// Control messages that may be on their way out at a time, unless the builder says otherwise.
 const DEFAULT_SEND_TASKS: u32 = 64;
 
 /// Settings that servers and clients have in common.
 #[derive(Debug, Clone)]
-pub(super) struct Settings {
-    pub(super) name: String,
-    pub(super) send_tasks: u32,
+struct Settings {
+    name: String,
+    send_tasks: u32,
     /// DOCA's default when absent.
-    pub(super) max_message_size: Option<u32>,
+    max_message_size: Option<u32>,
     /// DOCA's default when absent.
-    pub(super) receive_queue_size: Option<u32>,
+    receive_queue_size: Option<u32>,
 }
 
 impl Settings {
@@ -70,7 +118,7 @@ pub struct ComchServerBuilder {
 }
 
 impl ComchServerBuilder {
-    pub(super) fn new(device: &Device, representor: &Representor, name: &str) -> Self {
+    fn new(device: &Device, representor: &Representor, name: &str) -> Self {
         Self {
             device: device.clone(),
             representor: representor.clone(),
@@ -108,7 +156,7 @@ pub struct ComchClientBuilder {
 }
 
 impl ComchClientBuilder {
-    pub(super) fn new(device: &Device, name: &str) -> Self {
+    fn new(device: &Device, name: &str) -> Self {
         Self {
             device: device.clone(),
             settings: Settings::new(name),

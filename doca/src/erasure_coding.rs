@@ -1,13 +1,63 @@
+//! Erasure coding: redundancy is created, updated, and turned back into lost data by the device.
+
 use std::ptr;
+use std::ptr::NonNull;
 use std::rc::Rc;
 
-use doca_sys as sys;
-
-use super::{EcMatrix, EcMatrixType, ErasureCodingBuilder};
 use crate::context::{Context, ContextId, CtxState, NO_DATA, Object, Task, completion_callbacks};
 use crate::device::non_null;
 use crate::error::call;
 use crate::{Buf, Device, ErrorCode, Pe, Result};
+
+/// Settings of an [`ErasureCoding`] instance. A kind of task whose number is not set cannot be made.
+#[derive(Debug, Clone)]
+#[must_use = "a builder does nothing until it starts"]
+pub struct ErasureCodingBuilder {
+    device: Device,
+    create_tasks: u32,
+    update_tasks: u32,
+    recover_tasks: u32,
+}
+
+impl ErasureCodingBuilder {
+    fn new(device: &Device) -> Self {
+        Self {
+            device: device.clone(),
+            create_tasks: 0,
+            update_tasks: 0,
+            recover_tasks: 0,
+        }
+    }
+
+    /// How many create tasks there may be.
+    pub fn create_tasks(mut self, count: u32) -> Self {
+        self.create_tasks = count;
+        self
+    }
+
+    /// How many update tasks there may be.
+    pub fn update_tasks(mut self, count: u32) -> Self {
+        self.update_tasks = count;
+        self
+    }
+
+    /// How many recover tasks there may be.
+    pub fn recover_tasks(mut self, count: u32) -> Self {
+        self.recover_tasks = count;
+        self
+    }
+
+    /// Starts the instance on `pe`.
+    ///
+    /// # Errors
+    ///
+    /// Whatever `doca_ctx_start` and the functions before it return.
+    pub fn start(self, pe: &Pe) -> Result<ErasureCoding> {
+        ErasureCoding::create(pe, &self)
+    }
+}
+
+use doca_sys as sys;
 
 /// An erasure-coding instance.
 ///
@@ -81,7 +131,7 @@ impl ErasureCoding {
         ErasureCodingBuilder::new(device)
     }
 
-    pub(super) fn create(pe: &Pe, settings: &ErasureCodingBuilder) -> Result<Self> {
+    fn create(pe: &Pe, settings: &ErasureCodingBuilder) -> Result<Self> {
         let mut ec = ptr::null_mut();
         // SAFETY: the device is open, the result has a place.
         unsafe { call!(doca_ec_create(settings.device.as_ptr(), &mut ec)) }?;
@@ -251,6 +301,61 @@ impl Drop for ErasureCoding {
             && error.code != ErrorCode::IN_PROGRESS
         {
             tracing::error!(%error, "an erasure-coding instance could not be stopped");
+        }
+    }
+}
+
+/// How the factors of a coding matrix are chosen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum EcMatrixType {
+    /// Any losses can be recovered, as many as there are redundancy blocks.
+    Cauchy,
+    /// The first redundancy block is the exclusive or of the data. Some patterns of losses cannot be recovered.
+    Vandermonde,
+}
+
+impl EcMatrixType {
+    fn to_raw(self) -> sys::doca_ec_matrix_type {
+        match self {
+            Self::Cauchy => sys::DOCA_EC_MATRIX_TYPE_CAUCHY,
+            Self::Vandermonde => sys::DOCA_EC_MATRIX_TYPE_VANDERMONDE,
+        }
+    }
+}
+
+/// Factors by which blocks are made of other blocks; made by an [`ErasureCoding`](crate::ErasureCoding) instance.
+///
+/// It may be dropped before the tasks that were made with it, and before or after its instance: that is destroyed with the last of its
+/// matrices.
+#[derive(Debug)]
+pub struct EcMatrix {
+    matrix: NonNull<sys::doca_ec_matrix>,
+    // Dropped after the matrix was destroyed.
+    _instance: Rc<Context<sys::doca_ec>>,
+}
+
+impl EcMatrix {
+    fn new(
+        operation: &'static str,
+        matrix: *mut sys::doca_ec_matrix,
+        instance: &Rc<Context<sys::doca_ec>>,
+    ) -> Result<Self> {
+        non_null(operation, matrix).map(|matrix| Self {
+            matrix,
+            _instance: Rc::clone(instance),
+        })
+    }
+
+    fn as_ptr(&self) -> *mut sys::doca_ec_matrix {
+        self.matrix.as_ptr()
+    }
+}
+
+impl Drop for EcMatrix {
+    fn drop(&mut self) {
+        // SAFETY: created by a function of the C API and destroyed once.
+        if let Err(error) = unsafe { call!(doca_ec_matrix_destroy(self.as_ptr())) } {
+            tracing::warn!(%error, "a matrix stays");
         }
     }
 }
