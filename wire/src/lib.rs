@@ -35,14 +35,44 @@ pub mod control;
 mod error;
 mod hex;
 pub mod io_message;
-pub mod io_message_3_0;
-pub mod io_message_3_1;
 pub mod layout;
 #[cfg(test)]
 mod odd;
 pub mod recording;
 pub mod release;
-pub mod sbc;
-pub mod stored_block;
 
 pub use error::DecodeError;
+
+pub mod io_message_3_0 {
+    //! I/O messages of DOCA 3.0: a correlation id, and addresses instead of offsets. [`crate::release::Release3_0`] reads and writes them for roles.
+
+    include!(concat!(env!("OUT_DIR"), "/io_message_3_0.rs"));
+}
+
+pub mod io_message_3_1 {
+    //! I/O messages of DOCA 3.1: a correlation id where those of 3.2 have nothing. [`crate::release::Release3_1`] reads and writes them for roles.
+
+    include!(concat!(env!("OUT_DIR"), "/io_message_3_1.rs"));
+}
+
+pub mod stored_block {
+    //! What the gga_offload service stores for a block: [`Header`], LZ4 data blocks with a [`DataBlock`] each, zeros, and
+    //! the [`Trailer`] at the end.
+
+    include!(concat!(env!("OUT_DIR"), "/stored_block.rs"));
+}
+
+pub mod sbc {
+    //! Storage binary content: `.sbc` files, which are a [`Header`] and the blocks that a target begins with.
+
+    include!(concat!(env!("OUT_DIR"), "/sbc.rs"));
+
+    /// What every file begins with.
+    pub const MAGIC: u64 = Header::MAGIC;
+
+    /// Bytes of the header, after which the content begins.
+    pub const HEADER_SIZE: usize = Header::SIZE;
+
+    /// Largest content that is accepted, in bytes: 2 GiB.
+    pub const MAX_CONTENT: u64 = Header::MAX_CONTENT_SIZE;
+}

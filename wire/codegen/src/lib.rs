@@ -18,12 +18,12 @@ mod locate;
 pub mod model;
 mod options;
 mod read;
-mod source;
 
 use std::path::Path;
 
 pub use error::{Error, Problem, SchemaError};
 pub use model::Schema;
+use prost_reflect::DescriptorPool;
 
 /// Reads and checks the schema of `files`, which are paths relative to one of `proto_dirs`.
 ///
@@ -31,7 +31,7 @@ pub use model::Schema;
 ///
 /// The files do not compile, or their layout is refused.
 pub fn check(proto_dirs: &[&Path], files: &[&str]) -> Result<Schema, Error> {
-    checked(&source::compile(proto_dirs, files)?, files)
+    checked(&compile(proto_dirs, files)?, files)
 }
 
 /// Checks the schema of `files` and writes what the `wire` crate includes into `out_dir`: one file per module,
@@ -47,7 +47,7 @@ pub fn generate(
     recorded: &[&str],
     out_dir: &Path,
 ) -> Result<(), Error> {
-    let pool = source::compile(proto_dirs, &[files, recorded].concat())?;
+    let pool = compile(proto_dirs, &[files, recorded].concat())?;
     let schema = checked(&pool, files)?;
     for (name, text) in emit::files(&schema)? {
         let path = out_dir.join(name);
@@ -60,4 +60,15 @@ fn checked(pool: &prost_reflect::DescriptorPool, files: &[&str]) -> Result<Schem
     let schema = read::schema(pool, files)?;
     geometry::check(&schema)?;
     Ok(schema)
+}
+
+/// Compiles `files`, relative to one of `proto_dirs`, with their comments and options.
+pub(crate) fn compile(proto_dirs: &[&Path], files: &[&str]) -> Result<DescriptorPool, Error> {
+    let mut compiler =
+        protox::Compiler::new(proto_dirs).map_err(|error| Error::Compile(error.to_string()))?;
+    compiler.include_imports(true).include_source_info(true);
+    compiler
+        .open_files(files)
+        .map_err(|error| locate::explain(&error, proto_dirs))?;
+    Ok(compiler.descriptor_pool())
 }

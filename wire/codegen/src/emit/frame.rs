@@ -3,12 +3,12 @@
 use proc_macro2::TokenStream;
 use quote::{format_ident, quote};
 
-use super::{
-    enumeration,
-    field::{Item, constants, declarations, decode, encode, items, parser, putter, unsigned},
-    names::{camel, docs, expected, held, ident, number, shouty},
+use super::enumeration;
+use super::field::{
+    Item, constants, declarations, decode, encode, items, parser, putter, unsigned,
 };
-use crate::model::{Frame, Message, Module, Span, Variant};
+use super::names::{camel, docs, expected, held, ident, number, shouty};
+use crate::model::{Frame, Kind, Message, Module, Span, Variant};
 
 pub(super) fn code(module: &Module, message: &Message, frame: &Frame) -> TokenStream {
     let types = types(module, message, frame);
@@ -340,6 +340,49 @@ fn functions(message: &Message, frame: &Frame) -> TokenStream {
                 let message_type = #type_name::decode(u64::from(number), place("type"))?;
                 let #payload_field = #payload::decode(message_type, frame, rest)?;
                 Ok(Self { #(#held,)* #payload_field })
+            }
+        }
+    }
+}
+
+/// The structure of a payload, with its decoder and encoder for the frame's.
+pub(super) fn payload_code(message: &Message) -> TokenStream {
+    let name = ident(&message.name);
+    let docs = docs(&message.docs);
+    let declarations = declarations(message);
+    let constants = constants(message);
+    let items = items(message);
+    let decodes = items.iter().map(decode);
+    let encodes = items.iter().map(encode);
+    let held = super::names::held(message).map(|field| ident(&field.name));
+    let shares = items
+        .iter()
+        .any(|item| matches!(item, Item::Field(field) if matches!(field.kind, Kind::Blob(_))));
+    let frame = ident(if shares { "frame" } else { "_frame" });
+    quote! {
+        #docs
+        #[derive(Debug, Clone, PartialEq, Eq, ::serde::Serialize, ::serde::Deserialize)]
+        pub struct #name {
+            #declarations
+        }
+
+        impl #name {
+            #constants
+
+            /// Reads the payload of `frame` that begins with `rest`; returns what follows.
+            fn decode<'a>(
+                message: &'static str,
+                #frame: &::bytes::Bytes,
+                rest: &'a [u8],
+            ) -> Result<(&'a [u8], Self), crate::DecodeError> {
+                let place = |field| crate::codec::Place { message, field };
+                #(#decodes)*
+                Ok((rest, Self { #(#held),* }))
+            }
+
+            fn encode(&self, out: &mut ::bytes::BytesMut) {
+                use ::bytes::BufMut as _;
+                #(#encodes)*
             }
         }
     }

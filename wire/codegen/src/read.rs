@@ -1,21 +1,17 @@
 //! From descriptors to the model: every option is read, asked for where it is missing, refused where it is not
 //! understood or does not apply.
 
-mod field;
 mod message;
-
-pub(crate) use field::largest_number;
 
 use std::collections::HashMap;
 
 use heck::ToSnakeCase;
+pub(crate) use message::largest_number;
 use prost_reflect::{DescriptorPool, EnumDescriptor, FileDescriptor};
 
-use crate::{
-    Error, Problem, SchemaError,
-    model::{ByteOrder, Enum, EnumValue, Message, Module, Schema},
-    options::Options,
-};
+use crate::model::{ByteOrder, Enum, EnumValue, Message, Module, Schema};
+use crate::options::Options;
+use crate::{Error, Problem, SchemaError};
 
 /// Reads the modules of `files`, which the pool was compiled from. A file without the option `file` is none.
 pub(crate) fn schema(pool: &DescriptorPool, files: &[&str]) -> Result<Schema, Error> {

@@ -7,7 +7,6 @@ mod enumeration;
 mod field;
 mod frame;
 mod names;
-mod payload;
 mod record;
 mod recording;
 mod table;
@@ -16,13 +15,12 @@ mod view;
 use std::path::Path;
 
 use proc_macro2::TokenStream;
-use prost_reflect::{DescriptorPool, prost_types::FileDescriptorSet};
+use prost_reflect::DescriptorPool;
+use prost_reflect::prost_types::FileDescriptorSet;
 use quote::quote;
 
-use crate::{
-    Error,
-    model::{Form, Module, Schema},
-};
+use crate::Error;
+use crate::model::{Form, Module, Schema};
 
 /// Directory of prost's files, whose names are packages: one may be the name of a module.
 pub(crate) const PROST_DIR: &str = "prost";
@@ -92,7 +90,7 @@ fn code(module: &Module) -> TokenStream {
         .map(|item| enumeration::code(module, item));
     let messages = module.messages.iter().map(|message| match &message.form {
         Form::Frame(frame) => frame::code(module, message, frame),
-        Form::Payload => payload::code(module, message),
+        Form::Payload => frame::payload_code(message),
         Form::View => view::code(module, message),
         Form::Record { .. } => record::code(module, message),
     });
