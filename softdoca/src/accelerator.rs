@@ -1,7 +1,8 @@
-//! Contexts whose tasks this process computes by itself, when it progresses them: DMA, compress, erasure coding.
+//! Contexts whose tasks run in software, in the thread that progresses them: DMA, compress, erasure coding, SHA,
+//! AES-GCM.
 //!
-//! * [`Accelerator`] is what one kind of context can do; [`Offload`] makes a context's driver of it.
-//! * [`memory`] turns the bufs of a task into what [`engines`](crate::engines) take.
+//! * [`Accelerator`] is the interface of one kind of context; [`Offload`] is the driver that runs its tasks.
+//! * [`Gathered`] and [`Appender`] give [`engines`](crate::engines) access to the bufs of a task.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -16,65 +17,66 @@ use crate::error::{Error, Result};
 use crate::memory::{ExportKind, Mmap};
 use crate::progress::{Ctx, Driver, Event, Started, Task, TaskPool};
 
-/// A buf of the program, which is looked at only while the task is in flight.
+/// A buf of the program; dereferenced only while the task is in flight.
 pub(crate) type BufSlot = Cell<Option<BufHandle>>;
 
-/// Bytes that a task takes or makes at most, and that a block of an erasure code can have.
+/// Largest source or result of a task, and largest block of an erasure code, in bytes.
 pub(crate) const MAX_BUF_SIZE: usize = 128 << 20;
-/// Bufs in a list at most.
+/// Maximum number of bufs in a list.
 pub(crate) const MAX_BUF_LIST_LEN: usize = 64;
-/// Tasks that an instance can have at most, of all kinds together.
+/// Maximum number of tasks of one instance, all kinds together.
 pub(crate) const MAX_TASKS: u32 = 65_536;
 
-/// Bytes after which progress goes on to other contexts, however few tasks they were: ten microseconds of erasure coding, up to a hundred
-/// of decompression.
+/// Bytes to process before other contexts are progressed, whatever the number of tasks: about 10 us of erasure coding,
+/// up to 100 us of decompression.
 const BYTES_AT_A_TIME: usize = 256 << 10;
 
-/// Of tasks that take long, one in so many of those that wait, and one more, is done before other contexts, and the program, have their
-/// turn. Always as many as of other events would be ten microseconds without an answer to anybody, and with 16 reads of compressed blocks
-/// at a time, all that is asked for would wait in one turn: they come 1.2 times as fast so (measured). With many it is much the same.
+/// For kinds of context with slow tasks, one progress call runs a quarter of the pending tasks plus one. Running as
+/// many as of other events would leave the program and the other contexts without progress for too long: with 16
+/// concurrent reads of compressed blocks, all of them would wait for one batch. Measured: 1.2 times the throughput in
+/// that case, about the same with many concurrent reads.
 const WAITING_PER_TURN: usize = 4;
 
-/// What one kind of context can do.
+/// One kind of context.
 pub(crate) trait Accelerator: 'static {
-    /// Whether a task for a few KiB takes longer than a turn of all other contexts.
+    /// `true` if a task on a few KiB takes longer than a progress iteration of all other contexts.
     const TAKES_LONG: bool;
 
-    /// Whether a task that fails takes its context with it: hardware's queue is in the error state then.
+    /// `true` if a failed task stops its context, as on hardware, where it puts the queue into the error state.
     const FAILURE_IS_FATAL: bool;
 
-    /// The pools of all kinds of tasks.
+    /// Task pools of all kinds of tasks.
     fn pools(&self) -> impl Iterator<Item = &TaskPool>;
 
-    /// Whether a task could be done, as far as that can be told without doing it.
+    /// Checks a task without running it.
     ///
     /// # Errors
-    /// What the task would complete with.
+    /// The error that the task would complete with.
     fn check(&self, _task: &Task) -> Result<()> {
         Ok(())
     }
 
-    /// Does what a task says; answers how many bytes it has worked on.
+    /// Runs a task. Returns the number of bytes processed.
     ///
     /// # Errors
-    /// What the task completes with; [`Error::InvalidValue`] for a task of another kind of context.
+    /// The error that the task completes with; [`Error::InvalidValue`] for a task of another kind of context.
     fn run(&self, task: &Task) -> Result<usize>;
 }
 
-/// A driver that runs tasks in the order of their submission, one at each event.
+/// A driver that runs tasks in submission order, one per event.
 pub(crate) struct Offload<A> {
     accelerator: A,
-    /// Stays open as long as the instance exists.
+    /// Keeps the device open for the lifetime of the instance.
     _device: Arc<Device>,
     submitted: RefCell<VecDeque<NonNull<Task>>>,
-    /// Tasks that have ended and are still to be reported.
+    /// Failed or flushed tasks whose completion has not been reported.
     ended: RefCell<VecDeque<(NonNull<Task>, Error)>>,
-    /// Bytes worked on in this turn.
+    /// Bytes processed in the current progress iteration.
     worked: Cell<usize>,
 }
 
 impl<A: Accelerator> Offload<A> {
-    /// A context for an instance on `device`.
+    /// Creates the context of an instance on `device`.
     pub(crate) fn context(accelerator: A, device: Arc<Device>) -> Rc<Ctx> {
         Ctx::new(Self {
             accelerator,
@@ -102,7 +104,7 @@ impl<A: Accelerator> Driver for Offload<A> {
                 "expected at most {MAX_TASKS} tasks of all kinds together, {tasks} are configured"
             )));
         }
-        // Nothing is allocated on the data path.
+        // So that the data path does not allocate.
         self.submitted.borrow_mut().reserve(tasks as usize);
         self.ended.borrow_mut().reserve(tasks as usize);
         Ok(Started::Running)
@@ -132,7 +134,8 @@ impl<A: Accelerator> Driver for Offload<A> {
         }
         match result {
             Err(error) if A::FAILURE_IS_FATAL => {
-                // The program learns of the state first: what it submits in the error callback would not run.
+                // The state change is reported first: tasks that the program submits in its error callback would not
+                // run.
                 self.ended.borrow_mut().push_back((task, error));
                 Some(Event::Broken)
             }
@@ -161,7 +164,7 @@ impl<A: Accelerator> Driver for Offload<A> {
     }
 }
 
-/// Checks that a buf of a task is there and its list not too long.
+/// Checks that a buf is set and that its list is not too long.
 ///
 /// # Errors
 /// [`Error::InvalidValue`].
@@ -173,7 +176,7 @@ pub(crate) fn check_list(buf: Option<&Buf>) -> Result<&Buf> {
     Ok(list)
 }
 
-/// What a peer exported for RDMA is out of an accelerator's reach.
+/// Refuses memory that a peer exported for RDMA: accelerators cannot access it.
 ///
 /// # Errors
 /// [`Error::NotPermitted`].
@@ -203,7 +206,7 @@ fn check_reachable(source: &Buf) -> Result<()> {
         .try_for_each(|segment| check_reach(&segment.mmap))
 }
 
-/// The bufs of a task, if they are there and can be used.
+/// Returns the bufs of a task after checking that they are set and usable.
 ///
 /// # Errors
 /// [`Error::InvalidValue`], [`Error::NotPermitted`].
@@ -217,11 +220,11 @@ pub(crate) fn check_bufs<'a>(
     Ok((source, destination))
 }
 
-/// Bytes of a task's source.
+/// Length of a task's source in bytes.
 ///
 /// # Errors
-/// [`Error::InvalidValue`] when there are none or more than [`MAX_BUF_SIZE`], [`Error::NotPermitted`] when they are out of
-/// reach.
+/// [`Error::InvalidValue`] if it is 0 or exceeds [`MAX_BUF_SIZE`], [`Error::NotPermitted`] if the memory cannot be
+/// accessed.
 pub(crate) fn source_len(source: &Buf) -> Result<usize> {
     check_reachable(source)?;
     match source.list_data_len() {
@@ -241,7 +244,7 @@ fn check_room(destination: &Buf) -> Result<()> {
         .try_for_each(|segment| check_destination(&segment.mmap))
 }
 
-/// Copies a task's source to private memory, in which it cannot change any more.
+/// Copies a task's source to private memory, where other processes cannot change it.
 ///
 /// # Errors
 /// As [`source_len`], and those of [`memory::copy`](crate::memory::copy()).
@@ -255,7 +258,7 @@ pub(crate) fn read_source<'a>(source: &Buf, scratch: &'a mut Vec<u8>) -> Result<
     Ok(&scratch[..read])
 }
 
-/// Appends data, piece by piece, to the data of a destination.
+/// Appends data piecewise to the data of a destination.
 pub(crate) struct Appender<'a> {
     list: &'a Buf,
     segments: Segments<'a>,
@@ -276,15 +279,15 @@ impl<'a> Appender<'a> {
         })
     }
 
-    /// Bytes that can be appended.
+    /// Number of bytes that can still be appended.
     pub(crate) fn room(&self) -> usize {
         self.list.list_tail_len() - self.written
     }
 
-    /// Writes after what was written before. It becomes data with [`finish`](Self::finish).
+    /// Writes after the bytes written before. They become data with [`finish`](Self::finish).
     ///
     /// # Errors
-    /// [`Error::TooBig`] when there is no room, otherwise those of [`memory::copy`](crate::memory::copy()).
+    /// [`Error::TooBig`] if the destination is full, otherwise those of [`memory::copy`](crate::memory::copy()).
     pub(crate) fn write(&mut self, mut data: &[u8]) -> Result<()> {
         while !data.is_empty() {
             if self.current.as_ref().is_none_or(|segment| segment.len == 0) {
@@ -302,22 +305,22 @@ impl<'a> Appender<'a> {
         Ok(())
     }
 
-    /// Counts what was written as data.
+    /// Adds the written bytes to the destination's data length.
     ///
     /// # Errors
-    /// [`Error::TooBig`] when bufs have changed meanwhile.
+    /// [`Error::TooBig`] if the bufs were changed in the meantime.
     pub(crate) fn finish(self) -> Result<()> {
         self.list.append(self.written)
     }
 }
 
-/// Memory of a list of bufs as pointers; keeps its working memory for the next time.
+/// The memory of a list of bufs as extents; keeps its working memory for reuse.
 ///
-/// What is not mapped here, another host's memory across PCIe, is represented by private memory.
+/// Memory that is not mapped here (another host's memory across PCIe) is staged in private memory.
 #[derive(Default)]
 pub(crate) struct Gathered {
     extents: Vec<Extent>,
-    /// Private memory and the number of its extent.
+    /// Staging memory, and the index of the extent that it stands for.
     private: Vec<(usize, Vec<u8>)>,
 }
 
@@ -337,11 +340,11 @@ impl Gathered {
         })
     }
 
-    /// The first `len` bytes after the data of a list, writable until a map is stopped. [`write_back`](Self::write_back)
-    /// brings them to where they belong.
+    /// The first `len` bytes after the data of a list, writable until a map is stopped.
+    /// [`write_back`](Self::write_back) copies staged bytes to their destination.
     ///
     /// # Errors
-    /// [`Error::TooBig`] when there are not as many.
+    /// [`Error::TooBig`] if fewer than `len` bytes are free.
     pub(crate) fn destination(&mut self, list: &Buf, len: usize) -> Result<&[Extent]> {
         if list.list_tail_len() < len {
             return Err(Error::TooBig);
@@ -349,7 +352,7 @@ impl Gathered {
         self.gather(list.tail_segments(), len, |_, _| Ok(()))
     }
 
-    /// Writes what was made to a destination that had to be represented, and counts all of it as data.
+    /// Copies staged results to the destination and adds `len` bytes to its data.
     ///
     /// # Errors
     /// Those of [`memory::copy`](crate::memory::copy()).
@@ -366,7 +369,7 @@ impl Gathered {
         list.append(len)
     }
 
-    /// Forgets everything; gives private memory back.
+    /// Clears the list and frees the staging memory.
     pub(crate) fn clear(&mut self) {
         self.extents.clear();
         self.private = Vec::new();
@@ -394,7 +397,7 @@ impl Gathered {
                     let mut memory = vec![0; len];
                     fill(&segment, &mut memory)?;
                     self.private.push((self.extents.len(), memory));
-                    // Where it is does not change with the list.
+                    // The heap address stays the same when the list grows.
                     self.private
                         .last_mut()
                         .map_or(std::ptr::null_mut(), |(_, memory)| memory.as_mut_ptr())

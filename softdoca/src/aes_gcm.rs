@@ -16,16 +16,16 @@ use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::progress::{Ctx, Task, TaskPool};
 
-/// Most bytes of an initialization vector; a shorter one is followed by zeros.
+/// Maximum length of an initialization vector in bytes; a shorter one is padded with zeros.
 pub(crate) const IV_LEN: usize = 12;
 
-/// Most bytes of a tag.
+/// Maximum length of a tag in bytes.
 const MAX_TAG: usize = 16;
 
-/// Private memory above this size is given back after the task that needed it.
+/// Scratch memory above this size is freed after the task that needed it.
 const SCRATCH_KEPT: usize = 4 << 20;
 
-/// What an AES-GCM context can do.
+/// The AES-GCM kind of context.
 #[derive(Default)]
 pub(crate) struct Gcm {
     pub(crate) encryptions: TaskPool,
@@ -33,29 +33,30 @@ pub(crate) struct Gcm {
     scratch: RefCell<Vec<u8>>,
 }
 
-/// What a task does with its source.
+/// Direction of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Operation {
     Encrypt,
     Decrypt,
 }
 
-/// Body of a task. Source and destination begin with what is authenticated only; encrypted ones end with the tag.
+/// Body of a task. Source and destination start with the additional authenticated data; encrypted ones end with the
+/// tag.
 pub(crate) struct Crypt {
     operation: Operation,
     pub(crate) source: BufSlot,
     pub(crate) destination: BufSlot,
     key: RefCell<Option<Arc<Key>>>,
     iv: Cell<[u8; IV_LEN]>,
-    /// As the program gave it.
+    /// In bytes, unchecked.
     iv_len: Cell<u32>,
-    /// In bytes, as the program gave it.
+    /// In bytes, unchecked.
     pub(crate) tag_size: Cell<u32>,
-    /// In bytes, as the program gave it.
+    /// In bytes, unchecked.
     pub(crate) aad_size: Cell<u32>,
 }
 
-/// Lengths of a source, in bytes.
+/// Lengths of the parts of a source, in bytes.
 struct Lengths {
     aad: usize,
     text: usize,
@@ -63,7 +64,7 @@ struct Lengths {
 }
 
 impl Gcm {
-    /// A context for an instance on `device`.
+    /// Creates the context of an instance on `device`.
     pub(crate) fn context(device: Arc<Device>) -> Rc<Ctx> {
         Offload::context(Self::default(), device)
     }
@@ -91,13 +92,14 @@ impl Crypt {
         *self.key.borrow_mut() = key;
     }
 
-    /// Where the key is; NULL without one.
+    /// The key's address; NULL without a key.
     pub(crate) fn key_ptr(&self) -> *const Key {
         let key = self.key.borrow();
         key.as_ref().map_or(std::ptr::null(), Arc::as_ptr)
     }
 
-    /// Sets the initialization vector. One that is too long is kept as such, so that the task fails and does not run with another.
+    /// Sets the initialization vector. If it is too long, only its length is stored, so that the task fails instead of
+    /// running with another one.
     pub(crate) fn set_iv(&self, iv: &[u8]) {
         let mut padded = [0; IV_LEN];
         let len = iv.len().min(IV_LEN);
@@ -106,12 +108,12 @@ impl Crypt {
         self.iv_len.set(u32::try_from(iv.len()).unwrap_or(u32::MAX));
     }
 
-    /// The initialization vector, as long as the task lives, and its length.
+    /// The initialization vector, valid for the lifetime of the task, and its length.
     pub(crate) fn iv(&self) -> (*const u8, u32) {
         (self.iv.as_ptr().cast_const().cast(), self.iv_len.get())
     }
 
-    /// Checks the numbers that the program gave.
+    /// Checks the lengths that the program set.
     ///
     /// # Errors
     /// [`Error::InvalidValue`].
@@ -129,7 +131,7 @@ impl Crypt {
         }
     }
 
-    /// What a source of `len` bytes is made of.
+    /// Splits a source of `len` bytes into its parts.
     fn lengths(&self, len: usize) -> Result<Lengths> {
         let (aad, tag) = (self.aad_size.get() as usize, self.tag_size.get() as usize);
         let behind = match self.operation {
@@ -145,7 +147,7 @@ impl Crypt {
         Ok(Lengths { aad, text, tag })
     }
 
-    /// Checks what can be told without the key.
+    /// Performs the checks that need no key.
     fn check(&self) -> Result<()> {
         self.check_numbers()?;
         if self.key.borrow().is_none() {
@@ -161,7 +163,7 @@ impl Crypt {
         }
     }
 
-    /// Bytes that the task appends to its destination.
+    /// Number of bytes that the task appends to its destination.
     fn result_len(&self, lengths: &Lengths) -> usize {
         lengths.aad
             + lengths.text
@@ -184,7 +186,7 @@ impl Crypt {
         if output.room() < self.result_len(&lengths) {
             return Err(Error::TooBig);
         }
-        // A copy in memory that no other process reaches: what is authenticated is what is decrypted.
+        // Decrypt a private copy: the authenticated bytes must be the decrypted ones.
         if scratch.len() < len + MAX_TAG {
             scratch.resize(len + MAX_TAG, 0);
         }
@@ -235,35 +237,35 @@ impl Accelerator for Gcm {
     }
 }
 
-/// A key, made ready for both lengths of tags.
+/// A key, expanded for both tag lengths.
 pub(crate) enum Key {
     Aes128(Box<Ciphers<Aes128>>),
     Aes256(Box<Ciphers<Aes256>>),
 }
 
-/// A cipher with tags of 12 and of 16 bytes.
+/// Ciphers with 12-byte and 16-byte tags.
 pub(crate) struct Ciphers<A> {
     tag_96: AesGcm<A, U12, U12>,
     tag_128: AesGcm<A, U12, U16>,
 }
 
-/// What a key does with data, in place.
+/// The parts of a message, encrypted or decrypted in place.
 struct Message<'a> {
     /// Initialization vector.
     iv: &'a [u8; IV_LEN],
-    /// Authenticated only.
+    /// Additional authenticated data.
     aad: &'a [u8],
     /// Encrypted or decrypted in place.
     text: &'a mut [u8],
-    /// 12 or 16 bytes: written, or compared.
+    /// 12 or 16 bytes: output of encryption, input of decryption.
     tag: &'a mut [u8],
 }
 
 impl Key {
-    /// Bytes of a key of this type.
+    /// Length in bytes of a key of this type.
     ///
     /// # Errors
-    /// [`Error::InvalidValue`] for a type that is none.
+    /// [`Error::InvalidValue`] for an unknown type.
     pub(crate) fn len(key_type: doca_aes_gcm_key_type) -> Result<usize> {
         match key_type {
             DOCA_AES_GCM_KEY_128 => Ok(16),
@@ -274,10 +276,10 @@ impl Key {
         }
     }
 
-    /// A key of 16 or 32 bytes.
+    /// Creates a key from 16 or 32 bytes.
     ///
     /// # Errors
-    /// [`Error::InvalidValue`] for another length.
+    /// [`Error::InvalidValue`] for any other length.
     pub(crate) fn new(bytes: &[u8]) -> Result<Self> {
         match bytes.len() {
             16 => Ok(Self::Aes128(Box::new(Ciphers::new(bytes)?))),
@@ -293,10 +295,10 @@ impl Key {
         }
     }
 
-    /// Decrypts the text if the tag is right, and leaves it alone otherwise.
+    /// Decrypts the text if the tag matches; leaves it unchanged otherwise.
     ///
     /// # Errors
-    /// [`Error::IoFailed`] for a wrong tag.
+    /// [`Error::IoFailed`] if the tag does not match.
     fn decrypt(&self, message: Message<'_>) -> Result<()> {
         match self {
             Self::Aes128(ciphers) => ciphers.decrypt(message),
@@ -339,7 +341,7 @@ where
     let iv: &Nonce<U12> = message.iv.into();
     let tag = cipher
         .encrypt_inout_detached(iv, message.aad, message.text.into())
-        // More than AES-GCM can encrypt with one vector.
+        // The message exceeds the limit of AES-GCM for one initialization vector.
         .map_err(|_| Error::InvalidValue)?;
     message.tag.copy_from_slice(&tag);
     Ok(())

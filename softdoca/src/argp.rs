@@ -1,8 +1,9 @@
-//! The argument parser of DOCA programs, without I/O but for the JSON file: definitions and arguments in, actions out.
+//! The argument parser of DOCA programs, without I/O except for reading the JSON file: definitions and arguments in,
+//! actions out.
 //!
-//! * [`Definitions`] holds what a program has created and registered: [`Param`]s and [`Command`]s.
-//! * [`parse`] reads arguments, and the JSON file that they name, and answers an [`Outcome`]: help, version, or the
-//!   [`Action`]s that are to be done in order, each a call of one of the program's callbacks.
+//! * [`Definitions`] holds the [`Param`]s and [`Command`]s that a program has created and registered.
+//! * [`parse`] reads arguments, and the JSON file they name, and returns an [`Outcome`]: help, version, or the
+//!   [`Action`]s to perform in order, each a call of one of the program's callbacks.
 //! * [`usage`] writes the usage text.
 
 mod command_line;
@@ -26,43 +27,43 @@ use crate::error::Error;
 #[cfg(test)]
 mod tests;
 
-/// What the arguments ask for.
+/// Result of parsing the arguments.
 #[derive(Debug)]
 pub enum Outcome {
-    /// The usage text of the program, or of the command that was named.
+    /// Print the usage text of the program, or of the named command.
     Help(Scope),
-    /// The version.
+    /// Print the version.
     Version,
-    /// To run.
+    /// Run the program.
     Run(Run),
 }
 
-/// What a program does with its arguments before it runs.
+/// Actions before the program runs.
 #[derive(Debug, Default)]
 pub struct Run {
-    /// Log levels that the user set.
+    /// Log levels set by the user.
     pub levels: LogLevels,
     /// Callbacks to call, in order.
     pub actions: Vec<Action>,
-    /// Arguments for DPDK, the first of them the program's name, if the program wants any.
+    /// Arguments for DPDK, starting with the program's name; empty if the program does not use DPDK.
     pub dpdk: Vec<std::ffi::CString>,
 }
 
 /// A callback to call.
 #[derive(Debug)]
 pub enum Action {
-    /// A parameter has a value.
+    /// A parameter was given a value.
     Param(ParamId, Value),
     /// A command was named.
     Command(CommandId),
 }
 
-/// Why arguments are not accepted.
+/// Reason why arguments were refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal {
-    /// What `doca_argp_start` answers.
+    /// Return value of `doca_argp_start`.
     pub error: Error,
-    /// What the user is told.
+    /// Message for the user.
     pub text: String,
 }
 
@@ -79,13 +80,14 @@ impl Refusal {
     }
 }
 
-/// Reads a program's arguments; the first is its own name. Flags for the version are passed over when it `is_shown` already.
+/// Parses a program's arguments; the first one is its own name. Version flags are ignored if the version `is_shown`
+/// already.
 ///
-/// Values come from the command line, and from the JSON file for parameters that the command line does not give.
+/// Values come from the command line, and from the JSON file for parameters that the command line does not set.
 ///
 /// # Errors
-/// [`Error::NotSupported`] for flags that do not exist, [`Error::IoFailed`] for a JSON file that cannot be read or is no
-/// JSON, [`Error::InvalidValue`] for everything else.
+/// [`Error::NotSupported`] for unknown flags, [`Error::IoFailed`] if the JSON file cannot be read or is not JSON,
+/// [`Error::InvalidValue`] otherwise.
 pub fn parse(
     definitions: &Definitions,
     arguments: &[&CStr],
@@ -113,7 +115,7 @@ pub fn parse(
     Ok(Outcome::Run(run))
 }
 
-/// Checks what can be told only when everything is read.
+/// Performs the checks that need all arguments.
 fn check(definitions: &Definitions, scope: &Scope, actions: &[Action]) -> Result<(), Refusal> {
     let mut given: Vec<ParamId> = actions
         .iter()

@@ -1,9 +1,9 @@
-//! Bufs: descriptors of a piece of a memory map, kept in inventories and chained to lists.
+//! Bufs: descriptors of a range of a memory map, kept in inventories and chained to lists.
 //!
-//! A buf covers `len` bytes from `head` on; its data is `data_len` bytes from `data` on inside of that. Results of a task are
-//! appended after the data of its destination.
+//! A buf covers `len` bytes starting at `head`; its data is the `data_len` bytes starting at `data` within that range.
+//! Results of a task are appended to the data of its destination.
 //!
-//! Bufs belong to one thread at a time, as DOCA says: they take no locks.
+//! As in DOCA, a buf is used by one thread at a time: there are no locks.
 
 mod buf;
 mod inventory;

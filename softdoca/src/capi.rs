@@ -1,7 +1,7 @@
 //! The C API over the engine: one file per DOCA header.
 //!
-//! A function here checks its pointers, calls the engine and maps the result to a `doca_error_t`. No panic crosses into C,
-//! and nothing else in the crate is `extern "C"`.
+//! A function in this module checks its pointers, calls the engine and maps the result to a `doca_error_t`. No panic
+//! crosses into C, and no other module defines `extern "C"` functions for programs.
 
 #[cfg(test)]
 mod checks;
@@ -56,17 +56,17 @@ pub(crate) fn guard(body: impl FnOnce() -> Result<()>) -> doca_error_t {
     })
 }
 
-/// As [`guard`], for functions that return something else than an error: `fallback` is returned after a panic.
+/// As [`guard`], for functions that do not return an error: `fallback` is returned after a panic.
 #[inline(always)]
 pub(crate) fn guard_with<T>(fallback: T, body: impl FnOnce() -> T) -> T {
-    // What a panic leaves half done is the engine's to make safe: it holds no lock without handling its poisoning.
+    // Unwind safety is up to the engine: it handles the poisoning of every lock.
     catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|panic| {
         report_panic(panic);
         fallback
     })
 }
 
-/// Not inlined, as all that is rare here: most C functions are short, and would save registers for it in each call.
+/// Not inlined, because panics are rare: inlining would make every C function save registers.
 #[cold]
 #[inline(never)]
 fn report_panic(panic: Box<dyn Any + Send>) {
@@ -83,33 +83,33 @@ fn report_panic(panic: Box<dyn Any + Send>) {
 /// # Safety
 /// Every non-null pointer of this C type that softdoca gives out points to a live `Engine`, until the C call that destroys it.
 pub(crate) unsafe trait Handle: Sized {
-    /// What the pointer really points to.
+    /// The engine's type behind the pointer.
     type Engine;
 
-    /// How the handle keeps its object.
+    /// Ownership of the object by its handle.
     const KEEPER: Keeper = Keeper::Other;
 }
 
-/// How handles of one type keep their object; tells how a destroyed one is recognised.
+/// Ownership of an object by its C handle; decides how a use after destruction is recognised.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Keeper {
-    /// With a reference of [`give`].
+    /// The handle owns a reference from [`give`].
     Arc,
-    /// With a reference of [`give_local`].
+    /// The handle owns a reference from [`give_local`].
     Rc,
-    /// Not at all: something else owns the object.
+    /// None: another object owns it.
     Other,
 }
 
-/// Refuses a handle that was destroyed, if programs are checked. Otherwise its memory may belong to something else by now, and is not
-/// looked at.
+/// Refuses a destroyed handle if [checks](crate::check) are on. Otherwise its memory may have been reused and is not
+/// accessed.
 ///
 /// # Safety
 /// `handle` is not NULL, and a handle of this type that softdoca has given out.
 #[inline(always)]
 unsafe fn check_not_destroyed<H: Handle>(handle: *const H) -> Result<()> {
     if !matches!(H::KEEPER, Keeper::Other) && check::is_on() {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         return unsafe { check_references(handle) };
     }
     Ok(())
@@ -146,7 +146,7 @@ fn not_null<T>(pointer: *const T) -> Result<()> {
     Ok(())
 }
 
-/// The name of a C type.
+/// Name of a C type.
 fn name_of<T>() -> &'static str {
     let path = std::any::type_name::<T>();
     path.rsplit("::").next().unwrap_or(path)
@@ -158,25 +158,25 @@ fn null(name: &str) -> Error {
     Error::InvalidValue.because(format_args!("expected a pointer to {name}, got NULL"))
 }
 
-/// The engine's object behind a handle; NULL is `InvalidValue`.
+/// Borrows the engine's object behind a handle; NULL is `InvalidValue`.
 ///
 /// # Safety
 /// `handle` is NULL or a live handle, and stays live for `'a`.
 #[inline(always)]
 pub(crate) unsafe fn borrow<'a, H: Handle>(handle: *const H) -> Result<&'a H::Engine> {
     not_null(handle)?;
-    // SAFETY: not null; the caller's promise, or a mistake that is recognised.
+    // SAFETY: not null; the handle is live, guaranteed by the caller, or recognised as destroyed.
     unsafe { check_not_destroyed(handle) }?;
-    // SAFETY: not null, and by `Handle` and the caller's promise it points to a live engine object.
+    // SAFETY: not null, and by `Handle` and the caller's guarantee it points to a live engine object.
     Ok(unsafe { &*handle.cast::<H::Engine>() })
 }
 
-/// A new handle that owns one reference to `object`. Given back with [`reclaim`].
+/// Creates a handle that owns one reference to `object`. Taken back with [`reclaim`].
 pub(crate) fn give<H: Handle>(object: Arc<H::Engine>) -> *mut H {
     Arc::into_raw(object).cast_mut().cast::<H>()
 }
 
-/// One more reference to the object behind a handle that [`give`] made.
+/// Adds a reference to the object behind a handle created by [`give`].
 ///
 /// # Safety
 /// As [`borrow`]; the handle came from [`give`].
@@ -192,7 +192,7 @@ pub(crate) unsafe fn share<H: Handle>(handle: *const H) -> Result<Arc<H::Engine>
     })
 }
 
-/// Takes back the reference that [`give`] put into the handle; the handle is dead afterwards.
+/// Takes back the reference that the handle owns; the handle is invalid afterwards.
 ///
 /// # Safety
 /// As [`share`], and C does not use the handle again.
@@ -200,7 +200,7 @@ pub(crate) unsafe fn reclaim<H: Handle>(handle: *mut H) -> Result<Arc<H::Engine>
     not_null(handle)?;
     // SAFETY: as in `borrow`.
     unsafe { check_not_destroyed(handle.cast_const()) }?;
-    // SAFETY: from `Arc::into_raw` in `give`, and taken back only once by the caller's promise.
+    // SAFETY: from `Arc::into_raw` in `give`, and taken back only once, guaranteed by the caller.
     let object = unsafe { Arc::from_raw(handle.cast_const().cast::<H::Engine>()) };
     if check::is_on() {
         keep(Arc::downgrade(&object));
@@ -208,12 +208,12 @@ pub(crate) unsafe fn reclaim<H: Handle>(handle: *mut H) -> Result<Arc<H::Engine>
     Ok(object)
 }
 
-/// A new handle that owns one reference to an object of a single thread. Given back with [`reclaim_local`].
+/// Creates a handle that owns one reference to a single-threaded object. Taken back with [`reclaim_local`].
 pub(crate) fn give_local<H: Handle>(object: Rc<H::Engine>) -> *mut H {
     Rc::into_raw(object).cast_mut().cast::<H>()
 }
 
-/// One more reference to the object behind a handle that [`give_local`] made.
+/// Adds a reference to the object behind a handle created by [`give_local`].
 ///
 /// # Safety
 /// As [`borrow`]; the handle came from [`give_local`], and no other thread uses the object meanwhile.
@@ -229,7 +229,7 @@ pub(crate) unsafe fn share_local<H: Handle>(handle: *const H) -> Result<Rc<H::En
     })
 }
 
-/// Takes back the reference that [`give_local`] put into the handle; the handle is dead afterwards.
+/// Takes back the reference that the handle owns; the handle is invalid afterwards.
 ///
 /// # Safety
 /// As [`share_local`], and C does not use the handle again.
@@ -237,7 +237,7 @@ pub(crate) unsafe fn reclaim_local<H: Handle>(handle: *mut H) -> Result<Rc<H::En
     not_null(handle)?;
     // SAFETY: as in `borrow`.
     unsafe { check_not_destroyed(handle.cast_const()) }?;
-    // SAFETY: from `Rc::into_raw` in `give_local`, and taken back only once by the caller's promise.
+    // SAFETY: from `Rc::into_raw` in `give_local`, and taken back only once, guaranteed by the caller.
     let object = unsafe { Rc::from_raw(handle.cast_const().cast::<H::Engine>()) };
     if check::is_on() {
         keep(Rc::downgrade(&object));
@@ -245,8 +245,8 @@ pub(crate) unsafe fn reclaim_local<H: Handle>(handle: *mut H) -> Result<Rc<H::En
     Ok(object)
 }
 
-/// Keeps the memory of a destroyed object with a weak reference to it until the process ends, so that a later use of its handle is
-/// recognised. In a list, where leak checkers find it.
+/// Keeps the memory of a destroyed object until the process exits, so that a later use of its handle is recognised:
+/// stores a weak reference in a list, where leak checkers find it.
 #[cold]
 fn keep<W>(weak: W) {
     struct Kept(#[expect(dead_code, reason = "it is there to be found")] *const ());
@@ -259,7 +259,7 @@ fn keep<W>(weak: W) {
         .push(kept);
 }
 
-/// Writes an array of handles with a NULL after the last: freeing it needs no length. Given back with [`take_list`].
+/// Writes a NULL-terminated array of handles, which can be freed without its length. Taken back with [`take_list`].
 ///
 /// # Safety
 /// The out-parameters are NULL or writable.
@@ -272,14 +272,14 @@ pub(crate) unsafe fn put_list<H>(
     check_out(count)?;
     let handles: Box<[*mut H]> = handles.into_iter().chain([std::ptr::null_mut()]).collect();
     let len = u32::try_from(handles.len() - 1).map_err(|_| Error::TooBig)?;
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         put(count, len)?;
         put(list, Box::into_raw(handles).cast())
     }
 }
 
-/// Takes back the array that [`put_list`] made; the last of its handles is NULL.
+/// Takes back an array created by [`put_list`], including the terminating NULL.
 ///
 /// # Safety
 /// `list` is NULL or such an array, not used afterwards.
@@ -298,7 +298,7 @@ pub(crate) unsafe fn take_list<H>(list: *mut *mut H) -> Result<Box<[*mut H]>> {
     }
 }
 
-/// Refuses a NULL out-parameter before the call has had any effect.
+/// Refuses a NULL out-parameter before the call has any effect.
 pub(crate) fn check_out<T>(out: *mut T) -> Result<()> {
     not_null(out.cast_const())
 }
@@ -310,12 +310,12 @@ pub(crate) fn check_out<T>(out: *mut T) -> Result<()> {
 #[inline(always)]
 pub(crate) unsafe fn put<T>(out: *mut T, value: T) -> Result<()> {
     not_null(out.cast_const())?;
-    // SAFETY: not null, and writable by the caller's promise.
+    // SAFETY: not null, and writable guaranteed by the caller.
     unsafe { out.write(value) };
     Ok(())
 }
 
-/// Copies a C string into `out`, which has room for `size` bytes with the NUL; a longer text is `TooBig`.
+/// Copies a string to `out`, a buffer of `size` bytes, with a terminating NUL; a longer text is `TooBig`.
 ///
 /// # Safety
 /// `out` is NULL or valid for writing `size` bytes.
@@ -327,7 +327,7 @@ pub(crate) unsafe fn put_text(out: *mut std::ffi::c_char, size: usize, text: &st
             text.len() + 1
         )));
     }
-    // SAFETY: `out` has room for the text and its NUL, and cannot overlap a Rust string.
+    // SAFETY: `out` is large enough for the text and its NUL, and cannot overlap a Rust string.
     unsafe {
         std::ptr::copy_nonoverlapping(text.as_ptr(), out.cast::<u8>(), text.len());
         out.add(text.len()).write(0);
@@ -341,13 +341,13 @@ pub(crate) unsafe fn put_text(out: *mut std::ffi::c_char, size: usize, text: &st
 /// `text` is NULL or a NUL-terminated string that lives for `'a`.
 pub(crate) unsafe fn text<'a>(text: *const std::ffi::c_char) -> Result<&'a str> {
     not_null(text)?;
-    // SAFETY: not null, terminated and alive by the caller's promise.
+    // SAFETY: not null, terminated and alive guaranteed by the caller.
     unsafe { std::ffi::CStr::from_ptr(text) }
         .to_str()
         .map_err(|_| Error::InvalidValue.because("expected a UTF-8 string, got other bytes"))
 }
 
-/// Bytes from C. NULL is `InvalidValue` unless `len` is 0.
+/// Borrows bytes from C. NULL is `InvalidValue` unless `len` is 0.
 ///
 /// # Safety
 /// `data` is NULL or valid for reading `len` bytes for `'a`, and nobody writes them meanwhile.
@@ -361,11 +361,11 @@ pub(crate) unsafe fn bytes<'a>(data: *const u8, len: usize) -> Result<&'a [u8]> 
             Error::InvalidValue.because(format_args!("a length of {len} bytes is not possible"))
         );
     }
-    // SAFETY: not null, readable and unchanging by the caller's promise, and not longer than an object can be.
+    // SAFETY: not null, readable and unchanging, guaranteed by the caller, and not longer than an object can be.
     Ok(unsafe { std::slice::from_raw_parts(data, len) })
 }
 
-/// A C stream that stays open.
+/// A stream of the C library, so that softdoca's output is ordered with the program's.
 struct Stream(*mut libc::FILE);
 
 // SAFETY: stdio locks its streams, and it stays open.
@@ -374,7 +374,7 @@ unsafe impl Send for Stream {}
 unsafe impl Sync for Stream {}
 
 unsafe extern "C" {
-    // The C library's own names.
+    // The C library's symbols.
     static stdout: *mut libc::FILE;
     static stderr: *mut libc::FILE;
 }
@@ -396,7 +396,7 @@ impl Stream {
         Stream(unsafe { stderr })
     }
 
-    /// Writes a text at once. There is nowhere to report a failure to.
+    /// Writes and flushes a text. Failures are ignored: they cannot be reported.
     fn write(&self, text: &str) {
         // SAFETY: an open stream, and a buffer of the stated size.
         unsafe {

@@ -1,9 +1,10 @@
-//! Programming errors that hardware punishes and an emulator would swallow.
+//! Reports of programming errors that hardware punishes and an emulator would hide.
 //!
-//! With `SOFTDOCA_CHECK=1` in the environment each kind of [`Mistake`] is reported once, in a line on standard error: what
-//! was done, to which object, and what hardware makes of it. What the calls answer does not change, except that the use of a destroyed
-//! object, which is undefined otherwise, is refused: its memory is kept for that until the process ends. Without it, a check costs the look
-//! at one flag.
+//! With `SOFTDOCA_CHECK=1` in the environment, the first occurrence of each kind of [`Mistake`] is reported in a line
+//! on standard error: the error, the object, and its consequence on hardware. Return values stay the same, except that
+//! the use of a destroyed object, which is undefined otherwise, is refused: its memory is kept until the process exits.
+//! Without the variable, a check costs one load of a flag. At exit, objects that the program has not destroyed are
+//! reported as well.
 
 use std::fmt;
 use std::sync::OnceLock;
@@ -11,7 +12,7 @@ use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
 
 use crate::log::{Level, Origin, Record, Sink as _, StandardError};
 
-/// Whether programs are checked.
+/// `true` if `SOFTDOCA_CHECK=1` is set.
 pub(crate) fn is_on() -> bool {
     static ON: OnceLock<bool> = OnceLock::new();
     *ON.get_or_init(|| {
@@ -23,7 +24,7 @@ pub(crate) fn is_on() -> bool {
     })
 }
 
-/// What programs do wrong.
+/// Kinds of programming errors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mistake {
     TaskFreedInFlight,
@@ -91,7 +92,7 @@ impl Mistake {
     }
 }
 
-/// Reports a mistake, the first of its kind, if programs are checked.
+/// Reports the first mistake of each kind, if checks are on.
 #[cold]
 pub(crate) fn report(mistake: Mistake, object: fmt::Arguments<'_>) {
     static REPORTED: AtomicU32 = AtomicU32::new(0);
@@ -104,7 +105,7 @@ pub(crate) fn report(mistake: Mistake, object: fmt::Arguments<'_>) {
         mistake.what(),
         mistake.consequence()
     );
-    // Not through the back ends: they are the program's, and it may have none.
+    // Not through the log back ends: they belong to the program, and it may have none.
     StandardError.accept(&Record {
         origin: Origin::Sdk,
         level: Level::Error,
@@ -120,7 +121,7 @@ pub(crate) fn report(mistake: Mistake, object: fmt::Arguments<'_>) {
 pub(crate) enum Object {
     Device,
     Representor,
-    /// Of devices or representors that could be opened.
+    /// A list of devices or representors.
     List,
     Mmap,
     Inventory,
@@ -150,7 +151,7 @@ const KINDS: [(Object, &str); 12] = [
 
 static COUNTS: [AtomicI64; KINDS.len()] = [const { AtomicI64::new(0) }; KINDS.len()];
 
-/// The program has one more.
+/// Counts a created object.
 #[inline]
 pub(crate) fn created(object: Object) {
     if is_on() {
@@ -158,7 +159,7 @@ pub(crate) fn created(object: Object) {
     }
 }
 
-/// The program has one less.
+/// Counts a destroyed object.
 #[inline]
 pub(crate) fn destroyed(object: Object) {
     if is_on() {
@@ -166,7 +167,7 @@ pub(crate) fn destroyed(object: Object) {
     }
 }
 
-/// Lets the process tell in the end what it leaves.
+/// Registers the report of undestroyed objects at exit.
 fn report_at_exit() {
     extern "C" fn at_exit() {
         let left: Vec<String> = KINDS
@@ -179,6 +180,6 @@ fn report_at_exit() {
             report(Mistake::Leak, format_args!("{}", left.join(", ")));
         }
     }
-    // SAFETY: the function does not unwind. A process that can register no more functions ends without a report.
+    // SAFETY: the function does not unwind. If the registration fails, the process exits without a report.
     unsafe { libc::atexit(at_exit) };
 }

@@ -14,7 +14,7 @@ use crate::engines::lz4::{Decompressor, StreamFormat};
 use crate::error::{Error, Result};
 use crate::progress::{Ctx, Task, TaskPool};
 
-/// Private memory above this size is given back after the task that needed it.
+/// Scratch memory above this size is freed after the task that needed it.
 const SCRATCH_KEPT: usize = 4 << 20;
 
 /// Task pools, one for each kind that the C API configures.
@@ -26,7 +26,7 @@ pub(crate) struct Pools {
     pub(crate) decompress_lz4_block: TaskPool,
 }
 
-/// What a compress context can do.
+/// The compress kind of context.
 #[derive(Default)]
 pub(crate) struct Compress {
     pub(crate) pools: Pools,
@@ -41,7 +41,7 @@ struct Engine {
     lz4: Decompressor,
 }
 
-/// What a task does with its source.
+/// Operation of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Operation {
     CompressDeflate,
@@ -50,20 +50,20 @@ pub(crate) enum Operation {
     DecompressLz4Block,
 }
 
-/// Body of a task; it appends its result to the destination's data.
+/// Body of a task; the result is appended to the destination's data.
 pub(crate) struct Work {
     operation: Operation,
     pub(crate) source: BufSlot,
     pub(crate) destination: BufSlot,
-    /// Of an LZ4 stream: whether a checksum follows each block. As the program gave it.
+    /// LZ4 streams: nonzero if a checksum follows each block. Unchecked.
     pub(crate) has_block_checksum: Cell<u8>,
-    /// Of an LZ4 stream: whether no block refers to another. As the program gave it.
+    /// LZ4 streams: nonzero if no block refers to another. Unchecked.
     pub(crate) are_blocks_independent: Cell<u8>,
     kept: RefCell<Kept>,
 }
 
 impl Compress {
-    /// A context for an instance on `device`.
+    /// Creates the context of an instance on `device`.
     pub(crate) fn context(device: Arc<Device>) -> Rc<Ctx> {
         Offload::context(Self::default(), device)
     }
@@ -85,12 +85,12 @@ impl Work {
         }
     }
 
-    /// Those of the last run; zero before it, and when it has failed.
+    /// Checksums of the last run; zeros before the first run and after a failure.
     pub(crate) fn checksums(&self) -> Checksums {
         self.kept.borrow_mut().checksums()
     }
 
-    /// How the source of an LZ4 task is to be read, as the program has said by now.
+    /// Format of an LZ4 task's source, from the flags that the program has set.
     fn lz4_source(&self) -> Lz4Source {
         match self.operation {
             Operation::DecompressLz4Block => Lz4Source::Block,
@@ -103,7 +103,7 @@ impl Work {
 }
 
 impl Engine {
-    /// Answers the number of bytes of source and result.
+    /// Returns the lengths of source and result in bytes.
     fn run(&mut self, work: &Work) -> Result<usize> {
         let (source, destination) = (work.source.get(), work.destination.get());
         let source = accelerator::check_list(source.as_deref())?;
@@ -204,7 +204,7 @@ impl Accelerator for Compress {
     }
 }
 
-/// Sources up to this size are kept, in memory of their task. Checksums of larger ones are made at once.
+/// Sources up to this size are kept in the task's memory; checksums of larger ones are computed immediately.
 const KEPT: usize = 64 << 10;
 
 /// Checksums of the uncompressed data.
@@ -215,7 +215,7 @@ pub(crate) struct Checksums {
     pub(crate) second: u32,
 }
 
-/// How the source of an LZ4 task is to be read.
+/// Format of the source of an LZ4 task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Lz4Source {
     Stream(StreamFormat),
@@ -223,7 +223,7 @@ enum Lz4Source {
 }
 
 impl Lz4Source {
-    /// Decompresses a source and hands the data to `sink`, `room` bytes at most; says how many they are.
+    /// Decompresses a source and passes the data to `sink`, at most `room` bytes. Returns their number.
     fn decompress(
         self,
         lz4: &mut Decompressor,
@@ -238,17 +238,22 @@ impl Lz4Source {
     }
 }
 
-/// What a task knows of the checksums of its last run. Nothing, so zeros, before the first one and after one that failed.
+/// Checksums of a task's last run; zeros before the first run and after a failure.
+///
+/// Hardware computes checksums for free. In software they take a third of the time of the decompression, and few
+/// programs read them, so those of LZ4 tasks are computed on demand: the task keeps its source (the private copy that
+/// it decompressed), which is decompressed again when the checksums are read. The result does not depend on the
+/// destination, which may have changed.
 #[derive(Default)]
 struct Kept {
-    /// The beginning is the source of the last run, when checksums are owed.
+    /// Starts with the source of the last run while its checksums are deferred.
     source: Vec<u8>,
     state: State,
 }
 
 enum State {
     Known(Checksums),
-    /// To be made of the first `source` bytes of the kept source, which decompress to `made` bytes.
+    /// Not computed yet; the first `source` bytes of the kept source decompress to `made` bytes.
     Owed {
         how: Lz4Source,
         source: usize,
@@ -263,23 +268,23 @@ impl Default for State {
 }
 
 impl Kept {
-    /// A run begins. Memory for a source of `len` bytes, if it is to be kept.
+    /// Starts a run. Returns memory for a source of `len` bytes, if it is to be kept.
     fn begin(&mut self, len: usize) -> Option<&mut Vec<u8>> {
         self.state = State::default();
         (len <= KEPT).then_some(&mut self.source)
     }
 
-    /// A run has succeeded, and these are its checksums.
+    /// Stores the checksums of a successful run.
     fn know(&mut self, checksums: Checksums) {
         self.state = State::Known(checksums);
     }
 
-    /// A run has succeeded with a source that was kept.
+    /// Defers the checksums of a successful run whose source was kept.
     fn owe(&mut self, how: Lz4Source, source: usize, made: usize) {
         self.state = State::Owed { how, source, made };
     }
 
-    /// Makes checksums that are owed.
+    /// Returns the checksums; computes deferred ones.
     fn checksums(&mut self) -> Checksums {
         let checksums = match mem::take(&mut self.state) {
             State::Known(checksums) => checksums,
@@ -303,7 +308,7 @@ impl From<&Lz4Checksums> for Checksums {
     fn from(checksums: &Lz4Checksums) -> Self {
         Self {
             crc32: checksums.crc32(),
-            // Programs compare it with the word at the end of a frame, whose bytes they have turned round.
+            // Programs compare it with the word at the end of a frame after swapping that word's bytes.
             second: checksums.xxh32().swap_bytes(),
         }
     }

@@ -1,4 +1,4 @@
-//! DMA: copies of memory, also of what another process exported for PCIe.
+//! DMA: copies between local memory and memory exported by another process for PCIe.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::progress::{Ctx, Task, TaskPool};
 
-/// What a DMA context can do.
+/// The DMA kind of context.
 #[derive(Default)]
 pub(crate) struct Dma {
     pub(crate) copies: TaskPool,
@@ -22,7 +22,7 @@ pub(crate) struct Copy {
 }
 
 impl Dma {
-    /// A context for an instance on `device`.
+    /// Creates the context of an instance on `device`.
     pub(crate) fn context(device: Arc<Device>) -> Rc<Ctx> {
         Offload::context(Self::default(), device)
     }

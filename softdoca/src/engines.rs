@@ -1,11 +1,11 @@
-//! What the accelerators compute, without contexts, tasks or buffers: erasure coding, LZ4, deflate, checksums.
+//! Algorithms of the accelerators, independent of contexts, tasks and bufs: erasure coding, LZ4, deflate, checksums.
 //!
-//! Sources and destinations of a task may be memory that another process writes at the same time. No Rust reference to such
-//! bytes is ever made here:
+//! Another process may write to the source and destination of a task at any time, so no Rust reference to them is
+//! created:
 //!
-//! * [`stripe`] and [`region`] read and write it through raw pointers, each source byte of a product once, so that a byte
-//!   that changes meanwhile makes a wrong product and nothing worse.
-//! * [`lz4`] and [`deflate`] branch on what they read. They take slices, which the caller has copied to private memory.
+//! * [`stripe`] and [`region`] access them through raw pointers and read each source byte of a product once, so that a
+//!   concurrent change can only produce a wrong product.
+//! * [`lz4`] and [`deflate`] branch on their input. They take slices, which the caller has copied to private memory.
 //!
 //! Each module uses only those before it in this list: [`galois`]; [`region`]; [`matrix`]; [`stripe`]; [`checksum`];
 //! [`lz4`], [`deflate`].

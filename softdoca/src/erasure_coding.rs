@@ -1,7 +1,7 @@
-//! Erasure coding: redundancy is created, updated, and turned back into what was lost.
+//! Erasure coding: redundancy is created, updated, and used to recover lost data.
 //!
-//! All tasks do the same: they apply their matrix, whatever it is, to a sequence of blocks and append the resulting blocks to
-//! the destination's data. The kinds differ in their pools and in what programs put into them.
+//! All kinds of tasks do the same: they apply their matrix, whatever it is, to a sequence of blocks and append the
+//! resulting blocks to the destination's data. They differ in their pools and in the data that programs pass.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -16,10 +16,10 @@ use crate::engines::stripe::{Coder, Striper};
 use crate::error::{Error, Result};
 use crate::progress::{Ctx, Task, TaskPool};
 
-/// Blocks are a multiple of so many bytes long.
+/// Block lengths are multiples of this number of bytes.
 pub(crate) const BLOCK_ALIGNMENT: usize = 64;
 
-/// A matrix and what it is compiled to. Tasks share it: the program may destroy it before them.
+/// A matrix with its compiled form. Shared with tasks: the program may destroy the matrix before them.
 pub(crate) struct CodingMatrix {
     matrix: Matrix,
     coder: Coder,
@@ -45,7 +45,7 @@ pub(crate) struct Pools {
     pub(crate) recover: TaskPool,
 }
 
-/// What an erasure-coding context can do.
+/// The erasure-coding kind of context.
 #[derive(Default)]
 pub(crate) struct ErasureCoding {
     pub(crate) pools: Pools,
@@ -68,7 +68,7 @@ pub(crate) struct Work {
 }
 
 impl ErasureCoding {
-    /// A context for an instance on `device`.
+    /// Creates the context of an instance on `device`.
     pub(crate) fn context(device: Arc<Device>) -> Rc<Ctx> {
         Offload::context(Self::default(), device)
     }
@@ -88,7 +88,7 @@ impl Work {
     }
 }
 
-/// Length of the blocks of a source of `len` bytes.
+/// Block length for a source of `len` bytes.
 fn block_len(len: usize, coder: &Coder) -> Result<usize> {
     let block = len / coder.inputs();
     if block * coder.inputs() != len || !block.is_multiple_of(BLOCK_ALIGNMENT) || block == 0 {
@@ -100,7 +100,7 @@ fn block_len(len: usize, coder: &Coder) -> Result<usize> {
     Ok(block)
 }
 
-/// Length of the blocks of a source of `len` bytes, and of all blocks that are made of them.
+/// Block length for a source of `len` bytes, and the total length of the resulting blocks.
 fn sizes(len: usize, coder: &Coder) -> Result<(usize, usize)> {
     let block = block_len(len, coder)?;
     if block > MAX_BUF_SIZE {
@@ -121,8 +121,8 @@ impl Engine {
         let (block, made) = sizes(source_len, coder)?;
         let from = self.source.source(source)?;
         let to = self.destination.destination(destination, made)?;
-        // SAFETY: the extents are readable and writable memory of the task's bufs, whose maps live and are not stopped
-        // meanwhile: nothing of the program runs in this thread, and other threads must leave a task's bufs alone.
+        // SAFETY: the extents are readable and writable memory of the task's bufs, whose maps stay started meanwhile:
+        // no code of the program runs in this thread, and other threads must not touch a task's bufs.
         unsafe { self.striper.apply(Kernel::best(), coder, from, to, block) };
         self.destination.write_back(destination, made)?;
         Ok(source_len + made)

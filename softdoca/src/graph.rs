@@ -1,9 +1,9 @@
-//! Graphs: tasks and functions of the program in an order, run as one.
+//! Graphs: tasks and functions of the program, run in the order of their dependencies.
 //!
-//! * [`Graph`] is the order: [`Node`]s and which of them wait for which.
-//! * [`Instance`] is one run: the tasks and arguments of the nodes, and how far it has come.
-//! * A started graph is a context of its own under its engine (`runner`), so that functions and completion callbacks run
-//!   inside of progress, as all callbacks do.
+//! * [`Graph`] holds the [`Node`]s and their dependencies.
+//! * [`Instance`] is one run: the tasks and arguments of the nodes, and its progress.
+//! * A started graph is a context under its engine ([`Runner`]), so that functions and completion callbacks run inside
+//!   progress, like all callbacks.
 
 #[cfg(test)]
 mod tests;
@@ -19,7 +19,7 @@ use doca_abi::{doca_data, doca_graph_completion_cb_t, doca_graph_user_node_cb_t}
 use crate::error::{Error, Result};
 use crate::progress::{Completion, Ctx, CtxState, Driver, Event, Pe, Started, Task};
 
-/// What is called when an instance has ended, and how many instances there may be.
+/// Completion callbacks and the maximum number of instances.
 #[derive(Clone, Copy)]
 struct Conf {
     on_success: GraphCallback,
@@ -29,14 +29,14 @@ struct Conf {
 
 type GraphCallback = unsafe extern "C" fn(*mut doca_abi::doca_graph_instance, doca_data, doca_data);
 
-/// An order of tasks and functions.
+/// Nodes and their dependencies.
 pub(crate) struct Graph {
     pe: Rc<Pe>,
     conf: Cell<Option<Conf>>,
     user_data: Cell<doca_data>,
     nodes: RefCell<Vec<Rc<Node>>>,
     instances: Cell<u32>,
-    /// While the graph is started.
+    /// `Some` while the graph is started.
     runner: RefCell<Option<Rc<Ctx>>>,
 }
 
@@ -67,7 +67,7 @@ impl Graph {
         self.expect_stopped("a graph is destroyed")
     }
 
-    /// Sets callbacks and the number of instances.
+    /// Sets the callbacks and the maximum number of instances.
     pub(crate) fn configure(
         &self,
         on_success: doca_graph_completion_cb_t,
@@ -99,7 +99,7 @@ impl Graph {
         self.user_data.get()
     }
 
-    /// Adds a node that runs tasks of a context.
+    /// Adds a node that submits a task of a context.
     pub(crate) fn add_ctx(&self, ctx: Rc<Ctx>) -> Result<Rc<Node>> {
         self.add(Kind::Ctx(ctx))
     }
@@ -113,7 +113,7 @@ impl Graph {
 
     /// Adds a node that runs instances of another graph.
     pub(crate) fn add_graph(&self, graph: Rc<Graph>) -> Result<Rc<Node>> {
-        // One that is started cannot get nodes any more: there is no other way to a circle.
+        // Started graphs cannot get nodes, so nothing else can create a cycle of graphs.
         if std::ptr::eq(self, &*graph) {
             return Err(Error::NotPermitted.because("a graph cannot be a node of itself"));
         }
@@ -134,7 +134,7 @@ impl Graph {
         Ok(node)
     }
 
-    /// Lets a node run only after another one.
+    /// Adds a dependency: `to` runs only after `from`.
     pub(crate) fn add_dependency(&self, from: &Node, to: &Node) -> Result<()> {
         self.expect_stopped("dependencies are added")?;
         if !from.is_of(self) || !to.is_of(self) {
@@ -148,7 +148,7 @@ impl Graph {
         Ok(())
     }
 
-    /// Makes instances possible. A graph that is started stays so.
+    /// Allows instances. A started graph stays started.
     pub(crate) fn start(&self) -> Result<()> {
         if self.is_started() {
             return Ok(());
@@ -180,7 +180,7 @@ impl Graph {
         Ok(())
     }
 
-    /// Ends [`start`](Self::start); not while there are instances.
+    /// Ends [`start`](Self::start); refused while there are instances.
     pub(crate) fn stop(&self) -> Result<()> {
         if self.instances.get() > 0 {
             return Err(Error::InUse.because(format_args!(
@@ -207,7 +207,7 @@ impl Graph {
         self.nodes.borrow()
     }
 
-    /// Takes a place for an instance.
+    /// Counts a new instance, up to the maximum.
     fn enter(&self) -> Result<()> {
         self.runner()?;
         let limit = self.conf.get().map_or(0, |conf| conf.limit);
@@ -225,7 +225,7 @@ impl Graph {
     }
 }
 
-/// What a node does.
+/// Action of a node.
 enum Kind {
     /// Submits a task of this context.
     Ctx(Rc<Ctx>),
@@ -237,13 +237,13 @@ enum Kind {
 
 /// A node of a graph.
 pub(crate) struct Node {
-    /// Only compared.
+    /// For comparison only.
     graph: *const Graph,
     index: usize,
     kind: Kind,
-    /// Indices of the nodes that wait for this one.
+    /// Indices of the nodes that depend on this one.
     next: RefCell<Vec<usize>>,
-    /// How many nodes this one waits for.
+    /// Number of nodes that this one depends on.
     waits_for: Cell<usize>,
 }
 
@@ -278,7 +278,7 @@ impl Node {
         self.next.borrow().clone()
     }
 
-    /// Lets another node of the same graph wait for this one; once is enough.
+    /// Makes another node of the same graph depend on this one; repeated calls have no effect.
     fn precede(&self, other: &Node) {
         let mut next = self.next.borrow_mut();
         if !next.contains(&other.index) {
@@ -288,7 +288,7 @@ impl Node {
     }
 }
 
-/// Whether there is a way from one node to another; every node leads to itself.
+/// `true` if there is a path from one node to another; every node reaches itself.
 fn leads_to(nodes: &[Rc<Node>], from: usize, to: usize) -> bool {
     let mut seen = vec![false; nodes.len()];
     let mut open = vec![from];
@@ -303,7 +303,7 @@ fn leads_to(nodes: &[Rc<Node>], from: usize, to: usize) -> bool {
     false
 }
 
-/// What an instance has for a node.
+/// An instance's data for a node.
 #[derive(Clone)]
 pub(crate) enum Data {
     /// For a node with a context.
@@ -320,18 +320,18 @@ pub(crate) struct Instance {
     data: RefCell<Vec<Option<Data>>>,
     user_data: Cell<doca_data>,
     submitted: Cell<bool>,
-    /// How many nodes hold this instance as their data.
+    /// Number of nodes that have this instance as their data.
     holders: Cell<usize>,
-    /// For each node, how many others it still waits for.
+    /// For each node, the number of dependencies that have not completed.
     waits_for: RefCell<Vec<usize>>,
-    /// Nodes that have begun and not ended.
+    /// Nodes that were started and have not completed.
     running: Cell<usize>,
     failed: Cell<Option<Error>>,
     /// The node of another instance that this run belongs to.
     outer: RefCell<Option<(Rc<Instance>, usize)>>,
 }
 
-/// A context node of an instance that waits for its task.
+/// A context node of an instance that waits for its task's completion.
 struct Run {
     instance: Rc<Instance>,
     node: usize,
@@ -344,7 +344,7 @@ impl Completion for Run {
 }
 
 impl Instance {
-    /// An instance of a started graph, without data.
+    /// Creates an instance of a started graph, without data.
     pub(crate) fn new(graph: Rc<Graph>) -> Result<Rc<Instance>> {
         graph.enter()?;
         let nodes = graph.nodes().len();
@@ -361,7 +361,7 @@ impl Instance {
         }))
     }
 
-    /// Gives up the instance's place in its graph.
+    /// Removes the instance from its graph's count.
     pub(crate) fn retire(&self) -> Result<()> {
         if self.submitted.get() || self.holders.get() > 0 {
             return Err(Error::InUse.because("the instance is submitted, or a node's data"));
@@ -385,7 +385,7 @@ impl Instance {
         self.user_data.get()
     }
 
-    /// Sets what the instance has for a node.
+    /// Sets the instance's data for a node.
     pub(crate) fn set_data(&self, node: &Node, data: Data) -> Result<()> {
         if self.submitted.get() {
             return Err(Error::BadState.because("the instance is submitted"));
@@ -417,12 +417,12 @@ impl Instance {
         Ok(())
     }
 
-    /// Runs the instance.
+    /// Submits the instance.
     pub(crate) fn submit(self: &Rc<Self>) -> Result<()> {
         self.check()?;
         let runner = self.graph.runner()?;
         self.begin(None)?;
-        // Functions wait in the runner, for progress.
+        // Functions are queued in the runner and called by progress.
         runner.stir();
         Ok(())
     }
@@ -450,7 +450,7 @@ impl Instance {
         Ok(())
     }
 
-    /// Begins with the nodes that wait for nothing. An error means that nothing has begun.
+    /// Starts with the nodes without dependencies. On an error nothing was started.
     fn begin(self: &Rc<Self>, outer: Option<(Rc<Instance>, usize)>) -> Result<()> {
         if self.submitted.get() {
             // Two nodes have the same instance.
@@ -483,7 +483,7 @@ impl Instance {
         }
     }
 
-    /// Runs nodes, until one fails.
+    /// Runs nodes until one fails.
     fn run(self: &Rc<Self>, nodes: &[usize]) {
         for &node in nodes {
             if self.failed.get().is_some() {
@@ -497,7 +497,7 @@ impl Instance {
         }
     }
 
-    /// Runs a node. It may wait for room in its context.
+    /// Runs a node. It is queued if its context is full.
     fn try_run(self: &Rc<Self>, node: usize) -> Result<()> {
         let runner = self.graph.runner()?;
         let runner = runner.driver_as::<Runner>()?;
@@ -525,10 +525,10 @@ impl Instance {
         }
     }
 
-    /// Tries to submit a task again, whose context was full.
+    /// Resubmits a task whose context was full.
     fn retry(self: &Rc<Self>, node: usize) {
         if self.failed.get().is_some() {
-            // Nothing new is submitted. This node has not begun, so it is no failure of its own.
+            // The run has failed and submits nothing more. This node was not started, so it did not fail itself.
             self.ended(node, Ok(()));
         } else if let Err(error) = self.try_run(node) {
             self.ended(node, Err(error));
@@ -549,7 +549,7 @@ impl Instance {
             Kind::Function(function) => *function,
             _ => return,
         };
-        // SAFETY: the program gave the function for this node, and the argument for it; nothing is borrowed.
+        // SAFETY: the program set the function and its argument for this node; nothing is borrowed.
         let answer = unsafe { function(cookie) };
         let result = match answer {
             0 => Ok(()),
@@ -564,7 +564,7 @@ impl Instance {
         }
     }
 
-    /// A node has ended: runs what waited for it, or ends the run.
+    /// Handles the completion of a node: runs the nodes that became ready, or completes the run.
     fn ended(self: &Rc<Self>, node: usize, result: Result<()>) {
         self.running.set(self.running.get() - 1);
         match result {
@@ -581,7 +581,7 @@ impl Instance {
                 outer.ended(node, self.failed.get().map_or(Ok(()), Err));
             }
             None => {
-                // It can be stopped only when it has no instances any more, so it is there.
+                // The runner exists: a graph with instances cannot be stopped.
                 if let Ok(ctx) = self.graph.runner()
                     && let Ok(runner) = ctx.driver_as::<Runner>()
                 {
@@ -591,7 +591,7 @@ impl Instance {
         }
     }
 
-    /// The nodes that wait for nothing any more now that this one has ended.
+    /// The nodes whose last dependency was this one.
     fn freed_by(&self, node: usize) -> Vec<usize> {
         let mut waits_for = self.waits_for.borrow_mut();
         let mut next = self.graph.nodes()[node].next();
@@ -602,7 +602,7 @@ impl Instance {
         next
     }
 
-    /// Tells the program that the run has ended. The instance is the program's again: it may submit or destroy it.
+    /// Calls the program's completion callback. The program owns the instance again: it may submit or destroy it.
     fn tell(self: &Rc<Self>) {
         self.submitted.set(false);
         let Some(conf) = self.graph.conf.get() else {
@@ -613,7 +613,7 @@ impl Instance {
             Some(_) => conf.on_error,
         };
         let handle = Rc::as_ptr(self).cast_mut().cast();
-        // SAFETY: the program gave the function for instances of this graph; nothing is borrowed.
+        // SAFETY: the program set the callback for instances of this graph; nothing is borrowed.
         unsafe { callback(handle, self.user_data.get(), self.graph.user_data()) };
     }
 }
@@ -626,18 +626,18 @@ impl Data {
     }
 }
 
-/// Something to be done in progress.
+/// An action deferred to progress.
 enum Work {
     /// Call a node's function.
     Function(Rc<Instance>, usize),
-    /// Tell the program that an instance has ended.
+    /// Report that an instance has completed.
     Ended(Rc<Instance>),
 }
 
 #[derive(Default)]
 struct Runner {
     work: RefCell<VecDeque<Work>>,
-    /// Tasks whose context was full; tried again and again.
+    /// Tasks whose context was full; retried in every iteration.
     waiting: RefCell<VecDeque<(Rc<Instance>, usize)>>,
 }
 
@@ -650,7 +650,7 @@ impl Runner {
         self.waiting.borrow_mut().push_back((instance, node));
     }
 
-    /// Tries every waiting task once. Those that are refused again wait again.
+    /// Retries every queued task once.
     fn retry(&self) {
         let waiting = self.waiting.borrow().len();
         for _ in 0..waiting {
@@ -668,7 +668,7 @@ impl Driver for Runner {
     }
 
     fn submit(&self, _: &Ctx, _: &Task) -> Result<()> {
-        // There are no tasks of this context.
+        // This context has no tasks.
         Err(Error::InvalidValue)
     }
 
@@ -678,7 +678,7 @@ impl Driver for Runner {
             self.retry();
             work = self.work.borrow_mut().pop_front();
             if work.is_none() && !self.waiting.borrow().is_empty() {
-                // Nobody rings when there is room: an engine that is about to sleep stays awake.
+                // There is no wake-up when the context has a free slot, so the engine must not go to sleep.
                 ctx.stir();
             }
         }
@@ -689,7 +689,7 @@ impl Driver for Runner {
     }
 
     fn flush(&self, _: &Ctx) {
-        // A graph with instances is not stopped, so there is nothing.
+        // Nothing to flush: a graph with instances cannot be stopped.
     }
 
     fn finish_stop(&self, _: &Ctx) -> bool {

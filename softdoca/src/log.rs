@@ -1,7 +1,7 @@
-//! Messages: what softdoca itself has to say (DOCA's SDK log), and what programs say through `doca_log`.
+//! Logging: softdoca's own messages (DOCA's SDK log), and messages that programs log through `doca_log`.
 //!
-//! A process that registered no back end hears nothing, as with the real SDK; `SOFTDOCA_LOG=<level>` in the environment
-//! writes softdoca's own messages to standard error without the program's help.
+//! As with the real SDK, a process without a registered back end gets no messages; `SOFTDOCA_LOG=<level>` in the
+//! environment writes softdoca's own messages to standard error in addition.
 
 mod backend;
 mod limits;
@@ -17,10 +17,10 @@ pub use backend::{
 };
 pub use limits::{Limited, Suppressed};
 
-/// One message on its way to the back ends.
+/// A message with its origin.
 #[derive(Debug, Clone, Copy)]
 pub struct Record<'a> {
-    /// Whose message it is.
+    /// Origin, which selects the back ends.
     pub origin: Origin,
     /// Severity.
     pub level: Level,
@@ -30,11 +30,11 @@ pub struct Record<'a> {
     pub line: u32,
     /// Function that logs.
     pub function: Option<&'a str>,
-    /// The text, without a line end.
+    /// The text, without a newline.
     pub text: &'a str,
 }
 
-/// Whether a message of softdoca's at this level would reach anyone.
+/// `true` if a back end accepts softdoca's messages of this level.
 pub fn enabled(level: Level) -> bool {
     static ENVIRONMENT: OnceLock<()> = OnceLock::new();
     ENVIRONMENT.get_or_init(|| {
@@ -50,9 +50,9 @@ pub fn enabled(level: Level) -> bool {
     backend::may_reach(Origin::Sdk, level)
 }
 
-/// Hands a message of softdoca's to every back end that takes its level. Use the macros of this module.
+/// Passes a message of softdoca's to every back end that accepts its level. Use the macros of this module.
 ///
-/// Of errors and warnings, which peers can cause, one place in the source writes at most 10 a second.
+/// Errors and warnings, which peers can cause, are limited to 10 per second for each source line.
 pub fn write(level: Level, file: &str, line: u32, message: fmt::Arguments<'_>) {
     if !enabled(level) {
         return;
@@ -74,20 +74,20 @@ pub fn write(level: Level, file: &str, line: u32, message: fmt::Arguments<'_>) {
     });
 }
 
-/// Hands a message of the program's to every back end that takes its level.
+/// Passes a message of the program's to every back end that accepts its level.
 pub fn write_record(record: &Record<'_>) {
     if backend::may_reach(record.origin, record.level) {
         backend::deliver(record);
     }
 }
 
-/// Standard error, without the C library's stream.
+/// Standard error, bypassing the C library's stream.
 pub(crate) struct StandardError;
 
 impl Sink for StandardError {
     fn accept(&self, record: &Record<'_>) {
         let line = Line(record).to_string();
-        // Nowhere to report that standard error is closed.
+        // Ignored: a closed standard error cannot be reported.
         let _ = std::io::stderr().lock().write_all(line.as_bytes());
     }
 }
@@ -109,17 +109,17 @@ macro_rules! info { ($($arg:tt)+) => { $crate::log::at_level!(Info, $($arg)+) };
 #[allow(unused_macros, reason = "part of the set")]
 macro_rules! debug { ($($arg:tt)+) => { $crate::log::at_level!(Debug, $($arg)+) }; }
 
-/// Levels with DOCA's values (`enum doca_log_level`).
+/// Levels with the values of `enum doca_log_level`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u32)]
 pub enum Level {
-    /// Nothing is written.
+    /// No messages.
     Disable = 10,
-    /// The process cannot go on.
+    /// The process cannot continue.
     Critical = 20,
     /// A call failed.
     Error = 30,
-    /// Something that deserves a look.
+    /// Something unexpected that was handled.
     Warning = 40,
     /// Milestones.
     Info = 50,
@@ -144,12 +144,12 @@ impl Level {
         Level::Trace,
     ];
 
-    /// The level with DOCA's value `value`.
+    /// The level of a value of `enum doca_log_level`.
     pub fn from_value(value: u32) -> Option<Level> {
         Level::ALL.into_iter().find(|level| *level as u32 == value)
     }
 
-    /// DOCA's three-letter tag of a line at this level.
+    /// DOCA's three-letter tag for this level.
     pub const fn tag(self) -> &'static str {
         match self {
             Level::Disable => "   ",

@@ -1,7 +1,7 @@
-//! Advice on memory: a task that invalidates the cache of a buf's memory.
+//! Memory advice: a task that invalidates the cache of a buf's memory.
 //!
-//! The memory of this machine's processes is coherent, so there is nothing to invalidate; but the order is: what was written by
-//! whoever was waited for before the task is seen by whoever waits for the task.
+//! The memory of processes on one machine is coherent, so there is nothing to invalidate. The task only orders
+//! accesses: writes that happened before it are visible after its completion.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::progress::{Ctx, Task, TaskPool};
 
-/// What an advising context can do.
+/// The mmap-advise kind of context.
 #[derive(Default)]
 pub(crate) struct Advise {
     pub(crate) invalidations: TaskPool,
@@ -25,7 +25,7 @@ pub(crate) struct Invalidate {
 }
 
 impl Advise {
-    /// A context for an instance on `device`.
+    /// Creates the context of an instance on `device`.
     pub(crate) fn context(device: Arc<Device>) -> Rc<Ctx> {
         Offload::context(Self::default(), device)
     }

@@ -1,16 +1,16 @@
-//! Progress engines, contexts and tasks: what every DOCA library is built on.
+//! Progress engines, contexts and tasks: the base of every DOCA library.
 //!
-//! * [`Pe`] drives the contexts that are connected to it; callbacks run only inside [`Pe::progress`] and, for changes
-//!   of state, inside start and stop.
-//! * [`Ctx`] is the part that all contexts share: state, user data, counts of tasks. What one kind of context does is
-//!   its [`Driver`].
-//! * [`Task`] is the head of every task; [`TaskPool`] hands them out.
-//! * [`idle`] lets a thread that finds nothing to do spin, yield or take a [nap](mod@nap), and then sleep; [`crowd`] says which.
+//! * [`Pe`] drives the contexts connected to it; callbacks run only inside [`Pe::progress`] and, for state changes,
+//!   inside start and stop.
+//! * [`Ctx`] is common to all contexts: state, user data, task counts. The specific part of a context is its
+//!   [`Driver`].
+//! * [`Task`] is the header of every task; [`TaskPool`] allocates them.
+//! * [`idle`] makes a thread without work spin, yield or sleep briefly, and then block.
 //!
 //! # Threads
 //!
 //! As in DOCA, one thread at a time uses an engine, its contexts and their tasks; they may move between threads. No
-//! lock is taken here, and no borrow is held while a callback runs: a callback may resubmit, free, start and stop.
+//! lock is taken, and no borrow is held while a callback runs: a callback may resubmit, free, start and stop.
 
 mod ctx;
 mod idle;

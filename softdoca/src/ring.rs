@@ -1,23 +1,23 @@
 //! Single-producer, single-consumer message rings in shared memory.
 //!
-//! One ring carries messages of up to a few megabytes from one process to another without a system call while both
-//! sides are awake. The consumer creates the ring (a sealed memfd, so that nobody can shrink it under a reader) and
-//! hands it to the producer with an eventfd that wakes the consumer.
+//! A ring carries messages of up to a few megabytes from one process to another without a system call while both sides
+//! are awake. The consumer creates the ring (a memfd, sealed so that it cannot shrink under a reader) and passes it to
+//! the producer together with an eventfd that wakes the consumer.
 //!
-//! * [`layout`] says where everything lives in the shared memory and what a descriptor word holds.
-//! * [`mapping`] owns the shared memory and is the only place with raw pointers into it.
-//! * [`kernel`] is what else the kernel is asked for: eventfds, and barriers in other threads.
-//! * [`producer`] and [`consumer`] are the two ends; [`handover`] makes them of descriptors.
-//! * [`bell`] wakes an end that sleeps, and is silent towards one that is awake.
+//! * [`layout`] defines the layout of the shared memory and the format of descriptors.
+//! * [`mapping`] owns the shared memory and is the only module with raw pointers into it.
+//! * [`kernel`] contains the other system calls: eventfds, and barriers in other threads.
+//! * [`producer`] and [`consumer`] are the two endpoints.
+//! * [`bell`] wakes an endpoint that sleeps; it makes no system call if the endpoint is awake.
 //!
-//! The files `layout`, `producer`, `consumer` and `bell` are compiled a second time in `tests/model`, over memory and a kernel that loom
-//! watches: they name nothing of the standard library's atomics but [`Ordering`](std::sync::atomic::Ordering).
+//! The files `layout`, `producer`, `consumer` and `bell` are also compiled in `tests/model`, with loom's memory and a
+//! model of the kernel: of the standard library's atomics they use only [`Ordering`](std::sync::atomic::Ordering).
 //!
 //! # Trust
 //!
-//! The other end is another process and may write anything at any time. Words are atomics, payloads are copied with
-//! raw copies, every index is masked into the ring, and a descriptor that cannot be right is reported as
-//! [`Corrupt`] instead of being followed.
+//! The other endpoint is another process and may write anything at any time. Words are atomics, payloads are copied
+//! with raw copies, every index is masked into the ring, and an invalid descriptor is reported as [`Corrupt`] instead
+//! of being followed.
 
 mod bell;
 mod consumer;
@@ -40,7 +40,7 @@ pub(crate) use producer::RingProducer;
 use self::mapping::Mapping;
 use crate::error::Result;
 
-/// The peer wrote something into the ring that no correct peer writes; the connection must end.
+/// The peer wrote something into the ring that no correct peer writes; the connection must be closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
     "the shared ring holds {found}, expected {expected}: the peer is faulty or of another version"
@@ -61,7 +61,7 @@ impl RingConsumer {
         self.mapping().memfd()
     }
 
-    /// Learns how to wake the producer.
+    /// Sets the eventfd that wakes the producer.
     pub(crate) fn set_producer(&mut self, wake: OwnedFd) -> Result<()> {
         self.attach(EventFd::from_peer(wake)?);
         Ok(())

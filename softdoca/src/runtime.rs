@@ -1,4 +1,4 @@
-//! What processes on this machine share without knowing each other: a private directory with sockets, the boot id, random keys.
+//! Rendezvous of processes on one machine: a private directory with sockets, the boot id, random keys.
 
 mod directory;
 mod listener;
@@ -14,7 +14,7 @@ pub(crate) use socket::{is_eventfd, is_unix_socket, sealed_memory_len};
 
 use crate::error::{Error, Result};
 
-/// The kernel's boot id: two processes can share memory only when theirs are equal.
+/// The kernel's boot id: two processes can share memory only if theirs are equal.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct BootId([u8; BootId::SIZE]);
 
@@ -27,7 +27,7 @@ impl BootId {
     /// The boot id of this machine.
     ///
     /// # Errors
-    /// [`Error::OperatingSystem`] when `/proc` does not tell it.
+    /// [`Error::OperatingSystem`] if `/proc` does not provide it.
     pub fn current() -> Result<BootId> {
         static CURRENT: OnceLock<BootId> = OnceLock::new();
         if let Some(id) = CURRENT.get() {
@@ -61,7 +61,7 @@ impl BootId {
         (digits.len() == 2 * BootId::SIZE).then(|| bytes.try_into().ok().map(BootId))?
     }
 
-    /// The boot id with these bytes.
+    /// Inverse of [`to_bytes`](Self::to_bytes).
     pub const fn from_bytes(bytes: [u8; BootId::SIZE]) -> BootId {
         BootId(bytes)
     }
@@ -78,7 +78,7 @@ impl fmt::Debug for BootId {
     }
 }
 
-/// A random 128-bit number: whoever knows it was told by its owner.
+/// A random 128-bit capability: knowing it proves that its owner disclosed it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Key([u8; Key::SIZE]);
 
@@ -86,10 +86,10 @@ impl Key {
     /// Encoded size in bytes.
     pub const SIZE: usize = 16;
 
-    /// A new key from the kernel's random generator.
+    /// Generates a key with the kernel's random generator.
     ///
     /// # Errors
-    /// [`Error::OperatingSystem`] when there is no generator.
+    /// [`Error::OperatingSystem`] if it is not available.
     pub fn random() -> Result<Key> {
         let mut bytes = [0; Key::SIZE];
         getrandom::fill(&mut bytes).map_err(|error| {
@@ -99,7 +99,7 @@ impl Key {
         Ok(Key(bytes))
     }
 
-    /// The key with these bytes.
+    /// Inverse of [`to_bytes`](Self::to_bytes).
     pub const fn from_bytes(bytes: [u8; Key::SIZE]) -> Key {
         Key(bytes)
     }
@@ -117,7 +117,7 @@ impl fmt::Display for Key {
     }
 }
 
-/// Only the beginning: logs are no place for secrets.
+/// Prints only the first digits: logs must not contain secrets.
 impl fmt::Debug for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:02x}{:02x}…", self.0[0], self.0[1])

@@ -1,4 +1,4 @@
-//! SHA: digests of messages, whole or part by part.
+//! SHA: digests of messages, in one task or in parts.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -17,10 +17,10 @@ use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::progress::{Ctx, Task, TaskPool};
 
-/// Bytes that are copied to private memory, in which they cannot change any more, and hashed at a time.
+/// Bytes that are copied to private memory (where they cannot change) and hashed at a time.
 const CHUNK: usize = 16 << 10;
 
-/// What a SHA context can do.
+/// The SHA kind of context.
 pub(crate) struct Sha {
     pub(crate) hashes: TaskPool,
     pub(crate) partial_hashes: TaskPool,
@@ -31,11 +31,11 @@ pub(crate) struct Sha {
 pub(crate) struct Hash {
     pub(crate) source: BufSlot,
     pub(crate) destination: BufSlot,
-    /// As the program gave it.
+    /// Number of `enum doca_sha_algorithm`, unchecked.
     pub(crate) algorithm: Cell<doca_sha_algorithm>,
 }
 
-/// Body of a task that hashes a part of a message each time it runs.
+/// Body of a task that hashes one part of a message in each run.
 pub(crate) struct PartialHash {
     pub(crate) whole: Hash,
     /// The source is the last part.
@@ -43,22 +43,22 @@ pub(crate) struct PartialHash {
     progress: RefCell<Progress>,
 }
 
-/// How far a message has been hashed.
+/// State of a partial hash.
 #[expect(
     clippy::large_enum_variant,
     reason = "it is in its task, in place: the data path does not allocate"
 )]
 enum Progress {
-    /// Not begun.
+    /// No part was hashed.
     Fresh,
-    /// By the parts so far.
+    /// State after the parts so far.
     Parts(Hasher),
     /// The digest has been appended to the destination.
     Done,
 }
 
 impl Sha {
-    /// A context for an instance on `device`.
+    /// Creates the context of an instance on `device`.
     pub(crate) fn context(device: Arc<Device>) -> Rc<Ctx> {
         let sha = Self {
             hashes: TaskPool::default(),
@@ -101,7 +101,7 @@ impl Hash {
         }
     }
 
-    /// Checks what can be told without hashing.
+    /// Performs the checks that need no hashing.
     fn check(&self, appends: bool) -> Result<()> {
         let algorithm = Algorithm::from_number(self.algorithm.get())?;
         let (source, destination) = (self.source.get(), self.destination.get());
@@ -114,7 +114,7 @@ impl Hash {
         }
     }
 
-    /// Hashes the source after what was hashed before; answers the number of its bytes.
+    /// Hashes the source after the previous parts. Returns its length in bytes.
     fn update(&self, sha: &Sha, hasher: &mut Hasher) -> Result<usize> {
         let source = self.source.get();
         let source = accelerator::check_list(source.as_deref())?;
@@ -149,18 +149,18 @@ impl PartialHash {
         }
     }
 
-    /// Forgets all parts.
+    /// Discards all parts.
     pub(crate) fn reset(&self) {
         self.is_final.set(false);
         *self.progress.borrow_mut() = Progress::Fresh;
     }
 
-    /// Whether the digest has been appended to the destination.
+    /// `true` if the digest was appended to the destination.
     pub(crate) fn has_result(&self) -> bool {
         matches!(*self.progress.borrow(), Progress::Done)
     }
 
-    /// Checks that no part has been hashed yet.
+    /// Checks that no part was hashed yet.
     ///
     /// # Errors
     /// [`Error::BadState`].
@@ -205,7 +205,7 @@ impl PartialHash {
                     .because("a partial hash has its digest; it is reset for another message"));
             }
         };
-        // A part that fails leaves what was hashed before it: it can be submitted again.
+        // A failed part leaves the state of the previous ones: it can be submitted again.
         let len = self.whole.update(sha, &mut hasher)?;
         *progress = if self.is_final.get() {
             self.whole.append(hasher)?;
@@ -252,7 +252,7 @@ pub(crate) enum Algorithm {
 
 impl Algorithm {
     /// # Errors
-    /// [`Error::InvalidValue`] for a number that is none.
+    /// [`Error::InvalidValue`] for an unknown number.
     pub(crate) fn from_number(number: doca_sha_algorithm) -> Result<Self> {
         match number {
             DOCA_SHA_ALGORITHM_SHA1 => Ok(Self::Sha1),
@@ -264,7 +264,7 @@ impl Algorithm {
         }
     }
 
-    /// Bytes of a digest.
+    /// Length of a digest in bytes.
     pub(crate) fn digest_len(self) -> usize {
         match self {
             Self::Sha1 => 20,
@@ -273,7 +273,7 @@ impl Algorithm {
         }
     }
 
-    /// Bytes that the algorithm works on at a time.
+    /// Block length of the algorithm in bytes.
     pub(crate) fn block_len(self) -> usize {
         match self {
             Self::Sha1 | Self::Sha256 => 64,
@@ -282,7 +282,7 @@ impl Algorithm {
     }
 }
 
-/// A digest on its way.
+/// Running hash of one of the algorithms.
 #[derive(Clone)]
 enum Hasher {
     Sha1(Sha1),
@@ -307,7 +307,7 @@ impl Hasher {
         }
     }
 
-    /// Hands the digest to `take`.
+    /// Passes the digest to `take`.
     fn finish<T>(self, take: impl FnOnce(&[u8]) -> T) -> T {
         match self {
             Self::Sha1(hasher) => take(&hasher.finalize()),

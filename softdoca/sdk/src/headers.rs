@@ -1,4 +1,4 @@
-//! The C headers, as text.
+//! Generates the C headers.
 
 #[cfg(test)]
 mod tests;
@@ -15,13 +15,13 @@ use doca_abi::{
 pub struct Header {
     /// File name, e.g. `"doca_buf.h"`.
     pub name: &'static str,
-    /// What is in it.
+    /// Content.
     pub text: String,
 }
 
-/// All headers, in the order of their names.
+/// All headers, sorted by name.
 ///
-/// The same table gives the same text.
+/// The text depends only on the table.
 pub fn headers() -> Vec<Header> {
     let names = Names::of_the_table();
     let files: BTreeSet<&str> = doca_abi::headers()
@@ -30,7 +30,7 @@ pub fn headers() -> Vec<Header> {
         .chain(doca_abi::ENUMS.iter().map(|decl| decl.header))
         .chain(doca_abi::CONSTANTS.iter().map(|decl| decl.header))
         .chain(doca_abi::CALLBACKS.iter().map(|decl| decl.header))
-        .chain(names())
+        .chain(headers_with_parts())
         .collect();
     files
         .into_iter()
@@ -41,29 +41,29 @@ pub fn headers() -> Vec<Header> {
         .collect()
 }
 
-/// Which header defines what; opaque types are not in it, they are declared wherever they are used.
+/// Defining header of each name; opaque types are not included, because they are declared wherever they are used.
 type Definitions = BTreeMap<&'static str, &'static str>;
 
-/// What a name of the table is in C.
+/// Kind of C declaration of a name in the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
-    /// A type of the language or of its library, under C's name.
+    /// A type of the language or its library, by its C name.
     Plain(&'static str),
     /// `enum tag`
     Enum(&'static str),
     /// An opaque structure.
     Handle(&'static str),
-    /// A structure that is defined in a part.
+    /// A structure defined in a part.
     Struct(&'static str),
-    /// A union that is defined in a part.
+    /// A union defined in a part.
     Union(&'static str),
     /// A typedef.
     Typedef(&'static str),
-    /// A typedef of a function, which is used by pointer.
+    /// A typedef of a function, used by pointer.
     Function(&'static str),
 }
 
-/// Meaning and home of every name.
+/// Kind and defining header of every name.
 struct Names {
     definitions: Definitions,
 }
@@ -132,7 +132,7 @@ impl Names {
         }
     }
 
-    /// A declarator, e.g. `const struct doca_dev *dev`, or a type alone when there is no name.
+    /// A declarator, e.g. `const struct doca_dev *dev`, or just a type if there is no name.
     fn declarator(&self, ty: Type, name: &str) -> String {
         let base = match self.kind(ty.base()) {
             Kind::Plain(name) | Kind::Typedef(name) => name.to_owned(),
@@ -148,8 +148,7 @@ impl Names {
                 return format!("{typedef} *{name}");
             }
         };
-        // A pointer says what may be done with what it points to; so each one qualifies what is to its left, and the
-        // innermost is the first that C writes.
+        // A qualifier applies to the pointee, which is to its left in C; the innermost pointer is written first.
         let pointers: Vec<Pointer> = ty.pointers().collect();
         let mut text = base;
         for (depth, pointer) in pointers.iter().rev().enumerate() {
@@ -172,7 +171,7 @@ impl Names {
 
     fn parameters(&self, params: &[Parameter]) -> Vec<String> {
         if params.is_empty() {
-            // In C, `()` would say nothing about the parameters.
+            // In C, `()` would leave the parameters unspecified.
             return vec!["void".to_owned()];
         }
         params
@@ -237,7 +236,7 @@ fn enumeration(decl: &EnumDecl) -> String {
     text
 }
 
-/// Every type that a header's functions and callbacks name.
+/// All types used in a header's functions and callbacks.
 fn types_of(functions: &[FunctionDecl], callbacks: &[&CallbackDecl]) -> Vec<Type> {
     functions
         .iter()
@@ -251,7 +250,7 @@ fn types_of(functions: &[FunctionDecl], callbacks: &[&CallbackDecl]) -> Vec<Type
         .collect()
 }
 
-/// Opaque types among types.
+/// The opaque types among `types`.
 fn handles_of(types: &[Type]) -> BTreeSet<&'static str> {
     types
         .iter()
@@ -260,7 +259,7 @@ fn handles_of(types: &[Type]) -> BTreeSet<&'static str> {
         .collect()
 }
 
-/// A Rust doc comment as a C one.
+/// Converts a Rust doc comment to a C comment.
 fn comment(doc: &str) -> String {
     let lines: Vec<String> = doc.trim().lines().map(|line| plain(line.trim())).collect();
     match &lines[..] {
@@ -278,7 +277,7 @@ fn comment(doc: &str) -> String {
     }
 }
 
-/// Without Rust's links, and without what would end a comment.
+/// Removes Rust links and the end marker of a comment.
 fn plain(text: &str) -> String {
     text.replace("[`", "")
         .replace("`]", "")
@@ -286,7 +285,7 @@ fn plain(text: &str) -> String {
         .replace("*/", "* /")
 }
 
-/// `start` with the list behind it, in lines of at most 120 columns with tabs of eight.
+/// `start` followed by the list, in lines of at most 120 columns with tabs of eight.
 fn wrapped(start: String, list: &[String]) -> String {
     const COLUMNS: usize = 120;
     let one_line = format!("{start}{})", list.join(", "));
@@ -319,13 +318,13 @@ fn wrapped(start: String, list: &[String]) -> String {
     text
 }
 
-/// Texts for one header.
+/// Handwritten text for one header.
 struct Part {
     /// File name of the header.
     pub header: &'static str,
-    /// What its declarations need: types.
+    /// Text before the declarations, which need it: types.
     pub before: &'static str,
-    /// What needs its declarations: macros.
+    /// Text after the declarations, which it needs: macros.
     pub after: &'static str,
 }
 
@@ -333,14 +332,14 @@ macro_rules! part {
     ($header:literal) => {
         Part {
             header: concat!($header, ".h"),
-            before: include_str!(concat!("../../parts/", $header, ".h")),
+            before: include_str!(concat!("../parts/", $header, ".h")),
             after: "",
         }
     };
     ($header:literal before) => {
         Part {
             header: concat!($header, ".h"),
-            before: include_str!(concat!("../../parts/", $header, ".before.h")),
+            before: include_str!(concat!("../parts/", $header, ".before.h")),
             after: "",
         }
     };
@@ -348,7 +347,7 @@ macro_rules! part {
         Part {
             header: concat!($header, ".h"),
             before: "",
-            after: include_str!(concat!("../../parts/", $header, ".after.h")),
+            after: include_str!(concat!("../parts/", $header, ".after.h")),
         }
     };
 }
@@ -375,7 +374,7 @@ const PARTS: &[Part] = &[
     part!("doca_log" after),
 ];
 
-/// Headers whose parts everything else includes, so that they include nothing of the table.
+/// Headers whose parts all others include, so they include none of the table's.
 const FOUNDATIONS: &[&str] = &[
     "doca_build_config.h",
     "doca_config.h",
@@ -383,20 +382,20 @@ const FOUNDATIONS: &[&str] = &[
     "doca_compat.h",
 ];
 
-/// Headers that have a part.
-fn names() -> impl Iterator<Item = &'static str> {
+/// Headers with a part.
+fn headers_with_parts() -> impl Iterator<Item = &'static str> {
     PARTS.iter().map(|part| part.header)
 }
 
 /// The part of a header.
-fn of(header: &str) -> Option<&'static Part> {
+fn part_of(header: &str) -> Option<&'static Part> {
     PARTS.iter().find(|part| part.header == header)
 }
 
-/// Headers that a header includes whatever it declares.
+/// Headers that a header always includes.
 ///
-/// Programs lean on what a header brings along: `doca_compat.h` has the C library's basic headers.
-fn includes(header: &str) -> &'static [&'static str] {
+/// Programs rely on indirect includes: `doca_compat.h` includes basic headers of the C library.
+fn own_includes(header: &str) -> &'static [&'static str] {
     match header {
         _ if FOUNDATIONS.contains(&header) => &[],
         "doca_version.h" => &[],
@@ -413,7 +412,7 @@ fn includes(header: &str) -> &'static [&'static str] {
     }
 }
 
-/// Headers of the C library that a header includes.
+/// C library headers that a header includes.
 fn system_includes(header: &str) -> &'static [&'static str] {
     match header {
         _ if FOUNDATIONS.contains(&header) => &[],
@@ -432,7 +431,7 @@ fn system_includes(header: &str) -> &'static [&'static str] {
 const LICENSE: &str = "/*\n * SPDX-License-Identifier: MIT OR Apache-2.0\n *\n * Part of softdoca, DOCA's C API in software. \
 Generated from its table of functions: changes here are lost.\n */\n";
 
-/// The whole text of a header.
+/// The complete text of a header.
 fn text(header: &'static str, names: &Names) -> String {
     let functions: &[FunctionDecl] = doca_abi::headers()
         .iter()
@@ -442,7 +441,7 @@ fn text(header: &'static str, names: &Names) -> String {
         .iter()
         .filter(|callback| callback.header == header)
         .collect();
-    let part = parts::of(header);
+    let part = part_of(header);
     let types = types_of(functions, &callbacks);
 
     let guard = header.replace('.', "_").to_uppercase();
@@ -450,11 +449,11 @@ fn text(header: &'static str, names: &Names) -> String {
         LICENSE.to_owned(),
         format!("#ifndef {guard}_\n#define {guard}_\n"),
     ];
-    let mut includes: String = parts::system_includes(header)
+    let mut includes: String = system_includes(header)
         .iter()
         .map(|file| format!("#include <{file}>\n"))
         .collect();
-    let own: BTreeSet<&str> = parts::includes(header)
+    let own: BTreeSet<&str> = own_includes(header)
         .iter()
         .copied()
         .chain(types.iter().filter_map(|ty| names.home(*ty)))

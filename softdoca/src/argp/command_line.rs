@@ -1,4 +1,4 @@
-//! Arguments from the command line.
+//! Parsing of the command line, and the usage text in DOCA's layout.
 
 use std::ffi::{CStr, CString};
 use std::fmt::Write as _;
@@ -8,7 +8,7 @@ use super::general::{self, General};
 use super::{Action, Definitions, LogLevels, ParamId, Refusal, Scope, Value, ValueType};
 use crate::error::Error;
 
-/// What a command line says.
+/// A parsed command line.
 pub(super) enum Read {
     Help(Scope),
     Version,
@@ -31,14 +31,14 @@ impl Line {
     }
 }
 
-/// A flag that the program or every program has.
+/// A flag of the program or a general one.
 #[derive(Clone, Copy)]
 enum Flag {
     General(General),
     Program(ParamId),
 }
 
-/// Reads arguments from left to right; a flag for help or version ends the reading.
+/// Reads arguments from left to right; stops at a help or version flag.
 pub(super) fn read(
     definitions: &Definitions,
     arguments: &[&CStr],
@@ -68,7 +68,7 @@ pub(super) fn read(
         let value = match (takes_value, inline) {
             (true, Some(value)) => value,
             (true, None) => {
-                // A flag in the place of a value is a forgotten value.
+                // A flag where a value is expected means that the value is missing.
                 let next = rest.next_if(|next| {
                     self::flag(definitions, &line.scope, next).is_none() && *next != c"--"
                 });
@@ -136,7 +136,7 @@ fn command(definitions: &Definitions, line: &mut Line, name: &str) -> Result<(),
     Ok(())
 }
 
-/// The flag that an argument names, as it is written, and the value behind a `=`.
+/// The flag that an argument names, as written, and the value after `=`.
 fn flag(
     definitions: &Definitions,
     scope: &Scope,
@@ -168,10 +168,10 @@ fn flag(
     Some((flag, written.to_owned(), value))
 }
 
-/// Column of the descriptions.
+/// Column where descriptions start.
 const COLUMN: usize = 36;
 
-/// The usage text of a program that was called as `called`, or of one of its commands.
+/// The usage text of a program called as `called`, or of one of its commands.
 pub fn usage(definitions: &Definitions, called: Option<&str>, scope: &Scope) -> String {
     let name = definitions
         .program_name
@@ -213,7 +213,7 @@ pub fn usage(definitions: &Definitions, called: Option<&str>, scope: &Scope) -> 
         .collect();
     text.push_str("\nDOCA Flags:\n");
     for general in &general::FLAGS {
-        // A program's own flag takes the place of a short general one.
+        // A program's own short flag hides a general one.
         let taken = |short: &&str| params.iter().any(|p| p.short.as_deref() == Some(short));
         let short = general.short.filter(|short| !taken(short));
         let left = flags(short, Some(general.long), general.argument);
@@ -266,7 +266,7 @@ fn flags(short: Option<&str>, long: Option<&str>, argument: Option<&str>) -> Str
 }
 
 fn entry(text: &mut String, left: &str, description: &str) {
-    // Lines after the first one are aligned; a left side that is too long has a line of its own.
+    // Continuation lines are aligned; a left column that is too long gets its own line.
     let margin = " ".repeat(COLUMN);
     if left.len() + 4 > COLUMN {
         let _ = write!(text, "  {left}\n{margin}");

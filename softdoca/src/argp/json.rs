@@ -1,8 +1,8 @@
-//! The JSON file.
+//! The JSON file of arguments.
 //!
 //! ```text
 //! {
-//!     // comments like this one are allowed, and /* such ones */ too
+//!     // line comments and /* block comments */ are allowed
 //!     "doca_general_flags": { "log-level": 60 },
 //!     "doca_program_flags": { "device": "03:00.0", "cpu": [0, 1] }
 //! }
@@ -29,10 +29,10 @@ const GENERAL_OBJECT: &str = "doca_general_flags";
 const PROGRAM_OBJECT: &str = "doca_program_flags";
 const DPDK_OBJECT: &str = "doca_dpdk_flags";
 
-/// A file of flags is small; anything larger is the wrong file.
+/// Largest accepted file in bytes; anything larger is the wrong file.
 const MAX_FILE: u64 = 1 << 20;
 
-/// What a file says, without what the command line says itself.
+/// Flags of a file that the command line does not override.
 #[derive(Default)]
 pub(super) struct Flags {
     pub(super) levels: LogLevels,
@@ -40,7 +40,7 @@ pub(super) struct Flags {
     pub(super) dpdk: Vec<CString>,
 }
 
-/// Reads the file that a command line names.
+/// Reads the file named on the command line.
 pub(super) fn read(definitions: &Definitions, line: &Line, path: &CStr) -> Result<Flags, Refusal> {
     let shown = path.to_string_lossy();
     let failed = |error: &dyn std::fmt::Display| {
@@ -71,7 +71,7 @@ pub(super) fn read(definitions: &Definitions, line: &Line, path: &CStr) -> Resul
     Ok(flags)
 }
 
-/// The text of a file of flags, which may be a pipe (`-j <(generate)`), so that its size says nothing.
+/// The file's text. It may be a pipe (`-j <(generate)`), so its reported size means nothing.
 fn text_of(path: &CStr) -> std::io::Result<String> {
     let mut text = String::new();
     let path = std::ffi::OsStr::from_bytes(path.to_bytes());
@@ -115,7 +115,7 @@ fn program_flags(
     object: Object<Json>,
     actions: &mut Vec<Action>,
 ) -> Result<(), Refusal> {
-    // A parameter of every command that was named, however deep it stands.
+    // Parameters of all named commands, at any depth.
     let known: Vec<ParamId> = definitions
         .chain(&line.scope)
         .flat_map(|command| command.params.iter().copied())
@@ -137,7 +137,7 @@ fn program_flags(
             let text = format!("\"{key}\": {}", refusal.text);
             Refusal { text, ..refusal }
         })?;
-        // The command line wins. Checked all the same: a mistake in the file does not hide behind a flag.
+        // The command line wins, but the file's value is still checked.
         if !line.gives(*id) {
             actions.extend(values.into_iter().map(|value| Action::Param(*id, value)));
         }
@@ -206,8 +206,8 @@ pub(super) fn kind(value: &Json) -> String {
     }
 }
 
-/// The text with spaces for comments, from `//` to the end of the line and between `/*` and `*/`: what a parser says of
-/// lines and columns stays true. A comment that does not end is left for the parser to refuse.
+/// Replaces comments (`//` to the end of the line, and `/* */`) with spaces, which keeps the parser's line and column
+/// numbers correct. An unterminated comment is left for the parser to refuse.
 fn blanked(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
@@ -235,7 +235,8 @@ fn blanked(text: &str) -> String {
     out
 }
 
-/// Bytes of the string that the text begins with, with its quotes; all of the text when it does not end.
+/// Length in bytes of the string literal at the start of the text, quotes included; the length of the text if it is
+/// unterminated.
 fn string_len(text: &str) -> usize {
     let mut escaped = false;
     for (at, byte) in text.bytes().enumerate().skip(1) {
@@ -249,7 +250,7 @@ fn string_len(text: &str) -> usize {
     text.len()
 }
 
-/// Bytes of the comment that the text begins with, if it does.
+/// Length in bytes of the comment at the start of the text, or `None`.
 fn comment_len(text: &str) -> Option<usize> {
     if text.starts_with("//") {
         Some(text.find('\n').unwrap_or(text.len()))
@@ -259,7 +260,7 @@ fn comment_len(text: &str) -> Option<usize> {
     }
 }
 
-/// Keys and values in order; no key twice.
+/// Members of an object in file order, because callbacks are called in this order; duplicate keys are refused.
 #[derive(Debug)]
 struct Object<V>(Vec<(String, V)>);
 

@@ -1,4 +1,4 @@
-//! A program like the storage ones, and what its callbacks would get.
+//! A program like the storage applications, and the values its callbacks would get.
 
 use std::ffi::{CString, c_void};
 use std::io::Write as _;
@@ -10,7 +10,7 @@ unsafe extern "C" fn nothing(_: *mut c_void, _: *mut c_void) -> u32 {
     0
 }
 
-/// Makes a parameter from `-s`, `--long` and marks.
+/// Creates a parameter from `-s`, `--long` and option letters.
 fn param(
     definitions: &mut Definitions,
     command: Option<CommandId>,
@@ -31,7 +31,7 @@ fn param(
     id
 }
 
-/// A program like the storage ones.
+/// A program like the storage applications.
 fn program() -> Definitions {
     let mut definitions = Definitions::default();
     let d = &mut definitions;
@@ -60,7 +60,7 @@ fn parse(definitions: &Definitions, line: &str) -> Result<Outcome, Refusal> {
     super::parse(definitions, &arguments, false)
 }
 
-/// What the callbacks would get: `device=03:00.0 cpu=1`.
+/// The actions as text: `device=03:00.0 cpu=1`.
 fn said(definitions: &Definitions, run: &Run) -> String {
     let one = |action: &Action| match action {
         Action::Command(id) => definitions.command(*id).name.clone().unwrap(),
@@ -369,7 +369,7 @@ fn files_give_what_the_command_line_does_not() {
     let d = program();
     let file = file(
         r#"{
-            // the order of the file is kept
+            // file order is kept
             "doca_program_flags": {
                 "quiet": false, "device": "file:00.0", /* both */ "cpu": [2, 1], "num-devices": 7
             }
@@ -465,7 +465,7 @@ fn files_are_checked() {
         ),
     ] {
         let file = file(&text);
-        // A wrong value in the file does not hide behind one on the command line.
+        // A wrong value in the file is reported even if the command line overrides it.
         let line = format!("-d x --cpu 1 -j {}", file.path().display());
         refuses(&d, &line, error, part);
     }
@@ -481,7 +481,7 @@ fn unknown_keys_are_ignored_when_the_program_wants_that() {
     d.ignores_unknown_keys = true;
     accepts(&d, &line, "cpu=3 device=x");
     assert!(run(&d, &line).levels.program.is_some());
-    // What is known must be right all the same.
+    // Known keys must still have valid values.
     let wrong = self::file(r#"{"doca_program_flags": {"cpu": "three"}}"#);
     let line = format!("-d x -j {}", wrong.path().display());
     refuses(&d, &line, Error::InvalidValue, "expected a number");

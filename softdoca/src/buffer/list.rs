@@ -1,4 +1,4 @@
-//! Lists of bufs.
+//! Lists of bufs, and copies into and out of them.
 
 use std::cell::Ref;
 use std::sync::Arc;
@@ -12,7 +12,8 @@ impl Buf {
     /// The next buf of the list.
     #[inline]
     pub fn next_in_list(&self) -> Option<&Buf> {
-        // SAFETY: bufs of a list are in use until the whole list is given back, and an inventory with bufs in use keeps them.
+        // SAFETY: bufs of a list are in use until the whole list is returned, and an inventory keeps its bufs while any
+        // is in use.
         (self.refcount() != 0)
             .then(|| self.next.get().map(|next| unsafe { next.resolve() }))
             .flatten()
@@ -29,21 +30,21 @@ impl Buf {
         self.list().last().unwrap_or(self)
     }
 
-    /// Whether no other buf comes before it.
+    /// `true` if no other buf precedes this one.
     pub fn is_first_in_list(&self) -> bool {
         !self.is_linked.get()
     }
 
-    /// Whether it is chained to others.
+    /// `true` if the buf is chained to others.
     pub fn is_in_list(&self) -> bool {
         self.is_linked.get() || self.next_in_list().is_some()
     }
 
-    /// Appends the list `other` to this one. From then on its first buf's references are this one's.
+    /// Appends the list `other` to this one, whose reference count applies to both from then on.
     ///
     /// # Errors
-    /// [`Error::NotPermitted`] when `other` has more than one reference, [`Error::InvalidValue`] when one of the two is not the first of its
-    /// list, or both are the same.
+    /// [`Error::NotPermitted`] if `other` has more than one reference, [`Error::InvalidValue`] if either is not the
+    /// first of its list, or both are the same.
     pub fn chain(&self, other: &Buf) -> Result<()> {
         if !self.is_first_in_list() || !other.is_first_in_list() || std::ptr::eq(self, other) {
             return Err(Error::InvalidValue.because("two lists are chained by their first bufs"));
@@ -59,10 +60,10 @@ impl Buf {
         Ok(())
     }
 
-    /// Takes the list off that begins with `other` inside of this one. It has one reference then.
+    /// Splits the list before `other`, which gets one reference.
     ///
     /// # Errors
-    /// [`Error::InvalidValue`] when `other` does not come after this buf in its list.
+    /// [`Error::InvalidValue`] if `other` does not come after this buf in its list.
     pub fn unchain(&self, other: &Buf) -> Result<()> {
         let before = self.list().find(|buf| {
             buf.next_in_list()
@@ -75,19 +76,19 @@ impl Buf {
         Ok(())
     }
 
-    /// Bytes of data in the list.
+    /// Length of the data in the list, in bytes.
     #[inline]
     pub fn list_data_len(&self) -> usize {
         self.list().map(Buf::data_len).sum()
     }
 
-    /// Bytes that can be appended to the bufs of the list.
+    /// Number of bytes that can be appended to the list.
     #[inline]
     pub fn list_tail_len(&self) -> usize {
         self.list().map(Buf::tail_len).sum()
     }
 
-    /// The data of the list, piece by piece; no piece is empty.
+    /// The data of the list as segments, none of them empty.
     #[inline]
     pub fn data_segments(&self) -> Segments<'_> {
         Segments {
@@ -96,7 +97,7 @@ impl Buf {
         }
     }
 
-    /// Where data can be appended, piece by piece; no piece is empty. [`Buf::append`] makes it data.
+    /// The free bytes after the data of each buf as segments, none of them empty. [`Buf::append`] turns them into data.
     #[inline]
     pub fn tail_segments(&self) -> Segments<'_> {
         Segments {
@@ -105,10 +106,10 @@ impl Buf {
         }
     }
 
-    /// Counts the first `len` bytes of [`Buf::tail_segments`] as data.
+    /// Adds the first `len` bytes of [`Buf::tail_segments`] to the data.
     ///
     /// # Errors
-    /// [`Error::TooBig`] when there are not as many; nothing is changed then.
+    /// [`Error::TooBig`] if there are fewer; the list is unchanged then.
     #[inline]
     pub fn append(&self, len: usize) -> Result<()> {
         if self.next_in_list().is_none() && len <= self.tail_len() {
@@ -145,18 +146,18 @@ impl<'a> Iterator for Bufs<'a> {
     }
 }
 
-/// A run of bytes in one map.
+/// A contiguous range of one map.
 #[derive(Debug)]
 pub struct Segment<'a> {
-    /// The map.
+    /// Map of the range.
     pub mmap: Ref<'a, Arc<Mmap>>,
-    /// First address, as the map counts.
+    /// Address in the map's address space.
     pub addr: u64,
-    /// In bytes, not 0.
+    /// Length in bytes, not 0.
     pub len: usize,
 }
 
-/// Iterator over the data or the tails of a list. Bufs that were given back have none.
+/// Iterator over the data or the free bytes of a list. Returned bufs have none.
 #[derive(Debug)]
 pub struct Segments<'a> {
     bufs: Bufs<'a>,
@@ -180,11 +181,11 @@ impl<'a> Iterator for Segments<'a> {
     }
 }
 
-/// Appends the data of the list `src` to the data of the list `dst`; answers how many bytes.
+/// Appends the data of the list `src` to the data of the list `dst`. Returns the number of bytes.
 ///
 /// # Errors
-/// [`Error::TooBig`] when it does not fit, otherwise as [`memory::copy`]. The data of `dst` is as before then, though bytes after it may
-/// have been written.
+/// [`Error::TooBig`] if it does not fit, otherwise as [`memory::copy`]. The data of `dst` is unchanged then, but bytes
+/// after it may have been written.
 pub fn copy_list(dst: &Buf, src: &Buf) -> Result<usize> {
     let total = src.list_data_len();
     if total > dst.list_tail_len() {
@@ -209,7 +210,7 @@ pub fn copy_list(dst: &Buf, src: &Buf) -> Result<usize> {
     Ok(total)
 }
 
-/// The rest of some segments.
+/// Position within a sequence of segments.
 struct Cursor<'a> {
     segments: Segments<'a>,
     current: Option<Segment<'a>>,
@@ -239,10 +240,11 @@ impl<'a> Cursor<'a> {
 }
 
 impl Buf {
-    /// Copies the data of the list to private memory; answers how many bytes.
+    /// Copies the data of the list to private memory. Returns the number of bytes.
     ///
     /// # Errors
-    /// [`Error::TooBig`] when it is more than `size` bytes, [`Error::BadState`] for a buf that was given back, otherwise as [`memory::copy`].
+    /// [`Error::TooBig`] if it exceeds `size` bytes, [`Error::BadState`] for a returned buf, otherwise as
+    /// [`memory::copy`].
     ///
     /// # Safety
     /// The `size` bytes at `to` are the caller's to write.
@@ -272,7 +274,8 @@ impl Buf {
     /// Appends private memory to the data of the list.
     ///
     /// # Errors
-    /// [`Error::TooBig`] when it does not fit, [`Error::BadState`] for a buf that was given back, otherwise as [`memory::copy`]. The data is as before then.
+    /// [`Error::TooBig`] if it does not fit, [`Error::BadState`] for a returned buf, otherwise as [`memory::copy`]. The
+    /// data is unchanged then.
     ///
     /// # Safety
     /// The `len` bytes at `from` can be read.

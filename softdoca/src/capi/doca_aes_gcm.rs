@@ -55,7 +55,7 @@ pub unsafe extern "C" fn doca_aes_gcm_create(
 ) -> doca_error_t {
     guard(|| {
         check_out(aes_gcm)?;
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { put(aes_gcm, give_ctx(Gcm::context(share(dev)?))) }
     })
 }
@@ -63,36 +63,36 @@ pub unsafe extern "C" fn doca_aes_gcm_create(
 /// Destroys an idle instance; `DOCA_ERROR_IN_USE` while tasks of it are allocated.
 ///
 /// # Safety
-/// `aes_gcm` is NULL or a live instance; on success it is dead.
+/// `aes_gcm` is NULL or a live instance; on success it is invalid afterwards.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_aes_gcm_destroy(aes_gcm: *mut doca_aes_gcm) -> doca_error_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     guard(|| unsafe { destroy_ctx(aes_gcm) })
 }
 
 /// The instance's context.
 ///
 /// # Safety
-/// Safe for any pointer: it is not followed.
+/// Safe for any pointer: it is not dereferenced.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_aes_gcm_as_ctx(aes_gcm: *mut doca_aes_gcm) -> *mut doca_ctx {
     aes_gcm.cast()
 }
 
-/// Tells how many tasks of both kinds an instance can have.
+/// Gets the maximum number of tasks of an instance, both kinds together.
 ///
 /// # Safety
-/// The out-parameter is NULL or writable; `aes_gcm` is not followed.
+/// The out-parameter is NULL or writable; `aes_gcm` is not dereferenced.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_aes_gcm_cap_get_max_num_tasks(
     aes_gcm: *mut doca_aes_gcm,
     max_num_tasks: *mut u32,
 ) -> doca_error_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { put_limit(aes_gcm, max_num_tasks, MAX_TASKS) }
 }
 
-/// Makes a key of the bytes.
+/// Creates a key from the bytes.
 ///
 /// # Safety
 /// `aes_gcm` is NULL or live; `raw_key` is NULL or has the bytes of the type; `key` is NULL or writable.
@@ -105,7 +105,7 @@ pub unsafe extern "C" fn doca_aes_gcm_key_create(
 ) -> doca_error_t {
     guard(|| {
         check_out(key)?;
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             borrow(aes_gcm)?;
             let raw = bytes(raw_key.cast(), Key::len(raw_key_type)?)?;
@@ -114,13 +114,13 @@ pub unsafe extern "C" fn doca_aes_gcm_key_create(
     })
 }
 
-/// Destroys a key. Tasks that have it keep it until they are given another or freed.
+/// Destroys a key. Tasks keep it until they get another key or are freed.
 ///
 /// # Safety
 /// `key` is NULL or live, and dead afterwards.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_aes_gcm_key_destroy(key: *mut doca_aes_gcm_key) -> doca_error_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     guard(|| unsafe { reclaim(key) }.map(drop))
 }
 
@@ -132,17 +132,18 @@ fn decryptions(driver: &Offload<Gcm>) -> &TaskPool {
     &driver.accelerator().decryptions
 }
 
-/// Numbers that a task is allocated with.
+/// Lengths that a task is allocated with.
 struct Numbers {
     iv_length: u32,
     tag_size: u32,
     aad_size: u32,
 }
 
-/// Takes a task out of its pool.
+/// Allocates a task from its pool.
 ///
 /// # Safety
-/// The instance is NULL or live, and used by no other thread meanwhile; the key is NULL or live; `iv` is NULL or has the bytes.
+/// The instance is NULL or live, and used by no other thread meanwhile; the key is NULL or live; `iv` is NULL or has
+/// the bytes.
 unsafe fn allocate(
     aes_gcm: *const doca_aes_gcm,
     pool: fn(&Offload<Gcm>) -> &TaskPool,
@@ -151,7 +152,7 @@ unsafe fn allocate(
     numbers: Numbers,
     user_data: doca_data,
 ) -> Result<NonNull<TaskOf<Crypt>>> {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         body.set_iv(bytes(iv, numbers.iv_length as usize)?);
         body.tag_size.set(numbers.tag_size);
@@ -164,7 +165,7 @@ unsafe fn allocate(
     }
 }
 
-/// Defines what both kinds of tasks have, beside [`task_functions!`].
+/// Defines the functions of a kind of task that are not in [`task_functions!`].
 macro_rules! crypt_task {
     (
         $task:ident, pool $pool:ident, $operation:ident;
@@ -201,7 +202,7 @@ macro_rules! crypt_task {
             task: *mut *mut $task,
         ) -> doca_error_t {
             let numbers = Numbers { iv_length, tag_size, aad_size };
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             guard(|| unsafe {
                 put_task(task, || {
                     let body = Crypt::new(Operation::$operation, buf(src_buff), buf(dst_buff));
@@ -210,23 +211,23 @@ macro_rules! crypt_task {
             })
         }
 
-        /// Tells how many bytes an initialization vector has at most.
+        /// Gets the maximum length of an initialization vector in bytes.
         ///
         /// # Safety
-        /// The out-parameter is NULL or writable; `devinfo` is not followed.
+        /// The out-parameter is NULL or writable; `devinfo` is not dereferenced.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $get_max_iv_len(
             devinfo: *const doca_devinfo,
             max_iv_len: *mut u32,
         ) -> doca_error_t {
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             unsafe { put_limit(devinfo, max_iv_len, IV_LEN as u32) }
         }
 
         /// `DOCA_SUCCESS` for every device.
         ///
         /// # Safety
-        /// Safe for any pointer: it is not followed.
+        /// Safe for any pointer: it is not dereferenced.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $is_tag_96_supported(devinfo: *const doca_devinfo) -> doca_error_t {
             supported(devinfo)
@@ -235,7 +236,7 @@ macro_rules! crypt_task {
         /// `DOCA_SUCCESS` for every device.
         ///
         /// # Safety
-        /// Safe for any pointer: it is not followed.
+        /// Safe for any pointer: it is not dereferenced.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $is_tag_128_supported(devinfo: *const doca_devinfo) -> doca_error_t {
             supported(devinfo)
@@ -244,7 +245,7 @@ macro_rules! crypt_task {
         /// `DOCA_SUCCESS` for every device and type.
         ///
         /// # Safety
-        /// Safe for any pointer: it is not followed.
+        /// Safe for any pointer: it is not dereferenced.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $is_key_type_supported(
             devinfo: *const doca_devinfo,
@@ -256,39 +257,39 @@ macro_rules! crypt_task {
             })
         }
 
-        /// Tells how many bytes the source of a task has at most.
+        /// Gets the maximum source length of a task in bytes.
         ///
         /// # Safety
-        /// The out-parameter is NULL or writable; `devinfo` is not followed.
+        /// The out-parameter is NULL or writable; `devinfo` is not dereferenced.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $get_max_buf_size(
             devinfo: *const doca_devinfo,
             max_buffer_size: *mut u64,
         ) -> doca_error_t {
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             unsafe { put_limit(devinfo, max_buffer_size, MAX_BUF_SIZE as u64) }
         }
 
-        /// Tells how many bufs the lists of a task can have.
+        /// Gets the maximum number of bufs in a list.
         ///
         /// # Safety
-        /// The out-parameter is NULL or writable; `devinfo` is not followed.
+        /// The out-parameter is NULL or writable; `devinfo` is not dereferenced.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $get_max_list(
             devinfo: *const doca_devinfo,
             max_list_num_elem: *mut u32,
         ) -> doca_error_t {
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             unsafe { put_limit(devinfo, max_list_num_elem, MAX_BUF_LIST_LEN as u32) }
         }
 
-        /// Gives the task another key; not while it is in flight.
+        /// Sets the task's key; not while it is in flight.
         ///
         /// # Safety
         /// The task is NULL or live, and used by no other thread meanwhile; the key is NULL or live.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $set_key(task: *mut $task, key: *mut doca_aes_gcm_key) {
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             unsafe {
                 set(task, |body| {
                     body.set_key((!key.is_null()).then(|| share(key)).transpose()?);
@@ -297,23 +298,24 @@ macro_rules! crypt_task {
             }
         }
 
-        /// The key; NULL for a task that is NULL.
+        /// The task's key; NULL for a NULL task.
         ///
         /// # Safety
         /// The task is NULL or live, and used by no other thread meanwhile.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $get_key(task: *const $task) -> *mut doca_aes_gcm_key {
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             unsafe { get(task, |body| body.key_ptr().cast_mut().cast()) }
         }
 
-        /// Gives the task another initialization vector; not while it is in flight. With one that is too long the task fails.
+        /// Sets the task's initialization vector, which is copied; not while it is in flight. A vector that is too long
+        /// makes the task fail.
         ///
         /// # Safety
         /// The task is NULL or live, and used by no other thread meanwhile; `iv` is NULL or has `iv_length` bytes.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $set_iv(task: *mut $task, iv: *const u8, iv_length: u32) {
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             unsafe {
                 set(task, |body| {
                     body.set_iv(bytes(iv, iv_length as usize)?);
@@ -322,13 +324,13 @@ macro_rules! crypt_task {
             }
         }
 
-        /// The initialization vector, valid until it is set again or the task is freed; NULL for a task that is NULL.
+        /// The initialization vector, valid until it is set again or the task is freed; NULL for a NULL task.
         ///
         /// # Safety
         /// The task is NULL or live, and used by no other thread meanwhile; `iv_length` is NULL or writable.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $get_iv(task: *const $task, iv_length: *mut u32) -> *const u8 {
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             unsafe {
                 get(task, |body| {
                     let (iv, len) = body.iv();

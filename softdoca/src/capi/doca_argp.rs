@@ -1,6 +1,6 @@
 //! `doca_argp.h`: arguments of programs.
 //!
-//! Handles are numbers and no pointers: a stale one is refused and not followed.
+//! Handles are numbers, not pointers: a stale one is refused and never dereferenced.
 
 #[cfg(test)]
 mod tests;
@@ -29,7 +29,7 @@ use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::log::{self, Level, Origin};
 
-/// Handles are multiples of this: they look like pointers, and NULL is none.
+/// Handles are multiples of this number, so that they look like aligned pointers, and never NULL.
 const STEP: usize = 16;
 
 fn handle<T>(number: usize) -> *mut T {
@@ -52,7 +52,7 @@ fn command(definitions: &Definitions, handle: *const doca_argp_cmd) -> Result<Co
     definitions.command_of(number(handle)?)
 }
 
-/// Changes a parameter; errors go to the log, for want of another place.
+/// Changes a parameter; errors are logged, because the C functions return nothing.
 fn change_param(handle: *mut doca_argp_param, change: impl FnOnce(&mut Param) -> Result<()>) {
     let _ = guard(|| {
         with(|session| {
@@ -62,7 +62,7 @@ fn change_param(handle: *mut doca_argp_param, change: impl FnOnce(&mut Param) ->
     });
 }
 
-/// Changes a command; errors go to the log.
+/// Changes a command; errors are logged.
 fn change_command(handle: *mut doca_argp_cmd, change: impl FnOnce(&mut Command) -> Result<()>) {
     let _ = guard(|| {
         with(|session| {
@@ -76,7 +76,7 @@ fn with_session(action: impl FnOnce(&mut Session) -> Result<()>) -> doca_error_t
     guard(|| with(action))
 }
 
-/// Begins.
+/// Starts the parser.
 ///
 /// # Safety
 /// `program_name` is NULL or a C string. `program_config` is handed to the callbacks.
@@ -88,14 +88,14 @@ pub unsafe extern "C" fn doca_argp_init(
     guard(|| {
         let name = match program_name.is_null() {
             true => None,
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             false => Some(unsafe { text(program_name) }?.to_owned()),
         };
         begin(name, program_config)
     })
 }
 
-/// Ends, and frees every parameter and command.
+/// Stops the parser and frees every parameter and command.
 ///
 /// # Safety
 /// None needed: handles that are used later are refused.
@@ -104,17 +104,17 @@ pub unsafe extern "C" fn doca_argp_destroy() -> doca_error_t {
     guard(end)
 }
 
-/// Reads the arguments and calls the callbacks. With a flag for help the process prints the usage and exits.
+/// Parses the arguments and calls the callbacks. With a help flag, prints the usage text and exits the process.
 ///
 /// # Safety
 /// `argv` is NULL or has `argc` C strings; the callbacks that were set may be called.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_argp_start(argc: c_int, argv: *mut *mut c_char) -> doca_error_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     guard(|| unsafe { start(argc, argv) })
 }
 
-/// Prints the usage: that of the command that the arguments named, if any.
+/// Prints the usage text, of the command that the arguments named, if any.
 ///
 /// # Safety
 /// None needed: there is nothing to get wrong.
@@ -165,7 +165,7 @@ pub unsafe extern "C" fn doca_argp_cmd_register_param(
     })
 }
 
-/// Registers an inner command.
+/// Registers a subcommand.
 ///
 /// # Safety
 /// None needed: a handle that is none is refused.
@@ -181,7 +181,7 @@ pub unsafe extern "C" fn doca_argp_cmd_register_cmd(
     })
 }
 
-/// Sets what the flag for the version calls.
+/// Sets the callback of the version flag.
 ///
 /// # Safety
 /// `callback` is NULL or a function of that type, to be called with NULL and the configuration.
@@ -195,7 +195,7 @@ pub unsafe extern "C" fn doca_argp_register_version_callback(
     })
 }
 
-/// Sets what is called with the configuration in the end.
+/// Sets the callback that validates the configuration after all arguments.
 ///
 /// # Safety
 /// `callback` is NULL or a function of that type.
@@ -209,7 +209,7 @@ pub unsafe extern "C" fn doca_argp_register_validation_callback(
     })
 }
 
-/// Sets what opens the devices that the user names.
+/// Sets the callback that opens the devices named by the user.
 ///
 /// # Safety
 /// `callback` is NULL or a function of that type, to be called with `usr_ctx` until the parser is destroyed.
@@ -225,7 +225,7 @@ pub unsafe extern "C" fn doca_argp_register_dev_open_callback(
     })
 }
 
-/// Has keys of the JSON file that no parameter has ignored.
+/// Ignores keys of the JSON file without a parameter.
 ///
 /// # Safety
 /// None needed: there is nothing to get wrong.
@@ -237,7 +237,7 @@ pub unsafe extern "C" fn doca_argp_disable_pedantic_config_parsing() -> doca_err
     })
 }
 
-/// Sets where messages for the user go; `DOCA_ERROR_ALREADY_EXIST` while there is another such function.
+/// Sets the callback for messages to the user; `DOCA_ERROR_ALREADY_EXIST` if there is one.
 ///
 /// # Safety
 /// `callback` is NULL or a function of that type.
@@ -257,7 +257,7 @@ pub unsafe extern "C" fn doca_argp_register_logger_callback(
     })
 }
 
-/// Lets messages for the user go to standard error again; `DOCA_ERROR_BAD_STATE` when they do already.
+/// Restores messages to the user on standard error; `DOCA_ERROR_BAD_STATE` without a callback.
 ///
 /// # Safety
 /// None needed: there is nothing to get wrong.
@@ -266,7 +266,7 @@ pub unsafe extern "C" fn doca_argp_disable_logger_callback() -> doca_error_t {
     with_session(|session| session.logger.take().map(drop).ok_or(Error::BadState))
 }
 
-/// Lets arguments before a `--` go to the program's DPDK.
+/// Passes the arguments before a `--` to the program's DPDK callback.
 ///
 /// # Safety
 /// `callback` is NULL or a function of that type.
@@ -288,7 +288,7 @@ pub unsafe extern "C" fn doca_argp_param_create(out: *mut *mut doca_argp_param) 
     guard(|| {
         check_out(out)?;
         let id = with(|session| Ok(session.definitions.create_param()))?;
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { put(out, handle(id.number())) }
     })
 }
@@ -314,7 +314,7 @@ pub unsafe extern "C" fn doca_argp_cmd_create(out: *mut *mut doca_argp_cmd) -> d
     guard(|| {
         check_out(out)?;
         let id = with(|session| Ok(session.definitions.create_command()))?;
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { put(out, handle(id.number())) }
     })
 }
@@ -341,7 +341,7 @@ macro_rules! set_texts {
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $function(object: *mut $handle, string: *const c_char) {
             $change(object, |object| {
-                // SAFETY: the caller's promise.
+                // SAFETY: guaranteed by the caller.
                 object.$field = Some(unsafe { text(string) }?.to_owned());
                 Ok(())
             });
@@ -358,7 +358,7 @@ set_texts! {
     doca_argp_cmd_set_description(doca_argp_cmd), change_command, description, "what the usage says of the command";
 }
 
-/// Defines setters of marks.
+/// Defines setters of flags.
 macro_rules! set_marks {
     ($($function:ident($handle:ty), $change:ident, $field:ident, $what:literal;)*) => {$(
         #[doc = $what]
@@ -385,7 +385,7 @@ set_marks! {
     doca_argp_cmd_set_hidden(doca_argp_cmd), change_command, hidden, "The usage leaves the command out.";
 }
 
-/// Sets what is called with each value.
+/// Sets the callback for each value.
 ///
 /// # Safety
 /// `callback` is NULL or a function that takes a pointer to a value of the parameter's type, and the configuration.
@@ -423,7 +423,7 @@ pub unsafe extern "C" fn doca_argp_param_set_type(
     });
 }
 
-/// Sets what is called when the command is named.
+/// Sets the callback for the command.
 ///
 /// # Safety
 /// `callback` is NULL or a function that takes the configuration.
@@ -449,36 +449,36 @@ unsafe fn put_level(
         check_out(out)?;
         let given = with(|session| Ok(given(session))).ok().flatten();
         let level = given.unwrap_or_else(|| log::global_lower(origin));
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { put(out, level as c_int) }
     })
 }
 
-/// The log level of the program: that of the arguments, or the global one.
+/// Gets the log level of the program: from the arguments, or the global one.
 ///
 /// # Safety
 /// `log_level` is NULL or writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_argp_get_log_level(log_level: *mut c_int) -> doca_error_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { put_level(log_level, Origin::Program, |session| session.levels.program) }
 }
 
-/// The log level of the SDK: that of the arguments, or the global one.
+/// Gets the log level of the SDK: from the arguments, or the global one.
 ///
 /// # Safety
 /// `log_level` is NULL or writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_argp_get_sdk_log_level(log_level: *mut c_int) -> doca_error_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { put_level(log_level, Origin::Sdk, |session| session.levels.sdk) }
 }
 
-/// A pointer of the program's, which softdoca only hands back.
+/// A pointer of the program that is only passed back.
 #[repr(transparent)]
 struct Opaque<T>(*mut T);
 
-// Not derived: that would ask for a `T` that can be copied.
+// Not derived: that would require `T: Clone`.
 impl<T> Clone for Opaque<T> {
     fn clone(&self) -> Self {
         *self
@@ -487,37 +487,36 @@ impl<T> Clone for Opaque<T> {
 
 impl<T> Copy for Opaque<T> {}
 
-// SAFETY: it is not followed; what the program's callbacks do with it in which thread is the program's affair.
+// SAFETY: it is not dereferenced; the thread safety of the program's callbacks is up to the program.
 unsafe impl<T> Send for Opaque<T> {}
 
-/// The program's own `doca_dev_open`, which takes an argument more.
+/// The program's own `doca_dev_open` with its extra argument.
 type DevOpen =
     unsafe extern "C" fn(*mut doca_devinfo, *mut c_void, *mut *mut doca_dev) -> doca_error_t;
 
-/// What `doca_argp_init` begins and `doca_argp_destroy` ends.
+/// State between `doca_argp_init` and `doca_argp_destroy`.
 struct Session {
     definitions: Definitions,
     config: Opaque<c_void>,
     version: doca_argp_param_cb_t,
     validation: doca_argp_validation_cb_t,
     logger: doca_argp_logger_cb_t,
-    /// What opens devices, and its own argument.
+    /// Callback that opens devices, and its argument.
     dev_open: Option<(DevOpen, Opaque<c_void>)>,
     dpdk: doca_argp_dpdk_cb_t,
-    /// How the program was called.
+    /// Name that the program was called by.
     called: Option<String>,
-    /// The command that the arguments named.
+    /// Path of commands named by the arguments.
     scope: Scope,
     levels: LogLevels,
-    /// Strings that the program may keep pointers to.
+    /// Strings to which the program may keep pointers.
     kept: Vec<CString>,
-    /// Pointers to some of them, with a NULL behind them.
+    /// Pointers to some of them, NULL-terminated.
     dpdk_arguments: Vec<Opaque<c_char>>,
 }
 
 static SESSION: Mutex<Option<Session>> = Mutex::new(None);
 
-/// Begins.
 fn begin(program_name: Option<String>, config: *mut c_void) -> Result<()> {
     let mut session = SESSION.lock().unwrap_or_else(PoisonError::into_inner);
     if session.is_some() {
@@ -542,7 +541,6 @@ fn begin(program_name: Option<String>, config: *mut c_void) -> Result<()> {
     Ok(())
 }
 
-/// Ends.
 fn end() -> Result<()> {
     SESSION
         .lock()
@@ -562,7 +560,7 @@ fn none() -> Error {
     Error::BadState.because("doca_argp_init was not called, or doca_argp_destroy was")
 }
 
-/// What the program's callbacks answered, as an error.
+/// Converts the return value of a program's callback to an error.
 fn answered(code: doca_error_t, what: &str) -> Result<()> {
     match code {
         0 => Ok(()),
@@ -586,10 +584,10 @@ unsafe fn arguments<'a>(argc: c_int, argv: *mut *mut c_char) -> Result<Vec<&'a C
         })?;
     (0..count)
         .map(|index| {
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             let argument = unsafe { argv.add(index).read() };
             not_null(argument)?;
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             Ok(unsafe { CStr::from_ptr(argument) })
         })
         .collect()
@@ -598,7 +596,7 @@ unsafe fn arguments<'a>(argc: c_int, argv: *mut *mut c_char) -> Result<Vec<&'a C
 /// # Safety
 /// As [`arguments`]; the callbacks may be called.
 unsafe fn start(argc: c_int, argv: *mut *mut c_char) -> Result<()> {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let arguments = unsafe { arguments(argc, argv) }?;
     let parse = |is_shown| {
         with(|session| {
@@ -610,12 +608,12 @@ unsafe fn start(argc: c_int, argv: *mut *mut c_char) -> Result<()> {
     let mut outcome = parse(false)?;
     if matches!(outcome, Ok(Outcome::Version)) {
         show_version()?;
-        // The program's own callback may let it go on.
+        // The program's own callback may allow it to continue.
         outcome = parse(true)?;
     }
     match outcome {
         Ok(Outcome::Run(run)) => deliver(run),
-        // The version is shown already, and passed over.
+        // The version is shown already and ignored.
         Ok(Outcome::Version) => Err(Error::Unexpected),
         Ok(Outcome::Help(scope)) => {
             show_usage(Some(&scope))?;
@@ -647,7 +645,7 @@ fn show_version() -> Result<()> {
     unsafe { libc::exit(libc::EXIT_SUCCESS) }
 }
 
-/// Calls the program with everything that the arguments say.
+/// Calls the program's callbacks for all arguments.
 fn deliver(run: Run) -> Result<()> {
     set_levels(run.levels);
     with(|session| {
@@ -680,7 +678,7 @@ fn deliver(run: Run) -> Result<()> {
                     let param = session.definitions.param(id);
                     Ok((param.callback, session.config, param.flag()))
                 })?;
-                // SAFETY: the program gave the function for a parameter with values of this type.
+                // SAFETY: the program set the callback for a parameter with values of this type.
                 let answer = unsafe { call(callback, value, config) }?;
                 answered(answer, &format!("the value of {flag}"))?;
             }
@@ -711,7 +709,7 @@ unsafe fn call(
     config: Opaque<c_void>,
 ) -> Result<doca_error_t> {
     let callback = callback.ok_or(Error::Initialization)?;
-    // SAFETY: the caller's promise; the value lives during the call.
+    // SAFETY: guaranteed by the caller; the value lives during the call.
     let call = |value: *mut c_void| Ok(unsafe { callback(value, config.0) });
     match value {
         Value::Text(text) => call(text.as_ptr().cast_mut().cast()),
@@ -730,7 +728,7 @@ unsafe fn call(
     }
 }
 
-/// A device as C sees it; the program owns what it points to, but for the string.
+/// A device in C; the program owns it, except for the string.
 fn device(argument: DeviceArgument) -> Result<doca_argp_device_ctx> {
     Ok(doca_argp_device_ctx {
         dev: open(argument.device)?,
@@ -741,7 +739,7 @@ fn device(argument: DeviceArgument) -> Result<doca_argp_device_ctx> {
     })
 }
 
-/// An open device for the program, which it has opened itself if it wants to.
+/// Opens a device for the program, through the program's callback if there is one.
 fn open(device: Arc<Device>) -> Result<*mut doca_dev> {
     let Some((callback, argument)) = with(|session| Ok(session.dev_open))? else {
         check::created(Object::Device);
@@ -749,7 +747,7 @@ fn open(device: Arc<Device>) -> Result<*mut doca_dev> {
     };
     let mut dev = null_mut();
     let devinfo = Arc::as_ptr(device.info()).cast_mut().cast();
-    // SAFETY: the program gave the function for this purpose; what is known of the device lives during the call.
+    // SAFETY: the program set the callback for this purpose; the device information lives during the call.
     let answer = unsafe { callback(devinfo, argument.0, &raw mut dev) };
     answered(answer, &format!("to open device {}", device.model().pci))?;
     not_null(dev)?;
@@ -777,14 +775,15 @@ fn hand_to_dpdk(arguments: Vec<CString>) -> Result<()> {
         return Ok(());
     };
     let count = c_int::try_from(count).map_err(|_| Error::TooBig)?;
-    // SAFETY: the program gave the function for this purpose; `Opaque` is transparent, and the array lives until the session ends.
+    // SAFETY: the program set the callback for this purpose; `Opaque` is transparent, and the array lives until the
+    // session ends.
     answered(
         unsafe { callback(count, pointers.cast()) },
         "the DPDK flags",
     )
 }
 
-/// Prints how the program, or one of its commands, is used.
+/// Prints the usage text of the program or of one of its commands.
 fn show_usage(scope: Option<&Scope>) -> Result<()> {
     let text = with(|session| {
         let scope = scope.unwrap_or(&session.scope);
@@ -798,7 +797,7 @@ fn show_usage(scope: Option<&Scope>) -> Result<()> {
     Ok(())
 }
 
-/// Tells the user why the arguments are not accepted.
+/// Tells the user why the arguments are refused.
 fn complain(text: &str) -> Result<()> {
     let (logger, name) = with(|session| {
         let name = session.definitions.program_name.as_ref();
@@ -810,10 +809,10 @@ fn complain(text: &str) -> Result<()> {
         Stream::errors().write(&format!("{text}\n"));
         return Ok(());
     };
-    // The text is the format: it has no arguments.
+    // The text is passed as the format, without arguments.
     let format = CString::new(text.replace('%', "%%")).map_err(|_| Error::InvalidValue)?;
     let mut arguments = NoArguments::new();
-    // SAFETY: the program gave the function for this purpose; a format without conversions takes none of the arguments.
+    // SAFETY: the program set the callback for this purpose; a format without conversions uses no arguments.
     unsafe {
         logger(
             DOCA_LOG_LEVEL_ERROR,
@@ -824,20 +823,21 @@ fn complain(text: &str) -> Result<()> {
     Ok(())
 }
 
-/// A `va_list` with nothing in it, as the platform's ABI lays it out.
+/// An empty `va_list` in the layout of the platform's ABI.
 #[repr(C)]
 struct NoArguments(#[cfg_attr(not(test), allow(dead_code, reason = "read by C"))] [u64; 4]);
 
 impl NoArguments {
     #[cfg(target_arch = "x86_64")]
     fn new() -> NoArguments {
-        // u32 gp_offset, u32 fp_offset, overflow_arg_area, reg_save_area: all registers are taken.
+        // u32 gp_offset, u32 fp_offset, overflow_arg_area, reg_save_area: all registers are consumed.
         NoArguments([48 | 176 << 32, 0, 0, 0])
     }
 
     #[cfg(not(target_arch = "x86_64"))]
     fn new() -> NoArguments {
-        // On AArch64: stack, gr_top, vr_top, i32 gr_offs, i32 vr_offs: offsets of 0 say that all registers are taken.
+        // On AArch64: stack, gr_top, vr_top, i32 gr_offs, i32 vr_offs: offsets of 0 mean that all registers are
+        // consumed.
         NoArguments([0; 4])
     }
 }

@@ -8,7 +8,7 @@ use super::{Handle, borrow, check_out, doca_error_t, guard, put};
 use crate::buffer::Buf;
 use crate::error::Error;
 
-// SAFETY: bufs are given out as pointers into their inventory, where they stay.
+// SAFETY: bufs are given out as pointers into their inventory, where they do not move.
 unsafe impl Handle for doca_buf {
     type Engine = Buf;
 }
@@ -18,18 +18,19 @@ pub(super) fn handle(buf: &Buf) -> *mut doca_buf {
     std::ptr::from_ref(buf).cast_mut().cast()
 }
 
-/// An address for C. Addresses came from pointers of this machine's processes.
+/// An address as a pointer for C. Addresses originate from pointers of processes on this machine.
 fn pointer(addr: u64) -> *mut c_void {
     std::ptr::with_exposed_provenance_mut(addr as usize)
 }
 
-/// Writes a number of references for whoever wants to know.
+/// Writes a reference count if `refcount` is not NULL.
 ///
 /// # Safety
 /// `refcount` is NULL or writable.
 unsafe fn put_if_wanted(refcount: *mut u16, count: u16) {
     if !refcount.is_null() {
-        // SAFETY: not NULL, so writable.
+        // Removes a reference; removing the last one returns the buf or list to its inventory. Writes the previous
+        // count to `refcount` (may be NULL).
         unsafe { refcount.write(count) };
     }
 }
@@ -44,25 +45,25 @@ pub unsafe extern "C" fn doca_buf_dec_refcount(
     refcount: *mut u16,
 ) -> doca_error_t {
     guard(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let before = unsafe { borrow(buf) }?.dec_refcount()?;
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { put_if_wanted(refcount, before) };
         Ok(())
     })
 }
 
-/// Tells how many bytes the buf covers.
+/// Gets the length of the buf's range in bytes.
 ///
 /// # Safety
 /// `buf` is NULL or live; `len` is NULL or writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_buf_get_len(buf: *const doca_buf, len: *mut usize) -> doca_error_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     guard(|| unsafe { put(len, borrow(buf)?.capacity()) })
 }
 
-/// Tells the first address.
+/// Gets the buf's first address.
 ///
 /// # Safety
 /// `buf` is NULL or live; `head` is NULL or writable.
@@ -71,11 +72,11 @@ pub unsafe extern "C" fn doca_buf_get_head(
     buf: *const doca_buf,
     head: *mut *mut c_void,
 ) -> doca_error_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     guard(|| unsafe { put(head, pointer(borrow(buf)?.head())) })
 }
 
-/// Tells how many bytes of data the buf has.
+/// Gets the length of the data in bytes.
 ///
 /// # Safety
 /// `buf` is NULL or live; `data_len` is NULL or writable.
@@ -84,11 +85,11 @@ pub unsafe extern "C" fn doca_buf_get_data_len(
     buf: *const doca_buf,
     data_len: *mut usize,
 ) -> doca_error_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     guard(|| unsafe { put(data_len, borrow(buf)?.data_len()) })
 }
 
-/// Tells the first address of the data.
+/// Gets the first address of the data.
 ///
 /// # Safety
 /// `buf` is NULL or live; `data` is NULL or writable.
@@ -97,11 +98,12 @@ pub unsafe extern "C" fn doca_buf_get_data(
     buf: *const doca_buf,
     data: *mut *mut c_void,
 ) -> doca_error_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     guard(|| unsafe { put(data, pointer(borrow(buf)?.data())) })
 }
 
-/// Moves the data inside the buf, or elsewhere in its map (undefined with DOCA); `DOCA_ERROR_INVALID_VALUE` when it would leave the map.
+/// Moves the data inside the buf, or elsewhere in its map (undefined in DOCA); `DOCA_ERROR_INVALID_VALUE` if it would
+/// leave the map.
 ///
 /// # Safety
 /// `buf` is NULL or live.
@@ -111,24 +113,24 @@ pub unsafe extern "C" fn doca_buf_set_data(
     data: *mut c_void,
     data_len: usize,
 ) -> doca_error_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     guard(|| unsafe { borrow(buf) }?.set_data(data.addr() as u64, data_len))
 }
 
-/// Makes the data empty; it still begins at the same address.
+/// Sets the length of the data to 0; its start stays the same.
 ///
 /// # Safety
 /// `buf` is NULL or live.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_buf_reset_data_len(buf: *mut doca_buf) -> doca_error_t {
     guard(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { borrow(buf) }?.reset_data_len();
         Ok(())
     })
 }
 
-/// Tells the next buf of the list, NULL after the last.
+/// Gets the next buf of the list, NULL after the last.
 ///
 /// # Safety
 /// `buf` is NULL or live; `next_buf` is NULL or writable.
@@ -139,7 +141,7 @@ pub unsafe extern "C" fn doca_buf_get_next_in_list(
 ) -> doca_error_t {
     guard(|| {
         check_out(next_buf)?;
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             put(
                 next_buf,
@@ -160,11 +162,11 @@ pub unsafe extern "C" fn doca_buf_chain_list(
     list1: *mut doca_buf,
     list2: *mut doca_buf,
 ) -> doca_error_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     guard(|| unsafe { borrow(list1)?.chain(borrow(list2)?) })
 }
 
-/// Adds a reference. `refcount` (may be NULL) becomes how many there were.
+/// Adds a reference. Writes the previous count to `refcount` (may be NULL).
 ///
 /// # Safety
 /// `buf` is NULL or live; the out-parameter is NULL or writable.
@@ -174,15 +176,15 @@ pub unsafe extern "C" fn doca_buf_inc_refcount(
     refcount: *mut u16,
 ) -> doca_error_t {
     guard(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let before = unsafe { borrow(buf) }?.inc_refcount()?;
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { put_if_wanted(refcount, before) };
         Ok(())
     })
 }
 
-/// Tells how many references there are.
+/// Gets the reference count.
 ///
 /// # Safety
 /// `buf` is NULL or live; the out-parameter is NULL or writable.
@@ -191,11 +193,11 @@ pub unsafe extern "C" fn doca_buf_get_refcount(
     buf: *const doca_buf,
     refcount: *mut u16,
 ) -> doca_error_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     guard(|| unsafe { put(refcount, borrow(buf)?.refcount()) })
 }
 
-/// Changes the length of the data; `DOCA_ERROR_INVALID_VALUE` when it would leave the buf's map.
+/// Sets the length of the data; `DOCA_ERROR_INVALID_VALUE` if it would leave the buf's map.
 ///
 /// # Safety
 /// `buf` is NULL or live.
@@ -204,11 +206,11 @@ pub unsafe extern "C" fn doca_buf_set_data_len(
     buf: *mut doca_buf,
     data_len: usize,
 ) -> doca_error_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     guard(|| unsafe { borrow(buf)?.set_data_len(data_len) })
 }
 
-/// Tells the last buf of the list.
+/// Gets the last buf of the list.
 ///
 /// # Safety
 /// `buf` is NULL or live; the out-parameter is NULL or writable.
@@ -217,11 +219,11 @@ pub unsafe extern "C" fn doca_buf_get_last_in_list(
     buf: *mut doca_buf,
     last_buf: *mut *mut doca_buf,
 ) -> doca_error_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     guard(|| unsafe { put(last_buf, handle(borrow(buf)?.last_in_list())) })
 }
 
-/// Tells whether no buf follows.
+/// Checks if the buf is the last one of its list.
 ///
 /// # Safety
 /// `buf` is NULL or live; the out-parameter is NULL or writable.
@@ -230,11 +232,11 @@ pub unsafe extern "C" fn doca_buf_is_last_in_list(
     buf: *const doca_buf,
     is_last: *mut u8,
 ) -> doca_error_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     guard(|| unsafe { put(is_last, borrow(buf)?.next_in_list().is_none().into()) })
 }
 
-/// Tells whether no buf comes before.
+/// Checks if the buf is the first one of its list.
 ///
 /// # Safety
 /// `buf` is NULL or live; the out-parameter is NULL or writable.
@@ -243,11 +245,11 @@ pub unsafe extern "C" fn doca_buf_is_first_in_list(
     buf: *const doca_buf,
     is_first: *mut u8,
 ) -> doca_error_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     guard(|| unsafe { put(is_first, borrow(buf)?.is_first_in_list().into()) })
 }
 
-/// Tells whether the buf is chained to others.
+/// Checks if the buf is chained to others.
 ///
 /// # Safety
 /// `buf` is NULL or live; the out-parameter is NULL or writable.
@@ -256,11 +258,11 @@ pub unsafe extern "C" fn doca_buf_is_in_list(
     buf: *const doca_buf,
     is_in_list: *mut u8,
 ) -> doca_error_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     guard(|| unsafe { put(is_in_list, borrow(buf)?.is_in_list().into()) })
 }
 
-/// Tells how many bufs the list has; `DOCA_ERROR_NOT_PERMITTED` for a buf inside of a list.
+/// Gets the number of bufs in the list; `DOCA_ERROR_NOT_PERMITTED` for a buf inside a list.
 ///
 /// # Safety
 /// `buf` is NULL or live; the out-parameter is NULL or writable.
@@ -271,18 +273,18 @@ pub unsafe extern "C" fn doca_buf_get_list_len(
 ) -> doca_error_t {
     guard(|| {
         check_out(num_elements)?;
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let buf = unsafe { borrow(buf) }?;
         if !buf.is_first_in_list() {
             return Err(Error::NotPermitted.because("expected the first buf of a list"));
         }
         let count = u32::try_from(buf.list().count()).map_err(|_| Error::TooBig)?;
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { put(num_elements, count) }
     })
 }
 
-/// As [`doca_buf_chain_list`](doca_buf_chain_list); the list's last buf must be the given one.
+/// As [`doca_buf_chain_list`](doca_buf_chain_list), with the last buf of the list given.
 ///
 /// # Safety
 /// The handles are NULL or live.
@@ -293,7 +295,7 @@ pub unsafe extern "C" fn doca_buf_chain_list_tail(
     list2: *mut doca_buf,
 ) -> doca_error_t {
     guard(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let (head, tail, other) =
             unsafe { (borrow(list1_head)?, borrow(list1_tail)?, borrow(list2)?) };
         if !std::ptr::eq(head.last_in_list(), tail) {
@@ -305,7 +307,7 @@ pub unsafe extern "C" fn doca_buf_chain_list_tail(
     })
 }
 
-/// Takes a list off the end of another one.
+/// Splits a list before the given buf.
 ///
 /// # Safety
 /// The handles are NULL or live.
@@ -314,7 +316,7 @@ pub unsafe extern "C" fn doca_buf_unchain_list(
     list1: *mut doca_buf,
     list2: *mut doca_buf,
 ) -> doca_error_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     guard(|| unsafe { borrow(list1)?.unchain(borrow(list2)?) })
 }
 

@@ -1,4 +1,5 @@
-//! `doca_buf_array.h`: arrays of bufs for GPUs and the DPA, which are not in software: an array can be described, and not started.
+//! `doca_buf_array.h`: arrays of bufs for GPUs and the DPA, which softdoca does not emulate: an array can be created
+//! and configured, but not started.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -9,10 +10,10 @@ use super::{Handle, borrow, check_out, doca_error_t, guard, not_null, put, share
 use crate::error::{Error, Result};
 use crate::memory::Mmap;
 
-/// What an array was described by.
+/// Configuration of an array.
 pub(crate) struct BufArray {
     count: usize,
-    /// The map, the bytes of an element, and the offset of the first.
+    /// The map, the element size in bytes, and the offset of the first element.
     elements: RefCell<Option<(Arc<Mmap>, usize, u64)>>,
 }
 
@@ -57,7 +58,7 @@ pub unsafe extern "C" fn doca_buf_arr_create(
             count: num_elem,
             elements: RefCell::default(),
         };
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { put(buf_arr, Box::into_raw(Box::new(array)).cast()) }
     })
 }
@@ -76,7 +77,7 @@ pub unsafe extern "C" fn doca_buf_arr_destroy(buf_arr: *mut doca_buf_arr) -> doc
     })
 }
 
-/// Sets the memory that the elements are parts of.
+/// Sets the memory of the elements.
 ///
 /// # Safety
 /// The handles are NULL or live.
@@ -87,30 +88,30 @@ pub unsafe extern "C" fn doca_buf_arr_set_params(
     elem_size: usize,
     start_offset: u64,
 ) -> doca_error_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     guard(|| unsafe { borrow(buf_arr)?.set_elements(share(mmap)?, elem_size, start_offset) })
 }
 
-/// `DOCA_ERROR_BAD_STATE`: an array is started for a GPU or the DPA, and neither can be set.
+/// `DOCA_ERROR_BAD_STATE`: an array is started for a GPU or the DPA, neither of which can be set.
 ///
 /// # Safety
 /// `buf_arr` is NULL or live.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_buf_arr_start(buf_arr: *mut doca_buf_arr) -> doca_error_t {
     guard(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { borrow(buf_arr) }?;
         Err(Error::BadState.because("a buf array is for a GPU or the DPA, and softdoca has none"))
     })
 }
 
-/// Does nothing: an array is never started.
+/// Does nothing: an array cannot be started.
 ///
 /// # Safety
 /// `buf_arr` is NULL or live.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_buf_arr_stop(buf_arr: *mut doca_buf_arr) -> doca_error_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     guard(|| unsafe { borrow(buf_arr) }.map(drop))
 }
 
@@ -122,7 +123,7 @@ fn unsupported(buf_arr: *const doca_buf_arr, what: &str) -> Result<()> {
 /// `DOCA_ERROR_NOT_SUPPORTED`: softdoca has no GPU data path.
 ///
 /// # Safety
-/// Safe for any pointers: they are not followed.
+/// Safe for any pointers: they are not dereferenced.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_buf_arr_set_target_gpu(
     buf_arr: *mut doca_buf_arr,
@@ -134,7 +135,7 @@ pub unsafe extern "C" fn doca_buf_arr_set_target_gpu(
 /// `DOCA_ERROR_NOT_SUPPORTED`: softdoca has no DPA.
 ///
 /// # Safety
-/// Safe for any pointers: they are not followed.
+/// Safe for any pointers: they are not dereferenced.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_buf_arr_set_target_dpa(
     buf_arr: *mut doca_buf_arr,
@@ -146,7 +147,7 @@ pub unsafe extern "C" fn doca_buf_arr_set_target_dpa(
 /// `DOCA_ERROR_NOT_SUPPORTED`: softdoca has no GPU data path.
 ///
 /// # Safety
-/// Safe for any pointers: they are not followed.
+/// Safe for any pointers: they are not dereferenced.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_buf_arr_get_gpu_handle(
     buf_arr: *const doca_buf_arr,
@@ -158,7 +159,7 @@ pub unsafe extern "C" fn doca_buf_arr_get_gpu_handle(
 /// `DOCA_ERROR_NOT_SUPPORTED`: softdoca has no DPA.
 ///
 /// # Safety
-/// Safe for any pointers: they are not followed.
+/// Safe for any pointers: they are not dereferenced.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_buf_arr_get_dpa_handle(
     buf_arr: *const doca_buf_arr,

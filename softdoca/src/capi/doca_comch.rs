@@ -45,31 +45,31 @@ unsafe impl Handle for doca_comch_client {
     const KEEPER: Keeper = Keeper::Rc;
 }
 
-/// A completion callback of one kind of task, as the engine calls those of all kinds.
+/// Converts a completion callback of one kind of task to the engine's callback type.
 pub(super) fn task_callback<T>(
     callback: Option<unsafe extern "C" fn(*mut T, doca_data, doca_data)>,
 ) -> Option<TaskCallback> {
     type Of<T> = unsafe extern "C" fn(*mut T, doca_data, doca_data);
-    // SAFETY: the two differ only in what the first pointer is declared to point to, and the engine calls the function
-    // with tasks of the kind whose pool it was given for.
+    // SAFETY: the two differ only in the pointee of the first pointer, and the engine calls the function only with
+    // tasks of the kind that it was set for.
     callback.map(|callback| unsafe { std::mem::transmute::<Of<T>, TaskCallback>(callback) })
 }
 
-/// The context and its control path, of a server.
+/// The context and the driver of a server.
 unsafe fn server<'a>(handle: *const doca_comch_server) -> Result<(&'a Ctx, &'a ControlPath)> {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let ctx = unsafe { borrow(handle) }?;
     Ok((ctx, ctx.driver_as::<Server>()?.control()))
 }
 
-/// The context and its control path, of a client.
+/// The context and the driver of a client.
 unsafe fn client<'a>(handle: *const doca_comch_client) -> Result<(&'a Ctx, &'a ControlPath)> {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let ctx = unsafe { borrow(handle) }?;
     Ok((ctx, ctx.driver_as::<Client>()?.control()))
 }
 
-/// Attaches a value to a connection.
+/// Sets the user data of a connection.
 ///
 /// # Safety
 /// `connection` is NULL or a live connection.
@@ -79,13 +79,13 @@ pub unsafe extern "C" fn doca_comch_connection_set_user_data(
     user_data: doca_data,
 ) -> doca_error_t {
     guard(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { borrow(connection) }?.set_user_data(user_data);
         Ok(())
     })
 }
 
-/// The value attached to a connection; zero by default and for NULL.
+/// The user data of a connection; zero by default and for NULL.
 ///
 /// # Safety
 /// `connection` is NULL or a live connection.
@@ -95,7 +95,7 @@ pub unsafe extern "C" fn doca_comch_connection_get_user_data(
 ) -> doca_data {
     let none = doca_data { u64: 0 };
     guard_with(none, || {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { borrow(connection) }.map_or(none, Connection::user_data)
     })
 }
@@ -109,7 +109,7 @@ pub unsafe extern "C" fn doca_comch_server_get_server_ctx(
     connection: *const doca_comch_connection,
 ) -> *mut doca_comch_server {
     guard_with(null_mut(), || {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { borrow(connection) }.map_or(null_mut(), |connection| {
             connection.ctx_of(Side::Server).cast()
         })
@@ -125,14 +125,14 @@ pub unsafe extern "C" fn doca_comch_client_get_client_ctx(
     connection: *const doca_comch_connection,
 ) -> *mut doca_comch_client {
     guard_with(null_mut(), || {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { borrow(connection) }.map_or(null_mut(), |connection| {
             connection.ctx_of(Side::Client).cast()
         })
     })
 }
 
-/// Largest message in bytes that servers and clients can be set to.
+/// Gets the upper limit of the maximum message size, in bytes.
 ///
 /// # Safety
 /// `devinfo` is NULL or live; `size` is NULL or writable.
@@ -142,7 +142,7 @@ pub unsafe extern "C" fn doca_comch_cap_get_max_msg_size(
     size: *mut u32,
 ) -> doca_error_t {
     guard(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             borrow(devinfo)?;
             put(size, MAX_MESSAGE_SIZE)
@@ -163,7 +163,7 @@ pub unsafe extern "C" fn doca_comch_server_create(
 ) -> doca_error_t {
     guard(|| {
         check_out(comch_server)?;
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             let ctx = Server::create(share(dev)?, share(repr)?, text(name)?)?;
             put(comch_server, give_ctx(ctx))
@@ -174,13 +174,13 @@ pub unsafe extern "C" fn doca_comch_server_create(
 /// Destroys an idle server.
 ///
 /// # Safety
-/// `comch_server` is NULL or a live server; on success it is dead.
+/// `comch_server` is NULL or a live server; on success it is invalid afterwards.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_comch_server_destroy(
     comch_server: *mut doca_comch_server,
 ) -> doca_error_t {
     guard(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             server(comch_server)?;
             destroy_ctx(comch_server)
@@ -188,7 +188,7 @@ pub unsafe extern "C" fn doca_comch_server_destroy(
     })
 }
 
-/// Sets the largest message in bytes; before the start, and to the same on the clients' side.
+/// Sets the maximum message size in bytes; before the start, and to the same value on the clients' side.
 ///
 /// # Safety
 /// `comch_server` is NULL or a live server.
@@ -198,13 +198,13 @@ pub unsafe extern "C" fn doca_comch_server_set_max_msg_size(
     size: u32,
 ) -> doca_error_t {
     guard(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let (ctx, control) = unsafe { server(comch_server) }?;
         control.set_max_message(ctx, size)
     })
 }
 
-/// Sets how many received messages may wait for progress; before the start.
+/// Sets the maximum number of received messages queued for progress; before the start.
 ///
 /// # Safety
 /// `comch_server` is NULL or a live server.
@@ -214,7 +214,7 @@ pub unsafe extern "C" fn doca_comch_server_set_recv_queue_size(
     size: u32,
 ) -> doca_error_t {
     guard(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let (ctx, control) = unsafe { server(comch_server) }?;
         control.set_recv_queue(ctx, size)
     })
@@ -243,7 +243,7 @@ pub unsafe extern "C" fn doca_comch_client_create(
 ) -> doca_error_t {
     guard(|| {
         check_out(comch_client)?;
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             let ctx = Client::create(share(dev)?, text(name)?)?;
             put(comch_client, give_ctx(ctx))
@@ -254,13 +254,13 @@ pub unsafe extern "C" fn doca_comch_client_create(
 /// Destroys an idle client.
 ///
 /// # Safety
-/// `comch_client` is NULL or a live client; on success it is dead.
+/// `comch_client` is NULL or a live client; on success it is invalid afterwards.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_comch_client_destroy(
     comch_client: *mut doca_comch_client,
 ) -> doca_error_t {
     guard(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             client(comch_client)?;
             destroy_ctx(comch_client)
@@ -268,7 +268,7 @@ pub unsafe extern "C" fn doca_comch_client_destroy(
     })
 }
 
-/// Sets the largest message in bytes; before the start, and to the same as the server's.
+/// Sets the maximum message size in bytes; before the start, and to the same value as on the server.
 ///
 /// # Safety
 /// `comch_client` is NULL or a live client.
@@ -278,13 +278,13 @@ pub unsafe extern "C" fn doca_comch_client_set_max_msg_size(
     size: u32,
 ) -> doca_error_t {
     guard(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let (ctx, control) = unsafe { client(comch_client) }?;
         control.set_max_message(ctx, size)
     })
 }
 
-/// Sets how many received messages may wait for progress; before the start.
+/// Sets the maximum number of received messages queued for progress; before the start.
 ///
 /// # Safety
 /// `comch_client` is NULL or a live client.
@@ -294,7 +294,7 @@ pub unsafe extern "C" fn doca_comch_client_set_recv_queue_size(
     size: u32,
 ) -> doca_error_t {
     guard(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let (ctx, control) = unsafe { client(comch_client) }?;
         control.set_recv_queue(ctx, size)
     })
@@ -311,7 +311,7 @@ pub unsafe extern "C" fn doca_comch_client_as_ctx(
     comch_client.cast()
 }
 
-/// The connection of a running client. It lives as long as the client, and until its next start.
+/// The connection of a running client. Valid as long as the client, until its next start.
 ///
 /// # Safety
 /// `comch_client` is NULL or a live client; `connection` is NULL or writable.
@@ -321,17 +321,17 @@ pub unsafe extern "C" fn doca_comch_client_get_connection(
     connection: *mut *mut doca_comch_connection,
 ) -> doca_error_t {
     guard(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let ctx = unsafe { borrow(comch_client) }?;
         let own = ctx.driver_as::<Client>()?.connection()?;
-        // The client keeps a reference of its own: the handle has none.
+        // The client keeps a reference; the handle has none.
         let handle = Arc::as_ptr(&own).cast_mut().cast();
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { put(connection, handle) }
     })
 }
 
-/// Sets callbacks and number of a server's send tasks; before the start.
+/// Sets the callbacks and the number of a server's send tasks; before the start.
 ///
 /// # Safety
 /// `comch_server` is NULL or a live server; the callbacks are NULL or functions of that type.
@@ -343,14 +343,14 @@ pub unsafe extern "C" fn doca_comch_server_task_send_set_conf(
     num_send_tasks: u32,
 ) -> doca_error_t {
     guard(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let (ctx, control) = unsafe { server(comch_server) }?;
         let (success, error) = (task_callback(completion_cb), task_callback(error_cb));
         control.configure_send_tasks(ctx, success, error, num_send_tasks)
     })
 }
 
-/// Sets callbacks and number of a client's send tasks; before the start.
+/// Sets the callbacks and the number of a client's send tasks; before the start.
 ///
 /// # Safety
 /// `comch_client` is NULL or a live client; the callbacks are NULL or functions of that type.
@@ -362,14 +362,14 @@ pub unsafe extern "C" fn doca_comch_client_task_send_set_conf(
     num_send_tasks: u32,
 ) -> doca_error_t {
     guard(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let (ctx, control) = unsafe { client(comch_client) }?;
         let (success, error) = (task_callback(completion_cb), task_callback(error_cb));
         control.configure_send_tasks(ctx, success, error, num_send_tasks)
     })
 }
 
-/// Allocates a task for a connection of this very server or client.
+/// Allocates a task for a connection of the given server or client.
 ///
 /// # Safety
 /// `peer` is NULL or a live connection; `task` is NULL or writable.
@@ -381,14 +381,14 @@ unsafe fn allocate(
     task: *mut *mut doca_comch_task_send,
 ) -> Result<()> {
     check_out(task)?;
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let connection = unsafe { share(peer) }?;
     if !std::ptr::eq(connection.ctx_of(side), ctx) {
         return Err(Error::InvalidValue
             .because("expected a connection of the server or client that the task is of"));
     }
     let allocated = control.allocate(ctx, connection, msg, len)?;
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { put(task, allocated.as_ptr().cast()) }
 }
 
@@ -405,7 +405,7 @@ pub unsafe extern "C" fn doca_comch_server_task_send_alloc_init(
     len: u32,
     task: *mut *mut doca_comch_task_send,
 ) -> doca_error_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     guard(|| unsafe { allocate(server(comch_server)?, Side::Server, peer, (msg, len), task) })
 }
 
@@ -421,7 +421,7 @@ pub unsafe extern "C" fn doca_comch_client_task_send_alloc_init(
     len: u32,
     task: *mut *mut doca_comch_task_send,
 ) -> doca_error_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     guard(|| unsafe { allocate(client(comch_client)?, Side::Client, peer, (msg, len), task) })
 }
 
@@ -436,7 +436,7 @@ pub unsafe extern "C" fn doca_comch_task_send_as_task(
     NonNull::new(task).map_or(null_mut(), |task| task.as_ptr().cast())
 }
 
-/// Sets the function that is called for each message; before the start.
+/// Sets the callback for received messages; before the start.
 ///
 /// # Safety
 /// `comch_server` is NULL or a live server; the callback is NULL or a function of that type.
@@ -446,13 +446,13 @@ pub unsafe extern "C" fn doca_comch_server_event_msg_recv_register(
     recv_event_cb: doca_comch_event_msg_recv_cb_t,
 ) -> doca_error_t {
     guard(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let (ctx, control) = unsafe { server(comch_server) }?;
         control.events().on_message(ctx, recv_event_cb)
     })
 }
 
-/// Sets the function that is called for each message; before the start.
+/// Sets the callback for received messages; before the start.
 ///
 /// # Safety
 /// `comch_client` is NULL or a live client; the callback is NULL or a function of that type.
@@ -462,13 +462,13 @@ pub unsafe extern "C" fn doca_comch_client_event_msg_recv_register(
     recv_event_cb: doca_comch_event_msg_recv_cb_t,
 ) -> doca_error_t {
     guard(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let (ctx, control) = unsafe { client(comch_client) }?;
         control.events().on_message(ctx, recv_event_cb)
     })
 }
 
-/// Sets the functions that are called when clients come and go; before the start.
+/// Sets the callbacks for connecting and disconnecting clients; before the start.
 ///
 /// # Safety
 /// `comch_server` is NULL or a live server; the callbacks are NULL or functions of that type.
@@ -479,7 +479,7 @@ pub unsafe extern "C" fn doca_comch_server_event_connection_status_changed_regis
     disconnect_event_cb: doca_comch_event_connection_status_changed_cb_t,
 ) -> doca_error_t {
     guard(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let (ctx, control) = unsafe { server(comch_server) }?;
         control
             .events()
@@ -487,7 +487,7 @@ pub unsafe extern "C" fn doca_comch_server_event_connection_status_changed_regis
     })
 }
 
-/// Sets the functions that are called when consumers of clients come and go; before the start.
+/// Sets the callbacks for new and expired consumers of clients; before the start.
 ///
 /// # Safety
 /// `comch_server` is NULL or a live server; the callbacks are NULL or functions of that type.
@@ -498,7 +498,7 @@ pub unsafe extern "C" fn doca_comch_server_event_consumer_register(
     expired_consumer_event_cb: doca_comch_event_consumer_cb_t,
 ) -> doca_error_t {
     guard(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let (ctx, control) = unsafe { server(comch_server) }?;
         control
             .events()
@@ -506,7 +506,7 @@ pub unsafe extern "C" fn doca_comch_server_event_consumer_register(
     })
 }
 
-/// Sets the functions that are called when consumers of the server come and go; before the start.
+/// Sets the callbacks for new and expired consumers of the server; before the start.
 ///
 /// # Safety
 /// `comch_client` is NULL or a live client; the callbacks are NULL or functions of that type.
@@ -517,7 +517,7 @@ pub unsafe extern "C" fn doca_comch_client_event_consumer_register(
     expired_consumer_event_cb: doca_comch_event_consumer_cb_t,
 ) -> doca_error_t {
     guard(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let (ctx, control) = unsafe { client(comch_client) }?;
         control
             .events()
@@ -525,13 +525,13 @@ pub unsafe extern "C" fn doca_comch_client_event_consumer_register(
     })
 }
 
-/// A device of a DPU has representors; servers are there, and clients are not.
+/// `true` for a device of a DPU, which has representors. Servers run on DPUs, clients on hosts.
 fn is_of_dpu(devinfo: *const doca_devinfo) -> Result<bool> {
     // SAFETY: NULL or live, as the functions below ask.
     Ok(!unsafe { borrow(devinfo) }?.model().representors.is_empty())
 }
 
-/// Whether clients can be on the device: a host's.
+/// `DOCA_SUCCESS` for a device of a host, where clients run.
 ///
 /// # Safety
 /// `devinfo` is NULL or live.
@@ -547,7 +547,7 @@ pub unsafe extern "C" fn doca_comch_cap_client_is_supported(
     })
 }
 
-/// Whether servers can be on the device: a DPU's.
+/// `DOCA_SUCCESS` for a device of a DPU, where servers run.
 ///
 /// # Safety
 /// `devinfo` is NULL or live.
@@ -569,23 +569,23 @@ macro_rules! limits {
         /// `devinfo` is NULL or live; `limit` is NULL or writable.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name(devinfo: *const doca_devinfo, limit: *mut u32) -> doca_error_t {
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             unsafe { put_limit(devinfo, limit, $limit as u32) }
         }
     )+ };
 }
 limits! {
-    /// Most clients of one server.
+    /// Gets the maximum number of clients of one server.
     doca_comch_cap_get_max_clients = MAX_CLIENTS;
-    /// Longest name in bytes, with the terminating zero.
+    /// Gets the maximum length of a name in bytes, with the terminating NUL.
     doca_comch_cap_get_max_name_len = MAX_NAME_LEN + 1;
-    /// Largest number of received messages that may wait.
+    /// Gets the maximum number of queued received messages.
     doca_comch_cap_get_max_recv_queue_size = MAX_RECV_QUEUE;
-    /// Most send tasks of one client or server.
+    /// Gets the maximum number of send tasks of one client or server.
     doca_comch_cap_get_max_send_tasks = MAX_TASKS;
 }
 
-/// Lets [`doca_comch_connection_get_counter`] answer what has been counted until now.
+/// Updates the values of [`doca_comch_connection_get_counter`].
 ///
 /// # Safety
 /// `comch_connection` is NULL or a live connection.
@@ -593,11 +593,11 @@ limits! {
 pub unsafe extern "C" fn doca_comch_connection_update_info(
     comch_connection: *mut doca_comch_connection,
 ) -> doca_error_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     guard(|| unsafe { borrow(comch_connection) }?.update_traffic())
 }
 
-/// A counter of control messages, as of the last update.
+/// Gets a counter of control messages, as of the last update.
 ///
 /// # Safety
 /// `comch_connection` is NULL or a live connection; `counter_value` is NULL or writable.
@@ -618,7 +618,7 @@ pub unsafe extern "C" fn doca_comch_connection_get_counter(
                     .because(format_args!("expected a counter of 1 to 4, got {other}")));
             }
         };
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             let connection = borrow(comch_connection)?;
             put(counter_value, connection.traffic().seen(counter))
@@ -626,7 +626,7 @@ pub unsafe extern "C" fn doca_comch_connection_get_counter(
     })
 }
 
-/// Ends a connection of a server. Both ends' programs are told by their callbacks.
+/// Disconnects a connection of a server. The callbacks of both sides are called.
 ///
 /// # Safety
 /// `comch_server` is NULL or a live server, `connection` NULL or a live connection.
@@ -636,7 +636,7 @@ pub unsafe extern "C" fn doca_comch_server_disconnect(
     connection: *mut doca_comch_connection,
 ) -> doca_error_t {
     guard(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let (ctx, connection) = unsafe { (server(comch_server)?.0, borrow(connection)?) };
         if !std::ptr::eq(connection.ctx_of(Side::Server), ctx) {
             return Err(Error::InvalidValue.because("the connection is not one of this server's"));
@@ -645,7 +645,7 @@ pub unsafe extern "C" fn doca_comch_server_disconnect(
     })
 }
 
-/// The server's device; the program does not close it.
+/// Gets the server's device; the program must not close it.
 ///
 /// # Safety
 /// `comch_server` is NULL or a live server; `dev` is NULL or writable.
@@ -655,14 +655,14 @@ pub unsafe extern "C" fn doca_comch_server_get_device(
     dev: *mut *mut doca_dev,
 ) -> doca_error_t {
     guard(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let driver = unsafe { borrow(comch_server) }?.driver_as::<Server>()?;
-        // SAFETY: the caller's promise. A handle is the pointer of its `Arc`.
+        // SAFETY: guaranteed by the caller. A handle is the pointer of its `Arc`.
         unsafe { put(dev, Arc::as_ptr(driver.device()).cast_mut().cast()) }
     })
 }
 
-/// The server's representor; the program does not close it.
+/// Gets the server's representor; the program must not close it.
 ///
 /// # Safety
 /// `comch_server` is NULL or a live server; `rep` is NULL or writable.
@@ -672,14 +672,14 @@ pub unsafe extern "C" fn doca_comch_server_get_device_rep(
     rep: *mut *mut doca_dev_rep,
 ) -> doca_error_t {
     guard(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let driver = unsafe { borrow(comch_server) }?.driver_as::<Server>()?;
-        // SAFETY: the caller's promise. A handle is the pointer of its `Arc`.
+        // SAFETY: guaranteed by the caller. A handle is the pointer of its `Arc`.
         unsafe { put(rep, Arc::as_ptr(driver.representor()).cast_mut().cast()) }
     })
 }
 
-/// The client's device; the program does not close it.
+/// Gets the client's device; the program must not close it.
 ///
 /// # Safety
 /// `comch_client` is NULL or a live client; `dev` is NULL or writable.
@@ -689,9 +689,9 @@ pub unsafe extern "C" fn doca_comch_client_get_device(
     dev: *mut *mut doca_dev,
 ) -> doca_error_t {
     guard(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let driver = unsafe { borrow(comch_client) }?.driver_as::<Client>()?;
-        // SAFETY: the caller's promise. A handle is the pointer of its `Arc`.
+        // SAFETY: guaranteed by the caller. A handle is the pointer of its `Arc`.
         unsafe { put(dev, Arc::as_ptr(driver.device()).cast_mut().cast()) }
     })
 }
@@ -704,19 +704,19 @@ macro_rules! settings {
         /// The handle is NULL or live; `size` is NULL or writable.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name(handle: *const $handle, size: *mut u32) -> doca_error_t {
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             guard(|| unsafe { put(size, $end(handle)?.1.$get()) })
         }
     )+ };
 }
 settings! {
-    /// Largest message in bytes that the server is set to.
+    /// Gets the maximum message size of the server in bytes.
     doca_comch_server_get_max_msg_size(server: doca_comch_server) = max_message;
-    /// How many received messages of the server may wait.
+    /// Gets the maximum number of queued received messages of the server.
     doca_comch_server_get_recv_queue_size(server: doca_comch_server) = recv_queue;
-    /// Largest message in bytes that the client is set to.
+    /// Gets the maximum message size of the client in bytes.
     doca_comch_client_get_max_msg_size(client: doca_comch_client) = max_message;
-    /// How many received messages of the client may wait.
+    /// Gets the maximum number of queued received messages of the client.
     doca_comch_client_get_recv_queue_size(client: doca_comch_client) = recv_queue;
 }
 

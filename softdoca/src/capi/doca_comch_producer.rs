@@ -1,4 +1,4 @@
-//! `doca_comch_producer.h`: the sending end of the fast path.
+//! `doca_comch_producer.h`: the sending side of the fast path.
 
 use std::ptr::{null, null_mut};
 
@@ -38,12 +38,12 @@ unsafe impl Handle for doca_comch_producer_task_send {
 /// # Safety
 /// `task` is NULL or a live task for `'a`.
 unsafe fn body<'a>(task: *const doca_comch_producer_task_send) -> Option<&'a ProducerSendTask> {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let task = unsafe { borrow(task) }.ok()?;
     Some(&task.downcast::<ProducerSendTask>()?.body)
 }
 
-/// Creates a producer on a connection. Any thread may do so.
+/// Creates a producer on a connection. Any thread may call it.
 ///
 /// # Safety
 /// `comch_connection` is NULL or live; `producer` is NULL or writable.
@@ -54,7 +54,7 @@ pub unsafe extern "C" fn doca_comch_producer_create(
 ) -> doca_error_t {
     guard(|| {
         check_out(producer)?;
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             let ctx = Producer::create(share(comch_connection)?)?;
             put(producer, give_ctx(ctx))
@@ -65,13 +65,13 @@ pub unsafe extern "C" fn doca_comch_producer_create(
 /// Destroys an idle producer.
 ///
 /// # Safety
-/// `producer` is NULL or a live producer; on success it is dead.
+/// `producer` is NULL or a live producer; on success it is invalid afterwards.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_comch_producer_destroy(
     producer: *mut doca_comch_producer,
 ) -> doca_error_t {
     guard(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             borrow(producer)?.driver_as::<Producer>()?;
             destroy_ctx(producer)
@@ -88,7 +88,7 @@ pub unsafe extern "C" fn doca_comch_producer_get_id(
     producer: *const doca_comch_producer,
     id: *mut u32,
 ) -> doca_error_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     guard(|| unsafe { put(id, borrow(producer)?.driver_as::<Producer>()?.id()) })
 }
 
@@ -103,7 +103,7 @@ pub unsafe extern "C" fn doca_comch_producer_as_ctx(
     producer.cast()
 }
 
-/// Sets callbacks and number of send tasks; before the start.
+/// Sets the callbacks and the number of send tasks; before the start.
 ///
 /// # Safety
 /// `producer` is NULL or a live producer; the callbacks are NULL or functions of that type.
@@ -115,7 +115,7 @@ pub unsafe extern "C" fn doca_comch_producer_task_send_set_conf(
     num_send_tasks: u32,
 ) -> doca_error_t {
     guard(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let ctx = unsafe { borrow(producer) }?;
         let (success, error) = (task_callback(completion_cb), task_callback(error_cb));
         ctx.driver_as::<Producer>()?
@@ -139,7 +139,7 @@ pub unsafe extern "C" fn doca_comch_producer_task_send_alloc_init(
 ) -> doca_error_t {
     guard(|| {
         check_out(task)?;
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             let ctx = borrow(producer)?;
             let driver = ctx.driver_as::<Producer>()?;
@@ -160,14 +160,14 @@ pub unsafe extern "C" fn doca_comch_producer_task_send_get_buf(
     task: *const doca_comch_producer_task_send,
 ) -> *const doca_buf {
     guard_with(null(), || {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { body(task) }
             .and_then(ProducerSendTask::buf)
             .map_or(null(), |buf| buf.as_ptr().cast_const().cast())
     })
 }
 
-/// Gives the task another buf. Not while it is submitted.
+/// Sets the buf that the task sends; not while it is in flight.
 ///
 /// # Safety
 /// `task` is NULL or a live task; `buf` as in [`doca_comch_producer_task_send_alloc_init`].
@@ -177,7 +177,7 @@ pub unsafe extern "C" fn doca_comch_producer_task_send_set_buf(
     buf: *const doca_buf,
 ) {
     guard_with((), || {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             if let (Some(body), Ok(buf)) = (body(task), optional_buf(buf)) {
                 body.set_buf(buf);
@@ -195,12 +195,12 @@ pub unsafe extern "C" fn doca_comch_producer_task_send_get_consumer_id(
     task: *const doca_comch_producer_task_send,
 ) -> u32 {
     guard_with(0, || {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { body(task) }.map_or(0, ProducerSendTask::consumer_id)
     })
 }
 
-/// Gives the task another consumer to send to. Not while it is submitted.
+/// Sets the consumer that the task sends to; not while it is in flight.
 ///
 /// # Safety
 /// `task` is NULL or a live task.
@@ -210,7 +210,7 @@ pub unsafe extern "C" fn doca_comch_producer_task_send_set_consumer_id(
     consumer_id: u32,
 ) {
     guard_with((), || {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         if let Some(body) = unsafe { body(task) } {
             body.set_consumer_id(consumer_id);
         }
@@ -228,7 +228,7 @@ pub unsafe extern "C" fn doca_comch_producer_task_send_as_task(
     task.cast()
 }
 
-/// Gives the task a copy of other immediate data. Not while it is submitted. More than the device takes changes nothing.
+/// Sets the task's immediate data, which is copied; not while it is in flight. Data longer than the limit is ignored.
 ///
 /// # Safety
 /// `task` is NULL or a live task; `imm_data` is NULL or readable for `imm_data_len` bytes.
@@ -239,19 +239,19 @@ pub unsafe extern "C" fn doca_comch_producer_task_send_set_imm_data(
     imm_data_len: u32,
 ) {
     guard_with((), || {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             if let (Some(body), Ok(immediate)) =
                 (body(task), bytes(imm_data, imm_data_len as usize))
             {
-                // It says in the log what is wrong; the function cannot.
+                // The error is logged; the function cannot return it.
                 let _ = body.set_immediate(immediate);
             }
         }
     });
 }
 
-/// The task's copy of its immediate data; NULL when there is none.
+/// The task's copy of its immediate data; NULL if there is none.
 ///
 /// # Safety
 /// `task` is NULL or a live task.
@@ -260,12 +260,12 @@ pub unsafe extern "C" fn doca_comch_producer_task_send_get_imm_data(
     task: *const doca_comch_producer_task_send,
 ) -> *mut u8 {
     guard_with(null_mut(), || {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { body(task) }.map_or(null_mut(), ProducerSendTask::immediate)
     })
 }
 
-/// Bytes of the task's immediate data.
+/// Length of the task's immediate data in bytes.
 ///
 /// # Safety
 /// `task` is NULL or a live task.
@@ -274,12 +274,12 @@ pub unsafe extern "C" fn doca_comch_producer_task_send_get_imm_data_len(
     task: *const doca_comch_producer_task_send,
 ) -> u32 {
     guard_with(0, || {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { body(task) }.map_or(0, ProducerSendTask::immediate_len)
     })
 }
 
-/// Every device can have them.
+/// `DOCA_SUCCESS` for every device.
 ///
 /// # Safety
 /// `devinfo` is NULL or live.
@@ -298,19 +298,19 @@ macro_rules! limits {
         /// `devinfo` is NULL or live; `limit` is NULL or writable.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name(devinfo: *const doca_devinfo, limit: *mut u32) -> doca_error_t {
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             unsafe { put_limit(devinfo, limit, $limit as u32) }
         }
     )+ };
 }
 limits! {
-    /// Most producers of one end of a connection.
+    /// Gets the maximum number of producers of one side of a connection.
     doca_comch_producer_cap_get_max_producers = MAX_CONSUMERS;
-    /// Most send tasks of one producer.
+    /// Gets the maximum number of send tasks of one producer.
     doca_comch_producer_cap_get_max_num_tasks = MAX_TASKS;
-    /// Largest buf in bytes that can be sent.
+    /// Gets the maximum size of a sent buf in bytes.
     doca_comch_producer_cap_get_max_buf_size = MAX_BUF_SIZE;
-    /// Longest list of bufs that can be sent.
+    /// Gets the maximum number of bufs in a sent list.
     doca_comch_producer_cap_get_max_buf_list_len = SEND_LIST_LEN;
 }
 
@@ -319,7 +319,7 @@ macro_rules! unsupported {
         /// `DOCA_ERROR_NOT_SUPPORTED`: softdoca has no DPA.
         ///
         /// # Safety
-        /// Safe for any pointers: they are not followed.
+        /// Safe for any pointers: they are not dereferenced.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name($object: $ty $(, $argument: $argument_ty)*) -> doca_error_t {
             $(let _ = $argument;)*

@@ -55,7 +55,7 @@ pub unsafe extern "C" fn doca_compress_create(
 ) -> doca_error_t {
     guard(|| {
         check_out(compress)?;
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { put(compress, give_ctx(Compress::context(share(dev)?))) }
     })
 }
@@ -63,32 +63,32 @@ pub unsafe extern "C" fn doca_compress_create(
 /// Destroys an idle instance; `DOCA_ERROR_IN_USE` while tasks of it are allocated.
 ///
 /// # Safety
-/// `compress` is NULL or a live instance; on success it is dead.
+/// `compress` is NULL or a live instance; on success it is invalid afterwards.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_compress_destroy(compress: *mut doca_compress) -> doca_error_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     guard(|| unsafe { destroy_ctx(compress) })
 }
 
 /// The instance's context.
 ///
 /// # Safety
-/// Safe for any pointer: it is not followed.
+/// Safe for any pointer: it is not dereferenced.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_compress_as_ctx(compress: *mut doca_compress) -> *mut doca_ctx {
     compress.cast()
 }
 
-/// Tells how many tasks of all kinds an instance can have.
+/// Gets the maximum number of tasks of an instance, all kinds together.
 ///
 /// # Safety
-/// `max_num_tasks` is NULL or writable; `compress` is not followed.
+/// `max_num_tasks` is NULL or writable; `compress` is not dereferenced.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_compress_cap_get_max_num_tasks(
     compress: *mut doca_compress,
     max_num_tasks: *mut u32,
 ) -> doca_error_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { put_limit(compress, max_num_tasks, MAX_TASKS) }
 }
 
@@ -96,7 +96,7 @@ fn pools(driver: &Offload<Compress>) -> &Pools {
     &driver.accelerator().pools
 }
 
-/// Takes a task of one kind out of its pool.
+/// Allocates a task of one kind from its pool.
 ///
 /// # Safety
 /// `compress` is NULL or a live instance, used by no other thread meanwhile.
@@ -106,7 +106,7 @@ unsafe fn allocate(
     work: Work,
     user_data: doca_data,
 ) -> Result<NonNull<TaskOf<Work>>> {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         with_driver(compress, |ctx, driver| {
             pool(pools(driver)).allocate(ctx, work, user_data)
@@ -120,51 +120,51 @@ unsafe fn allocate(
 /// `task` is NULL or a live task, used by no other thread meanwhile.
 unsafe fn checksums<H: Handle<Engine = TaskOf<Work>>>(task: *const H) -> Checksums {
     guard_with(Checksums::default(), || {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { borrow(task) }.map_or_else(|_| Checksums::default(), |task| task.body.checksums())
     })
 }
 
-/// Defines a kind of task: its limits and checksums here, the rest by [`task_functions!`].
+/// Defines a kind of task: its limits and checksums here, the rest through [`task_functions!`].
 macro_rules! compress_task {
     (
         $task:ident, pool $pool:ident: $get_max_buf_size:ident, $get_max_buf_list_len:ident, $get_crc:ident;
         $(#[$second_doc:meta])* $get_second:ident;
         $($functions:tt)*
     ) => {
-        /// Tells how many bytes a buf of a task can have.
+        /// Gets the maximum size of a task's buf in bytes.
         ///
         /// # Safety
-        /// `max_buffer_size` is NULL or writable; `devinfo` is not followed.
+        /// `max_buffer_size` is NULL or writable; `devinfo` is not dereferenced.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $get_max_buf_size(
             devinfo: *const doca_devinfo,
             max_buffer_size: *mut u64,
         ) -> doca_error_t {
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             unsafe { put_limit(devinfo, max_buffer_size, MAX_BUF_SIZE as u64) }
         }
 
-        /// Tells how many bufs the lists of a task can have.
+        /// Gets the maximum number of bufs in a list.
         ///
         /// # Safety
-        /// `max_buf_list_len` is NULL or writable; `devinfo` is not followed.
+        /// `max_buf_list_len` is NULL or writable; `devinfo` is not dereferenced.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $get_max_buf_list_len(
             devinfo: *const doca_devinfo,
             max_buf_list_len: *mut u32,
         ) -> doca_error_t {
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             unsafe { put_limit(devinfo, max_buf_list_len, MAX_BUF_LIST_LEN as u32) }
         }
 
-        /// CRC-32 of the uncompressed data of a task that has succeeded.
+        /// CRC-32 of the uncompressed data of a successful task.
         ///
         /// # Safety
         /// The task is NULL or live, and used by no other thread meanwhile.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $get_crc(task: *const $task) -> u32 {
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             unsafe { checksums(task) }.crc32
         }
 
@@ -174,7 +174,7 @@ macro_rules! compress_task {
         /// The task is NULL or live, and used by no other thread meanwhile.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $get_second(task: *const $task) -> u32 {
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             unsafe { checksums(task) }.second
         }
 
@@ -185,7 +185,7 @@ macro_rules! compress_task {
     };
 }
 
-/// Defines the allocation of a kind of task that has nothing but bufs.
+/// Defines the allocation of a kind of task without further arguments.
 macro_rules! alloc_init {
     ($name:ident, $task:ident, $pool:ident, $operation:ident) => {
         /// Allocates a task that appends its result to the destination's data.
@@ -201,7 +201,7 @@ macro_rules! alloc_init {
             user_data: doca_data,
             task: *mut *mut $task,
         ) -> doca_error_t {
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             guard(|| unsafe {
                 let work = Work::new(Operation::$operation, buf(src_buff), buf(dst_buff));
                 put_task(task, || {
@@ -246,7 +246,7 @@ pub unsafe extern "C" fn doca_compress_task_decompress_lz4_stream_alloc_init(
     user_data: doca_data,
     task: *mut *mut doca_compress_task_decompress_lz4_stream,
 ) -> doca_error_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     guard(|| unsafe {
         let work = Work::new(Operation::DecompressLz4Stream, buf(src_buff), buf(dst_buff));
         work.has_block_checksum.set(has_block_checksum);
@@ -262,7 +262,7 @@ pub unsafe extern "C" fn doca_compress_task_decompress_lz4_stream_alloc_init(
     })
 }
 
-/// Defines access to one of the two properties of an LZ4 stream.
+/// Defines the setter and getter of a property of an LZ4 stream.
 macro_rules! stream_property {
     ($property:ident, $set:ident, $get:ident) => {
         /// Sets the property; not while the task is in flight.
@@ -274,21 +274,21 @@ macro_rules! stream_property {
             task: *mut doca_compress_task_decompress_lz4_stream,
             $property: u8,
         ) {
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             let _ = guard(|| unsafe {
                 borrow(task)?.body.$property.set($property);
                 Ok(())
             });
         }
 
-        /// The property as it was set; 0 for NULL.
+        /// The property's value, unchecked; 0 for NULL.
         ///
         /// # Safety
         /// `task` is NULL or a live task, used by no other thread meanwhile.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $get(task: *const doca_compress_task_decompress_lz4_stream) -> u8 {
             guard_with(0, || {
-                // SAFETY: the caller's promise.
+                // SAFETY: guaranteed by the caller.
                 unsafe { borrow(task) }.map_or(0, |task| task.body.$property.get())
             })
         }
@@ -311,7 +311,7 @@ compress_task! {
     doca_compress_cap_task_compress_deflate_get_max_buf_size,
     doca_compress_cap_task_compress_deflate_get_max_buf_list_len,
     doca_compress_task_compress_deflate_get_crc_cs;
-    /// Adler-32 of the uncompressed data of a task that has succeeded.
+    /// Adler-32 of the uncompressed data of a successful task.
     doca_compress_task_compress_deflate_get_adler_cs;
     doca_compress_cap_task_compress_deflate_is_supported,
     doca_compress_task_compress_deflate_set_conf(doca_compress_task_compress_deflate_completion_cb_t),
@@ -325,7 +325,7 @@ compress_task! {
     doca_compress_cap_task_decompress_deflate_get_max_buf_size,
     doca_compress_cap_task_decompress_deflate_get_max_buf_list_len,
     doca_compress_task_decompress_deflate_get_crc_cs;
-    /// Adler-32 of the uncompressed data of a task that has succeeded.
+    /// Adler-32 of the uncompressed data of a successful task.
     doca_compress_task_decompress_deflate_get_adler_cs;
     doca_compress_cap_task_decompress_deflate_is_supported,
     doca_compress_task_decompress_deflate_set_conf(doca_compress_task_decompress_deflate_completion_cb_t),
@@ -339,8 +339,8 @@ compress_task! {
     doca_compress_cap_task_decompress_lz4_stream_get_max_buf_size,
     doca_compress_cap_task_decompress_lz4_stream_get_max_buf_list_len,
     doca_compress_task_decompress_lz4_stream_get_crc_cs;
-    /// xxHash-32 of the uncompressed data of a task that has succeeded, its bytes in the order of the hash's canonical form:
-    /// those of the hash's value are the other way round.
+    /// xxHash-32 of the uncompressed data of a successful task, byte-swapped: the bytes are in the order of the hash's
+    /// canonical form.
     doca_compress_task_decompress_lz4_stream_get_xxh_cs;
     doca_compress_cap_task_decompress_lz4_stream_is_supported,
     doca_compress_task_decompress_lz4_stream_set_conf(doca_compress_task_decompress_lz4_stream_completion_cb_t),
@@ -354,7 +354,7 @@ compress_task! {
     doca_compress_cap_task_decompress_lz4_block_get_max_buf_size,
     doca_compress_cap_task_decompress_lz4_block_get_max_buf_list_len,
     doca_compress_task_decompress_lz4_block_get_crc_cs;
-    /// As that of a stream.
+    /// xxHash-32 of the uncompressed data of a successful task, byte-swapped as for a stream.
     doca_compress_task_decompress_lz4_block_get_xxh_cs;
     doca_compress_cap_task_decompress_lz4_block_is_supported,
     doca_compress_task_decompress_lz4_block_set_conf(doca_compress_task_decompress_lz4_block_completion_cb_t),

@@ -48,7 +48,7 @@ unsafe impl Handle for doca_dev_rep {
     const KEEPER: Keeper = Keeper::Arc;
 }
 
-/// Lists objects that `check` counts as one.
+/// Lists objects; `check` counts the list as one object.
 ///
 /// # Safety
 /// The out-parameters are NULL or writable.
@@ -59,18 +59,18 @@ unsafe fn give_list<H: Handle>(
 ) -> Result<()> {
     check_out(list)?;
     check_out(count)?;
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { put_list(objects.into_iter().map(give::<H>), list, count) }?;
     check::created(Object::List);
     Ok(())
 }
 
-/// Frees what [`give_list`] made.
+/// Frees a list created by [`give_list`].
 ///
 /// # Safety
 /// `list` is NULL or such an array, not used afterwards.
 unsafe fn destroy_list<H: Handle>(list: *mut *mut H) -> Result<()> {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let handles = unsafe { take_list(list) }?;
     for handle in handles.iter().filter(|handle| !handle.is_null()) {
         // SAFETY: each handle of the list owns a reference.
@@ -90,7 +90,7 @@ pub unsafe extern "C" fn doca_devinfo_create_list(
     nb_devs: *mut u32,
 ) -> doca_error_t {
     guard(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { give_list::<doca_devinfo>(DevInfo::list()?, dev_list, nb_devs) }
     })
 }
@@ -103,7 +103,7 @@ pub unsafe extern "C" fn doca_devinfo_create_list(
 pub unsafe extern "C" fn doca_devinfo_destroy_list(
     dev_list: *mut *mut doca_devinfo,
 ) -> doca_error_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     guard(|| unsafe { destroy_list(dev_list) })
 }
 
@@ -130,7 +130,7 @@ pub unsafe extern "C" fn doca_devinfo_rep_create_list(
                 )));
             }
         };
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             give_list::<doca_devinfo_rep>(
                 share(dev)?.representors(kind)?,
@@ -149,11 +149,11 @@ pub unsafe extern "C" fn doca_devinfo_rep_create_list(
 pub unsafe extern "C" fn doca_devinfo_rep_destroy_list(
     dev_list_rep: *mut *mut doca_devinfo_rep,
 ) -> doca_error_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     guard(|| unsafe { destroy_list(dev_list_rep) })
 }
 
-/// Opens a device. The same device gives the same handle; each open needs a close.
+/// Opens a device. Opening the same device again returns the same handle; each open needs a close.
 ///
 /// # Safety
 /// `devinfo` is NULL or live; `dev` is NULL or writable.
@@ -164,16 +164,17 @@ pub unsafe extern "C" fn doca_dev_open(
 ) -> doca_error_t {
     guard(|| {
         check_out(dev)?;
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { put(dev, give(Device::open(borrow(devinfo)?))) }?;
         check::created(Object::Device);
         Ok(())
     })
 }
 
-/// Closes a device. Objects that were made from it keep it until they are destroyed.
+/// Closes a device. Objects created from it keep it open until they are destroyed.
 ///
-/// NULL is no error: no such result is documented, and programs close what they have closed and forgotten before.
+/// NULL is accepted: no error is documented for it, and programs close handles that they have closed and cleared
+/// before.
 ///
 /// # Safety
 /// `dev` is NULL or live; one open of it is undone.
@@ -183,7 +184,7 @@ pub unsafe extern "C" fn doca_dev_close(dev: *mut doca_dev) -> doca_error_t {
         if dev.is_null() {
             return Ok(());
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { reclaim(dev) }.map(drop)?;
         check::destroyed(Object::Device);
         Ok(())
@@ -201,7 +202,7 @@ pub unsafe extern "C" fn doca_dev_rep_open(
 ) -> doca_error_t {
     guard(|| {
         check_out(dev_rep)?;
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { put(dev_rep, give(Representor::open(&share(devinfo)?))) }?;
         check::created(Object::Representor);
         Ok(())
@@ -215,21 +216,21 @@ pub unsafe extern "C" fn doca_dev_rep_open(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_dev_rep_close(dev: *mut doca_dev_rep) -> doca_error_t {
     guard(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { reclaim(dev) }.map(drop)?;
         check::destroyed(Object::Representor);
         Ok(())
     })
 }
 
-/// What is known of an open device; lives as long as the device is open. NULL for NULL.
+/// The device information of an open device; valid as long as the device is open. NULL for NULL.
 ///
 /// # Safety
 /// `dev` is NULL or live.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_dev_as_devinfo(dev: *const doca_dev) -> *mut doca_devinfo {
     guard_with(std::ptr::null_mut(), || {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let device = unsafe { borrow(dev) };
         device.map_or(std::ptr::null_mut(), |device| {
             Arc::as_ptr(device.info()).cast_mut().cast()
@@ -237,7 +238,7 @@ pub unsafe extern "C" fn doca_dev_as_devinfo(dev: *const doca_dev) -> *mut doca_
     })
 }
 
-/// A text out-parameter whose size DOCA states as a minimum.
+/// Writes a string to an out-parameter whose minimum size DOCA specifies.
 ///
 /// # Safety
 /// `out` is NULL or has room for `size` bytes.
@@ -248,7 +249,7 @@ unsafe fn put_name(out: *mut c_char, size: u32, minimum: usize, name: &str) -> R
             "the buffer has {size} bytes, expected at least {minimum}"
         )));
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { put_text(out, size, name) }
 }
 
@@ -262,7 +263,7 @@ pub unsafe extern "C" fn doca_devinfo_get_pci_addr_str(
     pci_addr_str: *mut c_char,
 ) -> doca_error_t {
     guard(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             put_text(
                 pci_addr_str,
@@ -273,7 +274,7 @@ pub unsafe extern "C" fn doca_devinfo_get_pci_addr_str(
     })
 }
 
-/// Compares the PCI address with a text, with or without domain.
+/// Compares the PCI address with a string, with or without domain.
 ///
 /// # Safety
 /// `devinfo` is NULL or live, `pci_addr_str` NULL or a string, `is_equal` NULL or writable.
@@ -283,7 +284,7 @@ pub unsafe extern "C" fn doca_devinfo_is_equal_pci_addr(
     pci_addr_str: *const c_char,
     is_equal: *mut u8,
 ) -> doca_error_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     guard(|| unsafe {
         put(
             is_equal,
@@ -304,7 +305,7 @@ pub unsafe extern "C" fn doca_devinfo_get_iface_name(
     iface_name: *mut c_char,
     size: u32,
 ) -> doca_error_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     guard(|| unsafe {
         put_name(
             iface_name,
@@ -325,7 +326,7 @@ pub unsafe extern "C" fn doca_devinfo_get_ibdev_name(
     ibdev_name: *mut c_char,
     size: u32,
 ) -> doca_error_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     guard(|| unsafe {
         put_name(
             ibdev_name,
@@ -336,7 +337,7 @@ pub unsafe extern "C" fn doca_devinfo_get_ibdev_name(
     })
 }
 
-/// Tells the kind of function.
+/// Gets the type of the PCI function.
 ///
 /// # Safety
 /// `devinfo` is NULL or live; `pci_func_type` is NULL or writable.
@@ -345,7 +346,7 @@ pub unsafe extern "C" fn doca_devinfo_get_pci_func_type(
     devinfo: *const doca_devinfo,
     pci_func_type: *mut doca_pci_func_type,
 ) -> doca_error_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     guard(|| unsafe {
         put(
             pci_func_type,
@@ -354,7 +355,7 @@ pub unsafe extern "C" fn doca_devinfo_get_pci_func_type(
     })
 }
 
-/// Tells the index of a scalable function; `DOCA_ERROR_NOT_SUPPORTED` for others.
+/// Gets the index of a scalable function; `DOCA_ERROR_NOT_SUPPORTED` for other functions.
 ///
 /// # Safety
 /// `devinfo` is NULL or live; `sf_index` is NULL or writable.
@@ -363,7 +364,7 @@ pub unsafe extern "C" fn doca_devinfo_get_sf_index(
     devinfo: *const doca_devinfo,
     sf_index: *mut u32,
 ) -> doca_error_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     guard(|| unsafe {
         put(
             sf_index,
@@ -375,7 +376,7 @@ pub unsafe extern "C" fn doca_devinfo_get_sf_index(
     })
 }
 
-/// Tells whether the device lists network representors.
+/// Checks if the device lists network representors.
 ///
 /// # Safety
 /// `devinfo` is NULL or live; `filter_net_supported` is NULL or writable.
@@ -385,13 +386,13 @@ pub unsafe extern "C" fn doca_devinfo_rep_cap_is_filter_net_supported(
     filter_net_supported: *mut u8,
 ) -> doca_error_t {
     guard(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let model = unsafe { borrow(devinfo) }?.model();
         let supported = model
             .representors
             .iter()
             .any(|representor| representor.kind == RepresentorKind::Net);
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { put(filter_net_supported, supported.into()) }
     })
 }
@@ -406,7 +407,7 @@ pub unsafe extern "C" fn doca_devinfo_rep_get_vuid(
     rep_vuid: *mut c_char,
     size: u32,
 ) -> doca_error_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     guard(|| unsafe {
         put_name(
             rep_vuid,
@@ -427,7 +428,7 @@ pub unsafe extern "C" fn doca_devinfo_rep_get_pci_addr_str(
     pci_addr_str: *mut c_char,
 ) -> doca_error_t {
     guard(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             put_text(
                 pci_addr_str,
@@ -438,7 +439,7 @@ pub unsafe extern "C" fn doca_devinfo_rep_get_pci_addr_str(
     })
 }
 
-/// Compares the PCI address of the represented function with a text, with or without domain.
+/// Compares the PCI address of the represented function with a string, with or without domain.
 ///
 /// # Safety
 /// `devinfo_rep` is NULL or live, `pci_addr_str` NULL or a string, `is_equal` NULL or writable.
@@ -448,7 +449,7 @@ pub unsafe extern "C" fn doca_devinfo_rep_is_equal_pci_addr(
     pci_addr_str: *const c_char,
     is_equal: *mut u8,
 ) -> doca_error_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     guard(|| unsafe {
         put(
             is_equal,
@@ -459,7 +460,7 @@ pub unsafe extern "C" fn doca_devinfo_rep_is_equal_pci_addr(
     })
 }
 
-/// What is known of an open representor; lives as long as that is open. NULL for NULL.
+/// The device information of an open representor; valid as long as it is open. NULL for NULL.
 ///
 /// # Safety
 /// `dev_rep` is NULL or live.
@@ -468,7 +469,7 @@ pub unsafe extern "C" fn doca_dev_rep_as_devinfo(
     dev_rep: *mut doca_dev_rep,
 ) -> *mut doca_devinfo_rep {
     guard_with(std::ptr::null_mut(), || {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let representor = unsafe { borrow(dev_rep) };
         representor.map_or(std::ptr::null_mut(), |representor| {
             Arc::as_ptr(representor.info()).cast_mut().cast()
@@ -476,7 +477,7 @@ pub unsafe extern "C" fn doca_dev_rep_as_devinfo(
     })
 }
 
-/// Writes an address; the caller must have room for exactly that much, or more.
+/// Writes an address to a buffer of at least its size.
 ///
 /// # Safety
 /// `out` is NULL or has room for `size` bytes.
@@ -488,7 +489,7 @@ unsafe fn put_bytes(out: *mut u8, size: u32, bytes: &[u8]) -> Result<()> {
             bytes.len()
         )));
     }
-    // SAFETY: there is room for them, by the caller's promise.
+    // SAFETY: there is room for them, guaranteed by the caller.
     unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), out, bytes.len()) };
     Ok(())
 }
@@ -503,7 +504,7 @@ pub unsafe extern "C" fn doca_devinfo_get_ipv4_addr(
     ipv4_addr: *mut u8,
     size: u32,
 ) -> doca_error_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     guard(|| unsafe { put_bytes(ipv4_addr, size, &borrow(devinfo)?.model().ipv4.octets()) })
 }
 
@@ -517,37 +518,37 @@ pub unsafe extern "C" fn doca_devinfo_get_mac_addr(
     mac_addr: *mut u8,
     size: u32,
 ) -> doca_error_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     guard(|| unsafe { put_bytes(mac_addr, size, &borrow(devinfo)?.model().mac) })
 }
 
-/// No device can.
+/// Always unsupported.
 ///
 /// # Safety
-/// `devinfo` is not followed; the out-parameter is NULL or writable.
+/// `devinfo` is not dereferenced; the out-parameter is NULL or writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_devinfo_cap_is_hotplug_manager_supported(
     devinfo: *const doca_devinfo,
     is_hotplug_manager: *mut u8,
 ) -> doca_error_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { put_limit(devinfo, is_hotplug_manager, 0) }
 }
 
-/// No device can.
+/// Always unsupported.
 ///
 /// # Safety
-/// `devinfo` is not followed; the out-parameter is NULL or writable.
+/// `devinfo` is not dereferenced; the out-parameter is NULL or writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_devinfo_cap_is_notification_moderation_supported(
     devinfo: *const doca_devinfo,
     is_notification_moderation_supported: *mut u8,
 ) -> doca_error_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { put_limit(devinfo, is_notification_moderation_supported, 0) }
 }
 
-/// Tells whether the device has representors.
+/// Checks if the device has representors.
 ///
 /// # Safety
 /// `devinfo` is NULL or live; the out-parameter is NULL or writable.
@@ -556,11 +557,11 @@ pub unsafe extern "C" fn doca_devinfo_rep_cap_is_filter_all_supported(
     devinfo: *const doca_devinfo,
     filter_all_supported: *mut u8,
 ) -> doca_error_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     guard(|| unsafe { put(filter_all_supported, has_representors(devinfo)?) })
 }
 
-/// Tells whether the device has representors.
+/// Checks if the device has representors.
 ///
 /// # Safety
 /// `devinfo` is NULL or live; the out-parameter is NULL or writable.
@@ -569,19 +570,19 @@ pub unsafe extern "C" fn doca_devinfo_rep_cap_is_filter_emulated_supported(
     devinfo: *const doca_devinfo,
     filter_emulated_supported: *mut u8,
 ) -> doca_error_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     guard(|| unsafe { put(filter_emulated_supported, has_representors(devinfo)?) })
 }
 
 /// # Safety
 /// `devinfo` is NULL or live.
 unsafe fn has_representors(devinfo: *const doca_devinfo) -> Result<u8> {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let device = unsafe { borrow(devinfo) }?;
     Ok((!device.model().representors.is_empty()).into())
 }
 
-/// Tells the kind of the represented function.
+/// Gets the type of the represented PCI function.
 ///
 /// # Safety
 /// `devinfo_rep` is NULL or live; the out-parameter is NULL or writable.
@@ -590,7 +591,7 @@ pub unsafe extern "C" fn doca_devinfo_rep_get_pci_func_type(
     devinfo_rep: *const doca_devinfo_rep,
     pci_func_type: *mut doca_pci_func_type,
 ) -> doca_error_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     guard(|| unsafe {
         put(
             pci_func_type,
@@ -609,7 +610,7 @@ pub unsafe extern "C" fn doca_devinfo_rep_get_iface_name(
     iface_name: *mut c_char,
     size: u32,
 ) -> doca_error_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     guard(|| unsafe {
         put_name(
             iface_name,
@@ -620,7 +621,7 @@ pub unsafe extern "C" fn doca_devinfo_rep_get_iface_name(
     })
 }
 
-/// No function is plugged.
+/// Always 0: there are no hotplugged functions.
 ///
 /// # Safety
 /// `devinfo_rep` is NULL or live; the out-parameter is NULL or writable.
@@ -630,7 +631,7 @@ pub unsafe extern "C" fn doca_devinfo_rep_get_is_hotplug(
     is_hotplug: *mut u8,
 ) -> doca_error_t {
     guard(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             borrow(devinfo_rep)?;
             put(is_hotplug, 0)
@@ -638,7 +639,8 @@ pub unsafe extern "C" fn doca_devinfo_rep_get_is_hotplug(
     })
 }
 
-/// Rate that devices tell: that of one port of a BlueField-3. Copies between processes have none of it.
+/// Reported rate in bits per second: that of one port of a BlueField-3. Unrelated to the rate of copies between
+/// processes.
 const ACTIVE_RATE: u64 = 200_000_000_000;
 
 /// Writes the link-local IPv6 address of the interface, in network order.
@@ -651,7 +653,7 @@ pub unsafe extern "C" fn doca_devinfo_get_ipv6_addr(
     ipv6_addr: *mut u8,
     size: u32,
 ) -> doca_error_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     guard(|| unsafe {
         put_bytes(
             ipv6_addr,
@@ -661,20 +663,20 @@ pub unsafe extern "C" fn doca_devinfo_get_ipv6_addr(
     })
 }
 
-/// Writes the rate of the port in bits per second: the same for all devices, and not that of copies between processes.
+/// Writes the rate of the port in bits per second: the same constant for all devices.
 ///
 /// # Safety
-/// `devinfo` is not followed; the out-parameter is NULL or writable.
+/// `devinfo` is not dereferenced; the out-parameter is NULL or writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_devinfo_get_active_rate(
     devinfo: *const doca_devinfo,
     active_rate: *mut u64,
 ) -> doca_error_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { put_limit(devinfo, active_rate, ACTIVE_RATE) }
 }
 
-/// Writes the number of the function behind the device.
+/// Writes the VHCA id of the device's function.
 ///
 /// # Safety
 /// `devinfo` is NULL or live; the out-parameter is NULL or writable.
@@ -683,11 +685,11 @@ pub unsafe extern "C" fn doca_devinfo_get_vhca_id(
     devinfo: *const doca_devinfo,
     vhca_id: *mut u16,
 ) -> doca_error_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     guard(|| unsafe { put(vhca_id, borrow(devinfo)?.model().vhca_id()) })
 }
 
-/// Writes the number of the represented function: that of the host's device.
+/// Writes the VHCA id of the represented function: that of the host's device.
 ///
 /// # Safety
 /// `devinfo_rep` is NULL or live; the out-parameter is NULL or writable.
@@ -696,27 +698,27 @@ pub unsafe extern "C" fn doca_devinfo_rep_get_vhca_id(
     devinfo_rep: *const doca_devinfo_rep,
     vhca_id: *mut u16,
 ) -> doca_error_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     guard(|| unsafe { put(vhca_id, borrow(devinfo_rep)?.model().vhca_id()) })
 }
 
-/// No device keeps resources.
+/// Always unsupported.
 ///
 /// # Safety
-/// `devinfo` is not followed; the out-parameter is NULL or writable.
+/// `devinfo` is not dereferenced; the out-parameter is NULL or writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_devinfo_cap_is_accelerate_resource_reclaim_supported(
     devinfo: *const doca_devinfo,
     is_accelerate_resource_reclaim: *mut u8,
 ) -> doca_error_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { put_limit(devinfo, is_accelerate_resource_reclaim, 0) }
 }
 
-/// `DOCA_ERROR_NOT_SUPPORTED`: ports are Ethernet, and have no local identifiers of InfiniBand.
+/// `DOCA_ERROR_NOT_SUPPORTED`: ports are Ethernet, and have no InfiniBand LID.
 ///
 /// # Safety
-/// Safe for any pointers: they are not followed.
+/// Safe for any pointers: they are not dereferenced.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_devinfo_get_lid(
     devinfo: *const doca_devinfo,
@@ -729,10 +731,10 @@ pub unsafe extern "C" fn doca_devinfo_get_lid(
     })
 }
 
-/// `DOCA_ERROR_NOT_SUPPORTED`: no device keeps resources.
+/// `DOCA_ERROR_NOT_SUPPORTED`: devices do not support accelerated resource reclaim.
 ///
 /// # Safety
-/// Safe for any pointer: it is not followed.
+/// Safe for any pointer: it is not dereferenced.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_dev_accelerate_resource_reclaim(dev: *mut doca_dev) -> doca_error_t {
     guard(|| {

@@ -65,60 +65,60 @@ task_handles!(
 pub unsafe extern "C" fn doca_ec_create(dev: *mut doca_dev, ec: *mut *mut doca_ec) -> doca_error_t {
     guard(|| {
         check_out(ec)?;
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { put(ec, give_ctx(ErasureCoding::context(share(dev)?))) }
     })
 }
 
-/// Destroys an idle instance; `DOCA_ERROR_IN_USE` while tasks of it are allocated. Its matrices live on.
+/// Destroys an idle instance; `DOCA_ERROR_IN_USE` while tasks of it are allocated. Its matrices stay valid.
 ///
 /// # Safety
-/// `ec` is NULL or a live instance; on success it is dead.
+/// `ec` is NULL or a live instance; on success it is invalid afterwards.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_ec_destroy(ec: *mut doca_ec) -> doca_error_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     guard(|| unsafe { destroy_ctx(ec) })
 }
 
 /// The instance's context.
 ///
 /// # Safety
-/// Safe for any pointer: it is not followed.
+/// Safe for any pointer: it is not dereferenced.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_ec_as_ctx(ec: *mut doca_ec) -> *mut doca_ctx {
     ec.cast()
 }
 
-/// Tells how many bytes a block can have.
+/// Gets the maximum block size in bytes.
 ///
 /// # Safety
-/// `max_block_size` is NULL or writable; `devinfo` is not followed.
+/// `max_block_size` is NULL or writable; `devinfo` is not dereferenced.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_ec_cap_get_max_block_size(
     devinfo: *const doca_devinfo,
     max_block_size: *mut u64,
 ) -> doca_error_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { put_limit(devinfo, max_block_size, MAX_BUF_SIZE as u64) }
 }
 
-/// Tells how many bufs the lists of a task can have.
+/// Gets the maximum number of bufs in a list.
 ///
 /// # Safety
-/// `max_buf_list_len` is NULL or writable; `devinfo` is not followed.
+/// `max_buf_list_len` is NULL or writable; `devinfo` is not dereferenced.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_ec_cap_get_max_buf_list_len(
     devinfo: *const doca_devinfo,
     max_buf_list_len: *mut u32,
 ) -> doca_error_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { put_limit(devinfo, max_buf_list_len, MAX_BUF_LIST_LEN as u32) }
 }
 
-/// Makes a matrix with `make` and gives it out.
+/// Creates a matrix with `make` and writes its handle.
 ///
 /// # Safety
-/// `out` is NULL or writable; `ec` is not followed.
+/// `out` is NULL or writable; `ec` is not dereferenced.
 unsafe fn put_matrix(
     ec: *const doca_ec,
     out: *mut *mut doca_ec_matrix,
@@ -128,12 +128,12 @@ unsafe fn put_matrix(
         not_null(ec)?;
         check_out(out)?;
         let matrix = CodingMatrix::new(make()?);
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { put(out, give(matrix)) }
     })
 }
 
-/// Numbers of blocks from C.
+/// Borrows block numbers from C.
 ///
 /// # Safety
 /// `indices` is NULL or readable for `count` elements.
@@ -144,14 +144,14 @@ unsafe fn block_numbers<'a>(indices: *const u32, count: usize) -> Result<&'a [u3
             "expected at most {ORDER} numbers of blocks, got {count}"
         )));
     }
-    // SAFETY: the caller's promise; not NULL, and not too long.
+    // SAFETY: guaranteed by the caller; not NULL, and not too long.
     Ok(unsafe { slice::from_raw_parts(indices, count) })
 }
 
-/// Makes a coding matrix of one of the two types.
+/// Creates a coding matrix of one of the two types.
 ///
 /// # Safety
-/// `matrix` is NULL or writable; `ec` is not followed.
+/// `matrix` is NULL or writable; `ec` is not dereferenced.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_ec_matrix_create(
     ec: *mut doca_ec,
@@ -172,16 +172,16 @@ pub unsafe extern "C" fn doca_ec_matrix_create(
         };
         Matrix::coding(matrix_type, data_block_count, rdnc_block_count)
     };
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { put_matrix(ec, matrix, make) }
 }
 
-/// Makes a coding matrix of the program's factors: that of data block `i` for redundancy block `j` is at
-/// `i * rdnc_block_count + j`.
+/// Creates a coding matrix from the program's factors: that of data block `i` for redundancy block `j` is at `i *
+/// rdnc_block_count + j`.
 ///
 /// # Safety
-/// `data` is NULL or readable for `data_block_count * rdnc_block_count` bytes; `matrix` is NULL or writable; `ec` is not
-/// followed.
+/// `data` is NULL or readable for `data_block_count * rdnc_block_count` bytes; `matrix` is NULL or writable; `ec` is
+/// not dereferenced.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_ec_matrix_create_from_raw(
     ec: *mut doca_ec,
@@ -195,19 +195,20 @@ pub unsafe extern "C" fn doca_ec_matrix_create_from_raw(
             .checked_mul(rdnc_block_count)
             .ok_or(Error::InvalidValue)?;
         not_null(data)?;
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let factors = unsafe { bytes(data, count) }?.to_vec();
         Matrix::from_factors(factors, data_block_count, rdnc_block_count)
     };
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { put_matrix(ec, matrix, make) }
 }
 
-/// Makes the matrix that updates all redundancy blocks after the data blocks `update_indices`, ascending, have changed.
+/// Creates the matrix that updates all redundancy blocks after the data blocks `update_indices` (ascending) have
+/// changed.
 ///
 /// # Safety
 /// `coding_matrix` is NULL or live; `update_indices` is NULL or readable for `n_updates` elements; `matrix` is NULL or
-/// writable; `ec` is not followed.
+/// writable; `ec` is not dereferenced.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_ec_matrix_create_update(
     ec: *mut doca_ec,
@@ -216,7 +217,7 @@ pub unsafe extern "C" fn doca_ec_matrix_create_update(
     n_updates: usize,
     matrix: *mut *mut doca_ec_matrix,
 ) -> doca_error_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         put_matrix(ec, matrix, || {
             let changed = block_numbers(update_indices, n_updates)?;
@@ -225,12 +226,12 @@ pub unsafe extern "C" fn doca_ec_matrix_create_update(
     }
 }
 
-/// Makes the matrix that recovers the blocks `missing_indices`, ascending: data blocks by their numbers, redundancy blocks by
-/// theirs plus the number of data blocks. `DOCA_ERROR_INVALID_VALUE` as well when the loss cannot be recovered.
+/// Creates the matrix that recovers the blocks `missing_indices` (ascending): data blocks by their numbers, redundancy
+/// blocks by theirs plus the number of data blocks. `DOCA_ERROR_INVALID_VALUE` also if the loss cannot be recovered.
 ///
 /// # Safety
 /// `coding_matrix` is NULL or live; `missing_indices` is NULL or readable for `n_missing` elements; `matrix` is NULL or
-/// writable; `ec` is not followed.
+/// writable; `ec` is not dereferenced.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_ec_matrix_create_recover(
     ec: *mut doca_ec,
@@ -239,7 +240,7 @@ pub unsafe extern "C" fn doca_ec_matrix_create_recover(
     n_missing: usize,
     matrix: *mut *mut doca_ec_matrix,
 ) -> doca_error_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         put_matrix(ec, matrix, || {
             let missing = block_numbers(missing_indices, n_missing)?;
@@ -248,13 +249,13 @@ pub unsafe extern "C" fn doca_ec_matrix_create_recover(
     }
 }
 
-/// Destroys a matrix. Tasks that were allocated with it, and matrices that were made of it, go on without it.
+/// Destroys a matrix. Tasks that were allocated with it, and matrices that were derived from it, stay valid.
 ///
 /// # Safety
-/// `matrix` is NULL or live; it is dead afterwards.
+/// `matrix` is NULL or live; it is invalid afterwards.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_ec_matrix_destroy(matrix: *mut doca_ec_matrix) -> doca_error_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     guard(|| unsafe { reclaim(matrix) }.map(drop))
 }
 
@@ -262,7 +263,7 @@ fn pools(driver: &Offload<ErasureCoding>) -> &Pools {
     &driver.accelerator().pools
 }
 
-/// Defines a kind of task: its allocation and its matrix here, the rest by [`task_functions!`].
+/// Defines a kind of task: its allocation and its matrix here, the rest through [`task_functions!`].
 macro_rules! coding_task {
     (
         $task:ident, pool $pool:ident: $allocate_init:ident, $set_matrix:ident, $get_matrix:ident;
@@ -283,7 +284,7 @@ macro_rules! coding_task {
             user_data: doca_data,
             task: *mut *mut $task,
         ) -> doca_error_t {
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             guard(|| unsafe {
                 put_task(task, || {
                     with_driver(ec, |ctx, driver| {
@@ -294,13 +295,13 @@ macro_rules! coding_task {
             })
         }
 
-        /// Gives the task another matrix; not while it is in flight.
+        /// Sets the task's matrix; not while it is in flight.
         ///
         /// # Safety
         /// The task is NULL or live, and used by no other thread meanwhile; the matrix is NULL or live.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $set_matrix(task: *mut $task, matrix: *const doca_ec_matrix) {
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             let _ = guard(|| unsafe {
                 let matrix = share(matrix)?;
                 borrow(task)?.body.matrix.replace(matrix);
@@ -308,14 +309,14 @@ macro_rules! coding_task {
             });
         }
 
-        /// The matrix, dead if it was destroyed meanwhile; NULL for NULL.
+        /// The task's matrix, which the program may have destroyed in the meantime; NULL for NULL.
         ///
         /// # Safety
         /// The task is NULL or live, and used by no other thread meanwhile.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $get_matrix(task: *const $task) -> *const doca_ec_matrix {
             guard_with(std::ptr::null(), || {
-                // SAFETY: the caller's promise.
+                // SAFETY: guaranteed by the caller.
                 let task = unsafe { borrow(task) };
                 task.map_or(std::ptr::null(), |task| Arc::as_ptr(&task.body.matrix.borrow()).cast())
             })

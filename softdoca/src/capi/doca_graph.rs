@@ -27,7 +27,7 @@ unsafe impl Handle for doca_graph {
     const KEEPER: Keeper = Keeper::Rc;
 }
 
-// SAFETY: nodes are given out as pointers to what their graph keeps until it is destroyed.
+// SAFETY: nodes are given out as pointers to nodes that their graph owns until it is destroyed.
 unsafe impl Handle for doca_graph_node {
     type Engine = Node;
 }
@@ -50,7 +50,7 @@ pub unsafe extern "C" fn doca_graph_create(
 ) -> doca_error_t {
     guard(|| {
         check_out(graph)?;
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { put(graph, give_local(Graph::new(share_local(pe)?))) }?;
         check::created(Object::Graph);
         Ok(())
@@ -64,16 +64,16 @@ pub unsafe extern "C" fn doca_graph_create(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_graph_destroy(graph: *mut doca_graph) -> doca_error_t {
     guard(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { borrow(graph) }?.check_destroyable()?;
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { reclaim_local(graph) }.map(drop)?;
         check::destroyed(Object::Graph);
         Ok(())
     })
 }
 
-/// Sets callbacks and number of instances; before the start.
+/// Sets the callbacks and the number of instances; before the start.
 ///
 /// # Safety
 /// `graph` is NULL or live, used by no other thread meanwhile; the callbacks are NULL or functions of that type.
@@ -85,13 +85,13 @@ pub unsafe extern "C" fn doca_graph_set_conf(
     num_instances: u32,
 ) -> doca_error_t {
     guard(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let graph = unsafe { borrow(graph) }?;
         graph.configure(graph_completion_cb, graph_error_cb, num_instances)
     })
 }
 
-/// Sets the data that the callbacks get; before the start.
+/// Sets the user data for the callbacks; before the start.
 ///
 /// # Safety
 /// `graph` is NULL or live, used by no other thread meanwhile.
@@ -100,11 +100,11 @@ pub unsafe extern "C" fn doca_graph_set_user_data(
     graph: *mut doca_graph,
     user_data: doca_data,
 ) -> doca_error_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     guard(|| unsafe { borrow(graph) }?.set_user_data(user_data))
 }
 
-/// Tells the data that the callbacks get.
+/// Gets the user data for the callbacks.
 ///
 /// # Safety
 /// `graph` is NULL or live, used by no other thread meanwhile; `user_data` is NULL or writable.
@@ -113,7 +113,7 @@ pub unsafe extern "C" fn doca_graph_get_user_data(
     graph: *const doca_graph,
     user_data: *mut doca_data,
 ) -> doca_error_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     guard(|| unsafe { put(user_data, borrow(graph)?.user_data()) })
 }
 
@@ -128,7 +128,7 @@ unsafe fn add(
 ) -> doca_error_t {
     guard(|| {
         check_out(node)?;
-        // SAFETY: the caller's promise. The graph keeps the node.
+        // SAFETY: guaranteed by the caller. The graph keeps the node.
         unsafe {
             let added = add(borrow(graph)?)?;
             put(node, Rc::as_ptr(&added).cast_mut().cast())
@@ -146,7 +146,7 @@ pub unsafe extern "C" fn doca_graph_node_create_from_ctx(
     ctx: *const doca_ctx,
     node: *mut *mut doca_graph_node,
 ) -> doca_error_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { add(graph, node, |graph| graph.add_ctx(share_local(ctx)?)) }
 }
 
@@ -161,11 +161,11 @@ pub unsafe extern "C" fn doca_graph_node_create_from_user(
     cb: doca_graph_user_node_cb_t,
     node: *mut *mut doca_graph_node,
 ) -> doca_error_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { add(graph, node, |graph| graph.add_function(cb)) }
 }
 
-/// Adds a node that runs an instance of another graph, which is started already; before the start.
+/// Adds a node that runs an instance of another graph, which must be started; before the start.
 ///
 /// # Safety
 /// The graphs are NULL or live, used by no other thread meanwhile; `node` is NULL or writable.
@@ -175,7 +175,7 @@ pub unsafe extern "C" fn doca_graph_node_create_from_graph(
     sub_graph: *mut doca_graph,
     node: *mut *mut doca_graph_node,
 ) -> doca_error_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         add(graph, node, |graph| {
             graph.add_graph(share_local(sub_graph)?)
@@ -183,7 +183,7 @@ pub unsafe extern "C" fn doca_graph_node_create_from_graph(
     }
 }
 
-/// Lets `to` run only after `from`; before the start. `DOCA_ERROR_NOT_PERMITTED` for a circle.
+/// Adds a dependency: `to` runs only after `from`; before the start. `DOCA_ERROR_NOT_PERMITTED` for a cycle.
 ///
 /// # Safety
 /// The handles are NULL or live, used by no other thread meanwhile.
@@ -193,17 +193,17 @@ pub unsafe extern "C" fn doca_graph_add_dependency(
     from: *mut doca_graph_node,
     to: *mut doca_graph_node,
 ) -> doca_error_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     guard(|| unsafe { borrow(graph)?.add_dependency(borrow(from)?, borrow(to)?) })
 }
 
-/// Fixes the graph; its contexts must be running.
+/// Starts a graph, whose nodes are fixed from then on; its contexts must be running.
 ///
 /// # Safety
 /// `graph` is NULL or live, used by no other thread meanwhile.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_graph_start(graph: *mut doca_graph) -> doca_error_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     guard(|| unsafe { borrow(graph) }?.start())
 }
 
@@ -213,7 +213,7 @@ pub unsafe extern "C" fn doca_graph_start(graph: *mut doca_graph) -> doca_error_
 /// `graph` is NULL or live, used by no other thread meanwhile.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_graph_stop(graph: *mut doca_graph) -> doca_error_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     guard(|| unsafe { borrow(graph) }?.stop())
 }
 
@@ -228,7 +228,7 @@ pub unsafe extern "C" fn doca_graph_instance_create(
 ) -> doca_error_t {
     guard(|| {
         check_out(graph_instance)?;
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             put(
                 graph_instance,
@@ -240,7 +240,7 @@ pub unsafe extern "C" fn doca_graph_instance_create(
     })
 }
 
-/// Destroys an instance; `DOCA_ERROR_IN_USE` while it is submitted, or data of a node.
+/// Destroys an instance; `DOCA_ERROR_IN_USE` while it is submitted or is the data of a node.
 ///
 /// # Safety
 /// `graph_instance` is NULL or live, used by no other thread meanwhile, and dead after success.
@@ -249,16 +249,16 @@ pub unsafe extern "C" fn doca_graph_instance_destroy(
     graph_instance: *mut doca_graph_instance,
 ) -> doca_error_t {
     guard(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { borrow(graph_instance) }?.retire()?;
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { reclaim_local(graph_instance) }.map(drop)?;
         check::destroyed(Object::GraphInstance);
         Ok(())
     })
 }
 
-/// Sets the data that the callbacks get.
+/// Sets the user data for the callbacks.
 ///
 /// # Safety
 /// `graph_instance` is NULL or live, used by no other thread meanwhile.
@@ -267,11 +267,11 @@ pub unsafe extern "C" fn doca_graph_instance_set_user_data(
     graph_instance: *mut doca_graph_instance,
     user_data: doca_data,
 ) -> doca_error_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     guard(|| unsafe { borrow(graph_instance) }?.set_user_data(user_data))
 }
 
-/// Tells the data that the callbacks get.
+/// Gets the user data for the callbacks.
 ///
 /// # Safety
 /// `graph_instance` is NULL or live, used by no other thread meanwhile; `user_data` is NULL or writable.
@@ -280,14 +280,15 @@ pub unsafe extern "C" fn doca_graph_instance_get_user_data(
     graph_instance: *const doca_graph_instance,
     user_data: *mut doca_data,
 ) -> doca_error_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     guard(|| unsafe { put(user_data, borrow(graph_instance)?.user_data()) })
 }
 
-/// Sets the task of a context node. Its callbacks are not called when the graph runs it.
+/// Sets the task of a context node. Its own callbacks are not called when the graph runs it.
 ///
 /// # Safety
-/// The handles are NULL or live, used by no other thread meanwhile; the task lives as long as the instance is submitted.
+/// The handles are NULL or live, used by no other thread meanwhile; the task lives as long as the instance is
+/// submitted.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_graph_instance_set_ctx_node_data(
     graph_instance: *mut doca_graph_instance,
@@ -297,12 +298,12 @@ pub unsafe extern "C" fn doca_graph_instance_set_ctx_node_data(
     guard(|| {
         not_null(task)?;
         let task = NonNull::new(task.cast()).ok_or(crate::error::Error::InvalidValue)?;
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { borrow(graph_instance)?.set_data(borrow(node)?, Data::Task(task)) }
     })
 }
 
-/// Sets the argument of a user node's function; NULL before.
+/// Sets the argument of a user node's function; NULL by default.
 ///
 /// # Safety
 /// The handles are NULL or live, used by no other thread meanwhile.
@@ -312,11 +313,11 @@ pub unsafe extern "C" fn doca_graph_instance_set_user_node_data(
     node: *mut doca_graph_node,
     cookie: *mut c_void,
 ) -> doca_error_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     guard(|| unsafe { borrow(graph_instance)?.set_data(borrow(node)?, Data::Cookie(cookie)) })
 }
 
-/// Sets the instance that a graph node runs. Its graph's callbacks are not called for that.
+/// Sets the instance that a graph node runs. The callbacks of its graph are not called for such a run.
 ///
 /// # Safety
 /// The handles are NULL or live, used by no other thread meanwhile.
@@ -327,7 +328,7 @@ pub unsafe extern "C" fn doca_graph_instance_set_sub_graph_node_data(
     sub_graph_instance: *mut doca_graph_instance,
 ) -> doca_error_t {
     guard(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             let inner = Data::Instance(share_local(sub_graph_instance)?);
             borrow(graph_instance)?.set_data(borrow(node)?, inner)
@@ -335,7 +336,7 @@ pub unsafe extern "C" fn doca_graph_instance_set_sub_graph_node_data(
     })
 }
 
-/// Runs an instance: one of the graph's callbacks tells when it has ended.
+/// Submits an instance; one of the graph's callbacks reports its completion.
 ///
 /// # Safety
 /// `graph_instance` is NULL or live, used by no other thread meanwhile; so is what its nodes have.
@@ -343,7 +344,7 @@ pub unsafe extern "C" fn doca_graph_instance_set_sub_graph_node_data(
 pub unsafe extern "C" fn doca_graph_instance_submit(
     graph_instance: *mut doca_graph_instance,
 ) -> doca_error_t {
-    // SAFETY: the caller's promise. The reference of its own keeps the instance.
+    // SAFETY: guaranteed by the caller. The extra reference keeps the instance alive.
     guard(|| unsafe { share_local(graph_instance) }?.submit())
 }
 

@@ -1,4 +1,4 @@
-//! `doca_log.h`: where messages go, those of the program and softdoca's own.
+//! `doca_log.h`: log back ends, levels and sources.
 
 #[cfg(test)]
 pub(super) mod tests;
@@ -32,7 +32,7 @@ fn level(value: u32) -> Result<Level> {
     })
 }
 
-/// Registers the sink that `make` makes, and writes the back end's handle.
+/// Registers the sink returned by `make`, and writes the back end's handle.
 ///
 /// # Safety
 /// `backend` is NULL or writable.
@@ -44,7 +44,7 @@ unsafe fn create<S: Sink + 'static>(
     guard(|| {
         check_out(backend)?;
         let added = log::add_backend(origin, Box::new(make()?));
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { put(backend, give(added)) }
     })
 }
@@ -53,7 +53,7 @@ unsafe fn create<S: Sink + 'static>(
 /// `fptr` is NULL or a stream that stays open.
 unsafe fn stream(fptr: *mut FILE) -> Result<Stream> {
     check_out(fptr)?;
-    // SAFETY: the caller's promise to the function that this is part of.
+    // SAFETY: the guarantee of the caller to the function that this is part of.
     Ok(unsafe { Stream::new(fptr) })
 }
 
@@ -75,7 +75,7 @@ fn buffer(buf: *mut c_char, capacity: usize, handler: log_flush_callback) -> Res
     Ok(Buffer::new(buf, capacity, handler))
 }
 
-/// Defines the creators of back ends, which exist for both origins.
+/// Defines the functions that create back ends, which exist for both origins.
 macro_rules! creators {
     ($origin:expr, $whose:literal; $file:ident, $fd:ident, $buf:ident, $syslog:ident) => {
         #[doc = concat!("Writes ", $whose, " messages to a stream, which stays open as long as the process may log.")]
@@ -87,7 +87,7 @@ macro_rules! creators {
             fptr: *mut FILE,
             backend: *mut *mut doca_log_backend,
         ) -> doca_error_t {
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             unsafe { create($origin, backend, || stream(fptr)) }
         }
 
@@ -100,7 +100,7 @@ macro_rules! creators {
             fd: c_int,
             backend: *mut *mut doca_log_backend,
         ) -> doca_error_t {
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             unsafe { create($origin, backend, || descriptor(fd)) }
         }
 
@@ -116,7 +116,7 @@ macro_rules! creators {
             handler: log_flush_callback,
             backend: *mut *mut doca_log_backend,
         ) -> doca_error_t {
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             unsafe { create($origin, backend, || buffer(buf, capacity, handler)) }
         }
 
@@ -129,7 +129,7 @@ macro_rules! creators {
             name: *const c_char,
             backend: *mut *mut doca_log_backend,
         ) -> doca_error_t {
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             unsafe { create($origin, backend, || Syslog::new(text(name)?)) }
         }
     };
@@ -146,8 +146,8 @@ creators! {
     doca_log_backend_create_with_buf_sdk, doca_log_backend_create_with_syslog_sdk
 }
 
-/// Writes the program's messages to standard output up to information, and to standard error from warnings on. A second
-/// call changes nothing.
+/// Writes the program's messages to standard output up to level info, and to standard error from level warning. A
+/// second call has no effect.
 ///
 /// # Safety
 /// None needed: there is nothing to get wrong.
@@ -167,13 +167,13 @@ fn create_standard() -> Result<()> {
     output.fix_upper(Origin::Program)?;
     let errors = log::add_backend(Origin::Program, Box::new(Stream::errors()));
     let global = log::global_lower(Origin::Program);
-    // What global limits set later goes no further than warnings either.
+    // Global limits that are set later must not widen this beyond warnings either.
     errors.set_lower(Origin::Program, Level::Warning)?;
     errors.fix_lower(Origin::Program)?;
     errors.set_lower(Origin::Program, global)
 }
 
-/// Sets the least severe level of the program's messages that a back end writes.
+/// Sets the least severe level of the program's messages that a back end accepts.
 ///
 /// # Safety
 /// `backend` is NULL or a live back end.
@@ -182,11 +182,11 @@ pub unsafe extern "C" fn doca_log_backend_set_level_lower_limit(
     backend: *mut doca_log_backend,
     value: u32,
 ) -> doca_error_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     guard(|| unsafe { borrow(backend) }?.set_lower(Origin::Program, level(value)?))
 }
 
-/// Sets the most severe level of the program's messages that a back end writes.
+/// Sets the most severe level of the program's messages that a back end accepts.
 ///
 /// # Safety
 /// `backend` is NULL or a live back end.
@@ -195,11 +195,11 @@ pub unsafe extern "C" fn doca_log_backend_set_level_upper_limit(
     backend: *mut doca_log_backend,
     upper_limit: u32,
 ) -> doca_error_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     guard(|| unsafe { borrow(backend) }?.set_upper(Origin::Program, level(upper_limit)?))
 }
 
-/// Keeps the lower limit from moving to less severe levels.
+/// Prevents the lower limit from moving to less severe levels.
 ///
 /// # Safety
 /// `backend` is NULL or a live back end.
@@ -207,11 +207,11 @@ pub unsafe extern "C" fn doca_log_backend_set_level_upper_limit(
 pub unsafe extern "C" fn doca_log_backend_set_level_lower_limit_strict(
     backend: *mut doca_log_backend,
 ) -> doca_error_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     guard(|| unsafe { borrow(backend) }?.fix_lower(Origin::Program))
 }
 
-/// Keeps the upper limit from moving to more severe levels.
+/// Prevents the upper limit from moving to more severe levels.
 ///
 /// # Safety
 /// `backend` is NULL or a live back end.
@@ -219,11 +219,11 @@ pub unsafe extern "C" fn doca_log_backend_set_level_lower_limit_strict(
 pub unsafe extern "C" fn doca_log_backend_set_level_upper_limit_strict(
     backend: *mut doca_log_backend,
 ) -> doca_error_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     guard(|| unsafe { borrow(backend) }?.fix_upper(Origin::Program))
 }
 
-/// Sets the least severe level of softdoca's messages that a back end writes.
+/// Sets the least severe level of softdoca's messages that a back end accepts.
 ///
 /// # Safety
 /// `backend` is NULL or a live back end.
@@ -232,11 +232,11 @@ pub unsafe extern "C" fn doca_log_backend_set_sdk_level(
     backend: *mut doca_log_backend,
     value: u32,
 ) -> doca_error_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     guard(|| unsafe { borrow(backend) }?.set_lower(Origin::Sdk, level(value)?))
 }
 
-/// Defines a setter and a getter of a limit of all back ends.
+/// Defines the setter and getter of a limit of all back ends.
 macro_rules! global_limits {
     ($($set:ident, $get:ident: $origin:expr, $store:ident, $load:ident, $what:literal;)*) => {$(
         #[doc = concat!("Sets ", $what, ", for all back ends and for those to come.")]
@@ -282,7 +282,7 @@ pub unsafe extern "C" fn doca_log_register_source(
 ) -> doca_error_t {
     guard(|| {
         check_out(source)?;
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { put(source, log::sources::register(text(source_name)?)?) }
     })
 }
@@ -296,10 +296,10 @@ pub unsafe extern "C" fn doca_log_unregister_source(source: c_int) -> doca_error
     guard(|| log::sources::unregister(source))
 }
 
-/// What `doca_log` does with a message that is formatted already. `doca_log` itself is variadic, which a Rust function
-/// cannot be: the shared library defines it over this one.
+/// Implementation of `doca_log` for a formatted message. `doca_log` itself is variadic, which a Rust function cannot
+/// be: the shared library defines it as a call of this one.
 ///
-/// A source that is none is no error: a message is worth more than its register entry. A NULL `file` or `function` is left out.
+/// Messages of unregistered sources are accepted. A NULL `file` or `function` is left out.
 ///
 /// # Safety
 /// The strings are NULL or C strings.
@@ -322,7 +322,7 @@ pub unsafe extern "C" fn softdoca_log_formatted(
             return Ok(());
         }
         let lossy = |text: *const c_char| {
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) }.to_string_lossy())
         };
         let (file, function) = (lossy(file), lossy(function));
@@ -338,17 +338,17 @@ pub unsafe extern "C" fn softdoca_log_formatted(
     })
 }
 
-/// Loggers are never freed, and their addresses are looked up: any pointer may be asked for.
+/// Finds a logger by its address. Loggers are never freed, and the address is only compared, so any pointer is allowed.
 fn find(logger: *const doca_logger) -> Result<Arc<Logger>> {
     sources::at(logger.cast())
 }
 
-/// As [`find`], but NULL stands for what all loggers are below.
+/// As [`find`]; NULL is the root of all loggers.
 fn find_root(logger: *const doca_logger) -> Result<Option<Arc<Logger>>> {
     (!logger.is_null()).then(|| find(logger)).transpose()
 }
 
-/// Number of back ends that there can be: as many as memory allows.
+/// Maximum number of back ends: limited by memory only.
 ///
 /// # Safety
 /// None needed: there is nothing to get wrong.
@@ -373,7 +373,7 @@ pub unsafe extern "C" fn doca_logger_create_list(
         let handles = loggers
             .iter()
             .map(|logger| Arc::as_ptr(logger).cast_mut().cast());
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { put_list(handles, logger_list, nb_loggers) }
     })
 }
@@ -386,7 +386,7 @@ pub unsafe extern "C" fn doca_logger_create_list(
 pub unsafe extern "C" fn doca_logger_destroy_list(
     logger_list: *mut *mut doca_logger,
 ) -> doca_error_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     guard(|| unsafe { take_list(logger_list) }.map(drop))
 }
 
@@ -406,7 +406,7 @@ pub unsafe extern "C" fn doca_logger_set_level(
     })
 }
 
-/// Tells a level.
+/// Gets a level.
 ///
 /// # Safety
 /// `out` is NULL or writable; `logger` may be any pointer.
@@ -417,7 +417,7 @@ pub unsafe extern "C" fn doca_logger_get_level(
 ) -> doca_error_t {
     guard(|| {
         super::not_null(logger)?;
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { put(out, find(logger)?.level() as c_int) }
     })
 }
@@ -433,12 +433,12 @@ pub unsafe extern "C" fn doca_logger_get_name(
 ) -> doca_error_t {
     guard(|| {
         super::not_null(logger)?;
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { put_text(name, DOCA_LOGGER_NAME_SIZE, find(logger)?.name()) }
     })
 }
 
-/// Finds a logger in a list; NULL when it has none of this name.
+/// Finds a logger in a list; NULL if there is none of this name.
 ///
 /// # Safety
 /// `logger_list` is NULL or a live list; `name` is NULL or a C string.
@@ -449,7 +449,7 @@ pub unsafe extern "C" fn doca_logger_find_by_name(
 ) -> *mut doca_logger {
     let find = || -> Result<*mut doca_logger> {
         check_out(logger_list)?;
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let name = unsafe { text(name) }?;
         for index in 0.. {
             // SAFETY: the list ends with a NULL, and the loop with it.
@@ -474,7 +474,7 @@ impl Sink for Stream {
     }
 }
 
-/// A descriptor of the program's.
+/// A file descriptor of the program.
 struct Descriptor(c_int);
 
 impl Sink for Descriptor {
@@ -482,19 +482,19 @@ impl Sink for Descriptor {
         let line = Line(record).to_string();
         let mut rest = line.as_bytes();
         while !rest.is_empty() {
-            // SAFETY: the program keeps it open, as DOCA asks; a closed one makes the write fail.
+            // SAFETY: the program keeps it open, as DOCA requires; a write to a closed one fails.
             let fd = unsafe { BorrowedFd::borrow_raw(self.0) };
             match rustix::io::write(fd, rest) {
                 Ok(written) => rest = &rest[written..],
                 Err(rustix::io::Errno::INTR) => {}
-                // Nowhere to report a failure to.
+                // Ignored: the failure cannot be reported.
                 Err(_) => return,
             }
         }
     }
 }
 
-/// A buffer of the program's, which a handler empties.
+/// A buffer of the program that is emptied by a handler.
 struct Buffer {
     start: Mutex<Start>,
     capacity: usize,
@@ -503,11 +503,11 @@ struct Buffer {
 
 struct Start(*mut c_char);
 
-// SAFETY: only used under the mutex; the program leaves the buffer to the back end, as DOCA asks.
+// SAFETY: only used under the mutex; the program must not access the buffer, as DOCA requires.
 unsafe impl Send for Start {}
 
 thread_local! {
-    /// This thread is in a handler: what the handler logs would overwrite the message that it reads.
+    /// `true` while this thread runs a handler: a message of the handler would overwrite the one it reads.
     static IN_HANDLER: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -535,7 +535,8 @@ impl Sink for Buffer {
         let len = line.floor_char_boundary(self.capacity - 1);
         let start = self.start.lock().unwrap_or_else(PoisonError::into_inner);
         IN_HANDLER.set(true);
-        // SAFETY: the program promised `capacity` bytes, and that the handler takes such a buffer; a line is no part of it.
+        // SAFETY: the program guarantees `capacity` bytes, and a handler for such a buffer, which the line does not
+        // overlap.
         unsafe {
             std::ptr::copy_nonoverlapping(line.as_ptr(), start.0.cast::<u8>(), len);
             start.0.add(len).write(0);

@@ -1,4 +1,4 @@
-//! `doca_mmap_advise.h`: advice on memory.
+//! `doca_mmap_advise.h`: memory advice.
 
 #[cfg(test)]
 mod tests;
@@ -43,7 +43,7 @@ pub unsafe extern "C" fn doca_mmap_advise_create(
 ) -> doca_error_t {
     guard(|| {
         check_out(mmap_advise)?;
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { put(mmap_advise, give_ctx(Advise::context(share(dev)?))) }
     })
 }
@@ -51,19 +51,19 @@ pub unsafe extern "C" fn doca_mmap_advise_create(
 /// Destroys an idle instance.
 ///
 /// # Safety
-/// `mmap_advise` is NULL or a live instance; on success it is dead.
+/// `mmap_advise` is NULL or a live instance; on success it is invalid afterwards.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_mmap_advise_destroy(
     mmap_advise: *mut doca_mmap_advise,
 ) -> doca_error_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     guard(|| unsafe { destroy_ctx(mmap_advise) })
 }
 
 /// The instance's context.
 ///
 /// # Safety
-/// Safe for any pointer: it is not followed.
+/// Safe for any pointer: it is not dereferenced.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_mmap_advise_as_ctx(
     mmap_advise: *mut doca_mmap_advise,
@@ -74,7 +74,7 @@ pub unsafe extern "C" fn doca_mmap_advise_as_ctx(
 /// `DOCA_SUCCESS` for every device.
 ///
 /// # Safety
-/// Safe for any pointer: it is not followed.
+/// Safe for any pointer: it is not dereferenced.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_mmap_advise_cap_task_cache_invalidate_is_supported(
     devinfo: *const doca_devinfo,
@@ -82,20 +82,20 @@ pub unsafe extern "C" fn doca_mmap_advise_cap_task_cache_invalidate_is_supported
     supported(devinfo)
 }
 
-/// Tells how many bytes a task can cover.
+/// Gets the maximum number of bytes that a task can cover.
 ///
 /// # Safety
-/// `buf_size` is NULL or writable; `devinfo` is not followed.
+/// `buf_size` is NULL or writable; `devinfo` is not dereferenced.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_mmap_advise_task_cache_invalidate_get_max_buf_size(
     devinfo: *const doca_devinfo,
     buf_size: *mut u64,
 ) -> doca_error_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { put_limit(devinfo, buf_size, MAX_BUF_SIZE as u64) }
 }
 
-/// Sets callbacks and number of the tasks; before the start.
+/// Sets the callbacks and the number of tasks; before the start.
 ///
 /// # Safety
 /// `mmap_advise` is NULL or live, and used by no other thread meanwhile.
@@ -107,7 +107,7 @@ pub unsafe extern "C" fn doca_mmap_advise_task_invalidate_cache_set_conf(
     num_tasks: u32,
 ) -> doca_error_t {
     let (success, failure) = (generic(completion_cb), generic(error_cb));
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     guard(|| unsafe {
         with_driver(mmap_advise, |ctx, driver| {
             invalidations(driver).configure(ctx, success, failure, num_tasks)
@@ -127,7 +127,7 @@ pub unsafe extern "C" fn doca_mmap_advise_task_invalidate_cache_alloc_init(
     user_data: doca_data,
     task: *mut *mut doca_mmap_advise_task_invalidate_cache,
 ) -> doca_error_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     guard(|| unsafe {
         put_task(task, || {
             with_driver(mmap_advise, |ctx, driver| {
@@ -141,7 +141,7 @@ pub unsafe extern "C" fn doca_mmap_advise_task_invalidate_cache_alloc_init(
 /// The generic task.
 ///
 /// # Safety
-/// Safe for any pointer: it is not followed.
+/// Safe for any pointer: it is not dereferenced.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_mmap_advise_task_invalidate_cache_as_doca_task(
     task: *mut doca_mmap_advise_task_invalidate_cache,
@@ -149,16 +149,17 @@ pub unsafe extern "C" fn doca_mmap_advise_task_invalidate_cache_as_doca_task(
     as_task(task)
 }
 
-/// Gives the task another buf; not while it is in flight.
+/// Sets the task's buf; not while it is in flight.
 ///
 /// # Safety
-/// `task` is NULL or live, and used by no other thread meanwhile; the buf is NULL or stays valid while the task is in flight.
+/// `task` is NULL or live, and used by no other thread meanwhile; the buf is NULL or stays valid while the task is in
+/// flight.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_mmap_advise_task_invalidate_cache_set_buf(
     task: *mut doca_mmap_advise_task_invalidate_cache,
     buf_or_null: *mut doca_buf,
 ) {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let _ = guard(|| unsafe {
         borrow(task)?.body.buf.set(buf(buf_or_null));
         Ok(())
@@ -174,7 +175,7 @@ pub unsafe extern "C" fn doca_mmap_advise_task_invalidate_cache_get_buf(
     task: *const doca_mmap_advise_task_invalidate_cache,
 ) -> *mut doca_buf {
     guard_with(std::ptr::null_mut(), || {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let task = unsafe { borrow(task) }.ok();
         buf_handle(task.and_then(|task| task.body.buf.get()))
     })

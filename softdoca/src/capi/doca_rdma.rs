@@ -86,7 +86,7 @@ unsafe fn allocate<H: Handle<Engine = TaskOf<Work>>>(
     user_data: doca_data,
     task: *mut *mut H,
 ) -> Result<()> {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         put_task(task, || {
             with(rdma, |ctx, rdma| {
@@ -96,7 +96,7 @@ unsafe fn allocate<H: Handle<Engine = TaskOf<Work>>>(
     }
 }
 
-/// Gives a task another connection of its instance.
+/// Sets a task's connection to another one of its instance.
 fn set_connection(work: &Work, connection: *mut doca_rdma_connection) -> Result<()> {
     let connection = {
         let current = work.connection().ok_or(Error::Unexpected)?;
@@ -110,7 +110,8 @@ fn set_connection(work: &Work, connection: *mut doca_rdma_connection) -> Result<
 /// Defines the functions that set and get a task's connection.
 macro_rules! connection_functions {
     ($task:ident: $set:ident, $get:ident) => {
-        /// Gives the task another connection of its instance; not while it is in flight. Any other pointer changes nothing.
+        /// Sets the task's connection to another one of its instance; not while it is in flight. Other pointers are
+        /// ignored.
         ///
         /// # Safety
         /// The task is NULL or live, and used by no other thread meanwhile. `rdma_connection` may be any pointer.
@@ -119,7 +120,7 @@ macro_rules! connection_functions {
             task: *mut doca_abi::$task,
             rdma_connection: *mut doca_abi::doca_rdma_connection,
         ) {
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             unsafe {
                 $crate::capi::task::set(task, |work| {
                     $crate::capi::doca_rdma::set_connection(work, rdma_connection)
@@ -127,7 +128,7 @@ macro_rules! connection_functions {
             }
         }
 
-        /// The connection that the task acts on; NULL for NULL.
+        /// The task's connection; NULL for NULL.
         ///
         /// # Safety
         /// The task is NULL or live, and used by no other thread meanwhile.
@@ -135,7 +136,7 @@ macro_rules! connection_functions {
         pub unsafe extern "C" fn $get(
             task: *const doca_abi::$task,
         ) -> *const doca_abi::doca_rdma_connection {
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             unsafe {
                 $crate::capi::task::get(task, |work| {
                     let connection = work.connection();
@@ -154,7 +155,7 @@ unsafe fn with<T>(
     rdma: *const doca_rdma,
     action: impl FnOnce(&Ctx, &Rdma) -> Result<T>,
 ) -> Result<T> {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let ctx = unsafe { borrow(rdma) }?;
     action(ctx, ctx.driver_as::<Rdma>()?)
 }
@@ -170,7 +171,7 @@ pub unsafe extern "C" fn doca_rdma_create(
 ) -> doca_error_t {
     guard(|| {
         check_out(rdma)?;
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { put(rdma, give_ctx(Rdma::context(share(dev)?))) }
     })
 }
@@ -181,20 +182,20 @@ pub unsafe extern "C" fn doca_rdma_create(
 /// `rdma` is NULL or a live instance; on success it and its connections are dead.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_rdma_destroy(rdma: *mut doca_rdma) -> doca_error_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     guard(|| unsafe { destroy_ctx(rdma) })
 }
 
 /// The instance's context.
 ///
 /// # Safety
-/// Safe for any pointer: it is not followed.
+/// Safe for any pointer: it is not dereferenced.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_rdma_as_ctx(rdma: *mut doca_rdma) -> *mut doca_ctx {
     rdma.cast()
 }
 
-/// Sets the functions that are called when connections change. The one for requests may be NULL.
+/// Sets the callbacks for connection state changes. The one for requests may be NULL.
 ///
 /// # Safety
 /// As [`with`]; the callbacks are NULL or functions of their types.
@@ -212,11 +213,11 @@ pub unsafe extern "C" fn doca_rdma_set_connection_state_callbacks(
         failure: failure_cb,
         disconnection: disconnect_cb,
     };
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     guard(|| unsafe { with(rdma, |ctx, rdma| rdma.set_callbacks(ctx, callbacks)) })
 }
 
-/// Defines functions that set and get properties: `set, get => what it is: type; how it is set, how it is asked for`.
+/// Defines setters and getters of properties: `set, get
 macro_rules! properties {
     ($($set:ident, $get:ident($rdma:ty) => $what:literal: $c:ty; $apply:expr, $ask:expr;)+) => { $(
         #[doc = concat!("Sets ", $what, "; before the start.")]
@@ -225,7 +226,7 @@ macro_rules! properties {
         /// `rdma` is NULL or a live instance, used by no other thread meanwhile.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $set(rdma: *mut doca_rdma, value: $c) -> doca_error_t {
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             guard(|| unsafe { with(rdma, |ctx, rdma| $apply(ctx, rdma, value)) })
         }
 
@@ -235,13 +236,13 @@ macro_rules! properties {
         /// `rdma` is NULL or a live instance, used by no other thread meanwhile; `value` is NULL or writable.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $get(rdma: $rdma, value: *mut $c) -> doca_error_t {
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             guard(|| unsafe { put(value, with(rdma, |_, rdma| Ok($ask(rdma)))?) })
         }
     )+ };
 }
 
-/// Lets an idle instance change what describes its network.
+/// Changes the network configuration of an idle instance.
 fn fabric<T>(
     set: impl Fn(&Fabric, T) -> crate::error::Result<()>,
 ) -> impl Fn(&Ctx, &Rdma, T) -> crate::error::Result<()> {
@@ -293,16 +294,16 @@ properties! {
         fabric(Fabric::set_request_timeout), |rdma: &Rdma| rdma.fabric().request_timeout.get();
 }
 
-/// Defines functions that tell a limit.
+/// Defines getters of limits.
 macro_rules! limit_functions {
     ($($name:ident => $what:literal: $limit:ident;)+) => { $(
         #[doc = concat!("Tells ", $what, ".")]
         ///
         /// # Safety
-        /// `limit` is NULL or writable; `devinfo` is not followed.
+        /// `limit` is NULL or writable; `devinfo` is not dereferenced.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name(devinfo: *const doca_devinfo, limit: *mut u32) -> doca_error_t {
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             unsafe { put_limit(devinfo, limit, limits::$limit) }
         }
     )+ };
@@ -316,10 +317,10 @@ limit_functions! {
     doca_rdma_cap_get_gid_table_size => "how many GIDs a device has": GIDS;
 }
 
-/// Tells how many bufs the list of a receive may have.
+/// Gets the maximum number of bufs in the list of a receive.
 ///
 /// # Safety
-/// `max_buf_list_len` is NULL or writable; `devinfo` is not followed.
+/// `max_buf_list_len` is NULL or writable; `devinfo` is not dereferenced.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_rdma_cap_task_receive_get_max_dst_buf_list_len(
     devinfo: *const doca_devinfo,
@@ -329,7 +330,7 @@ pub unsafe extern "C" fn doca_rdma_cap_task_receive_get_max_dst_buf_list_len(
     guard(|| {
         not_null(devinfo)?;
         check_transport_type(transport_type)?;
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { put(max_buf_list_len, limits::BUF_LIST_LEN) }
     })
 }
@@ -337,7 +338,7 @@ pub unsafe extern "C" fn doca_rdma_cap_task_receive_get_max_dst_buf_list_len(
 /// `DOCA_SUCCESS` for `DOCA_RDMA_TRANSPORT_TYPE_RC` and `DOCA_RDMA_TRANSPORT_TYPE_DC`, else `DOCA_ERROR_NOT_SUPPORTED`.
 ///
 /// # Safety
-/// Safe for any pointer: it is not followed.
+/// Safe for any pointer: it is not dereferenced.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_rdma_cap_transport_type_is_supported(
     devinfo: *const doca_devinfo,
@@ -349,7 +350,7 @@ pub unsafe extern "C" fn doca_rdma_cap_transport_type_is_supported(
     })
 }
 
-/// Copies `num_entries` of a device's GIDs, from `start_index` on: the link-local one, then that of its IPv4 address.
+/// Copies `num_entries` GIDs of a device, starting at `start_index`: the link-local one, then that of its IPv4 address.
 ///
 /// # Safety
 /// `devinfo` is NULL or live; `gid_array` is NULL or writable for `num_entries` GIDs.
@@ -362,7 +363,7 @@ pub unsafe extern "C" fn doca_rdma_cap_get_gid(
 ) -> doca_error_t {
     guard(|| {
         check_out(gid_array)?;
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let gids = gids(unsafe { borrow(devinfo) }?.model());
         let end = u64::from(start_index) + u64::from(num_entries);
         if num_entries == 0 || end > gids.len() as u64 {
@@ -372,15 +373,15 @@ pub unsafe extern "C" fn doca_rdma_cap_get_gid(
             )));
         }
         for (place, gid) in gids[start_index as usize..end as usize].iter().enumerate() {
-            // SAFETY: the caller's promise; `place` is below `num_entries`.
+            // SAFETY: guaranteed by the caller; `place` is below `num_entries`.
             unsafe { gid_array.add(place).write(doca_rdma_gid { raw: *gid }) };
         }
         Ok(())
     })
 }
 
-/// Makes a connection and describes it for the peer. The description lives as long as the connection: until the
-/// instance is started again or destroyed.
+/// Creates a connection and returns its description for the peer. The description is valid as long as the connection:
+/// until the instance is started again or destroyed.
 ///
 /// # Safety
 /// `rdma` is NULL or a live instance, used by no other thread meanwhile; the other arguments are NULL or writable.
@@ -395,11 +396,11 @@ pub unsafe extern "C" fn doca_rdma_export(
         check_out(details)?;
         check_out(details_size)?;
         check_out(rdma_connection)?;
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let ctx = unsafe { share_ctx(rdma) }?;
         let connection = ctx.driver_as::<Rdma>()?.export(&ctx)?;
         let description = connection.details();
-        // SAFETY: the caller's promise. The instance keeps the connection.
+        // SAFETY: guaranteed by the caller. The instance keeps the connection.
         unsafe {
             put(details, description.as_ptr().cast())?;
             put(details_size, description.len())?;
@@ -408,7 +409,7 @@ pub unsafe extern "C" fn doca_rdma_export(
     })
 }
 
-/// Connects with the peer whose description was received. Its program need not be awake.
+/// Connects to the peer whose description was received. The peer's program need not call progress.
 ///
 /// # Safety
 /// As [`doca_rdma_export`]; `details` is NULL or readable for `details_size` bytes.
@@ -420,7 +421,7 @@ pub unsafe extern "C" fn doca_rdma_connect(
     rdma_connection: *mut doca_rdma_connection,
 ) -> doca_error_t {
     guard(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let (ctx, details) =
             unsafe { (share_ctx(rdma)?, bytes(details.cast::<u8>(), details_size)?) };
         let rdma = ctx.driver_as::<Rdma>()?;
@@ -429,7 +430,7 @@ pub unsafe extern "C" fn doca_rdma_connect(
     })
 }
 
-/// Ends a connection; its tasks in flight fail. Nothing happens to one that has ended.
+/// Disconnects a connection; its tasks in flight fail. No effect on a closed connection.
 ///
 /// # Safety
 /// `rdma_connection` is NULL or a connection of a live instance, used by no other thread meanwhile.
@@ -438,7 +439,7 @@ pub unsafe extern "C" fn doca_rdma_connection_disconnect(
     rdma_connection: *mut doca_rdma_connection,
 ) -> doca_error_t {
     guard(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let ctx = unsafe { borrow(rdma_connection) }?.ctx();
         let rdma = ctx.driver_as::<Rdma>()?;
         let connection = rdma.connection(rdma_connection.cast::<Connection>())?;
@@ -447,7 +448,7 @@ pub unsafe extern "C" fn doca_rdma_connection_disconnect(
     })
 }
 
-/// Sets the value that connection callbacks get.
+/// Sets the user data for connection callbacks.
 ///
 /// # Safety
 /// As [`doca_rdma_connection_disconnect`].
@@ -457,13 +458,13 @@ pub unsafe extern "C" fn doca_rdma_connection_set_user_data(
     connection_user_data: doca_data,
 ) -> doca_error_t {
     guard(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { borrow(rdma_connection) }?.set_user_data(connection_user_data);
         Ok(())
     })
 }
 
-/// The value that connection callbacks get; 0 before it was set.
+/// Gets the user data for connection callbacks; 0 by default.
 ///
 /// # Safety
 /// As [`doca_rdma_connection_disconnect`]; `connection_user_data` is NULL or writable.
@@ -472,11 +473,11 @@ pub unsafe extern "C" fn doca_rdma_connection_get_user_data(
     rdma_connection: *const doca_rdma_connection,
     connection_user_data: *mut doca_data,
 ) -> doca_error_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     guard(|| unsafe { put(connection_user_data, borrow(rdma_connection)?.user_data()) })
 }
 
-/// Number of the connection, which no other connection of its instance has.
+/// Gets the number of the connection, which is unique within its instance.
 ///
 /// # Safety
 /// As [`doca_rdma_connection_disconnect`]; `connection_id` is NULL or writable.
@@ -485,7 +486,7 @@ pub unsafe extern "C" fn doca_rdma_connection_get_id(
     rdma_connection: *const doca_rdma_connection,
     connection_id: *mut u32,
 ) -> doca_error_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     guard(|| unsafe { put(connection_id, borrow(rdma_connection)?.id()) })
 }
 
@@ -496,7 +497,7 @@ unsafe impl Handle for doca_rdma_addr {
     const KEEPER: Keeper = Keeper::Arc;
 }
 
-/// Makes an address: an IPv4 or IPv6 address or a GID as text, and a port.
+/// Creates an address: an IPv4 or IPv6 address or a GID as text, and a port.
 ///
 /// # Safety
 /// `address` is NULL or a string; `addr` is NULL or writable.
@@ -510,39 +511,39 @@ pub unsafe extern "C" fn doca_rdma_addr_create(
     guard(|| {
         check_out(addr)?;
         not_null(address)?;
-        // SAFETY: not NULL, and a string by the caller's promise.
+        // SAFETY: not NULL, and a string guaranteed by the caller.
         let text = unsafe { CStr::from_ptr(address) };
         let address = Address::new(addr_type, text, port)?;
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { put(addr, give(Arc::new(address))) }
     })
 }
 
-/// Destroys an address; `DOCA_ERROR_BAD_STATE` while a connection uses it, `DOCA_ERROR_NOT_PERMITTED` for the address of a
-/// connection's peer.
+/// Destroys an address; `DOCA_ERROR_BAD_STATE` while a connection uses it, `DOCA_ERROR_NOT_PERMITTED` for the address
+/// of a connection's peer.
 ///
 /// # Safety
-/// `addr` is NULL or a live address; on success it is dead.
+/// `addr` is NULL or a live address; on success it is invalid afterwards.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_rdma_addr_destroy(addr: *mut doca_rdma_addr) -> doca_error_t {
     guard(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let shared = unsafe { share(addr) }?;
         if shared.is_peer() {
             return Err(Error::NotPermitted
                 .because("the address of a connection's peer is destroyed with the connection"));
         }
-        // The handle's reference, and this one.
+        // The handle's reference and this one.
         if Arc::strong_count(&shared) > 2 {
             return Err(Error::BadState.because("an RDMA connection uses the address"));
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         drop(unsafe { reclaim(addr) }?);
         Ok(())
     })
 }
 
-/// Tells what an address was made of. The text lives as long as the address.
+/// Gets the parameters of an address. The text is valid as long as the address.
 ///
 /// # Safety
 /// `addr` is NULL or a live address; the other arguments are NULL or writable.
@@ -557,7 +558,7 @@ pub unsafe extern "C" fn doca_rdma_addr_get_params(
         check_out(addr_type)?;
         check_out(address)?;
         check_out(port)?;
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             let addr = borrow(addr)?;
             put(addr_type, addr.kind())?;
@@ -567,7 +568,7 @@ pub unsafe extern "C" fn doca_rdma_addr_get_params(
     })
 }
 
-/// Takes requests for connections at a port of the instance's device.
+/// Listens for connection requests at a port of the instance's device.
 ///
 /// # Safety
 /// `rdma` is NULL or a live instance, used by no other thread meanwhile.
@@ -576,11 +577,11 @@ pub unsafe extern "C" fn doca_rdma_start_listen_to_port(
     rdma: *mut doca_rdma,
     port: u16,
 ) -> doca_error_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     guard(|| unsafe { with(rdma, |ctx, rdma| rdma.listen(ctx, port)) })
 }
 
-/// Takes no more requests at a port. Connections stay.
+/// Stops listening at a port. Connections stay.
 ///
 /// # Safety
 /// As [`doca_rdma_start_listen_to_port`].
@@ -589,11 +590,11 @@ pub unsafe extern "C" fn doca_rdma_stop_listen_to_port(
     rdma: *mut doca_rdma,
     port: u16,
 ) -> doca_error_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     guard(|| unsafe { with(rdma, |ctx, rdma| rdma.stop_listening(ctx, port)) })
 }
 
-/// Asks whoever listens at an address for a connection. Callbacks tell what comes of it.
+/// Requests a connection to the instance that listens at an address. Callbacks report the result.
 ///
 /// # Safety
 /// As [`doca_rdma_start_listen_to_port`]; `addr` is NULL or a live address.
@@ -604,7 +605,7 @@ pub unsafe extern "C" fn doca_rdma_connect_to_addr(
     connection_user_data: doca_data,
 ) -> doca_error_t {
     guard(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let (ctx, address) = unsafe { (share_ctx(rdma)?, share(addr)?) };
         let rdma = ctx.driver_as::<Rdma>()?;
         rdma.connect_to_address(&ctx, &address, connection_user_data)
@@ -619,25 +620,25 @@ unsafe fn with_connection(
     connection: *const doca_rdma_connection,
     action: impl FnOnce(&Ctx, &Rdma, &std::rc::Rc<Connection>) -> Result<()>,
 ) -> Result<()> {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let ctx = unsafe { borrow(connection) }?.ctx();
     let rdma = ctx.driver_as::<Rdma>()?;
     let connection = rdma.connection(connection.cast::<Connection>())?;
     action(ctx, rdma, &connection)
 }
 
-/// Accepts a connection that a peer has asked for; the established callback follows.
+/// Accepts a connection request; the established callback follows.
 ///
 /// # Safety
-/// `rdma_connection` is NULL or a connection of a live instance, used by no other thread meanwhile; `private_data` is NULL
-/// or readable for `private_data_len` bytes.
+/// `rdma_connection` is NULL or a connection of a live instance, used by no other thread meanwhile; `private_data` is
+/// NULL or readable for `private_data_len` bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_rdma_connection_accept(
     rdma_connection: *mut doca_rdma_connection,
     private_data: *mut c_void,
     private_data_len: u8,
 ) -> doca_error_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     guard(|| unsafe {
         let len = usize::from(private_data_len);
         let private_data = bytes(private_data.cast_const().cast::<u8>(), len)?;
@@ -647,7 +648,7 @@ pub unsafe extern "C" fn doca_rdma_connection_accept(
     })
 }
 
-/// Rejects a connection that a peer has asked for; the peer's failure callback is called.
+/// Rejects a connection request; the peer's failure callback is called.
 ///
 /// # Safety
 /// As [`doca_rdma_connection_accept`].
@@ -655,7 +656,7 @@ pub unsafe extern "C" fn doca_rdma_connection_accept(
 pub unsafe extern "C" fn doca_rdma_connection_reject(
     rdma_connection: *mut doca_rdma_connection,
 ) -> doca_error_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     guard(|| unsafe {
         with_connection(rdma_connection, |ctx, rdma, connection| {
             rdma.reject(ctx, connection)
@@ -663,8 +664,8 @@ pub unsafe extern "C" fn doca_rdma_connection_reject(
     })
 }
 
-/// Tells the address that a connection was made to, until it has ended; of a connection that a peer has asked for, the peer's address
-/// with the port that it has come to, which lives as long as the connection's handle. NULL for an exported connection.
+/// Gets the address that a connection was made to, valid until it is closed; for an accepted connection, the peer's
+/// address with the local port, valid as long as the connection's handle. NULL for an exported connection.
 ///
 /// # Safety
 /// As [`doca_rdma_connection_accept`]; `addr` is NULL or writable.
@@ -675,11 +676,12 @@ pub unsafe extern "C" fn doca_rdma_connection_get_addr(
 ) -> doca_error_t {
     guard(|| {
         check_out(addr)?;
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let address = unsafe { borrow(rdma_connection) }?.address();
-        // The handle of the program cannot be destroyed before the connection has ended; a peer's address lives with the connection.
+        // The program cannot destroy its address before the connection is closed; a peer's address belongs to the
+        // connection.
         let handle = address.map_or(std::ptr::null(), |address| Arc::as_ptr(&address));
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { put(addr, handle.cast_mut().cast()) }
     })
 }
@@ -710,11 +712,11 @@ connection_functions! {
     doca_rdma_task_send_set_rdma_connection, doca_rdma_task_send_get_rdma_connection
 }
 
-/// Allocates a task that sends a buf's data; no buf is an empty message.
+/// Allocates a task that sends a buf's data; without a buf, an empty message.
 ///
 /// # Safety
-/// As [`doca_rdma_task_send_set_conf`]; `src_buf` is NULL or a buf that stays valid while the task is in flight; `task` is
-/// NULL or writable. `rdma_connection` may be any pointer.
+/// As [`doca_rdma_task_send_set_conf`]; `src_buf` is NULL or a buf that stays valid while the task is in flight; `task`
+/// is NULL or writable. `rdma_connection` may be any pointer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_rdma_task_send_allocate_init(
     rdma: *mut doca_rdma,
@@ -723,7 +725,7 @@ pub unsafe extern "C" fn doca_rdma_task_send_allocate_init(
     user_data: doca_data,
     task: *mut *mut doca_rdma_task_send,
 ) -> doca_error_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     guard(|| unsafe {
         let arguments = Arguments {
             source: buf(src_buf),
@@ -761,7 +763,7 @@ connection_functions! {
     doca_rdma_task_send_imm_set_rdma_connection, doca_rdma_task_send_imm_get_rdma_connection
 }
 
-/// Allocates a task that sends a buf's data and an immediate value, whose bytes arrive as they are given.
+/// Allocates a task that sends a buf's data and an immediate value, whose bytes arrive unchanged.
 ///
 /// # Safety
 /// As [`doca_rdma_task_send_allocate_init`].
@@ -774,7 +776,7 @@ pub unsafe extern "C" fn doca_rdma_task_send_imm_allocate_init(
     user_data: doca_data,
     task: *mut *mut doca_rdma_task_send_imm,
 ) -> doca_error_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     guard(|| unsafe {
         let arguments = Arguments {
             source: buf(src_buf),
@@ -803,11 +805,12 @@ task_slots! {
         => "destination": destination as *mut doca_buf;
 }
 
-/// Allocates a task that receives one message. Without a buf it takes messages without data, and immediates of writes.
+/// Allocates a task that receives one message. Without a buf it receives messages without data, and immediates of
+/// writes.
 ///
 /// # Safety
-/// As [`doca_rdma_task_receive_set_conf`]; `dst_buf` is NULL or a buf that stays valid while the task is in flight; `task` is
-/// NULL or writable.
+/// As [`doca_rdma_task_receive_set_conf`]; `dst_buf` is NULL or a buf that stays valid while the task is in flight;
+/// `task` is NULL or writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_rdma_task_receive_allocate_init(
     rdma: *mut doca_rdma,
@@ -816,7 +819,7 @@ pub unsafe extern "C" fn doca_rdma_task_receive_allocate_init(
     task: *mut *mut doca_rdma_task_receive,
 ) -> doca_error_t {
     guard(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             put_task(task, || {
                 with(rdma, |ctx, rdma| {
@@ -827,20 +830,20 @@ pub unsafe extern "C" fn doca_rdma_task_receive_allocate_init(
     })
 }
 
-/// The result of a task that has completed; `None` for NULL.
+/// The result of a completed task; `None` for NULL.
 ///
 /// # Safety
 /// As [`doca_rdma_task_receive_get_dst_buf`].
 unsafe fn received(task: *const doca_rdma_task_receive) -> Option<Received> {
     guard_with(None, || {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { borrow(task) }
             .ok()
             .map(|task| task.body.received())
     })
 }
 
-/// What was received.
+/// Kind of the received message.
 ///
 /// # Safety
 /// As [`doca_rdma_task_receive_get_dst_buf`].
@@ -848,11 +851,11 @@ unsafe fn received(task: *const doca_rdma_task_receive) -> Option<Received> {
 pub unsafe extern "C" fn doca_rdma_task_receive_get_result_opcode(
     task: *const doca_rdma_task_receive,
 ) -> doca_rdma_opcode {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { received(task) }.map_or(0, |received| received.opcode as doca_rdma_opcode)
 }
 
-/// How many bytes were received, or written by a write with immediate.
+/// Number of bytes received, or written by a write with immediate.
 ///
 /// # Safety
 /// As [`doca_rdma_task_receive_get_dst_buf`].
@@ -860,11 +863,11 @@ pub unsafe extern "C" fn doca_rdma_task_receive_get_result_opcode(
 pub unsafe extern "C" fn doca_rdma_task_receive_get_result_len(
     task: *const doca_rdma_task_receive,
 ) -> u32 {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { received(task) }.map_or(0, |received| received.len)
 }
 
-/// The immediate value, with its bytes as the sender gave them; 0 when there was none.
+/// The immediate value, with its bytes as sent; 0 if there is none.
 ///
 /// # Safety
 /// As [`doca_rdma_task_receive_get_dst_buf`].
@@ -872,11 +875,11 @@ pub unsafe extern "C" fn doca_rdma_task_receive_get_result_len(
 pub unsafe extern "C" fn doca_rdma_task_receive_get_result_immediate_data(
     task: *const doca_rdma_task_receive,
 ) -> doca_be32_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { received(task) }.map_or(0, |received| received.immediate)
 }
 
-/// The connection that the message came over; NULL before the task has completed.
+/// The connection of the received message; NULL before the task has completed.
 ///
 /// # Safety
 /// As [`doca_rdma_task_receive_get_dst_buf`].
@@ -884,7 +887,7 @@ pub unsafe extern "C" fn doca_rdma_task_receive_get_result_immediate_data(
 pub unsafe extern "C" fn doca_rdma_task_receive_get_result_rdma_connection(
     task: *const doca_rdma_task_receive,
 ) -> *const doca_rdma_connection {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { received(task) }.map_or(std::ptr::null(), |received| received.connection.cast())
 }
 
@@ -910,7 +913,7 @@ connection_functions! {
     doca_rdma_task_write_set_rdma_connection, doca_rdma_task_write_get_rdma_connection
 }
 
-/// Allocates a task that writes a local buf's data to the tail of a remote buf's data.
+/// Allocates a task that appends a local buf's data to a remote buf's data.
 ///
 /// # Safety
 /// As [`doca_rdma_task_write_set_conf`]; the bufs are NULL or stay valid while the task is in flight; `task` is NULL or
@@ -924,7 +927,7 @@ pub unsafe extern "C" fn doca_rdma_task_write_allocate_init(
     user_data: doca_data,
     task: *mut *mut doca_rdma_task_write,
 ) -> doca_error_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     guard(|| unsafe {
         let arguments = Arguments {
             source: buf(src_buf),
@@ -963,8 +966,8 @@ connection_functions! {
     doca_rdma_task_write_imm_set_rdma_connection, doca_rdma_task_write_imm_get_rdma_connection
 }
 
-/// Allocates a task that writes as [`doca_rdma_task_write_allocate_init`]'s does and then hands the peer an immediate
-/// value, which takes one of its receives.
+/// Allocates a task that writes like that of [`doca_rdma_task_write_allocate_init`] and then sends an immediate value,
+/// which consumes one of the peer's receives.
 ///
 /// # Safety
 /// As [`doca_rdma_task_write_allocate_init`].
@@ -978,7 +981,7 @@ pub unsafe extern "C" fn doca_rdma_task_write_imm_allocate_init(
     user_data: doca_data,
     task: *mut *mut doca_rdma_task_write_imm,
 ) -> doca_error_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     guard(|| unsafe {
         let arguments = Arguments {
             source: buf(src_buf),
@@ -1009,7 +1012,7 @@ connection_functions! {
     doca_rdma_task_read_set_rdma_connection, doca_rdma_task_read_get_rdma_connection
 }
 
-/// Allocates a task that reads the data of a remote buf to the tail of a local buf's data.
+/// Allocates a task that appends the data of a remote buf to a local buf's data.
 ///
 /// # Safety
 /// As [`doca_rdma_task_read_set_conf`]; the bufs are NULL or stay valid while the task is in flight; `task` is NULL or
@@ -1023,7 +1026,7 @@ pub unsafe extern "C" fn doca_rdma_task_read_allocate_init(
     user_data: doca_data,
     task: *mut *mut doca_rdma_task_read,
 ) -> doca_error_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     guard(|| unsafe {
         let arguments = Arguments {
             source: buf(src_buf),
@@ -1042,7 +1045,7 @@ pub unsafe extern "C" fn doca_rdma_task_read_allocate_init(
     })
 }
 
-/// How many bytes a successful task has read.
+/// Number of bytes that a successful task has read.
 ///
 /// # Safety
 /// `task` is NULL or a live task, used by no other thread meanwhile.
@@ -1050,7 +1053,7 @@ pub unsafe extern "C" fn doca_rdma_task_read_allocate_init(
 pub unsafe extern "C" fn doca_rdma_task_read_get_result_len(
     task: *const doca_rdma_task_read,
 ) -> u32 {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { get(task, Work::result_len) }
 }
 
@@ -1087,12 +1090,12 @@ connection_functions! {
     doca_rdma_task_atomic_cmp_swp_get_rdma_connection
 }
 
-/// Allocates a task that replaces the first 8 bytes of a remote buf's data by `swap_data` if they are `cmp_data`, and appends
-/// what they were to a local buf's data.
+/// Allocates a task that replaces the first 8 bytes of a remote buf's data by `swap_data` if they are `cmp_data`, and
+/// appends the old bytes to a local buf's data. Values are in the machine's byte order.
 ///
 /// # Safety
-/// As [`doca_rdma_task_atomic_cmp_swp_set_conf`]; the bufs are NULL or stay valid while the task is in flight; `task` is
-/// NULL or writable. `rdma_connection` may be any pointer.
+/// As [`doca_rdma_task_atomic_cmp_swp_set_conf`]; the bufs are NULL or stay valid while the task is in flight; `task`
+/// is NULL or writable. `rdma_connection` may be any pointer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_rdma_task_atomic_cmp_swp_allocate_init(
     rdma: *mut doca_rdma,
@@ -1104,7 +1107,7 @@ pub unsafe extern "C" fn doca_rdma_task_atomic_cmp_swp_allocate_init(
     user_data: doca_data,
     task: *mut *mut doca_rdma_task_atomic_cmp_swp,
 ) -> doca_error_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     guard(|| unsafe {
         let arguments = Arguments {
             destination: buf(dst_buf),
@@ -1141,8 +1144,8 @@ connection_functions! {
     doca_rdma_task_atomic_fetch_add_get_rdma_connection
 }
 
-/// Allocates a task that adds `add_data` to the first 8 bytes of a remote buf's data, and appends what they were to a local
-/// buf's data.
+/// Allocates a task that adds `add_data` to the first 8 bytes of a remote buf's data, and appends the old bytes to a
+/// local buf's data. Values are in the machine's byte order.
 ///
 /// # Safety
 /// As [`doca_rdma_task_atomic_cmp_swp_allocate_init`].
@@ -1156,7 +1159,7 @@ pub unsafe extern "C" fn doca_rdma_task_atomic_fetch_add_allocate_init(
     user_data: doca_data,
     task: *mut *mut doca_rdma_task_atomic_fetch_add,
 ) -> doca_error_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     guard(|| unsafe {
         let arguments = Arguments {
             destination: buf(dst_buf),
@@ -1180,12 +1183,12 @@ fn event_handle(slot: &EventSlot) -> *mut doca_sync_event_remote_net {
         .cast()
 }
 
-/// One more reference to the event behind a handle; `None` for NULL.
+/// Adds a reference to the event behind a handle; `None` for NULL.
 ///
 /// # Safety
 /// `handle` is NULL or a live remote event.
 unsafe fn event(handle: *const doca_sync_event_remote_net) -> Option<Arc<RemoteEvent>> {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     (!handle.is_null())
         .then(|| unsafe { share(handle) }.ok())
         .flatten()
@@ -1193,7 +1196,7 @@ unsafe fn event(handle: *const doca_sync_event_remote_net) -> Option<Arc<RemoteE
 
 impl Slot<*const doca_sync_event_remote_net> for EventSlot {
     unsafe fn put(&self, value: *const doca_sync_event_remote_net) {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         self.replace(unsafe { event(value) });
     }
 
@@ -1204,7 +1207,7 @@ impl Slot<*const doca_sync_event_remote_net> for EventSlot {
 
 impl Slot<*mut doca_sync_event_remote_net> for EventSlot {
     unsafe fn put(&self, value: *mut doca_sync_event_remote_net) {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         self.replace(unsafe { event(value) });
     }
 
@@ -1260,7 +1263,7 @@ pub unsafe extern "C" fn doca_rdma_task_remote_net_sync_event_get_allocate_init(
     user_data: doca_data,
     task: *mut *mut doca_rdma_task_remote_net_sync_event_get,
 ) -> doca_error_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     guard(|| unsafe {
         let arguments = Arguments {
             event: self::event(event),
@@ -1272,7 +1275,7 @@ pub unsafe extern "C" fn doca_rdma_task_remote_net_sync_event_get_allocate_init(
     })
 }
 
-/// How many bytes a successful task has read: 8.
+/// Number of bytes that a successful task has read: 8.
 ///
 /// # Safety
 /// `task` is NULL or a live task, used by no other thread meanwhile.
@@ -1280,7 +1283,7 @@ pub unsafe extern "C" fn doca_rdma_task_remote_net_sync_event_get_allocate_init(
 pub unsafe extern "C" fn doca_rdma_task_remote_net_sync_event_get_get_result_len(
     task: *const doca_rdma_task_remote_net_sync_event_get,
 ) -> u32 {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { get(task, Work::result_len) }
 }
 
@@ -1318,7 +1321,7 @@ pub unsafe extern "C" fn doca_rdma_task_remote_net_sync_event_notify_set_allocat
     user_data: doca_data,
     task: *mut *mut doca_rdma_task_remote_net_sync_event_notify_set,
 ) -> doca_error_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     guard(|| unsafe {
         let arguments = Arguments {
             event: self::event(event),
@@ -1367,7 +1370,7 @@ pub unsafe extern "C" fn doca_rdma_task_remote_net_sync_event_notify_add_allocat
     user_data: doca_data,
     task: *mut *mut doca_rdma_task_remote_net_sync_event_notify_add,
 ) -> doca_error_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     guard(|| unsafe {
         let arguments = Arguments {
             event: self::event(event),
@@ -1388,7 +1391,7 @@ fn unsupported(rdma: *mut doca_rdma, what: &str) -> Result<()> {
 /// `DOCA_ERROR_NOT_SUPPORTED`: softdoca has no DPA.
 ///
 /// # Safety
-/// Safe for any pointers: they are not followed.
+/// Safe for any pointers: they are not dereferenced.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_rdma_get_dpa_handle(
     rdma: *mut doca_rdma,
@@ -1421,7 +1424,7 @@ pub unsafe extern "C" fn doca_rdma_get_gpu_handle(
     guard(|| unsupported(rdma, "GPU data path"))
 }
 
-/// `DOCA_ERROR_NOT_SUPPORTED`: softdoca's devices are none of rdma-core's.
+/// `DOCA_ERROR_NOT_SUPPORTED`: softdoca's devices do not exist in rdma-core.
 ///
 /// # Safety
 /// As [`doca_rdma_get_dpa_handle`].
@@ -1434,7 +1437,7 @@ pub unsafe extern "C" fn doca_rdma_bridge_prepare_connection(
     guard(|| unsupported(rdma, "bridge to rdma-core"))
 }
 
-/// `DOCA_ERROR_NOT_SUPPORTED`: softdoca's devices are none of rdma-core's.
+/// `DOCA_ERROR_NOT_SUPPORTED`: softdoca's devices do not exist in rdma-core.
 ///
 /// # Safety
 /// As [`doca_rdma_get_dpa_handle`].
@@ -1448,7 +1451,7 @@ pub unsafe extern "C" fn doca_rdma_bridge_accept(
     guard(|| unsupported(rdma, "bridge to rdma-core"))
 }
 
-/// `DOCA_ERROR_NOT_SUPPORTED`: softdoca's devices are none of rdma-core's.
+/// `DOCA_ERROR_NOT_SUPPORTED`: softdoca's devices do not exist in rdma-core.
 ///
 /// # Safety
 /// As [`doca_rdma_get_dpa_handle`].

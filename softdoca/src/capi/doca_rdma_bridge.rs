@@ -1,4 +1,4 @@
-//! `doca_rdma_bridge.h`: the bridge to rdma-core, which leads to real devices only.
+//! `doca_rdma_bridge.h`: the bridge to rdma-core, which supports only real devices.
 
 use doca_abi::{doca_buf, doca_dev, doca_mmap, ibv_pd};
 
@@ -14,7 +14,7 @@ fn unsupported<O, T>(object: *const O, out: *mut T) -> Result<()> {
 /// `DOCA_ERROR_NOT_SUPPORTED`.
 ///
 /// # Safety
-/// Safe for any pointers: they are not followed.
+/// Safe for any pointers: they are not dereferenced.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_rdma_bridge_get_dev_pd(
     dev: *const doca_dev,
@@ -26,7 +26,7 @@ pub unsafe extern "C" fn doca_rdma_bridge_get_dev_pd(
 /// `DOCA_ERROR_NOT_SUPPORTED`.
 ///
 /// # Safety
-/// Safe for any pointers: they are not followed.
+/// Safe for any pointers: they are not dereferenced.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_rdma_bridge_open_dev_from_pd(
     pd: *mut ibv_pd,
@@ -38,7 +38,7 @@ pub unsafe extern "C" fn doca_rdma_bridge_open_dev_from_pd(
 /// `DOCA_ERROR_NOT_SUPPORTED`.
 ///
 /// # Safety
-/// Safe for any pointers: they are not followed.
+/// Safe for any pointers: they are not dereferenced.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_rdma_bridge_get_buf_mkey(
     buf: *const doca_buf,
@@ -51,7 +51,7 @@ pub unsafe extern "C" fn doca_rdma_bridge_get_buf_mkey(
 /// `DOCA_ERROR_NOT_SUPPORTED`.
 ///
 /// # Safety
-/// Safe for any pointers: they are not followed.
+/// Safe for any pointers: they are not dereferenced.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_rdma_bridge_get_mmap_mkey_from_pd(
     mmap: *const doca_mmap,

@@ -43,7 +43,7 @@ pub unsafe extern "C" fn doca_sha_create(
 ) -> doca_error_t {
     guard(|| {
         check_out(sha)?;
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { put(sha, give_ctx(Sha::context(share(dev)?))) }
     })
 }
@@ -51,17 +51,17 @@ pub unsafe extern "C" fn doca_sha_create(
 /// Destroys an idle instance; `DOCA_ERROR_IN_USE` while tasks of it are allocated.
 ///
 /// # Safety
-/// `sha` is NULL or a live instance; on success it is dead.
+/// `sha` is NULL or a live instance; on success it is invalid afterwards.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_sha_destroy(sha: *mut doca_sha) -> doca_error_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     guard(|| unsafe { destroy_ctx(sha) })
 }
 
 /// The instance's context.
 ///
 /// # Safety
-/// Safe for any pointer: it is not followed.
+/// Safe for any pointer: it is not dereferenced.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_sha_as_ctx(sha: *mut doca_sha) -> *mut doca_ctx {
     sha.cast()
@@ -77,7 +77,7 @@ fn supports(devinfo: *const doca_devinfo, algorithm: doca_sha_algorithm) -> doca
 /// `DOCA_SUCCESS` for every device and algorithm.
 ///
 /// # Safety
-/// Safe for any pointer: it is not followed.
+/// Safe for any pointer: it is not dereferenced.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_sha_cap_task_hash_get_supported(
     devinfo: *const doca_devinfo,
@@ -89,7 +89,7 @@ pub unsafe extern "C" fn doca_sha_cap_task_hash_get_supported(
 /// `DOCA_SUCCESS` for every device and algorithm.
 ///
 /// # Safety
-/// Safe for any pointer: it is not followed.
+/// Safe for any pointer: it is not dereferenced.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_sha_cap_task_partial_hash_get_supported(
     devinfo: *const doca_devinfo,
@@ -98,36 +98,36 @@ pub unsafe extern "C" fn doca_sha_cap_task_partial_hash_get_supported(
     supports(devinfo, algorithm)
 }
 
-/// Tells how many bufs the lists of a task can have.
+/// Gets the maximum number of bufs in a list.
 ///
 /// # Safety
-/// The out-parameter is NULL or writable; `devinfo` is not followed.
+/// The out-parameter is NULL or writable; `devinfo` is not dereferenced.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_sha_cap_get_max_list_buf_num_elem(
     devinfo: *const doca_devinfo,
     max_list_buf_num_elem: *mut u32,
 ) -> doca_error_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { put_limit(devinfo, max_list_buf_num_elem, MAX_BUF_LIST_LEN as u32) }
 }
 
-/// Tells how many bytes a task can hash.
+/// Gets the maximum number of bytes that a task can hash.
 ///
 /// # Safety
-/// The out-parameter is NULL or writable; `devinfo` is not followed.
+/// The out-parameter is NULL or writable; `devinfo` is not dereferenced.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_sha_cap_get_max_src_buf_size(
     devinfo: *const doca_devinfo,
     max_src_buf_size: *mut u64,
 ) -> doca_error_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { put_limit(devinfo, max_src_buf_size, MAX_BUF_SIZE as u64) }
 }
 
-/// Writes a length that an algorithm has.
+/// Writes a length of an algorithm.
 ///
 /// # Safety
-/// `out` is NULL or writable; `devinfo` is not followed.
+/// `out` is NULL or writable; `devinfo` is not dereferenced.
 unsafe fn put_len(
     devinfo: *const doca_devinfo,
     algorithm: doca_sha_algorithm,
@@ -136,53 +136,53 @@ unsafe fn put_len(
 ) -> doca_error_t {
     guard(|| {
         not_null(devinfo)?;
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { put(out, len(Algorithm::from_number(algorithm)?) as u32) }
     })
 }
 
-/// Tells how many bytes a digest has.
+/// Gets the length of a digest in bytes.
 ///
 /// # Safety
-/// The out-parameter is NULL or writable; `devinfo` is not followed.
+/// The out-parameter is NULL or writable; `devinfo` is not dereferenced.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_sha_cap_get_min_dst_buf_size(
     devinfo: *const doca_devinfo,
     algorithm: doca_sha_algorithm,
     min_dst_buf_size: *mut u32,
 ) -> doca_error_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { put_len(devinfo, algorithm, Algorithm::digest_len, min_dst_buf_size) }
 }
 
-/// Tells how many bytes the algorithm works on at a time.
+/// Gets the block length of an algorithm in bytes.
 ///
 /// # Safety
-/// The out-parameter is NULL or writable; `devinfo` is not followed.
+/// The out-parameter is NULL or writable; `devinfo` is not dereferenced.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_sha_cap_get_partial_hash_block_size(
     devinfo: *const doca_devinfo,
     algorithm: doca_sha_algorithm,
     partial_block_size: *mut u32,
 ) -> doca_error_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { put_len(devinfo, algorithm, Algorithm::block_len, partial_block_size) }
 }
 
-/// Tells how many tasks of both kinds an instance can have.
+/// Gets the maximum number of tasks of an instance, both kinds together.
 ///
 /// # Safety
-/// The out-parameter is NULL or writable; `sha` is not followed.
+/// The out-parameter is NULL or writable; `sha` is not dereferenced.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_sha_cap_get_max_num_tasks(
     sha: *mut doca_sha,
     max_num_tasks: *mut u32,
 ) -> doca_error_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { put_limit(sha, max_num_tasks, MAX_TASKS) }
 }
 
-/// The number of tasks that a program gives by its logarithm.
+/// Number of tasks for its binary logarithm.
 fn count(log_num_tasks: u8) -> Result<u32> {
     1_u32.checked_shl(log_num_tasks.into()).ok_or_else(|| {
         Error::InvalidValue.because(format_args!(
@@ -191,14 +191,15 @@ fn count(log_num_tasks: u8) -> Result<u32> {
     })
 }
 
-/// Defines what both kinds of tasks have. `$whole` takes a body to what it hashes, `$changeable` says whether that may be replaced.
+/// Defines the functions of both kinds of tasks. `$whole` maps a body to its hash, `$changeable` says if that may be
+/// changed.
 macro_rules! hash_task {
     (
         $task:ident($body:ty), pool $pool:ident, $make:expr, $whole:expr, $changeable:expr;
         $set_conf:ident($callback:ident), $alloc_init:ident, $as_task:ident,
         $set_src:ident, $get_src:ident, $set_dst:ident, $get_dst:ident, $set_algorithm:ident, $get_algorithm:ident
     ) => {
-        /// Sets callbacks and the logarithm of the number of tasks; before the start.
+        /// Sets the callbacks and the binary logarithm of the number of tasks; before the start.
         ///
         /// # Safety
         /// `sha` is NULL or live, and used by no other thread meanwhile.
@@ -210,7 +211,7 @@ macro_rules! hash_task {
             log_num_tasks: u8,
         ) -> doca_error_t {
             let (success, failure) = (generic(task_completion_cb), generic(task_error_cb));
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             guard(|| unsafe {
                 with_driver(sha, |ctx, driver: &Offload<Sha>| {
                     let pool: &TaskPool = &driver.accelerator().$pool;
@@ -233,7 +234,7 @@ macro_rules! hash_task {
             user_data: doca_data,
             task: *mut *mut $task,
         ) -> doca_error_t {
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             guard(|| unsafe {
                 put_task(task, || {
                     with_driver(sha, |ctx, driver: &Offload<Sha>| {
@@ -248,24 +249,24 @@ macro_rules! hash_task {
         /// The generic task.
         ///
         /// # Safety
-        /// Safe for any pointer: it is not followed.
+        /// Safe for any pointer: it is not dereferenced.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $as_task(task: *mut $task) -> *mut doca_task {
             as_task(task)
         }
 
-        /// Gives the task another source; not while it is in flight.
+        /// Sets the task's source; not while it is in flight.
         ///
         /// # Safety
-        /// The task is NULL or live, and used by no other thread meanwhile; the buf is NULL or stays valid while the task is in
-        /// flight.
+        /// The task is NULL or live, and used by no other thread meanwhile; the buf is NULL or stays valid while the
+        /// task is in flight.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $set_src(
             task: *mut $task,
             src_buf: *const doca_buf,
         ) -> doca_error_t {
             guard(|| {
-                // SAFETY: the caller's promise.
+                // SAFETY: guaranteed by the caller.
                 let (task, source) = unsafe { (borrow(task)?, buf(src_buf)) };
                 $whole(&task.body)
                     .source
@@ -274,13 +275,13 @@ macro_rules! hash_task {
             })
         }
 
-        /// The source; NULL for a task that is NULL.
+        /// The source; NULL for a NULL task.
         ///
         /// # Safety
         /// The task is NULL or live, and used by no other thread meanwhile.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $get_src(task: *const $task) -> *const doca_buf {
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             unsafe {
                 get(task, |body| {
                     buf_handle($whole(body).source.get()).cast_const()
@@ -288,7 +289,7 @@ macro_rules! hash_task {
             }
         }
 
-        /// Gives the task another destination; not while it is in flight.
+        /// Sets the task's destination; not while it is in flight.
         ///
         /// # Safety
         #[doc = concat!("As [`", stringify!($set_src), "`].")]
@@ -298,7 +299,7 @@ macro_rules! hash_task {
             dst_buf: *mut doca_buf,
         ) -> doca_error_t {
             guard(|| {
-                // SAFETY: the caller's promise.
+                // SAFETY: guaranteed by the caller.
                 let (task, destination) = unsafe { (borrow(task)?, buf(dst_buf)) };
                 $changeable(&task.body)?;
                 $whole(&task.body)
@@ -308,13 +309,13 @@ macro_rules! hash_task {
             })
         }
 
-        /// The destination; NULL for a task that is NULL.
+        /// The destination; NULL for a NULL task.
         ///
         /// # Safety
         /// The task is NULL or live, and used by no other thread meanwhile.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $get_dst(task: *const $task) -> *const doca_buf {
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             unsafe {
                 get(task, |body| {
                     buf_handle($whole(body).destination.get()).cast_const()
@@ -332,7 +333,7 @@ macro_rules! hash_task {
             algorithm: doca_sha_algorithm,
         ) -> doca_error_t {
             guard(|| {
-                // SAFETY: the caller's promise.
+                // SAFETY: guaranteed by the caller.
                 let task = unsafe { borrow(task) }?;
                 Algorithm::from_number(algorithm)?;
                 $changeable(&task.body)?;
@@ -341,13 +342,13 @@ macro_rules! hash_task {
             })
         }
 
-        /// The algorithm; 0 for a task that is NULL.
+        /// The algorithm; 0 for a NULL task.
         ///
         /// # Safety
         /// The task is NULL or live, and used by no other thread meanwhile.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $get_algorithm(task: *const $task) -> doca_sha_algorithm {
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             unsafe { get(task, |body| $whole(body).algorithm.get()) }
         }
     };
@@ -383,7 +384,7 @@ hash_task! {
     doca_sha_task_partial_hash_set_algorithm, doca_sha_task_partial_hash_get_algorithm
 }
 
-/// Has the task begin with another message; not while it is in flight.
+/// Resets the task for another message; not while it is in flight.
 ///
 /// # Safety
 /// The task is NULL or live, and used by no other thread meanwhile.
@@ -392,13 +393,13 @@ pub unsafe extern "C" fn doca_sha_task_partial_hash_reset(
     task: *mut doca_sha_task_partial_hash,
 ) -> doca_error_t {
     guard(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { borrow(task) }?.body.reset();
         Ok(())
     })
 }
 
-/// The source is the last part of the message.
+/// Marks the source as the last part of the message.
 ///
 /// # Safety
 /// The task is NULL or live, and used by no other thread meanwhile.
@@ -407,13 +408,13 @@ pub unsafe extern "C" fn doca_sha_task_partial_hash_set_is_final_buf(
     task: *mut doca_sha_task_partial_hash,
 ) -> doca_error_t {
     guard(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { borrow(task) }?.body.is_final.set(true);
         Ok(())
     })
 }
 
-/// Whether the source is the last part of the message; 0 for a task that is NULL.
+/// 1 if the source is the last part of the message, otherwise 0; 0 for a NULL task.
 ///
 /// # Safety
 /// The task is NULL or live, and used by no other thread meanwhile.
@@ -421,11 +422,11 @@ pub unsafe extern "C" fn doca_sha_task_partial_hash_set_is_final_buf(
 pub unsafe extern "C" fn doca_sha_task_partial_hash_get_is_final(
     task: *const doca_sha_task_partial_hash,
 ) -> u8 {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { get(task, |body| u8::from(body.is_final.get())) }
 }
 
-/// Whether the digest has been appended to the destination; 0 for a task that is NULL.
+/// 1 if the digest was appended to the destination, otherwise 0; 0 for a NULL task.
 ///
 /// # Safety
 /// The task is NULL or live, and used by no other thread meanwhile.
@@ -433,7 +434,7 @@ pub unsafe extern "C" fn doca_sha_task_partial_hash_get_is_final(
 pub unsafe extern "C" fn doca_sha_task_partial_hash_get_has_result(
     task: *const doca_sha_task_partial_hash,
 ) -> u8 {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { get(task, |body: &PartialHash| u8::from(body.has_result())) }
 }
 

@@ -1,4 +1,4 @@
-//! `doca_sync_event.h`: events that others can wait for.
+//! `doca_sync_event.h`: events that other processes and devices can wait for.
 
 #[cfg(test)]
 mod tests;
@@ -52,7 +52,7 @@ task_handles! {
     doca_sync_event_task_wait_eq, doca_sync_event_task_wait_neq
 }
 
-/// Runs a C function's `action` on the event behind a handle.
+/// Runs `action` on the event behind a handle.
 ///
 /// # Safety
 /// `event` is NULL or a live event. Other threads may use its value meanwhile.
@@ -60,7 +60,7 @@ unsafe fn on_event(
     event: *const doca_sync_event,
     action: impl FnOnce(&SyncEvent) -> Result<()>,
 ) -> doca_error_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     guard(|| unsafe { with_driver(event, |_, event: &SyncEvent| action(event)) })
 }
 
@@ -70,7 +70,7 @@ macro_rules! capabilities {
             /// `DOCA_SUCCESS` for every device.
             ///
             /// # Safety
-            /// Safe for any pointer: it is not followed.
+            /// Safe for any pointer: it is not dereferenced.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn $yes(devinfo: *const doca_devinfo) -> doca_error_t {
                 supported(devinfo)
@@ -80,7 +80,7 @@ macro_rules! capabilities {
             /// `DOCA_ERROR_NOT_SUPPORTED` for every device.
             ///
             /// # Safety
-            /// Safe for any pointer: it is not followed.
+            /// Safe for any pointer: it is not dereferenced.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn $no(devinfo: *const doca_devinfo) -> doca_error_t {
                 guard(|| {
@@ -115,7 +115,7 @@ capabilities! {
 pub unsafe extern "C" fn doca_sync_event_create(event: *mut *mut doca_sync_event) -> doca_error_t {
     guard(|| {
         check_out(event)?;
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { put(event, give_ctx(SyncEvent::context())) }
     })
 }
@@ -126,10 +126,10 @@ pub unsafe extern "C" fn doca_sync_event_create(event: *mut *mut doca_sync_event
 /// `event` is NULL or a live event, used by no other thread meanwhile; on success it and its exports are dead.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_sync_event_destroy(event: *mut doca_sync_event) -> doca_error_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     guard(|| unsafe {
         with_driver(event, |ctx, event: &SyncEvent| {
-            // A running context answers for itself.
+            // The context reports a running state itself.
             ctx.expect_idle("a context is destroyed when it is idle:")?;
             event.check_stopped()
         })?;
@@ -137,14 +137,14 @@ pub unsafe extern "C" fn doca_sync_event_destroy(event: *mut doca_sync_event) ->
     })
 }
 
-/// The event as a context. From then on it is used only so; NULL when it was started by itself before.
+/// The event as a context. From then on it can only be used as one; NULL if it was started without a context before.
 ///
 /// # Safety
 /// `event` is NULL or a live event.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_sync_event_as_ctx(event: *mut doca_sync_event) -> *mut doca_ctx {
     guard_with(std::ptr::null_mut(), || {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let usable =
             unsafe { with_driver(event, |_, event: &SyncEvent| Ok(event.become_context())) };
         match usable {
@@ -154,23 +154,23 @@ pub unsafe extern "C" fn doca_sync_event_as_ctx(event: *mut doca_sync_event) -> 
     })
 }
 
-/// Starts an event that is used by itself.
+/// Starts an event that is not used as a context.
 ///
 /// # Safety
 /// `event` is NULL or a live event, used by no other thread meanwhile.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_sync_event_start(event: *mut doca_sync_event) -> doca_error_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { on_event(event, SyncEvent::start_alone) }
 }
 
-/// Stops an event that is used by itself.
+/// Stops an event that is not used as a context.
 ///
 /// # Safety
 /// As [`doca_sync_event_start`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_sync_event_stop(event: *mut doca_sync_event) -> doca_error_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { on_event(event, SyncEvent::stop_alone) }
 }
 
@@ -178,13 +178,13 @@ pub unsafe extern "C" fn doca_sync_event_stop(event: *mut doca_sync_event) -> do
 macro_rules! locations {
     (cpu { $($cpu:ident: $cpu_role:ident;)+ } remote { $($remote:ident: $role:ident, $location:ident, $who:literal;)+ }) => {
         $(
-            /// The CPU uses the event, through a device; before the start.
+            /// Adds the CPU as a location, through a device; before the start.
             ///
             /// # Safety
             /// As [`doca_sync_event_start`]; `dev` is NULL or an open device.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn $cpu(event: *mut doca_sync_event, dev: *mut doca_dev) -> doca_error_t {
-                // SAFETY: the caller's promise.
+                // SAFETY: guaranteed by the caller.
                 unsafe {
                     on_event(event, |event| {
                         event.add_location(Role::$cpu_role, Location::Cpu(share(dev)?))
@@ -199,7 +199,7 @@ macro_rules! locations {
             /// As [`doca_sync_event_start`].
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn $remote(event: *mut doca_sync_event) -> doca_error_t {
-                // SAFETY: the caller's promise.
+                // SAFETY: guaranteed by the caller.
                 unsafe { on_event(event, |event| event.add_location(Role::$role, Location::$location)) }
             }
         )+
@@ -218,7 +218,7 @@ locations! {
     }
 }
 
-/// Puts the value at an address of the program, a multiple of 8; before the start.
+/// Sets the address of the value in the program's memory, a multiple of 8; before the start.
 ///
 /// # Safety
 /// As [`doca_sync_event_start`]; `addr` is NULL or valid for 8 bytes for as long as the event is started.
@@ -227,7 +227,7 @@ pub unsafe extern "C" fn doca_sync_event_set_addr(
     event: *mut doca_sync_event,
     addr: *mut u64,
 ) -> doca_error_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         on_event(event, |event| {
             check_out(addr)?;
@@ -236,7 +236,7 @@ pub unsafe extern "C" fn doca_sync_event_set_addr(
     }
 }
 
-/// Puts the value into the 8 bytes of data of a buf, whose memory permits everything; before the start.
+/// Uses the 8 bytes of data of a buf, whose memory has all permissions, as the value; before the start.
 ///
 /// # Safety
 /// As [`doca_sync_event_start`]; `buf` is NULL or live.
@@ -245,7 +245,7 @@ pub unsafe extern "C" fn doca_sync_event_set_doca_buf(
     event: *mut doca_sync_event,
     buf: *mut doca_buf,
 ) -> doca_error_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         on_event(event, |event| {
             let buf: &<doca_buf as Handle>::Engine = borrow(buf)?;
@@ -255,7 +255,7 @@ pub unsafe extern "C" fn doca_sync_event_set_doca_buf(
     }
 }
 
-/// Tells the value.
+/// Gets the value.
 ///
 /// # Safety
 /// `event` is NULL or a live event; `value` is NULL or writable.
@@ -264,7 +264,7 @@ pub unsafe extern "C" fn doca_sync_event_get(
     event: *mut doca_sync_event,
     value: *mut u64,
 ) -> doca_error_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         on_event(event, |event| {
             check_out(value)?;
@@ -282,11 +282,11 @@ pub unsafe extern "C" fn doca_sync_event_update_set(
     event: *mut doca_sync_event,
     value: u64,
 ) -> doca_error_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { on_event(event, |event| event.set(value)) }
 }
 
-/// Adds to the value in one step, and tells the old one.
+/// Adds to the value atomically, and gets the old value.
 ///
 /// # Safety
 /// As [`doca_sync_event_get`].
@@ -296,7 +296,7 @@ pub unsafe extern "C" fn doca_sync_event_update_add(
     value: u64,
     fetched: *mut u64,
 ) -> doca_error_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         on_event(event, |event| {
             check_out(fetched)?;
@@ -314,7 +314,7 @@ macro_rules! waits {
         /// `event` is NULL or a live event that is not stopped meanwhile.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $wait(event: *mut doca_sync_event, value: u64, mask: u64) -> doca_error_t {
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             unsafe { on_event(event, |event| event.wait(Condition::$condition(value), mask)) }
         }
 
@@ -324,7 +324,7 @@ macro_rules! waits {
         #[doc = concat!("As [`", stringify!($wait), "`].")]
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $wait_yield(event: *mut doca_sync_event, value: u64, mask: u64) -> doca_error_t {
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             unsafe { $wait(event, value, mask) }
         }
     )+ };
@@ -336,7 +336,7 @@ waits! {
     doca_sync_event_wait_gt, doca_sync_event_wait_gt_yield => Greater, "is greater than";
 }
 
-/// Describes a started event for network peers. The description lives as long as the event.
+/// Exports a started event for network peers. The export is valid as long as the event.
 ///
 /// # Safety
 /// `event` is NULL or a live event, used by no other thread meanwhile; the other arguments are NULL or writable.
@@ -346,7 +346,7 @@ pub unsafe extern "C" fn doca_sync_event_export_to_remote_net(
     data: *mut *const u8,
     sz: *mut usize,
 ) -> doca_error_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         on_event(event, |event| {
             check_out(data)?;
@@ -358,7 +358,7 @@ pub unsafe extern "C" fn doca_sync_event_export_to_remote_net(
     }
 }
 
-/// Describes a started event for the other side of PCIe. The description lives as long as the event.
+/// Exports a started event for the other side of PCIe. The export is valid as long as the event.
 ///
 /// # Safety
 /// As [`doca_sync_event_export_to_remote_net`]; `dev` is NULL or an open device.
@@ -369,7 +369,7 @@ pub unsafe extern "C" fn doca_sync_event_export_to_remote_pci(
     data: *mut *const u8,
     sz: *mut usize,
 ) -> doca_error_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         on_event(event, |event| {
             check_out(data)?;
@@ -381,7 +381,7 @@ pub unsafe extern "C" fn doca_sync_event_export_to_remote_pci(
     }
 }
 
-/// Makes an event of what the other side of PCIe has exported. It needs no configuration, but a start.
+/// Creates an event from an export of the other side of PCIe. It needs no configuration, but has to be started.
 ///
 /// # Safety
 /// `dev` is NULL or an open device; `data` is NULL or readable for `sz` bytes; `event` is NULL or writable.
@@ -394,7 +394,7 @@ pub unsafe extern "C" fn doca_sync_event_create_from_export(
 ) -> doca_error_t {
     guard(|| {
         check_out(event)?;
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             let imported = SyncEvent::import(bytes(data, sz)?, &share(dev)?)?;
             put(event, give_ctx(imported))
@@ -402,7 +402,7 @@ pub unsafe extern "C" fn doca_sync_event_create_from_export(
     })
 }
 
-/// Makes a remote event, for RDMA tasks, of what a network peer has exported.
+/// Creates a remote event, for RDMA tasks, from an export of a network peer.
 ///
 /// # Safety
 /// As [`doca_sync_event_create_from_export`].
@@ -415,7 +415,7 @@ pub unsafe extern "C" fn doca_sync_event_remote_net_create_from_export(
 ) -> doca_error_t {
     guard(|| {
         check_out(event)?;
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             let imported = RemoteEvent::import(bytes(data, sz)?, &share(dev)?)?;
             put(event, give(Arc::new(imported)))
@@ -423,16 +423,16 @@ pub unsafe extern "C" fn doca_sync_event_remote_net_create_from_export(
     })
 }
 
-/// Destroys a remote event. Tasks that have it keep what they need.
+/// Destroys a remote event. Tasks with it stay valid.
 ///
 /// # Safety
-/// `event` is NULL or a live remote event; it is dead afterwards.
+/// `event` is NULL or a live remote event; it is invalid afterwards.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_sync_event_remote_net_destroy(
     event: *mut doca_sync_event_remote_net,
 ) -> doca_error_t {
     guard(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         drop(unsafe { reclaim(event) }?);
         Ok(())
     })
@@ -468,7 +468,7 @@ unsafe fn allocate<H: Handle<Engine = TaskOf<Work>>>(
     user_data: doca_data,
     task: *mut *mut H,
 ) -> Result<()> {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         put_task(task, || {
             with_driver(event, |ctx, event: &SyncEvent| {
@@ -503,7 +503,7 @@ pub unsafe extern "C" fn doca_sync_event_task_get_alloc_init(
     user_data: doca_data,
     task: *mut *mut doca_sync_event_task_get,
 ) -> doca_error_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     guard(|| unsafe {
         check_out(ret_val_ptr)?;
         allocate(
@@ -540,7 +540,7 @@ pub unsafe extern "C" fn doca_sync_event_task_notify_set_alloc_init(
     task: *mut *mut doca_sync_event_task_notify_set,
 ) -> doca_error_t {
     let work = Work::new(Kind::Set, set_val, 0, std::ptr::null_mut());
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     guard(|| unsafe { allocate(event, work, user_data, task) })
 }
 
@@ -559,7 +559,8 @@ task_slots! {
         => "place for the old value": out as *mut u64;
 }
 
-/// Allocates a task that adds to the value in one step. The old value goes to `fetched_val_ptr`, unless that is NULL.
+/// Allocates a task that adds to the value atomically. The old value is written to `fetched_val_ptr` unless that is
+/// NULL.
 ///
 /// # Safety
 /// As [`doca_sync_event_task_get_alloc_init`].
@@ -572,7 +573,7 @@ pub unsafe extern "C" fn doca_sync_event_task_notify_add_alloc_init(
     task: *mut *mut doca_sync_event_task_notify_add,
 ) -> doca_error_t {
     let work = Work::new(Kind::Add, inc_val, 0, fetched_val_ptr);
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     guard(|| unsafe { allocate(event, work, user_data, task) })
 }
 
@@ -604,7 +605,7 @@ pub unsafe extern "C" fn doca_sync_event_task_wait_eq_alloc_init(
     task: *mut *mut doca_sync_event_task_wait_eq,
 ) -> doca_error_t {
     let work = Work::new(Kind::WaitEqual, wait_val, mask, std::ptr::null_mut());
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     guard(|| unsafe { allocate(event, work, user_data, task) })
 }
 
@@ -636,7 +637,7 @@ pub unsafe extern "C" fn doca_sync_event_task_wait_neq_alloc_init(
     task: *mut *mut doca_sync_event_task_wait_neq,
 ) -> doca_error_t {
     let work = Work::new(Kind::WaitDifferent, wait_val, mask, std::ptr::null_mut());
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     guard(|| unsafe { allocate(event, work, user_data, task) })
 }
 
@@ -645,7 +646,7 @@ macro_rules! unsupported {
         #[doc = concat!("`DOCA_ERROR_NOT_SUPPORTED`: softdoca has no ", $what, ".")]
         ///
         /// # Safety
-        /// Safe for any pointers: they are not followed.
+        /// Safe for any pointers: they are not dereferenced.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name(event: *mut $event $(, $argument: $ty)*) -> doca_error_t {
             $(let _ = $argument;)*

@@ -1,7 +1,7 @@
-//! LZ4 decompression: streams of blocks as they are inside an LZ4 frame, and single blocks.
+//! LZ4 decompression: the block stream inside an LZ4 frame, and single blocks.
 //!
-//! A stream is what is left of a frame without its header, end mark and content checksum: blocks, each a little-endian u32
-//! (bit 31: the block is stored as it is; the rest: its length in bytes), the bytes, and, if the frame says so, the
+//! A stream is a frame without its header, end mark and content checksum: blocks, each a little-endian u32 (bit 31: the
+//! block is stored uncompressed; the rest: its length in bytes), the bytes, and, if the frame header says so, the
 //! little-endian xxHash-32 of these bytes. A block decompresses to at most 4 MiB.
 
 use lz4_flex::block::{DecompressError, decompress_into, decompress_into_with_dict};
@@ -9,37 +9,37 @@ use lz4_flex::block::{DecompressError, decompress_into, decompress_into_with_dic
 use super::checksum::xxh32;
 use crate::error::{Error, Result};
 
-/// What a frame's header says about its blocks.
+/// Block format declared by a frame header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StreamFormat {
     /// A checksum follows each block.
     pub block_checksums: bool,
-    /// No block refers to bytes of the blocks before it.
+    /// No block refers to data of earlier blocks.
     pub independent_blocks: bool,
 }
 
-/// The most that one block of a frame decompresses to.
+/// Largest decompressed size of a block of a frame, in bytes.
 const LARGEST_BLOCK: usize = 4 << 20;
-/// The most that most writers put into a block.
+/// Decompressed block size that most encoders use, in bytes.
 const USUAL_BLOCK: usize = 64 << 10;
-/// How far back a block refers to earlier ones.
+/// Distance up to which a block may refer to earlier ones, in bytes.
 const WINDOW: usize = 64 << 10;
 const STORED: u32 = 1 << 31;
 
-/// Decompresses; keeps its working memory for the next time.
+/// Decompresses; keeps its working memory for reuse.
 #[derive(Debug, Default)]
 pub struct Decompressor {
     block: Vec<u8>,
-    /// The last bytes that were decompressed, when blocks depend on each other.
+    /// The last decompressed bytes, if blocks depend on each other.
     window: Vec<u8>,
 }
 
 impl Decompressor {
-    /// Decompresses a stream and hands the data to `sink`, piece by piece and `room` bytes at most; says how many they are.
+    /// Decompresses a stream and passes the data to `sink` in pieces, at most `room` bytes. Returns their number.
     ///
     /// # Errors
-    /// [`Error::IoFailed`] when the stream is malformed, a block's checksum is wrong, or the data is longer than `room`; the
-    /// sink's errors. The sink may have got data by then.
+    /// [`Error::IoFailed`] if the stream is malformed, a block's checksum is wrong, or the data exceeds `room`; the
+    /// sink's errors. The sink may have received data by then.
     pub fn stream(
         &mut self,
         source: &[u8],
@@ -95,8 +95,8 @@ impl Decompressor {
         Ok(done)
     }
 
-    /// Decompresses one block, given without its header, and hands the data to `sink`, `room` bytes at most; says how many
-    /// they are.
+    /// Decompresses one block, given without its header, and passes the data to `sink`, at most `room` bytes. Returns
+    /// their number.
     ///
     /// # Errors
     /// As [`stream`](Self::stream).
@@ -114,7 +114,7 @@ impl Decompressor {
         Ok(len)
     }
 
-    /// Decompresses a block of at most `limit` bytes of data into the beginning of `self.block`.
+    /// Decompresses a block of at most `limit` bytes of data to the start of `self.block`.
     fn block(
         &mut self,
         source: &[u8],
@@ -126,7 +126,7 @@ impl Decompressor {
             if self.block.len() < room {
                 self.block.resize(room, 0);
             }
-            // Not more than the limit, even when an earlier block needed more.
+            // The buffer may be larger than the limit, from an earlier block.
             let output = &mut self.block[..room];
             let result = if with_window {
                 decompress_into_with_dict(source, output, &self.window)
@@ -180,7 +180,7 @@ mod tests {
         independent_blocks: true,
     };
 
-    /// Compressible, and different everywhere.
+    /// Compressible text without repeated lines.
     fn text(len: usize) -> Vec<u8> {
         (0u32..)
             .flat_map(|line| format!("line {} of {}\n", line, line % 97).into_bytes())
@@ -199,7 +199,7 @@ mod tests {
         (0..len).map(|_| next()).collect()
     }
 
-    /// A frame's blocks as an encoder that we did not write makes them; the encoder itself uses the shortest header, of 7 bytes.
+    /// The blocks of a frame written by an independent encoder, which uses the shortest header of 7 bytes.
     fn stream(data: &[u8], format: StreamFormat, size: BlockSize) -> Vec<u8> {
         let mode = if format.independent_blocks {
             BlockMode::Independent
@@ -303,7 +303,7 @@ mod tests {
         let mut source = stream(&text(1000), checked, BlockSize::Max64KB);
         *source.last_mut().unwrap() ^= 1;
         assert_eq!(decode(&source, checked, 2000), Err(Error::IoFailed));
-        // A match at the very beginning can refer to nothing.
+        // A match at the very start has nothing to refer to.
         let source = [&[5u8, 0, 0, 0][..], &[0x00, 1, 0, 0x10, 7]].concat();
         assert_eq!(decode(&source, PLAIN, 2000), Err(Error::IoFailed));
     }

@@ -1,12 +1,13 @@
-//! Coding matrices: how redundancy is made of data, updated when data changes, and turned back into data that was lost.
+//! Coding matrices: they create redundancy from data, update it when data changes, and recover lost blocks.
 //!
 //! # Numbering
-//! The blocks of a code are numbered through: the `k` data blocks from 0, then the `m` redundancy blocks from `k`.
+//! The blocks of a code are numbered consecutively: the `k` data blocks from 0, then the `m` redundancy blocks from
+//! `k`.
 
 use super::galois;
 use crate::error::{Error, Result};
 
-/// How the factors of a coding matrix are chosen.
+/// Choice of the factors of a coding matrix.
 ///
 /// `i` is the number of a data block, `j` that of a redundancy block counted from 0, and `+` addition in the field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,32 +19,32 @@ pub enum MatrixType {
     Vandermonde,
 }
 
-/// What a matrix is for.
+/// Purpose of a matrix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
-    /// Makes redundancy blocks of data blocks.
+    /// Computes redundancy blocks from data blocks.
     Coding,
-    /// Makes new redundancy blocks of pairs of old and new data blocks and the old redundancy blocks.
+    /// Computes new redundancy blocks from pairs of old and new data blocks and the old redundancy blocks.
     Update,
-    /// Makes lost blocks of `k` others.
+    /// Computes lost blocks from `k` others.
     Recover,
 }
 
-/// Factors by which output blocks are made of input blocks.
+/// Factors that map input blocks to output blocks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Matrix {
     purpose: Purpose,
     inputs: usize,
     outputs: usize,
-    /// That of input `i` for output `o` is at `i * outputs + o`.
+    /// The factor of input `i` for output `o` is at `i * outputs + o`.
     factors: Vec<u8>,
 }
 
 impl Matrix {
-    /// Makes a coding matrix for `data` data blocks and `redundancy` redundancy blocks.
+    /// Creates a coding matrix for `data` data blocks and `redundancy` redundancy blocks.
     ///
     /// # Errors
-    /// [`Error::InvalidValue`] when one of them is 0 or they are more than the field has elements.
+    /// [`Error::InvalidValue`] if either is 0 or their sum exceeds the order of the field.
     pub fn coding(matrix_type: MatrixType, data: usize, redundancy: usize) -> Result<Matrix> {
         check_counts(data, redundancy)?;
         let mut factors = Vec::with_capacity(data * redundancy);
@@ -65,10 +66,11 @@ impl Matrix {
         })
     }
 
-    /// Makes a coding matrix of the caller's factors, that of data block `i` for redundancy block `j` at `i * redundancy + j`.
+    /// Creates a coding matrix from the caller's factors; the factor of data block `i` for redundancy block `j` is at
+    /// `i * redundancy + j`.
     ///
     /// # Errors
-    /// As [`coding`](Self::coding), and [`Error::InvalidValue`] when there is not one factor for each pair.
+    /// As [`coding`](Self::coding), and [`Error::InvalidValue`] unless there is one factor for each pair.
     pub fn from_factors(factors: Vec<u8>, data: usize, redundancy: usize) -> Result<Matrix> {
         check_counts(data, redundancy)?;
         if factors.len() != data * redundancy {
@@ -85,13 +87,13 @@ impl Matrix {
         })
     }
 
-    /// Makes the matrix that updates all redundancy blocks after the data blocks `changed`, ascending, have changed.
+    /// Creates the matrix that updates all redundancy blocks after the data blocks `changed` (ascending) have changed.
     ///
-    /// Its inputs are, for each changed block, the old and the new one, and then the old redundancy blocks.
+    /// Its inputs are the old and the new block for each changed block, then the old redundancy blocks.
     ///
     /// # Errors
-    /// [`Error::InvalidValue`] when `self` is no coding matrix, or `changed` is empty, not ascending or names other than data
-    /// blocks.
+    /// [`Error::InvalidValue`] if `self` is not a coding matrix, or `changed` is empty, not ascending, or includes a
+    /// redundancy block.
     pub fn update(&self, changed: &[u32]) -> Result<Matrix> {
         self.expect_coding()?;
         let changed = check_indices(changed, self.inputs)?;
@@ -99,7 +101,7 @@ impl Matrix {
         let inputs = 2 * changed.len() + outputs;
         let mut factors = Vec::with_capacity(inputs * outputs);
         for block in changed {
-            // What the old block gave is taken away as it was given: addition is its own inverse.
+            // Addition is its own inverse, so the old block's contribution is removed by adding it again.
             let row = &self.factors[block * outputs..][..outputs];
             factors.extend_from_slice(row);
             factors.extend_from_slice(row);
@@ -115,13 +117,13 @@ impl Matrix {
         })
     }
 
-    /// Makes the matrix that recovers the blocks `missing`, ascending, data or redundancy, in that order.
+    /// Creates the matrix that recovers the blocks `missing` (ascending, data or redundancy), in that order.
     ///
-    /// Its inputs are the first `k` blocks that are not missing, ascending.
+    /// Its inputs are the first `k` available blocks, ascending.
     ///
     /// # Errors
-    /// [`Error::InvalidValue`] when `self` is no coding matrix; when `missing` is empty, not ascending, has more than `m`
-    /// blocks or some that the code does not have; and when this loss cannot be recovered, which happens with
+    /// [`Error::InvalidValue`] if `self` is not a coding matrix; if `missing` is empty, not ascending, has more than
+    /// `m` blocks or unknown ones; and if this loss cannot be recovered, which is possible with
     /// [`MatrixType::Vandermonde`] and [`from_factors`](Self::from_factors).
     pub fn recover(&self, missing: &[u32]) -> Result<Matrix> {
         self.expect_coding()?;
@@ -137,7 +139,8 @@ impl Matrix {
             .filter(|block| missing.binary_search(block).is_err())
             .take(data)
             .collect();
-        // Rows of the code: what each available block is made of. Their inverse says what data is made of.
+        // Rows of the code express each available block by the data blocks. Their inverse expresses the data by the
+        // available blocks.
         let rows = available
             .iter()
             .flat_map(|block| self.row(*block))
@@ -168,17 +171,17 @@ impl Matrix {
         })
     }
 
-    /// What the matrix is for.
+    /// Purpose that the matrix was created for.
     pub fn purpose(&self) -> Purpose {
         self.purpose
     }
 
-    /// Number of blocks that go in.
+    /// Number of input blocks.
     pub fn inputs(&self) -> usize {
         self.inputs
     }
 
-    /// Number of blocks that come out.
+    /// Number of output blocks.
     pub fn outputs(&self) -> usize {
         self.outputs
     }
@@ -186,13 +189,13 @@ impl Matrix {
     /// The factor of an input block for an output block.
     ///
     /// # Panics
-    /// When there is no such input or output.
+    /// If there is no such input or output.
     pub fn factor(&self, input: usize, output: usize) -> u8 {
         assert!(output < self.outputs);
         self.factors[input * self.outputs + output]
     }
 
-    /// How a block of the code is made of the data blocks.
+    /// The row that expresses a block of the code by the data blocks.
     fn row(&self, block: usize) -> Vec<u8> {
         (0..self.inputs)
             .map(|part| match block.checked_sub(self.inputs) {
@@ -236,7 +239,7 @@ fn check_indices(indices: &[u32], limit: usize) -> Result<Vec<usize>> {
     }
 }
 
-/// Inverts a matrix of `n` rows by Gauss and Jordan's elimination; `None` when it has no inverse.
+/// Inverts a matrix of `n` rows by Gauss-Jordan elimination; `None` if it is singular.
 fn invert(mut rows: Vec<u8>, n: usize) -> Option<Vec<u8>> {
     let mut inverse = vec![0; n * n];
     (0..n).for_each(|row| inverse[row * n + row] = 1);
@@ -299,7 +302,7 @@ mod tests {
             .collect()
     }
 
-    /// Recovers `missing` and checks the result; false when the loss is said to be fatal.
+    /// Recovers `missing` and checks the result; `false` if the loss is reported as unrecoverable.
     fn recovers(matrix: &Matrix, missing: &[u32]) -> bool {
         let code = code(matrix);
         let Ok(recover) = matrix.recover(missing) else {

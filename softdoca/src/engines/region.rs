@@ -1,8 +1,8 @@
-//! Kernels: sums of products over regions of memory, with the widest vectors that the processor has.
+//! Kernels: sums of products over memory regions, with the widest vectors of the processor.
 //!
-//! A [`Kernel`] computes what a row of a coding matrix says: each byte of an output is the sum of the bytes at the same place
-//! in all sources, each multiplied by the row's factor for that source. All kernels compute the same; which one runs is
-//! chosen once per process.
+//! A [`Kernel`] applies rows of a coding matrix: each byte of an output is the sum of the bytes at the same offset in
+//! all sources, each multiplied by the row's factor for that source. All kernels compute the same results; the kernel
+//! is chosen once per process.
 
 mod portable;
 mod vector;
@@ -19,7 +19,7 @@ use std::sync::OnceLock;
 
 use super::galois::Multiplier;
 
-/// Outputs that one pass over the sources can make.
+/// Maximum number of outputs of one pass over the sources.
 pub const MOST_OUTPUTS: usize = 4;
 
 /// An implementation of the two operations.
@@ -31,17 +31,17 @@ pub struct Kernel {
 }
 
 impl Kernel {
-    /// What it is made of, for example `avx2`.
+    /// The instruction set, for example `avx2`.
     pub fn name(&self) -> &'static str {
         self.name
     }
 
-    /// The kernel that uses no special instructions, and that the others are measured against.
+    /// The kernel without special instructions; the reference for the others.
     pub fn portable() -> &'static Kernel {
         &portable::KERNEL
     }
 
-    /// The kernels that this processor can run, in the order of preference.
+    /// The kernels that this processor supports, in order of preference.
     pub fn available() -> impl Iterator<Item = &'static Kernel> {
         #[cfg(target_arch = "x86_64")]
         let special = x86_64::available();
@@ -58,18 +58,18 @@ impl Kernel {
         BEST.get_or_init(|| Kernel::available().next().unwrap_or(Kernel::portable()))
     }
 
-    /// Writes sums of products: byte `i` of output `o` becomes the sum over all sources `s` of byte `i` of the source times
-    /// `multipliers[s * outputs.len() + o]`.
+    /// Writes sums of products: byte `i` of output `o` becomes the sum over all sources `s` of byte `i` of the source
+    /// times `multipliers[s * outputs.len() + o]`.
     ///
-    /// The outputs are written in ascending order of `i` in steps of whole vectors; one that overlaps a source gives
-    /// unspecified bytes.
+    /// The outputs are written in ascending order of `i` in steps of whole vectors; an output that overlaps a source
+    /// gets unspecified bytes.
     ///
     /// # Panics
-    /// When there are no outputs or more than [`MOST_OUTPUTS`], no sources, or not one multiplier for each pair.
+    /// If there are no outputs or more than [`MOST_OUTPUTS`], no sources, or not one multiplier for each pair.
     ///
     /// # Safety
-    /// Each source can be read and each output written for `len` bytes, by raw pointers: others may access the bytes at the
-    /// same time, and then find, or leave here, unspecified ones.
+    /// Each source can be read and each output written for `len` bytes, by raw pointers: others may access the bytes at
+    /// the same time, and then find, or leave here, unspecified ones.
     pub unsafe fn products(
         &self,
         outputs: &[*mut u8],
@@ -79,14 +79,14 @@ impl Kernel {
     ) {
         assert!((1..=MOST_OUTPUTS).contains(&outputs.len()) && !sources.is_empty());
         assert_eq!(multipliers.len(), outputs.len() * sources.len());
-        // SAFETY: the caller's promise; the processor has the instructions, or the kernel would not be available.
+        // SAFETY: guaranteed by the caller; the processor has the instructions, or the kernel would not be available.
         unsafe { (self.products)(outputs, sources, multipliers, len) }
     }
 
-    /// Writes the sum (the exclusive or) of all sources, what [`products`](Self::products) makes of factors of 1.
+    /// Writes the sum (exclusive or) of all sources: the same as [`products`](Self::products) with factors of 1.
     ///
     /// # Panics
-    /// When there are no sources.
+    /// If there are no sources.
     ///
     /// # Safety
     /// As [`products`](Self::products).

@@ -1,4 +1,4 @@
-//! Which levels a back end takes.
+//! Level limits of back ends, and rate limits of messages.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -8,16 +8,16 @@ use std::time::{Duration, Instant};
 
 use super::Level;
 
-/// A range of levels whose ends can move, and can be kept from moving outwards.
+/// A range of levels whose limits can be changed, and can be protected against widening.
 ///
-/// As DOCA calls them: the *lower* limit is the least severe level (the larger number), the *upper* one the most severe.
+/// DOCA's terms: the *lower* limit is the least severe level (the larger number), the *upper* one the most severe.
 #[derive(Debug)]
 pub(super) struct Limits {
     lower: AtomicU32,
     upper: AtomicU32,
-    /// The lower limit goes no further than this.
+    /// The lower limit cannot exceed this value.
     lower_bound: AtomicU32,
-    /// The upper limit goes no further than this.
+    /// The upper limit cannot go below this value.
     upper_bound: AtomicU32,
 }
 
@@ -58,27 +58,28 @@ impl Limits {
         level <= self.lower.load(Ordering::Relaxed) && level >= self.upper.load(Ordering::Relaxed)
     }
 
-    /// The value of the least severe level that is taken.
+    /// Value of the least severe accepted level.
     pub(super) fn lower(&self) -> u32 {
         self.lower.load(Ordering::Relaxed)
     }
 }
 
 const PERIOD: Duration = Duration::from_secs(1);
-/// Messages of one place in the source in a second.
+/// Messages per second of one source line.
 const PER_SITE: u32 = 10;
 
-/// Messages of one kind, of which so many are written in a second; the first one after that says how many were not.
+/// Rate limit for one kind of message, so that peers cannot fill a disk with log messages. The first message after a
+/// suppressed one reports the number suppressed.
 #[derive(Debug)]
 pub struct Limited {
     most: u32,
-    /// When the current second began.
+    /// Start of the current second.
     since: Option<Instant>,
     written: u32,
     suppressed: u64,
 }
 
-/// How many messages of a kind were not written; displays as nothing when all were.
+/// Number of suppressed messages; displays as nothing for 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Suppressed(u64);
 
@@ -92,7 +93,7 @@ impl fmt::Display for Suppressed {
 }
 
 impl Limited {
-    /// At most `most` messages a second.
+    /// Allows `most` messages per second.
     pub const fn new(most: u32) -> Limited {
         Limited {
             most,
@@ -102,7 +103,7 @@ impl Limited {
         }
     }
 
-    /// `None`: the message is not to be written.
+    /// Counts a message at `now`; `None` if it is to be suppressed.
     pub fn admit(&mut self, now: Instant) -> Option<Suppressed> {
         if self
             .since
@@ -120,7 +121,7 @@ impl Limited {
     }
 }
 
-/// [`Limited::admit`] for the message of a place in the source.
+/// [`Limited::admit`] for a message of a source line.
 pub(super) fn admit_site(file: &str, line: u32) -> Option<Suppressed> {
     static SITES: Mutex<Option<HashMap<(String, u32), Limited>>> = Mutex::new(None);
     let mut sites = SITES.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,4 +1,4 @@
-//! An engine with a driver that answers what it is told to.
+//! An engine with a driver that does as the test says.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -249,7 +249,7 @@ fn an_idle_thread_sleeps_and_a_ring_wakes_it() {
         calls < 5_000,
         "an idle thread polled {calls} times in 200 ms: it does not sleep"
     );
-    // The sleeps have grown to 50 ms: a ring must end one at once, every time.
+    // The sleeps have grown to 50 ms: each wake-up must end one immediately.
     let (mut woken, mut longest) = (0, std::time::Duration::ZERO);
     let ringer = std::thread::spawn(move || {
         for _ in 0..20 {
@@ -286,7 +286,7 @@ fn a_thread_that_stops_a_context_does_not_sleep_for_long() {
     for _ in 0..1000 {
         f.pe.progress();
     }
-    // Sleeps of up to 50 ms would make half a minute of it.
+    // With sleeps of up to 50 ms it would take half a minute.
     let took = started.elapsed();
     assert!(took < std::time::Duration::from_secs(3), "{took:?}");
     // SAFETY: allocated above, not in flight, and not used afterwards.
@@ -403,7 +403,7 @@ fn bodies_of_tasks_are_dropped_when_they_are_freed() {
         unsafe { Task::free(task.expect("a task").cast()) }.expect("free");
         assert_eq!(Rc::strong_count(&held), 1);
     }
-    // Another kind of body does not get the place of the first.
+    // A body of another type must not reuse the memory of the first.
     let task = echo
         .pool
         .allocate(&f.ctx, [7_u64; 40], none)
@@ -415,8 +415,8 @@ fn bodies_of_tasks_are_dropped_when_they_are_freed() {
     }
 }
 
-/// Nothing ever happens to its context, but its descriptor can be read whenever it is armed: a timer that ran out between
-/// two system calls.
+/// A context without events whose descriptor is readable whenever it is armed, like a timer that expires between two
+/// system calls.
 struct Restless(EventFd);
 
 impl Driver for Restless {
@@ -451,7 +451,7 @@ impl Driver for Restless {
     }
 }
 
-/// Programs wait for a completion by progressing until the answer is not 0.
+/// Programs wait for a completion by calling progress until it returns nonzero.
 #[test]
 fn a_descriptor_that_tells_the_program_nothing_is_no_progress() {
     let pe = Pe::new().expect("an engine");
@@ -468,7 +468,7 @@ fn a_descriptor_that_tells_the_program_nothing_is_no_progress() {
     pe.wake_up();
 }
 
-/// Its peer rings just after it was armed.
+/// Its peer sends a wake-up right after it was armed.
 struct Hasty;
 
 impl Driver for Hasty {
@@ -491,8 +491,8 @@ impl Driver for Hasty {
     }
 }
 
-/// A peer rings once. It may have made room for one more piece of a long message: that is nothing for the program, but who sleeps then is
-/// not woken for the next piece.
+/// A peer sends one wake-up. It may have freed space for one more piece of a long message, which is no event for the
+/// program, but a thread that then sleeps is not woken for the next piece.
 #[test]
 fn an_engine_that_was_rung_is_not_armed_any_more() {
     let pe = Pe::new().expect("an engine");

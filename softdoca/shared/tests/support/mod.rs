@@ -1,29 +1,19 @@
-//! An installation in a temporary directory, the compilers of this machine, and programs made with both.
-
+//! An installation in a temporary directory, the compilers of this machine, and programs compiled with both.
+#![allow(dead_code, reason = "each test uses a part of it")]
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
-use std::fs::{self};
-use std::fs::DirBuilder;
+use std::fs::{self, DirBuilder};
 use std::io::Write as _;
 use std::os::unix::fs::DirBuilderExt as _;
-use std::path::Path;
-use std::path::PathBuf;
-use std::process::Command;
-use std::env;
-use std::iter;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+use std::{env, iter};
+
 use tempfile::TempDir;
-use std::process::Child;
-use std::process::Stdio;
-use std::time::Duration;
-use std::time::Instant;
 
-#![allow(dead_code, reason = "each test uses a part of it")]
-
-
-
-
-/// What a source is written in.
+/// Language of a source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Language {
     /// C11
@@ -35,7 +25,7 @@ pub enum Language {
 impl Language {
     pub const ALL: [Self; 2] = [Self::C, Self::Cxx];
 
-    /// Flags that every source of the project compiles with.
+    /// Compiler flags for all sources of the project.
     pub fn flags(self) -> &'static [&'static str] {
         match self {
             Self::C => &["-std=c11", "-Wall", "-Wextra", "-Wpedantic", "-Werror"],
@@ -50,7 +40,7 @@ impl Language {
         }
     }
 
-    /// The compiler that the user wants, and its name on every machine.
+    /// The compiler chosen by the user, or the default name.
     fn main_compiler(self) -> PathBuf {
         let (variable, default) = match self {
             Self::C => ("CC", "cc"),
@@ -59,8 +49,8 @@ impl Language {
         env::var_os(variable).map_or_else(|| default.into(), PathBuf::from)
     }
 
-    /// All different compilers of this machine. None for C is a failure: without it nothing is tested. None for C++ is
-    /// [not run](not_run).
+    /// All distinct compilers of this machine. It fails if there is none for C, without which nothing is tested. A
+    /// missing C++ compiler is [reported](not_run).
     pub fn compilers(self) -> Vec<PathBuf> {
         let others = match self {
             Self::C => ["gcc", "clang"],
@@ -88,15 +78,15 @@ impl Language {
     }
 }
 
-/// A check needs what this machine does not have, besides Rust and a C compiler: says so past the capture of a test's
-/// output, because the check would look like a pass. CI has everything, and fails instead.
+/// Reports a check that cannot run because this machine lacks a tool, bypassing the capture of a test's output, because
+/// the test looks like a pass. In CI, where all tools exist, it fails instead.
 pub fn not_run(what: &str) {
     assert!(env::var_os("CI").is_none(), "{what}");
-    // The standard stream itself is not captured, the macro is.
+    // The stream itself is not captured, unlike the macro.
     let _ = writeln!(std::io::stderr(), "NOT RUN: {what}");
 }
 
-/// Whether pkg-config is missing, which is then [not run](not_run).
+/// `true` if pkg-config is missing, which is [reported](not_run).
 pub fn lacks_pkg_config() -> bool {
     let missing = identity(Path::new("pkg-config")).is_none();
     if missing {
@@ -105,7 +95,7 @@ pub fn lacks_pkg_config() -> bool {
     missing
 }
 
-/// What a compiler says of itself without its name: `cc` and `gcc` are mostly the same.
+/// A compiler's version output without its name: `cc` and `gcc` are usually the same.
 fn identity(compiler: &Path) -> Option<String> {
     let output = Command::new(compiler).arg("--version").output().ok()?;
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -115,7 +105,7 @@ fn identity(compiler: &Path) -> Option<String> {
     })
 }
 
-/// softdoca, installed.
+/// An installation of softdoca.
 pub struct Sdk {
     directory: TempDir,
 }
@@ -142,7 +132,7 @@ impl Sdk {
         self.prefix().join("lib")
     }
 
-    /// A new directory that goes with the installation; private, as softdoca wants its runtime directory.
+    /// A new private directory that is removed with the installation; softdoca requires it for its runtime directory.
     pub fn scratch(&self, name: &str) -> PathBuf {
         let path = self.directory.path().join(name);
         DirBuilder::new()
@@ -153,12 +143,12 @@ impl Sdk {
         path
     }
 
-    /// A program of one source, linked by plain `-l` flags.
+    /// Compiles a program of one source, linked with plain `-l` flags.
     pub fn program(&self, language: Language, source: &Path, libraries: &[&str]) -> PathBuf {
         self.program_of(language, &[source], libraries)
     }
 
-    /// A program of several sources, named like the first.
+    /// Compiles a program of several sources, named after the first.
     pub fn program_of(&self, language: Language, sources: &[&Path], libraries: &[&str]) -> PathBuf {
         let name = sources[0].file_stem().expect("a source's name");
         let program = self.scratch("programs").join(name);
@@ -178,19 +168,19 @@ impl Sdk {
         program
     }
 
-    /// Writes a source of the test's.
+    /// Writes a source of the test.
     pub fn source(&self, name: &str, text: &str) -> PathBuf {
         let path = self.scratch("sources").join(name);
         fs::write(&path, text).expect("a source");
         path
     }
 
-    /// A program's command: the library is found, and its emulated devices are its own.
+    /// Command for a program, with the library's path and its own runtime directory.
     pub fn command(&self, program: &Path, runtime: &str) -> Command {
         self.command_through(&[], program, runtime)
     }
 
-    /// As [`command`](Self::command), started by a tool with its flags, which take the program last.
+    /// As [`command`](Self::command), run by a tool whose flags precede the program.
     pub fn command_through(&self, tool: &[OsString], program: &Path, runtime: &str) -> Command {
         let mut words = tool
             .iter()
@@ -213,7 +203,7 @@ pub fn repository_source(path: &str) -> PathBuf {
     path
 }
 
-/// The cdylib: cargo builds it before the tests of its package, and lays it beside them.
+/// The cdylib: cargo builds it before the tests of its package, into the same directory.
 pub fn built_library() -> PathBuf {
     let test = env::current_exe().expect("the test's path");
     let library = test.with_file_name("libsoftdoca_shared.so");
@@ -221,7 +211,7 @@ pub fn built_library() -> PathBuf {
     library
 }
 
-/// Runs a command to its end; a failure shows what it printed.
+/// Runs a command to completion; on a failure, shows its output.
 pub fn succeed(command: &mut Command) -> String {
     let output = command
         .output()
@@ -236,7 +226,7 @@ pub fn succeed(command: &mut Command) -> String {
     String::from_utf8(output.stdout).expect("UTF-8")
 }
 
-/// Starts a program that is awaited with [`output`].
+/// Starts a program whose output is read with [`output`].
 fn start(command: &mut Command) -> Child {
     command
         .stdout(Stdio::piped())
@@ -245,7 +235,7 @@ fn start(command: &mut Command) -> Child {
         .expect("a process")
 }
 
-/// What a program printed when it ended; it must succeed, and soon.
+/// Output of a program after it has exited; it must succeed, and within a time limit.
 fn output(mut child: Child, name: &str) -> String {
     let deadline = Instant::now() + Duration::from_secs(60);
     while child.try_wait().expect("a status").is_none() {
@@ -276,7 +266,7 @@ pub fn ping_pong(sdk: &Sdk, through: &[OsString]) {
         sdk.command_through(through, &program, "run")
             .args(["server", "03:00.0", "3b:00.0"]),
     );
-    // The client does not wait for a server; it says so and is started again.
+    // The client exits if there is no server yet, and is started again.
     let deadline = Instant::now() + Duration::from_secs(30);
     let printed = loop {
         let client = sdk
@@ -322,7 +312,7 @@ pub fn write_to_a_peer(sdk: &Sdk, through: &[OsString]) {
     assert_eq!(output(responder, "responder"), "found remote words\n");
 }
 
-/// The programs, by the names of their sources.
+/// The test programs, by the names of their sources.
 pub const PROGRAMS: &[&str] = &[
     "aes_gcm",
     "argp",
@@ -351,7 +341,7 @@ pub const PROGRAMS: &[&str] = &[
     "sync_event_tasks",
 ];
 
-/// Makes one of them.
+/// Compiles one of them.
 pub fn compile(sdk: &Sdk, name: &str) -> PathBuf {
     let main = repository_source("tests/c/main.c");
     let source = repository_source(&format!("tests/c/{name}.c"));

@@ -1,4 +1,4 @@
-//! Programs whose callbacks keep what they get.
+//! Programs whose callbacks record their arguments.
 
 use std::cell::RefCell;
 use std::ffi::{CStr, CString};
@@ -19,7 +19,7 @@ use crate::capi::doca_dev::{doca_dev_close, doca_dev_rep_close};
 use crate::capi::testing::child;
 use crate::log;
 
-/// There is one parser in a process: one test at a time.
+/// A process has one parser, so tests run one at a time.
 struct Parser(#[allow(dead_code, reason = "held")] MutexGuard<'static, ()>);
 
 impl Parser {
@@ -40,7 +40,7 @@ impl Drop for Parser {
     }
 }
 
-/// The configuration: what the callbacks saw.
+/// The configuration: arguments of the callbacks.
 #[derive(Default)]
 struct Program {
     seen: RefCell<Vec<String>>,
@@ -120,7 +120,7 @@ unsafe extern "C" fn on_version(value: *mut c_void, config: *mut c_void) -> u32 
 
 type ParamCallback = unsafe extern "C" fn(*mut c_void, *mut c_void) -> u32;
 
-/// A parameter with everything that it must have.
+/// A parameter with all required properties.
 fn param(long: &CStr, arg_type: u32, callback: ParamCallback) -> *mut doca_argp_param {
     let mut param = null_mut();
     // SAFETY: live handles, C strings and out-pointers.
@@ -145,7 +145,7 @@ fn start(arguments: &[&str]) -> u32 {
     unsafe { doca_argp_start(arguments.len() as c_int, argv.as_mut_ptr()) }
 }
 
-/// The parameters of a program with one of every type.
+/// Registers one parameter of every type.
 fn register_all() {
     // SAFETY: live handles and C strings.
     unsafe {
@@ -260,7 +260,7 @@ fn dpdk_gets_its_arguments() {
     assert_eq!(*DPDK.lock().unwrap(), ["/bin/tester", "-a", "03:00.0"]);
 }
 
-/// Run again by the test below as a process that may exit.
+/// Run by the test below in a process that may exit.
 #[test]
 fn exiting_child() {
     let Ok(arguments) = std::env::var("SOFTDOCA_TEST_ARGP") else {

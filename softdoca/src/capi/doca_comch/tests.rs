@@ -11,23 +11,20 @@ mod hostile;
 mod processes;
 mod threads;
 
-use super::super::DOCA_SUCCESS;
-use super::super::doca_ctx::*;
-use super::super::doca_pe::*;
-use super::super::give;
-use super::super::reclaim;
-use super::*;
-use crate::device::Device;
-use crate::device::Representor;
-use doca_abi::*;
 use std::cell::RefCell;
 use std::ffi::CString;
 use std::ptr::null_mut;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU32;
-use std::sync::atomic::Ordering;
-use std::time::Duration;
-use std::time::Instant;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use doca_abi::*;
+
+use super::super::doca_ctx::*;
+use super::super::doca_pe::*;
+use super::super::{DOCA_SUCCESS, give, reclaim};
+use super::*;
+use crate::device::{Device, Representor};
 
 pub const IN_PROGRESS: u32 = Error::InProgress.code();
 pub const AGAIN: u32 = Error::Again.code();
@@ -37,7 +34,7 @@ pub const STARTING: u32 = 1;
 pub const RUNNING: u32 = 2;
 pub const STOPPING: u32 = 3;
 
-/// What a program has been told, in order.
+/// Events seen by a program, in order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Seen {
     State(u32, u32),
@@ -46,19 +43,19 @@ pub enum Seen {
     Message(Vec<u8>),
     Added(u32),
     Expired(u32),
-    /// A control message's task: its status.
+    /// Completion of a control message: status.
     Sent(u32),
-    /// A receive task: its user data, status, immediate data, producer.
+    /// Completion of a receive task: user data, status, immediate data, producer.
     Received(u64, u32, Vec<u8>, u32),
-    /// A producer's task: its user data and status.
+    /// Completion of a producer's task: user data and status.
     Produced(u64, u32),
 }
 
-/// The program behind a context's user data.
+/// Data of the program, set as the context's user data.
 #[derive(Debug, Default)]
 pub struct Log {
     pub seen: RefCell<Vec<Seen>>,
-    /// The connections that were told of, the latest last.
+    /// The connections reported so far, latest last.
     pub connections: RefCell<Vec<*mut doca_comch_connection>>,
 }
 
@@ -194,7 +191,7 @@ pub fn progress_until(engines: &[&Engine], mut done: impl FnMut() -> bool) {
     }
 }
 
-/// Progresses the engines for a while.
+/// Progresses the engines for `time`.
 pub fn progress_for(engines: &[&Engine], time: Duration) {
     let begin = Instant::now();
     while begin.elapsed() < time {
@@ -227,7 +224,7 @@ impl Drop for Engine {
     }
 }
 
-/// What all contexts of a test have.
+/// The common part of the contexts of a test.
 pub struct Context {
     pub ctx: *mut doca_ctx,
     pub log: Box<Log>,
@@ -261,7 +258,7 @@ impl Context {
         state
     }
 
-    /// Stops, whatever it takes.
+    /// Stops, and progresses until idle.
     #[track_caller]
     pub fn stop_fully(&self, engines: &[&Engine]) {
         match self.stop() {
@@ -280,7 +277,7 @@ pub fn devices() -> (Arc<Device>, Arc<Device>) {
     )
 }
 
-/// A server, not started.
+/// A server, initially stopped.
 pub struct TestServer {
     pub context: Context,
     pub handle: *mut doca_comch_server,
@@ -327,7 +324,7 @@ impl TestServer {
         }
     }
 
-    /// The connection that was last told of.
+    /// The connection reported last.
     pub fn connection(&self) -> *mut doca_comch_connection {
         *self
             .context
@@ -364,7 +361,7 @@ impl Drop for TestServer {
     }
 }
 
-/// A client, not started.
+/// A client, initially stopped.
 pub struct TestClient {
     pub context: Context,
     pub handle: *mut doca_comch_client,
@@ -467,7 +464,7 @@ impl Pair {
         [&self.client_engine, &self.server_engine]
     }
 
-    /// Ends it all in good order.
+    /// Stops and destroys everything in order.
     pub fn finish(self) {
         self.client.context.stop_fully(&self.engines());
         self.server.context.stop_fully(&self.engines());

@@ -65,7 +65,7 @@ allocate!(
     independent
 );
 
-/// Text with repetitions, and noise, which is stored as it is.
+/// Text with repetitions, and incompressible noise.
 fn content(len: usize) -> Vec<u8> {
     let text = (0u32..).flat_map(|line| format!("line {line}\n").into_bytes());
     let noise =
@@ -75,7 +75,7 @@ fn content(len: usize) -> Vec<u8> {
         .collect()
 }
 
-/// An LZ4 frame with a checksum of its content, as the command `lz4` writes it.
+/// An LZ4 frame with a content checksum, as written by the command `lz4`.
 fn frame(content: &[u8], checksums: bool, independent: bool) -> Vec<u8> {
     let mode = if independent {
         BlockMode::Independent
@@ -92,7 +92,7 @@ fn frame(content: &[u8], checksums: bool, independent: bool) -> Vec<u8> {
     encoder.finish().expect("memory")
 }
 
-/// Bytes of a frame before and after its blocks.
+/// Length of a frame's header and trailer in bytes.
 const FRAME: (usize, usize) = (7, 8);
 
 #[test]
@@ -133,7 +133,7 @@ fn failures_leave_the_destination_and_the_context_alone() {
         memory.write(599_000, &[0x5a; 2000]);
         let task = lz4_stream(&compress, 0, 1, from, to);
         if error != Error::IoFailed {
-            // What is wrong with the content shows only when it is decompressed.
+            // Errors in the content are detected only by the decompression.
             // SAFETY: a live task.
             assert_eq!(unsafe { doca_task_try_submit(task.cast()) }, error.code());
         }
@@ -291,7 +291,7 @@ fn the_blocks_of_a_frame_are_decompressed() {
         assert_eq!(compress.run(task), 0);
         assert_eq!(to.list_data_len(), 200_002);
         assert!(memory.read(500_002, 200_000) == content);
-        // Programs load the frame's last word, turn its bytes round, and compare.
+        // Programs load the frame's last word, swap its bytes, and compare.
         let (_, last_word) = frame.split_last_chunk().expect("a checksum");
         // SAFETY: a live task.
         unsafe {
@@ -336,11 +336,11 @@ fn what_a_stream_is_like_can_be_said_later() {
     assert!(memory.read(500_000, 150_000) == content);
 }
 
-/// Programs may ask late, when the source, the destination and the properties serve something else already.
+/// Programs may read checksums late, when source, destination and properties are already in use for other data.
 #[test]
 fn checksums_are_those_of_the_data_that_was_made() {
     let (compress, memory, bufs) = (start(), Memory::local(1 << 20), Bufs::new());
-    // Of the second one, the source is not kept.
+    // The source of the second one is too long to be kept.
     for len in [10_000, 300_000] {
         let content = content(len);
         let frame = frame(&content, false, true);
@@ -477,7 +477,7 @@ fn memory_of_another_process_is_source_and_destination() {
     }
 }
 
-/// The program is to hear of the first tasks before the last are begun, and other contexts wait meanwhile.
+/// The program gets the first completions before the last tasks are started, and other contexts wait less.
 #[test]
 fn of_the_tasks_that_wait_a_part_is_done_at_a_time() {
     let (compress, memory, bufs) = (start(), Memory::local(1 << 20), Bufs::new());

@@ -38,7 +38,7 @@ fn start() -> Instance<doca_ec> {
     })
 }
 
-/// A matrix that is destroyed with its owner.
+/// A matrix that is destroyed on drop.
 struct Owned(*mut doca_ec_matrix);
 
 impl Drop for Owned {
@@ -111,7 +111,7 @@ allocate!(
     doca_ec_task_galois_mul
 );
 
-/// Product in the field of 0x11d, by shifting and adding.
+/// Product in the field of 0x11d by shifting and adding.
 fn multiply(a: u8, b: u8) -> u8 {
     (0..8).rev().fold(0, |product: u8, bit| {
         let carry = if product & 0x80 != 0 { 0x1d } else { 0 };
@@ -119,7 +119,7 @@ fn multiply(a: u8, b: u8) -> u8 {
     })
 }
 
-/// The published factors, searched for and multiplied out.
+/// The published factors, computed by exhaustive search.
 fn factor(matrix_type: doca_ec_matrix_type, data: usize, i: usize, j: usize) -> u8 {
     if matrix_type == DOCA_EC_MATRIX_TYPE_CAUCHY {
         let sum = (i ^ (j + data)) as u8;
@@ -210,7 +210,7 @@ fn bad_matrices_are_refused() {
         );
     }
     let vandermonde = coding(&ec, DOCA_EC_MATRIX_TYPE_VANDERMONDE, 10, 4).expect("a matrix");
-    // Some losses of four blocks are fatal to it.
+    // Some losses of four blocks are unrecoverable.
     let fatal = (0..1u32 << 14)
         .filter(|set| set.count_ones() == 4)
         .find(|set| {

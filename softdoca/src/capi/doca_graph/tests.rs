@@ -16,12 +16,12 @@ use crate::capi::doca_dma::*;
 use crate::capi::doca_pe::*;
 use crate::capi::testing::{Bufs, Instance, Memory, c, done, ok};
 
-/// What the callbacks saw: the graph's user data.
+/// Calls of the callbacks; set as the graph's user data.
 #[derive(Default)]
 struct Seen {
-    /// User data of instances, with a minus for failures.
+    /// User data of completed instances, negated for failures.
     ended: RefCell<Vec<i64>>,
-    /// An instance that the next completion submits once more.
+    /// An instance that the next completion submits again.
     again: RefCell<Option<*mut doca_graph_instance>>,
 }
 
@@ -53,7 +53,7 @@ unsafe extern "C" fn failed(_: *mut doca_graph_instance, data: doca_data, graph_
     }
 }
 
-/// What a user node does: a closure of the test's.
+/// Action of a user node.
 type Function<'a> = &'a dyn Fn() -> u32;
 
 unsafe extern "C" fn call(cookie: *mut c_void) -> u32 {
@@ -82,7 +82,7 @@ fn copy(dma: &Instance<doca_dma>, from: &Buf, to: &Buf) -> *mut doca_task {
     task.cast()
 }
 
-/// A graph under a DMA instance's engine; destroyed with it.
+/// A graph under a DMA instance's engine; destroyed on drop.
 struct Graph<'a> {
     dma: &'a Instance<doca_dma>,
     handle: *mut doca_graph,
@@ -157,7 +157,7 @@ impl<'a> Graph<'a> {
         ok(unsafe { doca_graph_instance_submit(instance) });
     }
 
-    /// Progresses until `count` runs have ended in all.
+    /// Progresses until `count` runs have completed in total.
     #[track_caller]
     fn wait(&self, count: usize) -> Vec<i64> {
         let deadline = Instant::now() + Duration::from_secs(10);
@@ -174,7 +174,7 @@ impl Drop for Graph<'_> {
         if std::thread::panicking() {
             return;
         }
-        // SAFETY: live handles, for the last time.
+        // SAFETY: live handles, not used afterwards.
         unsafe {
             for instance in self.instances.take() {
                 ok(doca_graph_instance_destroy(instance));
@@ -190,7 +190,7 @@ unsafe fn set_task(
     node: *mut doca_graph_node,
     task: *mut doca_task,
 ) {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     ok(unsafe { doca_graph_instance_set_ctx_node_data(instance, node, task) });
 }
 
@@ -199,7 +199,7 @@ unsafe fn set_function(
     node: *mut doca_graph_node,
     function: &Function<'_>,
 ) {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     ok(unsafe { doca_graph_instance_set_user_node_data(instance, node, cookie(function)) });
 }
 
@@ -335,7 +335,7 @@ fn nodes_run_in_the_order_of_their_dependencies() {
     let (dma, memory, bufs) = (dma(), Memory::local(4096), Bufs::new());
     memory.write(0, b"one");
     let graph = Graph::new(&dma, 1);
-    // A diamond, its nodes created in another order: two copies of one, then a change, then a copy of the result.
+    // A diamond, with its nodes created in another order: two copies of a source, a change, and a copy of the result.
     let last = graph.copies();
     let change = graph.function();
     let (left, right) = (graph.copies(), graph.copies());
@@ -495,7 +495,7 @@ fn a_task_that_fails_fails_the_run() {
             doca_task_get_status(task),
             crate::error::Error::TooBig.code()
         );
-        // The context has stopped: a submission says so and begins nothing.
+        // The context has stopped: the submission is refused and starts nothing.
         assert_eq!(doca_graph_instance_submit(instance), DOCA_ERROR_BAD_STATE);
     }
     assert_eq!(dma.log.completions.borrow().len(), 0);

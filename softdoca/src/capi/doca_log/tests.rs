@@ -1,4 +1,4 @@
-//! What the tests of log back ends share.
+//! Log back ends, their limits, and the standard back end.
 
 use std::ffi::CString;
 use std::fs::File;
@@ -16,7 +16,7 @@ use doca_abi::{
 use super::*;
 use crate::capi::testing::child;
 
-/// Back ends and global limits are the process's: one test at a time.
+/// Back ends and global limits belong to the process: one test at a time.
 pub(crate) fn alone() -> MutexGuard<'static, ()> {
     static ONE: Mutex<()> = Mutex::new(());
     ONE.lock().unwrap_or_else(PoisonError::into_inner)
@@ -37,7 +37,7 @@ fn say(level: u32, text: &str) -> u32 {
     }
 }
 
-/// No later change of the global limits makes this back end for the program's messages write again.
+/// Makes a back end drop all messages of the program, whatever the global limits.
 unsafe fn silence(backend: *mut doca_log_backend) {
     // SAFETY: a live handle.
     unsafe {
@@ -52,14 +52,14 @@ unsafe fn silence(backend: *mut doca_log_backend) {
     }
 }
 
-/// A file that stays open, as that of a back end must.
+/// A file that stays open, as a back end's must.
 fn file() -> File {
     let file = tempfile::tempfile().unwrap();
     std::mem::forget(file.try_clone().unwrap());
     file
 }
 
-/// The lines in the file that contain `mark`, each from its level on.
+/// The lines in the file that contain `mark`, each starting at its level.
 fn lines(file: &mut File, mark: &str) -> Vec<String> {
     let mut text = String::new();
     file.rewind().unwrap();
@@ -76,7 +76,7 @@ unsafe extern "C" fn keep(buf: *mut c_char) {
     // SAFETY: a back end's buffer holds a C string.
     let text = unsafe { CStr::from_ptr(buf) }.to_str().unwrap().to_owned();
     BUFFERED.lock().unwrap().push(text);
-    // What a handler logs must not come back to its own buffer.
+    // A handler's own messages must not be written to its buffer.
     say(DOCA_LOG_LEVEL_ERROR, "from the handler");
 }
 
@@ -87,7 +87,7 @@ fn buffers_get_one_message_at_a_time() {
     let buffer: &mut [c_char] = Box::leak(vec![1; 64].into_boxed_slice());
     let capacity = buffer.len() - 1;
     let mut backends = [null_mut(); 2];
-    // SAFETY: live handles, out-pointers and a buffer that lives until the back ends are silent.
+    // SAFETY: live handles, out-pointers and a buffer that lives until the back ends are silenced.
     unsafe {
         let start = buffer.as_mut_ptr();
         for (capacity, handler) in [(0, Some(keep as unsafe extern "C" fn(_))), (capacity, None)] {
@@ -114,7 +114,7 @@ fn buffers_get_one_message_at_a_time() {
         );
     }
     assert_eq!(buffer[capacity], 1, "nothing is written behind the buffer");
-    // Other tests make softdoca say things at the same time.
+    // Other tests cause messages of softdoca at the same time.
     let seen = BUFFERED.lock().unwrap();
     let (sdk, program): (Vec<_>, Vec<_>) = seen.iter().partition(|line| line.contains("SOFTDOCA"));
     assert_eq!(program.len(), 2, "{seen:?}");
@@ -361,7 +361,8 @@ fn a_closed_descriptor_loses_messages_and_nothing_else() {
     let _alone = alone();
     let kept = file();
     let mut backend = null_mut();
-    // SAFETY: a descriptor of its own, closed below; nobody else has opened anything under the lock that the test would harm.
+    // SAFETY: a descriptor of its own, closed below; under the lock, no other test opens a descriptor that could be
+    // affected.
     unsafe {
         let copy = libc::dup(kept.as_raw_fd());
         assert_eq!(
@@ -375,7 +376,7 @@ fn a_closed_descriptor_loses_messages_and_nothing_else() {
     unsafe { silence(backend) };
 }
 
-/// Run again by [`the_standard_back_end_splits_by_severity`] as a process whose streams it looks at.
+/// Run by [`the_standard_back_end_splits_by_severity`] in a process whose streams are captured.
 #[test]
 fn standard_child() {
     if std::env::var_os("SOFTDOCA_TEST_STANDARD").is_none() {

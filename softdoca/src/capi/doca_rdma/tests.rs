@@ -33,7 +33,7 @@ use crate::capi::testing::{Bufs, Memory, Placement, c, device, import};
 use crate::device::Device;
 use crate::error::Error;
 
-/// A completion, as the callbacks saw it.
+/// A completion, as passed to the callbacks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Completion {
     user: u64,
@@ -41,7 +41,7 @@ struct Completion {
     task: *mut doca_task,
 }
 
-/// What a callback of a connection by address told.
+/// A callback of a connection by address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Told {
     Request,
@@ -50,7 +50,7 @@ enum Told {
     Disconnection,
 }
 
-/// How requests are answered, in their callback.
+/// Answer to a connection request in its callback.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum Answer {
     #[default]
@@ -59,18 +59,18 @@ enum Answer {
     Later,
 }
 
-/// What the callbacks saw.
+/// Arguments of the callbacks.
 #[derive(Default)]
 struct Log {
     completions: RefCell<Vec<Completion>>,
     states: RefCell<Vec<(u32, u32)>>,
     established: Cell<u32>,
     disconnected: Cell<u32>,
-    /// Connections by address, in the order of their callbacks.
+    /// Callbacks of connections by address, in order.
     by_address: RefCell<Vec<(Told, *mut doca_rdma_connection, u64)>>,
-    /// What the callback for requests does.
+    /// Answer of the request callback.
     answer: Cell<Answer>,
-    /// Tasks are freed in their callbacks when the context stops.
+    /// If set, callbacks free failed tasks, for stopping.
     free_on_error: Cell<bool>,
     freed: RefCell<Vec<*mut doca_task>>,
 }
@@ -119,13 +119,13 @@ unsafe extern "C" fn disconnected(_: *mut doca_rdma_connection, _: doca_data, ct
     log.disconnected.set(log.disconnected.get() + 1);
 }
 
-/// Permissions of an instance that allows everything the tests do.
+/// Permissions of an instance for everything that the tests do.
 const ALL: u32 = DOCA_ACCESS_FLAG_LOCAL_READ_WRITE
     | DOCA_ACCESS_FLAG_RDMA_READ
     | DOCA_ACCESS_FLAG_RDMA_WRITE
     | DOCA_ACCESS_FLAG_RDMA_ATOMIC;
 
-/// Tasks of each kind that an instance has.
+/// Number of tasks of each kind of an instance.
 const POOL: u32 = 64;
 
 /// A progress engine with one instance, and a log.
@@ -367,7 +367,7 @@ impl Side {
         log.iter().map(|done| (done.user, done.status)).collect()
     }
 
-    /// Progresses until `count` tasks have completed in all; answers them.
+    /// Progresses until `count` tasks have completed in total. Returns them.
     #[track_caller]
     fn wait(&self, count: usize) -> Vec<(u64, u32)> {
         self.wait_until("completions", |side| side.completed().len() >= count);
@@ -388,7 +388,7 @@ impl Side {
         }
     }
 
-    /// Progresses this and the other side until whatever can happen has happened.
+    /// Progresses this and the other side until both are quiescent.
     fn rest(&self, other: &Side) {
         let end = Instant::now() + Duration::from_millis(100);
         while Instant::now() < end {
@@ -397,7 +397,7 @@ impl Side {
         }
     }
 
-    /// Tasks that fail are freed in their callbacks from now on.
+    /// Makes the callbacks free failed tasks from now on.
     fn free_failed_tasks(&self) {
         self.log.free_on_error.set(true);
     }
@@ -430,7 +430,7 @@ impl Drop for Side {
             return;
         }
         self.stop();
-        // SAFETY: live handles, for the last time.
+        // SAFETY: live handles, not used afterwards.
         unsafe {
             ok(doca_rdma_destroy(self.rdma));
             ok(doca_pe_destroy(self.pe));
@@ -443,7 +443,7 @@ fn submit(task: *mut doca_task) {
     ok(unsafe { doca_task_submit(task) });
 }
 
-/// Two running instances that are connected.
+/// Creates two running, connected instances.
 fn pair() -> (
     (Side, *mut doca_rdma_connection),
     (Side, *mut doca_rdma_connection),

@@ -21,7 +21,7 @@ fn device() -> Arc<Device> {
     Device::open_by_name("mlx5_0").expect("the built-in topology has it")
 }
 
-/// An open device as C has it.
+/// An open device.
 struct Dev(*mut doca_dev);
 
 impl Dev {
@@ -51,7 +51,7 @@ impl Se {
         Se(event)
     }
 
-    /// For the CPU alone; not started.
+    /// Creates an event for the CPU alone.
     fn local() -> Se {
         let (event, dev) = (Se::create(), Dev::open());
         // SAFETY: live handles.
@@ -62,14 +62,14 @@ impl Se {
         event
     }
 
-    /// For the CPU alone.
+    /// Creates and starts an event for the CPU alone.
     fn started() -> Se {
         let event = Se::local();
         event.start();
         event
     }
 
-    /// The handle; a closure that asks for it shares the whole event.
+    /// The handle. A method, because a closure would capture the field alone.
     fn raw(&self) -> *mut doca_sync_event {
         self.0
     }
@@ -104,7 +104,7 @@ impl Drop for Se {
         if std::thread::panicking() {
             return;
         }
-        // SAFETY: a live handle, for the last time; one that is a context, or is not started, cannot be stopped so.
+        // SAFETY: a live handle, not used afterwards; one that is a context, or is not started, cannot be stopped so.
         unsafe {
             doca_sync_event_stop(self.0);
             ok(doca_sync_event_destroy(self.0));

@@ -1,4 +1,4 @@
-//! Consumers and producers that write down what they are told, and their memory.
+//! Servers, clients and control messages; consumers, producers and their memory, which record events.
 
 use std::cell::RefCell;
 use std::ptr::{NonNull, null_mut};
@@ -131,7 +131,7 @@ pub struct TestConsumer {
 }
 
 impl TestConsumer {
-    /// A consumer, not started.
+    /// Creates a consumer without starting it.
     pub fn create(
         connection: *mut doca_comch_connection,
         memory: &Memory,
@@ -161,7 +161,7 @@ impl TestConsumer {
         }
     }
 
-    /// A running consumer.
+    /// Creates and starts a consumer.
     pub fn run(connection: *mut doca_comch_connection, memory: &Memory, engine: &Engine) -> Self {
         let consumer = Self::create(connection, memory, engine);
         assert_eq!(consumer.context.start(), IN_PROGRESS);
@@ -175,7 +175,7 @@ impl TestConsumer {
         id
     }
 
-    /// Posts a buf with a task of its own; answers the task.
+    /// Posts a buf with a task of its own. Returns the task.
     #[track_caller]
     pub fn post(&self, buf: *mut doca_buf, data: u64) -> *mut doca_task {
         let task = self.allocate(buf, data);
@@ -233,7 +233,7 @@ pub struct TestProducer {
 }
 
 impl TestProducer {
-    /// A running producer.
+    /// Creates and starts a producer.
     pub fn run(connection: *mut doca_comch_connection, engine: &Engine) -> Self {
         let mut handle = null_mut();
         unsafe {
@@ -490,7 +490,7 @@ fn a_name_has_one_server_at_a_time() {
     pair.server.context.stop_fully(&engines);
     assert_ok(second.context.start());
     assert_ok(second.context.stop());
-    // Nothing is left of any of them.
+    // No file of them is left.
     let left = std::fs::read_dir(RuntimeDir::get().unwrap().path()).unwrap();
     let socket = crate::runtime::named_socket("comch", &["0000:3b:00.0", &name]);
     assert!(
@@ -511,7 +511,7 @@ fn a_client_without_a_server_goes_back_to_idle() {
         unsafe { doca_comch_client_get_connection(client.handle, &raw mut connection) },
         Error::BadState.code()
     );
-    // It can be started again, and connects when there is one.
+    // It can be started again, and connects to a new server.
     assert_eq!(client.context.start(), IN_PROGRESS);
     progress_until(&[&engine], || client.context.state() == IDLE);
 }
@@ -562,7 +562,7 @@ fn largest_messages_must_be_the_same_on_both_sides() {
 #[test]
 fn submitted_messages_are_delivered_before_a_stop() {
     let pair = Pair::connect();
-    // More than the socket takes at once, while the server does not read.
+    // More than the socket's buffer holds while the server does not read.
     for index in 0..200u8 {
         assert_ok(pair.client.send(&[index; 4000]));
     }
@@ -670,7 +670,7 @@ fn a_client_is_told_that_it_runs_before_its_first_message_arrives() {
     progress_until(&[&server_engine], || {
         server.context.log.count(|seen| *seen == Seen::Sent(0)) == 2
     });
-    // The client's socket has the answer and both messages now.
+    // The client's socket contains the answer and both messages now.
     progress_until(&[&engine], || client.context.state() == RUNNING);
     assert_eq!(
         client.context.log.take(),

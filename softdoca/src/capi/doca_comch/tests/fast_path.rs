@@ -1,4 +1,4 @@
-//! Consumers and producers of one thread.
+//! Consumers and producers in one thread.
 
 use std::os::fd::{AsRawFd as _, BorrowedFd};
 
@@ -38,7 +38,7 @@ impl FastPath {
         path
     }
 
-    /// Ids of consumers that the client has been told of.
+    /// Ids of the consumers reported to the client.
     fn announced(&self) -> Vec<u32> {
         let seen = self.pair.client.context.log.seen.borrow();
         seen.iter()
@@ -310,7 +310,7 @@ fn stopping_a_consumer_flushes_its_tasks_and_then_it_expires() {
     assert_ok(submit(late));
     path.wait(|path| path.producer.produced() == 3);
     assert!(path.producer.context.log.count(|seen| *seen == failed(8)) == 2);
-    // The same consumer may start again, with the same id.
+    // The same consumer can start again, with the same id.
     assert_eq!(path.consumer.context.start(), IN_PROGRESS);
     path.wait(|path| path.announced().len() == 2);
     path.consumer.post(path.target.room(0, 64), 9);
@@ -339,7 +339,7 @@ fn unknown_consumers_fail_the_task() {
                 .has(&Seen::Produced(u64::from(id), Error::NotFound.code()))
         });
     }
-    // A task can be given another consumer.
+    // A task can be set to another consumer.
     let task = path.producer.task(path.source.data(0, 64), &[], 77, 5);
     path.consumer.post(path.target.room(0, 64), 6);
     unsafe { doca_comch_producer_task_send_set_consumer_id(task.cast(), path.consumer.id()) };
@@ -452,7 +452,7 @@ fn a_consumer_asks_for_writable_memory_and_a_live_connection() {
     let code = unsafe { doca_comch_consumer_create(std::ptr::null_mut(), mmap, &raw mut consumer) };
     assert_eq!(code, Error::InvalidValue.code());
     drop(unsafe { super::super::super::reclaim(mmap) });
-    // The handle stays good for a while after the end.
+    // The handle stays valid for a while after the connection was closed.
     let theirs = pair.server.connection();
     let running = TestConsumer::run(theirs, &memory, &engine);
     pair.client.context.stop_fully(&[&pair.client_engine]);
@@ -493,7 +493,7 @@ fn arm(engine: &Engine) {
     }
 }
 
-/// Whether an armed engine has something to do within this time.
+/// `true` if an armed engine becomes readable within this time.
 fn wakes(engine: &Engine, seconds: i64) -> bool {
     let mut handle = std::io::stdin().as_raw_fd();
     let woken = unsafe {

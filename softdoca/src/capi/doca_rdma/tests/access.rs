@@ -1,4 +1,4 @@
-//! Reads and writes of the peer's memory.
+//! Reads, writes and atomic operations on the peer's memory; several copies in flight.
 
 use std::ptr::null_mut;
 
@@ -75,7 +75,7 @@ fn permissions_are_those_of_the_table() {
         (ALL, REMOTE, Permissions::empty(), false, false),
     ];
     for (number, (instance, theirs, ours, may_read, may_write)) in cases.into_iter().enumerate() {
-        // What this side's instance permits has no say in what it does itself.
+        // The permissions of this side's instance do not limit its own operations.
         let ((a, to_b), _b) = pair_with(0, instance);
         let theirs = Memory::new(4096, theirs, Placement::Pages);
         theirs.write(0, b"theirs");
@@ -109,7 +109,7 @@ fn permissions_are_those_of_the_table() {
             (theirs.read(100, 4).as_slice(), target.data_len() == 4),
             (expected, may_write)
         );
-        // A refused task leaves the connection as it was.
+        // A refused task does not affect the connection.
         let empty = a.read(to_b, (std::ptr::null_mut(), std::ptr::null_mut()), 3);
         submit(empty);
         assert_eq!(a.wait(3)[2], (3, 0), "case {number}");
@@ -154,7 +154,7 @@ fn nothing_outside_of_the_bufs_is_touched() {
         submit(a.read(to_b, (long, c(bufs.room(&local.mmap, 100, 100))), 2));
         assert_eq!(a.wait(2), [(1, too_big), (2, too_big)]);
         assert!(theirs.read(0, 8192) == [9; 8192] && local.read(0, 8192) == [5; 8192]);
-        // The last bytes of the range, and not one more.
+        // The last bytes of the range, and one more.
         submit(a.write(
             to_b,
             (
@@ -193,7 +193,7 @@ fn writes_with_immediate_take_a_receive_and_write_only_then() {
         0xABCD,
         1,
     ));
-    // In the order of submission: it waits, though it needs no receive.
+    // In submission order: it waits, although it needs no receive.
     submit(a.write(
         to_b,
         (
@@ -241,7 +241,7 @@ fn memory_that_was_withdrawn_fails_the_task() {
         submit(write);
         assert_eq!(a.wait(1), [(1, 0)], "{placement:?}");
         theirs.mmap.stop().expect("it has no bufs");
-        // Its owner uses it for something else.
+        // Its owner reuses the memory.
         theirs.mmap.start().expect("the range is mapped");
         theirs.write(0, &[9; 16]);
         target.reset_data_len();
@@ -274,7 +274,7 @@ impl Side {
                 self.rdma, connection, on, result, compare, swap, user, &mut task,
             )
         });
-        // SAFETY: the pointer is not followed.
+        // SAFETY: the pointer is not dereferenced.
         self.keep(unsafe { doca_rdma_task_atomic_cmp_swp_as_task(task) })
     }
 
@@ -293,7 +293,7 @@ impl Side {
                 self.rdma, connection, on, result, add, user, &mut task,
             )
         });
-        // SAFETY: the pointer is not followed.
+        // SAFETY: the pointer is not dereferenced.
         self.keep(unsafe { doca_rdma_task_atomic_fetch_add_as_task(task) })
     }
 }
@@ -317,7 +317,7 @@ fn atomics_change_memory_and_bring_the_old_value() {
         theirs.write(at, &10_u64.to_ne_bytes());
         let remote = import(&theirs.export());
         let (local, bufs) = (Memory::local(4096), Bufs::new());
-        // More data than 8 bytes, and none: only the begin of the data counts.
+        // More than 8 bytes of data, and none: only the start of the data matters.
         let (on, none) = (bufs.data(&remote, at, 24), bufs.room(&remote, at, 8));
         let results = bufs.room(&local.mmap, 0, 32);
 
@@ -385,7 +385,7 @@ fn atomics_that_cannot_be_done_change_nothing() {
         submit(a.fetch_add(to_b, (good, c(bufs.room(&local.mmap, 0, 7))), 1, 3));
         submit(a.fetch_add(to_b, (null_mut(), result), 1, 4));
         submit(a.fetch_add(to_b, (good, null_mut()), 1, 5));
-        // Own memory is not remote, another's is not local.
+        // Local memory is not remote, and a peer's is not local.
         submit(a.fetch_add(to_b, (c(bufs.data(&local.mmap, 8, 8)), result), 1, 6));
         submit(a.fetch_add(to_b, (good, c(bufs.room(&remote, at, 8))), 1, 7));
         let [invalid, big, refused] =
@@ -485,7 +485,7 @@ fn copies_on_a_connection_that_has_ended_fail_however_many_they_are() {
     let bufs = Bufs::new();
     b.stop();
     a.wait_until("the disconnection", |a| a.log.disconnected.get() == 1);
-    // Those after the first find its completion waiting for the program.
+    // Tasks after the first find its completion still pending.
     let _local = writes(&a, to_b, &theirs, &bufs);
     let reset = Error::ConnectionReset.code();
     let failed: Vec<_> = (0..BLOCKS as u64).map(|block| (block, reset)).collect();

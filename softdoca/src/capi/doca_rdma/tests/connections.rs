@@ -1,4 +1,4 @@
-//! Exporting, connecting, and the ends of connections.
+//! Exporting, connecting and disconnecting; dynamic connections, where only one side connects.
 
 use doca_abi::{
     DOCA_CTX_STATE_IDLE, DOCA_CTX_STATE_RUNNING, DOCA_CTX_STATE_STOPPING,
@@ -92,7 +92,7 @@ fn stopping_flushes_tasks_and_closes_the_connection_for_the_peer() {
     submit(b.receive(c(bufs.room(&memory.mmap, 0, 10)), 1));
     submit(b.receive(c(bufs.room(&memory.mmap, 10, 10)), 2));
     submit(b.send(to_a, c(bufs.data(&memory.mmap, 20, 10)), 3));
-    // What is sent before the end arrives before the end.
+    // Messages sent before the disconnection arrive before it.
     memory.write(30, b"last words");
     submit(a.send(to_b, c(bufs.data(&memory.mmap, 30, 10)), 4));
     a.wait(1);
@@ -102,7 +102,7 @@ fn stopping_flushes_tasks_and_closes_the_connection_for_the_peer() {
     assert_eq!(b.wait(2)[..2], [(1, 0), (3, reset)]);
     assert_eq!(memory.read(0, 10), b"last words");
     assert_eq!(b.log.established.get(), 1);
-    // The send that failed was the last thing that the connection could do: that breaks it.
+    // The failed send was the last possible use of the connection, which breaks the context.
     b.wait_until("the stop", |b| b.state() == DOCA_CTX_STATE_STOPPING);
     b.wait_until("the flush", |b| b.completed().len() == 3);
     assert_eq!(b.completed()[2], (2, Error::ConnectionAborted.code()));
@@ -118,7 +118,7 @@ fn a_peer_that_ends_in_good_order_leaves_receives_waiting() {
     assert_eq!(b.state(), DOCA_CTX_STATE_RUNNING);
     assert_eq!(b.completed(), []);
     let _ = to_b;
-    // Its place is free again.
+    // Its slot is free again.
     let c = Side::start(ALL, 1);
     let ((b_details, b_connection), (c_details, c_connection)) = (b.export(), c.export());
     ok(b.connect(b_connection, &c_details));
@@ -136,7 +136,7 @@ fn a_disconnected_connection_fails_its_tasks() {
     // SAFETY: a live connection.
     unsafe {
         ok(doca_rdma_connection_disconnect(to_b));
-        // As programs do when they are told of the end.
+        // As programs do when they are notified.
         ok(doca_rdma_connection_disconnect(to_b));
     }
     a.free_failed_tasks();
@@ -160,7 +160,7 @@ fn pointers_that_are_no_connection_are_refused() {
     let ((a, _), (_, to_a)) = pair();
     let mut task = std::ptr::null_mut();
     let none = doca_abi::doca_data { u64: 0 };
-    // SAFETY: the connection pointer is not followed; the others are valid.
+    // SAFETY: the connection pointer is not dereferenced; the others are valid.
     unsafe {
         assert_eq!(
             doca_rdma_task_send_allocate_init(a.rdma, to_a, std::ptr::null(), none, &mut task),
@@ -214,7 +214,7 @@ fn a_target_that_has_not_connected_is_sent_to() {
     assert_eq!(target.wait(1), [(1, 0)]);
     assert_eq!(memory.read(100, 8), b"dynamic\0");
 
-    // The target does not hear of one that goes, and has room for the next.
+    // The target is not notified of a departing initiator, and accepts the next.
     initiator.stop();
     for _ in 0..1000 {
         target.progress();

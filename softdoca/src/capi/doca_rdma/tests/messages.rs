@@ -1,4 +1,5 @@
-//! Send and receive.
+//! Send and receive; an instance with several connections; programs that wait on an engine's descriptor, without a
+//! timeout: a missed wake-up would hang them.
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::Barrier;
@@ -246,7 +247,7 @@ fn both_directions_at_once_keep_their_order_between_threads() {
                     submit(done.task);
                 }
             }
-            // The peer may still wait for what is sent, not for more.
+            // The peer may still wait for sent messages, but not for more.
         }
     };
     let first = std::thread::spawn(run(to_second, for_second));
@@ -255,7 +256,7 @@ fn both_directions_at_once_keep_their_order_between_threads() {
     second.join().expect("the second side");
 }
 
-/// Memory of another host that only its agent reaches.
+/// Memory of another host that is accessible only through its agent.
 fn across_pcie() -> (Memory, std::sync::Arc<crate::memory::Mmap>) {
     let theirs = Memory::new(100_000, Permissions::PCI_READ_WRITE, Placement::Unaligned);
     let imported = import(&theirs.export_for(ExportKind::Pci));
@@ -314,7 +315,7 @@ fn receives_that_are_freed_while_posted_do_not_keep_the_context() {
     for at in 0..4 {
         let task = b.receive(c(bufs.room(&memory.mmap, 100 * at, 100)), at as u64);
         submit(task);
-        // SAFETY: a live task; the free is carried out when it completes or is flushed.
+        // SAFETY: a live task; it is freed when it completes or is flushed.
         unsafe { doca_task_free(task) };
     }
     b.tasks.borrow_mut().clear();
@@ -331,7 +332,7 @@ fn receives_that_are_freed_while_posted_do_not_keep_the_context() {
 
 type End = (Side, *mut doca_rdma_connection);
 
-/// An instance in the middle with a connection to each of `count` others.
+/// A central instance with a connection to each of `count` others.
 fn star(count: u16) -> (Side, Vec<*mut doca_rdma_connection>, Vec<End>) {
     let middle = Side::start(ALL, count);
     let (mut connections, mut others) = (Vec::new(), Vec::new());
@@ -357,7 +358,7 @@ fn receives_belong_to_whoever_sends_and_tell_who_it_was() {
         submit(task);
         task
     };
-    // One receive at a time, for whichever of the four sends: none of them keeps it from the others.
+    // One receive at a time, for any of the four senders: none of them blocks the others.
     for (round, index) in [3, 0, 0, 2, 1, 3].into_iter().enumerate() {
         let task: *const doca_rdma_task_receive = receive(round).cast();
         let (other, connection) = &others[index];
@@ -404,7 +405,7 @@ fn as_many_messages_as_receives_are_taken() {
     }
     settle();
     assert_eq!((sent(), middle.completed().len()), (30, 30));
-    // The rest waits, and the middle sends to each of them.
+    // The remaining sends wait, and the center sends to each of the others.
     for ((other, _), connection) in others.iter().zip(connections) {
         submit(other.receive(std::ptr::null_mut(), 50));
         submit(middle.send(connection, std::ptr::null_mut(), 60));
@@ -425,7 +426,7 @@ fn the_end_of_one_connection_leaves_the_others() {
     submit(other.send(*connection, std::ptr::null_mut(), 3));
     assert_eq!(other.wait(1), [(3, 0)]);
     assert_eq!(middle.wait(2)[1], (1, 0));
-    // Its place can be taken again.
+    // Its slot can be used again.
     let (new, (details, connection)) = (Side::start(ALL, 1), middle.export());
     let (new_details, new_connection) = new.export();
     ok(middle.connect(connection, &new_details));
@@ -441,7 +442,7 @@ fn arm(side: &Side) {
     ok(unsafe { doca_pe_request_notification(side.pe) });
 }
 
-/// Waits on the descriptor of an armed engine, and delivers what there is.
+/// Waits on the descriptor of an armed engine, and delivers pending events.
 #[track_caller]
 fn sleep(side: &Side, what: &str) {
     let mut handle = std::io::stdin().as_raw_fd();
@@ -480,7 +481,7 @@ fn what_the_program_submits_after_arming_rings() {
     submit(receive);
     a.rest(&b);
     arm(&a);
-    // Sent, and therefore complete, at once: no peer has a reason to ring.
+    // Completes immediately: no peer has a reason to send a wake-up.
     submit(send);
     while a.completed().is_empty() {
         sleep(&a, "a send that is complete");
@@ -488,7 +489,7 @@ fn what_the_program_submits_after_arming_rings() {
     b.wait(1);
 }
 
-/// Sends and receives one message per round, and sleeps at whatever moment chance says.
+/// Sends and receives one message per round, and sleeps at random moments.
 fn play(
     seed: u32,
     connections: u16,

@@ -1,6 +1,6 @@
-//! Processes against each other: this test starts its own executable again, which runs only [`peer`].
+//! Tests between processes: this test starts its own executable again, which runs only [`peer`].
 //!
-//! They talk in lines of text over the peer's standard input and output: `name hex`.
+//! They exchange lines of text over the peer's standard input and output: `name hex`.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -42,7 +42,7 @@ fn unhex(text: &str) -> Vec<u8> {
         .collect()
 }
 
-/// The other process.
+/// The peer process.
 pub(super) struct Peer {
     pub(super) child: Child,
     input: ChildStdin,
@@ -74,14 +74,14 @@ impl Peer {
         writeln!(self.input, "{name} {}", hex(bytes)).expect("the peer listens");
     }
 
-    /// Waits for the line `name`; others, such as those of the test harness, are passed over.
+    /// Waits for the line `name`; other lines, such as those of the test harness, are skipped.
     #[track_caller]
     pub(super) fn hear(&mut self, name: &str) -> Vec<u8> {
         loop {
             let mut line = String::new();
             let read = self.output.read_line(&mut line).expect("text");
             assert_ne!(read, 0, "the peer ended before it said {name}");
-            // The harness begins a line of its own with the test's name.
+            // The harness writes the test's name at the start of a line.
             if let Some(at) = line.find(&format!("{name} ")) {
                 return unhex(&line[at + name.len() + 1..]);
             }
@@ -93,7 +93,7 @@ impl Peer {
         rustix::process::kill_process(pid, signal).expect("a living child");
     }
 
-    /// Stops it, as a debugger does; it has stopped when this returns.
+    /// Sends SIGSTOP and waits until the process has stopped.
     pub(super) fn stop(&self) {
         self.signal(rustix::process::Signal::STOP);
         let pid = rustix::process::Pid::from_child(&self.child);
@@ -106,7 +106,7 @@ impl Peer {
 
     pub(super) fn end(mut self) {
         drop(self.input);
-        // A full pipe must not keep the child from ending.
+        // A full pipe must not keep the child from exiting.
         let rest =
             std::thread::spawn(move || std::io::copy(&mut self.output, &mut std::io::sink()));
         assert!(self.child.wait().expect("an exit").success());
@@ -128,12 +128,12 @@ pub(super) fn listen(name: &str) -> Vec<u8> {
     unhex(bytes)
 }
 
-/// Until the parent closes the pipe.
+/// Waits until the parent closes the pipe.
 pub(super) fn wait_for_the_end() {
     std::io::copy(&mut std::io::stdin(), &mut std::io::sink()).expect("a pipe");
 }
 
-/// What the other process does; nothing in the test run itself.
+/// Entry point of the peer process; does nothing in a normal test run.
 #[test]
 fn peer() {
     match std::env::var(ROLE).as_deref() {
@@ -152,7 +152,7 @@ fn peer() {
     }
 }
 
-/// Exports and posts one receive, and then never calls the library again.
+/// Exports and posts one receive, and never calls the library again.
 fn sleeper() {
     let side = Side::start(ALL, 1);
     let (memory, bufs) = (Memory::new(8192, REMOTE, Placement::Pages), Bufs::new());
@@ -172,7 +172,7 @@ fn sleeper() {
 }
 
 pub(super) fn with_runtime_dir(test: impl FnOnce(&Path)) {
-    // The directory of this process is fixed at its first use: the peers share it.
+    // The runtime directory of this process is fixed at its first use, so the peers share it.
     let directory = crate::runtime::RuntimeDir::get().expect("a runtime directory");
     test(directory.path());
 }
@@ -208,7 +208,7 @@ fn a_peer_that_sleeps_can_be_connected_to_sent_to_read_and_written() {
     });
 }
 
-/// Sends back what it receives, until it is told to end.
+/// Echoes messages until told to exit.
 fn echo() {
     let side = Side::start(ALL, 1);
     let (memory, bufs) = (Memory::local(4096), Bufs::new());
@@ -281,7 +281,7 @@ fn a_killed_peer_is_noticed_within_a_second_and_its_tasks_fail() {
         let (mut peer, side, connection) = connect(directory, "echo");
         let (local, bufs) = (Memory::local(4096), Bufs::new());
         submit(side.receive(c(bufs.room(&local.mmap, 0, 64)), 1));
-        // The first is answered; the peer's only receive is posted again, and takes the second.
+        // The first is answered; the peer posts its only receive again, which takes the second.
         submit(side.send(connection, c(bufs.data(&local.mmap, 100, 64)), 2));
         let mut completions = side.wait(2);
         completions.sort_unstable();
@@ -316,7 +316,7 @@ fn a_killed_peer_is_noticed_within_a_second_and_its_tasks_fail() {
     });
 }
 
-/// Connects to the details that it is told, says so, and waits.
+/// Connects to the given details, reports it, and waits.
 fn initiator() {
     let side = Side::start(ALL, 1);
     let (_, connection) = side.export();
@@ -357,7 +357,7 @@ fn processes_leave_nothing_in_the_runtime_directory() {
     assert_eq!(sockets(), 1, "the agent's");
     peer.signal(rustix::process::Signal::KILL);
     peer.child.wait().expect("an exit");
-    // The next process reaps what a killed one left, and what it leaves itself when it exits without stopping is gone, too.
+    // The next process reaps the files of a killed one, and removes its own when it exits without stopping.
     Peer::start(&path, "visitor").end();
     assert_eq!(sockets(), 0);
 }
@@ -444,7 +444,7 @@ fn a_server_that_dies_is_noticed_before_and_after_it_has_answered() {
     });
 }
 
-/// Gives away two kinds of memory and an event, and waits for them to reach a value.
+/// Exports two kinds of memory and an event, and waits for them to reach a value.
 pub(super) fn counter() {
     const ROUNDS: u64 = 300;
     let side = Side::start(ALL, 1);
@@ -457,7 +457,7 @@ pub(super) fn counter() {
     }
     say("event", &event.blob());
     say("details", &details);
-    // At the same time as the peer: additions of both count.
+    // Concurrently with the peer: additions of both count.
     for _ in 0..ROUNDS {
         let mut old = 0;
         for memory in &memories {
@@ -508,7 +508,7 @@ fn atomics_and_events_of_two_processes_add_up() {
                 assert_eq!(side.wait(1)[0].1, 0);
             }
         }
-        // The peer has seen the sum and says so.
+        // The peer has seen the sum and reports it.
         let get = side.event_get(connection, (event.0, c(result)), 3);
         let deadline = Instant::now() + Duration::from_secs(20);
         while word(&local, 0) != 1000 {
@@ -528,7 +528,7 @@ fn atomics_and_events_of_two_processes_add_up() {
     });
 }
 
-/// Exports an event for PCIe, and answers what is signalled.
+/// Exports an event for PCIe, and reports how it is signalled.
 pub(super) fn pci() {
     let (mut event, dev) = (null_mut(), give::<doca_dev>(device()));
     let (mut data, mut size) = (null(), 0);

@@ -1,4 +1,4 @@
-//! Properties of instances, and what devices can do.
+//! Properties of instances, fields of tasks, and capabilities of devices.
 
 use std::ptr::{null, null_mut};
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::capi::doca_ctx::doca_ctx_start;
 use crate::error::Error;
 use crate::memory::Mmap;
 
-/// Sets a property of an idle instance, gets it, and fails to set it when the instance runs.
+/// Sets a property of an idle instance, gets it, and fails to set it while the instance runs.
 macro_rules! check {
     ($idle:expr, $running:expr; $($set:ident, $get:ident: $set_to:expr => $value:expr;)+) => { $(
         let mut value = Default::default();
@@ -92,8 +92,8 @@ fn lists_that_are_longer_than_configured_are_refused() {
 fn what_is_longer_than_a_message_can_be_is_refused() {
     const LIMIT: usize = 1 << 31;
     let ((a, to_b), (b, _)) = super::pair();
-    // Never touched: the kernel gives no pages for it.
-    // SAFETY: a new mapping at an address of the kernel's choice.
+    // Never accessed: the kernel allocates no pages for it.
+    // SAFETY: a new mapping at an address chosen by the kernel.
     let base = unsafe {
         rustix::mm::mmap_anonymous(
             null_mut(),
@@ -115,7 +115,7 @@ fn what_is_longer_than_a_message_can_be_is_refused() {
     submit(a.send(to_b, long, 2));
     submit(a.write(to_b, (long, c(bufs.room(&mmap, 0, 8))), 3));
     assert_eq!(a.wait(2), [(2, too_big), (3, too_big)]);
-    // The receive of the peer is still there.
+    // The peer's receive is still posted.
     submit(a.send(to_b, null_mut(), 4));
     assert_eq!(a.wait(3)[2], (4, 0));
     assert_eq!(b.wait(1), [(1, 0)]);
@@ -215,7 +215,7 @@ fn connections_have_numbers_and_data() {
     }
 }
 
-/// Sets a buf, and expects to get it; NULL as a task is nothing.
+/// Sets and gets a buf; a NULL task is ignored.
 macro_rules! check_bufs {
     ($task:expr, $buf:expr; $($set:ident, $get:ident;)+) => { $(
         assert!(!std::ptr::eq($get($task), $buf), stringify!($get));
@@ -321,7 +321,7 @@ fn fields_of_tasks_are_set_and_got() {
     }
 }
 
-/// What is set after a task was allocated is what it does when it is submitted.
+/// Fields that are set after the allocation of a task apply when it is submitted.
 #[test]
 fn fields_that_were_set_take_effect() {
     let (a, b, other) = (

@@ -1,4 +1,5 @@
-//! Setting, adding, waiting.
+//! Configuration, operations on values, waiting, and events shared with the other side of PCIe within one process
+//! (between processes: `doca_rdma::tests::processes`).
 
 use std::cell::UnsafeCell;
 use std::ptr::{null, null_mut};
@@ -55,11 +56,12 @@ fn additions_of_several_threads_are_all_there() {
     assert_eq!(event.get(), 3000);
 }
 
-/// Every function that waits: it returns at once when it need not wait, and later when another thread changes the value.
+/// Every function that waits returns immediately if its condition is fulfilled, and otherwise after another thread has
+/// changed the value.
 #[test]
 fn waits_end_when_the_masked_value_fulfils_their_condition() {
     type Wait = unsafe extern "C" fn(*mut doca_abi::doca_sync_event, u64, u64) -> u32;
-    // The function, what it waits for of the low byte, a value that is not it, one that is.
+    // The function, its operand for the low byte, a value that does not fulfil the condition, one that does.
     let cases: [(Wait, u64, u64, u64); 6] = [
         (doca_sync_event_wait_eq, 5, 0x0104, 0x0305),
         (doca_sync_event_wait_eq_yield, 5, 0x0106, 0x0205),
@@ -119,7 +121,7 @@ fn an_event_that_is_not_started_has_no_value() {
     assert_eq!(event.get(), 0, "it begins anew");
 }
 
-/// Each location is worth as much as the CPU, in its role.
+/// Every location counts like the CPU in its role.
 #[test]
 fn an_event_needs_a_publisher_and_a_subscriber() {
     let dev = Dev::open();
@@ -244,7 +246,7 @@ fn devices_tell_what_they_can_do_and_the_rest_is_not_supported() {
     let info: *const doca_devinfo = Arc::as_ptr(device.info()).cast();
     let invalid = Error::InvalidValue.code();
     let unsupported = Error::NotSupported.code();
-    // SAFETY: a live device's information, live events, or NULL; the other pointers are not followed.
+    // SAFETY: a live device's information, live events, or NULL; the other pointers are not dereferenced.
     unsafe {
         for (capability, expected) in [
             (
@@ -296,7 +298,7 @@ fn devices_tell_what_they_can_do_and_the_rest_is_not_supported() {
     }
 }
 
-/// An event for the other side of PCIe, started.
+/// A started event for the other side of PCIe.
 fn shared(dev: &Dev) -> Se {
     let event = Se::create();
     // SAFETY: live handles.
@@ -354,12 +356,12 @@ fn both_sides_see_one_value() {
     assert_eq!(ours.get(), 7);
     theirs.set(1);
     assert_eq!(ours.get(), 1);
-    // The importer may go first, and come back.
+    // The importer may be destroyed first, and import again.
     drop(theirs);
     let again = import(&dev, &blob).expect("an export");
     again.start();
     assert_eq!(again.get(), 1);
-    // With the event its importers lose it.
+    // Importers lose access when the event is destroyed.
     drop(ours);
     let mut value = 0;
     // SAFETY: a live handle and a valid out-parameter.
@@ -419,12 +421,12 @@ fn exports_are_for_whom_they_were_announced() {
         );
     }
     let mut stopped = blob.clone();
-    // Another address than that of the value, outside of its memory.
+    // An address outside of the value's memory.
     stopped[16] ^= 1;
     assert_eq!(import(&dev, &stopped).err(), Some(invalid));
 }
 
-/// A map of the program in which the event is one value among others.
+/// The event is one value among others in a map of the program.
 #[test]
 fn a_value_inside_of_a_larger_map_is_shared() {
     use std::cell::UnsafeCell;
@@ -433,7 +435,7 @@ fn a_value_inside_of_a_larger_map_is_shared() {
     use crate::buffer::BufInventory;
     use crate::memory::{Mmap, Permissions};
 
-    // Not a whole page: peers go through the agent.
+    // Not a whole page: peers use the agent.
     let place = Box::new(UnsafeCell::new([0_u64; 8]));
     let addr = place.get().cast::<u64>().expose_provenance() as u64;
     let mmap = Mmap::new();
