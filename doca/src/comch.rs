@@ -14,18 +14,18 @@ pub use server::ComchServer;
 
 use crate::{Device, ErrorCode, Pe, Representor, Result};
 
-/// What happened on a control path.
+/// An event of a control path.
 #[derive(Debug)]
 pub enum ComchEvent {
     /// A client connected to the server, or the client is connected.
     Connected(Connection),
-    /// The connection is gone: its peer disconnected or died, or the client was stopped.
+    /// The connection was closed: the peer disconnected or died, or the client was stopped.
     Disconnected(Connection),
     /// A control message arrived.
     Message {
-        /// Where it came from.
+        /// Source of the message.
         connection: Connection,
-        /// The message, whole: messages are neither split nor joined.
+        /// The whole message: messages are neither split nor merged.
         bytes: Vec<u8>,
     },
     /// The peer started a consumer: a [`Producer`] on this connection can send to it.
@@ -35,7 +35,7 @@ pub enum ComchEvent {
         /// Id of the consumer.
         id: u32,
     },
-    /// A consumer of the peer is gone.
+    /// A consumer of the peer expired.
     ConsumerExpired {
         /// The connection.
         connection: Connection,
@@ -44,24 +44,24 @@ pub enum ComchEvent {
     },
     /// A control message that `send` accepted could not be delivered.
     SendFailed {
-        /// Where it should have gone.
+        /// Destination of the message.
         connection: Connection,
-        /// Why it did not.
+        /// Reason of the failure.
         code: ErrorCode,
     },
 }
 
-/// Control messages that may be on their way out at a time, unless the builder says otherwise.
+/// Default number of control messages that may be in flight.
 const DEFAULT_SEND_TASKS: u32 = 64;
 
-/// Settings that servers and clients have in common.
+/// Settings common to servers and clients.
 #[derive(Debug, Clone)]
 struct Settings {
     name: String,
     send_tasks: u32,
-    /// DOCA's default when absent.
+    /// In messages; DOCA's default if `None`.
     max_message_size: Option<u32>,
-    /// DOCA's default when absent.
+    /// In messages; DOCA's default if `None`.
     receive_queue_size: Option<u32>,
 }
 
@@ -78,19 +78,20 @@ impl Settings {
 
 macro_rules! common_settings {
     () => {
-        /// How many control messages may be on their way out at a time: 64 unless set.
+        /// Sets the number of control messages that may be in flight; 64 by default.
         pub fn send_tasks(mut self, count: u32) -> Self {
             self.settings.send_tasks = count;
             self
         }
 
-        /// Largest control message in bytes; DOCA's default unless set. The peer must have the same.
+        /// Sets the maximum length of a control message in bytes; DOCA's default unless set. The peer needs the same
+        /// value.
         pub fn max_message_size(mut self, bytes: u32) -> Self {
             self.settings.max_message_size = Some(bytes);
             self
         }
 
-        /// How many received control messages may wait for progress; DOCA's default unless set.
+        /// Sets the number of received control messages that are queued for progress; DOCA's default unless set.
         pub fn receive_queue_size(mut self, count: u32) -> Self {
             self.settings.receive_queue_size = Some(count);
             self
@@ -132,7 +133,7 @@ impl ComchServerBuilder {
     ///
     /// # Errors
     ///
-    /// Whatever `doca_ctx_start` and the functions before it return, e.g. when there is a server of that name.
+    /// Those of `doca_ctx_start` and of the functions before it, e.g. when there is a server of that name.
     pub fn start(self, pe: &Pe) -> Result<ComchServer> {
         ComchServer::create(pe, self.device, self.representor, &self.settings)
     }
@@ -169,7 +170,7 @@ impl ComchClientBuilder {
     ///
     /// # Errors
     ///
-    /// Whatever `doca_ctx_start` and the functions before it return.
+    /// Those of `doca_ctx_start` and of the functions before it.
     pub fn start(self, pe: &Pe) -> Result<ComchClient> {
         ComchClient::create(pe, self.device, &self.settings)
     }

@@ -1,4 +1,4 @@
-//! Compression: deflate both ways and LZ4 back, done by the device.
+//! Deflate compression and decompression, and LZ4 decompression, by the device.
 
 use std::ops::Deref;
 use std::{fmt, ptr};
@@ -8,7 +8,7 @@ use crate::device::non_null;
 use crate::error::call;
 use crate::{Buf, Device, Pe, Result, Task};
 
-/// Settings of a [`Compress`] instance. A kind of task whose number is not set cannot be made.
+/// Settings of a [`Compress`] instance. Kinds of tasks whose number is not set cannot be created.
 #[derive(Debug, Clone)]
 #[must_use = "a builder does nothing until it starts"]
 pub struct CompressBuilder {
@@ -30,25 +30,25 @@ impl CompressBuilder {
         }
     }
 
-    /// How many tasks there may be that compress by deflate. BlueField-3 has none.
+    /// Sets the number of deflate compression tasks. BlueField-3 does not support them.
     pub fn compress_deflate_tasks(mut self, count: u32) -> Self {
         self.compress_deflate_tasks = count;
         self
     }
 
-    /// How many tasks there may be that decompress deflate data.
+    /// Sets the number of deflate decompression tasks.
     pub fn decompress_deflate_tasks(mut self, count: u32) -> Self {
         self.decompress_deflate_tasks = count;
         self
     }
 
-    /// How many tasks there may be that decompress LZ4 streams.
+    /// Sets the number of LZ4 stream decompression tasks.
     pub fn decompress_lz4_stream_tasks(mut self, count: u32) -> Self {
         self.decompress_lz4_stream_tasks = count;
         self
     }
 
-    /// Number of tasks that decompress single LZ4 blocks.
+    /// Sets the number of LZ4 block decompression tasks.
     pub fn decompress_lz4_block_tasks(mut self, count: u32) -> Self {
         self.decompress_lz4_block_tasks = count;
         self
@@ -58,7 +58,7 @@ impl CompressBuilder {
     ///
     /// # Errors
     ///
-    /// Whatever `doca_ctx_start` and the functions before it return.
+    /// Those of `doca_ctx_start` and of the functions that create the instance.
     pub fn start(self, pe: &Pe) -> Result<Compress> {
         Compress::create(pe, &self)
     }
@@ -88,12 +88,12 @@ pub struct Compress {
     context: Context<sys::doca_compress>,
 }
 
-/// What the header of an LZ4 frame says about the frame's blocks.
+/// Block format declared by the header of an LZ4 frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Lz4Stream {
-    /// A checksum follows each block. Not so by default.
+    /// A checksum follows each block; `false` by default.
     pub block_checksums: bool,
-    /// No block refers to bytes of the blocks before it. So by default.
+    /// No block refers to data of earlier blocks; `true` by default.
     pub independent_blocks: bool,
 }
 
@@ -112,23 +112,23 @@ unsafe impl Object for sys::doca_compress {
     const DESTROY: &'static str = "doca_compress_destroy";
 
     unsafe fn as_ctx(object: *mut Self) -> *mut sys::doca_ctx {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { sys::doca_compress_as_ctx(object) }
     }
 
     unsafe fn destroy(object: *mut Self) -> sys::doca_error_t {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { sys::doca_compress_destroy(object) }
     }
 }
 
-/// Defines a function that makes a deflate task; they differ in the C functions only.
+/// Defines a method that creates a deflate task.
 macro_rules! deflate_task {
     ($(#[$doc:meta])* $name:ident: $alloc_init:ident, $as_task:ident, $get_crc:ident, $get_adler:ident) => {
         $(#[$doc])*
         pub fn $name(&self, source: &Buf, destination: &Buf, token: u64) -> Result<CompressTask<DeflateChecksums>> {
             let mut typed = ptr::null_mut();
-            // SAFETY: instance and bufs are live, the result has a place. The bufs are kept by the task's cell.
+            // SAFETY: instance and bufs are live, the out-parameter is valid. The task's cell keeps the bufs alive.
             let task = unsafe {
                 call!($alloc_init(
                     self.context.object(),
@@ -149,14 +149,14 @@ macro_rules! deflate_task {
 }
 
 impl Compress {
-    /// Settings to start an instance with.
+    /// Returns the settings of an instance, to be changed before it is started.
     pub fn builder(device: &Device) -> CompressBuilder {
         CompressBuilder::new(device)
     }
 
     fn create(pe: &Pe, settings: &CompressBuilder) -> Result<Self> {
         let mut compress = ptr::null_mut();
-        // SAFETY: the device is open, the result has a place.
+        // SAFETY: the device is open, the out-parameter is valid.
         unsafe {
             call!(doca_compress_create(
                 settings.device.as_ptr(),
@@ -173,7 +173,7 @@ impl Compress {
         let max_tasks = tasks
             .iter()
             .fold(0usize, |sum, &count| sum.saturating_add(count as usize));
-        // SAFETY: just created, known to nobody else.
+        // SAFETY: just created, and not used elsewhere.
         let context = unsafe { Context::new(object, pe, (), max_tasks, settings.device.clone()) }?;
         macro_rules! configure {
             ($set_conf:ident, $count:expr) => {
@@ -205,12 +205,12 @@ impl Compress {
     }
 
     deflate_task! {
-        /// Makes a task that compresses the data of `source` by deflate, without a header of zlib or gzip.
+        /// Creates a task that compresses the data of `source` to raw deflate data, without a zlib or gzip header.
         ///
         /// # Errors
         ///
-        /// [`ErrorCode::BAD_STATE`](crate::ErrorCode::BAD_STATE) when the instance is not running,
-        /// [`ErrorCode::NO_MEMORY`](crate::ErrorCode::NO_MEMORY) when it has all its tasks of this kind.
+        /// [`ErrorCode::BAD_STATE`](crate::ErrorCode::BAD_STATE) if the instance is not running,
+        /// [`ErrorCode::NO_MEMORY`](crate::ErrorCode::NO_MEMORY) if all its tasks of this kind exist.
         compress_deflate_task:
         doca_compress_task_compress_deflate_alloc_init,
         doca_compress_task_compress_deflate_as_task,
@@ -219,7 +219,7 @@ impl Compress {
     }
 
     deflate_task! {
-        /// Makes a task that decompresses the deflate data of `source`, which has no header of zlib or gzip.
+        /// Creates a task that decompresses the raw deflate data of `source`, without a zlib or gzip header.
         ///
         /// # Errors
         ///
@@ -231,9 +231,9 @@ impl Compress {
         doca_compress_task_decompress_deflate_get_adler_cs
     }
 
-    /// Makes a task that decompresses the blocks of an LZ4 frame, the data of `source`. The frame's header, end mark and
-    /// content checksum are not part of it. It never writes more than `destination` has room for: then it fails with
-    /// [`ErrorCode::IO_FAILED`](crate::ErrorCode::IO_FAILED), as it does for malformed data.
+    /// Creates a task that decompresses the blocks of an LZ4 frame: the data of `source`, without the frame's header,
+    /// end mark and content checksum. If the result exceeds `destination`, it fails with
+    /// [`ErrorCode::IO_FAILED`](crate::ErrorCode::IO_FAILED), as for malformed data.
     ///
     /// # Errors
     ///
@@ -247,7 +247,7 @@ impl Compress {
     ) -> Result<CompressTask<Lz4Checksums>> {
         const OPERATION: &str = "doca_compress_task_decompress_lz4_stream_alloc_init";
         let mut typed = ptr::null_mut();
-        // SAFETY: instance and bufs are live, the result has a place. The bufs are kept by the task's cell.
+        // SAFETY: instance and bufs are live, the out-parameter is valid. The task's cell keeps the bufs alive.
         let task = unsafe {
             call!(doca_compress_task_decompress_lz4_stream_alloc_init(
                 self.context.object(),
@@ -266,14 +266,14 @@ impl Compress {
         Ok(CompressTask::new(task, move || unsafe {
             Lz4Checksums {
                 crc32: sys::doca_compress_task_decompress_lz4_stream_get_crc_cs(typed),
-                // DOCA tells the bytes in the order of the hash's canonical form.
+                // DOCA returns the bytes in the order of the hash's canonical form.
                 xxh32: sys::doca_compress_task_decompress_lz4_stream_get_xxh_cs(typed).swap_bytes(),
             }
         }))
     }
 
-    /// Makes a task that decompresses one LZ4 block, the data of `source`, without the size that precedes it in a frame. It fails as
-    /// [`decompress_lz4_stream_task`](Self::decompress_lz4_stream_task) does.
+    /// Creates a task that decompresses one LZ4 block, the data of `source`, without the size that precedes it in a
+    /// frame. It fails like [`decompress_lz4_stream_task`](Self::decompress_lz4_stream_task).
     ///
     /// # Errors
     ///
@@ -309,7 +309,7 @@ impl Compress {
         }))
     }
 
-    /// Names the instance in [`Event::State`](crate::Event::State).
+    /// Identifies the instance in [`Event::State`](crate::Event::State).
     pub fn id(&self) -> ContextId {
         self.context.id()
     }
@@ -324,17 +324,18 @@ impl Compress {
         self.context.in_flight()
     }
 
-    /// Flushes the tasks in flight, whose completions come from [`Pe::poll`](crate::Pe::poll), and destroys the instance.
+    /// Flushes the tasks in flight, whose completions are returned by [`Pe::poll`](crate::Pe::poll), and destroys the
+    /// instance.
     ///
     /// # Errors
     ///
-    /// [`ErrorCode::TIME_OUT`](crate::ErrorCode::TIME_OUT) when it does not become idle. The instance stays in memory then, out of reach.
+    /// [`ErrorCode::TIME_OUT`](crate::ErrorCode::TIME_OUT) if it does not become idle. The instance is leaked then.
     pub fn stop(self) -> Result<()> {
         self.context.close()
     }
 }
 
-/// A [`Task`] that also tells checksums of the uncompressed data.
+/// A [`Task`] with checksums of the uncompressed data.
 pub struct CompressTask<C> {
     task: Task,
     read: Box<dyn Fn() -> C>,
@@ -354,12 +355,12 @@ pub struct DeflateChecksums {
 pub struct Lz4Checksums {
     /// CRC-32 as in gzip.
     pub crc32: u32,
-    /// xxHash-32 with seed 0: the word that an LZ4 frame ends in, read as little endian.
+    /// xxHash-32 with seed 0: the last word of an LZ4 frame, read as little endian.
     pub xxh32: u32,
 }
 
 impl<C> CompressTask<C> {
-    /// `read` reads the checksums of the C task; it is called only when that is allocated and has succeeded.
+    /// `read` returns the checksums of the C task; called only while that is allocated and after it has succeeded.
     fn new(task: Task, read: impl Fn() -> C + 'static) -> Self {
         Self {
             task,
@@ -367,8 +368,8 @@ impl<C> CompressTask<C> {
         }
     }
 
-    /// Checksums of the uncompressed data. `None` unless the last completion that was taken from the progress engine was a
-    /// success, and none is to come.
+    /// Checksums of the uncompressed data. `None` unless the last reaped completion was a success and the task is not
+    /// in flight.
     pub fn checksums(&self) -> Option<C> {
         self.task.has_succeeded().then(|| (self.read)())
     }

@@ -1,4 +1,4 @@
-//! Contexts: what Comch, RDMA and later libraries have in common.
+//! The common part of contexts: Comch, RDMA, sync events and accelerators.
 
 mod task;
 
@@ -19,20 +19,19 @@ use crate::error::call;
 use crate::pe::{EventQueue, Pe, PeInner};
 use crate::{Buf, Error, ErrorCode, Event, Result};
 
-/// How long a context may take to become idle before its handle gives up. Peers get this time for the control messages
-/// that are on the way to them.
+/// Time that a context gets to become idle and to deliver its control messages before its handle gives up.
 const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Room in the queue for a context's changes of state.
+/// Queue entries reserved for a context's state changes.
 const STATE_EVENTS: usize = 4;
 
-/// A kind of C object that is a context.
+/// A type of C object that is a context.
 ///
 /// # Safety
 ///
 /// `as_ctx` returns the context of a live object, and `destroy` is the function that destroys an idle one.
 pub(crate) unsafe trait Object: 'static {
-    /// What the callbacks of this kind need beside the queue.
+    /// State that the callbacks of this type need besides the queue.
     type Events: Events;
     /// Name of the C function behind `destroy`.
     const DESTROY: &'static str;
@@ -42,21 +41,21 @@ pub(crate) unsafe trait Object: 'static {
     unsafe fn destroy(object: *mut Self) -> sys::doca_error_t;
 }
 
-/// What a kind of context does in its life, besides queueing what happens.
+/// Hooks of a type of context, in addition to queueing events.
 pub(crate) trait Events: 'static {
-    /// The state changed; called from inside a C callback.
+    /// Called inside a C callback when the state has changed.
     fn state_changed(&self, _context: ContextId, _queue: &EventQueue, _next: CtxState) {}
-    /// Whether the object may be stopped; refuses while others depend on it.
+    /// Refuses to stop the object while others depend on it.
     fn may_stop(&self, _queue: &EventQueue) -> std::result::Result<(), ErrorCode> {
         Ok(())
     }
-    /// The object is about to be destroyed.
+    /// Called before the object is destroyed.
     fn closing(&self, _queue: &EventQueue) {}
 }
 
 impl Events for () {}
 
-/// What the callbacks of a context find through its user data.
+/// Target of a context's user data, for its callbacks.
 pub(crate) struct Shared<E> {
     pub(crate) id: ContextId,
     pub(crate) queue: Rc<EventQueue>,
@@ -69,14 +68,14 @@ pub(crate) struct Context<T: Object> {
     pe: Rc<PeInner>,
     shared: Rc<Shared<T::Events>>,
     tasks: Rc<TaskTable>,
-    /// What the object uses: kept until it is destroyed, or forever when it cannot be.
+    /// Resources of the object: kept until it is destroyed, or leaked if it cannot be destroyed.
     keep: Cell<Option<Box<dyn Any>>>,
     closed: Cell<bool>,
 }
 
 impl<T: Object> Context<T> {
-    /// Takes over an object that was just created, connects it with `pe`, and makes room for the completions of
-    /// `max_tasks` tasks. `keep` is what the object uses.
+    /// Takes over a new object, connects it to `pe`, and reserves queue entries for the completions of `max_tasks`
+    /// tasks. `keep` holds the resources of the object.
     ///
     /// # Safety
     ///
@@ -106,8 +105,8 @@ impl<T: Object> Context<T> {
         let user_data = sys::doca_data {
             ptr: Rc::as_ptr(&context.shared).cast_mut().cast(),
         };
-        // SAFETY: the object is live and idle. The user data stays valid as long as the object lives: the handle holds an `Rc`,
-        // and leaks it when the object cannot be destroyed.
+        // SAFETY: the object is live and idle. The user data stays valid as long as the object: the handle holds an
+        // `Rc`, and leaks it if the object cannot be destroyed.
         unsafe {
             call!(doca_pe_connect_ctx(context.pe.as_ptr(), context.as_ctx()))?;
             call!(doca_ctx_set_user_data(context.as_ctx(), user_data))?;
@@ -143,7 +142,7 @@ impl<T: Object> Context<T> {
         &self.shared.queue
     }
 
-    /// Makes a task of what a C function allocated.
+    /// Wraps a task allocated by a C function.
     ///
     /// # Safety
     ///
@@ -155,7 +154,7 @@ impl<T: Object> Context<T> {
         bufs: [Option<&Buf>; 2],
         token: u64,
     ) -> Result<Task> {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { self.adopt_with(operation, task, bufs, None, token) }
     }
 
@@ -172,7 +171,7 @@ impl<T: Object> Context<T> {
         keep: Option<Rc<dyn Any>>,
         token: u64,
     ) -> Result<Task> {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             self.tasks
                 .adopt(operation, task, self.queue(), bufs, keep, token)
@@ -181,7 +180,7 @@ impl<T: Object> Context<T> {
 
     pub(crate) fn state(&self) -> CtxState {
         let mut state = sys::DOCA_CTX_STATE_IDLE;
-        // SAFETY: the object is live, the result has a place. It fails only for null.
+        // SAFETY: the object is live, the out-parameter is valid. Fails only for null.
         let _ = unsafe { sys::doca_ctx_get_state(self.as_ctx(), &mut state) };
         CtxState::from_raw(state)
     }
@@ -189,19 +188,20 @@ impl<T: Object> Context<T> {
     /// Number of tasks in flight.
     pub(crate) fn in_flight(&self) -> usize {
         let mut count = 0;
-        // SAFETY: the object is live, the result has a place. It fails only for null.
+        // SAFETY: the object is live, the out-parameter is valid. Fails only for null.
         let _ = unsafe { sys::doca_ctx_get_num_inflight_tasks(self.as_ctx(), &mut count) };
         count
     }
 
     fn as_ctx(&self) -> *mut sys::doca_ctx {
-        // SAFETY: the object is live until `close` has destroyed it, and not used after it.
+        // SAFETY: the object is live until `close` has destroyed it, and not used afterwards.
         unsafe { T::as_ctx(self.object()) }
     }
 
-    /// Stops and destroys the object. When that fails, all that it may use is leaked rather than freed under it.
+    /// Stops and destroys the object. If that fails, its resources are leaked rather than freed while in use.
     ///
-    /// Inside of a handler of completions it answers [`ErrorCode::IN_PROGRESS`], and is done when the handler's call of progress is over.
+    /// Inside a completion handler it returns [`ErrorCode::IN_PROGRESS`] and takes effect at the end of the handler's
+    /// progress call.
     pub(crate) fn close(&self) -> Result<()> {
         if self.closed.replace(true) {
             return Ok(());
@@ -228,9 +228,10 @@ impl<T: Object> Context<T> {
         result
     }
 
-    /// Stops the object, which stays: others use it that [`close`](Self::close) has to wait for.
+    /// Stops the object without destroying it, because dependent objects still use it: [`close`](Self::close) waits for
+    /// them.
     ///
-    /// Inside of a handler of completions as for [`close`](Self::close).
+    /// Inside a completion handler as [`close`](Self::close).
     pub(crate) fn halt(self: &Rc<Self>) -> Result<()> {
         if self.pe.is_handling() {
             let context = Rc::clone(self);
@@ -244,7 +245,7 @@ impl<T: Object> Context<T> {
         self.stop_until_idle()
     }
 
-    /// Whether the object may be stopped.
+    /// Refuses while other objects depend on this one.
     pub(crate) fn check_unused(&self) -> Result<()> {
         self.events().may_stop(self.queue()).map_err(|code| {
             Error::with_detail(
@@ -259,7 +260,7 @@ impl<T: Object> Context<T> {
         self.check_unused()?;
         self.stop_until_idle()?;
         self.events().closing(self.queue());
-        // SAFETY: the object is idle, its tasks are freed, and nobody uses it after this.
+        // SAFETY: the object is idle, its tasks are freed, and it is not used afterwards.
         crate::error::check(T::DESTROY, unsafe { T::destroy(self.object()) })
     }
 
@@ -269,7 +270,7 @@ impl<T: Object> Context<T> {
         }
         // SAFETY: the object is live, and no borrow is held that a callback could need.
         match unsafe { call!(doca_ctx_stop(self.as_ctx())) } {
-            // Bad state: it is stopping already, as after the loss of its peer.
+            // Bad state: it is already stopping, as after the loss of its peer.
             Err(error) if !matches!(error.code, ErrorCode::IN_PROGRESS | ErrorCode::BAD_STATE) => {
                 Err(error)
             }
@@ -278,7 +279,7 @@ impl<T: Object> Context<T> {
     }
 
     fn stop_until_idle(&self) -> Result<()> {
-        // A context becomes idle only when no task is allocated.
+        // A context becomes idle only if no task is allocated.
         self.tasks.free_idle();
         self.begin_stop()?;
         let idle = self.pe.progress_until(STOP_TIMEOUT, || {
@@ -327,7 +328,7 @@ impl<T: Object> std::fmt::Debug for Context<T> {
     }
 }
 
-/// Called by DOCA at every change of state.
+/// Called by DOCA after every state change.
 unsafe extern "C" fn state_changed<E: Events>(
     user_data: sys::doca_data,
     _ctx: *mut sys::doca_ctx,
@@ -347,7 +348,7 @@ unsafe extern "C" fn state_changed<E: Events>(
     shared.events.state_changed(shared.id, &shared.queue, next);
 }
 
-/// What a context's user data points to.
+/// Target of a context's user data.
 ///
 /// # Safety
 ///
@@ -357,7 +358,7 @@ pub(crate) unsafe fn shared<'a, E>(user_data: sys::doca_data) -> Option<&'a Shar
     unsafe { user_data.ptr.cast::<Shared<E>>().as_ref() }
 }
 
-/// The user data of a context, null when there is none.
+/// The user data of a context; null if it cannot be read.
 ///
 /// # Safety
 ///
@@ -366,12 +367,12 @@ pub(crate) unsafe fn user_data(ctx: *mut sys::doca_ctx) -> sys::doca_data {
     let mut data = sys::doca_data {
         ptr: ptr::null_mut::<c_void>(),
     };
-    // SAFETY: the caller's promise; a failure leaves null.
+    // SAFETY: guaranteed by the caller; a failure leaves null.
     let _ = unsafe { sys::doca_ctx_get_user_data(ctx, &mut data) };
     data
 }
 
-/// Names a context for as long as the process lives: ids are not used twice.
+/// Identifies a context within the process; ids are not reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ContextId(u64);
 
@@ -392,16 +393,16 @@ impl ContextId {
 pub enum CtxState {
     /// Not started, or stopped.
     Idle,
-    /// Becomes [`Running`](Self::Running), or idle again when that fails, while progress is made.
+    /// Becomes [`Running`](Self::Running) through progress, or idle again if that fails.
     Starting,
-    /// Tasks can be made and submitted.
+    /// Tasks can be created and submitted.
     Running,
-    /// Flushes its tasks. A context whose peer is lost goes here by itself.
+    /// Its tasks are flushed. A context that loses its peer enters this state by itself.
     Stopping,
 }
 
 impl CtxState {
-    /// A value that DOCA does not define counts as idle: nothing can be submitted.
+    /// Values that DOCA does not define count as idle: nothing can be submitted.
     pub(crate) fn from_raw(state: sys::doca_ctx_states) -> Self {
         match state {
             sys::DOCA_CTX_STATE_STARTING => Self::Starting,

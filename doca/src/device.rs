@@ -33,14 +33,14 @@ struct DeviceInner {
     dev: NonNull<sys::doca_dev>,
 }
 
-// SAFETY: DOCA lets several threads use one `doca_dev`; this crate only passes it to functions that create other objects
-// or list what is there. It is closed once, by the thread that drops the last clone.
+// SAFETY: DOCA allows several threads to use one `doca_dev`; this crate passes it only to functions that create other
+// objects or list properties. It is closed once, by the thread that drops the last clone.
 unsafe impl Send for DeviceInner {}
 // SAFETY: see above.
 unsafe impl Sync for DeviceInner {}
 
 impl DeviceInner {
-    /// Takes over what `doca_dev_open` returned with success.
+    /// Takes over a device returned by `doca_dev_open`.
     fn owning(dev: *mut sys::doca_dev) -> Result<Arc<Self>> {
         let dev = non_null("doca_dev_open", dev)?;
         Ok(Arc::new(Self { dev }))
@@ -49,7 +49,7 @@ impl DeviceInner {
 
 impl Drop for DeviceInner {
     fn drop(&mut self) {
-        // SAFETY: open since `Device::open`, and everything made from it holds a clone, so nothing is left.
+        // SAFETY: open since `Device::open`, and every object created from it holds a clone, so none is left.
         if let Err(error) = unsafe { call!(doca_dev_close(self.dev.as_ptr())) } {
             tracing::warn!(%error, "a device stays open");
         }
@@ -61,7 +61,7 @@ impl Device {
     ///
     /// # Errors
     ///
-    /// [`ErrorCode::NOT_FOUND`] with the devices that exist; whatever `doca_dev_open` returns.
+    /// [`ErrorCode::NOT_FOUND`] with a list of the existing devices; those of `doca_dev_open`.
     pub fn open(identifier: &str) -> Result<Self> {
         let wanted = c_string("doca_devinfo_is_equal_pci_addr", identifier)?;
         let list = DeviceList::new()?;
@@ -80,7 +80,7 @@ impl Device {
         })
     }
 
-    /// The devices that can be opened, with what they can do.
+    /// Lists the devices that can be opened, with their capabilities.
     ///
     /// ```no_run
     /// # fn main() -> doca::Result<()> {
@@ -95,7 +95,7 @@ impl Device {
     ///
     /// # Errors
     ///
-    /// Whatever `doca_devinfo_create_list` returns.
+    /// Those of `doca_devinfo_create_list`.
     pub fn list() -> Result<Vec<DeviceInfo>> {
         DeviceInfo::all()
     }
@@ -104,17 +104,18 @@ impl Device {
     ///
     /// # Errors
     ///
-    /// Whatever the functions that list its representors return.
+    /// Those of the functions that list its representors.
     pub fn info(&self) -> Result<DeviceInfo> {
         // SAFETY: the device is open.
         describe(unsafe { sys::doca_dev_as_devinfo(self.as_ptr()) })
     }
 
-    /// PCI addresses of the network functions whose representors can be opened; none for a device that has no representors.
+    /// PCI addresses of the network functions whose representors can be opened; empty for a device without
+    /// representors.
     ///
     /// # Errors
     ///
-    /// Whatever `doca_devinfo_rep_create_list` returns.
+    /// Those of `doca_devinfo_rep_create_list`.
     pub fn representors(&self) -> Result<Vec<String>> {
         if !self.has_representors()? {
             return Ok(Vec::new());
@@ -136,12 +137,12 @@ impl Device {
         Ok(supported != 0)
     }
 
-    /// Opens the representor of the network function with this PCI address, as the host sees it.
+    /// Opens the representor of the network function with this PCI address, as seen by the host.
     ///
     /// # Errors
     ///
-    /// [`ErrorCode::NOT_SUPPORTED`] when the device has no network representors (a host's device has none),
-    /// [`ErrorCode::NOT_FOUND`] with the representors that exist.
+    /// [`ErrorCode::NOT_SUPPORTED`] if the device has no network representors, like a host's device;
+    /// [`ErrorCode::NOT_FOUND`] with a list of the existing representors.
     pub fn open_representor(&self, pci_address: &str) -> Result<Representor> {
         let wanted = c_string("doca_devinfo_rep_is_equal_pci_addr", pci_address)?;
         if !self.has_representors()? {
@@ -176,7 +177,7 @@ impl Device {
     }
 }
 
-/// An open representor: what the DPU knows a function of the host by. Clones share it; the last one closes it.
+/// An open representor: the DPU's handle of a function of the host. Clones share it; the last one closes it.
 ///
 /// ```no_run
 /// # fn main() -> doca::Result<()> {
@@ -202,7 +203,7 @@ unsafe impl Sync for RepresentorInner {}
 
 impl Drop for RepresentorInner {
     fn drop(&mut self) {
-        // SAFETY: open since `open_representor`; the servers made with it hold clones, so none is left.
+        // SAFETY: open since `open_representor`; servers created with it hold clones, so none is left.
         if let Err(error) = unsafe { call!(doca_dev_rep_close(self.rep.as_ptr())) } {
             tracing::warn!(%error, "a representor stays open");
         }
@@ -251,7 +252,7 @@ struct RepresentorList {
 impl RepresentorList {
     fn new(device: &Device, filter: sys::doca_devinfo_rep_filter) -> Result<Self> {
         let (mut list, mut len) = (ptr::null_mut(), 0);
-        // The parameter is an int in C.
+        // The C parameter is an int.
         let filter = filter as sys::c_int;
         // SAFETY: the device is open, and both results have a valid place.
         unsafe {
@@ -280,7 +281,7 @@ impl Drop for RepresentorList {
 
 fn device_matches(info: *mut sys::doca_devinfo, wanted: &CStr) -> bool {
     let mut equal = 0;
-    // An identifier that is no PCI address is an error here, and may still be a name.
+    // An identifier that is not a PCI address is an error here, and may still be a name.
     // SAFETY: `info` is an element of a live list, the string is terminated.
     let code = unsafe { sys::doca_devinfo_is_equal_pci_addr(info, wanted.as_ptr(), &mut equal) };
     if code == sys::DOCA_SUCCESS && equal != 0 {
@@ -334,7 +335,7 @@ fn describe_representor(info: *mut sys::doca_devinfo_rep) -> String {
     .unwrap_or_default()
 }
 
-/// The text that `fill` writes into a buffer of `N` bytes; `None` when it fails or writes nothing.
+/// The string that `fill` writes to a buffer of `N` bytes; `None` if it fails or writes nothing.
 fn read_text<const N: usize>(
     fill: impl FnOnce(*mut c_char, u32) -> sys::doca_error_t,
 ) -> Option<String> {
@@ -368,7 +369,7 @@ pub(crate) fn c_string(operation: &'static str, text: &str) -> Result<CString> {
     })
 }
 
-/// An object that a successful C function returned.
+/// Checks the object returned by a successful C function.
 pub(crate) fn non_null<T>(operation: &'static str, pointer: *mut T) -> Result<NonNull<T>> {
     NonNull::new(pointer).ok_or_else(|| {
         Error::with_detail(
@@ -402,13 +403,13 @@ pub struct DeviceInfo {
     pub ipv6: Option<Ipv6Addr>,
     /// Hardware address of the network interface.
     pub mac: Option<[u8; 6]>,
-    /// Functions of the host, as the device of a DPU sees them; none for a host's device.
+    /// Functions of the host with a representor on this device; empty for a host's device.
     pub representors: Vec<RepresentorInfo>,
-    /// Libraries that it supports, and their limits.
+    /// Supported libraries and their limits.
     pub capabilities: Capabilities,
 }
 
-/// A function of the host, as a DPU's device sees it.
+/// A function of the host, as seen by a DPU's device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RepresentorInfo {
@@ -420,7 +421,7 @@ pub struct RepresentorInfo {
     pub vuid: Option<String>,
     /// Kind of the function.
     pub function: Option<FunctionType>,
-    /// Whether software on the DPU emulates the function; a network function otherwise.
+    /// `true` for a function emulated by software on the DPU, `false` for a network function.
     pub emulated: bool,
 }
 
@@ -436,11 +437,11 @@ pub enum FunctionType {
 }
 
 impl DeviceInfo {
-    /// All devices. Properties that a device does not tell are `None`.
+    /// Lists all devices. Properties that a device does not report are `None`.
     ///
     /// # Errors
     ///
-    /// Whatever the functions that list devices and representors return.
+    /// Those of the functions that list devices and representors.
     pub fn all() -> Result<Vec<Self>> {
         let list = DeviceList::new()?;
         list.items().map(describe).collect()
@@ -472,7 +473,7 @@ fn describe(info: *mut sys::doca_devinfo) -> Result<DeviceInfo> {
     })
 }
 
-/// The address that `fill` writes; `None` when it fails.
+/// The address that `fill` writes; `None` if it fails.
 fn read_bytes<const N: usize>(
     fill: impl FnOnce(*mut u8, u32) -> sys::doca_error_t,
 ) -> Option<[u8; N]> {
@@ -497,7 +498,8 @@ fn representors(info: *mut sys::doca_devinfo) -> Result<Vec<RepresentorInfo>> {
     ];
     for (filter, emulated, is_supported) in filters {
         let mut supported = 0;
-        // SAFETY: `info` is an element of a live list, and the result has a place. A device that cannot tell has none.
+        // SAFETY: `info` is an element of a live list, and the out-parameter is valid. A device that cannot tell has
+        // none.
         if unsafe { is_supported(info, &mut supported) } != sys::DOCA_SUCCESS || supported == 0 {
             continue;
         }
@@ -517,7 +519,7 @@ type Capability = unsafe extern "C" fn(*const sys::doca_devinfo, *mut u8) -> sys
 
 fn describe_rep(info: *mut sys::doca_devinfo_rep, emulated: bool) -> RepresentorInfo {
     let mut function = u32::MAX;
-    // SAFETY: `info` is an element of a live list, and the result has a place.
+    // SAFETY: `info` is an element of a live list, and the out-parameter is valid.
     let told = unsafe { sys::doca_devinfo_rep_get_pci_func_type(info, &mut function) };
     RepresentorInfo {
         pci_address: describe_representor(info),

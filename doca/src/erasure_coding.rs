@@ -1,4 +1,4 @@
-//! Erasure coding: redundancy is created, updated, and turned back into lost data by the device.
+//! Erasure coding by the device: redundancy is created, updated, and used to recover lost data.
 
 use std::ptr;
 use std::ptr::NonNull;
@@ -9,7 +9,7 @@ use crate::device::non_null;
 use crate::error::call;
 use crate::{Buf, Device, ErrorCode, Pe, Result};
 
-/// Settings of an [`ErasureCoding`] instance. A kind of task whose number is not set cannot be made.
+/// Settings of an [`ErasureCoding`] instance. Kinds of tasks whose number is not set cannot be created.
 #[derive(Debug, Clone)]
 #[must_use = "a builder does nothing until it starts"]
 pub struct ErasureCodingBuilder {
@@ -29,19 +29,19 @@ impl ErasureCodingBuilder {
         }
     }
 
-    /// How many create tasks there may be.
+    /// Sets the number of create tasks.
     pub fn create_tasks(mut self, count: u32) -> Self {
         self.create_tasks = count;
         self
     }
 
-    /// How many update tasks there may be.
+    /// Sets the number of update tasks.
     pub fn update_tasks(mut self, count: u32) -> Self {
         self.update_tasks = count;
         self
     }
 
-    /// How many recover tasks there may be.
+    /// Sets the number of recover tasks.
     pub fn recover_tasks(mut self, count: u32) -> Self {
         self.recover_tasks = count;
         self
@@ -51,7 +51,7 @@ impl ErasureCodingBuilder {
     ///
     /// # Errors
     ///
-    /// Whatever `doca_ctx_start` and the functions before it return.
+    /// Those of `doca_ctx_start` and of the functions that create the instance.
     pub fn start(self, pe: &Pe) -> Result<ErasureCoding> {
         ErasureCoding::create(pe, &self)
     }
@@ -61,8 +61,8 @@ use doca_sys as sys;
 
 /// An erasure-coding instance.
 ///
-/// A task works on a sequence of blocks of equal length, a multiple of 64 bytes: the data of its source, which may be a
-/// list ([`Buf::append`]). Its results are appended to the data of its destination.
+/// The source of a task is a sequence of blocks of equal length, a multiple of 64 bytes; it may be a list of bufs
+/// ([`Buf::append`]). The results are appended to the data of its destination.
 ///
 /// ```no_run
 /// use doca::{Buf, Device, EcMatrixType, ErasureCoding, Pe};
@@ -81,7 +81,7 @@ use doca_sys as sys;
 /// ```
 #[derive(Debug)]
 pub struct ErasureCoding {
-    /// Shared with the matrices, which the object has to outlive.
+    /// Shared with the matrices, which the object must outlive.
     context: Rc<Context<sys::doca_ec>>,
 }
 
@@ -91,24 +91,24 @@ unsafe impl Object for sys::doca_ec {
     const DESTROY: &'static str = "doca_ec_destroy";
 
     unsafe fn as_ctx(object: *mut Self) -> *mut sys::doca_ctx {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { sys::doca_ec_as_ctx(object) }
     }
 
     unsafe fn destroy(object: *mut Self) -> sys::doca_error_t {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { sys::doca_ec_destroy(object) }
     }
 }
 
-/// Defines a function that makes a task; they differ in the C functions only.
+/// Defines a method that creates a task.
 macro_rules! task {
     ($(#[$doc:meta])* $name:ident: $allocate_init:ident, $as_task:ident) => {
         $(#[$doc])*
         pub fn $name(&self, matrix: &EcMatrix, source: &Buf, destination: &Buf, token: u64) -> Result<Task> {
             let mut task = ptr::null_mut();
-            // SAFETY: instance, matrix and bufs are live, the result has a place. The bufs are kept by the task's cell; the
-            // matrix need not be.
+            // SAFETY: instance, matrix and bufs are live, the out-parameter is valid. The task's cell keeps the bufs
+            // alive; the matrix may be dropped.
             unsafe {
                 call!($allocate_init(
                     self.context.object(),
@@ -126,14 +126,14 @@ macro_rules! task {
 }
 
 impl ErasureCoding {
-    /// Settings to start an instance with.
+    /// Returns the settings of an instance, to be changed before it is started.
     pub fn builder(device: &Device) -> ErasureCodingBuilder {
         ErasureCodingBuilder::new(device)
     }
 
     fn create(pe: &Pe, settings: &ErasureCodingBuilder) -> Result<Self> {
         let mut ec = ptr::null_mut();
-        // SAFETY: the device is open, the result has a place.
+        // SAFETY: the device is open, the out-parameter is valid.
         unsafe { call!(doca_ec_create(settings.device.as_ptr(), &mut ec)) }?;
         let object = non_null("doca_ec_create", ec)?;
         let tasks = [
@@ -144,7 +144,7 @@ impl ErasureCoding {
         let max_tasks = tasks
             .iter()
             .fold(0usize, |sum, &count| sum.saturating_add(count as usize));
-        // SAFETY: just created, known to nobody else.
+        // SAFETY: just created, and not used elsewhere.
         let context = unsafe { Context::new(object, pe, (), max_tasks, settings.device.clone()) }?;
         macro_rules! configure {
             ($set_conf:ident, $count:expr) => {
@@ -164,11 +164,12 @@ impl ErasureCoding {
         })
     }
 
-    /// Makes a coding matrix for `data` data blocks and `redundancy` redundancy blocks.
+    /// Creates a coding matrix for `data` data blocks and `redundancy` redundancy blocks.
     ///
     /// # Errors
     ///
-    /// [`ErrorCode::INVALID_VALUE`](crate::ErrorCode::INVALID_VALUE) when one of them is 0 or they are more than the device supports.
+    /// [`ErrorCode::INVALID_VALUE`](crate::ErrorCode::INVALID_VALUE) if either is 0 or they are more than the device
+    /// supports.
     pub fn matrix(
         &self,
         matrix_type: EcMatrixType,
@@ -176,7 +177,7 @@ impl ErasureCoding {
         redundancy: usize,
     ) -> Result<EcMatrix> {
         let mut matrix = ptr::null_mut();
-        // SAFETY: the instance is live, the result has a place.
+        // SAFETY: the instance is live, the out-parameter is valid.
         unsafe {
             call!(doca_ec_matrix_create(
                 self.context.object(),
@@ -189,15 +190,17 @@ impl ErasureCoding {
         EcMatrix::new("doca_ec_matrix_create", matrix, &self.context)
     }
 
-    /// Makes the matrix for [`update_task`](Self::update_task) after the data blocks `changed`, ascending, have changed.
+    /// Creates the matrix for [`update_task`](Self::update_task) after the data blocks `changed` (ascending) have
+    /// changed.
     ///
     /// # Errors
     ///
-    /// [`ErrorCode::INVALID_VALUE`](crate::ErrorCode::INVALID_VALUE) when they are not ascending, or not data blocks of `coding`.
+    /// [`ErrorCode::INVALID_VALUE`](crate::ErrorCode::INVALID_VALUE) if they are not ascending, or not data blocks of
+    /// `coding`.
     pub fn update_matrix(&self, coding: &EcMatrix, changed: &[u32]) -> Result<EcMatrix> {
-        // C takes a pointer to what it may write.
+        // The C parameter is not const.
         let (mut changed, mut matrix) = (changed.to_vec(), ptr::null_mut());
-        // SAFETY: instance and matrix are live, the indices are as many, the result has a place.
+        // SAFETY: instance and matrix are live, the indices are as many, the out-parameter is valid.
         unsafe {
             call!(doca_ec_matrix_create_update(
                 self.context.object(),
@@ -210,17 +213,17 @@ impl ErasureCoding {
         EcMatrix::new("doca_ec_matrix_create_update", matrix, &self.context)
     }
 
-    /// Makes the matrix for [`recover_task`](Self::recover_task) after the loss of the blocks `missing`, ascending. Redundancy blocks are
-    /// numbered after the data blocks.
+    /// Creates the matrix for [`recover_task`](Self::recover_task) after the loss of the blocks `missing` (ascending).
+    /// Redundancy blocks are numbered after the data blocks.
     ///
     /// # Errors
     ///
-    /// [`ErrorCode::INVALID_VALUE`](crate::ErrorCode::INVALID_VALUE) when they are not ascending, or not blocks of `coding`, and when this
-    /// loss cannot be recovered.
+    /// [`ErrorCode::INVALID_VALUE`](crate::ErrorCode::INVALID_VALUE) if they are not ascending, or not blocks of
+    /// `coding`, and if this loss cannot be recovered.
     pub fn recover_matrix(&self, coding: &EcMatrix, missing: &[u32]) -> Result<EcMatrix> {
-        // C takes a pointer to what it may write.
+        // The C parameter is not const.
         let (mut missing, mut matrix) = (missing.to_vec(), ptr::null_mut());
-        // SAFETY: instance and matrix are live, the indices are as many, the result has a place.
+        // SAFETY: instance and matrix are live, the indices are as many, the out-parameter is valid.
         unsafe {
             call!(doca_ec_matrix_create_recover(
                 self.context.object(),
@@ -234,18 +237,20 @@ impl ErasureCoding {
     }
 
     task! {
-        /// Makes a task that makes all redundancy blocks of the data blocks in `source`, with a matrix of [`matrix`](Self::matrix).
+        /// Creates a task that computes all redundancy blocks from the data blocks in `source`, with a matrix of
+        /// [`matrix`](Self::matrix).
         ///
         /// # Errors
         ///
-        /// [`ErrorCode::BAD_STATE`](crate::ErrorCode::BAD_STATE) when the instance is not running,
-        /// [`ErrorCode::NO_MEMORY`](crate::ErrorCode::NO_MEMORY) when it has all its tasks of this kind.
+        /// [`ErrorCode::BAD_STATE`](crate::ErrorCode::BAD_STATE) if the instance is not running,
+        /// [`ErrorCode::NO_MEMORY`](crate::ErrorCode::NO_MEMORY) if all its tasks of this kind exist.
         create_task: doca_ec_task_create_allocate_init, doca_ec_task_create_as_task
     }
 
     task! {
-        /// Makes a task that makes all new redundancy blocks, with a matrix of [`update_matrix`](Self::update_matrix). `source` has, for each
-        /// changed block, the old one and the new one, and then the old redundancy blocks.
+        /// Creates a task that computes all new redundancy blocks, with a matrix of
+        /// [`update_matrix`](Self::update_matrix). `source` contains the old and the new block for each changed block,
+        /// then the old redundancy blocks.
         ///
         /// # Errors
         ///
@@ -254,8 +259,8 @@ impl ErasureCoding {
     }
 
     task! {
-        /// Makes a task that recovers missing blocks, with a matrix of [`recover_matrix`](Self::recover_matrix). `source` has as many blocks
-        /// as there are data blocks: the first that are not missing, ascending.
+        /// Creates a task that recovers missing blocks, with a matrix of [`recover_matrix`](Self::recover_matrix).
+        /// `source` contains as many blocks as there are data blocks: the first available ones, ascending.
         ///
         /// # Errors
         ///
@@ -263,7 +268,7 @@ impl ErasureCoding {
         recover_task: doca_ec_task_recover_allocate_init, doca_ec_task_recover_as_task
     }
 
-    /// Names the instance in [`Event::State`](crate::Event::State).
+    /// Identifies the instance in [`Event::State`](crate::Event::State).
     pub fn id(&self) -> ContextId {
         self.context.id()
     }
@@ -278,12 +283,12 @@ impl ErasureCoding {
         self.context.in_flight()
     }
 
-    /// Flushes the tasks in flight, whose completions come from [`Pe::poll`](crate::Pe::poll), and destroys the instance, at once or with
-    /// the last of its matrices.
+    /// Flushes the tasks in flight, whose completions are returned by [`Pe::poll`](crate::Pe::poll), and destroys the
+    /// instance, immediately or with the last of its matrices.
     ///
     /// # Errors
     ///
-    /// [`ErrorCode::TIME_OUT`](crate::ErrorCode::TIME_OUT) when it does not become idle. The instance stays in memory then, out of reach.
+    /// [`ErrorCode::TIME_OUT`](crate::ErrorCode::TIME_OUT) if it does not become idle. The instance is leaked then.
     pub fn stop(self) -> Result<()> {
         if Rc::strong_count(&self.context) > 1 {
             self.context.halt()
@@ -295,7 +300,7 @@ impl ErasureCoding {
 
 impl Drop for ErasureCoding {
     fn drop(&mut self) {
-        // Otherwise it stops when it is destroyed, which is now.
+        // Otherwise it is stopped when it is destroyed, which is now.
         if Rc::strong_count(&self.context) > 1
             && let Err(error) = self.context.halt()
             && error.code != ErrorCode::IN_PROGRESS
@@ -305,10 +310,10 @@ impl Drop for ErasureCoding {
     }
 }
 
-/// How the factors of a coding matrix are chosen.
+/// Choice of the factors of a coding matrix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum EcMatrixType {
-    /// Any losses can be recovered, as many as there are redundancy blocks.
+    /// Any combination of losses can be recovered, up to the number of redundancy blocks.
     Cauchy,
     /// The first redundancy block is the exclusive or of the data. Some patterns of losses cannot be recovered.
     Vandermonde,
@@ -323,10 +328,10 @@ impl EcMatrixType {
     }
 }
 
-/// Factors by which blocks are made of other blocks; made by an [`ErasureCoding`](crate::ErasureCoding) instance.
+/// Factors that map input blocks to output blocks; created by an [`ErasureCoding`](crate::ErasureCoding) instance.
 ///
-/// It may be dropped before the tasks that were made with it, and before or after its instance: that is destroyed with the last of its
-/// matrices.
+/// It may be dropped before the tasks that use it, and before or after its instance, which is destroyed with the last
+/// of its matrices.
 #[derive(Debug)]
 pub struct EcMatrix {
     matrix: NonNull<sys::doca_ec_matrix>,

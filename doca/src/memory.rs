@@ -1,4 +1,4 @@
-//! Memory: regions of it, permissions, and maps that devices and peers use.
+//! Memory: permissions, regions, and maps for devices and peers.
 
 mod region;
 mod shared_bytes;
@@ -16,7 +16,7 @@ use crate::error::call;
 use crate::{Device, Error, ErrorCode, Result};
 
 bitflags::bitflags! {
-    /// Who may do what with a memory map or through an RDMA instance.
+    /// Permissions of a memory map or an RDMA instance.
     ///
     /// ```
     /// use doca::Access;
@@ -27,34 +27,34 @@ bitflags::bitflags! {
     /// ```
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
     pub struct Access: u32 {
-        /// Contexts of this process read; the absence of every other permission.
+        /// Contexts of this process may read; the absence of all other permissions.
         const LOCAL_READ_ONLY = sys::DOCA_ACCESS_FLAG_LOCAL_READ_ONLY;
-        /// Contexts of this process read and write.
+        /// Contexts of this process may read and write.
         const LOCAL_READ_WRITE = sys::DOCA_ACCESS_FLAG_LOCAL_READ_WRITE;
-        /// RDMA peers read.
+        /// RDMA peers may read.
         const RDMA_READ = sys::DOCA_ACCESS_FLAG_RDMA_READ;
-        /// RDMA peers write.
+        /// RDMA peers may write.
         const RDMA_WRITE = sys::DOCA_ACCESS_FLAG_RDMA_WRITE;
-        /// RDMA peers use atomic operations.
+        /// RDMA peers may use atomic operations.
         const RDMA_ATOMIC = sys::DOCA_ACCESS_FLAG_RDMA_ATOMIC;
-        /// A peer across PCIe reads.
+        /// A peer across PCIe may read.
         const PCI_READ_ONLY = sys::DOCA_ACCESS_FLAG_PCI_READ_ONLY;
-        /// A peer across PCIe reads and writes.
+        /// A peer across PCIe may read and write.
         const PCI_READ_WRITE = sys::DOCA_ACCESS_FLAG_PCI_READ_WRITE;
         /// Accesses across PCIe may be reordered.
         const PCI_RELAXED_ORDERING = sys::DOCA_ACCESS_FLAG_PCI_RELAXED_ORDERING;
     }
 }
 
-/// A memory map: memory that a device, and peers with permission, may use. Clones share it.
+/// A memory map: memory that a device, and peers with permission, can access. Clones share it.
 ///
-/// Offsets into it are relative to its start, in this process and in the one that exported it.
+/// Offsets into it are relative to its start, in the importing as in the exporting process.
 ///
 /// ```no_run
 /// use doca::{Access, Device, MemoryRegion, Mmap};
 ///
 /// # fn main() -> doca::Result<()> {
-/// // On the host: memory that the DPU may use.
+/// // On the host: memory for the DPU.
 /// let device = Device::open("3b:00.0")?;
 /// let region = MemoryRegion::new(1 << 20)?;
 /// let mmap = Mmap::register(&device, region, Access::PCI_READ_WRITE)?;
@@ -62,7 +62,7 @@ bitflags::bitflags! {
 /// # let send = |_: &[u8]| ();
 /// send(&blob);
 ///
-/// // On the DPU, with the blob that came:
+/// // On the DPU, with the received blob:
 /// let device = Device::open("03:00.0")?;
 /// let host_memory = Mmap::import(&device, &blob)?;
 /// assert_eq!(host_memory.len(), 1 << 20);
@@ -77,7 +77,7 @@ pub struct Mmap {
 #[derive(Debug)]
 struct MmapInner {
     mmap: NonNull<sys::doca_mmap>,
-    /// First address; in the address space of the exporter when the map is imported.
+    /// First address; in the exporter's address space if the map is imported.
     base: *mut c_void,
     len: usize,
     // Dropped after the map, which uses both.
@@ -85,8 +85,8 @@ struct MmapInner {
     _device: Device,
 }
 
-// SAFETY: thread safety was enabled before the map was started, so the C object may be used by several threads at once;
-// it is destroyed by the thread that drops the last clone. `base` is only passed to C.
+// SAFETY: thread safety was enabled before the map was started, so several threads may use the C object at once; it is
+// destroyed by the thread that drops the last clone. `base` is only passed to C.
 unsafe impl Send for MmapInner {}
 // SAFETY: see above.
 unsafe impl Sync for MmapInner {}
@@ -94,33 +94,33 @@ unsafe impl Sync for MmapInner {}
 impl Drop for MmapInner {
     fn drop(&mut self) {
         let mmap = self.mmap.as_ptr();
-        // SAFETY: the bufs and contexts that use the map hold clones, so none is left.
+        // SAFETY: bufs and contexts that use the map hold clones, so none is left.
         let result =
             unsafe { call!(doca_mmap_stop(mmap)).and_then(|()| call!(doca_mmap_destroy(mmap))) };
         if let Err(error) = result {
             tracing::warn!(%error, "a memory map stays, and with it its memory");
-            // The device may still use the memory.
+            // The device may still access the memory.
             std::mem::forget(self.region.take());
         }
     }
 }
 
-/// Destroys a map that could not be set up.
+/// Destroys a map whose setup failed.
 struct Unfinished(NonNull<sys::doca_mmap>);
 
 impl Drop for Unfinished {
     fn drop(&mut self) {
-        // SAFETY: created by the function that failed, not started, known to nobody else.
+        // SAFETY: created by the function that failed, not started, and not used elsewhere.
         let _ = unsafe { sys::doca_mmap_destroy(self.0.as_ptr()) };
     }
 }
 
 impl Mmap {
-    /// Registers a region with a device, and lets peers do with it what `access` says.
+    /// Registers a region with a device, with the permissions `access`.
     ///
     /// # Errors
     ///
-    /// Whatever `doca_mmap_start` and the functions before it return.
+    /// Those of `doca_mmap_start` and of the functions that create the map.
     pub fn register(device: &Device, region: Arc<MemoryRegion>, access: Access) -> Result<Self> {
         let mut mmap = ptr::null_mut();
         // SAFETY: the result has a valid place.
@@ -141,14 +141,14 @@ impl Mmap {
         Self::finish(unfinished, device, Some(region))
     }
 
-    /// Makes a map of the memory that a peer exported as `blob`.
+    /// Imports the memory that a peer exported as `blob`.
     ///
     /// # Errors
     ///
-    /// Whatever `doca_mmap_create_from_export` returns for a blob that is damaged, was withdrawn or belongs to another device.
+    /// Those of `doca_mmap_create_from_export`, for a blob that is damaged, withdrawn, or belongs to another device.
     pub fn import(device: &Device, blob: &[u8]) -> Result<Self> {
         let mut mmap = ptr::null_mut();
-        // SAFETY: the blob is valid for its length, the device is open, the result has a place.
+        // SAFETY: the blob is valid for its length, the device is open, the out-parameter is valid.
         unsafe {
             call!(doca_mmap_create_from_export(
                 ptr::null(),
@@ -191,11 +191,11 @@ impl Mmap {
         })
     }
 
-    /// Blob by which a peer across PCIe imports this map. Valid as long as the map lives.
+    /// Exports the map to peers across PCIe. The blob is valid as long as the map.
     ///
     /// # Errors
     ///
-    /// Whatever `doca_mmap_export_pci` returns, e.g. when the permissions have no PCI access.
+    /// Those of `doca_mmap_export_pci`, e.g. if the permissions do not include PCI access.
     pub fn export_pci(&self, device: &Device) -> Result<Vec<u8>> {
         let (mut blob, mut len) = (ptr::null(), 0);
         // SAFETY: the map and the device are live, both results have a place.
@@ -210,14 +210,14 @@ impl Mmap {
         self.copy_blob("doca_mmap_export_pci", blob, len)
     }
 
-    /// Blob by which an RDMA peer imports this map. Valid as long as the map lives.
+    /// Exports the map to RDMA peers. The blob is valid as long as the map.
     ///
-    /// A map that was imported across PCIe can be exported again when its owner's permissions have RDMA access: so a DPU
-    /// lets a third machine use the host's memory.
+    /// A map imported across PCIe can be exported again if its owner's permissions include RDMA access: a DPU can thus
+    /// give a third machine access to the host's memory.
     ///
     /// # Errors
     ///
-    /// Whatever `doca_mmap_export_rdma` returns, e.g. when the permissions have no RDMA access.
+    /// Those of `doca_mmap_export_rdma`, e.g. if the permissions do not include RDMA access.
     pub fn export_rdma(&self, device: &Device) -> Result<Vec<u8>> {
         let (mut blob, mut len) = (ptr::null(), 0);
         // SAFETY: the map and the device are live, both results have a place.
@@ -251,18 +251,18 @@ impl Mmap {
         self.inner.len as u64
     }
 
-    /// The address at which the map begins, in the address space of the process that registered the memory: of an imported one, of its exporter.
-    /// Nothing can be accessed through it; protocols that name places by their addresses need it.
+    /// Start of the map in the address space of the process that registered the memory, which is the exporter's for an
+    /// imported map. Not for access: it is needed by protocols that refer to memory by address.
     pub fn base_address(&self) -> u64 {
         self.inner.base as u64
     }
 
-    /// The memory of a map made by [`register`](Self::register); `None` for an imported one.
+    /// The memory of a map created by [`register`](Self::register); `None` for an imported one.
     pub fn region(&self) -> Option<&Arc<MemoryRegion>> {
         self.inner.region.as_ref()
     }
 
-    /// Whether both are clones of one map.
+    /// `true` if both are clones of one map.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.inner, &other.inner)
     }
@@ -271,7 +271,7 @@ impl Mmap {
         self.inner.mmap.as_ptr()
     }
 
-    /// The address of `len` bytes at `offset`, after the check that they are inside the map.
+    /// The address of `len` bytes at `offset`, after checking that they are inside the map.
     pub(crate) fn address(
         &self,
         operation: &'static str,
@@ -284,7 +284,7 @@ impl Mmap {
                 .is_some_and(|end| end <= self.inner.len)
         });
         match inside {
-            // Wrapping: the address may be one of another process.
+            // Wrapping: the address may belong to another process.
             Some(offset) => Ok(self.inner.base.cast::<u8>().wrapping_add(offset).cast()),
             None => Err(Error::with_detail(
                 operation,
@@ -297,7 +297,7 @@ impl Mmap {
         }
     }
 
-    /// The offset of an address that C gave back, if `len` bytes there are inside the map.
+    /// The offset of an address returned by C, if `len` bytes there are inside the map.
     pub(crate) fn offset_of(&self, address: *mut c_void, len: usize) -> Option<usize> {
         let offset = (address as usize).checked_sub(self.inner.base as usize)?;
         offset

@@ -1,4 +1,4 @@
-//! Progress engines: what turns callbacks into values.
+//! Progress engines, which turn callbacks into values.
 
 mod queue;
 
@@ -16,7 +16,7 @@ use crate::device::non_null;
 use crate::error::call;
 use crate::{ComchEvent, ContextId, CtxState, Error, ErrorCode, Result};
 
-/// A progress engine of one thread: contexts are started on it, and [`poll`](Self::poll) tells what happened.
+/// A progress engine, used by one thread: contexts are started on it, and [`poll`](Self::poll) returns their events.
 ///
 /// ```no_run
 /// # fn work(pe: &doca::Pe, running: impl Fn() -> bool) -> doca::Result<()> {
@@ -40,41 +40,41 @@ pub struct Pe {
     inner: Rc<PeInner>,
 }
 
-/// How often [`Pe::poll`] found work.
+/// Statistics of progress calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct PeStats {
-    /// Calls of `doca_pe_progress` that did something.
+    /// Calls of `doca_pe_progress` that found events.
     pub hits: u64,
-    /// Calls of `doca_pe_progress` that found nothing to do.
+    /// Calls of `doca_pe_progress` that found none.
     pub misses: u64,
 }
 
-/// What contexts share of a progress engine.
+/// The part of a progress engine that is shared with contexts.
 pub(crate) struct PeInner {
     pe: NonNull<sys::doca_pe>,
     notification: RawFd,
     queue: Rc<EventQueue>,
     hits: Cell<u64>,
     misses: Cell<u64>,
-    /// A closure of [`Pe::progress_each`] may be running.
+    /// `true` while a closure of [`Pe::progress_each`] may be running.
     is_handling: Cell<bool>,
-    /// What closures have let go that can only be destroyed outside of them.
+    /// Destructions that were requested by closures and have to wait for their end.
     deferred: RefCell<Vec<Box<dyn FnOnce()>>>,
 }
 
 impl Pe {
-    /// Makes a progress engine.
+    /// Creates a progress engine.
     ///
     /// # Errors
     ///
-    /// Whatever `doca_pe_create` returns.
+    /// Those of `doca_pe_create`.
     pub fn new() -> Result<Self> {
         let mut pe = ptr::null_mut();
-        // SAFETY: the result has a place.
+        // SAFETY: the out-parameter is valid.
         unsafe { call!(doca_pe_create(&mut pe)) }?;
         let pe = non_null("doca_pe_create", pe)?;
         let mut notification = -1;
-        // SAFETY: the engine was just created, the result has a place.
+        // SAFETY: the engine was just created, the out-parameter is valid.
         let told = unsafe {
             call!(doca_pe_get_notification_handle(
                 pe.as_ptr(),
@@ -100,9 +100,9 @@ impl Pe {
         })
     }
 
-    /// The next event; makes progress only when none is waiting. `None`: nothing happened.
+    /// Returns the next event; makes progress only if none is queued. `None`: no event.
     ///
-    /// It may wait a little when there is nothing to do, so it can be called in a loop without burning a core that the peer needs.
+    /// It may sleep briefly if there is nothing to do, so calling it in a loop does not take a core away from the peer.
     /// It does not allocate, except for [`Event::Comch`].
     #[inline]
     pub fn poll(&self) -> Option<Event> {
@@ -113,7 +113,8 @@ impl Pe {
         }
     }
 
-    /// As [`poll`](Self::poll), for loops that have to be fast: tasks end often, anything else is rare, and is left where it is.
+    /// As [`poll`](Self::poll), for hot loops: returns completions, which are frequent, and leaves the other events,
+    /// which are rare, in the queue.
     ///
     /// ```no_run
     /// # fn completed(_: doca::Completion) {}
@@ -130,7 +131,7 @@ impl Pe {
     /// }
     /// # }
     /// ```
-    // Called from one loop of each program.
+    // One call site per program.
     #[inline(always)]
     pub fn poll_completion(&self) -> Polled {
         let queue = &*self.inner.queue;
@@ -144,16 +145,16 @@ impl Pe {
         queue.pop_completion()
     }
 
-    /// Makes progress once. `handler` is called for every completion, inside of the progress, which saves the way through a queue:
-    /// for loops that have to be as fast as a C program's callbacks. Returns `true` when other events wait for [`poll`](Self::poll), which has
-    /// to be called then, before this is called again.
+    /// Makes progress once and calls `handler` for every completion inside of it, without a queue: for loops that must
+    /// be as fast as a C program's callbacks. Returns `true` if other events are queued; then [`poll`](Self::poll) must
+    /// be called before this is called again.
     ///
-    /// Completions that are left from before come first. Those that come after another event are left, so that everything is
-    /// handled in its order. A `handler` that panics ends the process, as there are C functions below it.
+    /// Queued completions come first. Completions behind another event stay queued, so that the order is kept. A panic
+    /// in `handler` aborts the process, as it is called through C functions.
     ///
-    /// Inside of `handler`, tasks can be submitted and dropped. As the C API asks, it cannot make progress on this engine, which is borrowed,
-    /// nor stop its contexts: a context that is stopped there (its `stop` answers [`ErrorCode::IN_PROGRESS`]) or dropped is stopped and
-    /// destroyed before this returns.
+    /// Inside `handler`, tasks can be submitted and dropped. As the C API requires, it cannot make progress on this
+    /// engine, which is borrowed, nor stop its contexts: a context that is stopped there (its `stop` returns
+    /// [`ErrorCode::IN_PROGRESS`]) or dropped is stopped and destroyed before this returns.
     ///
     /// ```no_run
     /// # fn work(pe: &mut doca::Pe, running: impl Fn() -> bool) {
@@ -174,13 +175,13 @@ impl Pe {
     /// });
     /// # }
     /// ```
-    // Called from one loop of each program.
+    // One call site per program.
     #[inline(always)]
     pub fn progress_each(&mut self, mut handler: impl FnMut(Completion)) -> bool {
         let inner = &*self.inner;
         let handler = Handler::new(&mut handler);
         inner.is_handling.set(true);
-        // SAFETY: the closure lives as long as this call, and is called by it only: the engine is borrowed.
+        // SAFETY: the closure lives for the duration of this call, which alone calls it: the engine is borrowed.
         let others = unsafe { inner.progress_with(handler) };
         inner.is_handling.set(false);
         if !inner.deferred.borrow().is_empty() {
@@ -189,7 +190,8 @@ impl Pe {
         others
     }
 
-    /// Makes progress until `done` or for at most `timeout`, and returns whether it was done. Events stay for [`poll`](Self::poll).
+    /// Makes progress until `done` returns `true`, for at most `timeout`. Returns `false` on a timeout. Events stay
+    /// queued for [`poll`](Self::poll).
     ///
     /// ```no_run
     /// # fn example(pe: &doca::Pe, consumer: &doca::Consumer) {
@@ -203,11 +205,11 @@ impl Pe {
         self.inner.progress_until(timeout, done)
     }
 
-    /// Asks for a notification: the [descriptor](AsFd) of the engine becomes readable with the next event. Returns `false` when events
-    /// wait already, and nothing was asked for: [`poll`](Self::poll) comes first.
+    /// Requests a notification: the [descriptor](AsFd) of the engine becomes readable at the next event. Returns
+    /// `false`, without a request, if events are already queued for [`poll`](Self::poll).
     ///
-    /// For programs that wait for several things, with `epoll` or an async runtime ([`next_event`](Self::next_event)): ask, wait until the
-    /// descriptor is readable, [`disarm`](Self::disarm), and poll until there is nothing.
+    /// For programs that wait for several sources with `epoll` or an async runtime ([`next_event`](Self::next_event)):
+    /// arm, wait until the descriptor is readable, [`disarm`](Self::disarm), and poll until there are no more events.
     ///
     /// ```no_run
     /// # fn wait_readable(fd: std::os::fd::BorrowedFd<'_>) {}
@@ -228,13 +230,13 @@ impl Pe {
     ///
     /// # Errors
     ///
-    /// Whatever `doca_pe_request_notification` returns.
+    /// Those of `doca_pe_request_notification`.
     pub fn arm(&self) -> Result<bool> {
         let queue = &self.inner.queue;
         if !queue.is_empty() {
             return Ok(false);
         }
-        // It may find events, and call back.
+        // It may find events and call back.
         let mut asked = Ok(());
         queue.handlers.without(|| {
             // SAFETY: the engine is live and belongs to this thread; no borrow is held.
@@ -248,27 +250,29 @@ impl Pe {
         Ok(false)
     }
 
-    /// Takes back [`arm`](Self::arm), after the descriptor was readable.
+    /// Cancels [`arm`](Self::arm), after the descriptor was readable.
     ///
     /// # Errors
     ///
-    /// Whatever `doca_pe_clear_notification` returns.
+    /// Those of `doca_pe_clear_notification`.
     pub fn disarm(&self) -> Result<()> {
         let handle = self.as_fd().as_raw_fd();
         // SAFETY: the engine is live and belongs to this thread; the handle is its own.
         unsafe { call!(doca_pe_clear_notification(self.inner.as_ptr(), handle)) }
     }
 
-    /// The next event, for an async runtime of any kind: `readable` waits until the engine's [descriptor](AsFd) can be read.
+    /// Waits for the next event with any async runtime: `readable` waits until the engine's [descriptor](AsFd) is
+    /// readable.
     ///
-    /// With tokio: `let fd = AsyncFd::with_interest(pe.as_fd(), Interest::READABLE)?`, and `async || fd.readable().await.map(|mut
-    /// guard| guard.clear_ready())`. With async-io: `let fd = Async::new_nonblocking(pe.as_fd())?`, and `async || fd.readable().await`.
+    /// With tokio: `let fd = AsyncFd::with_interest(pe.as_fd(), Interest::READABLE)?`, and `async ||
+    /// fd.readable().await.map(|mut guard| guard.clear_ready())`. With async-io: `let fd =
+    /// Async::new_nonblocking(pe.as_fd())?`, and `async || fd.readable().await`.
     ///
-    /// It can be dropped at any time; no event is lost then. As the engine, it stays on its thread.
+    /// The future is cancel safe. Like the engine, it stays on its thread.
     ///
     /// # Errors
     ///
-    /// Those of [`arm`](Self::arm); [`ErrorCode::OPERATING_SYSTEM`] when `readable` fails.
+    /// Those of [`arm`](Self::arm); [`ErrorCode::OPERATING_SYSTEM`] if `readable` fails.
     pub async fn next_event(
         &self,
         mut readable: impl AsyncFnMut() -> std::io::Result<()>,
@@ -290,18 +294,19 @@ impl Pe {
         }
     }
 
-    /// Sleeps until the engine has something to do, `other` can be read, or `timeout` has passed; not at all when the engine has something
-    /// to do already. For loops that wait for more than completions: [`poll`](Self::poll) alone sleeps on the engine only.
+    /// Sleeps until the engine has an event, `other` is readable, or `timeout` has passed; returns immediately if an
+    /// event is queued. For loops that wait for more than completions: [`poll`](Self::poll) alone sleeps on the engine
+    /// only.
     ///
     /// # Errors
     ///
-    /// The engine has no notifications.
+    /// If the engine does not support notifications.
     pub fn sleep_until_readable(&self, other: BorrowedFd<'_>, timeout: Duration) -> Result<()> {
         if !self.inner.queue.is_empty() {
             return Ok(());
         }
         let mut handle = sys::doca_event_handle_t::default();
-        // SAFETY: the engine is live and belongs to this thread; the result has a place.
+        // SAFETY: the engine is live and belongs to this thread; the out-parameter is valid.
         unsafe {
             call!(doca_pe_get_notification_handle(
                 self.inner.as_ptr(),
@@ -319,13 +324,13 @@ impl Pe {
             PollFd::from_borrowed_fd(other, PollFlags::IN),
         ];
         let timeout = Timespec::try_from(timeout).ok();
-        // A signal ends it early, which is no error.
+        // A signal ends it early, which is not an error.
         let _ = rustix::event::poll(&mut fds, timeout.as_ref());
         // SAFETY: the handle is that of this engine.
         unsafe { call!(doca_pe_clear_notification(self.inner.as_ptr(), handle)) }
     }
 
-    /// How often progress found work so far.
+    /// Statistics of progress calls so far.
     pub fn stats(&self) -> PeStats {
         PeStats {
             hits: self.inner.hits.get(),
@@ -338,7 +343,7 @@ impl Pe {
     }
 }
 
-/// What becomes readable with the next event, after [`Pe::arm`]. It can be given to `epoll`, and not be read from.
+/// The descriptor that becomes readable at the next event after [`Pe::arm`]. For `epoll`; it must not be read.
 impl AsFd for Pe {
     fn as_fd(&self) -> BorrowedFd<'_> {
         // SAFETY: the descriptor is the engine's, which lives as long as the borrow.
@@ -355,12 +360,12 @@ impl PeInner {
         &self.queue
     }
 
-    /// One `doca_pe_progress`. Callbacks only queue, so nothing of the user's runs in here.
+    /// Calls `doca_pe_progress`. Callbacks only fill the queue, so no code of the user runs.
     pub(crate) fn progress(&self) {
         self.queue.handlers.without(|| self.progress_now());
     }
 
-    /// One `doca_pe_progress`. Callbacks queue, or call the handler of this call.
+    /// Calls `doca_pe_progress`. Callbacks fill the queue or call the handler of this call.
     #[inline(always)]
     fn progress_now(&self) {
         // SAFETY: the engine is live and belongs to this thread, as the type is not `Send`; no borrow is held.
@@ -373,7 +378,8 @@ impl PeInner {
         counter.set(counter.get().wrapping_add(1));
     }
 
-    /// One `doca_pe_progress` whose completions go to `handler`, after those that wait. Returns `true` when other events wait.
+    /// Calls `doca_pe_progress`, with completions passed to `handler` after the queued ones. Returns `true` if other
+    /// events are queued.
     ///
     /// # Safety
     ///
@@ -381,7 +387,7 @@ impl PeInner {
     #[inline(always)]
     unsafe fn progress_with(&self, handler: Handler) -> bool {
         let queue = &*self.queue;
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         if !queue.is_empty() && unsafe { queue.hand_over(handler) } {
             return true;
         }
@@ -390,17 +396,17 @@ impl PeInner {
         !queue.is_empty()
     }
 
-    /// Whether a closure of [`Pe::progress_each`] may be running: contexts are neither stopped nor destroyed then.
+    /// `true` if a closure of [`Pe::progress_each`] may be running: contexts must not be stopped or destroyed then.
     pub(crate) fn is_handling(&self) -> bool {
         self.is_handling.get()
     }
 
-    /// Has `action` done when [`Pe::progress_each`] returns.
+    /// Runs `action` when [`Pe::progress_each`] returns.
     pub(crate) fn defer(&self, action: Box<dyn FnOnce()>) {
         self.deferred.borrow_mut().push(action);
     }
 
-    /// Does what was deferred. Returns `true` when events wait.
+    /// Runs the deferred actions. Returns `true` if events are queued.
     #[cold]
     fn run_deferred(&self) -> bool {
         let deferred = self.deferred.take();
@@ -432,7 +438,7 @@ impl std::fmt::Debug for PeInner {
 
 impl Drop for PeInner {
     fn drop(&mut self) {
-        // Waiting completions hold task cells, and these the queue: a circle that would never be freed.
+        // Breaks a reference cycle: queued completions hold task cells, which hold the queue.
         self.queue.clear();
         // SAFETY: every context of the engine holds a clone of the `Rc` until it is destroyed, so none is left.
         if let Err(error) = unsafe { call!(doca_pe_destroy(self.as_ptr())) } {
@@ -441,12 +447,12 @@ impl Drop for PeInner {
     }
 }
 
-/// What [`Pe::poll`](crate::Pe::poll) found.
+/// An event returned by [`Pe::poll`](crate::Pe::poll).
 #[derive(Debug)]
 pub enum Event {
-    /// A task is done; it can be submitted again.
+    /// A task has completed; it can be submitted again.
     Task(Completion),
-    /// A context changed its state. Events of contexts that were stopped since are still delivered.
+    /// A context changed its state. Also delivered for contexts that were stopped since.
     State {
         /// The context, to compare with its handle's `id()`.
         context: ContextId,
@@ -455,27 +461,29 @@ pub enum Event {
         /// State after.
         next: CtxState,
     },
-    /// Something happened on a Comch control path.
+    /// An event of a Comch control path.
     Comch(ComchEvent),
 }
 
-/// What [`Pe::poll_completion`](crate::Pe::poll_completion) found. Small enough for registers, which an [`Event`] is not.
+/// Result of [`Pe::poll_completion`](crate::Pe::poll_completion). Small enough for registers, which an [`Event`] is
+/// not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Polled {
-    /// A task is done; it can be submitted again.
+    /// A task has completed; it can be submitted again.
     Completion(Completion),
-    /// Something else has happened: [`Pe::poll`](crate::Pe::poll) gives it, and has to before anything that came after it.
+    /// Another event is at the head of the queue; [`Pe::poll`](crate::Pe::poll) must take it before later completions
+    /// are returned.
     Other,
-    /// Nothing.
+    /// No event.
     Nothing,
 }
 
-/// The end of a task.
+/// The completion of a task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Completion {
-    /// The token that the task was made with.
+    /// The token of the task.
     pub token: u64,
-    /// How it went. When the context was stopped meanwhile, the code that DOCA flushes tasks with.
+    /// Result. If the context was stopped in the meantime, the code with which DOCA flushes tasks.
     pub result: std::result::Result<(), ErrorCode>,
 }
 
@@ -489,16 +497,17 @@ impl Completion {
     }
 }
 
-/// A closure, which lives somewhere on the stack, without its type.
+/// A closure on the stack, type-erased.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Handler {
-    /// Of C, as the functions of C that call it in the end: a panic must not pass them, and ends the process here.
+    /// `extern "C"` like the C functions that call it: a panic must not unwind through them and aborts the process
+    /// here.
     function: unsafe extern "C" fn(NonNull<()>, u64, ErrorCode),
     closure: NonNull<()>,
 }
 
 impl Handler {
-    /// Of a closure that the handler does not borrow.
+    /// Erases the type of a closure, which the handler does not borrow.
     #[inline(always)]
     fn new<H: FnMut(Completion)>(closure: &mut H) -> Self {
         Self {
@@ -507,14 +516,14 @@ impl Handler {
         }
     }
 
-    /// Calls the closure with the end of a task.
+    /// Calls the closure with a completion.
     ///
     /// # Safety
     ///
     /// The closure lives, and is not being called.
     #[inline(always)]
     pub(crate) unsafe fn call(self, token: u64, code: ErrorCode) {
-        // SAFETY: the function is that of the closure's type; the rest is the caller's promise.
+        // SAFETY: the function belongs to the closure's type; the rest is guaranteed by the caller.
         unsafe { (self.function)(self.closure, token, code) };
     }
 }
@@ -523,12 +532,12 @@ impl Handler {
 ///
 /// The closure is of type `H`, lives, and is not being called.
 unsafe extern "C" fn call<H: FnMut(Completion)>(closure: NonNull<()>, token: u64, code: ErrorCode) {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let closure = unsafe { closure.cast::<H>().as_mut() };
     closure(Completion::new(token, code));
 }
 
-/// The closure of the innermost call of progress that is under way, if that has one.
+/// The closure of the innermost active progress call, if it has one.
 #[derive(Debug, Default)]
 pub(crate) struct Handlers {
     current: Cell<Option<Handler>>,
@@ -540,13 +549,13 @@ impl Handlers {
         self.current.get()
     }
 
-    /// For the rest of the call of progress that is under way there is none.
+    /// Removes the handler for the rest of the active progress call.
     fn end(&self) {
         self.current.set(None);
     }
 
-    /// Calls `progress`, in which `handler` gets the ends of tasks. Progress that is made inside of its closure has another closure, or
-    /// none: so no closure is called while it is being called.
+    /// Calls `progress` with completions passed to `handler`. Nested progress calls have another closure or none, so no
+    /// closure is called recursively.
     ///
     /// # Safety
     ///
@@ -558,7 +567,7 @@ impl Handlers {
         self.current.set(outer);
     }
 
-    /// Calls `progress`, in which the ends of tasks go into the queue.
+    /// Calls `progress` with completions queued.
     #[inline(always)]
     fn without(&self, progress: impl FnOnce()) {
         let outer = self.current.replace(None);

@@ -14,21 +14,21 @@ use crate::device::non_null;
 use crate::error::call;
 use crate::{Access, Device, Error, ErrorCode, Pe, Result};
 
-/// Settings of an [`Rdma`] instance. A kind of task whose number is not set cannot be made.
+/// Settings of an [`Rdma`] instance. Kinds of tasks whose number is not set cannot be created.
 #[derive(Debug, Clone)]
 #[must_use = "a builder does nothing until it starts"]
 pub struct RdmaBuilder {
     device: Device,
     permissions: Access,
     tasks: TaskCounts,
-    /// DOCA's default when absent.
+    /// DOCA's default if `None`.
     max_connections: Option<u16>,
-    /// DOCA's default when absent.
+    /// DOCA's default if `None`.
     gid_index: Option<u32>,
     by_address: bool,
 }
 
-/// How many tasks of each kind there may be.
+/// Number of tasks of each kind.
 #[derive(Debug, Clone, Copy, Default)]
 struct TaskCounts {
     receive: u32,
@@ -87,7 +87,7 @@ impl RdmaBuilder {
         }
     }
 
-    /// What peers may do, within the permissions of the memory maps: nothing unless set.
+    /// Sets the permissions of peers, which are also limited by those of the memory maps; none by default.
     pub fn permissions(mut self, permissions: Access) -> Self {
         self.permissions = permissions;
         self
@@ -107,20 +107,19 @@ impl RdmaBuilder {
         event_add_tasks: event_add, "remote-event add";
     }
 
-    /// How many connections there may be; DOCA's default unless set.
+    /// Sets the maximum number of connections; DOCA's default unless set.
     pub fn max_connections(mut self, count: u16) -> Self {
         self.max_connections = Some(count);
         self
     }
 
-    /// Index in the device's table of GIDs, on networks that need it; DOCA's default unless set.
+    /// Sets the index in the device's GID table, for networks that need it; DOCA's default unless set.
     pub fn gid_index(mut self, index: u32) -> Self {
         self.gid_index = Some(index);
         self
     }
 
-    /// Lets the instance listen to ports and connect to addresses, and tell what becomes of connections:
-    /// [`Rdma::connection_event`].
+    /// Allows the instance to listen to ports and connect to addresses, and enables [`Rdma::connection_event`].
     pub fn by_address(mut self) -> Self {
         self.by_address = true;
         self
@@ -130,7 +129,7 @@ impl RdmaBuilder {
     ///
     /// # Errors
     ///
-    /// Whatever `doca_ctx_start` and the functions before it return.
+    /// Those of `doca_ctx_start` and of the functions that create the instance.
     pub fn start(self, pe: &Pe) -> Result<Rdma> {
         Rdma::create(pe, &self)
     }
@@ -140,12 +139,13 @@ use doca_sys as sys;
 
 /// An RDMA instance.
 ///
-/// Both sides export a connection, exchange the descriptions by any other channel, and connect; see [`export`](Self::export).
+/// Both sides export a connection, exchange the descriptions by any other channel, and connect; see
+/// [`export`](Self::export).
 ///
 /// ```no_run
 /// use doca::{Access, Buf, Device, Event, Pe, Rdma};
 ///
-/// /// Reads what `remote` points to in the peer's memory into `local`.
+/// /// Reads the peer's memory at `remote` into `local`.
 /// fn fetch(exchange: impl Fn(&[u8]) -> Vec<u8>, remote: &Buf, local: &Buf) -> doca::Result<()> {
 ///     let device = Device::open("mlx5_0")?;
 ///     let pe = Pe::new()?;
@@ -175,28 +175,28 @@ unsafe impl Object for sys::doca_rdma {
     const DESTROY: &'static str = "doca_rdma_destroy";
 
     unsafe fn as_ctx(object: *mut Self) -> *mut sys::doca_ctx {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { sys::doca_rdma_as_ctx(object) }
     }
 
     unsafe fn destroy(object: *mut Self) -> sys::doca_error_t {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { sys::doca_rdma_destroy(object) }
     }
 }
 
 impl Rdma {
-    /// Settings to start an instance with.
+    /// Returns the settings of an instance, to be changed before it is started.
     pub fn builder(device: &Device) -> RdmaBuilder {
         RdmaBuilder::new(device)
     }
 
     fn create(pe: &Pe, settings: &RdmaBuilder) -> Result<Self> {
         let mut rdma = ptr::null_mut();
-        // SAFETY: the device is open, the result has a place.
+        // SAFETY: the device is open, the out-parameter is valid.
         unsafe { call!(doca_rdma_create(settings.device.as_ptr(), &mut rdma)) }?;
         let object = non_null("doca_rdma_create", rdma)?;
-        // SAFETY: just created, known to nobody else.
+        // SAFETY: just created, and not used elsewhere.
         let context = unsafe {
             let max_tasks = settings.tasks.sum();
             Context::new(
@@ -216,7 +216,7 @@ impl Rdma {
             if let Some(index) = settings.gid_index {
                 call!(doca_rdma_set_gid_index(rdma, index))?;
             }
-            // Without addresses as well: they tell when a connection has ended.
+            // Needed without addresses as well: the callbacks report closed connections.
             call!(doca_rdma_set_connection_state_callbacks(
                 rdma,
                 Some(connection::requested),
@@ -254,15 +254,17 @@ impl Rdma {
         })
     }
 
-    /// Makes a connection, and describes it for the peer, which passes the description to its [`connect`](Self::connect).
+    /// Creates a connection and returns it with its description, which the peer passes to its
+    /// [`connect`](Self::connect).
     ///
     /// # Errors
     ///
-    /// [`ErrorCode::BAD_STATE`] when the instance is not running, and when it has all the connections it may have whatever `doca_rdma_export` returns.
+    /// [`ErrorCode::BAD_STATE`] if the instance is not running; those of `doca_rdma_export`, e.g. at the maximum number
+    /// of connections.
     pub fn export(&self) -> Result<(Vec<u8>, RdmaConnection)> {
         const OPERATION: &str = "doca_rdma_export";
         let (mut details, mut len, mut connection) = (ptr::null(), 0, ptr::null_mut());
-        // SAFETY: the instance is live, the results have places.
+        // SAFETY: the instance is live, the out-parameters are valid.
         unsafe {
             call!(doca_rdma_export(
                 self.context.object(),
@@ -281,12 +283,13 @@ impl Rdma {
         Ok((details, connection))
     }
 
-    /// Connects with the peer that made `description`. Tasks may be submitted at once: they wait until the peer has connected too.
+    /// Connects to the peer that exported `description`. Tasks may be submitted immediately: they wait until the peer
+    /// has connected, too.
     ///
     /// # Errors
     ///
-    /// [`ErrorCode::INVALID_VALUE`] for a connection of another instance; whatever `doca_rdma_connect` returns for a description that is
-    /// damaged or not meant for this device.
+    /// [`ErrorCode::INVALID_VALUE`] for a connection of another instance; those of `doca_rdma_connect`, for a
+    /// description that is damaged or for another device.
     pub fn connect(&self, connection: &RdmaConnection, description: &[u8]) -> Result<()> {
         let connection = connection.for_instance("doca_rdma_connect", self.id())?;
         // SAFETY: instance and connection are live and belong together, the description is valid for its length.
@@ -300,35 +303,35 @@ impl Rdma {
         }
     }
 
-    /// Takes requests for connections at a port of the device: [`RdmaEvent::Requested`].
+    /// Listens for connection requests at a port of the device: [`RdmaEvent::Requested`].
     ///
     /// # Errors
     ///
-    /// [`ErrorCode::NOT_SUPPORTED`] when the instance was not started with [`RdmaBuilder::by_address`]; whatever
-    /// `doca_rdma_start_listen_to_port` returns, as for a port that another instance listens to.
+    /// [`ErrorCode::NOT_SUPPORTED`] unless the instance was started with [`RdmaBuilder::by_address`]; those of
+    /// `doca_rdma_start_listen_to_port`, e.g. if another instance listens to the port.
     pub fn listen(&self, port: u16) -> Result<()> {
         self.expect_by_address("doca_rdma_start_listen_to_port")?;
         // SAFETY: the instance is live.
         unsafe { call!(doca_rdma_start_listen_to_port(self.context.object(), port)) }
     }
 
-    /// Takes no more requests at a port. Connections stay.
+    /// Stops listening at a port. Connections stay.
     ///
     /// # Errors
     ///
-    /// Whatever `doca_rdma_stop_listen_to_port` returns, as for a port that the instance does not listen to.
+    /// Those of `doca_rdma_stop_listen_to_port`, e.g. if the instance does not listen to the port.
     pub fn stop_listening(&self, port: u16) -> Result<()> {
         // SAFETY: the instance is live.
         unsafe { call!(doca_rdma_stop_listen_to_port(self.context.object(), port)) }
     }
 
-    /// Asks the instance that listens at an address for a connection. What comes of it is told, with the token, by
-    /// [`connection_event`](Self::connection_event).
+    /// Requests a connection to the instance that listens at an address. The result is reported by
+    /// [`connection_event`](Self::connection_event), with the token.
     ///
     /// # Errors
     ///
-    /// [`ErrorCode::NOT_SUPPORTED`] when the instance was not started with [`RdmaBuilder::by_address`];
-    /// [`ErrorCode::INVALID_VALUE`] for port 0; whatever `doca_rdma_connect_to_addr` returns.
+    /// [`ErrorCode::NOT_SUPPORTED`] unless the instance was started with [`RdmaBuilder::by_address`];
+    /// [`ErrorCode::INVALID_VALUE`] for port 0; those of `doca_rdma_connect_to_addr`.
     pub fn connect_to(&self, address: impl Into<RdmaAddress>, token: u64) -> Result<()> {
         self.expect_by_address("doca_rdma_connect_to_addr")?;
         let address = Address::new(address.into())?;
@@ -344,12 +347,12 @@ impl Rdma {
         }
     }
 
-    /// Lets a peer in that has asked. [`RdmaEvent::Established`] follows, with the token.
+    /// Accepts a peer's connection request. [`RdmaEvent::Established`] follows, with the token.
     ///
     /// # Errors
     ///
-    /// [`ErrorCode::CONNECTION_ABORTED`] when the peer has gone meanwhile, [`ErrorCode::BAD_STATE`] for a connection that
-    /// nobody asks for.
+    /// [`ErrorCode::CONNECTION_ABORTED`] if the peer is gone, [`ErrorCode::BAD_STATE`] for a connection that was not
+    /// requested.
     pub fn accept(&self, connection: &RdmaConnection, token: u64) -> Result<()> {
         let connection = connection.for_instance("doca_rdma_connection_accept", self.id())?;
         let token = sys::doca_data { u64: token };
@@ -360,7 +363,7 @@ impl Rdma {
         }
     }
 
-    /// Does not let a peer in that has asked. The connection has ended then.
+    /// Rejects a peer's connection request, which closes the connection.
     ///
     /// # Errors
     ///
@@ -373,11 +376,12 @@ impl Rdma {
         Ok(())
     }
 
-    /// Ends a connection; its tasks in flight fail. The peer is told.
+    /// Disconnects a connection; its tasks in flight fail. The peer is notified.
     ///
     /// # Errors
     ///
-    /// [`ErrorCode::NOT_CONNECTED`] when it has ended, [`ErrorCode::INVALID_VALUE`] for a connection of another instance.
+    /// [`ErrorCode::NOT_CONNECTED`] if it is already closed, [`ErrorCode::INVALID_VALUE`] for a connection of another
+    /// instance.
     pub fn disconnect(&self, connection: &RdmaConnection) -> Result<()> {
         let raw = connection.for_instance("doca_rdma_connection_disconnect", self.id())?;
         // SAFETY: the connection is live.
@@ -386,8 +390,8 @@ impl Rdma {
         Ok(())
     }
 
-    /// The next thing that became of a connection, of an instance that was started with [`RdmaBuilder::by_address`]. They
-    /// come while [`Pe::poll`] makes progress.
+    /// The next connection event of an instance that was started with [`RdmaBuilder::by_address`]. Events arrive while
+    /// [`Pe::poll`] makes progress.
     pub fn connection_event(&self) -> Option<RdmaEvent> {
         self.context.events().next_event()
     }
@@ -404,7 +408,7 @@ impl Rdma {
         ))
     }
 
-    /// Names the instance in [`Event::State`](crate::Event::State).
+    /// Identifies the instance in [`Event::State`](crate::Event::State).
     pub fn id(&self) -> ContextId {
         self.context.id()
     }
@@ -419,11 +423,12 @@ impl Rdma {
         self.context.in_flight()
     }
 
-    /// Flushes the tasks in flight, whose completions come from [`Pe::poll`](crate::Pe::poll), ends the connections and destroys the instance.
+    /// Flushes the tasks in flight, whose completions are returned by [`Pe::poll`](crate::Pe::poll), disconnects the
+    /// connections and destroys the instance.
     ///
     /// # Errors
     ///
-    /// [`ErrorCode::TIME_OUT`] when it does not become idle. The instance stays in memory then, out of reach.
+    /// [`ErrorCode::TIME_OUT`] if it does not become idle. The instance is leaked then.
     pub fn stop(self) -> Result<()> {
         self.context.close()
     }

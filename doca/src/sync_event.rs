@@ -1,4 +1,4 @@
-//! Sync events: 64-bit values that programs set, add to and wait for, also across processes and machines.
+//! Sync events: 64-bit values that programs set, add to and wait for, across processes and machines.
 
 use std::ptr::{self, NonNull};
 use std::rc::Rc;
@@ -11,7 +11,7 @@ use crate::device::non_null;
 use crate::error::call;
 use crate::{Device, Error, ErrorCode, Pe, Result};
 
-/// Who uses a [`SyncEvent`]: the program itself, through a device, and who else is named here.
+/// Locations of a [`SyncEvent`] besides the program itself.
 #[derive(Debug, Clone)]
 #[must_use = "a builder does nothing until it starts"]
 pub struct SyncEventBuilder {
@@ -31,19 +31,19 @@ impl SyncEventBuilder {
         }
     }
 
-    /// Lets network peers signal it, with RDMA tasks: [`SyncEvent::export_to_network`].
+    /// Allows network peers to signal it with RDMA tasks: [`SyncEvent::export_to_network`].
     pub fn network_publisher(mut self) -> Self {
         self.network_publisher = true;
         self
     }
 
-    /// Lets the other side of PCIe signal it: [`SyncEvent::export_to_pci`].
+    /// Allows the other side of PCIe to signal it: [`SyncEvent::export_to_pci`].
     pub fn pci_publisher(mut self) -> Self {
         self.pci_publisher = true;
         self
     }
 
-    /// Lets the other side of PCIe wait for it: [`SyncEvent::export_to_pci`].
+    /// Allows the other side of PCIe to wait for it: [`SyncEvent::export_to_pci`].
     pub fn pci_subscriber(mut self) -> Self {
         self.pci_subscriber = true;
         self
@@ -53,18 +53,18 @@ impl SyncEventBuilder {
     ///
     /// # Errors
     ///
-    /// Whatever `doca_sync_event_start` and the functions before it return.
+    /// Those of `doca_sync_event_start` and of the functions that create the event.
     pub fn start(self) -> Result<SyncEvent> {
         let event = self.create()?;
         // SAFETY: just created and configured, known to nobody else.
         unsafe { SyncEvent::start_raw(event, self.device) }
     }
 
-    /// Starts the event as a context of `pe`, with room for `tasks` tasks of each kind.
+    /// Starts the event as a context of `pe`, with at most `tasks` tasks of each kind.
     ///
     /// # Errors
     ///
-    /// Whatever `doca_ctx_start` and the functions before it return.
+    /// Those of `doca_ctx_start` and of the functions that create the event.
     pub fn start_on(self, pe: &Pe, tasks: u32) -> Result<SyncEventContext> {
         let event = self.create()?;
         // SAFETY: just created and configured, known to nobody else.
@@ -73,13 +73,13 @@ impl SyncEventBuilder {
 
     fn create(&self) -> Result<NonNull<sys::doca_sync_event>> {
         let mut event = ptr::null_mut();
-        // SAFETY: the result has a place.
+        // SAFETY: the out-parameter is valid.
         unsafe { call!(doca_sync_event_create(&mut event)) }?;
         let object = non_null("doca_sync_event_create", event)?;
         // SAFETY: the event is live and not started, the device is open.
         let configured = unsafe { self.configure(event) };
         if configured.is_err() {
-            // SAFETY: not started, and nobody else's. What matters is the error before.
+            // SAFETY: not started, and not used elsewhere. The earlier error is the one to report.
             unsafe { sys::doca_sync_event_destroy(event) };
         }
         configured.map(|()| object)
@@ -90,7 +90,7 @@ impl SyncEventBuilder {
     /// `event` is live and not started.
     unsafe fn configure(&self, event: *mut sys::doca_sync_event) -> Result<()> {
         let device = self.device.as_ptr();
-        // SAFETY: the caller's promise; the device is open.
+        // SAFETY: guaranteed by the caller; the device is open.
         unsafe {
             call!(doca_sync_event_add_publisher_location_cpu(event, device))?;
             call!(doca_sync_event_add_subscriber_location_cpu(event, device))?;
@@ -108,7 +108,7 @@ impl SyncEventBuilder {
     }
 }
 
-/// A sync event that a progress engine works on: its tasks set, add and wait without blocking the thread.
+/// A sync event on a progress engine: its tasks set, add and wait without blocking the thread.
 ///
 /// ```no_run
 /// use doca::{Device, Event, Pe, SyncEvent};
@@ -119,7 +119,7 @@ impl SyncEventBuilder {
 /// let wait = event.wait_equal_task(3, u64::MAX, 7)?;
 /// wait.submit().expect("a new task of a running context");
 /// while wait.is_in_flight() {
-///     // Somebody sets the value to 3 meanwhile.
+///     // In the meantime another thread sets the value to 3.
 ///     if let Some(Event::Task(completion)) = pe.poll() {
 ///         assert_eq!(completion.token, 7);
 ///     }
@@ -138,17 +138,17 @@ unsafe impl Object for sys::doca_sync_event {
     const DESTROY: &'static str = "doca_sync_event_destroy";
 
     unsafe fn as_ctx(object: *mut Self) -> *mut sys::doca_ctx {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { sys::doca_sync_event_as_ctx(object) }
     }
 
     unsafe fn destroy(object: *mut Self) -> sys::doca_error_t {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { sys::doca_sync_event_destroy(object) }
     }
 }
 
-/// Kinds of tasks that are configured.
+/// Number of configured kinds of tasks.
 const KINDS: usize = 4;
 
 impl SyncEventContext {
@@ -162,7 +162,7 @@ impl SyncEventContext {
         device: Device,
     ) -> Result<Self> {
         let max_tasks = (tasks as usize).saturating_mul(KINDS);
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let context = unsafe { Context::new(event, pe, (), max_tasks, device) }?;
         let event = event.as_ptr();
         macro_rules! configure {
@@ -182,14 +182,15 @@ impl SyncEventContext {
         Ok(Self { context })
     }
 
-    /// Makes a task that sets the value.
+    /// Creates a task that sets the value.
     ///
     /// # Errors
     ///
-    /// [`ErrorCode::BAD_STATE`] when the context is not running, [`ErrorCode::NO_MEMORY`] when it has all its tasks of this kind.
+    /// [`ErrorCode::BAD_STATE`] if the context is not running, [`ErrorCode::NO_MEMORY`] if all its tasks of this kind
+    /// exist.
     pub fn set_task(&self, value: u64, token: u64) -> Result<Task> {
         let mut task = ptr::null_mut();
-        // SAFETY: the event is live, the result has a place.
+        // SAFETY: the event is live, the out-parameter is valid.
         unsafe {
             call!(doca_sync_event_task_notify_set_alloc_init(
                 self.context.object(),
@@ -202,17 +203,18 @@ impl SyncEventContext {
         }
     }
 
-    /// Makes a task that adds to the value in one step.
+    /// Creates a task that atomically adds to the value.
     ///
     /// # Errors
     ///
     /// As for [`set_task`](Self::set_task).
     pub fn add_task(&self, value: u64, token: u64) -> Result<Task> {
         const OPERATION: &str = "doca_sync_event_task_notify_add_alloc_init";
-        // DOCA wants a place for the old value; it must outlive the task, so the task keeps it.
+        // DOCA writes the old value, so its destination must live as long as the task, which keeps it.
         let old = std::rc::Rc::new(std::cell::Cell::new(0));
         let mut task = ptr::null_mut();
-        // SAFETY: the event is live, the result has a place, and the old value has one that the task's cell keeps.
+        // SAFETY: the event is live, the out-parameter is valid, and the task's cell keeps the destination of the old
+        // value.
         unsafe {
             call!(doca_sync_event_task_notify_add_alloc_init(
                 self.context.object(),
@@ -227,7 +229,7 @@ impl SyncEventContext {
         }
     }
 
-    /// Makes a task that completes when the value, of which only the bits in `mask` count, is `value`.
+    /// Creates a task that completes when the bits of the value in `mask` equal `value`.
     ///
     /// # Errors
     ///
@@ -248,7 +250,7 @@ impl SyncEventContext {
         }
     }
 
-    /// Makes a task that completes when the value, of which only the bits in `mask` count, is another than `value`.
+    /// Creates a task that completes when the bits of the value in `mask` differ from `value`.
     ///
     /// # Errors
     ///
@@ -278,26 +280,26 @@ impl SyncEventContext {
         task: *mut sys::doca_task,
         token: u64,
     ) -> Result<Task> {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { self.context.adopt(operation, task, [None, None], token) }
     }
 
-    /// The value.
+    /// Reads the value.
     ///
     /// # Errors
     ///
-    /// [`ErrorCode::BAD_STATE`] when the context is not running.
+    /// [`ErrorCode::BAD_STATE`] if the context is not running.
     pub fn get(&self) -> Result<u64> {
         if self.state() != CtxState::Running {
             return Err(Error::new("doca_sync_event_get", ErrorCode::BAD_STATE));
         }
         let mut value = 0;
-        // SAFETY: the event is live and started, the result has a place.
+        // SAFETY: the event is live and started, the out-parameter is valid.
         unsafe { call!(doca_sync_event_get(self.context.object(), &mut value)) }?;
         Ok(value)
     }
 
-    /// Names the context in [`Event::State`](crate::Event::State).
+    /// Identifies the context in [`Event::State`](crate::Event::State).
     pub fn id(&self) -> ContextId {
         self.context.id()
     }
@@ -307,17 +309,18 @@ impl SyncEventContext {
         self.context.state()
     }
 
-    /// Flushes the tasks in flight, whose completions come from [`Pe::poll`](crate::Pe::poll), and destroys the event.
+    /// Flushes the tasks in flight, whose completions are returned by [`Pe::poll`](crate::Pe::poll), and destroys the
+    /// event.
     ///
     /// # Errors
     ///
-    /// [`ErrorCode::TIME_OUT`] when it does not become idle. The event stays in memory then, out of reach.
+    /// [`ErrorCode::TIME_OUT`] if it does not become idle. The event is leaked then.
     pub fn stop(self) -> Result<()> {
         self.context.close()
     }
 }
 
-/// A 64-bit value that this program, and whom it has been exported to, can set, add to and wait for.
+/// A 64-bit value that this program, and the importers of its exports, can set, add to and wait for.
 ///
 /// ```no_run
 /// use doca::{Device, SyncEvent};
@@ -325,7 +328,7 @@ impl SyncEventContext {
 /// # fn main() -> doca::Result<()> {
 /// let event = SyncEvent::builder(&Device::open("mlx5_0")?).network_publisher().start()?;
 /// let description = event.export_to_network()?;
-/// // A peer makes a `RemoteSyncEvent` of the description, and signals it with RDMA tasks.
+/// // A peer imports the description as a `RemoteSyncEvent` and signals it with RDMA tasks.
 /// # drop(description);
 /// event.wait_greater_than(0, u64::MAX)?;
 /// println!("signalled with {}", event.get()?);
@@ -339,19 +342,19 @@ pub struct SyncEvent {
 }
 
 impl SyncEvent {
-    /// An event that the program itself uses; who else does is set with the builder.
+    /// Returns the settings of an event used by the program itself; the builder adds other locations.
     pub fn builder(device: &Device) -> SyncEventBuilder {
         SyncEventBuilder::new(device)
     }
 
-    /// An event of the other side of PCIe, from what its [`export_to_pci`](Self::export_to_pci) gave.
+    /// Imports an event from the other side of PCIe, exported with [`export_to_pci`](Self::export_to_pci).
     ///
     /// # Errors
     ///
-    /// [`ErrorCode::INVALID_VALUE`] for bytes that are no such event; whatever `doca_sync_event_create_from_export` returns.
+    /// [`ErrorCode::INVALID_VALUE`] for malformed bytes; those of `doca_sync_event_create_from_export`.
     pub fn import(device: &Device, description: &[u8]) -> Result<Self> {
         let mut event = ptr::null_mut();
-        // SAFETY: the device is open, the description is valid for its length, the result has a place.
+        // SAFETY: the device is open, the description is valid for its length, the out-parameter is valid.
         unsafe {
             call!(doca_sync_event_create_from_export(
                 device.as_ptr(),
@@ -361,11 +364,11 @@ impl SyncEvent {
             ))
         }?;
         let event = non_null("doca_sync_event_create_from_export", event)?;
-        // SAFETY: just created, known to nobody else; it needs no configuration.
+        // SAFETY: just created, and not used elsewhere; it needs no configuration.
         unsafe { Self::start_raw(event, device.clone()) }
     }
 
-    /// Starts an event and takes it over; destroys it when it does not start.
+    /// Starts an event and takes it over; destroys it if it cannot be started.
     ///
     /// # Safety
     ///
@@ -384,14 +387,14 @@ impl SyncEvent {
         self.event.as_ptr()
     }
 
-    /// The value.
+    /// Reads the value.
     ///
     /// # Errors
     ///
-    /// Whatever `doca_sync_event_get` returns, as when the value is another process's and that has gone.
+    /// Those of `doca_sync_event_get`, e.g. if the value belongs to another process that is gone.
     pub fn get(&self) -> Result<u64> {
         let mut value = 0;
-        // SAFETY: the event is started, the result has a place.
+        // SAFETY: the event is started, the out-parameter is valid.
         unsafe { call!(doca_sync_event_get(self.as_ptr(), &mut value)) }?;
         Ok(value)
     }
@@ -406,19 +409,19 @@ impl SyncEvent {
         unsafe { call!(doca_sync_event_update_set(self.as_ptr(), value)) }
     }
 
-    /// Adds to the value in one step, wrapping around; answers the old one.
+    /// Atomically adds to the value, wrapping around. Returns the old value.
     ///
     /// # Errors
     ///
     /// As for [`get`](Self::get).
     pub fn add(&self, value: u64) -> Result<u64> {
         let mut old = 0;
-        // SAFETY: the event is started, the result has a place.
+        // SAFETY: the event is started, the out-parameter is valid.
         unsafe { call!(doca_sync_event_update_add(self.as_ptr(), value, &mut old)) }?;
         Ok(old)
     }
 
-    /// Blocks the thread until the value, of which only the bits in `mask` count, is `value`.
+    /// Blocks the thread until the bits of the value in `mask` equal `value`.
     ///
     /// # Errors
     ///
@@ -428,7 +431,7 @@ impl SyncEvent {
         unsafe { call!(doca_sync_event_wait_eq_yield(self.as_ptr(), value, mask)) }
     }
 
-    /// Blocks the thread until the value, of which only the bits in `mask` count, is another than `value`.
+    /// Blocks the thread until the bits of the value in `mask` differ from `value`.
     ///
     /// # Errors
     ///
@@ -438,7 +441,7 @@ impl SyncEvent {
         unsafe { call!(doca_sync_event_wait_neq_yield(self.as_ptr(), value, mask)) }
     }
 
-    /// Blocks the thread until the value, of which only the bits in `mask` count, is greater than `value`.
+    /// Blocks the thread until the bits of the value in `mask`, as a number, are greater than `value`.
     ///
     /// # Errors
     ///
@@ -448,15 +451,15 @@ impl SyncEvent {
         unsafe { call!(doca_sync_event_wait_gt_yield(self.as_ptr(), value, mask)) }
     }
 
-    /// Describes the event for a network peer, which makes a [`RemoteSyncEvent`](crate::RemoteSyncEvent) of it. Whoever has the
-    /// description can signal the event.
+    /// Exports the event to a network peer, which imports it as a [`RemoteSyncEvent`](crate::RemoteSyncEvent). Knowing
+    /// the description is sufficient to signal the event.
     ///
     /// # Errors
     ///
     /// [`ErrorCode::NOT_PERMITTED`] unless it was started with [`SyncEventBuilder::network_publisher`].
     pub fn export_to_network(&self) -> Result<Vec<u8>> {
         let (mut data, mut len) = (ptr::null(), 0);
-        // SAFETY: the event is started, the results have places.
+        // SAFETY: the event is started, the out-parameters are valid.
         unsafe {
             call!(doca_sync_event_export_to_remote_net(
                 self.as_ptr(),
@@ -468,8 +471,8 @@ impl SyncEvent {
         unsafe { copy("doca_sync_event_export_to_remote_net", data, len) }
     }
 
-    /// Describes the event for the other side of PCIe, which [`import`](Self::import)s it. Whoever has the description can signal
-    /// the event.
+    /// Exports the event to the other side of PCIe, which [`import`](Self::import)s it. Knowing the description is
+    /// sufficient to signal the event.
     ///
     /// # Errors
     ///
@@ -477,7 +480,7 @@ impl SyncEvent {
     /// [`SyncEventBuilder::pci_subscriber`].
     pub fn export_to_pci(&self) -> Result<Vec<u8>> {
         let (mut data, mut len) = (ptr::null(), 0);
-        // SAFETY: the event is started, the device is open, the results have places.
+        // SAFETY: the event is started, the device is open, the out-parameters are valid.
         unsafe {
             call!(doca_sync_event_export_to_remote_pci(
                 self.as_ptr(),
@@ -498,7 +501,7 @@ unsafe fn copy(operation: &'static str, data: *const u8, len: usize) -> Result<V
     if data.is_null() {
         return Err(Error::new(operation, ErrorCode::UNEXPECTED));
     }
-    // SAFETY: not null, and the caller's promise.
+    // SAFETY: not null, and the guarantee of the caller.
     Ok(unsafe { slice::from_raw_parts(data, len) }.to_vec())
 }
 
@@ -515,7 +518,7 @@ impl Drop for SyncEvent {
     }
 }
 
-/// An event of a network peer. RDMA tasks reach it: [`Rdma::event_get_task`](crate::Rdma::event_get_task),
+/// An event of a network peer, for RDMA tasks: [`Rdma::event_get_task`](crate::Rdma::event_get_task),
 /// [`Rdma::event_set_task`](crate::Rdma::event_set_task) and [`Rdma::event_add_task`](crate::Rdma::event_add_task).
 #[derive(Debug, Clone)]
 pub struct RemoteSyncEvent {
@@ -529,15 +532,15 @@ struct Inner {
 }
 
 impl RemoteSyncEvent {
-    /// Makes one of what the peer's [`SyncEvent::export_to_network`](crate::SyncEvent::export_to_network) gave.
+    /// Imports an event exported with the peer's [`SyncEvent::export_to_network`](crate::SyncEvent::export_to_network).
     ///
     /// # Errors
     ///
-    /// [`ErrorCode::INVALID_VALUE`](crate::ErrorCode::INVALID_VALUE) for bytes that are no such event; whatever
-    /// `doca_sync_event_remote_net_create_from_export` returns.
+    /// [`ErrorCode::INVALID_VALUE`](crate::ErrorCode::INVALID_VALUE) for malformed bytes; those of
+    /// `doca_sync_event_remote_net_create_from_export`.
     pub fn import(device: &Device, description: &[u8]) -> Result<Self> {
         let mut event = ptr::null_mut();
-        // SAFETY: the device is open, the description is valid for its length, the result has a place.
+        // SAFETY: the device is open, the description is valid for its length, the out-parameter is valid.
         unsafe {
             call!(doca_sync_event_remote_net_create_from_export(
                 device.as_ptr(),
@@ -557,7 +560,7 @@ impl RemoteSyncEvent {
         self.inner.event.as_ptr()
     }
 
-    /// What a task holds that uses the event.
+    /// A reference for a task that uses the event.
     pub(crate) fn keep(&self) -> Rc<dyn std::any::Any> {
         Rc::clone(&self.inner) as Rc<dyn std::any::Any>
     }

@@ -15,10 +15,11 @@ use crate::device::non_null;
 use crate::pe::EventQueue;
 use crate::{ContextId, Error, ErrorCode, Event, Result};
 
-/// A connection of a client and a server. Clones mean the same connection, and so does `==`.
+/// A connection of a client and a server. Clones refer to the same connection and are equal.
 ///
-/// It is passed to the threads that start [`Consumer`](crate::Consumer)s and [`Producer`](crate::Producer)s on it. When the
-/// peer is gone, or the server or client was stopped, what is done with it fails with [`ErrorCode::NOT_CONNECTED`].
+/// It is passed to the threads that start [`Consumer`](crate::Consumer)s and [`Producer`](crate::Producer)s on it.
+/// After the peer has disconnected, or the server or client was stopped, operations on it fail with
+/// [`ErrorCode::NOT_CONNECTED`].
 #[derive(Clone)]
 pub struct Connection {
     inner: Arc<Inner>,
@@ -26,17 +27,17 @@ pub struct Connection {
 
 struct Inner {
     context: ContextId,
-    /// The C object while it is valid. Locked while a C function uses it, so that it does not go away meanwhile.
+    /// The C object while it is valid. Locked while a C function uses it, so that it is not destroyed in the meantime.
     live: Mutex<Option<Raw>>,
-    /// Consumers and producers on all connections of the server or client.
+    /// Number of consumers and producers on all connections of the server or client.
     users: Arc<AtomicUsize>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Raw(NonNull<sys::doca_comch_connection>);
 
-// SAFETY: DOCA lets other threads than the one of the server or client create consumers and producers on a connection;
-// the pointer is used for nothing else there, and only under the lock.
+// SAFETY: DOCA allows other threads than that of the server or client to create consumers and producers on a
+// connection; they use the pointer for nothing else, and only under the lock.
 unsafe impl Send for Raw {}
 
 impl Connection {
@@ -60,12 +61,12 @@ impl Connection {
         self.inner.context
     }
 
-    /// Whether the peer is there, as far as this side knows.
+    /// `true` while the peer is connected, as far as this side knows.
     pub fn is_connected(&self) -> bool {
         self.lock().is_some()
     }
 
-    /// Calls `f` with the C object, which stays valid meanwhile.
+    /// Calls `f` with the C object, which stays valid during the call.
     pub(crate) fn with<R>(
         &self,
         operation: &'static str,
@@ -81,14 +82,16 @@ impl Connection {
         }
     }
 
-    /// As [`with`](Self::with), for a function that makes a consumer or producer: the guard lives as long as that.
+    /// As [`with`](Self::with), for a function that creates a consumer or producer; the guard must live as long as that
+    /// object.
     pub(crate) fn enter<R>(
         &self,
         operation: &'static str,
         f: impl FnOnce(*mut sys::doca_comch_connection) -> Result<R>,
     ) -> Result<(R, ConnectionUser)> {
         self.with(operation, |connection| {
-            // Counted under the lock: who invalidates the connection first and counts then misses nobody.
+            // Counted under the lock: a thread that invalidates the connection before it reads the count misses no
+            // user.
             let user = ConnectionUser::new(Arc::clone(&self.inner.users));
             Ok((f(connection)?, user))
         })
@@ -98,13 +101,13 @@ impl Connection {
         *self.lock() == Some(Raw(connection))
     }
 
-    /// The C object goes away; waits for the thread that uses it. Returns whether it was there.
+    /// Invalidates the C object, after waiting for threads that use it. Returns `true` if it was valid.
     pub(crate) fn invalidate(&self) -> bool {
         self.lock().take().is_some()
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Option<Raw>> {
-        // A panic while it was locked changed nothing: the value is replaced in one step.
+        // Poisoning is harmless: the value is replaced in one step.
         self.inner
             .live
             .lock()
@@ -129,7 +132,7 @@ impl std::fmt::Debug for Connection {
     }
 }
 
-/// A consumer or producer on a connection: its server or client cannot be destroyed as long as it exists.
+/// A consumer or producer on a connection: the server or client cannot be destroyed while it exists.
 #[derive(Debug)]
 pub(crate) struct ConnectionUser(Arc<AtomicUsize>);
 
@@ -146,7 +149,7 @@ impl Drop for ConnectionUser {
     }
 }
 
-/// Which end of a connection an object is.
+/// A server or a client, as the owner of a connection.
 ///
 /// # Safety
 ///
@@ -158,12 +161,12 @@ pub(crate) unsafe trait Side: Object<Events = Endpoint> {
 
 /// The connections of a server or client.
 ///
-/// The borrows in the functions below call nothing that comes back here.
+/// The methods borrow its fields and make no calls that could come back here.
 pub(crate) struct Endpoint {
     connections: RefCell<Vec<Connection>>,
-    /// Set for a client: its connection is there when it is running. A server learns of connections by events.
+    /// Set for a client, whose connection exists while it is running. A server gets connections by events.
     client: Option<NonNull<sys::doca_comch_client>>,
-    /// Consumers and producers on the connections, of this and other threads.
+    /// Number of consumers and producers on the connections, in all threads.
     users: Arc<AtomicUsize>,
 }
 
@@ -193,7 +196,7 @@ impl Endpoint {
         self.connections.borrow().contains(connection)
     }
 
-    /// The connection with this C object; a new one when it is not known yet.
+    /// Finds the connection with this C object, or adds a new one.
     fn find_or_add(
         &self,
         context: ContextId,
@@ -216,7 +219,7 @@ impl Endpoint {
         Some(connections.swap_remove(index))
     }
 
-    /// All connections go away; they are told to the user.
+    /// Invalidates all connections and reports it to the user.
     fn remove_all(&self, queue: &EventQueue) {
         let connections = std::mem::take(&mut *self.connections.borrow_mut());
         for connection in connections {
@@ -247,7 +250,7 @@ impl Events for Endpoint {
     }
 
     fn may_stop(&self, queue: &EventQueue) -> std::result::Result<(), ErrorCode> {
-        // First, so that no thread makes another one on them.
+        // First, so that other threads create no further users.
         self.remove_all(queue);
         match self.users.load(Ordering::Acquire) {
             0 => Ok(()),
@@ -260,7 +263,7 @@ impl Events for Endpoint {
     }
 }
 
-/// The server or client of a connection, and the connection's C object.
+/// Finds the server or client of a connection, and the connection for its C object.
 ///
 /// # Safety
 ///
@@ -269,7 +272,8 @@ unsafe fn find<'a, S: Side>(
     connection: *mut sys::doca_comch_connection,
 ) -> Option<(&'a Shared<Endpoint>, NonNull<sys::doca_comch_connection>)> {
     let raw = NonNull::new(connection)?;
-    // SAFETY: the caller's promise; the object is live during its callback, and its user data is that of `Context::new`.
+    // SAFETY: guaranteed by the caller; the object is live during its callback, and its user data is that of
+    // `Context::new`.
     let shared = unsafe {
         let object = S::of_connection(connection);
         if object.is_null() {
@@ -280,7 +284,7 @@ unsafe fn find<'a, S: Side>(
     Some((shared, raw))
 }
 
-/// A control message arrived.
+/// Callback for a received control message.
 pub(super) unsafe extern "C" fn message_received<S: Side>(
     _event: *mut sys::doca_comch_event_msg_recv,
     buffer: *mut u8,
@@ -302,7 +306,7 @@ pub(super) unsafe extern "C" fn message_received<S: Side>(
         .push(Event::Comch(ComchEvent::Message { connection, bytes }));
 }
 
-/// A client connected.
+/// Callback for a connected client.
 pub(super) unsafe extern "C" fn connected<S: Side>(
     _event: *mut sys::doca_comch_event_connection_status_changed,
     connection: *mut sys::doca_comch_connection,
@@ -321,7 +325,7 @@ pub(super) unsafe extern "C" fn connected<S: Side>(
         .push(Event::Comch(ComchEvent::Connected(connection)));
 }
 
-/// A client disconnected. The C object goes away when this returns.
+/// Callback for a disconnected client. The C object becomes invalid when it returns.
 pub(super) unsafe extern "C" fn disconnected<S: Side>(
     _event: *mut sys::doca_comch_event_connection_status_changed,
     connection: *mut sys::doca_comch_connection,
@@ -339,7 +343,7 @@ pub(super) unsafe extern "C" fn disconnected<S: Side>(
     }
 }
 
-/// The peer started a consumer.
+/// Callback for a consumer that the peer has started.
 pub(super) unsafe extern "C" fn consumer_added<S: Side>(
     _event: *mut sys::doca_comch_event_consumer,
     connection: *mut sys::doca_comch_connection,
@@ -355,7 +359,7 @@ pub(super) unsafe extern "C" fn consumer_added<S: Side>(
         .push(Event::Comch(ComchEvent::ConsumerAdded { connection, id }));
 }
 
-/// A consumer of the peer is gone.
+/// Callback for an expired consumer of the peer.
 pub(super) unsafe extern "C" fn consumer_expired<S: Side>(
     _event: *mut sys::doca_comch_event_consumer,
     connection: *mut sys::doca_comch_connection,
@@ -371,7 +375,7 @@ pub(super) unsafe extern "C" fn consumer_expired<S: Side>(
         .push(Event::Comch(ComchEvent::ConsumerExpired { connection, id }));
 }
 
-/// A message that DOCA has: freed by the callback of its task.
+/// A message in flight; freed by the callback of its task.
 struct Outgoing {
     // DOCA reads the bytes until the task completes.
     message: Box<[u8]>,
@@ -381,7 +385,7 @@ struct Outgoing {
 
 type TaskSend = sys::doca_comch_task_send;
 
-/// Sends `message`: `allocate` makes the task for its bytes.
+/// Sends `message`: `allocate` creates the task for its bytes.
 pub(super) fn send(
     operation: &'static str,
     queue: &Rc<EventQueue>,
@@ -411,8 +415,8 @@ pub(super) fn send(
         allocate(raw, outgoing.message.as_ptr().cast(), len, &mut task)?;
         let task = non_null(operation, task)?;
         let outgoing = Box::into_raw(outgoing);
-        // SAFETY: the task was just allocated and is submitted once. The message lives until its callback frees it, or the
-        // lines below, when it was not submitted and has no callback.
+        // SAFETY: the task was just allocated and is submitted once. The message lives until its callback frees it, or
+        // until the lines below do if it was not submitted and has no callback.
         unsafe {
             let task = sys::doca_comch_task_send_as_task(task.as_ptr());
             sys::doca_task_set_user_data(
@@ -431,7 +435,7 @@ pub(super) fn send(
     })
 }
 
-/// The message was delivered.
+/// Callback for a delivered message.
 pub(super) unsafe extern "C" fn sent(
     task: *mut TaskSend,
     user_data: sys::doca_data,
@@ -445,7 +449,7 @@ pub(super) unsafe extern "C" fn sent(
     }
 }
 
-/// The message could not be delivered.
+/// Callback for a message that could not be delivered.
 pub(super) unsafe extern "C" fn failed(
     task: *mut TaskSend,
     user_data: sys::doca_data,
@@ -462,7 +466,7 @@ pub(super) unsafe extern "C" fn failed(
     let Outgoing {
         connection, queue, ..
     } = *outgoing;
-    // The error callback was called, so it did not succeed.
+    // The error callback must not report success.
     let code = if code == ErrorCode::SUCCESS {
         ErrorCode::UNKNOWN
     } else {

@@ -7,37 +7,37 @@ use super::{Handler, Handlers};
 use crate::context::TaskCell;
 use crate::{Completion, ErrorCode, Event, Polled};
 
-/// What callbacks leave for [`Pe::poll`](crate::Pe::poll).
+/// Queue of events from callbacks for [`Pe::poll`](crate::Pe::poll).
 ///
-/// Changed only inside the functions below, none of which calls out: so a callback always finds it whole.
+/// Changed only by the methods below, none of which calls out: a callback never finds it half changed.
 #[derive(Debug, Default)]
 pub(crate) struct EventQueue {
-    /// Who gets the ends of tasks instead of the queue.
+    /// Receiver of completions instead of the queue.
     pub(super) handlers: Handlers,
     entries: Entries,
-    /// What the entries without a task stand for, in their order. They are rare.
+    /// The events behind the entries without a task, in order. They are rare.
     others: RefCell<VecDeque<Event>>,
-    /// Number of entries that there is room for without allocating.
+    /// Number of entries that fit without an allocation.
     reserved: Cell<usize>,
-    /// Cells that nobody else holds any more, until the queue is empty: some of its entries point to them.
+    /// Cells without other owners, kept until the queue is empty because entries may point to them.
     kept: RefCell<Vec<Rc<TaskCell>>>,
 }
 
 impl EventQueue {
-    /// Makes room for `count` more entries at a time: for the tasks of a context, each of which has one at most.
+    /// Reserves `count` more entries: for the tasks of a context, each of which has one at most.
     pub(crate) fn reserve(&self, count: usize) {
         let reserved = self.reserved.get().saturating_add(count);
         self.reserved.set(reserved);
         self.entries.reserve(reserved);
     }
 
-    /// Who is to learn of the end of a task. `None`: it goes into the queue.
+    /// The handler for completions; `None`: they are queued.
     #[inline(always)]
     pub(crate) fn handler(&self) -> Option<Handler> {
         self.handlers.current()
     }
 
-    /// A task has ended.
+    /// Queues a completion.
     ///
     /// # Safety
     ///
@@ -47,25 +47,26 @@ impl EventQueue {
         self.entries.push(Some(cell));
     }
 
-    /// Something else has happened, which is rare. What follows it in this call of progress goes into the queue as well, in order.
+    /// Queues another event, which is rare. Later completions of this progress call are queued as well, to keep the
+    /// order.
     pub(crate) fn push(&self, event: Event) {
         self.handlers.end();
         self.others.borrow_mut().push_back(event);
         self.entries.push(None);
     }
 
-    /// Holds a cell, whose owner is about to let it go, as long as an entry may point to it.
+    /// Keeps a cell that its owner is about to drop, as long as an entry may point to it.
     pub(crate) fn keep(&self, cell: Rc<TaskCell>) {
         self.kept.borrow_mut().push(cell);
     }
 
-    /// Whether all that was pushed was taken.
+    /// `true` if all entries were taken.
     #[inline(always)]
     pub(crate) fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
-    /// Takes the next entry, if it is a completion.
+    /// Takes the next entry if it is a completion.
     #[inline(always)]
     pub(crate) fn pop_completion(&self) -> Polled {
         let Some(task) = self.entries.first() else {
@@ -80,7 +81,7 @@ impl EventQueue {
         Polled::Completion(Completion::new(token, code))
     }
 
-    /// Gives `handler` the completions up to the next entry that is none. True when there is one.
+    /// Passes completions to `handler` up to the next other entry. Returns `true` if there is one.
     ///
     /// # Safety
     ///
@@ -89,7 +90,7 @@ impl EventQueue {
     pub(super) unsafe fn hand_over(&self, handler: Handler) -> bool {
         loop {
             match self.pop_completion() {
-                // SAFETY: the caller's promise.
+                // SAFETY: guaranteed by the caller.
                 Polled::Completion(Completion { token, result }) => unsafe {
                     handler.call(token, result.err().unwrap_or(ErrorCode::SUCCESS));
                 },
@@ -102,7 +103,7 @@ impl EventQueue {
         }
     }
 
-    /// Takes the next entry, which is no completion.
+    /// Takes the next entry, which must not be a completion.
     #[cold]
     pub(crate) fn pop_other(&self) -> Option<Event> {
         let event = self.others.borrow_mut().pop_front()?;
@@ -110,7 +111,7 @@ impl EventQueue {
         Some(event)
     }
 
-    /// Lets go what was only kept for entries, of which there are none.
+    /// Drops the cells that were kept for entries. The queue must be empty.
     #[inline(always)]
     pub(crate) fn release(&self) {
         self.entries.rewind();
@@ -122,7 +123,7 @@ impl EventQueue {
     #[cold]
     fn release_now(&self) {
         let kept = self.kept.take();
-        // Outside of the borrow: cells hold bufs and whatever else their tasks use.
+        // Outside the borrow: cells hold bufs and other resources of their tasks.
         drop(kept);
     }
 
@@ -131,26 +132,27 @@ impl EventQueue {
             self.entries.drop_first();
         }
         let others = self.others.take();
-        // Outside of the borrow: events hold connections.
+        // Outside the borrow: events hold connections.
         drop(others);
         self.release();
     }
 }
 
-/// The end of a task, or `None` for one of the other events.
+/// A completed task, or `None` for another event.
 pub(super) type Entry = Option<NonNull<TaskCell>>;
 
-/// A list that is appended to at its end and taken from at its beginning.
+/// A FIFO list of entries, filled by one progress call and then emptied: simpler than a ring, and with fewer
+/// instructions.
 #[derive(Debug)]
 pub(super) struct Entries {
-    /// As long as its capacity; entries that are not between the two marks mean nothing.
+    /// Storage; entries outside of `next..end` are unused.
     room: RefCell<Box<[Cell<Entry>]>>,
-    /// The first entry of the room, and the number of entries in it: the same as of `room`, which is only there to own them.
+    /// The first entry of the storage and the number of entries in it, cached; `room` owns them.
     start: Cell<NonNull<Cell<Entry>>>,
     length: Cell<usize>,
-    /// Those before it were taken.
+    /// Entries before it were taken.
     next: Cell<usize>,
-    /// Those before it were pushed.
+    /// End of the pushed entries.
     end: Cell<usize>,
 }
 
@@ -167,7 +169,7 @@ impl Default for Entries {
 }
 
 impl Entries {
-    /// Room for `count` entries beside those that were pushed since the list was empty for the last time.
+    /// Reserves `count` entries in addition to those pushed since the list was last empty.
     pub(super) fn reserve(&self, count: usize) {
         let wanted = count.saturating_add(self.end.get());
         if wanted > self.length.get() {
@@ -175,7 +177,7 @@ impl Entries {
         }
     }
 
-    /// Entries that there is room for.
+    /// Number of entries in the storage.
     #[cfg(test)]
     pub(super) fn capacity(&self) -> usize {
         self.length.get()
@@ -192,12 +194,13 @@ impl Entries {
     #[inline(always)]
     fn place(&self, entry: Entry) {
         let end = self.end.get();
-        // SAFETY: the room has `length` entries from `start` on, and `end` is less: `push` makes sure of that.
+        // SAFETY: the storage has `length` entries from `start`, and `end` is less, as checked by `push`.
         unsafe { self.start.get().add(end).as_ref() }.set(entry);
         self.end.set(end + 1);
     }
 
-    /// Entries are pushed while others wait: room is where some were taken. Without any it grows, for more than was reserved.
+    /// Handles a push behind the end of the storage: moves the entries to its start, or grows it beyond the reserved
+    /// size.
     #[cold]
     fn push_into_more_room(&self, entry: Entry) {
         let (next, end) = (self.next.get(), self.end.get());
@@ -228,24 +231,24 @@ impl Entries {
         self.next.get() == self.end.get()
     }
 
-    /// The entry that was pushed first of those that were not taken.
+    /// The oldest entry.
     #[inline(always)]
     pub(super) fn first(&self) -> Option<Entry> {
         if self.is_empty() {
             return None;
         }
-        // SAFETY: the room has `length` entries from `start` on; `next` is less than `end`, which is not more than that.
+        // SAFETY: the storage has `length` entries from `start`; `next` is less than `end`, which does not exceed it.
         Some(unsafe { self.start.get().add(self.next.get()).as_ref() }.get())
     }
 
-    /// Takes the first entry, if there is one.
+    /// Removes the oldest entry, if any.
     #[inline(always)]
     pub(super) fn drop_first(&self) {
         self.next
             .set(self.next.get() + usize::from(!self.is_empty()));
     }
 
-    /// Uses the room from its beginning again. The list is empty.
+    /// Starts at the beginning of the storage again. The list must be empty.
     #[inline(always)]
     pub(super) fn rewind(&self) {
         if self.is_empty() {
@@ -311,7 +314,7 @@ mod tests {
         };
         // SAFETY: the closure lives, and only this handler uses it.
         unsafe { queue.handlers.during(handler, progress) };
-        // Progress is over: nobody handles this one. The event inside of `without` was no reason to end the outer handler.
+        // No handler after the progress call. The event inside `without` does not remove the outer handler.
         call();
         let queued = std::iter::from_fn(|| pop(&queue)).count();
         assert_eq!((ended, queued), (3, 2));
@@ -334,7 +337,7 @@ mod tests {
         let capacity = || queue.entries.capacity();
         let reserved = capacity();
         assert!(reserved >= 30);
-        // Never more than 30 at a time, of which some are taken in between.
+        // At most 30 at a time, some of which are taken in between.
         (0..30).for_each(|number| queue.push(state(number)));
         for number in 30..200 {
             assert!(pop(&queue).is_some());
@@ -351,7 +354,7 @@ mod tests {
         assert!(pop(&queue).is_none());
     }
 
-    /// An address that is never looked at; 0 stands for another event.
+    /// An address that is never dereferenced; 0 stands for another event.
     fn entry(number: usize) -> Entry {
         NonNull::new(std::ptr::without_provenance_mut(number))
     }

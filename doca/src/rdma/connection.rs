@@ -15,19 +15,19 @@ use crate::error::call;
 use crate::pe::EventQueue;
 use crate::{ContextId, Error, ErrorCode, Result};
 
-/// One of an [`Rdma`](crate::Rdma) instance's connections. It names the connection to its instance and to no other.
+/// A connection of an [`Rdma`](crate::Rdma) instance. Valid for this instance only.
 #[derive(Debug, Clone)]
 pub struct RdmaConnection {
     context: ContextId,
-    // Used only by the functions of its instance, and only while it is alive.
+    // Used only by methods of its instance, and only while it is alive.
     connection: NonNull<sys::doca_rdma_connection>,
-    /// False when it has ended. Shared by the clones.
+    /// `false` once it is closed. Shared by the clones.
     alive: Rc<Cell<bool>>,
 }
 
 impl PartialEq for RdmaConnection {
     fn eq(&self, other: &Self) -> bool {
-        // The address of an ended connection may be that of another one later.
+        // A later connection may have the address of a closed one.
         Rc::ptr_eq(&self.alive, &other.alive)
     }
 }
@@ -48,8 +48,8 @@ impl RdmaConnection {
         self.context
     }
 
-    /// `false` when it has ended: at once when this side has ended it or has stopped its instance, and with the next progress when the peer
-    /// has.
+    /// `false` once it is closed: immediately when this side has disconnected it or stopped its instance, and at the
+    /// next progress when the peer has.
     pub fn is_alive(&self) -> bool {
         self.alive.get()
     }
@@ -62,7 +62,7 @@ impl RdmaConnection {
         self.connection == raw
     }
 
-    /// The C object, for the instance `context`.
+    /// The C object, if the connection belongs to the instance `context`.
     pub(super) fn for_instance(
         &self,
         operation: &'static str,
@@ -88,25 +88,25 @@ impl RdmaConnection {
     }
 }
 
-/// What became of a connection of an [`Rdma`](crate::Rdma) instance.
+/// A change of a connection of an [`Rdma`](crate::Rdma) instance.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RdmaEvent {
-    /// A peer asks for a connection: [`Rdma::accept`](crate::Rdma::accept) or [`Rdma::reject`](crate::Rdma::reject) it.
+    /// A peer requests a connection: [`Rdma::accept`](crate::Rdma::accept) or [`Rdma::reject`](crate::Rdma::reject) it.
     Requested(RdmaConnection),
-    /// Tasks on the connection run.
+    /// The connection is established, and its tasks run.
     Established {
         /// The connection.
         connection: RdmaConnection,
-        /// The token that it was accepted or asked for with; 0 for one that was exported.
+        /// The token of the accept or connect call; 0 for an exported connection.
         token: u64,
     },
-    /// The connection was not made: nobody listens, the peer has rejected it, or has gone.
+    /// The connection failed: there is no listener, the peer has rejected it, or is gone.
     Failed {
-        /// The token that it was accepted or asked for with.
+        /// The token of the accept or connect call.
         token: u64,
     },
-    /// The connection has ended; its tasks fail.
+    /// The connection was closed; its tasks fail.
     Disconnected {
         /// The connection.
         connection: RdmaConnection,
@@ -117,21 +117,21 @@ pub enum RdmaEvent {
 
 /// The connections of an instance.
 ///
-/// The borrows in the functions below call nothing that comes back here.
+/// The methods borrow its fields and make no calls that could come back here.
 #[derive(Default)]
 pub(crate) struct Connections {
-    /// The user asks for events. Otherwise they would pile up.
+    /// `true` if the user reads events. Otherwise they would accumulate.
     tells: bool,
     known: RefCell<Vec<RdmaConnection>>,
     events: RefCell<VecDeque<RdmaEvent>>,
-    /// What connections were made to.
+    /// Addresses that connections were made to.
     addresses: RefCell<Vec<Address>>,
 }
 
 impl Events for Connections {
     fn state_changed(&self, _context: ContextId, _queue: &EventQueue, next: CtxState) {
         if matches!(next, CtxState::Stopping | CtxState::Idle) {
-            // They end with it; those whose end is told by a callback as well are still known then.
+            // All of them are closed with the instance; a callback that reports it finds them already removed.
             self.known
                 .borrow()
                 .iter()
@@ -147,7 +147,7 @@ impl Events for Connections {
 }
 
 impl Connections {
-    /// `tells`: what becomes of connections is asked for.
+    /// `tells`: events are read by the user.
     pub(super) fn new(tells: bool) -> Self {
         Self {
             tells,
@@ -155,7 +155,7 @@ impl Connections {
         }
     }
 
-    /// The connection with this C object; a new one when it is not known yet.
+    /// Finds the connection with this C object, or adds a new one.
     pub(super) fn find_or_add(
         &self,
         context: ContextId,
@@ -170,7 +170,7 @@ impl Connections {
         connection
     }
 
-    /// A connection has ended.
+    /// Removes a closed connection.
     fn remove(
         &self,
         context: ContextId,
@@ -182,13 +182,13 @@ impl Connections {
         connection
     }
 
-    /// This side has ended or refused it: nothing more is to be told of it.
+    /// Removes a connection that this side has disconnected or rejected, without further events.
     pub(super) fn forget(&self, connection: &RdmaConnection) {
         self.known.borrow_mut().retain(|known| known != connection);
         connection.invalidate();
     }
 
-    /// Keeps an address as long as the instance; answers its C object.
+    /// Keeps an address as long as the instance. Returns its C object.
     pub(super) fn keep(&self, address: Address) -> *mut sys::doca_rdma_addr {
         let addr = address.as_ptr();
         self.addresses.borrow_mut().push(address);
@@ -206,7 +206,7 @@ impl Connections {
     }
 }
 
-/// What a callback works on.
+/// Finds the target of a callback.
 ///
 /// # Safety
 ///
@@ -215,7 +215,7 @@ unsafe fn find<'a>(
     connection: *mut sys::doca_rdma_connection,
     ctx_user_data: sys::doca_data,
 ) -> Option<(&'a Shared<Connections>, NonNull<sys::doca_rdma_connection>)> {
-    // SAFETY: the caller's promise; `Context::new` set the user data.
+    // SAFETY: guaranteed by the caller; `Context::new` set the user data.
     let shared = unsafe { context::shared::<Connections>(ctx_user_data) }?;
     Some((shared, NonNull::new(connection)?))
 }
@@ -274,7 +274,7 @@ pub(super) unsafe extern "C" fn disconnected(
         return;
     };
     let ended = shared.events.remove(shared.id, raw);
-    // SAFETY: as in `established`. DOCA wants to hear that the end is known.
+    // SAFETY: as in `established`. DOCA requires a disconnect in response.
     let token = unsafe {
         sys::doca_rdma_connection_disconnect(connection);
         connection_user_data.u64
@@ -285,7 +285,7 @@ pub(super) unsafe extern "C" fn disconnected(
     });
 }
 
-/// Where an [`Rdma`](crate::Rdma) instance listens.
+/// Address of a listening [`Rdma`](crate::Rdma) instance.
 ///
 /// ```
 /// use std::net::SocketAddr;
@@ -330,7 +330,7 @@ impl RdmaAddress {
     }
 }
 
-/// The C object, which connections use as long as they live.
+/// A C address object, which connections use as long as they exist.
 #[derive(Debug)]
 pub(super) struct Address {
     addr: NonNull<sys::doca_rdma_addr>,
@@ -342,7 +342,7 @@ impl Address {
         let (kind, text, port) = address.parts();
         let text: CString = c_string(OPERATION, &text)?;
         let mut addr = ptr::null_mut();
-        // SAFETY: the text is terminated, the result has a place.
+        // SAFETY: the text is terminated, the out-parameter is valid.
         unsafe { call!(doca_rdma_addr_create(kind, text.as_ptr(), port, &mut addr)) }?;
         Ok(Self {
             addr: non_null(OPERATION, addr)?,
