@@ -1,12 +1,12 @@
-//! Control messages: what the roles tell each other, over TCP and over Comch alike.
+//! Control messages, which the roles exchange over TCP and over Comch.
 //!
-//! A frame is a header and a payload; [`crate::layout::TABLE`] has the layout of each. Frames are written with
-//! [`Message::encode`] and read with [`FrameDecoder`], which takes them in pieces or several at once.
+//! A frame is a header and a payload; their layout is in [`crate::layout::TABLE`]. Frames are written with
+//! [`Message::encode`] and read with [`FrameDecoder`], which accepts a frame in pieces or several at once.
 //!
-//! Decoding promises: no panic, no read past the input, no allocation that the input does not justify (blobs share
-//! the frame's memory). Unknown types and values, lengths over their limits, and bytes after the last field are
-//! refused. A text that is not UTF-8 is not: the bytes at fault become U+FFFD, since the only text is the explanation
-//! of an error, which must not be lost for an odd byte in it.
+//! Decoding never panics, never reads past the input, and allocates no more than the input justifies (blobs share the
+//! frame's memory). Unknown types and values, lengths over their limits, and bytes after the last field are refused.
+//! Invalid UTF-8 is not refused but replaced by U+FFFD, because the only text is the explanation of an error, which
+//! must not be lost.
 
 use bytes::BytesMut;
 
@@ -15,11 +15,11 @@ use crate::release::Release;
 
 include!(concat!(env!("OUT_DIR"), "/control.rs"));
 
-/// The bit of [`FeatureQuery::features`] and [`AnnouncedStorage::features`] for flush and write_fua messages.
+/// Bit of [`FeatureQuery::features`] and [`AnnouncedStorage::features`] for flush and write_fua messages.
 pub const FEATURE_FLUSH: u32 = 1;
 
 impl Payload {
-    /// The init_storage_request of a release. Only that of 3.0 has a batch size.
+    /// The init_storage_request of a release. Only 3.0 has a batch size.
     #[must_use]
     pub fn init_storage_of(release: Release, init: InitStorage, batch_size: u32) -> Self {
         if release != Release::V3_0 {
@@ -38,7 +38,7 @@ impl Payload {
         })
     }
 
-    /// An init_storage_request of any release, and its batch size, which is there in that of 3.0 only.
+    /// The init_storage_request of any release, with its batch size, which only 3.0 has.
     #[must_use]
     pub fn as_init_storage(&self) -> Option<(InitStorage, Option<u32>)> {
         match self {
@@ -57,7 +57,7 @@ impl Payload {
 }
 
 impl Message {
-    /// The answer to this request: its message id and correlation id with another payload.
+    /// The response to this request: its message id and correlation id with another payload.
     #[must_use]
     pub fn response(&self, payload: Payload) -> Message {
         Message {
@@ -76,14 +76,14 @@ impl Message {
     }
 }
 
-/// Collects what a channel delivers, in pieces of any size, and returns the messages in it.
+/// Collects received bytes, in pieces of any size, and returns the messages in them.
 ///
 /// Call [`next`](Self::next) until it returns `None` after each [`push`](Self::push): then less than
-/// [`Message::MAX_FRAME_SIZE`] bytes stay here, whatever a peer sends, since a frame whose length is out of bounds is
-/// refused as soon as the length is there.
+/// [`Message::MAX_FRAME_SIZE`] bytes are buffered, whatever a peer sends, since a frame whose length is out of bounds
+/// is refused as soon as its length was received.
 ///
-/// An error is final, as nobody knows where the next frame begins: the same error comes from every later call, and
-/// what is pushed is dropped.
+/// Errors are final, because the start of the next frame is unknown: every later call returns the same error, and
+/// pushed bytes are dropped.
 #[derive(Debug, Default)]
 pub struct FrameDecoder {
     buffer: BytesMut,
@@ -91,24 +91,24 @@ pub struct FrameDecoder {
 }
 
 impl FrameDecoder {
-    /// A decoder at the beginning of a frame.
+    /// A decoder at the start of a frame.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Adds bytes that arrived.
+    /// Adds received bytes.
     pub fn push(&mut self, bytes: &[u8]) {
         if self.failure.is_none() {
             self.buffer.extend_from_slice(bytes);
         }
     }
 
-    /// The next complete message, or `None` while its last bytes have not arrived.
+    /// The next complete message, or `None` if more bytes are needed.
     ///
     /// # Errors
     ///
-    /// The frame is not one of the protocol. Nothing more can be read from the channel.
+    /// The frame is not valid. Nothing more can be read from the channel.
     #[expect(
         clippy::should_implement_trait,
         reason = "an iterator is over when it returns None; this one goes on after the next push"
@@ -125,7 +125,8 @@ impl FrameDecoder {
         result
     }
 
-    /// Bytes of a frame that is not complete. Not zero when a channel closes: it was cut off.
+    /// Number of buffered bytes of an incomplete frame. If it is not zero when a channel closes, the frame was
+    /// truncated.
     #[must_use]
     pub fn buffered(&self) -> usize {
         self.buffer.len()

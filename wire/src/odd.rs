@@ -1,4 +1,4 @@
-//! Code for a schema that uses what the protocol does not: that the generator's other half compiles and is right.
+//! Generated code for a schema with features that the protocol does not use, so that they are tested as well.
 #![allow(
     dead_code,
     missing_docs,

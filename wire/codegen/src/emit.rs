@@ -1,7 +1,7 @@
-//! From the model to Rust: token streams, formatted, one file per module and two for all.
+//! Generates Rust code from the model: formatted token streams, one file per module and two for all modules.
 //!
-//! The generated code refers to its surroundings by path: `crate::codec` for the steps of decoders and encoders,
-//! `crate::DecodeError`, `crate::hex` for blobs in JSON, `crate::layout` for the types of the table.
+//! The generated code uses `crate::codec` for the steps of decoders and encoders, `crate::DecodeError`, `crate::hex`
+//! for blobs in JSON, and `crate::layout` for the types of the table.
 
 mod enumeration;
 mod field;
@@ -22,10 +22,10 @@ use quote::quote;
 use crate::Error;
 use crate::model::{Form, Module, Schema};
 
-/// Directory of prost's files, whose names are packages: one may be the name of a module.
+/// Directory of prost's files. They are named after packages, which may have the name of a module.
 pub(crate) const PROST_DIR: &str = "prost";
 
-/// File names and contents.
+/// Names and contents of the generated files.
 pub(crate) fn files(schema: &Schema) -> Result<Vec<(String, String)>, Error> {
     let mut files = Vec::new();
     for module in &schema.modules {
@@ -43,8 +43,8 @@ pub(crate) fn files(schema: &Schema) -> Result<Vec<(String, String)>, Error> {
     Ok(files)
 }
 
-/// prost's types of the same messages, which are what recordings are made of, and of `recorded`: files of the pool without a
-/// layout, which import the others.
+/// Generates prost's types of the same messages, for recordings, and of `recorded`: files of the pool without a layout,
+/// which import the others.
 pub(crate) fn prost_types(
     pool: &DescriptorPool,
     schema: &Schema,
@@ -57,7 +57,7 @@ pub(crate) fn prost_types(
         .map(|module| module.file.as_str())
         .chain(recorded.iter().copied())
         .collect();
-    // With what they import, for prost looks into it; but not the options, which nobody records.
+    // Includes imports, because prost resolves them, but not the options, which are never recorded.
     let imported = |name: &str| {
         files.iter().any(|file| {
             pool.get_file_by_name(file)

@@ -1,9 +1,9 @@
 //! Generates the `wire` crate from the schema in `proto/`.
 //!
-//! The schema says where every field of a message lies, with the options of `options/layout.proto`. This library
-//! compiles it (`source`), reads it into a [`model`] (`read`), refuses layouts that contradict themselves
-//! (`geometry`), and writes types, encoders, decoders, views, and the table of offsets (`emit`). Every refusal names
-//! the file, the message and the field: see [`SchemaError`].
+//! The schema defines the position of every field of a message with the options of `options/layout.proto`. This library
+//! compiles it (`source`), reads it into a [`model`] (`read`), refuses inconsistent layouts (`geometry`), and generates
+//! types, encoders, decoders, views, and the table of offsets (`emit`). Every error names the file, the message and the
+//! field: see [`SchemaError`].
 //!
 //! ```no_run
 //! wire_codegen::generate(&["proto".as_ref()], &["control.proto"], &[], "out".as_ref())?;
@@ -29,18 +29,18 @@ use prost_reflect::DescriptorPool;
 ///
 /// # Errors
 ///
-/// The files do not compile, or their layout is refused.
+/// The files do not compile, or their layout is invalid.
 pub fn check(proto_dirs: &[&Path], files: &[&str]) -> Result<Schema, Error> {
     checked(&compile(proto_dirs, files)?, files)
 }
 
-/// Checks the schema of `files` and writes what the `wire` crate includes into `out_dir`: one file per module,
-/// `layout_table.rs`, `recording.rs`, and under `prost/` prost's file per package. `recorded` are files that are in
-/// recordings only: they have no layout, and get prost's types alone.
+/// Checks the schema of `files` and writes the files that the `wire` crate includes to `out_dir`: one per module,
+/// `layout_table.rs`, `recording.rs`, and prost's file of each package under `prost/`. `recorded` are files used in
+/// recordings only: they have no layout, and get only prost's types.
 ///
 /// # Errors
 ///
-/// The files do not compile, their layout is refused, or a file cannot be written.
+/// The files do not compile, their layout is invalid, or a file cannot be written.
 pub fn generate(
     proto_dirs: &[&Path],
     files: &[&str],

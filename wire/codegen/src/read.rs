@@ -1,5 +1,4 @@
-//! From descriptors to the model: every option is read, asked for where it is missing, refused where it is not
-//! understood or does not apply.
+//! Converts descriptors to the model. Options that are missing, unknown, or do not apply are refused.
 
 mod message;
 
@@ -13,7 +12,7 @@ use crate::model::{ByteOrder, Enum, EnumValue, Message, Module, Schema};
 use crate::options::Options;
 use crate::{Error, Problem, SchemaError};
 
-/// Reads the modules of `files`, which the pool was compiled from. A file without the option `file` is none.
+/// Reads the modules of `files`, which the pool was compiled from. A file without the option `file` is not a module.
 pub(crate) fn schema(pool: &DescriptorPool, files: &[&str]) -> Result<Schema, Error> {
     let mut modules = Vec::new();
     let mut wire_names = HashMap::new();
@@ -34,7 +33,7 @@ pub(crate) fn schema(pool: &DescriptorPool, files: &[&str]) -> Result<Schema, Er
     Ok(Schema { modules })
 }
 
-/// Where in the schema the reader is.
+/// Current position in the schema.
 #[derive(Clone)]
 struct Place {
     file: String,
@@ -68,7 +67,7 @@ impl Place {
     }
 }
 
-/// A file, and what its fields inherit from it.
+/// A file, and the settings that its fields inherit.
 struct Context {
     place: Place,
     package: String,
@@ -127,7 +126,7 @@ fn read_module(file: &FileDescriptor) -> Result<Option<Module>, SchemaError> {
     }))
 }
 
-/// Comments by the path of what they stand above, without the space after each `//`.
+/// Comments by the path of their declaration, without the space after each `//`.
 fn comments(file: &FileDescriptor) -> HashMap<Vec<i32>, String> {
     let Some(info) = &file.file_descriptor_proto().source_code_info else {
         return HashMap::new();
@@ -180,7 +179,7 @@ fn enumeration(context: &Context, descriptor: &EnumDescriptor) -> Result<Enum, S
     })
 }
 
-/// Two files with one module would overwrite each other's code.
+/// Refuses two files with the same module, whose code would overwrite each other.
 fn refuse_taken_module(modules: &[Module], module: &Module) -> Result<(), SchemaError> {
     match modules.iter().find(|other| other.name == module.name) {
         None => Ok(()),
@@ -196,7 +195,7 @@ fn refuse_taken_module(modules: &[Module], module: &Module) -> Result<(), Schema
     }
 }
 
-/// Errors and the table name messages by their wire name alone, so there must be one of each.
+/// Refuses two messages with the same wire name, which identifies them in errors and in the table.
 fn refuse_taken(
     taken: &mut HashMap<String, String>,
     module: &Module,

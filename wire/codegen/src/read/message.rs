@@ -1,4 +1,4 @@
-//! Options of one message.
+//! Reads a message, its fields and their options.
 
 use heck::ToSnakeCase;
 use prost_reflect::{FieldDescriptor, Kind as ProtoKind, MessageDescriptor, OneofDescriptor};
@@ -8,7 +8,7 @@ use crate::model::{Field, Form, Frame, Kind, Message, Prefixed, Product, Span, V
 use crate::options::Options;
 use crate::{Problem, SchemaError};
 
-/// Numbers of the options file's `Form`.
+/// Numbers of `Form` in the options file.
 mod form_number {
     pub(super) const FRAME: Option<i32> = Some(1);
     pub(super) const PAYLOAD: Option<i32> = Some(2);
@@ -126,7 +126,8 @@ pub(super) fn read(
     })
 }
 
-/// A view reads its fields one by one, long after its bytes were accepted: there is no moment for such checks.
+/// Refuses value limits in a view, whose fields are read one by one after its bytes were accepted, so that there is no
+/// time to check them.
 fn refuse_limits(place: &Place, fields: &[Field]) -> Result<(), SchemaError> {
     for field in fields {
         let option = match field.kind {
@@ -292,7 +293,7 @@ fn product(options: &mut Options) -> Result<Option<Product>, Problem> {
     Ok(Some(product))
 }
 
-/// Reads a field that has a place of its own.
+/// Reads a field that has a position.
 fn read_field(
     context: &Context,
     place: &Place,
@@ -440,18 +441,18 @@ fn width(options: &mut Options, widths: Widths, what: &str) -> Result<u32, Probl
     checked_width(came, widths)
 }
 
-/// The widths that a number can have.
+/// The possible widths of a number.
 #[derive(Clone, Copy)]
 pub(super) enum Widths {
-    /// A 32-bit number, or fewer bits of one.
+    /// For a 32-bit number.
     UpTo4,
-    /// A 64-bit number. Fewer bits of one are a 32-bit number in the schema too.
+    /// For a 64-bit number; a narrower one has to be declared as a 32-bit number.
     Just8,
-    /// A length.
+    /// For a length.
     UpTo8,
 }
 
-/// Refuses what is not the width of a number.
+/// Checks the width of a number.
 pub(super) fn checked_width(came: u64, widths: Widths) -> Result<u32, Problem> {
     let (accepted, expected): (&[u32], _) = match widths {
         Widths::UpTo4 => (&[1, 2, 4], "1, 2 or 4"),
@@ -465,7 +466,7 @@ pub(super) fn checked_width(came: u64, widths: Widths) -> Result<u32, Problem> {
         .ok_or(Problem::Width { expected, came })
 }
 
-/// Largest number in so many bytes.
+/// Largest number of `width` bytes.
 pub(crate) fn largest_number(width: u32) -> u64 {
     u64::MAX >> (64 - 8 * width.clamp(1, 8))
 }
