@@ -17,7 +17,7 @@ pub unsafe fn doca_buf_inventory_buf_get_by_addr(
     len: usize,
     buf: *mut *mut doca_buf,
 ) -> doca_error_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { table::doca_buf_inventory_buf_get_by_args(inventory, mmap, addr, len, addr, 0, buf) }
 }
 
@@ -34,7 +34,7 @@ pub unsafe fn doca_buf_inventory_buf_get_by_data(
     data_len: usize,
     buf: *mut *mut doca_buf,
 ) -> doca_error_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         table::doca_buf_inventory_buf_get_by_args(
             inventory, mmap, data, data_len, data, data_len, buf,
@@ -53,7 +53,7 @@ pub unsafe fn doca_buf_inventory_buf_reuse_by_addr(
     addr: *mut c_void,
     len: usize,
 ) -> doca_error_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { table::doca_buf_inventory_buf_reuse_by_args(buf, addr, len, addr, 0) }
 }
 
@@ -68,7 +68,7 @@ pub unsafe fn doca_buf_inventory_buf_reuse_by_data(
     data: *mut c_void,
     data_len: usize,
 ) -> doca_error_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { table::doca_buf_inventory_buf_reuse_by_args(buf, data, data_len, data, data_len) }
 }
 

@@ -15,7 +15,7 @@ use doca::{
     Producer, Task,
 };
 
-/// Bytes of each message, and how many there are.
+/// Length of a message in bytes, and number of messages.
 const MESSAGE: usize = 4096;
 const COUNT: u64 = 1000;
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -27,8 +27,8 @@ fn main() -> Result<()> {
     }
 }
 
-/// Submits a task as soon as the peer has posted a buffer, and waits for its completion. Returns `true` if the peer has disconnected
-/// meanwhile: that event may come before the completion of the peer's last message.
+/// Submits a task as soon as the peer has posted a buffer, and waits for its completion. Returns `true` if the peer has
+/// disconnected in the meantime: that event may precede the completion of the peer's last message.
 fn run(pe: &Pe, task: &Task) -> Result<bool> {
     let mut has_left = false;
     let mut poll = || {
@@ -102,7 +102,7 @@ fn client(side: ClientSide) -> Result<()> {
         buf.write_data(&bytes)?;
         run(&side.pe, &send)?;
     }
-    // A few bytes beside the data need no buffer.
+    // A few bytes of immediate data need no buffer.
     bytes[..8].copy_from_slice(&COUNT.to_ne_bytes());
     buf.write_data(&bytes)?;
     let last = producer.send_immediate_task(Some(&buf), b"the end", consumer, 1)?;

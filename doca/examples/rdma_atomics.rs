@@ -1,4 +1,4 @@
-//! The client adds to a counter in the server's memory, and takes a lock there.
+//! The client adds to a counter in the server's memory, and takes a lock in it.
 //!
 //! ```text
 //! cargo run --example rdma_atomics -- server 18515
@@ -11,10 +11,10 @@ use doca::{Access, Mmap};
 use rdma_common::{Peer, Result, Role, number};
 
 const PERMISSIONS: Access = Access::LOCAL_READ_WRITE.union(Access::RDMA_ATOMIC);
-/// Where the counter and the lock are in the server's memory, in bytes.
+/// Offsets of the counter and the lock in the server's memory, in bytes.
 const COUNTER: u64 = 0;
 const LOCK: u64 = 8;
-/// What the lock is when nobody has it.
+/// Value of the lock when it is free.
 const FREE: u64 = 0;
 
 fn main() -> Result<()> {
@@ -34,7 +34,7 @@ fn main() -> Result<()> {
 fn server(peer: &Peer) -> Result<()> {
     let (mmap, _) = peer.memory(4096, PERMISSIONS)?;
     peer.send(&mmap.export_rdma(&peer.device)?)?;
-    // The client needs no help with what it does.
+    // The client's operations need no progress here.
     let words = peer.receive()?;
     println!("the client says: {}", String::from_utf8_lossy(&words));
     println!(

@@ -10,7 +10,7 @@ mod rdma_common;
 use doca::{Access, Mmap, Received};
 use rdma_common::{Peer, Result, Role, content};
 
-/// What the client may do with the server's memory: its instance and its memory say so.
+/// Permissions of the client on the server's memory, for both instance and memory.
 const PERMISSIONS: Access = Access::LOCAL_READ_WRITE
     .union(Access::RDMA_READ)
     .union(Access::RDMA_WRITE);
@@ -35,7 +35,7 @@ fn server(peer: &Peer) -> Result<()> {
     let (mmap, _) = peer.memory(LEN, PERMISSIONS)?;
     let region = mmap.region().ok_or("own memory")?;
     region.write(0, b"the server's memory")?;
-    // Posted before the client can know of the memory: the immediate value takes it.
+    // Posted before the client knows the memory: it is consumed by the immediate value.
     let done = peer.rdma.receive_any_task(None, 1)?;
     peer.send(&mmap.export_rdma(&peer.device)?)?;
     peer.run(&done)?;
@@ -69,7 +69,7 @@ fn client(peer: &Peer) -> Result<()> {
     let there = bufs.buf(&remote, 1000, 10)?;
     peer.run(&peer.rdma.write_task(&peer.connection, &text, &there, 2)?)?;
 
-    // Where it was written, as the immediate value.
+    // The offset of the write is the immediate value.
     let text = bufs.buf(&local, 200, 5)?;
     text.write_data(b"done.")?;
     let there = bufs.buf(&remote, 4096, 5)?;

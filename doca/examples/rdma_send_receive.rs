@@ -21,7 +21,7 @@ fn main() -> Result<()> {
 
 fn client(peer: &Peer) -> Result<()> {
     peer.send(b"a message")?;
-    // A value that the receive tells beside the data.
+    // A value that is received in addition to the data.
     let buf = peer.message(b"another one")?;
     let send = peer
         .rdma

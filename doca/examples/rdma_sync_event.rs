@@ -1,4 +1,4 @@
-//! The client signals an event of the server, and waits until the server has signalled it, too.
+//! The client signals an event of the server, and waits until the server has signalled it.
 //!
 //! ```text
 //! cargo run --example rdma_sync_event -- server 18515
@@ -10,7 +10,7 @@ mod rdma_common;
 use doca::{Access, RemoteSyncEvent, SyncEvent};
 use rdma_common::{Peer, Result, Role, number};
 
-/// Gets, sets and adds of the client are reads, writes and atomics for the server's instance.
+/// The client's gets, sets and adds are reads, writes and atomics on the server's instance.
 const PERMISSIONS: Access = Access::RDMA_READ
     .union(Access::RDMA_WRITE)
     .union(Access::RDMA_ATOMIC);
@@ -35,7 +35,7 @@ fn server(peer: &Peer) -> Result<()> {
         .network_publisher()
         .start()?;
     peer.send(&event.export_to_network()?)?;
-    // No progress is made meanwhile: the client needs none.
+    // The client needs no progress here.
     event.wait_greater_than(0, u64::MAX)?;
     println!("the client has set the event to {}", event.get()?);
     event.set(200)?;

@@ -1,7 +1,4 @@
-//! Bufs: which bytes of a memory map a task works on.
-
-mod list;
-mod users;
+//! Bufs: ranges of a memory map that tasks read or write.
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::ptr::{self, NonNull};
@@ -13,9 +10,8 @@ use crate::context::TaskCell;
 use crate::device::non_null;
 use crate::error::call;
 use crate::{Error, ErrorCode, MemoryRegion, Mmap, Result};
-use users::Users;
 
-/// A pool of bufs of one thread.
+/// A pool of bufs, used by one thread.
 ///
 /// ```no_run
 /// use doca::{Access, BufInventory, Device, MemoryRegion, Mmap};
@@ -56,14 +52,14 @@ impl Drop for InventoryInner {
 }
 
 impl BufInventory {
-    /// Makes a pool of `count` bufs.
+    /// Creates a pool of `count` bufs.
     ///
     /// # Errors
     ///
-    /// Whatever `doca_buf_inventory_create` returns.
+    /// Those of `doca_buf_inventory_create`.
     pub fn new(count: usize) -> Result<Self> {
         let mut inventory = ptr::null_mut();
-        // SAFETY: the result has a place.
+        // SAFETY: the out-parameter is valid.
         unsafe { call!(doca_buf_inventory_create(count, &mut inventory)) }?;
         let inventory = non_null("doca_buf_inventory_create", inventory)?;
         // SAFETY: just created.
@@ -77,16 +73,16 @@ impl BufInventory {
         })
     }
 
-    /// A buf over `len` bytes at `offset` of `mmap`, without data: a destination.
+    /// Takes a buf over `len` bytes at `offset` of `mmap`, without data: a destination.
     ///
     /// # Errors
     ///
-    /// [`ErrorCode::INVALID_VALUE`] when the range is not inside the map, [`ErrorCode::NO_MEMORY`] when the pool is empty.
+    /// [`ErrorCode::INVALID_VALUE`] if the range is not inside the map, [`ErrorCode::NO_MEMORY`] if the pool is empty.
     pub fn buf(&self, mmap: &Mmap, offset: u64, len: usize) -> Result<Buf> {
         self.take("doca_buf_inventory_buf_get_by_addr", mmap, offset, len, 0)
     }
 
-    /// A buf over `len` bytes at `offset` of `mmap`, all of them data: a source.
+    /// Takes a buf over `len` bytes at `offset` of `mmap`, all of them data: a source.
     ///
     /// # Errors
     ///
@@ -105,7 +101,7 @@ impl BufInventory {
     ) -> Result<Buf> {
         let address = mmap.address(operation, offset, len)?;
         let mut buf = ptr::null_mut();
-        // SAFETY: inventory and map are live, the range is inside the map, the result has a place.
+        // SAFETY: inventory and map are live, the range is inside the map, the out-parameter is valid.
         let code = unsafe {
             sys::doca_buf_inventory_buf_get_by_args(
                 self.inner.inventory.as_ptr(),
@@ -133,38 +129,39 @@ impl BufInventory {
     }
 }
 
-/// A buf: an area of a memory map and the data in it, which is empty, a part, or all of it. Clones share it.
+/// A buf: a range of a memory map and the data in it, which may be empty, a part of the range, or all of it. Clones
+/// refer to the same buf.
 ///
 /// A task that writes (receive, read) appends to the data; a task that reads (send, write) takes the data. While a task
-/// with the buf is in flight the buf cannot be changed: the functions answer [`ErrorCode::IN_USE`].
+/// with the buf is in flight the buf cannot be changed: its methods return [`ErrorCode::IN_USE`].
 ///
-/// Offsets are relative to the map, not to the buf, and are checked against the map before anything is done with them,
-/// so they may come from a peer.
+/// Offsets are relative to the map, not to the buf, and are checked against the map before they are used, so they may
+/// come from a peer.
 #[derive(Clone, Debug)]
 pub struct Buf {
     inner: Rc<BufInner>,
 }
 
-/// In the order in which it is needed: what every task uses is in one cache line.
+/// Fields in the order of use: those of every task share one cache line.
 #[derive(Debug)]
 #[repr(C, align(64))]
 struct BufInner {
     buf: NonNull<sys::doca_buf>,
-    /// Offset in the map and length of the area.
+    /// Offset in the map and length of the range.
     area: Cell<(u64, usize)>,
-    /// The tasks that use it. They know whether they are in flight: a count here would be one more thing to change, on one more cache
-    /// line, twice in each run of each of them.
+    /// Tasks that use the buf. They know if they are in flight: a count here would be another write, on another cache
+    /// line, twice per run of each task.
     tasks: Users,
-    /// The buf before this one in its list, as far as those have handles. The first one returns the list to its inventory.
+    /// The previous buf with a handle in the list. The first one returns the list to its inventory.
     before: OnceCell<Buf>,
     // Dropped after the buf was returned.
     mmap: Mmap,
     inventory: Rc<InventoryInner>,
-    /// What the bufs that were appended to this one use: their handles may be gone before.
+    /// Resources of the bufs appended to this one, whose handles may be dropped earlier.
     appended: RefCell<Vec<Appended>>,
 }
 
-/// A buf of a list, after the first.
+/// A buf of a list, except the first.
 #[derive(Debug)]
 struct Appended {
     buf: Weak<BufInner>,
@@ -178,8 +175,8 @@ impl Drop for BufInner {
             return;
         }
         let mut refcount = 0;
-        // SAFETY: taken from the inventory by `take`; the tasks with it hold clones, so none is left. The bufs that were
-        // appended to it hold clones as well, so their handles are gone.
+        // SAFETY: taken from the inventory by `take`; tasks with it hold clones, so none is left. Bufs appended to it
+        // hold clones as well, so their handles are dropped.
         let result = unsafe { call!(doca_buf_dec_refcount(self.buf.as_ptr(), &mut refcount)) };
         if let Err(error) = result {
             tracing::warn!(%error, "a buf was not returned to its inventory");
@@ -188,11 +185,12 @@ impl Drop for BufInner {
 }
 
 impl Buf {
-    /// Aims the buf at `len` bytes at `offset` of its map, without data: a destination.
+    /// Sets the buf's range to `len` bytes at `offset` of its map, without data: a destination.
     ///
     /// # Errors
     ///
-    /// [`ErrorCode::INVALID_VALUE`] when the range is not inside the map, [`ErrorCode::IN_USE`] in flight. The buf stays as it was.
+    /// [`ErrorCode::INVALID_VALUE`] if the range is not inside the map, [`ErrorCode::IN_USE`] in flight. The buf is
+    /// unchanged then.
     #[inline]
     pub fn set_range(&self, offset: u64, len: usize) -> Result<()> {
         let address = self.new_area("doca_buf_inventory_buf_reuse_by_addr", offset, len)?;
@@ -208,7 +206,7 @@ impl Buf {
         Ok(())
     }
 
-    /// Aims the buf at `len` bytes at `offset` of its map, all of them data: a source.
+    /// Sets the buf's range to `len` bytes at `offset` of its map, all of them data: a source.
     ///
     /// # Errors
     ///
@@ -228,7 +226,7 @@ impl Buf {
         Ok(())
     }
 
-    /// Drops the data: the next task that writes starts at the beginning of the area again.
+    /// Clears the data: the next task that writes starts at the beginning of the range again.
     ///
     /// # Errors
     ///
@@ -236,7 +234,7 @@ impl Buf {
     #[inline]
     pub fn reset_data(&self) -> Result<()> {
         self.check_idle("doca_buf_reset_data_len")?;
-        // The data of these bufs always begins where their area does, so it is enough to forget its length.
+        // The data of these bufs always starts where their range does, so resetting its length is sufficient.
         // SAFETY: the buf is live and not in flight.
         unsafe { call!(doca_buf_reset_data_len(self.as_ptr())) }
     }
@@ -245,36 +243,36 @@ impl Buf {
     ///
     /// # Errors
     ///
-    /// Whatever `doca_buf_get_data_len` returns; nothing, for a live buf.
+    /// Those of `doca_buf_get_data_len`; none for a live buf.
     #[inline]
     pub fn data_len(&self) -> Result<usize> {
         let mut len = 0;
-        // SAFETY: the buf is live, the result has a place.
+        // SAFETY: the buf is live, the out-parameter is valid.
         unsafe { call!(doca_buf_get_data_len(self.as_ptr(), &mut len)) }?;
         Ok(len)
     }
 
-    /// Length of the area in bytes.
+    /// Length of the range in bytes.
     pub fn capacity(&self) -> usize {
         self.inner.area.get().1
     }
 
-    /// The map that the buf aims into.
+    /// The map of the buf.
     pub fn mmap(&self) -> &Mmap {
         &self.inner.mmap
     }
 
-    /// Copies the first bytes of the data into `into` and returns how many: the shorter of both lengths.
+    /// Copies the start of the data to `into`. Returns the number of bytes: the smaller of both lengths.
     ///
     /// # Errors
     ///
-    /// [`ErrorCode::NOT_SUPPORTED`] for a buf of an imported map, whose memory is elsewhere.
+    /// [`ErrorCode::NOT_SUPPORTED`] for a buf of an imported map, whose memory is in another process.
     #[inline]
     pub fn read_data(&self, into: &mut [u8]) -> Result<usize> {
         const OPERATION: &str = "doca_buf_get_data";
         let region = self.region(OPERATION)?;
         let mut address = ptr::null_mut();
-        // SAFETY: the buf is live, the result has a place.
+        // SAFETY: the buf is live, the out-parameter is valid.
         unsafe { call!(doca_buf_get_data(self.as_ptr(), &mut address)) }?;
         let len = self.data_len()?.min(into.len());
         let offset = self.inner.mmap.offset_of(address, len).ok_or_else(|| {
@@ -288,11 +286,11 @@ impl Buf {
         Ok(len)
     }
 
-    /// Copies `bytes` to the start of the area and makes them the data.
+    /// Copies `bytes` to the start of the range and makes them the data.
     ///
     /// # Errors
     ///
-    /// [`ErrorCode::TOO_BIG`] when they are more than [`capacity`](Self::capacity), [`ErrorCode::NOT_SUPPORTED`] for a buf of an
+    /// [`ErrorCode::TOO_BIG`] if they exceed [`capacity`](Self::capacity), [`ErrorCode::NOT_SUPPORTED`] for a buf of an
     /// imported map, [`ErrorCode::IN_USE`] in flight.
     #[inline]
     pub fn write_data(&self, bytes: &[u8]) -> Result<()> {
@@ -314,7 +312,7 @@ impl Buf {
             .offset_of(address, bytes.len())
             .unwrap_or_default();
         region.write(start, bytes)?;
-        // SAFETY: the buf is live and not in flight, and the bytes lie in its area.
+        // SAFETY: the buf is live and not in flight, and the bytes are inside its range.
         unsafe { call!(doca_buf_set_data(self.as_ptr(), address, bytes.len())) }
     }
 
@@ -359,15 +357,15 @@ impl Buf {
         self.inner.buf.as_ptr()
     }
 
-    /// Whether a task with the buf was submitted whose completion has not been taken from the progress engine.
+    /// `true` if a task with the buf was submitted and its completion was not reaped yet.
     #[inline]
     fn is_in_flight(&self) -> bool {
         let tasks = &self.inner.tasks;
-        // SAFETY: a cell joins when it has its place for good, and parts before it is gone.
+        // SAFETY: a cell is added when its address is final, and removed before it is dropped.
         tasks.any(|task| unsafe { task.as_ref() }.is_in_flight())
     }
 
-    /// A task uses the buf from now on.
+    /// Adds a task that uses the buf.
     ///
     /// # Safety
     ///
@@ -376,8 +374,156 @@ impl Buf {
         self.inner.tasks.add(task);
     }
 
-    /// A task is about to be gone.
+    /// Removes a task that is about to be dropped.
     pub(crate) fn part(&self, task: NonNull<TaskCell>) {
         self.inner.tasks.remove(task);
+    }
+}
+
+impl Buf {
+    /// Appends `tail`, with the bufs appended to it, to the list that starts with this buf: a task with this buf uses
+    /// the data, or the free space, of all of them in that order.
+    ///
+    /// A list cannot be split again: it is returned to the inventories as a whole, when this buf and all handles of
+    /// appended bufs are dropped. The range of each buf can still be changed through its handle, but not while a task
+    /// with the list is in flight. All other methods of a buf, like [`data_len`](Self::data_len), refer to that buf
+    /// alone.
+    ///
+    /// ```no_run
+    /// # use doca::{BufInventory, ErasureCoding, EcMatrix, Mmap};
+    /// # fn recover(ec: &ErasureCoding, matrix: &EcMatrix, inventory: &BufInventory, blocks: &Mmap) -> doca::Result<()> {
+    /// // The available blocks of a stripe are in two places.
+    /// let available = inventory.buf_with_data(blocks, 0, 2048)?;
+    /// available.append(&inventory.buf_with_data(blocks, 8192, 2048)?)?;
+    /// let lost = inventory.buf(blocks, 4096, 2048)?;
+    /// let task = ec.recover_task(matrix, &available, &lost, 1)?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorCode::INVALID_VALUE`] if `tail` is already part of a list, or of this one, [`ErrorCode::IN_USE`] if a
+    /// task with any buf of the two lists is in flight: it would use the appended bufs as well.
+    pub fn append(&self, tail: &Buf) -> Result<()> {
+        const OPERATION: &str = "doca_buf_chain_list";
+        let head = self.head();
+        for list in [&head, tail] {
+            list.check_idle(OPERATION)?;
+            list.living_appended()
+                .try_for_each(|buf| buf.check_idle(OPERATION))?;
+        }
+        if tail.inner.before.get().is_some() || Rc::ptr_eq(&head.inner, &tail.inner) {
+            return Err(Error::with_detail(
+                OPERATION,
+                ErrorCode::INVALID_VALUE,
+                "expected a buf that is not part of a list, or begins another one",
+            ));
+        }
+        // SAFETY: both bufs are live, not in flight, and begin two lists.
+        unsafe { call!(doca_buf_chain_list(head.as_ptr(), tail.as_ptr())) }?;
+        // Handles between the two are dropped, and so are their tasks.
+        let before = head
+            .living_appended()
+            .last()
+            .unwrap_or_else(|| head.clone());
+        let mut appended = head.inner.appended.borrow_mut();
+        appended.push(Appended {
+            buf: Rc::downgrade(&tail.inner),
+            _mmap: tail.inner.mmap.clone(),
+            _inventory: Rc::clone(&tail.inner.inventory),
+        });
+        appended.append(&mut tail.inner.appended.borrow_mut());
+        // Empty: `tail` was not part of a list.
+        let _ = tail.inner.before.set(before);
+        Ok(())
+    }
+
+    /// The bufs after the first of a list that still have handles or tasks, in order.
+    fn living_appended(&self) -> impl Iterator<Item = Buf> {
+        let appended = self.inner.appended.borrow();
+        let living: Vec<_> = appended
+            .iter()
+            .filter_map(|appended| appended.buf.upgrade())
+            .collect();
+        living.into_iter().map(|inner| Buf { inner })
+    }
+
+    /// The first buf of the list.
+    fn head(&self) -> Buf {
+        match self.inner.before.get() {
+            Some(before) => before.head(),
+            None => self.clone(),
+        }
+    }
+}
+
+/// Pointers to the cells of tasks. The first two are stored inline, because few bufs have more and all are checked
+/// whenever the range of the buf is set.
+#[derive(Debug, Default)]
+struct Users {
+    first: [Cell<Option<NonNull<TaskCell>>>; 2],
+    more: OnceCell<Box<RefCell<Vec<NonNull<TaskCell>>>>>,
+}
+
+impl Users {
+    fn add(&self, task: NonNull<TaskCell>) {
+        match self.first.iter().find(|place| place.get().is_none()) {
+            Some(place) => place.set(Some(task)),
+            None => self.more.get_or_init(Box::default).borrow_mut().push(task),
+        }
+    }
+
+    fn remove(&self, task: NonNull<TaskCell>) {
+        for place in &self.first {
+            if place.get() == Some(task) {
+                place.set(None);
+            }
+        }
+        if let Some(more) = self.more.get() {
+            more.borrow_mut().retain(|other| *other != task);
+        }
+    }
+
+    /// `true` if `test` holds for any of the tasks.
+    #[inline(always)]
+    fn any(&self, test: impl Fn(NonNull<TaskCell>) -> bool) -> bool {
+        let [first, second] = &self.first;
+        first.get().is_some_and(&test)
+            || second.get().is_some_and(&test)
+            || self
+                .more
+                .get()
+                .is_some_and(|more| more.borrow().iter().any(|task| test(*task)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An address that is never dereferenced.
+    fn task(number: usize) -> NonNull<TaskCell> {
+        NonNull::new(std::ptr::without_provenance_mut(number)).expect("not 0")
+    }
+
+    #[test]
+    fn tasks_are_there_between_add_and_remove_however_many() {
+        for count in [1, 2, 3, 7] {
+            let users = Users::default();
+            let is_there = |number| users.any(|other| other == task(number));
+            for round in 0..2 {
+                (1..=count).for_each(|number| users.add(task(number)));
+                for removed in 1..=count {
+                    assert!(
+                        (1..removed).all(|number| !is_there(number)),
+                        "{count}, {round}"
+                    );
+                    assert!((removed..=count).all(is_there), "{count}, {round}");
+                    users.remove(task(removed));
+                }
+                assert!(!users.any(|_| true), "{count}, {round}");
+            }
+        }
     }
 }

@@ -1,34 +1,34 @@
-//! The devices of a machine, and what they can do.
+//! Devices of a machine, and their capabilities.
 
 use doca_sys as sys;
 
-/// What a device can do. `None`, or `false`: it cannot.
+/// Capabilities of a device. `None` or `false`: not supported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Capabilities {
-    /// Clients of Comch.
+    /// Comch clients.
     pub comch_client: bool,
-    /// Servers of Comch.
+    /// Comch servers.
     pub comch_server: bool,
-    /// Control messages of Comch, of clients and servers.
+    /// Comch control messages, of clients and servers.
     pub comch: Option<ComchLimits>,
-    /// The receiving end of Comch's fast path.
+    /// Comch consumers: the receiving side of the fast path.
     pub consumer: Option<FastPathLimits>,
-    /// The sending end of Comch's fast path.
+    /// Comch producers: the sending side of the fast path.
     pub producer: Option<FastPathLimits>,
     /// RDMA.
     pub rdma: Option<RdmaLimits>,
-    /// Copies by DMA.
+    /// DMA copies.
     pub dma: Option<TaskLimits>,
-    /// Compression by deflate.
+    /// Deflate compression.
     pub compress_deflate: Option<TaskLimits>,
-    /// Decompression of deflate data.
+    /// Deflate decompression.
     pub decompress_deflate: Option<TaskLimits>,
-    /// Decompression of LZ4 streams.
+    /// LZ4 stream decompression.
     pub decompress_lz4_stream: Option<TaskLimits>,
-    /// Decompression of single LZ4 blocks.
+    /// LZ4 block decompression.
     pub decompress_lz4_block: Option<TaskLimits>,
-    /// Erasure coding: all of create, update and recover.
+    /// Erasure coding: create, update and recover tasks.
     pub erasure_coding: Option<ErasureCodingLimits>,
 }
 
@@ -36,25 +36,25 @@ pub struct Capabilities {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TaskLimits {
-    /// Longest source, in bytes.
+    /// Maximum source length in bytes.
     pub max_buf_size: u64,
-    /// Most bufs in a list.
+    /// Maximum number of bufs in a list.
     pub max_buf_list_len: u32,
 }
 
-/// Limits of Comch's control path.
+/// Limits of the Comch control path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ComchLimits {
-    /// Longest message, in bytes.
+    /// Maximum message length in bytes.
     pub max_message_size: u32,
-    /// Longest name of a server, in bytes with its NUL.
+    /// Maximum length of a server's name in bytes, with the terminating NUL.
     pub max_name_len: u32,
-    /// Most messages that wait to be received.
+    /// Maximum number of queued received messages.
     pub max_recv_queue: u32,
-    /// Most send tasks of a context.
+    /// Maximum number of send tasks of a context.
     pub max_send_tasks: u32,
-    /// Most clients of a server.
+    /// Maximum number of clients of a server.
     pub max_clients: u32,
 }
 
@@ -62,11 +62,11 @@ pub struct ComchLimits {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct FastPathLimits {
-    /// Most tasks.
+    /// Maximum number of tasks.
     pub max_tasks: u32,
-    /// Longest message, in bytes.
+    /// Maximum message length in bytes.
     pub max_buf_size: u32,
-    /// Most bufs in a list.
+    /// Maximum number of bufs in a list.
     pub max_buf_list_len: u32,
 }
 
@@ -74,13 +74,13 @@ pub struct FastPathLimits {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RdmaLimits {
-    /// Longest message, in bytes.
+    /// Maximum message length in bytes.
     pub max_message_size: u32,
-    /// Most tasks that act on connections.
+    /// Maximum number of tasks other than receives.
     pub max_send_queue: u32,
-    /// Most receive tasks.
+    /// Maximum number of receive tasks.
     pub max_recv_queue: u32,
-    /// Most bufs in a local list.
+    /// Maximum number of bufs in a local list.
     pub max_send_buf_list_len: u32,
 }
 
@@ -88,13 +88,13 @@ pub struct RdmaLimits {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ErasureCodingLimits {
-    /// Largest block, in bytes.
+    /// Maximum block size in bytes.
     pub max_block_size: u64,
-    /// Most bufs in a list.
+    /// Maximum number of bufs in a list.
     pub max_buf_list_len: u32,
 }
 
-/// A limit of a device; `None` when the function fails.
+/// Reads a limit of a device; `None` if the function fails.
 ///
 /// # Safety
 ///
@@ -104,32 +104,32 @@ unsafe fn limit<T: Default>(
     get: unsafe fn(*const sys::doca_devinfo, *mut T) -> sys::doca_error_t,
 ) -> Option<T> {
     let mut value = T::default();
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     (unsafe { get(info, &mut value) } == sys::DOCA_SUCCESS).then_some(value)
 }
 
 impl Capabilities {
-    /// Those of a device.
+    /// Capabilities of a device.
     ///
     /// # Safety
     ///
     /// `info` is a live device's information.
     pub(crate) unsafe fn of(info: *const sys::doca_devinfo) -> Self {
-        /// Whether the device can do something.
+        /// `true` if a capability function succeeds.
         macro_rules! can {
             ($is_supported:ident) => {
                 // SAFETY: the information is live.
                 unsafe { sys::$is_supported(info) } == sys::DOCA_SUCCESS
             };
         }
-        /// A value that the device tells.
+        /// A value reported by the device.
         macro_rules! get {
             ($get:ident) => {
                 // SAFETY: the information is live; the functions write one value.
                 unsafe { limit(info, |info, value| sys::$get(info, value)) }?
             };
         }
-        /// The limits of a kind of task, if there is such a kind.
+        /// Limits of a kind of task, if it is supported.
         macro_rules! task {
             ($is_supported:ident, $size:ident, $list:ident) => {
                 can!($is_supported)

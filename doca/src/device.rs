@@ -1,15 +1,13 @@
 //! Devices and representors.
 
-mod info;
-
 use std::ffi::{CStr, CString, c_char};
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
 use doca_sys as sys;
 
-pub use info::{DeviceInfo, FunctionType, RepresentorInfo};
-
+use crate::capabilities::Capabilities;
 use crate::error::call;
 use crate::{Error, ErrorCode, Result};
 
@@ -35,14 +33,14 @@ struct DeviceInner {
     dev: NonNull<sys::doca_dev>,
 }
 
-// SAFETY: DOCA lets several threads use one `doca_dev`; this crate only passes it to functions that create other objects
-// or list what is there. It is closed once, by the thread that drops the last clone.
+// SAFETY: DOCA allows several threads to use one `doca_dev`; this crate passes it only to functions that create other
+// objects or list properties. It is closed once, by the thread that drops the last clone.
 unsafe impl Send for DeviceInner {}
 // SAFETY: see above.
 unsafe impl Sync for DeviceInner {}
 
 impl DeviceInner {
-    /// Takes over what `doca_dev_open` returned with success.
+    /// Takes over a device returned by `doca_dev_open`.
     fn owning(dev: *mut sys::doca_dev) -> Result<Arc<Self>> {
         let dev = non_null("doca_dev_open", dev)?;
         Ok(Arc::new(Self { dev }))
@@ -51,7 +49,7 @@ impl DeviceInner {
 
 impl Drop for DeviceInner {
     fn drop(&mut self) {
-        // SAFETY: open since `Device::open`, and everything made from it holds a clone, so nothing is left.
+        // SAFETY: open since `Device::open`, and every object created from it holds a clone, so none is left.
         if let Err(error) = unsafe { call!(doca_dev_close(self.dev.as_ptr())) } {
             tracing::warn!(%error, "a device stays open");
         }
@@ -63,7 +61,7 @@ impl Device {
     ///
     /// # Errors
     ///
-    /// [`ErrorCode::NOT_FOUND`] with the devices that exist; whatever `doca_dev_open` returns.
+    /// [`ErrorCode::NOT_FOUND`] with a list of the existing devices; those of `doca_dev_open`.
     pub fn open(identifier: &str) -> Result<Self> {
         let wanted = c_string("doca_devinfo_is_equal_pci_addr", identifier)?;
         let list = DeviceList::new()?;
@@ -82,7 +80,7 @@ impl Device {
         })
     }
 
-    /// The devices that can be opened, with what they can do.
+    /// Lists the devices that can be opened, with their capabilities.
     ///
     /// ```no_run
     /// # fn main() -> doca::Result<()> {
@@ -97,7 +95,7 @@ impl Device {
     ///
     /// # Errors
     ///
-    /// Whatever `doca_devinfo_create_list` returns.
+    /// Those of `doca_devinfo_create_list`.
     pub fn list() -> Result<Vec<DeviceInfo>> {
         DeviceInfo::all()
     }
@@ -106,17 +104,18 @@ impl Device {
     ///
     /// # Errors
     ///
-    /// Whatever the functions that list its representors return.
+    /// Those of the functions that list its representors.
     pub fn info(&self) -> Result<DeviceInfo> {
         // SAFETY: the device is open.
-        info::describe(unsafe { sys::doca_dev_as_devinfo(self.as_ptr()) })
+        describe(unsafe { sys::doca_dev_as_devinfo(self.as_ptr()) })
     }
 
-    /// PCI addresses of the network functions whose representors can be opened; none for a device that has no representors.
+    /// PCI addresses of the network functions whose representors can be opened; empty for a device without
+    /// representors.
     ///
     /// # Errors
     ///
-    /// Whatever `doca_devinfo_rep_create_list` returns.
+    /// Those of `doca_devinfo_rep_create_list`.
     pub fn representors(&self) -> Result<Vec<String>> {
         if !self.has_representors()? {
             return Ok(Vec::new());
@@ -138,12 +137,12 @@ impl Device {
         Ok(supported != 0)
     }
 
-    /// Opens the representor of the network function with this PCI address, as the host sees it.
+    /// Opens the representor of the network function with this PCI address, as seen by the host.
     ///
     /// # Errors
     ///
-    /// [`ErrorCode::NOT_SUPPORTED`] when the device has no network representors (a host's device has none),
-    /// [`ErrorCode::NOT_FOUND`] with the representors that exist.
+    /// [`ErrorCode::NOT_SUPPORTED`] if the device has no network representors, like a host's device;
+    /// [`ErrorCode::NOT_FOUND`] with a list of the existing representors.
     pub fn open_representor(&self, pci_address: &str) -> Result<Representor> {
         let wanted = c_string("doca_devinfo_rep_is_equal_pci_addr", pci_address)?;
         if !self.has_representors()? {
@@ -178,7 +177,7 @@ impl Device {
     }
 }
 
-/// An open representor: what the DPU knows a function of the host by. Clones share it; the last one closes it.
+/// An open representor: the DPU's handle of a function of the host. Clones share it; the last one closes it.
 ///
 /// ```no_run
 /// # fn main() -> doca::Result<()> {
@@ -204,7 +203,7 @@ unsafe impl Sync for RepresentorInner {}
 
 impl Drop for RepresentorInner {
     fn drop(&mut self) {
-        // SAFETY: open since `open_representor`; the servers made with it hold clones, so none is left.
+        // SAFETY: open since `open_representor`; servers created with it hold clones, so none is left.
         if let Err(error) = unsafe { call!(doca_dev_rep_close(self.rep.as_ptr())) } {
             tracing::warn!(%error, "a representor stays open");
         }
@@ -253,7 +252,7 @@ struct RepresentorList {
 impl RepresentorList {
     fn new(device: &Device, filter: sys::doca_devinfo_rep_filter) -> Result<Self> {
         let (mut list, mut len) = (ptr::null_mut(), 0);
-        // The parameter is an int in C.
+        // The C parameter is an int.
         let filter = filter as sys::c_int;
         // SAFETY: the device is open, and both results have a valid place.
         unsafe {
@@ -282,7 +281,7 @@ impl Drop for RepresentorList {
 
 fn device_matches(info: *mut sys::doca_devinfo, wanted: &CStr) -> bool {
     let mut equal = 0;
-    // An identifier that is no PCI address is an error here, and may still be a name.
+    // An identifier that is not a PCI address is an error here, and may still be a name.
     // SAFETY: `info` is an element of a live list, the string is terminated.
     let code = unsafe { sys::doca_devinfo_is_equal_pci_addr(info, wanted.as_ptr(), &mut equal) };
     if code == sys::DOCA_SUCCESS && equal != 0 {
@@ -336,7 +335,7 @@ fn describe_representor(info: *mut sys::doca_devinfo_rep) -> String {
     .unwrap_or_default()
 }
 
-/// The text that `fill` writes into a buffer of `N` bytes; `None` when it fails or writes nothing.
+/// The string that `fill` writes to a buffer of `N` bytes; `None` if it fails or writes nothing.
 fn read_text<const N: usize>(
     fill: impl FnOnce(*mut c_char, u32) -> sys::doca_error_t,
 ) -> Option<String> {
@@ -370,7 +369,7 @@ pub(crate) fn c_string(operation: &'static str, text: &str) -> Result<CString> {
     })
 }
 
-/// An object that a successful C function returned.
+/// Checks the object returned by a successful C function.
 pub(crate) fn non_null<T>(operation: &'static str, pointer: *mut T) -> Result<NonNull<T>> {
     NonNull::new(pointer).ok_or_else(|| {
         Error::with_detail(
@@ -379,6 +378,168 @@ pub(crate) fn non_null<T>(operation: &'static str, pointer: *mut T) -> Result<No
             "success was reported without an object",
         )
     })
+}
+
+/// A device of this machine.
+///
+/// ```no_run
+/// for device in doca::DeviceInfo::all()? {
+///     println!("{} {:?}", device.pci_address, device.ibdev);
+/// }
+/// # doca::Result::Ok(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct DeviceInfo {
+    /// PCI address with domain, e.g. `0000:03:00.0`.
+    pub pci_address: String,
+    /// RDMA device name, e.g. `mlx5_0`.
+    pub ibdev: Option<String>,
+    /// Network interface name.
+    pub iface: Option<String>,
+    /// Address of the network interface.
+    pub ipv4: Option<Ipv4Addr>,
+    /// Address of the network interface.
+    pub ipv6: Option<Ipv6Addr>,
+    /// Hardware address of the network interface.
+    pub mac: Option<[u8; 6]>,
+    /// Functions of the host with a representor on this device; empty for a host's device.
+    pub representors: Vec<RepresentorInfo>,
+    /// Supported libraries and their limits.
+    pub capabilities: Capabilities,
+}
+
+/// A function of the host, as seen by a DPU's device.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RepresentorInfo {
+    /// PCI address of the function on the host, with domain.
+    pub pci_address: String,
+    /// Name of the representor's network interface on the DPU.
+    pub iface: Option<String>,
+    /// Vendor unique identifier of the function.
+    pub vuid: Option<String>,
+    /// Kind of the function.
+    pub function: Option<FunctionType>,
+    /// `true` for a function emulated by software on the DPU, `false` for a network function.
+    pub emulated: bool,
+}
+
+/// Kinds of PCI functions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FunctionType {
+    /// Physical function.
+    Physical,
+    /// Virtual function.
+    Virtual,
+    /// Scalable function.
+    Scalable,
+}
+
+impl DeviceInfo {
+    /// Lists all devices. Properties that a device does not report are `None`.
+    ///
+    /// # Errors
+    ///
+    /// Those of the functions that list devices and representors.
+    pub fn all() -> Result<Vec<Self>> {
+        let list = DeviceList::new()?;
+        list.items().map(describe).collect()
+    }
+}
+
+fn describe(info: *mut sys::doca_devinfo) -> Result<DeviceInfo> {
+    Ok(DeviceInfo {
+        // SAFETY: `info` is an element of a live list, or of an open device.
+        capabilities: unsafe { Capabilities::of(info) },
+        pci_address: pci_address(info).unwrap_or_default(),
+        ibdev: ibdev_name(info),
+        iface: iface_name(info),
+        ipv4: read_bytes(|bytes, size| {
+            // SAFETY: `info` is an element of a live list, `bytes` has room for `size` bytes.
+            unsafe { sys::doca_devinfo_get_ipv4_addr(info, bytes, size) }
+        })
+        .map(<Ipv4Addr as From<[u8; 4]>>::from),
+        ipv6: read_bytes(|bytes, size| {
+            // SAFETY: as above.
+            unsafe { sys::doca_devinfo_get_ipv6_addr(info, bytes, size) }
+        })
+        .map(<Ipv6Addr as From<[u8; 16]>>::from),
+        mac: read_bytes(|bytes, size| {
+            // SAFETY: as above.
+            unsafe { sys::doca_devinfo_get_mac_addr(info, bytes, size) }
+        }),
+        representors: representors(info)?,
+    })
+}
+
+/// The address that `fill` writes; `None` if it fails.
+fn read_bytes<const N: usize>(
+    fill: impl FnOnce(*mut u8, u32) -> sys::doca_error_t,
+) -> Option<[u8; N]> {
+    let mut bytes = [0; N];
+    let size = u32::try_from(N).ok()?;
+    (fill(bytes.as_mut_ptr(), size) == sys::DOCA_SUCCESS).then_some(bytes)
+}
+
+fn representors(info: *mut sys::doca_devinfo) -> Result<Vec<RepresentorInfo>> {
+    let mut all = Vec::new();
+    let filters: [(sys::doca_devinfo_rep_filter, bool, Capability); 2] = [
+        (
+            sys::DOCA_DEVINFO_REP_FILTER_NET,
+            false,
+            sys::doca_devinfo_rep_cap_is_filter_net_supported,
+        ),
+        (
+            sys::DOCA_DEVINFO_REP_FILTER_EMULATED,
+            true,
+            sys::doca_devinfo_rep_cap_is_filter_emulated_supported,
+        ),
+    ];
+    for (filter, emulated, is_supported) in filters {
+        let mut supported = 0;
+        // SAFETY: `info` is an element of a live list, and the out-parameter is valid. A device that cannot tell has
+        // none.
+        if unsafe { is_supported(info, &mut supported) } != sys::DOCA_SUCCESS || supported == 0 {
+            continue;
+        }
+        let mut dev = std::ptr::null_mut();
+        // SAFETY: as above.
+        unsafe { call!(doca_dev_open(info, &mut dev)) }?;
+        let device = Device {
+            inner: DeviceInner::owning(dev)?,
+        };
+        let list = RepresentorList::new(&device, filter)?;
+        all.extend(list.items().map(|info| describe_rep(info, emulated)));
+    }
+    Ok(all)
+}
+
+type Capability = unsafe extern "C" fn(*const sys::doca_devinfo, *mut u8) -> sys::doca_error_t;
+
+fn describe_rep(info: *mut sys::doca_devinfo_rep, emulated: bool) -> RepresentorInfo {
+    let mut function = u32::MAX;
+    // SAFETY: `info` is an element of a live list, and the out-parameter is valid.
+    let told = unsafe { sys::doca_devinfo_rep_get_pci_func_type(info, &mut function) };
+    RepresentorInfo {
+        pci_address: describe_representor(info),
+        iface: read_text::<{ sys::DOCA_DEVINFO_IFACE_NAME_SIZE }>(|text, size| {
+            // SAFETY: as above; `text` has room for `size` bytes.
+            unsafe { sys::doca_devinfo_rep_get_iface_name(info, text, size) }
+        }),
+        vuid: read_text::<{ sys::DOCA_DEVINFO_REP_VUID_SIZE }>(|text, size| {
+            // SAFETY: as above.
+            unsafe { sys::doca_devinfo_rep_get_vuid(info, text, size) }
+        }),
+        function: match function {
+            _ if told != sys::DOCA_SUCCESS => None,
+            sys::DOCA_PCI_FUNC_TYPE_PF => Some(FunctionType::Physical),
+            sys::DOCA_PCI_FUNC_TYPE_VF => Some(FunctionType::Virtual),
+            sys::DOCA_PCI_FUNC_TYPE_SF => Some(FunctionType::Scalable),
+            _ => None,
+        },
+        emulated,
+    }
 }
 
 #[cfg(test)]
@@ -416,5 +577,24 @@ mod tests {
             "{error}"
         );
         assert!(c_string("f", "a\0b").is_err());
+    }
+
+    #[test]
+    fn representors_are_those_of_the_dpu() {
+        let devices = DeviceInfo::all().expect("a list");
+        let dpu = devices
+            .iter()
+            .find(|device| !device.representors.is_empty())
+            .expect("a device of a DPU");
+        let represented = &dpu.representors[0];
+        assert_eq!(represented.function, Some(FunctionType::Physical));
+        assert!(!represented.emulated);
+        let host = devices
+            .iter()
+            .find(|device| device.pci_address == represented.pci_address)
+            .expect("the host's device");
+        assert_ne!(host.mac, dpu.mac);
+        assert!(host.ibdev.is_some() && host.ipv4.is_some() && host.ipv6.is_some());
+        assert_eq!(host.representors, []);
     }
 }

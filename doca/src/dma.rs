@@ -1,4 +1,4 @@
-//! DMA: copies of memory, done by the device.
+//! DMA: memory copies by the device.
 
 use std::ptr;
 
@@ -11,8 +11,8 @@ use crate::{Buf, Device, Pe, Result};
 
 /// A DMA instance.
 ///
-/// A task that fails takes its instance with it: it goes to [`CtxState::Stopping`], and the tasks in flight fail. Stop it
-/// and start another one to go on.
+/// A failed task stops its instance: it enters [`CtxState::Stopping`], and the tasks in flight fail. Stop it and start
+/// another one to continue.
 ///
 /// ```no_run
 /// use doca::{Buf, Device, Dma, Event, Pe};
@@ -40,12 +40,12 @@ unsafe impl Object for sys::doca_dma {
     const DESTROY: &'static str = "doca_dma_destroy";
 
     unsafe fn as_ctx(object: *mut Self) -> *mut sys::doca_ctx {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { sys::doca_dma_as_ctx(object) }
     }
 
     unsafe fn destroy(object: *mut Self) -> sys::doca_error_t {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { sys::doca_dma_destroy(object) }
     }
 }
@@ -55,13 +55,13 @@ impl Dma {
     ///
     /// # Errors
     ///
-    /// Whatever `doca_ctx_start` and the functions before it return.
+    /// Those of `doca_ctx_start` and of the functions that create the instance.
     pub fn start(pe: &Pe, device: &Device, max_tasks: u32) -> Result<Self> {
         let mut dma = ptr::null_mut();
-        // SAFETY: the device is open, the result has a place.
+        // SAFETY: the device is open, the out-parameter is valid.
         unsafe { call!(doca_dma_create(device.as_ptr(), &mut dma)) }?;
         let object = non_null("doca_dma_create", dma)?;
-        // SAFETY: just created, known to nobody else.
+        // SAFETY: just created, and not used elsewhere.
         let context = unsafe { Context::new(object, pe, (), max_tasks as usize, device.clone()) }?;
         let (completed, failed) = completion_callbacks();
         // SAFETY: the instance is live and not started; the callbacks have the declared types.
@@ -74,17 +74,17 @@ impl Dma {
         Ok(Self { context })
     }
 
-    /// Makes a task that appends a copy of the data of `source` to the data of `destination`. Both may be memory of this
-    /// process or imported across PCIe.
+    /// Creates a task that appends a copy of the data of `source` to the data of `destination`. Both may be memory of
+    /// this process or imported across PCIe.
     ///
     /// # Errors
     ///
-    /// [`ErrorCode::BAD_STATE`](crate::ErrorCode::BAD_STATE) when the instance is not running,
-    /// [`ErrorCode::NO_MEMORY`](crate::ErrorCode::NO_MEMORY) when it has all its tasks.
+    /// [`ErrorCode::BAD_STATE`](crate::ErrorCode::BAD_STATE) if the instance is not running,
+    /// [`ErrorCode::NO_MEMORY`](crate::ErrorCode::NO_MEMORY) if all its tasks exist.
     pub fn copy_task(&self, source: &Buf, destination: &Buf, token: u64) -> Result<Task> {
         const OPERATION: &str = "doca_dma_task_memcpy_alloc_init";
         let mut task = ptr::null_mut();
-        // SAFETY: instance and bufs are live, the result has a place. The bufs are kept by the task's cell.
+        // SAFETY: instance and bufs are live, the out-parameter is valid. The task's cell keeps the bufs alive.
         unsafe {
             call!(doca_dma_task_memcpy_alloc_init(
                 self.context.object(),
@@ -99,7 +99,7 @@ impl Dma {
         }
     }
 
-    /// Names the instance in [`Event::State`](crate::Event::State).
+    /// Identifies the instance in [`Event::State`](crate::Event::State).
     pub fn id(&self) -> ContextId {
         self.context.id()
     }
@@ -114,11 +114,12 @@ impl Dma {
         self.context.in_flight()
     }
 
-    /// Flushes the tasks in flight, whose completions come from [`Pe::poll`](crate::Pe::poll), and destroys the instance.
+    /// Flushes the tasks in flight, whose completions are returned by [`Pe::poll`](crate::Pe::poll), and destroys the
+    /// instance.
     ///
     /// # Errors
     ///
-    /// [`ErrorCode::TIME_OUT`](crate::ErrorCode::TIME_OUT) when it does not become idle. The instance stays in memory then, out of reach.
+    /// [`ErrorCode::TIME_OUT`](crate::ErrorCode::TIME_OUT) if it does not become idle. The instance is leaked then.
     pub fn stop(self) -> Result<()> {
         self.context.close()
     }

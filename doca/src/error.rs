@@ -8,20 +8,20 @@ use doca_sys as sys;
 /// Result of an operation of this crate.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// A call of the DOCA C API that failed, or that this crate refused to make.
+/// A failed call of the DOCA C API, or one that this crate refused to make.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub struct Error {
     /// The C function, e.g. `"doca_mmap_start"`. For a call refused by this crate, the function it stands for.
     pub operation: &'static str,
-    /// What it returned.
+    /// The returned code.
     pub code: ErrorCode,
-    /// What was expected and what came, where this crate knows more than the code tells.
+    /// Expected and actual value, where this crate knows more than the code says.
     pub detail: Option<Box<str>>,
 }
 
 impl Error {
-    // Out of the way of what succeeds.
+    // Kept out of the success path.
     #[cold]
     pub(crate) fn new(operation: &'static str, code: ErrorCode) -> Self {
         Self {
@@ -55,9 +55,9 @@ impl fmt::Display for Error {
     }
 }
 
-/// An object was not stopped. While others use it, it comes back, to be stopped when they are gone.
+/// Error of stopping an object. While other objects use it, it is returned, to be stopped later.
 ///
-/// It becomes an [`Error`] with `?` where that is all that matters; the object is dropped then.
+/// With `?` it becomes an [`Error`]; the object is dropped then.
 #[derive(thiserror::Error)]
 #[error("{error}")]
 pub struct StopError<T> {
@@ -70,12 +70,12 @@ impl<T> StopError<T> {
         Self { error, object }
     }
 
-    /// Why it was not stopped.
+    /// Reason of the failure.
     pub fn error(&self) -> &Error {
         &self.error
     }
 
-    /// The object, after [`ErrorCode::IN_USE`]; after other errors it stays in memory, out of reach.
+    /// The object, after [`ErrorCode::IN_USE`]; `None` after other errors, when it is leaked.
     pub fn into_object(self) -> Option<T> {
         self.object
     }
@@ -154,16 +154,16 @@ codes! {
 }
 
 impl ErrorCode {
-    /// Name of the code, e.g. `"DOCA_ERROR_AGAIN"`; the number for a value that DOCA does not define.
+    /// Name of the code, e.g. `"DOCA_ERROR_AGAIN"`, or its number for a value that DOCA does not define.
     pub fn name(self) -> std::borrow::Cow<'static, str> {
-        // From the table and not from the library: the answer is the same, and needs no call into C.
+        // From the table instead of the library: the same result without a C call.
         match sys::error_name(self.0).map(CStr::to_str) {
             Some(Ok(name)) => name.into(),
             _ => format!("DOCA_ERROR_{}", self.0).into(),
         }
     }
 
-    /// One line that explains the code.
+    /// One-line explanation of the code.
     pub fn description(self) -> &'static str {
         match sys::error_description(self.0).map(CStr::to_str) {
             Some(Ok(description)) => description,
@@ -196,7 +196,7 @@ impl fmt::Debug for ErrorCode {
 
 impl std::error::Error for ErrorCode {}
 
-/// The result of a call of the C function `operation`.
+/// Converts the return value of the C function `operation`.
 #[inline]
 pub(crate) fn check(operation: &'static str, code: sys::doca_error_t) -> Result<()> {
     ErrorCode(code)

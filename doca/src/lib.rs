@@ -1,13 +1,13 @@
-//! Safe Rust over the DOCA C API: devices, memory maps, progress engines, Comch, RDMA, sync events, DMA, compression and
-//! erasure coding.
+//! Safe Rust over the DOCA C API: devices, memory maps, progress engines, Comch, RDMA, sync events, DMA, compression
+//! and erasure coding.
 //!
 //! The same code runs over NVIDIA's SDK on a BlueField and over softdoca on any Linux machine; `doca-sys` chooses.
 //!
 //! # Completions are values
 //!
-//! The C API reports everything through callbacks. Here the callbacks only put what they got into a queue, and
-//! [`Pe::poll`] takes it out: worker code is a loop over [`Event`]s. Where each nanosecond counts, [`Pe::progress_each`] gives the ends
-//! of tasks to a closure without the queue.
+//! The C API reports everything through callbacks. In this crate the callbacks only fill a queue, and [`Pe::poll`]
+//! returns its entries: worker code is a loop over [`Event`]s. Where every nanosecond counts, [`Pe::progress_each`]
+//! passes completions to a closure without a queue.
 //!
 //! ```no_run
 //! use doca::{Access, BufInventory, ComchClient, Device, Event, MemoryRegion, Mmap, Pe};
@@ -33,26 +33,27 @@
 //!
 //! # Examples
 //!
-//! Programs that run as pairs of processes are in `doca/examples/`: Comch's control path and fast path, RDMA messages, reads and
-//! writes, atomics, and sync events. `cargo run -p doca --example rdma_atomics -- server 18515` is one side of one.
+//! Programs that run as pairs of processes are in `doca/examples/`: Comch's control path and fast path, RDMA messages,
+//! reads and writes, atomics, and sync events. For example, `cargo run -p doca --example rdma_atomics -- server 18515`
+//! runs one side of a pair.
 //!
-//! # Who owns what
+//! # Ownership
 //!
-//! * A handle keeps what it was made from alive: a [`Buf`] its [`BufInventory`] and [`Mmap`], an `Mmap` its [`Device`] and
-//!   [`MemoryRegion`], a context ([`ComchServer`], [`ComchClient`], [`Consumer`], [`Producer`], [`Rdma`], [`Dma`],
-//!   [`Compress`], [`ErasureCoding`], [`SyncEventContext`]) its [`Pe`].
-//! * [`Device`], [`Representor`], [`Mmap`], [`MemoryRegion`] and [`Connection`] are shared between threads. All else
-//!   belongs to the thread that made it.
-//! * A [`Task`] is allocated once and submitted again and again. It keeps its bufs; its context owns the C object.
-//!   When the context has been stopped, [`Task::submit`] answers [`ErrorCode::BAD_STATE`].
+//! * A handle keeps the objects it was created from alive: a [`Buf`] its [`BufInventory`] and [`Mmap`], an `Mmap` its
+//!   [`Device`] and [`MemoryRegion`], a context ([`ComchServer`], [`ComchClient`], [`Consumer`], [`Producer`],
+//!   [`Rdma`], [`Dma`], [`Compress`], [`ErasureCoding`], [`SyncEventContext`]) its [`Pe`].
+//! * [`Device`], [`Representor`], [`Mmap`], [`MemoryRegion`] and [`Connection`] are shared between threads. All other
+//!   objects belong to the thread that created them.
+//! * A [`Task`] is allocated once and submitted repeatedly. It keeps its bufs; its context owns the C object. After the
+//!   context was stopped, [`Task::submit`] returns [`ErrorCode::BAD_STATE`].
 //! * A context is stopped by `stop()`, which reports errors, or by dropping it, which logs them.
 //!
-//! No I/O allocates memory: queues and task cells are made when contexts start and tasks are allocated.
+//! I/O does not allocate memory: queues and task cells are allocated when contexts start and tasks are created.
 //!
-//! # Memory that others write
+//! # Shared memory
 //!
 //! A [`MemoryRegion`] may be read and written by devices and other processes at any time, so no reference to its bytes
-//! is ever made: they are copied in and out.
+//! is created: they are copied in and out.
 
 mod buf;
 mod capabilities;

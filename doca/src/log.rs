@@ -6,13 +6,13 @@ use std::sync::Mutex;
 use crate::Result;
 use crate::error::call;
 
-/// The one back end of the process; its address, because raw pointers are not `Send`.
+/// The only back end of the process, as an address, because raw pointers are not `Send`.
 static BACKEND: Mutex<Option<usize>> = Mutex::new(None);
 
-/// Makes the SDK log to standard error what is at least as severe as `level`.
+/// Makes the SDK log messages of at least the severity `level` to standard error.
 ///
-/// Levels are those of DOCA: 10 disable, 20 critical, 30 error, 40 warning, 50 info, 60 debug, 70 trace. Calling it again changes
-/// the level. It is about the messages of the DOCA libraries only, not about those of this crate, which uses `tracing`.
+/// DOCA's levels: 10 disable, 20 critical, 30 error, 40 warning, 50 info, 60 debug, 70 trace. Further calls change the
+/// level. It applies only to the messages of the DOCA libraries, not to those of this crate, which uses `tracing`.
 ///
 /// ```no_run
 /// doca::set_sdk_log_level(40)?;
@@ -27,7 +27,7 @@ pub fn set_sdk_log_level(level: u32) -> Result<()> {
         Some(address) => ptr::with_exposed_provenance_mut(address),
         None => {
             let mut pointer = ptr::null_mut();
-            // SAFETY: the place for the result is valid; the descriptor stays open as long as the process lives.
+            // SAFETY: the out-parameter is valid; the descriptor stays open for the lifetime of the process.
             unsafe { call!(doca_log_backend_create_with_fd_sdk(STDERR, &mut pointer)) }?;
             *backend = Some(pointer.expose_provenance());
             pointer

@@ -10,7 +10,7 @@ use support::{completions, devices, isolated, memory, pattern, wait_on};
 
 const LOCAL: Access = Access::LOCAL_READ_WRITE;
 
-/// Runs a task to its end.
+/// Runs a task to completion.
 fn run(pe: &Pe, task: &Task) -> Result<(), ErrorCode> {
     task.submit().unwrap();
     let done = completions(1, &[pe]);
@@ -64,7 +64,7 @@ fn memory_is_copied_across_pcie_and_back() {
     });
 }
 
-/// Its completions wait while the instance and the tasks go, and others take their memory.
+/// Its completions are queued while instance and tasks are dropped and their memory is reused.
 #[test]
 fn completions_outlive_their_tasks_and_the_instance() {
     const COUNT: u64 = 16;
@@ -85,9 +85,9 @@ fn completions_outlive_their_tasks_and_the_instance() {
         };
         let (dma, tasks) = start();
         tasks.iter().for_each(|task| task.submit().unwrap());
-        // It makes progress, and so the copies end; nobody asks for events.
+        // Makes progress, so that the copies complete, without taking events.
         assert!(pe.progress_until(std::time::Duration::from_secs(5), || dma.in_flight() == 0));
-        // Some are let go before the instance, the others by it.
+        // Some are dropped before the instance, the others by it.
         let later = tasks
             .into_iter()
             .skip(COUNT as usize / 2)
@@ -171,7 +171,7 @@ fn lost_blocks_are_recovered_from_scattered_ones() {
             let create = ec.create_task(&coding, &data, &parity, 1).unwrap();
             assert_eq!(run(&pe, &create), Ok(()));
             for lost in 0..2 {
-                // The other data block, and then the parity, which is not beside it.
+                // The other data block, then the parity, which is not adjacent.
                 let available = inventory.buf_with_data(&mmap, at(1 - lost), BLOCK).unwrap();
                 available
                     .append(&inventory.buf_with_data(&mmap, at(2), BLOCK).unwrap())
@@ -186,7 +186,7 @@ fn lost_blocks_are_recovered_from_scattered_ones() {
                     content[lost * BLOCK..][..BLOCK]
                 );
             }
-            // The second block changes: old, new, and the old parity make the new parity.
+            // The second block changes: the new parity is computed from the old and new block and the old parity.
             let new = pattern(3, BLOCK);
             write(&mmap, 3 * BLOCK, &new);
             let source = inventory.buf_with_data(&mmap, at(1), BLOCK).unwrap();
@@ -215,7 +215,7 @@ fn lost_blocks_are_recovered_from_scattered_ones() {
     });
 }
 
-/// A task works on the list from its buf on: no part of that may change, and nothing may be appended to it.
+/// A task uses the list from its buf on: no part of that may change, and nothing may be appended to it.
 #[test]
 fn a_list_with_a_part_in_flight_is_not_changed() {
     isolated("a_list_with_a_part_in_flight_is_not_changed", || {
@@ -237,7 +237,7 @@ fn a_list_with_a_part_in_flight_is_not_changed() {
         assert!(in_use(four.append(&one)));
         assert!(in_use(three.set_data(0, 4)), "the task works on it");
         assert!(in_use(two.reset_data()));
-        // Not what comes before the task's buf.
+        // Bufs before the task's buf are not in use.
         one.set_data(4, 4).unwrap();
         assert_eq!(completions(1, &[&pe])[0].result, Ok(()));
         assert_eq!(read(&mmap, 100, 11), b"two three \0");
@@ -271,11 +271,11 @@ fn lists_of_bufs_hold_together() {
         task.submit().unwrap();
         assert_eq!(three.set_data(4, 4).unwrap_err().code, ErrorCode::IN_USE);
         assert_eq!(completions(1, &[&pe])[0].result, Ok(()));
-        // A part that is aimed elsewhere stays in its place.
+        // Changing the range of a buf keeps its place in the list.
         three.set_data(0, 4).unwrap();
         assert_eq!(run(&pe, &task), Ok(()));
         assert_eq!(read(&mmap, 100, 26), b"one two three one two one ");
-        // The memory of a part lives as long as the list.
+        // The memory of a buf lives as long as the list.
         let (other, _) = memory(&device, 64, LOCAL);
         write(&other, 0, b"four");
         one.append(&inventory.buf_with_data(&other, 0, 4).unwrap())
@@ -283,7 +283,7 @@ fn lists_of_bufs_hold_together() {
         drop((other, two, three));
         assert_eq!(run(&pe, &task), Ok(()));
         assert_eq!(read(&mmap, 126, 16), b"one two one four");
-        // All bufs come back.
+        // All bufs are returned.
         drop((task, one, room));
         let all: Vec<Buf> = (0..64).map(|_| buf(0, 1)).collect();
         assert_eq!(
@@ -320,9 +320,9 @@ fn deflate_goes_both_ways_with_its_checksums() {
         assert_eq!(read(&mmap, 20_000, 9000), content);
         assert_eq!(inflate.checksums(), deflate.checksums());
         let checksums = deflate.checksums().unwrap();
-        // The values of zlib's crc32() and adler32().
+        // Values of zlib's crc32() and adler32().
         assert_eq!((checksums.crc32, checksums.adler32), (CRC32, ADLER32));
-        // Without room it fails, and has no checksums any more.
+        // It fails with a full destination, and has no checksums then.
         assert_eq!(run(&pe, &inflate), Err(ErrorCode::IO_FAILED));
         assert_eq!(inflate.checksums(), None);
         compress.stop().unwrap();
@@ -345,11 +345,11 @@ fn lz4_streams_are_decompressed_straight_into_the_host() {
                 .decompress_lz4_stream_tasks(2)
                 .start(&pe)
                 .unwrap();
-            // A block by hand: three literals, a match of 15 + 4 + 1 bytes three back, and the last literals.
+            // A handwritten block: three literals, a match of 15 + 4 + 1 bytes at distance 3, and the last literals.
             let block = [
                 0x3f, b'a', b'b', b'c', 3, 0, 1, 0x50, b'f', b'i', b'n', b'i', b's',
             ];
-            // And one that is stored.
+            // And a stored block.
             let stream = [
                 &[block.len() as u8, 0, 0, 0][..],
                 &block,

@@ -1,4 +1,4 @@
-//! The promise that I/O allocates no memory, counted.
+//! Counts allocations: I/O must not allocate memory.
 
 mod support;
 
@@ -11,7 +11,8 @@ use support::{devices, isolated, memory};
 struct Counting;
 
 thread_local! {
-    /// Allocations of this thread: the test's harness and softdoca's agent, which answers peers, are in others.
+    /// Allocations of this thread, without those of the test harness and of softdoca's agent, which have their own
+    /// threads.
     static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
 }
 
@@ -19,12 +20,12 @@ thread_local! {
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.set(ALLOCATIONS.get() + 1);
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { System.dealloc(pointer, layout) }
     }
 }
@@ -67,7 +68,7 @@ fn messages_and_completions_allocate_nothing() {
         let mut before = None;
         while received < MESSAGES {
             if received >= MESSAGES / 10 && before.is_none() {
-                // Everything that is made on first use has been made.
+                // All lazy initialization is done.
                 before = Some(ALLOCATIONS.get());
             }
             let Some(Event::Task(completion)) = pe.poll() else {
@@ -112,7 +113,7 @@ fn accelerators_allocate_nothing() {
         let results: Vec<_> = (2..5)
             .map(|place| inventory.buf(&mmap, place * LEN as u64, LEN).unwrap())
             .collect();
-        // An LZ4 block: a literal, a match of 15 + 3 * 255 + 4 bytes one back, and the last literals.
+        // An LZ4 block: a literal, a match of 15 + 3 * 255 + 4 bytes at distance 1, and the last literals.
         let block = [0x1f, b'x', 1, 0, 255, 255, 255, 0, 0x50, 1, 2, 3, 4, 5];
         let stream = inventory.buf(&mmap, 6 * LEN as u64, 64).unwrap();
         stream
@@ -126,7 +127,7 @@ fn accelerators_allocate_nothing() {
         let mut before = 0;
         for round in 0..ROUNDS {
             if round == ROUNDS / 10 {
-                // Everything that is made on first use has been made.
+                // All lazy initialization is done.
                 before = ALLOCATIONS.get();
             }
             results.iter().for_each(|buf| buf.reset_data().unwrap());

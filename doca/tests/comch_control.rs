@@ -1,4 +1,4 @@
-//! Comch control path: connections, messages, and their end.
+//! Comch control path: connecting, messages, disconnecting.
 
 mod support;
 
@@ -23,7 +23,7 @@ fn messages_arrive_whole_and_in_order() {
         let pair = connected_pair(&devices(), "order");
         let engines = [&pair.server_pe, &pair.client_pe];
         for round in 0..50u64 {
-            // Several in a row, so that they wait behind each other.
+            // Several in a row, so that they are queued.
             let sent: Vec<Vec<u8>> = (0..4)
                 .map(|i| pattern(round * 4 + i, (round * 17 + i) as usize % 1000 + 1))
                 .collect();
@@ -54,7 +54,7 @@ fn a_client_that_stops_is_noticed() {
         pair.client.send(b"last words").unwrap();
         pair.client.stop().unwrap();
         assert!(!pair.client_end.is_connected());
-        // What was sent is delivered first.
+        // Messages sent before are delivered first.
         let mut words = None;
         let gone = wait_on(
             "the disconnect",
@@ -184,7 +184,7 @@ fn a_name_is_taken_once() {
 fn a_client_without_a_server_becomes_idle_or_waits() {
     isolated("a_client_without_a_server_becomes_idle_or_waits", || {
         let pe = Pe::new().unwrap();
-        // Whether it gives up at once or later is up to DOCA; it must not claim a connection, and it can be stopped.
+        // DOCA may fail immediately or later; it must not report a connection, and it can be stopped.
         if let Ok(client) = ComchClient::start(&pe, &devices().host, "nobody") {
             assert!(
                 !pe.progress_until(Duration::from_millis(200), || client.connection().is_some())

@@ -36,8 +36,8 @@ fn submit_when_possible(pe: &Pe, task: &Task) {
     }
 }
 
-/// A consumer on the DPU's side and a producer on the host's.
-/// Fields are in the order in which they are dropped: a server or client with consumers and producers would stay in memory.
+/// A consumer on the DPU and a producer on the host. Fields are in drop order: a server or client with consumers and
+/// producers would be leaked.
 struct Path {
     consumer: Consumer,
     received: Vec<Buf>,
@@ -221,7 +221,7 @@ fn stopping_a_consumer_flushes_its_tasks_and_tells_the_peer() {
             for task in &tasks {
                 assert_eq!(task.submit(), Err(ErrorCode::BAD_STATE));
             }
-            // The expiry overtakes no message: it comes before what is sent after it.
+            // The expiry keeps its order: it precedes messages sent after it.
             pair.server.send(&pair.server_end, b"bye").unwrap();
             let mut expired = None;
             wait_on(
@@ -341,7 +341,7 @@ fn workers_in_other_threads_share_a_connection() {
                 drop(task);
                 producer.stop().unwrap();
             });
-            // Meanwhile the connection is progressed here.
+            // The connection is progressed here in the meantime.
             let start = Instant::now();
             while stopped.try_recv().is_err() {
                 assert!(

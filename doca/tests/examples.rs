@@ -7,10 +7,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// How long a process may take.
+/// Timeout for a process.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// `cargo test` builds the examples beside the directory of the tests' executables, unless it is asked for single tests.
+/// Path of an example. `cargo test` builds examples into the directory above the test executables, unless it is
+/// restricted to single tests.
 fn example(name: &str) -> PathBuf {
     let own = std::env::current_exe().unwrap();
     let profile = own.parent().and_then(Path::parent).unwrap();
@@ -57,7 +58,7 @@ fn finish(mut child: Child, what: &str) {
     assert!(status.success(), "{what}: {status}");
 }
 
-/// Runs both sides of an RDMA example, each to its end, and compares what they print.
+/// Runs both sides of an RDMA example to completion, and compares their output.
 #[track_caller]
 fn pair(name: &str, server_says: &str, client_says: &str) {
     let says = [server_says, client_says];
@@ -65,14 +66,14 @@ fn pair(name: &str, server_says: &str, client_says: &str) {
     run_pair(name, ["18515", "127.0.0.1:18515"], ready, says);
 }
 
-/// Likewise a Comch example.
+/// The same for a Comch example.
 #[track_caller]
 fn comch_pair(name: &str, server_says: &str, client_says: &str) {
     let says = [server_says, client_says];
     run_pair(name, ["example", "example"], "serving example\n", says);
 }
 
-/// Starts the server with its argument, and the client when it is `ready`.
+/// Starts the server with its argument, and the client once the server has printed `ready`.
 #[track_caller]
 fn run_pair(name: &str, arguments: [&str; 2], ready: &str, says: [&str; 2]) {
     let directory = private_directory();

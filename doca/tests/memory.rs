@@ -80,7 +80,7 @@ fn a_buf_is_bounded_by_its_map() {
             "a refused change changes nothing"
         );
 
-        // Beyond its first length, which is no bound.
+        // Beyond its first length, which is not a limit.
         buf.set_data(0, 10_000).unwrap();
         assert_eq!((buf.data_len().unwrap(), buf.capacity()), (10_000, 10_000));
         buf.set_range(5_000, 5_000).unwrap();
@@ -180,7 +180,7 @@ fn what_cannot_be_exported_or_imported_is_refused() {
         for index in 0..blob.len() {
             let mut damaged = blob.clone();
             damaged[index] ^= 0x55;
-            // What matters is that it neither crashes nor makes a larger map of it.
+            // It must neither crash nor result in a larger map.
             if let Ok(mmap) = Mmap::import(&devices.dpu, &damaged) {
                 assert!(mmap.len() <= 4096, "byte {index}: {}", mmap.len());
             }

@@ -10,7 +10,7 @@ use doca::{ComchEvent, CtxState, Device, ErrorCode, Event, Pe};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use support::{connected_pair, devices, isolated, settle};
 
-/// Whether the engine's descriptor becomes readable within some milliseconds.
+/// `true` if the engine's descriptor becomes readable within `milliseconds`.
 fn is_readable(pe: &Pe, milliseconds: u32) -> bool {
     let time = Timespec::try_from(Duration::from_millis(milliseconds.into())).unwrap();
     let mut fds = [PollFd::new(pe, PollFlags::IN)];
@@ -40,7 +40,7 @@ fn an_armed_engine_is_readable_when_something_has_happened() {
                 }
             };
             assert_eq!(message, b"hello");
-            // What waits in the queue is not waited for.
+            // Queued events are returned without waiting.
             pair.server.send(&pair.server_end, b"again").unwrap();
             let others = |done: &mut dyn FnMut() -> bool| {
                 assert!(pe.progress_until(Duration::from_secs(10), done));
@@ -63,7 +63,7 @@ fn events_are_awaited_without_polling() {
         let mut received = Vec::new();
         let before = pe.stats();
         async_io::block_on(async {
-            // What is dropped while it waits loses nothing.
+            // Dropping the future loses no event.
             for _ in 0..3 {
                 let event = pe.next_event(async || fd.readable().await);
                 let late = async {
@@ -92,7 +92,7 @@ fn events_are_awaited_without_polling() {
         let after = pe.stats();
         let calls = after.hits + after.misses - before.hits - before.misses;
         assert!(calls < 200, "{calls} calls of progress for ten messages");
-        // When the wait fails, so does the event.
+        // A failed wait is reported.
         let failed = async_io::block_on(
             pe.next_event(async || Err(std::io::Error::other("the runtime has ended"))),
         );
@@ -101,7 +101,7 @@ fn events_are_awaited_without_polling() {
     });
 }
 
-/// The result of whichever future is done first; the other is dropped.
+/// The result of the future that completes first; the other one is dropped.
 async fn first_of<T>(a: impl Future<Output = T>, b: impl Future<Output = T>) -> T {
     let (mut a, mut b) = (std::pin::pin!(a), std::pin::pin!(b));
     std::future::poll_fn(|context| {

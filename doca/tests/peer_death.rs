@@ -1,4 +1,4 @@
-//! A peer in another process that is killed in the middle of everything.
+//! A peer process that is killed during communication.
 
 mod support;
 
@@ -14,7 +14,7 @@ use support::{PATIENCE, devices, isolated, memory, wait_on};
 const PEER: &str = "DOCA_TEST_PEER";
 const NAME: &str = "mortal";
 
-/// Kills the peer when the test ends in any way.
+/// Kills the peer when dropped.
 struct Peer(Child);
 
 impl Peer {
@@ -53,7 +53,7 @@ fn rdma(pe: &Pe, device: &Device) -> (Rdma, Vec<u8>, RdmaConnection) {
     (rdma, description, connection)
 }
 
-/// The mortal: connects, offers a consumer with one buffer, connects RDMA, and lives until it is killed.
+/// The peer: connects, offers a consumer with one buffer, connects RDMA, and runs until it is killed.
 fn live() -> ! {
     let device = devices().host;
     let pe = Pe::new().unwrap();
@@ -124,7 +124,7 @@ fn a_peer_that_is_killed_is_noticed_everywhere() {
         let receive = consumer.post_recv_task(&bufs[0], 10).unwrap();
         receive.submit().unwrap();
         bufs[1].write_data(b"for nobody").unwrap();
-        // The peer posted no RDMA receive: this one waits.
+        // The peer has posted no RDMA receive, so this one waits.
         let send = rdma.send_task(&end, &bufs[1], 11).unwrap();
         send.submit().unwrap();
         assert!(
@@ -164,7 +164,7 @@ fn a_peer_that_is_killed_is_noticed_everywhere() {
         let again = receive.submit().unwrap_err();
         assert_ne!(again, ErrorCode::IN_USE, "its completion was taken");
 
-        // Everything can be cleared away, and the server goes on.
+        // Everything can be dropped, and the server continues.
         drop((receive, send));
         consumer.stop().unwrap();
         producer.stop().unwrap();

@@ -1,4 +1,4 @@
-//! Ends of tasks that are handled inside of progress.
+//! Completions handled inside of progress.
 
 mod support;
 
@@ -72,7 +72,7 @@ impl World {
         (buf, task)
     }
 
-    /// Progress until so many tasks have ended, without any other event.
+    /// Progresses until `count` tasks have completed, without any other event.
     fn tokens(&mut self, count: usize) -> Vec<u64> {
         let mut tokens = Vec::new();
         until(|| {
@@ -86,7 +86,7 @@ impl World {
         tokens
     }
 
-    /// Takes what the start of the instances has left.
+    /// Takes the events of starting the instances.
     fn settle(&self) {
         while self.pe.poll().is_some() {}
     }
@@ -183,11 +183,11 @@ fn a_context_stopped_or_dropped_in_a_handler_is_stopped_when_the_call_returns() 
                             }
                             false => drop(receiver),
                         }
-                        // Still there: DOCA is calling back from it, or from its neighbour.
+                        // Still in the list: DOCA is calling back for it, or for its neighbour.
                         assert!(posted.1.is_in_flight());
                     });
                     if ended.len() > before {
-                        // Its end has come before the call has returned.
+                        // It completed before the call returned.
                         assert!(others);
                     }
                     others
@@ -219,7 +219,7 @@ fn describe(event: &Event) -> String {
     }
 }
 
-/// What is left in the queue of an engine by the end of an instance with two receives in flight, taken with `take`, in its order.
+/// Order of the queued events after stopping an instance with two receives in flight, as returned by `take`.
 fn order_of_an_end(mut take: impl FnMut(&mut Pe, &mut dyn FnMut(Event))) -> Vec<String> {
     let world = world(&devices().dpu);
     let receives = [0, 1].map(|number| world.receive(number, number));
@@ -277,7 +277,7 @@ fn a_task_may_go_while_it_is_in_flight_and_in_its_own_handler() {
             assert_eq!(tokens, [1, 2]);
             assert_eq!(buf.data_len(), Ok(8));
             buf.reset_data().unwrap();
-            // Both places are free again.
+            // Both slots are free again.
             let tasks: Vec<_> = (0..8).map(|i| world.send(2 + i, i)).collect();
             let full = world.sender.send_task(&world.connection, &buf, 9);
             assert_eq!(full.unwrap_err().code, ErrorCode::NO_MEMORY);

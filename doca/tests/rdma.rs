@@ -1,4 +1,4 @@
-//! RDMA: messages, reads and writes between two instances of one process.
+//! RDMA messages, reads and writes between two instances of one process.
 
 mod support;
 
@@ -220,7 +220,7 @@ fn memory_without_permission_is_left_alone() {
 fn a_service_lets_the_target_write_the_hosts_memory() {
     isolated("a_service_lets_the_target_write_the_hosts_memory", || {
         let devices = devices();
-        // The host exports over PCI, the service imports and exports again, the target imports that.
+        // The host exports across PCIe, the service imports and exports again, the target imports that.
         let (host, _) = memory(&devices.host, 64 * 1024, Access::PCI_READ_WRITE | REMOTE);
         let service = Mmap::import(&devices.dpu, &host.export_pci(&devices.host).unwrap()).unwrap();
         let target =
@@ -260,7 +260,7 @@ fn stopping_flushes_and_disables_tasks() {
         assert_eq!(flushed[0].token, 9);
         assert!(flushed[0].result.is_err());
         assert_eq!(receive.submit(), Err(ErrorCode::BAD_STATE));
-        // The buf is free again, and everything can be dropped in any order.
+        // The buf is not in use any more, and everything can be dropped in any order.
         buf.set_range(0, 1).unwrap();
         drop((inventory, mmap, receive));
         a.rdma.stop().unwrap();
@@ -271,7 +271,7 @@ fn stopping_flushes_and_disables_tasks() {
 fn a_connection_that_has_ended_is_not_alive() {
     isolated("a_connection_that_has_ended_is_not_alive", || {
         let device = devices().dpu;
-        // One side ends the connection, stops its instance, or lets it go.
+        // One side disconnects, stops its instance, or drops it.
         for how in 0..3 {
             let (a, b) = connected(&device, Access::LOCAL_READ_WRITE);
             assert!(a.connection.is_alive() && b.connection.is_alive());

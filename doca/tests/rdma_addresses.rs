@@ -33,7 +33,7 @@ fn address() -> SocketAddr {
     SocketAddr::from(([127, 0, 0, 1], PORT))
 }
 
-/// The next thing that is told of a connection of `end`, while the other makes progress.
+/// The next connection event of `end`, while both make progress.
 fn told(end: &End, other: &End) -> RdmaEvent {
     let start = std::time::Instant::now();
     while start.elapsed() < support::PATIENCE {
@@ -196,7 +196,7 @@ fn receives_tell_what_they_got() {
         let mut bytes = [0; 7];
         theirs.region().unwrap().read(1000, &mut bytes).unwrap();
         assert_eq!(&bytes, b"message");
-        // One that is flushed has received nothing.
+        // A flushed task has received nothing.
         receive.submit().unwrap();
         assert_eq!(receive.received(), None);
         server.rdma.stop().unwrap();

@@ -151,7 +151,7 @@ fn atomics_change_the_peers_memory() {
         assert_eq!(completions(1, &[&a.pe])[0].result, Ok(()));
         assert_eq!(number(&theirs, 8), 70);
         assert_eq!((number(&mine, 0), number(&mine, 8)), (0, 5));
-        // No room for another old value: nothing happens.
+        // The result buf is full: the task has no effect.
         add.submit().unwrap();
         assert!(completions(1, &[&a.pe])[0].result.is_err());
         assert_eq!(number(&theirs, 8), 70);
@@ -185,7 +185,7 @@ fn rdma_tasks_signal_the_peers_event() {
                 .unwrap(),
             a.rdma.event_get_task(connection, &remote, &got, 3).unwrap(),
         ];
-        // The tasks keep it.
+        // The tasks keep it alive.
         drop(remote);
         for task in &tasks {
             task.submit().unwrap();

@@ -1,4 +1,4 @@
-//! Compiles the variadic functions, which stable Rust cannot define, and names the library.
+//! Compiles the variadic functions, which stable Rust cannot define, and sets the library's SONAME.
 
 fn main() {
     println!("cargo::rerun-if-changed=src/variadic.c");
@@ -8,6 +8,6 @@ fn main() {
         .warnings(true)
         .extra_warnings(true)
         .compile("softdoca_variadic");
-    // Programs record this name and not that of the file: an incompatible library must have another one.
+    // Programs record this name instead of the file's: an incompatible library needs another one.
     println!("cargo::rustc-cdylib-link-arg=-Wl,-soname,libsoftdoca.so.3");
 }

@@ -1,6 +1,6 @@
-//! Which release of DOCA's API a process gets, where releases differ in values.
+//! The DOCA release that a process sees where releases differ in values.
 //!
-//! Programs that were compiled with the headers of another release than softdoca's own say so in the environment.
+//! Programs compiled with the headers of an older release set it in the environment.
 
 use std::ffi::CStr;
 use std::sync::OnceLock;
@@ -10,24 +10,24 @@ use crate::error::Error;
 /// Environment variable that names a release.
 pub const VARIABLE: &str = "SOFTDOCA_API";
 
-/// A release whose values softdoca knows.
+/// A release whose values softdoca supports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Api {
-    /// 3.0: types of parameters are those before devices.
+    /// 3.0: parameter type numbers before device types were inserted.
     V3_0,
     /// 3.1
     V3_1,
     /// 3.2
     V3_2,
-    /// 3.3: the headers of softdoca.
+    /// 3.3: the release of softdoca's own headers.
     V3_3,
 }
 
 impl Api {
-    /// All, the oldest first.
+    /// All releases, oldest first.
     pub const ALL: [Api; 4] = [Api::V3_0, Api::V3_1, Api::V3_2, Api::V3_3];
 
-    /// That of this process: what [`VARIABLE`] names, else the newest. Read once; a name that is none is reported in the log.
+    /// The release of this process: the value of [`VARIABLE`], or the newest. Read once; an unknown release is logged.
     pub fn current() -> Api {
         static CURRENT: OnceLock<Api> = OnceLock::new();
         *CURRENT.get_or_init(|| {
@@ -44,7 +44,7 @@ impl Api {
         })
     }
 
-    /// Reads `3.2`, or `3.2.` and a patch.
+    /// Parses `3.2`, or `3.2.` followed by a patch level.
     fn from_name(name: &str) -> Option<Api> {
         Api::ALL.into_iter().find(|api| {
             let version = api.version().to_str().unwrap_or_default();
@@ -58,7 +58,7 @@ impl Api {
         })
     }
 
-    /// The version that programs are told.
+    /// The version string reported to programs.
     pub fn version(self) -> &'static CStr {
         match self {
             Api::V3_0 => c"3.0.0",

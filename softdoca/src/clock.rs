@@ -1,4 +1,4 @@
-//! Clocks of emulated devices, which are the host's, and the host's own.
+//! Clocks of emulated devices, which are clocks of the host, and host clocks.
 
 use std::sync::Arc;
 
@@ -16,31 +16,31 @@ const NANOSECONDS: i128 = 1_000_000_000;
 /// A clock of `DOCA_CLOCK_*`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Clock {
-    /// One of the kernel's; `of_device` when a device shows it as its own.
+    /// A kernel clock; `of_device` if a device exposes it as its own.
     Kernel { id: ClockId, of_device: bool },
-    /// The cycles of the CPU's counter.
+    /// The CPU's cycle counter.
     Counter,
 }
 
-/// A reading: nanoseconds, or cycles of the counter.
+/// A reading: nanoseconds, or counter cycles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reading {
     Nanoseconds(i128),
     Cycles(u64),
 }
 
-/// Reads clocks; its device stays open as long.
+/// Reads clocks, and keeps the device open meanwhile.
 pub(crate) struct Clocks {
     _device: Arc<Device>,
 }
 
 impl Clock {
     /// # Errors
-    /// [`Error::NotSupported`] for what is none, or needs a DPA.
+    /// [`Error::NotSupported`] if there is no such clock, or it needs a DPA.
     pub(crate) fn from_number(number: u64) -> Result<Self> {
         let kernel = |id, of_device| Ok(Self::Kernel { id, of_device });
         match number {
-            // A free-running clock is set by nobody; one of real time is.
+            // A free-running clock is never adjusted; a real-time clock is.
             DOCA_CLOCK_NIC_FREE_RUNNING => kernel(ClockId::MonotonicRaw, true),
             DOCA_CLOCK_NIC_REAL_TIME => kernel(ClockId::Realtime, true),
             DOCA_CLOCK_HOST_REAL_TIME => kernel(ClockId::Realtime, false),
@@ -76,7 +76,7 @@ impl Reading {
         }
     }
 
-    /// The moment between two readings of one clock, and how far it is from either.
+    /// The midpoint of two readings of one clock, and its distance from either.
     fn between(self, later: Self) -> (Self, u64) {
         match (self, later) {
             (Self::Nanoseconds(begin), Self::Nanoseconds(end)) => {
@@ -90,7 +90,7 @@ impl Reading {
                 let half = end.saturating_sub(begin).div_ceil(2);
                 (Self::Cycles(begin + half), half)
             }
-            // Of one clock.
+            // Unreachable: both readings are of one clock.
             _ => (self, 0),
         }
     }
@@ -107,11 +107,11 @@ impl Clocks {
         Ok(Clock::from_number(clock)?.read())
     }
 
-    /// Readings of two clocks for the same moment, and the error of the first: half of the time between two readings of it, with
-    /// that of the second between them.
+    /// Reads two clocks at the same moment. Returns both readings and the error bound of the first: it is read before
+    /// and after the second, and half of the difference is the error.
     ///
     /// # Errors
-    /// [`Error::InvalidValue`] when the second is none of a device's, otherwise as [`Clock::from_number`].
+    /// [`Error::InvalidValue`] if the second is not a device clock, otherwise as [`Clock::from_number`].
     pub(crate) fn read_both(&self, primary: u64, nic: u64) -> Result<(Reading, Reading, u64)> {
         let (primary, nic) = (Clock::from_number(primary)?, Clock::from_number(nic)?);
         if !matches!(
@@ -138,14 +138,14 @@ impl Clocks {
 
 #[cfg(target_arch = "x86_64")]
 fn counter() -> u64 {
-    // SAFETY: every x86-64 has the counter, and Linux lets processes read it.
+    // SAFETY: every x86-64 CPU has the counter, and Linux allows processes to read it.
     unsafe { std::arch::x86_64::_rdtsc() }
 }
 
 #[cfg(target_arch = "aarch64")]
 fn counter() -> u64 {
     let counter;
-    // SAFETY: reads the virtual counter, which Linux lets processes do, and touches nothing else.
+    // SAFETY: reads the virtual counter, which Linux allows, and has no side effects.
     unsafe {
         std::arch::asm!("mrs {}, cntvct_el0", out(reg) counter, options(nomem, nostack, preserves_flags));
     }
@@ -192,7 +192,7 @@ mod tests {
         let (Reading::Nanoseconds(host), Reading::Nanoseconds(nic)) = (host, nic) else {
             panic!("expected times");
         };
-        // One clock under two names: the reading between two others is as near as the error says.
+        // Both names refer to one clock, so the readings differ by at most the error.
         assert!((host - nic).unsigned_abs() <= u128::from(error) + 1);
         let same = clocks.read_both(DOCA_CLOCK_NIC_REAL_TIME, DOCA_CLOCK_NIC_REAL_TIME);
         let (one, other, error) = same.unwrap();

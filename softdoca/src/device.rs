@@ -5,17 +5,17 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use crate::error::{Error, Result};
 use crate::topology::{DeviceModel, PciAddress, RepresentorKind, RepresentorModel, Topology};
 
-/// A device that could be opened.
+/// An entry of the device list.
 #[derive(Debug, PartialEq, Eq)]
 pub struct DevInfo {
     model: &'static DeviceModel,
 }
 
 impl DevInfo {
-    /// Every device of the topology.
+    /// Lists all devices of the topology.
     ///
     /// # Errors
-    /// When the topology cannot be read.
+    /// If the topology cannot be read.
     pub fn list() -> Result<Vec<Arc<DevInfo>>> {
         Ok(Topology::get()?
             .devices
@@ -24,20 +24,20 @@ impl DevInfo {
             .collect())
     }
 
-    /// What is known of the device.
+    /// The device's entry in the topology.
     pub fn model(&self) -> &'static DeviceModel {
         self.model
     }
 
-    /// Whether the device has this PCI address.
+    /// `true` if the device has this PCI address.
     ///
     /// # Errors
-    /// [`Error::InvalidValue`] when the text is no PCI address.
+    /// [`Error::InvalidValue`] if the text is not a PCI address.
     pub fn has_pci_address(&self, text: &str) -> Result<bool> {
         Ok(self.model.pci == pci(text)?)
     }
 
-    /// Whether the device goes by this name: PCI address with or without domain, RDMA device name, interface name.
+    /// `true` if the device has this name: PCI address with or without domain, RDMA device name, or interface name.
     pub fn is_called(&self, identifier: &str) -> bool {
         identifier
             .parse()
@@ -59,7 +59,7 @@ pub struct Device {
 }
 
 impl Device {
-    /// Opens a device. One that is open already is given again, as DOCA does.
+    /// Opens a device. A device that is already open is shared, as in DOCA.
     pub fn open(info: &DevInfo) -> Arc<Device> {
         static OPEN: Mutex<Vec<Weak<Device>>> = Mutex::new(Vec::new());
         let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
@@ -100,20 +100,20 @@ impl Device {
             })
     }
 
-    /// What it was opened from.
+    /// The list entry that the device was opened from.
     pub fn info(&self) -> &Arc<DevInfo> {
         &self.info
     }
 
-    /// What is known of the device.
+    /// The device's entry in the topology.
     pub fn model(&self) -> &'static DeviceModel {
         self.info.model
     }
 
-    /// The representors of one kind, or all.
+    /// Lists the representors of one kind, or all.
     ///
     /// # Errors
-    /// [`Error::NotSupported`] when the device has no representors at all: it is no DPU's.
+    /// [`Error::NotSupported`] if the device is not a DPU's and so has no representors.
     pub fn representors(
         self: &Arc<Device>,
         kind: Option<RepresentorKind>,
@@ -139,7 +139,7 @@ impl Device {
     }
 }
 
-/// A representor that could be opened.
+/// An entry of a representor list.
 #[derive(Debug)]
 pub struct RepresentorInfo {
     model: &'static RepresentorModel,
@@ -147,15 +147,15 @@ pub struct RepresentorInfo {
 }
 
 impl RepresentorInfo {
-    /// What is known of the represented function.
+    /// The represented function's entry in the topology.
     pub fn model(&self) -> &'static RepresentorModel {
         self.model
     }
 
-    /// Whether the represented function has this PCI address.
+    /// `true` if the represented function has this PCI address.
     ///
     /// # Errors
-    /// [`Error::InvalidValue`] when the text is no PCI address.
+    /// [`Error::InvalidValue`] if the text is not a PCI address.
     pub fn has_pci_address(&self, text: &str) -> Result<bool> {
         Ok(self.model.pci == pci(text)?)
     }
@@ -175,17 +175,17 @@ impl Representor {
         })
     }
 
-    /// What it was opened from.
+    /// The list entry that the representor was opened from.
     pub fn info(&self) -> &Arc<RepresentorInfo> {
         &self.info
     }
 
-    /// What is known of the represented function.
+    /// The represented function's entry in the topology.
     pub fn model(&self) -> &'static RepresentorModel {
         self.info.model
     }
 
-    /// The DPU's device that sees it.
+    /// The DPU device that the representor belongs to.
     pub fn device(&self) -> &Arc<Device> {
         &self.info.device
     }

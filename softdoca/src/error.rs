@@ -1,7 +1,7 @@
-//! The one error type of the engine: DOCA's result codes.
+//! The error type of the engine: DOCA's result codes.
 //!
-//! A C caller sees only the code, so the explanation (what was expected, what came, what to do) goes to the SDK log where
-//! the error is made: `return Err(Error::InvalidValue.because(format_args!("…")))`.
+//! A C caller gets only the code, so the explanation (expected value, actual value, remedy) is logged where the error
+//! is created: `return Err(Error::InvalidValue.because(format_args!("…")))`.
 
 use std::fmt;
 
@@ -12,7 +12,7 @@ pub type Result<T> = std::result::Result<T, Error>;
 
 macro_rules! errors {
     ($($variant:ident = $code:literal, $name:literal, $description:literal;)*) => {
-        /// A DOCA error code other than `DOCA_SUCCESS`. `Copy`, so that failing on the data path costs nothing.
+        /// A DOCA error code other than `DOCA_SUCCESS`. `Copy`, so that a failure on the data path is cheap.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[repr(u32)]
         pub enum Error {
@@ -23,7 +23,7 @@ macro_rules! errors {
             /// Every error code, in ascending order.
             pub const ALL: &'static [Error] = &[$(Error::$variant),*];
 
-            /// The error with this `doca_error_t` value; `None` for success and for values that DOCA does not define.
+            /// The error of a `doca_error_t` value; `None` for success and for values that DOCA does not define.
             pub const fn from_code(code: u32) -> Option<Error> {
                 match code {
                     $($code => Some(Error::$variant),)*
@@ -31,12 +31,12 @@ macro_rules! errors {
                 }
             }
 
-            /// Name of the enumerator in C, for example `DOCA_ERROR_IN_USE`.
+            /// Name of the C enumerator, for example `DOCA_ERROR_IN_USE`.
             pub const fn name(self) -> &'static str {
                 match self { $(Error::$variant => $name,)* }
             }
 
-            /// What the code means, in a few words.
+            /// Short description of the code.
             pub const fn description(self) -> &'static str {
                 match self { $(Error::$variant => $description,)* }
             }
@@ -108,9 +108,9 @@ impl Error {
         self as u32
     }
 
-    /// Writes the reason to the SDK log (level error) and returns the error itself, so that it can be returned at once.
+    /// Logs the reason to the SDK log (level error) and returns the error.
     ///
-    /// Not for the data path, and not for [`Error::Again`], which is no failure.
+    /// Not for the data path, and not for [`Error::Again`], which is not a failure.
     #[must_use = "the error still has to be returned"]
     #[cold]
     #[track_caller]
@@ -134,7 +134,7 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-/// What a system call's failure means to a DOCA caller.
+/// Maps the errors of system calls to DOCA's.
 impl From<rustix::io::Errno> for Error {
     fn from(errno: rustix::io::Errno) -> Error {
         use rustix::io::Errno;

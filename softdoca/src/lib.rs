@@ -1,8 +1,8 @@
 //! The DOCA C API in software: a safe engine under a thin C layer ([`capi`]).
 //!
-//! Each module uses only those before it in this list: `log`, `check`, `error`; `runtime`; `topology`, `device`; `argp`; `agent`; `prefetch`; `memory`;
-//! `buffer`; `ring`; `progress`; `graph`; `engines`; `sync_event`; `comch`, `rdma`; `accelerator`;
-//! `dma`, `compress`, `erasure_coding`, `mmap_advise`; `untrusted`; `capi`.
+//! Each module uses only those before it in this list: `log`, `check`, `error`; `runtime`; `topology`, `device`;
+//! `argp`; `agent`; `prefetch`; `memory`; `buffer`; `ring`; `progress`; `graph`; `engines`; `sync_event`; `comch`,
+//! `rdma`; `accelerator`; `dma`, `compress`, `erasure_coding`, `sha`, `aes_gcm`, `mmap_advise`; `untrusted`; `capi`.
 
 mod accelerator;
 mod aes_gcm;

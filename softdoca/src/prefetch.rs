@@ -1,23 +1,23 @@
-//! Hints to the CPU about single cache lines. They have no effect but on time, whatever the address.
+//! Prefetch hints for single cache lines. They affect only timing, for any address.
 
-/// Bytes of a cache line, as far as hints are concerned.
+/// Assumed size of a cache line in bytes.
 pub(crate) const LINE: usize = 64;
 
-/// The line at `address` will be read soon.
+/// Prefetches the line at `address` for reading.
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
 pub(crate) fn to_read(address: *const u8) {
     use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-    // SAFETY: a prefetch follows no pointer as far as the program can see: an address that cannot be read has no effect.
+    // SAFETY: a prefetch does not access memory architecturally; an invalid address has no effect.
     unsafe { _mm_prefetch::<_MM_HINT_T0>(address.cast()) };
 }
 
-/// The line at `address` will be written soon, and is to be this CPU's alone until then.
+/// Prefetches the line at `address` for writing, exclusively to this CPU.
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
 pub(crate) fn to_write(address: *const u8) {
-    // Not the intrinsic, which is a prefetch for reading unless the whole program is built for CPUs that have this one. Those that do not
-    // have it do nothing (Intel before 2014).
+    // Not the intrinsic, which prefetches for reading unless the whole program is compiled for CPUs with `prefetchw`.
+    // On CPUs without it (Intel before 2014) the instruction has no effect.
     // SAFETY: as for reading; the instruction changes no register and no memory.
     unsafe {
         std::arch::asm!(
@@ -28,7 +28,7 @@ pub(crate) fn to_write(address: *const u8) {
     }
 }
 
-/// The line at `address` will be read soon.
+/// Prefetches the line at `address` for reading.
 #[cfg(target_arch = "aarch64")]
 #[inline(always)]
 pub(crate) fn to_read(address: *const u8) {
@@ -42,7 +42,7 @@ pub(crate) fn to_read(address: *const u8) {
     }
 }
 
-/// The line at `address` will be written soon, and is to be this CPU's alone until then.
+/// Prefetches the line at `address` for writing, exclusively to this CPU.
 #[cfg(target_arch = "aarch64")]
 #[inline(always)]
 pub(crate) fn to_write(address: *const u8) {
@@ -56,10 +56,10 @@ pub(crate) fn to_write(address: *const u8) {
     }
 }
 
-/// The line at `address` will be read soon.
+/// No effect on this architecture.
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 pub(crate) fn to_read(_address: *const u8) {}
 
-/// The line at `address` will be written soon.
+/// No effect on this architecture.
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 pub(crate) fn to_write(_address: *const u8) {}

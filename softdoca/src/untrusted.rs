@@ -1,22 +1,22 @@
-//! Everything that softdoca decodes of what other processes made, each decoder by itself: for those who try them with any bytes.
+//! All decoders of data from other processes, for fuzzing.
 //!
-//! What a decoder accepts may still lead nowhere: keys and addresses in it are compared by whoever owns what they name.
+//! Accepted data may still refer to nothing: its keys and addresses are checked by the owner of the objects they name.
 
 use crate::error::Result;
 
-/// A decoder of bytes from outside.
+/// A decoder of untrusted bytes.
 #[derive(Debug, Clone, Copy)]
 pub struct Decoder {
-    /// What it decodes.
+    /// Name of the format.
     pub name: &'static str,
-    /// Decodes, and answers the bytes that whoever says the same would send, or why the bytes are refused. Bytes behind the end
-    /// are refused, but for a request to an agent, whose payload follows.
+    /// Decodes the bytes and returns their canonical encoding, or the reason why they are refused. Trailing bytes are
+    /// refused, except in a request to an agent, whose payload follows.
     pub again: fn(&[u8]) -> std::result::Result<Vec<u8>, String>,
-    /// What is accepted, of every kind.
+    /// Valid encodings of every kind.
     pub examples: fn() -> Result<Vec<Vec<u8>>>,
 }
 
-/// All of them.
+/// All decoders.
 pub const DECODERS: [Decoder; 6] = [
     Decoder {
         name: "mmap export",

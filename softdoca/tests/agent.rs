@@ -12,7 +12,7 @@ use softdoca::agent::{self, AgentAddress, Handler, MAX_PAYLOAD, PublishGuard, Re
 use softdoca::error::Error;
 use softdoca::runtime::Key;
 
-/// A service that answers with its payload backwards and the same descriptors, and tells of calls and ends of connections.
+/// A service that answers with its payload reversed and the same descriptors, and reports calls and closed connections.
 fn publish() -> (PublishGuard, Receiver<String>) {
     let (sender, receiver) = channel();
     let sender = Mutex::new(sender);
@@ -28,7 +28,7 @@ fn publish() -> (PublishGuard, Receiver<String>) {
             .unwrap();
         let payload = request.payload.iter().rev().copied().collect();
         let id = request.connection;
-        // The test may have stopped listening.
+        // The test may have dropped the receiver.
         let on_close = Box::new(move || drop(sender.send(format!("{id:?} closed"))));
         Ok(Reply {
             payload,
@@ -120,7 +120,7 @@ fn callers_see_errors_and_the_services_end() {
         assert_eq!(answer.len(), MAX_PAYLOAD);
         let (other, _other_events) = publish();
         drop(guard);
-        // Its caller sees the end; the service asked for it and is not told.
+        // The caller sees the end of the connection; the service requested it and is not notified.
         let deadline = std::time::Instant::now() + Duration::from_secs(5);
         while !connection.is_closed() {
             assert!(std::time::Instant::now() < deadline);

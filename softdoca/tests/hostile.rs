@@ -1,4 +1,5 @@
-//! Exports in the hands of those who mean ill: what is altered, forged, or asked for by the wrong process gives nothing.
+//! Exports used by a malicious process: altered or forged descriptors, and requests by the wrong process, give no
+//! access.
 
 mod process;
 
@@ -17,7 +18,7 @@ use softdoca::memory::{ExportKind, Mmap, Permissions};
 use softdoca::runtime::{RuntimeDir, Socket};
 
 const PAGE: usize = 4096;
-/// Bytes of the memory, of which the program exports those in the middle.
+/// Size of the memory; the program exports the pages in the middle.
 const ALL: usize = 4 * PAGE;
 const FIRST: usize = PAGE;
 const LEN: usize = 2 * PAGE;
@@ -26,14 +27,14 @@ fn device() -> Arc<Device> {
     Device::open_by_name("mlx5_0").unwrap()
 }
 
-/// Memory of this process, the middle of which it exports. Accessed by raw copies only.
+/// Memory of this process, whose middle is exported. Accessed by raw copies only.
 struct Memory {
     base: *mut u8,
     mmap: Mmap,
 }
 
 impl Memory {
-    /// In private pages (shared in place) or shared ones (which only the agent reaches).
+    /// In private pages (shared in place) or shared ones (accessible only through the agent).
     fn new(flags: MapFlags, permissions: Permissions) -> Memory {
         // SAFETY: a new mapping.
         let base = unsafe {
@@ -94,7 +95,7 @@ fn try_read(mmap: &Mmap, addr: u64, len: usize) -> Result<Vec<u8>, Error> {
     unsafe { mmap.read_into(addr, bytes.as_mut_ptr(), len) }.map(|()| bytes)
 }
 
-/// Writes what is there already, so that only the permission to do it is at stake; `Err` when it may not.
+/// Writes the bytes that are there already, so that only the permission matters; `Err` if it is refused.
 fn try_write(mmap: &Mmap, addr: u64) -> Result<(), Error> {
     let same = [pattern(FIRST)];
     // SAFETY: the array has that many bytes.
@@ -135,7 +136,7 @@ fn an_altered_permission_allows_nothing() {
             }
         }
     }
-    /// What the owner has not noted is refused, whatever the descriptor said.
+    /// Operations that the owner has not permitted are refused, whatever the descriptor says.
     fn allows_no_more(mmap: &Mmap, memory: &Memory, noted: Permissions, kind: ExportKind) {
         let may = |pci: Permissions, rdma: Permissions| match kind {
             ExportKind::Pci => noted.intersects(pci),
@@ -143,7 +144,7 @@ fn an_altered_permission_allows_nothing() {
         };
         let addr = memory.addr();
         if !may(Permissions::PCI, Permissions::RDMA_READ) {
-            // Whether it may be read is asked of the map, by whoever reads.
+            // The reader is expected to check read permission with the map.
             let said = mmap.permissions().contains(Permissions::RDMA_READ);
             assert!(
                 !said || try_read(mmap, addr, 8).is_err(),
@@ -212,13 +213,13 @@ fn every_altered_bit_is_refused_or_changes_nothing() {
             let Ok(mmap) = import(&altered) else { continue };
             accepted.push(bit / 8);
             assert_eq!(mmap.memrange(), memory.mmap.memrange(), "bit {bit}");
-            // The key for exporting it again is looked at by whoever imports that.
+            // The key for exporting it again is checked when that export is imported.
             if bit / 8 >= 80 {
                 let onward = mmap.export(ExportKind::Rdma, &device()).unwrap();
                 assert_eq!(import(&onward).unwrap_err(), Error::NotFound, "bit {bit}");
             }
         }
-        // Permissions that mean nothing across PCIe, and the key for exporting it again.
+        // Permissions without a meaning across PCIe, and the key for exporting it again.
         assert!(accepted.iter().all(|&byte| byte == 12 || byte >= 80));
         assert!(memory.is_untouched());
     }
@@ -230,7 +231,7 @@ const WRITE: u16 = 3;
 const FETCH_ADD: u16 = 4;
 const COMPARE_SWAP: u16 = 5;
 
-/// A connection to this process's own agent, past everything that checks on the asking side.
+/// A connection to this process's own agent that bypasses all checks of the requesting side.
 struct Agent(Socket);
 
 impl Agent {
@@ -244,7 +245,7 @@ impl Agent {
         Agent(Socket::connect(&directory, &name).unwrap())
     }
 
-    /// The code of the answer, and how many bytes follow it.
+    /// The error code of the answer, and the number of bytes after it.
     fn ask(&self, message: &[u8]) -> (u32, usize) {
         self.0.send(message, &[]).unwrap();
         self.0.wait_readable(Duration::from_secs(60)).unwrap();
@@ -259,7 +260,7 @@ impl Agent {
     }
 }
 
-/// A request to an agent, as `agent/protocol.rs` has it.
+/// A request to an agent in the format of `agent/protocol.rs`.
 fn request(operation: u16, key: &[u8], addr: u64, len: u64, payload: &[u8]) -> Vec<u8> {
     let mut bytes = b"SDrq\x02\x00".to_vec();
     bytes.extend(operation.to_le_bytes());
@@ -307,7 +308,7 @@ fn an_agent_reaches_nothing_but_what_is_exported() {
                 assert!(code != 0, "atomic at {start:x}");
             }
         }
-        // More and fewer bytes than are announced, and a key that nobody has.
+        // More and fewer bytes than announced, and an unknown key.
         for (length, payload) in [(8, &[0xee; 9][..]), (8, &[0xee; 7]), (8, &[])] {
             let (code, _) = ask(&request(WRITE, key, addr + len, length, payload));
             assert!(code != 0, "{} bytes for {length}", payload.len());
@@ -315,7 +316,7 @@ fn an_agent_reaches_nothing_but_what_is_exported() {
         let (code, came) = ask(&request(READ, &[7; 16], addr, 8, &[]));
         assert!(code != 0 && came == 0, "another key");
         assert!(memory.is_untouched());
-        // It goes on for those who keep to it.
+        // It still serves correct requests.
         assert_eq!(ask(&request(READ, key, addr, 8, &[])), (0, 8));
     }
     process::run(NAME, main, &[]);
@@ -340,7 +341,7 @@ fn an_agent_does_nothing_but_what_is_permitted() {
             let may_read = permissions.contains(P::RDMA_READ);
             let expected = if may_read { (true, 8) } else { (false, 0) };
             assert_eq!((code == 0, came), expected, "{permissions:?}: read");
-            // What is there already, so that whoever may write leaves it as it was.
+            // The existing bytes, so that a permitted write changes nothing.
             let same: Vec<u8> = (FIRST..FIRST + 8).map(pattern).collect();
             let (code, _) = agent.ask(&request(WRITE, key, addr, 8, &same));
             let may_write = permissions.contains(P::RDMA_WRITE);
@@ -349,7 +350,7 @@ fn an_agent_does_nothing_but_what_is_permitted() {
                 let (code, _) = agent.ask(&request(WRITE, key, addr, 8, &[0xee; 8]));
                 assert!(code != 0);
             }
-            // The operands of `request` are 1 and 1: to compare with, and to replace by, what is not there.
+            // The operands of `request` are 1 and 1, so nothing is replaced.
             let (code, _) = agent.ask(&request(COMPARE_SWAP, key, addr, 8, &[]));
             let may_change = permissions.contains(P::RDMA_ATOMIC);
             assert_eq!(code == 0, may_change, "{permissions:?}: compare and swap");
@@ -383,7 +384,7 @@ fn an_agent_without_descriptors_neither_spins_nor_floods_the_log() {
         let memory = Memory::new(MapFlags::SHARED, Permissions::RDMA_READ);
         let descriptor = memory.export(ExportKind::Rdma);
         let _backend = log::add_backend(Origin::Sdk, Box::new(Count(&MESSAGES)));
-        // Read before there are too few, as a program that is attacked later has done.
+        // Initialised before descriptors run out, as in a program that is attacked later.
         import(&descriptor).unwrap();
         let mut peer = Peer::start(NAME, "peer");
         let open = std::fs::read_dir("/proc/self/fd").unwrap().count() as u64;
@@ -403,7 +404,7 @@ fn an_agent_without_descriptors_neither_spins_nor_floods_the_log() {
         );
         assert!(cpu < Duration::from_millis(300), "{cpu:?} of CPU time");
         assert!(messages <= 3, "{messages} messages");
-        // Everything is as before when the peer has gone.
+        // Everything is as before once the peer is gone.
         peer.finish();
         assert!(import(&descriptor).is_ok());
     }
@@ -419,7 +420,7 @@ fn an_agent_without_descriptors_neither_spins_nor_floods_the_log() {
 #[test]
 fn the_process_of_another_user_reaches_nothing() {
     const NAME: &str = "the_process_of_another_user_reaches_nothing";
-    /// Of nobody.
+    /// The user `nobody`.
     const OTHER: u32 = 65534;
     fn main() {
         if !rustix::process::geteuid().is_root() {
@@ -440,7 +441,7 @@ fn the_process_of_another_user_reaches_nothing() {
         let mut stranger = Peer::start(NAME, "stranger");
         stranger.tell(&to_hex(&descriptor));
         assert_eq!(stranger.answer(), "kept out");
-        // As if a user had opened the directory: then it is the sockets' ends that ask who the other is.
+        // As if a user had opened the directory: then the sockets check the peer's credentials.
         mode(directory.path(), 0o777);
         for entry in std::fs::read_dir(directory.path()).unwrap() {
             mode(&entry.unwrap().path(), 0o777);
@@ -484,7 +485,7 @@ fn the_process_of_another_user_reaches_nothing() {
         };
         let socket = socket(AddressFamily::UNIX, SocketType::SEQPACKET, None).unwrap();
         connect(&socket, &SocketAddrUnix::new(path).unwrap()).unwrap();
-        // It may hang up before this, or after.
+        // It may close the connection before or after this.
         let _ = send(&socket, &request(1, key, 0, 0, &[]), SendFlags::NOSIGNAL);
         let mut answer = [0; 1024];
         let received = recv(&socket, &mut answer, RecvFlags::empty());

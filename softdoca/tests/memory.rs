@@ -19,7 +19,7 @@ fn device() -> Arc<Device> {
     Device::open_by_name("mlx5_0").unwrap()
 }
 
-/// Memory of this process with a map over a part of it. Accessed by raw copies only: peers write to it.
+/// Memory of this process with a map over a part of it. Accessed by raw copies only, as peers write to it.
 struct Exported {
     base: *mut u8,
     len: usize,
@@ -28,7 +28,8 @@ struct Exported {
 }
 
 impl Exported {
-    /// `len` bytes at offset `skip` of new pages; private ones (what malloc gives) or shared ones (which only the agent reaches).
+    /// `len` bytes at offset `skip` of new pages; private ones (as from malloc) or shared ones (accessible only through
+    /// the agent).
     fn new(flags: MapFlags, skip: usize, len: usize, permissions: Permissions) -> Exported {
         let size = (skip + len).next_multiple_of(PAGE);
         // SAFETY: a new mapping.
@@ -99,7 +100,7 @@ fn import(text: &str) -> Result<Mmap, Error> {
     Mmap::import(&from_hex(text), &device())
 }
 
-/// Waits for `main`'s word, as a program that is blocked in getchar.
+/// Waits for a line from `main`, like a program that is blocked in getchar.
 fn until_told() {
     assert_eq!(hear(), "end");
 }
@@ -116,7 +117,7 @@ fn whole_pages_are_used_in_place() {
             (memory.get(2 * PAGE - 1), memory.get(2 * PAGE)),
             (0xaa, 0xbb)
         );
-        // The program writes by its own pointer, and the peer sees it.
+        // The program writes through its own pointer, and the peer sees it.
         put(memory.base.wrapping_add(5), 0xcc);
         peer.tell("look");
         assert_eq!(peer.answer(), "204");
@@ -162,7 +163,7 @@ fn unaligned_ranges_are_reached_whole() {
                 .enumerate()
                 .all(|(index, byte)| *byte == index as u8 ^ 0x55)
         );
-        // Nothing beside the range has changed.
+        // Bytes outside of the range are unchanged.
         for index in (0..SKIP).chain(SKIP + 3 * PAGE..4 * PAGE) {
             // SAFETY: inside our mapping.
             let byte = unsafe { memory.base.add(index).read_volatile() };
@@ -234,13 +235,13 @@ fn memory_that_cannot_be_shared_is_copied_by_the_agent() {
         );
         let bytes: Vec<u8> = (0..LEN).map(|index| pattern(index + 1)).collect();
         write(&mmap, addr, &bytes).unwrap();
-        // From one place that is not mapped to another.
+        // Between two ranges that are not mapped.
         softdoca::memory::copy(&mmap, addr, &mmap, addr + 100_000, 100_000).unwrap();
         assert_eq!(read(&mmap, addr, 100_000), bytes[100_000..200_000]);
         write(&mmap, addr, &bytes[..100_000]).unwrap();
         say("written");
         assert_eq!(hear(), "unmapped");
-        // The exporter has freed what it exports, which is its mistake; both live.
+        // The exporter has freed exported memory, which is a mistake; both processes survive.
         let deadline = std::time::Instant::now() + std::time::Duration::from_secs(5);
         while try_read(&mmap, addr, 100).is_ok() {
             assert!(std::time::Instant::now() < deadline);
@@ -445,10 +446,10 @@ fn an_exporter_that_dies_is_noticed_and_reaped() {
         exporter.kill();
         assert_eq!(try_read(&mmap, addr, 3), Err(Error::NotFound));
         assert_eq!(write(&mmap, addr + len - 2, b"x"), Err(Error::NotFound));
-        // What is mapped stays readable: nobody's memory, but no crash.
+        // A mapping stays readable: its content is undefined, but the access does not crash.
         read(&mmap, addr + PAGE as u64, PAGE);
         assert_eq!(import(&descriptor).unwrap_err(), Error::NotFound);
-        // The socket is still there; whoever comes next removes it, and the harness checks that.
+        // The socket still exists; the next process removes it, which the harness checks.
         let own = Exported::new(MapFlags::PRIVATE, 0, PAGE, READ_WRITE);
         export(&own, ExportKind::Pci);
     }
@@ -469,7 +470,7 @@ fn stop_withdraws_and_exit_cleans_up() {
         // A process can import its own memory.
         let mmap = import(&descriptor).unwrap();
         assert_eq!(read(&mmap, memory.addr, 1), [pattern(0)]);
-        // Mapped, and not through the agent.
+        // Mapped, not through the agent.
         let pages = Exported::new(MapFlags::PRIVATE, 0, PAGE, READ_WRITE);
         let mapped = import(&export(&pages, ExportKind::Pci)).unwrap();
         assert_eq!(read(&mapped, pages.addr, 1), [pattern(0)]);
@@ -489,7 +490,7 @@ fn stop_withdraws_and_exit_cleans_up() {
             0,
             "the agent went with the last export"
         );
-        // Started again, it has another key.
+        // A restart creates another key.
         memory.mmap.start().unwrap();
         assert_ne!(export(&memory, ExportKind::Pci), descriptor);
         assert_eq!(std::fs::read_dir(&directory).unwrap().count(), 1);

@@ -1,19 +1,20 @@
-//! Backing files, in which targets keep their blocks: a [`Header`], at [`RECORD_OFFSETS`] the two places of a [`Superblock`], and from
-//! [`CONTENT_OFFSET`] on the blocks. [`SetRecord`], [`SequencedRecord`] and [`UnsequencedSuperblock`] are earlier layouts of the superblock.
+//! Backing files of targets: a [`Header`], two slots for a [`Superblock`] at [`RECORD_OFFSETS`], and the blocks from
+//! [`CONTENT_OFFSET`] on. [`SetRecord`], [`SequencedRecord`] and [`UnsequencedSuperblock`] are earlier layouts of the
+//! superblock.
 
 include!(concat!(env!("OUT_DIR"), "/backing.rs"));
 
-/// Bytes of the header.
+/// Length of the header in bytes.
 pub const HEADER_SIZE: usize = Header::SIZE;
 
-/// Bytes before the first block.
+/// Offset of the first block in bytes.
 pub const CONTENT_OFFSET: u64 = Header::CONTENT_OFFSET as u64;
 
-/// The two places of the superblock, by its sequence modulo 2.
+/// Offsets of the two slots of the superblock, indexed by its sequence modulo 2.
 pub const RECORD_OFFSETS: [u64; 2] = [
     Header::RECORD_OFFSET as u64,
     Header::RECORD_OFFSET as u64 + 4096,
 ];
 
-/// Bytes of a superblock, at least as many as those of the earlier layouts.
+/// Length of a superblock in bytes; the earlier layouts are not longer.
 pub const RECORD_SIZE: usize = Superblock::SIZE;

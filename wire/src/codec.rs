@@ -1,14 +1,14 @@
-//! The few steps that every generated decoder and encoder is made of: nom's parsers with this crate's errors.
+//! The steps of generated decoders and encoders: nom's parsers with this crate's errors.
 
 use bytes::Bytes;
 use nom::{Parser, bytes::complete::take};
 
 use crate::DecodeError;
 
-/// nom's own error, whose only news is that the input ended; what it means is said by the functions here.
+/// nom's own error, which only says that the input has ended; the functions of this module convert it.
 type Ended<'a> = nom::error::Error<&'a [u8]>;
 
-/// Where in the schema a decoder is, for its errors.
+/// Position of a decoder in the schema, for its errors.
 #[derive(Clone, Copy)]
 pub(crate) struct Place {
     /// Name of the message.
@@ -17,7 +17,7 @@ pub(crate) struct Place {
     pub(crate) field: &'static str,
 }
 
-/// Reads a number of `width` bytes with nom's parser for it. Returns what follows, and the number.
+/// Reads a number of `width` bytes with its nom parser. Returns the remaining input and the number.
 pub(crate) fn number<'a, T>(
     input: &'a [u8],
     place: Place,
@@ -29,14 +29,14 @@ pub(crate) fn number<'a, T>(
         .map_err(|_ended| truncated(place, width, input))
 }
 
-/// Reads `length` bytes, unless that is over `limit`. Returns what follows, and the bytes.
+/// Reads `length` bytes, at most `limit`. Returns the remaining input and the bytes.
 pub(crate) fn run(
     input: &[u8],
     place: Place,
     length: u64,
     limit: u64,
 ) -> Result<(&[u8], &[u8]), DecodeError> {
-    // Before the input is looked at: what is too long is refused for that, however much of it came.
+    // Checked first: a length over the limit is refused even if the bytes are not all there.
     in_range(place, length, 0, limit)?;
     let length = usize::try_from(length).unwrap_or(usize::MAX);
     let mut parser = take::<_, _, Ended<'_>>(length);
@@ -69,7 +69,7 @@ pub(crate) fn in_range(place: Place, came: u64, min: u64, max: u64) -> Result<()
     })
 }
 
-/// Refuses a number that is not the one that the field always has.
+/// Refuses a number that differs from the field's constant.
 pub(crate) fn constant(place: Place, came: u64, expected: u64) -> Result<(), DecodeError> {
     if came == expected {
         return Ok(());
@@ -82,7 +82,7 @@ pub(crate) fn constant(place: Place, came: u64, expected: u64) -> Result<(), Dec
     })
 }
 
-/// The refusal of a number that an enumeration does not have.
+/// The error for a number that is not in an enumeration.
 #[cold]
 pub(crate) fn unknown(place: Place, expected: &'static str, came: u64) -> DecodeError {
     DecodeError::UnknownValue {
@@ -104,7 +104,7 @@ pub(crate) fn end(input: &[u8], message: &'static str) -> Result<(), DecodeError
     })
 }
 
-/// Refuses a message that does not have its one size.
+/// Refuses a message of another size than its fixed one.
 #[inline]
 pub(crate) fn exact_size(
     bytes: &[u8],
@@ -121,7 +121,7 @@ pub(crate) fn exact_size(
     })
 }
 
-/// Text of a peer. What is not UTF-8 becomes U+FFFD: an odd error text must not end the session that it explains.
+/// Text of a peer. Invalid UTF-8 becomes U+FFFD: a malformed error text must not end the session that it explains.
 pub(crate) fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
@@ -131,7 +131,7 @@ pub(crate) fn share(frame: &Bytes, part: &[u8]) -> Bytes {
     frame.slice_ref(part)
 }
 
-/// The longest beginning of `text` that has at most `limit` bytes and ends between two characters.
+/// The longest prefix of `text` that has at most `limit` bytes and ends at a character boundary.
 pub(crate) fn cut(text: &str, limit: usize) -> &[u8] {
     &text.as_bytes()[..text.floor_char_boundary(limit)]
 }

@@ -1,11 +1,11 @@
-//! What is wrong with bytes that came from outside.
+//! Errors of decoding untrusted bytes.
 
 use thiserror::Error;
 
-/// Why bytes were refused: what the layout expects, and what came.
+/// Reason why bytes were refused: the expected and the actual value.
 ///
-/// `message` is the name that [`TABLE`](crate::layout::TABLE) has for it, or `frame` while the type of a control
-/// message is not known yet; `field` is the name in the schema. Widths, sizes and lengths are in bytes.
+/// `message` is the name in [`TABLE`](crate::layout::TABLE), or `frame` while the type of a control message is not
+/// known; `field` is the name in the schema. Widths, sizes and lengths are in bytes.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum DecodeError {
@@ -14,21 +14,21 @@ pub enum DecodeError {
     Truncated {
         /// Message that was being read.
         message: &'static str,
-        /// Field in which the input ended.
+        /// Field where the input ended.
         field: &'static str,
-        /// Bytes that the field takes.
+        /// Length of the field.
         expected: usize,
-        /// Bytes that were left.
+        /// Length of the remaining input.
         came: usize,
     },
-    /// A message of fixed size has another size.
+    /// A message of fixed size has another length.
     #[error("{message}: expected exactly {expected} bytes, {came} came")]
     WrongSize {
         /// Message that was being read.
         message: &'static str,
-        /// Size of the message in bytes.
+        /// Size of the message.
         expected: usize,
-        /// Bytes that came.
+        /// Length of the input.
         came: usize,
     },
     /// An enumeration holds a value that the protocol does not define.
@@ -40,33 +40,33 @@ pub enum DecodeError {
         field: &'static str,
         /// Values that the protocol defines.
         expected: &'static str,
-        /// Value that came.
+        /// Actual value.
         came: u64,
     },
-    /// A length or a number is outside of its stated limits.
+    /// A length or number is outside of its limits.
     #[error("{message}.{field}: expected {min} to {max}, {came} came")]
     OutOfRange {
         /// Message that was being read.
         message: &'static str,
-        /// Field with the number, or whose length it is.
+        /// Field with the number, or with this length.
         field: &'static str,
-        /// Smallest value that is accepted.
+        /// Smallest accepted value.
         min: u64,
-        /// Largest value that is accepted.
+        /// Largest accepted value.
         max: u64,
-        /// Value that came.
+        /// Actual value.
         came: u64,
     },
-    /// A field that always holds one value holds another.
+    /// A constant field has another value.
     #[error("{message}.{field}: expected {expected:#x}, {came:#x} came")]
     WrongConstant {
         /// Message that was being read.
         message: &'static str,
         /// Field of the constant.
         field: &'static str,
-        /// The one value that is accepted.
+        /// The constant.
         expected: u64,
-        /// Value that came.
+        /// Actual value.
         came: u64,
     },
     /// Bytes follow the last field of a message.
@@ -74,10 +74,10 @@ pub enum DecodeError {
     TrailingBytes {
         /// Message that was being read.
         message: &'static str,
-        /// Bytes after its last field.
+        /// Number of bytes after its last field.
         came: usize,
     },
-    /// A recorded message lacks a part without which it is none.
+    /// A recorded message lacks a required field.
     #[error("{message}.{field}: expected one, the recording has none")]
     Missing {
         /// Message that was being read.

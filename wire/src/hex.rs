@@ -1,4 +1,4 @@
-//! Blobs in JSON: two hexadecimal digits per byte, as hex dumps show them.
+//! Blobs in JSON: two hexadecimal digits per byte.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use serde::{Deserializer, Serializer, de};
 
 /// For serde's `with`.
 pub(crate) fn serialize<S: Serializer>(bytes: &Bytes, serializer: S) -> Result<S::Ok, S::Error> {
-    // The lower hexadecimal form of `Bytes` is exactly that.
+    // `Bytes` implements this format as lower hexadecimal.
     serializer.collect_str(&format_args!("{bytes:x}"))
 }
 

@@ -1,9 +1,9 @@
-//! I/O messages: 64 bytes for each read, each write, and each result.
+//! I/O messages: 64 bytes for each read, write, and result.
 //!
-//! [`IoMessage`] is a view over the bytes for the data path, [`Repr`] the message as values. Bytes that belong to no
-//! field are ignored when read, since C++ peers leave them uninitialised, and are zeros in what [`Repr::emit`] writes.
+//! [`IoMessage`] is a view over the bytes for the data path, [`Repr`] the message as values. Reserved bytes are ignored
+//! when read, since C++ peers leave them uninitialised, and written as zeros by [`Repr::emit`].
 //!
-//! Offsets and sizes are a peer's claims: they are read here, and checked against the memory by whoever uses them.
+//! Offsets and sizes are not checked here: the peer controls them, and their user must check them against the memory.
 
 include!(concat!(env!("OUT_DIR"), "/io_message.rs"));
 
@@ -17,7 +17,7 @@ impl Repr {
         message.into_inner()
     }
 
-    /// The result of this request, with `result` as a `doca_error_t`; every other value is that of the request.
+    /// The result of this request, with `result` as a `doca_error_t`; all other values are those of the request.
     #[inline]
     #[must_use]
     pub fn answer(self, result: u32) -> Self {
@@ -30,7 +30,7 @@ impl Repr {
 }
 
 impl<T: AsRef<[u8]> + AsMut<[u8]>> IoMessage<T> {
-    /// Turns this request into its result where it lies, with `result` as a `doca_error_t`; every other byte stays.
+    /// Turns this request into its result in place, with `result` as a `doca_error_t`; all other bytes stay.
     #[inline]
     pub fn answer(&mut self, result: u32) {
         self.set_message_type(IoMessageType::Result);

@@ -1,23 +1,24 @@
-//! Where every field lies, as data: what the codecs are generated from, for programs and people to check.
+//! The position of every field, as data: generated from the same schema as the codecs, for programs and people to
+//! check.
 
 /// A message on the wire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Message {
-    /// Module of this crate that reads and writes it.
+    /// Module of this crate with its codec.
     pub module: &'static str,
-    /// Name, which errors use too. That of a control frame is the name of its type.
+    /// Name, also used in errors. That of a control frame is the name of its type.
     pub name: &'static str,
-    /// What it says.
+    /// Meaning of the message.
     pub meaning: &'static str,
-    /// Number of its type, if it is a control frame.
+    /// Number of the type of a control frame.
     pub message_type: Option<u32>,
-    /// Bytes it has, without the content of a text or a blob in it.
+    /// Size in bytes, without the content of a text or blob.
     pub size: u32,
-    /// Bytes it has with the longest content that is accepted.
+    /// Size in bytes with the longest accepted content.
     pub max_size: u32,
-    /// Whether it ends what it is part of: its offsets count from `size` bytes before that end.
+    /// `true` if it is at the end of a larger structure: its offsets count from `size` bytes before that end.
     pub at_end: bool,
-    /// Its fields and the bytes that belong to none, in the order of their offsets, without gaps.
+    /// Fields and reserved bytes in the order of their offsets, without gaps.
     pub fields: &'static [Field],
 }
 
@@ -26,49 +27,49 @@ pub struct Message {
 pub struct Field {
     /// Name.
     pub name: &'static str,
-    /// Bytes before it, counted from the beginning of the message; in a control frame, of the frame.
+    /// Offset in bytes from the start of the message; for a control frame, of the frame.
     pub offset: u32,
-    /// Bytes of its number; of a text or a blob, bytes of the length that precedes it.
+    /// Width in bytes of its number, or of the length prefix of a text or blob.
     pub width: u32,
     /// Byte order of its number or its length.
     pub byte_order: ByteOrder,
-    /// What it holds.
+    /// Kind of value.
     pub kind: Kind,
-    /// What it means.
+    /// Meaning of the field.
     pub meaning: &'static str,
 }
 
-/// Which byte of a number comes first.
+/// Byte order of a number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ByteOrder {
-    /// The most significant.
+    /// Most significant byte first.
     Big,
-    /// The least significant.
+    /// Least significant byte first.
     Little,
 }
 
-/// What a field holds.
+/// Kind of value of a field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// An unsigned number.
     Number,
     /// Always this number.
     Constant(u64),
-    /// One of these numbers, each with its name.
+    /// One of these numbers, with their names.
     Enumeration(&'static [(u32, &'static str)]),
-    /// The number of bytes that follow this field.
+    /// The number of bytes after this field.
     Length,
-    /// UTF-8 text after its length.
+    /// UTF-8 text preceded by its length.
     Text {
-        /// Most bytes that are accepted, without the length.
+        /// Maximum length in bytes.
         max: u32,
     },
-    /// Bytes after their length.
+    /// A blob preceded by its length.
     Blob {
-        /// Most bytes that are accepted, without the length.
+        /// Maximum length in bytes.
         max: u32,
     },
-    /// No field: ignored when read, zeros when written.
+    /// Reserved bytes: ignored when read, zeros when written.
     Reserved,
 }
 

@@ -1,16 +1,17 @@
-//! The bytes of the DOCA storage protocol, generated from the schema in `proto/`.
+//! The wire formats of the DOCA storage protocol, generated from the schema in `proto/`.
 //!
-//! * [`control`]: messages over TCP and Comch, and the decoder of their frames
-//! * [`io_message`]: the 64 bytes of a read, a write, or a result; [`io_message_3_1`] and [`io_message_3_0`]: those of earlier releases
+//! * [`control`]: messages over TCP and Comch, and their frame decoder
+//! * [`io_message`]: the 64-byte messages for reads, writes and results; [`io_message_3_1`] and [`io_message_3_0`]:
+//!   those of earlier releases
 //! * [`release`]: the releases of the protocol, and their I/O messages behind one interface
 //! * [`sbc`]: the header of `.sbc` content files
-//! * [`stored_block`]: what the gga_offload service stores for a block
-//! * [`backing`]: the header of the files that targets keep their blocks in
-//! * [`layout`]: the table of offsets that all of them are made from
-//! * [`recording`]: prost's types of the same messages, for files
+//! * [`stored_block`]: the format in which the gga_offload service stores a block
+//! * [`backing`]: the header and superblock of the backing files of targets
+//! * [`layout`]: the table of offsets of all formats
+//! * [`recording`]: prost's types of the same messages, for recordings
 //!
 //! This crate does no I/O and knows nothing of DOCA. Decoding never panics, never reads past its input, and never
-//! allocates more than the input justifies. serde's form of the types is for JSON that people and tests read.
+//! allocates more than the input justifies. serde is used for JSON output only.
 //!
 //! ```
 //! use wire::control::{FrameDecoder, Message, Payload, StorageDetails};
@@ -35,14 +36,46 @@ pub mod control;
 mod error;
 mod hex;
 pub mod io_message;
-pub mod io_message_3_0;
-pub mod io_message_3_1;
 pub mod layout;
 #[cfg(test)]
 mod odd;
 pub mod recording;
 pub mod release;
-pub mod sbc;
-pub mod stored_block;
 
 pub use error::DecodeError;
+
+pub mod io_message_3_0 {
+    //! I/O messages of DOCA 3.0, with a correlation id, and addresses instead of offsets. The roles use them through
+    //! [`crate::release::Release3_0`].
+
+    include!(concat!(env!("OUT_DIR"), "/io_message_3_0.rs"));
+}
+
+pub mod io_message_3_1 {
+    //! I/O messages of DOCA 3.1, with a correlation id in bytes that 3.2 reserves. The roles use them through
+    //! [`crate::release::Release3_1`].
+
+    include!(concat!(env!("OUT_DIR"), "/io_message_3_1.rs"));
+}
+
+pub mod stored_block {
+    //! The format in which the gga_offload service stores a block: a [`Header`], LZ4 data blocks with a [`DataBlock`]
+    //! each, zeros, and the [`Trailer`].
+
+    include!(concat!(env!("OUT_DIR"), "/stored_block.rs"));
+}
+
+pub mod sbc {
+    //! Storage binary content: `.sbc` files, a [`Header`] followed by the initial blocks of a target.
+
+    include!(concat!(env!("OUT_DIR"), "/sbc.rs"));
+
+    /// First word of every file.
+    pub const MAGIC: u64 = Header::MAGIC;
+
+    /// Length of the header in bytes; the content follows.
+    pub const HEADER_SIZE: usize = Header::SIZE;
+
+    /// Largest accepted content in bytes: 2 GiB.
+    pub const MAX_CONTENT: u64 = Header::MAX_CONTENT_SIZE;
+}

@@ -1,11 +1,11 @@
-//! prost's types of the same messages, in which captured sessions are stored.
+//! prost's types of the same messages, for recordings of sessions.
 //!
-//! Their protobuf encoding is for files of this project alone: it is never on the wire between roles. `From` and
-//! `TryFrom` lead from [`crate::control::Message`] and [`crate::io_message::Repr`] to them and back.
+//! Their protobuf encoding is used in files of this project only, never on the wire between roles. `From` and `TryFrom`
+//! convert between them and [`crate::control::Message`] and [`crate::io_message::Repr`].
 
 include!(concat!(env!("OUT_DIR"), "/recording.rs"));
 
-/// Control transcripts: what was said on control connections, and when.
+/// Control transcripts: recorded control messages with their times.
 pub mod transcript {
     include!(concat!(
         env!("OUT_DIR"),

@@ -1,21 +1,21 @@
-//! Releases of the protocol that differ on the wire, and the layouts of their I/O messages behind one interface.
+//! Releases of the protocol with different wire formats, and one interface for the layouts of their I/O messages.
 //!
-//! A session uses one release from its beginning to its end. Programs that process I/O messages are generic over [`IoLayout`] and choose when the
-//! session begins: the layout of the other releases costs a session of 3.2 nothing.
+//! A session uses one release. Programs that process I/O messages are generic over [`IoLayout`] and choose the layout
+//! when the session starts, so that other releases cost a session of 3.2 nothing.
 //!
 //! | | 3.0 | 3.1 | 3.2, 3.3 |
 //! | --- | --- | --- | --- |
-//! | init_storage_request | has a batch size | as 3.2 | |
-//! | a requester finds its transaction by | correlation id | correlation id | user data |
-//! | place in the storage | address of the exported memory map + offset | offset | offset |
-//! | place in the requester's memory | bytes from there, at least 0, less than 4 GiB | offset | offset |
+//! | init_storage_request | has a batch size | as in 3.2 | |
+//! | key of a requester's transaction | correlation id | correlation id | user data |
+//! | position in the storage | address of the exported memory map + offset | offset | offset |
+//! | position in the requester's memory | bytes from that position, less than 4 GiB | offset | offset |
 
 use std::fmt::{self, Debug};
 
 use crate::io_message::{self, IoMessage, Repr, SIZE};
 use crate::{io_message_3_0, io_message_3_1};
 
-/// A release with a wire format of its own.
+/// A release with a distinct wire format.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Release {
     /// DOCA 3.0.
@@ -28,10 +28,10 @@ pub enum Release {
 }
 
 impl Release {
-    /// All of them.
+    /// All releases.
     pub const ALL: [Self; 3] = [Self::V3_0, Self::V3_1, Self::V3_2];
 
-    /// The number of the first release with this format, as users write it.
+    /// The first release with this format, as users write it.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -48,24 +48,24 @@ impl fmt::Display for Release {
     }
 }
 
-/// The number that 3.0 and 3.1 have in I/O messages beside the user data, and by which a requester finds its transaction when the result comes: `u32`. In
-/// 3.2, which has none and does that by the user data, `()`.
+/// The correlation id of I/O messages: a `u32` in 3.0 and 3.1, where requesters look up the transaction of a result by
+/// it. `()` in 3.2, where they use the user data instead.
 pub trait CorrelationId:
     Debug + Clone + Copy + Default + PartialEq + Eq + Send + Sync + 'static
 {
-    /// That of a message.
+    /// Reads the correlation id of a message.
     fn read(message: &[u8; SIZE]) -> Self;
 
     /// Writes it into a message.
     fn write(self, message: &mut [u8; SIZE]);
 
-    /// That of a requester's transaction.
+    /// The correlation id of a requester's transaction.
     fn from_number(number: u32) -> Self;
 
-    /// The number, to be kept where there is no type for it; 0 where there is none.
+    /// The id as an untyped number; 0 in 3.2.
     fn number(self) -> u32;
 
-    /// The requester's transaction that a result belongs to.
+    /// The requester's transaction of a result.
     fn transaction(result: &[u8; SIZE]) -> u64;
 }
 
@@ -90,7 +90,7 @@ impl CorrelationId for () {
     }
 }
 
-/// At the same place in 3.0 and in 3.1.
+/// At the same offset in 3.0 and in 3.1.
 impl CorrelationId for u32 {
     #[inline]
     fn read(message: &[u8; SIZE]) -> Self {
@@ -120,19 +120,21 @@ impl CorrelationId for u32 {
 
 /// The layout of a release's I/O messages.
 ///
-/// The values of a message are those of [`io_message::Repr`] whatever the release: offsets are relative to the two memory maps, and a layout that
-/// has addresses instead knows where the requester's map begins. What is not in `Repr` is the [`CorrelationId`].
+/// The values of a message are those of [`io_message::Repr`] in every release: offsets are relative to the two memory
+/// maps, and a layout with addresses stores the start of the requester's map. The [`CorrelationId`] is not part of
+/// `Repr`.
 ///
-/// Type, user data, result and size are at the same places in all releases: [`IoMessage`] reads and writes these whatever the release.
+/// Type, user data, result and size have the same offsets in all releases: [`IoMessage`] can access them in any
+/// release.
 pub trait IoLayout: Debug + Clone + Copy + Send + Sync + 'static {
-    /// What requesters know their transactions by.
+    /// Type of the correlation id.
     type CorrelationId: CorrelationId;
 
-    /// Whether places in the storage and in the requester's memory depend on each other: the latter is never before the former, and less than
-    /// 4 GiB behind it.
+    /// `true` if the position in the requester's memory is tied to the one in the storage: it is at most 4 GiB behind
+    /// it and never before it.
     const IS_MIRRORED: bool = false;
 
-    /// The values of a message, but with the type of a result, which is what the answer to it repeats.
+    /// The values of the answer to a request: its own, with the type of a result.
     #[inline(always)]
     fn answer_to(self, message: &[u8; SIZE]) -> Repr {
         let message = IoMessage::new_unchecked_len(message);
@@ -146,7 +148,7 @@ pub trait IoLayout: Debug + Clone + Copy + Send + Sync + 'static {
         }
     }
 
-    /// The bytes of a message; zeros where it has no field.
+    /// The bytes of a message, with zeros for reserved bytes.
     #[inline(always)]
     fn to_bytes(self, values: &Repr, id: Self::CorrelationId) -> [u8; SIZE] {
         let mut bytes = values.to_bytes();
@@ -174,7 +176,7 @@ impl IoLayout for Release3_1 {
 /// I/O messages of DOCA 3.0.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Release3_0 {
-    /// The address at which the requester's memory map begins, in the requester's address space: those of messages are relative to it.
+    /// Start of the requester's memory map in the requester's address space: addresses in messages are relative to it.
     pub requester_address: u64,
 }
 
@@ -183,7 +185,7 @@ impl IoLayout for Release3_0 {
 
     const IS_MIRRORED: bool = true;
 
-    /// An address before the memory map becomes an offset that no storage has.
+    /// An address before the memory map becomes an offset beyond any storage.
     #[inline]
     fn answer_to(self, message: &[u8; SIZE]) -> Repr {
         let shared = Release3_2.answer_to(message);

@@ -1,4 +1,4 @@
-//! Headers in files and blocks against bytes that were written by hand from the documented layout.
+//! Headers in files and blocks, compared with handwritten bytes of the documented layout.
 
 mod common;
 
@@ -299,7 +299,7 @@ fn stored_block_is_as_documented() {
         Ok(header)
     );
 
-    // The lengths of LZ4 data blocks are LZ4's, and little endian.
+    // The lengths of LZ4 data blocks are little endian, as in LZ4.
     let data_block = stored_block::DataBlock {
         size_and_raw: 0x8000_0102,
     };

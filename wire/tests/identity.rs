@@ -1,4 +1,4 @@
-//! Longer forms of two messages: what they are, and that they are the shorter ones to whoever ignores the rest.
+//! Longer forms of two messages, which a peer that ignores the additional fields can read as the shorter ones.
 
 mod common;
 

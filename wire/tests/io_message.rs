@@ -1,4 +1,4 @@
-//! I/O messages against bytes that were written by hand from the documented layout.
+//! I/O messages, compared with handwritten bytes of the documented layout.
 
 mod common;
 

@@ -1,4 +1,4 @@
-//! The table of offsets: sound in itself, and in agreement with the bytes.
+//! The table of offsets is consistent, and agrees with the encoded bytes.
 
 mod common;
 
@@ -37,12 +37,12 @@ fn everything_on_the_wire_is_in_the_table_once() {
     assert_eq!(distinct.len(), names.len());
     let mut expected: Vec<_> = MessageType::ALL.map(MessageType::name).to_vec();
     expected.extend([
-        // Longer forms of two others.
+        // Longer forms of other payloads.
         "identify_storage_request",
         "identified_storage_response",
         "announce_storage_request",
         "announced_storage_response",
-        // That of another release.
+        // Form of another release.
         "batched_init_storage_request",
         "io_message",
         "io_message_3_1",

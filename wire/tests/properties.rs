@@ -1,4 +1,4 @@
-//! What holds for all messages, and for all bytes that claim to be one.
+//! Properties of all messages, and of arbitrary bytes.
 
 mod common;
 
@@ -15,7 +15,7 @@ use wire::{
 };
 
 fn blob() -> impl Strategy<Value = Bytes> {
-    // Mostly short, up to the limit.
+    // Usually short, up to the limit.
     prop_oneof![
         8 => vec(any::<u8>(), 0..64),
         1 => vec(any::<u8>(), 0..=32768),
@@ -97,7 +97,7 @@ fn io_message() -> impl Strategy<Value = Repr> {
     )
 }
 
-/// Sound frames in which a few bytes were overwritten.
+/// Valid frames with a few bytes overwritten.
 fn damaged_stream() -> impl Strategy<Value = Vec<u8>> {
     let damage = vec((any::<prop::sample::Index>(), any::<u8>()), 0..3);
     (vec(message(), 1..4), damage).prop_map(|(messages, damage)| {
@@ -142,7 +142,7 @@ proptest! {
             let (length, _) = rest.split_first_chunk().expect("the length of a frame");
             let (came, after) = rest.split_at(4 + u32::from_be_bytes(*length) as usize);
             if matches!(message.payload, Payload::ErrorResponse(_)) {
-                // A text that was not UTF-8 has up to three bytes for each that was none.
+                // Invalid UTF-8 takes up to three bytes for each invalid one.
                 prop_assert!(frame.len() <= 3 * came.len());
             } else {
                 prop_assert_eq!(came, frame);
@@ -153,7 +153,7 @@ proptest! {
 
     #[test]
     fn any_bytes_are_frames_or_refused(bytes in vec(any::<u8>(), 0..256), length in 12_u32..256) {
-        // As they are, and with a length that lets the decoder go on.
+        // Unchanged, and with a valid length so that the decoder continues.
         let _ = decode(&bytes);
         let mut stream = length.to_be_bytes().to_vec();
         stream.extend([0, 0, 0]);
@@ -175,7 +175,7 @@ proptest! {
         let view = IoMessage::new_unchecked_len(&bytes);
         match Repr::parse(&view) {
             Ok(values) => {
-                // The fields are the same; what belongs to none is zeros.
+                // The fields are the same; reserved bytes are zeros.
                 bytes[4..8].fill(0);
                 bytes[40..].fill(0);
                 prop_assert_eq!(values.to_bytes(), bytes);

@@ -1,4 +1,4 @@
-//! The two forms that are never on the wire: prost's for recordings, and JSON.
+//! The two encodings that are never on the wire: prost's for recordings, and JSON.
 
 mod common;
 

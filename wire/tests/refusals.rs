@@ -1,4 +1,4 @@
-//! Control frames that are none: each is refused with what was expected and what came.
+//! Invalid control frames are refused, with the expected and the actual value.
 
 mod common;
 
@@ -9,9 +9,9 @@ use wire::{
     control::{ErrorResponse, FrameDecoder, InitStorage, Message, Payload},
 };
 
-/// Longest text of an error response, in bytes.
+/// Maximum length of the text of an error response, in bytes.
 const MAX_TEXT: usize = 4096;
-/// Longest blob, in bytes.
+/// Maximum length of a blob, in bytes.
 const MAX_BLOB: usize = 32768;
 
 /// A frame of this type with this payload.
@@ -97,7 +97,7 @@ fn frame_over_the_limit_is_refused_by_its_length_alone() {
             &format!("frame.length: expected 12 to 65532, {came} came"),
         );
     }
-    // One of the largest length is waited for.
+    // The decoder waits for a frame of the largest length.
     assert_eq!(decode(&hex("0000fffc")), Ok(vec![]));
 }
 
@@ -107,7 +107,7 @@ fn bytes_after_the_last_field() {
         bytes.push(0);
         bytes[3] += 1;
         if let Payload::BatchedInitStorageRequest(_) = message.payload {
-            // Reported as of the layout that is tried first.
+            // The error is that of the layout tried first.
             decode(&bytes).expect_err("too long for either layout");
             continue;
         }
@@ -135,9 +135,9 @@ fn frame_that_ends_inside_a_field() {
         },
         "query_storage_response.block_size: expected 4 bytes, 2 came",
     );
-    // Whatever is cut off of a payload, its frame is refused, and nothing of the next frame is taken for it.
+    // A truncated payload is refused, and no bytes of the next frame are taken for it.
     for (message, bytes) in vectors() {
-        // A part of one of 3.0 may be a whole one of 3.2.
+        // A truncated frame of 3.0 may be a valid one of 3.2.
         if let Payload::BatchedInitStorageRequest(_) = message.payload {
             continue;
         }
@@ -256,7 +256,7 @@ fn text_over_its_limit_is_cut_between_characters() {
     let Payload::ErrorResponse(came) = &messages[0].payload else {
         panic!("another payload came: {messages:?}");
     };
-    // The last character would begin at byte 4095 and end after the limit.
+    // The last character would start at byte 4095 and exceed the limit.
     assert_eq!(came.message, text[..MAX_TEXT - 1]);
 }
 

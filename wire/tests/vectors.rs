@@ -1,4 +1,4 @@
-//! Control frames against bytes that were written by hand from the documented layout.
+//! Control frames, compared with handwritten bytes of the documented layout.
 
 mod common;
 
@@ -143,7 +143,8 @@ fn response_repeats_the_ids_of_its_request() {
     assert_eq!(request.response(Payload::StopStorageResponse), expected);
 }
 
-/// An init_storage_request of 3.0 and one of later releases are told apart by where they end. Where both end there, it is the later one's.
+/// An init_storage_request of 3.0 and one of later releases are distinguished by their length. Bytes that fit both are
+/// of the later one.
 #[test]
 fn init_storage_requests_of_two_releases_are_told_apart_by_their_ends() {
     let body = |payload: &str| {
@@ -172,7 +173,7 @@ fn init_storage_requests_of_two_releases_are_told_apart_by_their_ends() {
         ("00000040 00000004 00000002 0102", later(64, 4, "0102")),
         ("00000040 00000004 00000002 00000000", batched(2, "")),
         ("00000040 00000004 00000000 00000001 ff", batched(0, "ff")),
-        // Both: a blob of 5 bytes that begins with its length less 4, and 5 cores with a blob of 1 byte.
+        // Both: a blob of 5 bytes that starts with its length less 4, or 5 cores with a blob of 1 byte.
         (
             "00000040 00000004 00000005 00000001 ff",
             later(64, 4, "00000001ff"),

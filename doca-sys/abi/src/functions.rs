@@ -5,9 +5,6 @@
 
 mod aes_gcm;
 mod argp;
-mod buf_array;
-mod buf_pool;
-mod clock;
 mod comch;
 mod compress;
 mod core;
@@ -17,15 +14,10 @@ mod erasure_coding;
 mod graph;
 mod log;
 mod memory;
-mod mmap_advise;
 mod progress;
 mod rdma;
-mod rdma_bridge;
-mod rdma_remote_events;
-mod rdma_tasks;
 mod sha;
 mod sync_event;
-mod sync_event_tasks;
 
 use crate::{FunctionDecl, Header, Parameter, Type};
 

@@ -1,4 +1,4 @@
-//! What the Comch examples share: the two ends of a control path.
+//! Shared by the Comch examples: both sides of a control path.
 
 #![allow(dead_code, reason = "each example uses a part of it")]
 
@@ -8,11 +8,11 @@ use doca::{ComchClient, ComchEvent, ComchServer, Connection, CtxState, Device, E
 
 pub type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
-/// PCI addresses of the DPU, of the host's function as the DPU sees it, and of the same as the host sees it.
+/// PCI addresses of the DPU, and of the host's function as seen from the DPU and from the host.
 const DPU: &str = "03:00.0";
 const HOST: &str = "3b:00.0";
 
-/// Which side this process is, and the name of the server.
+/// Side of this process, and the name of the server.
 pub enum Role {
     /// On the DPU.
     Server(String),
@@ -41,7 +41,7 @@ pub struct ServerSide {
 }
 
 impl ServerSide {
-    /// Waits for a client.
+    /// Starts a server and waits for a client.
     pub fn start(name: &str) -> Result<ServerSide> {
         let device = Device::open(DPU)?;
         let pe = Pe::new()?;
@@ -66,7 +66,7 @@ pub struct ClientSide {
 }
 
 impl ClientSide {
-    /// Connects.
+    /// Connects to a server.
     pub fn connect(name: &str) -> Result<ClientSide> {
         let device = Device::open(HOST)?;
         let pe = Pe::new()?;
@@ -81,7 +81,7 @@ impl ClientSide {
     }
 }
 
-/// Waits for the event that `wanted` takes something from.
+/// Waits for an event that `wanted` accepts.
 pub fn wait<T>(pe: &Pe, mut wanted: impl FnMut(ComchEvent) -> Option<T>) -> Result<T> {
     loop {
         match pe.poll() {
@@ -98,7 +98,7 @@ pub fn wait<T>(pe: &Pe, mut wanted: impl FnMut(ComchEvent) -> Option<T>) -> Resu
     }
 }
 
-/// Waits for a connection. A client that finds no server goes back to the idle state.
+/// Waits for a connection. A client that finds no server returns to the idle state.
 fn connected(pe: &Pe) -> Result<Connection> {
     loop {
         match pe.poll() {
@@ -120,7 +120,7 @@ pub fn message(pe: &Pe) -> Result<String> {
     })
 }
 
-/// Waits until the peer has gone.
+/// Waits until the peer has disconnected.
 pub fn the_end(pe: &Pe) -> Result<()> {
     wait(pe, |event| {
         matches!(event, ComchEvent::Disconnected(_)).then_some(())

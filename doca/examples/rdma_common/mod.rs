@@ -1,4 +1,4 @@
-//! What the RDMA examples share: a server and a client that find each other by address, and messages between them.
+//! Shared by the RDMA examples: a server and a client that connect by address and exchange messages.
 
 #![allow(dead_code, reason = "each example uses a part of it")]
 
@@ -15,11 +15,11 @@ pub type Result<T> = std::result::Result<T, Box<dyn Error>>;
 /// Longest message, in bytes.
 const MESSAGE: usize = 1024;
 
-/// Which side this process is.
+/// Side of this process.
 pub enum Role {
-    /// It listens to this port.
+    /// Listens to this port.
     Server(u16),
-    /// It connects to this address.
+    /// Connects to this address.
     Client(SocketAddr),
 }
 
@@ -48,7 +48,7 @@ pub struct Peer {
 }
 
 impl Peer {
-    /// Connects, as server or client. `settings` sets what the example needs besides messages.
+    /// Connects as server or client. `settings` configures the example's operations besides messages.
     pub fn connect(role: &Role, settings: impl FnOnce(RdmaBuilder) -> RdmaBuilder) -> Result<Peer> {
         let device = Device::open("mlx5_0")?;
         let pe = Pe::new()?;
@@ -65,7 +65,7 @@ impl Peer {
             Role::Client(address) => rdma.connect_to(*address, 0)?,
         }
         let connection = loop {
-            // Progress: what becomes of connections is told by the instance.
+            // Makes progress: the instance reports connection changes.
             pe.poll();
             match rdma.connection_event() {
                 Some(RdmaEvent::Requested(connection)) => rdma.accept(&connection, 0)?,
@@ -86,19 +86,19 @@ impl Peer {
         })
     }
 
-    /// Memory of this process, with bufs in it that are made with the second value.
+    /// Registers memory of this process. Returns its map and an inventory for its bufs.
     pub fn memory(&self, len: usize, access: Access) -> Result<(Mmap, BufInventory)> {
         let mmap = Mmap::register(&self.device, MemoryRegion::new(len)?, access)?;
         Ok((mmap, BufInventory::new(16)?))
     }
 
-    /// Submits a task and waits for its end.
+    /// Submits a task and waits for its completion.
     pub fn run(&self, task: &Task) -> Result<()> {
         task.submit().map_err(|code| code.to_string())?;
         self.wait_for(task)
     }
 
-    /// Waits for the end of a task that was submitted.
+    /// Waits for the completion of a submitted task.
     pub fn wait_for(&self, task: &Task) -> Result<()> {
         while task.is_in_flight() {
             if let Some(Event::Task(Completion {
@@ -139,7 +139,7 @@ impl Peer {
         content(&buf)
     }
 
-    /// Waits until the peer has ended the connection.
+    /// Waits until the peer has disconnected.
     pub fn wait_for_the_end(&self) -> Result<()> {
         loop {
             self.pe.poll();
@@ -157,7 +157,7 @@ pub fn content(buf: &Buf) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// The 8 bytes at `offset` of memory of this process, as a number.
+/// The 8 bytes at `offset` of local memory as a number.
 pub fn number(mmap: &Mmap, offset: usize) -> Result<u64> {
     let mut bytes = [0; 8];
     let region = mmap.region().ok_or("memory of another process")?;

@@ -2,9 +2,9 @@ use std::ptr;
 
 use doca_sys as sys;
 
-use super::builder::Settings;
-use super::endpoint::{self, Endpoint, Side};
-use super::{ComchClientBuilder, Connection, send};
+use super::Settings;
+use super::connection::{self, Endpoint, Side};
+use super::{ComchClientBuilder, Connection};
 use crate::context::{Context, ContextId, CtxState, Object};
 use crate::device::{c_string, non_null};
 use crate::error::call;
@@ -40,12 +40,12 @@ unsafe impl Object for sys::doca_comch_client {
     const DESTROY: &'static str = "doca_comch_client_destroy";
 
     unsafe fn as_ctx(object: *mut Self) -> *mut sys::doca_ctx {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { sys::doca_comch_client_as_ctx(object) }
     }
 
     unsafe fn destroy(object: *mut Self) -> sys::doca_error_t {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { sys::doca_comch_client_destroy(object) }
     }
 }
@@ -53,7 +53,7 @@ unsafe impl Object for sys::doca_comch_client {
 // SAFETY: the function is that of this type.
 unsafe impl Side for sys::doca_comch_client {
     unsafe fn of_connection(connection: *const sys::doca_comch_connection) -> *mut Self {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { sys::doca_comch_client_get_client_ctx(connection) }
     }
 }
@@ -61,17 +61,17 @@ unsafe impl Side for sys::doca_comch_client {
 impl ComchClient {
     /// Starts a client of the server called `name` with default settings.
     ///
-    /// It is connected when [`ComchEvent::Connected`](crate::ComchEvent::Connected) comes; when it cannot connect, its state goes
-    /// back to [`CtxState::Idle`].
+    /// It is connected once [`ComchEvent::Connected`](crate::ComchEvent::Connected) arrives; if it cannot connect, its
+    /// state returns to [`CtxState::Idle`].
     ///
     /// # Errors
     ///
-    /// Whatever `doca_ctx_start` and the functions before it return.
+    /// Those of `doca_ctx_start` and of the functions that create the client.
     pub fn start(pe: &Pe, device: &Device, name: &str) -> Result<Self> {
         Self::builder(device, name).start(pe)
     }
 
-    /// Settings to start a client with.
+    /// Returns the settings of a client, to be changed before it is started.
     pub fn builder(device: &Device, name: &str) -> ComchClientBuilder {
         ComchClientBuilder::new(device, name)
     }
@@ -79,7 +79,7 @@ impl ComchClient {
     pub(super) fn create(pe: &Pe, device: Device, settings: &Settings) -> Result<Self> {
         let name = c_string("doca_comch_client_create", &settings.name)?;
         let mut client = ptr::null_mut();
-        // SAFETY: the device is open, the name is terminated, the result has a place.
+        // SAFETY: the device is open, the name is terminated, the out-parameter is valid.
         unsafe {
             call!(doca_comch_client_create(
                 device.as_ptr(),
@@ -88,24 +88,24 @@ impl ComchClient {
             ))
         }?;
         let object = non_null("doca_comch_client_create", client)?;
-        // SAFETY: just created, known to nobody else.
+        // SAFETY: just created, and not used elsewhere.
         let context = unsafe { Context::new(object, pe, Endpoint::client(object), 0, device) }?;
         // SAFETY: the client is live and not started; the callbacks have the declared types and are for this side.
         unsafe {
             call!(doca_comch_client_task_send_set_conf(
                 client,
-                Some(send::sent),
-                Some(send::failed),
+                Some(connection::sent),
+                Some(connection::failed),
                 settings.send_tasks
             ))?;
             call!(doca_comch_client_event_msg_recv_register(
                 client,
-                Some(endpoint::message_received::<sys::doca_comch_client>)
+                Some(connection::message_received::<sys::doca_comch_client>)
             ))?;
             call!(doca_comch_client_event_consumer_register(
                 client,
-                Some(endpoint::consumer_added::<sys::doca_comch_client>),
-                Some(endpoint::consumer_expired::<sys::doca_comch_client>)
+                Some(connection::consumer_added::<sys::doca_comch_client>),
+                Some(connection::consumer_expired::<sys::doca_comch_client>)
             ))?;
             if let Some(size) = settings.max_message_size {
                 call!(doca_comch_client_set_max_msg_size(client, size))?;
@@ -123,12 +123,13 @@ impl ComchClient {
         self.context.events().first()
     }
 
-    /// Sends a control message to the server. When it cannot be delivered later, [`ComchEvent::SendFailed`](crate::ComchEvent::SendFailed) comes.
+    /// Sends a control message to the server. If the delivery fails later,
+    /// [`ComchEvent::SendFailed`](crate::ComchEvent::SendFailed) is reported.
     ///
     /// # Errors
     ///
-    /// [`ErrorCode::NOT_CONNECTED`] when there is no connection, [`ErrorCode::INVALID_VALUE`] for a message that is too long,
-    /// [`ErrorCode::NO_MEMORY`] or [`ErrorCode::AGAIN`] when too many messages are on their way.
+    /// [`ErrorCode::NOT_CONNECTED`] without a connection, [`ErrorCode::INVALID_VALUE`] for a message that is too long,
+    /// [`ErrorCode::NO_MEMORY`] or [`ErrorCode::AGAIN`] if too many messages are in flight.
     pub fn send(&self, message: &[u8]) -> Result<()> {
         const OPERATION: &str = "doca_comch_client_task_send_alloc_init";
         let connection = self.connection().ok_or_else(|| {
@@ -138,7 +139,7 @@ impl ComchClient {
                 "the client is not connected",
             )
         })?;
-        send::send(
+        connection::send(
             OPERATION,
             self.context.queue(),
             &connection,
@@ -158,7 +159,7 @@ impl ComchClient {
         )
     }
 
-    /// Names the client in [`Event::State`](crate::Event::State) and [`Connection::context`].
+    /// Identifies the client in [`Event::State`](crate::Event::State) and [`Connection::context`].
     pub fn id(&self) -> ContextId {
         self.context.id()
     }
@@ -168,13 +169,13 @@ impl ComchClient {
         self.context.state()
     }
 
-    /// Delivers the messages that were sent, disconnects and destroys the client.
+    /// Delivers pending messages, disconnects and destroys the client.
     ///
     /// # Errors
     ///
-    /// [`ErrorCode::IN_USE`] while consumers or producers on its connection exist, in any thread: the client comes back, and no more of them can
-    /// be made. [`ErrorCode::TIME_OUT`] when it does not become idle; it stays in memory then, out of reach. Inside of a handler of
-    /// completions [`ErrorCode::IN_PROGRESS`], see [`Pe::progress_each`].
+    /// [`ErrorCode::IN_USE`] while consumers or producers on its connection exist, in any thread: the client is
+    /// returned, but no further ones can be created. [`ErrorCode::TIME_OUT`] if it does not become idle; it is leaked
+    /// then. Inside a completion handler [`ErrorCode::IN_PROGRESS`], see [`Pe::progress_each`].
     pub fn stop(self) -> std::result::Result<(), StopError<Self>> {
         if let Err(error) = self.context.check_unused() {
             return Err(StopError::new(error, Some(self)));

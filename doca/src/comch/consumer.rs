@@ -1,17 +1,19 @@
-use std::ptr;
+use std::ops::Deref;
+use std::{fmt, ptr};
 
 use doca_sys as sys;
 
-use super::{Connection, PostRecvTask};
+use super::Connection;
 use crate::context::{Context, ContextId, CtxState, Object, Task, completion_callbacks};
 use crate::device::non_null;
 use crate::error::call;
 use crate::{Buf, Error, ErrorCode, Mmap, Pe, Result};
 
-/// The receiving end of a connection's fast path.
+/// The receiving side of a connection's fast path.
 ///
 /// The peer learns its id by [`ComchEvent::ConsumerAdded`](crate::ComchEvent::ConsumerAdded) and sends to it with a
-/// [`Producer`](crate::Producer). It may be started by another thread than the one with the server or client, on a progress engine of its own.
+/// [`Producer`](crate::Producer). It may be started by another thread than that of the server or client, on its own
+/// progress engine.
 ///
 /// ```no_run
 /// use std::time::Duration;
@@ -55,12 +57,12 @@ unsafe impl Object for sys::doca_comch_consumer {
     const DESTROY: &'static str = "doca_comch_consumer_destroy";
 
     unsafe fn as_ctx(object: *mut Self) -> *mut sys::doca_ctx {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { sys::doca_comch_consumer_as_ctx(object) }
     }
 
     unsafe fn destroy(object: *mut Self) -> sys::doca_error_t {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { sys::doca_comch_consumer_destroy(object) }
     }
 }
@@ -69,15 +71,16 @@ impl Consumer {
     /// Starts a consumer that receives into bufs of `mmap`, with at most `max_tasks` tasks. The map needs
     /// [`Access::PCI_READ_WRITE`](crate::Access::PCI_READ_WRITE): the peer's device writes to it.
     ///
-    /// It becomes [`CtxState::Running`] by progress; tasks can be made from then on.
+    /// It becomes [`CtxState::Running`] through progress; tasks can be created from then on.
     ///
     /// # Errors
     ///
-    /// [`ErrorCode::NOT_PERMITTED`] without that permission, [`ErrorCode::NOT_CONNECTED`] when the peer is gone; whatever `doca_ctx_start` and the functions before it return.
+    /// [`ErrorCode::NOT_PERMITTED`] without that permission, [`ErrorCode::NOT_CONNECTED`] if the peer is gone; those of
+    /// `doca_ctx_start` and of the functions that create the consumer.
     pub fn start(pe: &Pe, connection: &Connection, mmap: &Mmap, max_tasks: u32) -> Result<Self> {
         let (consumer, user) = connection.enter("doca_comch_consumer_create", |connection| {
             let mut consumer = ptr::null_mut();
-            // SAFETY: connection and map are live, the result has a place.
+            // SAFETY: connection and map are live, the out-parameter is valid.
             unsafe {
                 call!(doca_comch_consumer_create(
                     connection,
@@ -88,7 +91,7 @@ impl Consumer {
             Ok(consumer)
         })?;
         let object = non_null("doca_comch_consumer_create", consumer)?;
-        // SAFETY: just created, known to nobody else.
+        // SAFETY: just created, and not used elsewhere.
         let context =
             unsafe { Context::new(object, pe, (), max_tasks as usize, (user, mmap.clone())) }?;
         let (completed, failed) = completion_callbacks();
@@ -105,18 +108,19 @@ impl Consumer {
         })
     }
 
-    /// Makes a task that receives one message to the tail of the data of `buf`. The sender sees the buffer when the task is submitted.
+    /// Creates a task that receives one message and appends it to the data of `buf`. The sender can use the buffer once
+    /// the task is submitted.
     ///
     /// # Errors
     ///
-    /// [`ErrorCode::INVALID_VALUE`] for a buf of another map than the consumer's, [`ErrorCode::BAD_STATE`] when the consumer is not running,
-    /// [`ErrorCode::NO_MEMORY`] when it has `max_tasks` tasks.
+    /// [`ErrorCode::INVALID_VALUE`] for a buf of another map than the consumer's, [`ErrorCode::BAD_STATE`] if the
+    /// consumer is not running, [`ErrorCode::NO_MEMORY`] if it has `max_tasks` tasks.
     pub fn post_recv_task(&self, buf: &Buf, token: u64) -> Result<Task> {
         self.allocate(Some(buf), token).map(|(task, _)| task)
     }
 
-    /// As [`post_recv_task`](Self::post_recv_task), for messages with immediate data, which need no buf when they are no more
-    /// than that.
+    /// As [`post_recv_task`](Self::post_recv_task), for messages with immediate data, which need no buf if they have no
+    /// other data.
     ///
     /// # Errors
     ///
@@ -141,7 +145,7 @@ impl Consumer {
             ));
         }
         let mut raw = ptr::null_mut();
-        // SAFETY: consumer and buf are live, the result has a place. The buf is kept by the task's cell.
+        // SAFETY: consumer and buf are live, the out-parameter is valid. The task's cell keeps the buf alive.
         unsafe {
             call!(doca_comch_consumer_task_post_recv_alloc_init(
                 self.context.object(),
@@ -154,19 +158,19 @@ impl Consumer {
         }
     }
 
-    /// The id by which the peer's producers name this consumer; known when it is running.
+    /// Id by which the peer's producers address this consumer; available once it is running.
     ///
     /// # Errors
     ///
-    /// Whatever `doca_comch_consumer_get_id` returns.
+    /// Those of `doca_comch_consumer_get_id`.
     pub fn consumer_id(&self) -> Result<u32> {
         let mut id = 0;
-        // SAFETY: the consumer is live, the result has a place.
+        // SAFETY: the consumer is live, the out-parameter is valid.
         unsafe { call!(doca_comch_consumer_get_id(self.context.object(), &mut id)) }?;
         Ok(id)
     }
 
-    /// Names the consumer in [`Event::State`](crate::Event::State).
+    /// Identifies the consumer in [`Event::State`](crate::Event::State).
     pub fn id(&self) -> ContextId {
         self.context.id()
     }
@@ -181,12 +185,77 @@ impl Consumer {
         self.context.in_flight()
     }
 
-    /// Flushes the tasks in flight, whose failed completions come from [`Pe::poll`](crate::Pe::poll), and destroys the consumer.
+    /// Flushes the tasks in flight, whose failed completions are returned by [`Pe::poll`](crate::Pe::poll), and
+    /// destroys the consumer.
     ///
     /// # Errors
     ///
-    /// [`ErrorCode::TIME_OUT`] when it does not become idle. The consumer stays in memory then, out of reach.
+    /// [`ErrorCode::TIME_OUT`] if it does not become idle. The consumer is leaked then.
     pub fn stop(self) -> Result<()> {
         self.context.close()
+    }
+}
+
+/// A post-receive [`Task`] that provides the received message's sender and immediate data.
+pub struct PostRecvTask {
+    task: Task,
+    raw: *mut sys::doca_comch_consumer_task_post_recv,
+}
+
+/// Sender and immediate data of a message.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ReceivedMessage {
+    /// Id of the producer that sent it.
+    pub producer_id: u32,
+    /// The immediate data; empty if there was none.
+    pub immediate: Vec<u8>,
+}
+
+impl PostRecvTask {
+    pub(super) fn new(task: Task, raw: *mut sys::doca_comch_consumer_task_post_recv) -> Self {
+        Self { task, raw }
+    }
+
+    /// Sender and immediate data of the last received message. `None` unless the last reaped completion was a success
+    /// and the task is not in flight.
+    pub fn received(&self) -> Option<ReceivedMessage> {
+        if !self.task.has_succeeded() {
+            return None;
+        }
+        // SAFETY: the C task is allocated, and nobody else's at the moment.
+        let (producer_id, data, len) = unsafe {
+            (
+                sys::doca_comch_consumer_task_post_recv_get_producer_id(self.raw),
+                sys::doca_comch_consumer_task_post_recv_get_imm_data(self.raw),
+                sys::doca_comch_consumer_task_post_recv_get_imm_data_len(self.raw),
+            )
+        };
+        let immediate = if data.is_null() {
+            Vec::new()
+        } else {
+            // SAFETY: the task keeps that many bytes until it is submitted again or freed, which needs the handle that
+            // is borrowed here.
+            unsafe { std::slice::from_raw_parts(data, len as usize) }.to_vec()
+        };
+        Some(ReceivedMessage {
+            producer_id,
+            immediate,
+        })
+    }
+}
+
+impl Deref for PostRecvTask {
+    type Target = Task;
+
+    fn deref(&self) -> &Task {
+        &self.task
+    }
+}
+
+impl fmt::Debug for PostRecvTask {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PostRecvTask")
+            .field("task", &self.task)
+            .finish_non_exhaustive()
     }
 }

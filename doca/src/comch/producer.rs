@@ -8,7 +8,7 @@ use crate::device::non_null;
 use crate::error::call;
 use crate::{Buf, Pe, Result};
 
-/// The sending end of a connection's fast path.
+/// The sending side of a connection's fast path.
 ///
 /// ```no_run
 /// use doca::{Buf, Connection, ErrorCode, Event, Pe, Producer};
@@ -40,12 +40,12 @@ unsafe impl Object for sys::doca_comch_producer {
     const DESTROY: &'static str = "doca_comch_producer_destroy";
 
     unsafe fn as_ctx(object: *mut Self) -> *mut sys::doca_ctx {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { sys::doca_comch_producer_as_ctx(object) }
     }
 
     unsafe fn destroy(object: *mut Self) -> sys::doca_error_t {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { sys::doca_comch_producer_destroy(object) }
     }
 }
@@ -55,16 +55,17 @@ impl Producer {
     ///
     /// # Errors
     ///
-    /// [`ErrorCode::NOT_CONNECTED`](crate::ErrorCode::NOT_CONNECTED) when the peer is gone; whatever `doca_ctx_start` and the functions before it return.
+    /// [`ErrorCode::NOT_CONNECTED`](crate::ErrorCode::NOT_CONNECTED) if the peer is gone; those of `doca_ctx_start` and
+    /// of the functions that create the producer.
     pub fn start(pe: &Pe, connection: &Connection, max_tasks: u32) -> Result<Self> {
         let (producer, user) = connection.enter("doca_comch_producer_create", |connection| {
             let mut producer = ptr::null_mut();
-            // SAFETY: the connection is live, the result has a place.
+            // SAFETY: the connection is live, the out-parameter is valid.
             unsafe { call!(doca_comch_producer_create(connection, &mut producer)) }?;
             Ok(producer)
         })?;
         let object = non_null("doca_comch_producer_create", producer)?;
-        // SAFETY: just created, known to nobody else.
+        // SAFETY: just created, and not used elsewhere.
         let context = unsafe { Context::new(object, pe, (), max_tasks as usize, user) }?;
         let (completed, failed) = completion_callbacks();
         // SAFETY: the producer is live and not started.
@@ -77,24 +78,24 @@ impl Producer {
         Ok(Self { context })
     }
 
-    /// Makes a task that sends the data of `buf` to the peer's consumer `consumer_id`. Submitting it answers
+    /// Creates a task that sends the data of `buf` to the peer's consumer `consumer_id`. Its submission returns
     /// [`ErrorCode::AGAIN`](crate::ErrorCode::AGAIN) while the consumer has no buffer posted.
     ///
     /// # Errors
     ///
-    /// [`ErrorCode::BAD_STATE`](crate::ErrorCode::BAD_STATE) when the producer is not running,
-    /// [`ErrorCode::NO_MEMORY`](crate::ErrorCode::NO_MEMORY) when it has `max_tasks` tasks.
+    /// [`ErrorCode::BAD_STATE`](crate::ErrorCode::BAD_STATE) if the producer is not running,
+    /// [`ErrorCode::NO_MEMORY`](crate::ErrorCode::NO_MEMORY) if it has `max_tasks` tasks.
     pub fn send_task(&self, buf: &Buf, consumer_id: u32, token: u64) -> Result<Task> {
         self.send_immediate_task(Some(buf), &[], consumer_id, token)
     }
 
-    /// As [`send_task`](Self::send_task), with a copy of `immediate` beside the data, or instead of data. Every submission
-    /// sends the same bytes; 32 of them are a common limit.
+    /// As [`send_task`](Self::send_task), with a copy of `immediate` in addition to or instead of data. Every
+    /// submission sends the same bytes; a common limit is 32.
     ///
     /// # Errors
     ///
-    /// As for [`send_task`](Self::send_task), and [`ErrorCode::INVALID_VALUE`](crate::ErrorCode::INVALID_VALUE) for more bytes
-    /// than the device takes.
+    /// As for [`send_task`](Self::send_task), and [`ErrorCode::INVALID_VALUE`](crate::ErrorCode::INVALID_VALUE) for
+    /// more bytes than the device supports.
     pub fn send_immediate_task(
         &self,
         buf: Option<&Buf>,
@@ -104,7 +105,7 @@ impl Producer {
     ) -> Result<Task> {
         const OPERATION: &str = "doca_comch_producer_task_send_alloc_init";
         let mut task = ptr::null_mut();
-        // C takes a pointer to what it may write, and NULL for nothing.
+        // The C parameter is not const; NULL stands for no data.
         let mut immediate = immediate.to_vec();
         let len = u32::try_from(immediate.len()).unwrap_or(u32::MAX);
         let data = if len == 0 {
@@ -112,8 +113,8 @@ impl Producer {
         } else {
             immediate.as_mut_ptr()
         };
-        // SAFETY: producer and buf are live, so are the immediate bytes during the call, the result has a place. The buf is
-        // kept by the task's cell.
+        // SAFETY: producer, buf and the immediate bytes are live during the call, the out-parameter is valid. The
+        // task's cell keeps the buf alive.
         unsafe {
             call!(doca_comch_producer_task_send_alloc_init(
                 self.context.object(),
@@ -128,7 +129,7 @@ impl Producer {
         }
     }
 
-    /// Names the producer in [`Event::State`](crate::Event::State).
+    /// Identifies the producer in [`Event::State`](crate::Event::State).
     pub fn id(&self) -> ContextId {
         self.context.id()
     }
@@ -143,11 +144,12 @@ impl Producer {
         self.context.in_flight()
     }
 
-    /// Flushes the tasks in flight, whose completions come from [`Pe::poll`](crate::Pe::poll), and destroys the producer.
+    /// Flushes the tasks in flight, whose completions are returned by [`Pe::poll`](crate::Pe::poll), and destroys the
+    /// producer.
     ///
     /// # Errors
     ///
-    /// [`ErrorCode::TIME_OUT`](crate::ErrorCode::TIME_OUT) when it does not become idle. The producer stays in memory then, out of reach.
+    /// [`ErrorCode::TIME_OUT`](crate::ErrorCode::TIME_OUT) if it does not become idle. The producer is leaked then.
     pub fn stop(self) -> Result<()> {
         self.context.close()
     }

@@ -2,9 +2,9 @@ use std::ptr;
 
 use doca_sys as sys;
 
-use super::builder::Settings;
-use super::endpoint::{self, Endpoint, Side};
-use super::{ComchServerBuilder, Connection, send};
+use super::Settings;
+use super::connection::{self, Endpoint, Side};
+use super::{ComchServerBuilder, Connection};
 use crate::context::{Context, ContextId, CtxState, Object};
 use crate::device::{c_string, non_null};
 use crate::error::call;
@@ -42,12 +42,12 @@ unsafe impl Object for sys::doca_comch_server {
     const DESTROY: &'static str = "doca_comch_server_destroy";
 
     unsafe fn as_ctx(object: *mut Self) -> *mut sys::doca_ctx {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { sys::doca_comch_server_as_ctx(object) }
     }
 
     unsafe fn destroy(object: *mut Self) -> sys::doca_error_t {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { sys::doca_comch_server_destroy(object) }
     }
 }
@@ -55,7 +55,7 @@ unsafe impl Object for sys::doca_comch_server {
 // SAFETY: the function is that of this type.
 unsafe impl Side for sys::doca_comch_server {
     unsafe fn of_connection(connection: *const sys::doca_comch_connection) -> *mut Self {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { sys::doca_comch_server_get_server_ctx(connection) }
     }
 }
@@ -65,12 +65,12 @@ impl ComchServer {
     ///
     /// # Errors
     ///
-    /// Whatever `doca_ctx_start` and the functions before it return, e.g. when there is a server of that name.
+    /// Those of `doca_ctx_start` and of the functions that create the server, e.g. if the name is in use.
     pub fn start(pe: &Pe, device: &Device, representor: &Representor, name: &str) -> Result<Self> {
         Self::builder(device, representor, name).start(pe)
     }
 
-    /// Settings to start a server with.
+    /// Returns the settings of a server, to be changed before it is started.
     pub fn builder(device: &Device, representor: &Representor, name: &str) -> ComchServerBuilder {
         ComchServerBuilder::new(device, representor, name)
     }
@@ -83,7 +83,7 @@ impl ComchServer {
     ) -> Result<Self> {
         let name = c_string("doca_comch_server_create", &settings.name)?;
         let mut server = ptr::null_mut();
-        // SAFETY: device and representor are open, the name is terminated, the result has a place.
+        // SAFETY: device and representor are open, the name is terminated, the out-parameter is valid.
         unsafe {
             call!(doca_comch_server_create(
                 device.as_ptr(),
@@ -93,31 +93,31 @@ impl ComchServer {
             ))
         }?;
         let object = non_null("doca_comch_server_create", server)?;
-        // Control messages leave something in the queue only when they fail, so they need no room there.
-        // SAFETY: just created, known to nobody else.
+        // Control messages are queued only if they fail, so nothing is reserved for them.
+        // SAFETY: just created, and not used elsewhere.
         let context =
             unsafe { Context::new(object, pe, Endpoint::server(), 0, (device, representor)) }?;
         // SAFETY: the server is live and not started; the callbacks have the declared types and are for this side.
         unsafe {
             call!(doca_comch_server_task_send_set_conf(
                 server,
-                Some(send::sent),
-                Some(send::failed),
+                Some(connection::sent),
+                Some(connection::failed),
                 settings.send_tasks
             ))?;
             call!(doca_comch_server_event_msg_recv_register(
                 server,
-                Some(endpoint::message_received::<sys::doca_comch_server>)
+                Some(connection::message_received::<sys::doca_comch_server>)
             ))?;
             call!(doca_comch_server_event_connection_status_changed_register(
                 server,
-                Some(endpoint::connected::<sys::doca_comch_server>),
-                Some(endpoint::disconnected::<sys::doca_comch_server>)
+                Some(connection::connected::<sys::doca_comch_server>),
+                Some(connection::disconnected::<sys::doca_comch_server>)
             ))?;
             call!(doca_comch_server_event_consumer_register(
                 server,
-                Some(endpoint::consumer_added::<sys::doca_comch_server>),
-                Some(endpoint::consumer_expired::<sys::doca_comch_server>)
+                Some(connection::consumer_added::<sys::doca_comch_server>),
+                Some(connection::consumer_expired::<sys::doca_comch_server>)
             ))?;
             if let Some(size) = settings.max_message_size {
                 call!(doca_comch_server_set_max_msg_size(server, size))?;
@@ -130,12 +130,14 @@ impl ComchServer {
         Ok(Self { context })
     }
 
-    /// Sends a control message to a client. When it cannot be delivered later, [`ComchEvent::SendFailed`](crate::ComchEvent::SendFailed) comes.
+    /// Sends a control message to a client. If the delivery fails later,
+    /// [`ComchEvent::SendFailed`](crate::ComchEvent::SendFailed) is reported.
     ///
     /// # Errors
     ///
-    /// [`ErrorCode::NOT_CONNECTED`] when the client is gone, [`ErrorCode::INVALID_VALUE`] for a connection of another server or a
-    /// message that is too long, [`ErrorCode::NO_MEMORY`] or [`ErrorCode::AGAIN`] when too many messages are on their way.
+    /// [`ErrorCode::NOT_CONNECTED`] if the client is gone, [`ErrorCode::INVALID_VALUE`] for a connection of another
+    /// server or a message that is too long, [`ErrorCode::NO_MEMORY`] or [`ErrorCode::AGAIN`] if too many messages are
+    /// in flight.
     pub fn send(&self, connection: &Connection, message: &[u8]) -> Result<()> {
         const OPERATION: &str = "doca_comch_server_task_send_alloc_init";
         if connection.is_connected() && !self.context.events().owns(connection) {
@@ -146,7 +148,7 @@ impl ComchServer {
                 detail,
             ));
         }
-        send::send(
+        connection::send(
             OPERATION,
             self.context.queue(),
             connection,
@@ -170,9 +172,9 @@ impl ComchServer {
     ///
     /// # Errors
     ///
-    /// [`ErrorCode::IN_USE`] while consumers or producers on the connection exist, in any thread; [`ErrorCode::AGAIN`] while messages to
-    /// the client wait to be sent; [`ErrorCode::NOT_CONNECTED`] when the client is gone, [`ErrorCode::INVALID_VALUE`] for a connection of
-    /// another server or a client.
+    /// [`ErrorCode::IN_USE`] while consumers or producers on the connection exist, in any thread; [`ErrorCode::AGAIN`]
+    /// while messages to the client are in flight; [`ErrorCode::NOT_CONNECTED`] if the client is gone,
+    /// [`ErrorCode::INVALID_VALUE`] for a connection of another server or a client.
     pub fn disconnect(&self, connection: &Connection) -> Result<()> {
         const OPERATION: &str = "doca_comch_server_disconnect";
         if connection.is_connected() && !self.context.events().owns(connection) {
@@ -189,7 +191,7 @@ impl ComchServer {
         })
     }
 
-    /// Names the server in [`Event::State`](crate::Event::State) and [`Connection::context`].
+    /// Identifies the server in [`Event::State`](crate::Event::State) and [`Connection::context`].
     pub fn id(&self) -> ContextId {
         self.context.id()
     }
@@ -199,13 +201,13 @@ impl ComchServer {
         self.context.state()
     }
 
-    /// Delivers the messages that were sent, disconnects all clients and destroys the server.
+    /// Delivers pending messages, disconnects all clients and destroys the server.
     ///
     /// # Errors
     ///
-    /// [`ErrorCode::IN_USE`] while consumers or producers on its connections exist, in any thread: the server comes back, and no more of them can
-    /// be made. [`ErrorCode::TIME_OUT`] when it does not become idle; it stays in memory then, out of reach. Inside of a handler of
-    /// completions [`ErrorCode::IN_PROGRESS`], see [`Pe::progress_each`].
+    /// [`ErrorCode::IN_USE`] while consumers or producers on its connections exist, in any thread: the server is
+    /// returned, but no further ones can be created. [`ErrorCode::TIME_OUT`] if it does not become idle; it is leaked
+    /// then. Inside a completion handler [`ErrorCode::IN_PROGRESS`], see [`Pe::progress_each`].
     pub fn stop(self) -> std::result::Result<(), StopError<Self>> {
         if let Err(error) = self.context.check_unused() {
             return Err(StopError::new(error, Some(self)));

@@ -9,39 +9,40 @@ use crate::device::non_null;
 use crate::pe::{EventQueue, Handler};
 use crate::{Buf, ErrorCode, Result};
 
-/// A task: made once, submitted as often as needed, one submission at a time.
+/// A task: created once, submitted as often as needed, one submission at a time.
 ///
-/// It holds its bufs. Its context owns the C object: when the context is stopped, the task can only be dropped.
-/// A task that is dropped in flight completes, and its [`Event`](crate::Event) comes, before its object is freed.
+/// It keeps its bufs. Its context owns the C object: after the context is stopped, the task can only be dropped. A task
+/// that is dropped in flight still completes, and its [`Event`](crate::Event) is delivered, before its object is freed.
 #[derive(Debug)]
 pub struct Task {
     cell: Rc<TaskCell>,
 }
 
 impl Task {
-    /// Hands the task to the device; its [`Completion`](crate::Completion) will come from [`Pe::poll`](crate::Pe::poll).
+    /// Submits the task to the device; its [`Completion`](crate::Completion) is returned by
+    /// [`Pe::poll`](crate::Pe::poll).
     ///
     /// # Errors
     ///
-    /// * [`ErrorCode::AGAIN`]: not now, e.g. because the peer has no buffer posted; submit it again later.
-    /// * [`ErrorCode::IN_USE`]: it was submitted and its completion has not been taken from the progress engine.
-    /// * [`ErrorCode::BAD_STATE`]: the context is not running, or gone.
+    /// * [`ErrorCode::AGAIN`]: not possible now, e.g. because the peer has no buffer posted; submit it again later.
+    /// * [`ErrorCode::IN_USE`]: it was submitted and its completion was not reaped yet.
+    /// * [`ErrorCode::BAD_STATE`]: the context is not running or was destroyed.
     #[inline(always)]
     pub fn submit(&self) -> std::result::Result<(), ErrorCode> {
         self.cell.submit()
     }
 
-    /// The token that its completions carry.
+    /// The token of its completions.
     pub fn token(&self) -> u64 {
         self.cell.token
     }
 
-    /// Whether it was submitted and its completion has not been taken from the progress engine.
+    /// `true` if it was submitted and its completion was not reaped yet.
     pub fn is_in_flight(&self) -> bool {
         self.cell.is_in_flight()
     }
 
-    /// Whether the C object is there, is the user's, and the last run that came to an end was a success.
+    /// `true` if the C object exists, is not in flight, and its last run was successful.
     pub(crate) fn has_succeeded(&self) -> bool {
         self.cell.phase.get() == Phase::Idle && self.cell.code.get() == ErrorCode::SUCCESS
     }
@@ -56,40 +57,40 @@ impl Drop for Task {
     }
 }
 
-/// Who has the task.
+/// State of a task, by its owner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Phase {
-    /// The user.
+    /// Owned by the user.
     Idle,
-    /// Nobody any more: its C object was freed.
+    /// The C object was freed.
     Freed,
-    /// DOCA.
+    /// Owned by DOCA.
     Submitted,
-    /// Nobody: its completion waits in the queue.
+    /// Completed, not yet reaped.
     Completed,
 }
 
-/// What the completion callback finds through a task's user data.
+/// Target of a task's user data, for the completion callback.
 ///
-/// In the order in which it is needed: what every run of the task uses is in one cache line. Runs do not count references: the queue has
-/// a pointer, and whoever lets a cell go that is in the queue gives it to [`EventQueue::keep`].
+/// Fields in the order of use: those of every run share one cache line. Runs do not change reference counts: the queue
+/// holds a pointer, and an owner that drops a queued cell passes it to [`EventQueue::keep`].
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(crate) struct TaskCell {
-    /// Null when it was freed: then the phase is `Freed`, or will be when its completion is taken.
+    /// Null after it was freed: the phase is `Freed` then, or will be when the completion is reaped.
     task: Cell<*mut sys::doca_task>,
     bufs: [Option<Buf>; 2],
     queue: Rc<EventQueue>,
     token: u64,
     phase: Cell<Phase>,
-    /// How the last run that came to its end went; not a success before the first.
+    /// Result of the last completed run; an error before the first.
     code: Cell<ErrorCode>,
-    /// The user has the handle and the context the C object, so that nothing else is to be done when a run ends.
+    /// The user has the handle and the context has the C object, so a completion needs no further work.
     is_ordinary: Cell<bool>,
     has_handle: Cell<bool>,
     slot: Cell<usize>,
     table: Weak<TaskTable>,
-    /// Whatever else the task uses.
+    /// Other resources of the task.
     _keep: Option<Rc<dyn Any>>,
 }
 
@@ -100,8 +101,8 @@ impl TaskCell {
             return Err(self.not_idle());
         }
         self.phase.set(Phase::Submitted);
-        // SAFETY: the task is allocated, as it is idle and not freed, not in flight, and its bufs are live; the context's progress
-        // engine is of this thread, as neither it nor the task is `Send`.
+        // SAFETY: the task is allocated (it is idle and not freed), not in flight, and its bufs are live; the context's
+        // progress engine belongs to this thread, as neither it nor the task is `Send`.
         let result = ErrorCode(unsafe { sys::doca_task_submit(self.task.get()) }).ok();
         if result.is_err() {
             self.phase.set(Phase::Idle);
@@ -109,7 +110,7 @@ impl TaskCell {
         result
     }
 
-    /// Why a task that is not idle cannot be submitted.
+    /// Reason why a task that is not idle cannot be submitted.
     #[cold]
     fn not_idle(&self) -> ErrorCode {
         match self.phase.get() {
@@ -118,13 +119,13 @@ impl TaskCell {
         }
     }
 
-    /// Whether it was submitted and its completion has not been taken from the progress engine.
+    /// `true` if it was submitted and its completion was not reaped yet.
     #[inline(always)]
     pub(crate) fn is_in_flight(&self) -> bool {
         self.phase.get() >= Phase::Submitted
     }
 
-    /// Its run has ended, and the user learns of it: the token, and how it went.
+    /// Returns a completed task to the user: its token and result.
     ///
     /// # Safety
     ///
@@ -132,7 +133,7 @@ impl TaskCell {
     #[inline(always)]
     pub(crate) unsafe fn return_to_user(pointer: NonNull<Self>) -> (u64, ErrorCode) {
         let (is_ordinary, ended) = {
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             let cell = unsafe { pointer.as_ref() };
             cell.phase.set(Phase::Idle);
             (cell.is_ordinary.get(), (cell.token, cell.code.get()))
@@ -144,31 +145,31 @@ impl TaskCell {
         ended
     }
 
-    /// A run has ended of a task whose handle, or whose C object, has gone meanwhile.
+    /// Completes a run of a task whose handle or C object was dropped in the meantime.
     ///
     /// # Safety
     ///
     /// The cell lives; it may be gone afterwards.
     #[cold]
     unsafe fn settle(pointer: NonNull<Self>) {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let cell = unsafe { pointer.as_ref() };
         if cell.task.get().is_null() {
             cell.phase.set(Phase::Freed);
         } else {
-            // SAFETY: the caller's promise; it is not used afterwards.
+            // SAFETY: guaranteed by the caller; it is not used afterwards.
             unsafe { Self::free_if_unused(pointer) };
         }
     }
 
-    /// Frees a task that neither the user nor DOCA nor the queue has.
+    /// Frees a task that is owned by neither the user nor DOCA nor the queue.
     ///
     /// # Safety
     ///
     /// The cell lives; it may be gone afterwards.
     #[cold]
     pub(crate) unsafe fn free_if_unused(pointer: NonNull<Self>) {
-        // SAFETY: the caller's promise; the reference is not used when the table lets the cell go.
+        // SAFETY: guaranteed by the caller; the reference is not used after the table drops the cell.
         let cell = unsafe { pointer.as_ref() };
         if !cell.has_handle.get()
             && cell.phase.get() == Phase::Idle
@@ -179,7 +180,7 @@ impl TaskCell {
         }
     }
 
-    /// Drops a cell, unless its completion waits in the queue, which points to it.
+    /// Drops a cell, unless the queue points to it because its completion was not reaped.
     fn let_go(cell: Rc<Self>) {
         if cell.phase.get() == Phase::Completed {
             let queue = Rc::clone(&cell.queue);
@@ -187,7 +188,7 @@ impl TaskCell {
         }
     }
 
-    /// Frees the C object unless DOCA has it.
+    /// Frees the C object unless it is in flight.
     fn free_object(&self) -> bool {
         if self.phase.get() == Phase::Submitted {
             return false;
@@ -198,7 +199,7 @@ impl TaskCell {
             self.phase.set(Phase::Freed);
         }
         if !task.is_null() {
-            // SAFETY: allocated by the context, which is live as long as its table frees tasks, and not in flight.
+            // SAFETY: allocated by the context, which is live while its table frees tasks, and not in flight.
             unsafe { sys::doca_task_free(task) };
         }
         true
@@ -212,7 +213,7 @@ impl Drop for TaskCell {
     }
 }
 
-/// The allocated tasks of a context. It holds every cell as long as DOCA holds a pointer to it.
+/// The allocated tasks of a context. It holds every cell as long as DOCA has a pointer to it.
 #[derive(Debug)]
 pub(crate) struct TaskTable {
     slots: RefCell<Vec<Option<Rc<TaskCell>>>>,
@@ -227,7 +228,7 @@ impl TaskTable {
         })
     }
 
-    /// Makes a task of what a C function allocated.
+    /// Wraps a task allocated by a C function.
     ///
     /// # Safety
     ///
@@ -257,13 +258,13 @@ impl TaskTable {
             slot: Cell::new(0),
         });
         for buf in cell.bufs.iter().flatten() {
-            // SAFETY: the cell stays where its `Rc` has it, and parts from its bufs when it is dropped.
+            // SAFETY: the cell's address is fixed by its `Rc`, and it removes itself from its bufs when it is dropped.
             unsafe { buf.join(NonNull::from(&*cell)) };
         }
         let user_data = sys::doca_data {
             ptr: Rc::as_ptr(&cell).cast_mut().cast(),
         };
-        // SAFETY: the task is live. The cell lives in the table as long as the task is allocated.
+        // SAFETY: the task is live. The table holds the cell as long as the task is allocated.
         unsafe { sys::doca_task_set_user_data(task.as_ptr(), user_data) };
         cell.slot.set(self.insert(Rc::clone(&cell)));
         Ok(Task { cell })
@@ -283,7 +284,7 @@ impl TaskTable {
         }
     }
 
-    /// Whether a cell is where it says: its place may be another's by now.
+    /// `true` if a cell is in the table: its slot may have been reused.
     fn holds(&self, cell: &TaskCell) -> bool {
         let slots = self.slots.borrow();
         let there = slots.get(cell.slot.get()).and_then(Option::as_ref);
@@ -301,7 +302,7 @@ impl TaskTable {
         }
     }
 
-    /// Frees all tasks that DOCA does not have; their handles answer [`ErrorCode::BAD_STATE`] from here on.
+    /// Frees all tasks that are not in flight; their handles return [`ErrorCode::BAD_STATE`] from then on.
     pub(crate) fn free_idle(&self) {
         let count = self.slots.borrow().len();
         (0..count).for_each(|slot| self.free(slot));
@@ -316,14 +317,14 @@ impl Drop for TaskTable {
     }
 }
 
-/// User data of a task until it is adopted, which sets the real one.
+/// Placeholder for a task's user data until `adopt` sets it.
 pub(crate) const NO_DATA: sys::doca_data = sys::doca_data { u64: 0 };
 
 /// The success and the error callback for tasks of type `T`.
 pub(crate) type CompletionCallback<T> =
     unsafe extern "C" fn(*mut T, sys::doca_data, sys::doca_data);
 
-/// The callbacks that put the completions of tasks of type `T` into the queue.
+/// The callbacks that queue the completions of tasks of type `T`.
 pub(crate) fn completion_callbacks<T>()
 -> (Option<CompletionCallback<T>>, Option<CompletionCallback<T>>) {
     (Some(completed::<T>), Some(failed::<T>))
@@ -348,7 +349,7 @@ unsafe extern "C" fn failed<T>(
         complete(task_user_data, |cell| {
             // SAFETY: the task is live: it just completed.
             match ErrorCode(sys::doca_task_get_status(cell.task.get())) {
-                // The error callback was called, so it did not succeed.
+                // The error callback must not report success.
                 ErrorCode::SUCCESS => ErrorCode::UNKNOWN,
                 code => code,
             }
@@ -356,21 +357,21 @@ unsafe extern "C" fn failed<T>(
     }
 }
 
-/// Tells the handler of this call of progress that a task has ended, or puts that into the queue.
+/// Passes a completion to the handler of this progress call, or queues it.
 ///
 /// # Safety
 ///
 /// The user data is that of an allocated task of this crate that has ended; DOCA does not use it any more.
 #[inline(always)]
 unsafe fn complete(user_data: sys::doca_data, code: impl FnOnce(&TaskCell) -> ErrorCode) {
-    // SAFETY: `adopt` set this member, to the address of a cell, before the task could be submitted.
+    // SAFETY: `adopt` set this member to the address of a cell before the task could be submitted.
     let pointer = unsafe { NonNull::new_unchecked(user_data.ptr.cast::<TaskCell>()) };
-    // SAFETY: the table holds the `Rc` of the cell while the task is allocated, and longer than this block takes.
+    // SAFETY: the table holds the `Rc` of the cell while the task is allocated, which is longer than this block.
     let cell = unsafe { pointer.as_ref() };
     cell.code.set(code(cell));
     let Some(handler) = cell.queue.handler() else {
         cell.phase.set(Phase::Completed);
-        // SAFETY: from here on the cell is completed: the table, when it frees it or is dropped, gives it to the queue.
+        // SAFETY: from here on the cell is completed: when the table frees it or is dropped, it passes it to the queue.
         return unsafe { cell.queue.push_task(pointer) };
     };
     if !cell.is_ordinary.get() {
@@ -378,19 +379,19 @@ unsafe fn complete(user_data: sys::doca_data, code: impl FnOnce(&TaskCell) -> Er
         return unsafe { hand_over_unusual(pointer, handler) };
     }
     cell.phase.set(Phase::Idle);
-    // SAFETY: DOCA calls back from its progress only, so the call that the handler belongs to is under way.
+    // SAFETY: DOCA calls back only from its progress, so the progress call of the handler has not returned.
     unsafe { handler.call(cell.token, cell.code.get()) };
 }
 
-/// Tells a handler of the end of a task whose handle, or whose C object, has gone meanwhile.
+/// Passes a completion to a handler for a task whose handle or C object was dropped in the meantime.
 ///
 /// # Safety
 ///
 /// The cell lives, it may be gone afterwards; the rest is as for [`Handler::call`].
 #[cold]
 unsafe fn hand_over_unusual(pointer: NonNull<TaskCell>, handler: Handler) {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let (token, code) = unsafe { TaskCell::return_to_user(pointer) };
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { handler.call(token, code) };
 }

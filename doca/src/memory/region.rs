@@ -10,11 +10,12 @@ use rustix::mm::{
 use super::shared_bytes;
 use crate::{Error, ErrorCode, Result};
 
-/// Memory for devices and peers: page-aligned, zeroed, at a fixed address until it is dropped.
+/// Memory for devices and peers: page-aligned, initially zero, at a fixed address until it is dropped.
 ///
-/// Devices and other processes may read and write it at any time once it is registered ([`Mmap::register`](crate::Mmap::register)), so
-/// there are no references to its bytes: they are copied in and out, each byte atomically and without an order among them. A copy that
-/// meets a simultaneous write, of another thread, process or device, sees any mixture of old and new bytes.
+/// Devices and other processes may read and write it at any time once it is registered
+/// ([`Mmap::register`](crate::Mmap::register)), so there are no references to its bytes: they are copied in and out,
+/// each byte atomically and in no particular order. A copy that races with a write by another thread, process or device
+/// sees an arbitrary mixture of old and new bytes.
 ///
 /// ```
 /// use doca::MemoryRegion;
@@ -33,11 +34,11 @@ pub struct MemoryRegion {
     len: usize,
 }
 
-// SAFETY: the region is plain memory that is only accessed by atomic copies through raw pointers; no thread holds a reference
-// to it, and it is unmapped by the last owner.
+// SAFETY: the region is plain memory that is accessed only by atomic copies through raw pointers; no thread holds a
+// reference to it, and it is unmapped by the last owner.
 unsafe impl Send for MemoryRegion {}
-// SAFETY: see above. Two threads that copy into overlapping ranges at once get a mixture of their bytes, as they would
-// when the other writer is a device: the accesses are atomic, and no value with an invalid bit pattern can come of bytes.
+// SAFETY: see above. Two threads that copy to overlapping ranges at once leave a mixture of their bytes, as if the
+// other writer were a device: the accesses are atomic, and bytes have no invalid bit patterns.
 unsafe impl Sync for MemoryRegion {}
 
 impl MemoryRegion {
@@ -45,7 +46,7 @@ impl MemoryRegion {
     ///
     /// # Errors
     ///
-    /// [`ErrorCode::INVALID_VALUE`] for a length of 0, [`ErrorCode::NO_MEMORY`] when the system has no room.
+    /// [`ErrorCode::INVALID_VALUE`] for a length of 0, [`ErrorCode::NO_MEMORY`] if the allocation fails.
     pub fn new(len: usize) -> Result<Arc<Self>> {
         if len == 0 {
             return Err(Error::with_detail(
@@ -54,7 +55,7 @@ impl MemoryRegion {
                 "a memory region has at least one byte",
             ));
         }
-        // SAFETY: a new anonymous mapping, wherever the kernel finds room, touches nothing that exists.
+        // SAFETY: a new anonymous mapping at an address chosen by the kernel affects no existing one.
         let start = unsafe {
             mmap_anonymous(
                 ptr::null_mut(),
@@ -75,11 +76,12 @@ impl MemoryRegion {
         Ok(Arc::new(Self { start, len }))
     }
 
-    /// As [`new`](Self::new), for large memory that is used all over and only by this process and its devices: asks the kernel for huge
-    /// pages. With small ones nearly every block of a storage needs a translation that the CPU does not have at hand.
+    /// As [`new`](Self::new), for large, fully used memory that only this process and its devices access: asks the
+    /// kernel for huge pages. With small pages nearly every block of a storage causes a TLB miss.
     ///
-    /// It is a hint. The kernel may not have them (`/sys/kernel/mm/transparent_hugepage/enabled`), and memory that is registered with
-    /// access for peers gets small pages again. What is never touched takes no room, in steps of a huge page (2 MiB on most machines).
+    /// It is a hint. The kernel may not provide them (`/sys/kernel/mm/transparent_hugepage/enabled`), and memory that
+    /// is registered with access for peers gets small pages again. Unused parts take no memory, in units of a huge page
+    /// (2 MiB on most machines).
     ///
     /// # Errors
     ///
@@ -94,16 +96,17 @@ impl MemoryRegion {
         Ok(region)
     }
 
-    /// Maps `len` bytes of `file` from `offset` on, so that what is written here is in the file, and outlives this process however
-    /// that ends. [`sync`](Self::sync) makes it outlive the machine.
+    /// Maps `len` bytes of `file`, starting at `offset`: written bytes are in the file and survive the process, however
+    /// it ends. After [`sync`](Self::sync) they survive a crash of the machine.
     ///
-    /// The region is registered as it is: give peers no access to it ([`Access::LOCAL_READ_WRITE`](crate::Access) at most), or softdoca
-    /// copies for them. A file that somebody makes shorter meanwhile ends the process with SIGBUS when the missing part is used.
+    /// The region must be registered without access for peers ([`Access::LOCAL_READ_WRITE`](crate::Access) at most), or
+    /// softdoca has to copy for them. If the file is truncated, an access to the missing part raises SIGBUS.
     ///
     /// # Errors
     ///
-    /// [`ErrorCode::INVALID_VALUE`] for a length of 0, an offset that no page begins at, or a range that is not inside the file;
-    /// what the operating system says when the file cannot be mapped, for instance because it was not opened to be written.
+    /// [`ErrorCode::INVALID_VALUE`] for a length of 0, an offset that is not page-aligned, or a range that is not
+    /// inside the file; the error of the operating system if the file cannot be mapped, for instance because it was not
+    /// opened for writing.
     pub fn map_file(file: &std::fs::File, offset: u64, len: usize) -> Result<Arc<Self>> {
         let invalid = |detail: String| Error::with_detail("mmap", ErrorCode::INVALID_VALUE, detail);
         let failed = |error: std::io::Error| {
@@ -121,8 +124,8 @@ impl MemoryRegion {
                 "{len} bytes at offset {offset} are not inside a file of {length} bytes"
             )));
         }
-        // SAFETY: a new mapping, wherever the kernel finds room, touches nothing that exists; that others may change the file's bytes
-        // at any time is what the type is for.
+        // SAFETY: a new mapping at an address chosen by the kernel affects no existing one; concurrent changes of the
+        // file are what the type is designed for.
         let start = unsafe {
             mmap(
                 ptr::null_mut(),
@@ -139,11 +142,11 @@ impl MemoryRegion {
         Ok(Arc::new(Self { start, len }))
     }
 
-    /// Waits until all that was written is on the disk, for a region of a file; of any other, nothing is to be done.
+    /// Waits until all written bytes are on disk, for a region of a file; no effect on others.
     ///
     /// # Errors
     ///
-    /// [`ErrorCode::IO_FAILED`] when the disk did not take it all.
+    /// [`ErrorCode::IO_FAILED`] if the disk did not store all of them.
     pub fn sync(&self) -> Result<()> {
         // SAFETY: the range is the whole mapping; nothing in it changes.
         unsafe { msync(self.start.as_ptr().cast(), self.len, MsyncFlags::SYNC) }
@@ -156,22 +159,23 @@ impl MemoryRegion {
         self.len
     }
 
-    /// First address. Reading and writing through it is up to the caller: with atomic operations, as other threads may use the same bytes
-    /// through the region.
+    /// First address. Accesses through it are up to the caller and must be atomic, as other threads may access the same
+    /// bytes through the region.
     pub fn as_ptr(&self) -> *mut u8 {
         self.start.as_ptr()
     }
 
-    /// Copies bytes at `offset` into `into`.
+    /// Copies bytes at `offset` to `into`.
     ///
     /// # Errors
     ///
-    /// [`ErrorCode::INVALID_VALUE`] when the range is not inside the region; nothing is copied.
+    /// [`ErrorCode::INVALID_VALUE`] if the range is not inside the region; nothing is copied.
     #[inline]
     pub fn read(&self, offset: usize, into: &mut [u8]) -> Result<()> {
         let from = self.range(offset, into.len())?;
-        // SAFETY: `range` checked that the bytes lie inside the mapping; `into` is exclusively ours and elsewhere, as
-        // there are no references into the mapping. Its bytes are accessed atomically, here and wherever `as_ptr` is used.
+        // SAFETY: `range` checked that the bytes are inside the mapping; `into` is borrowed exclusively and does not
+        // overlap it, as there are no references into the mapping, whose bytes are accessed atomically, here and by
+        // users of `as_ptr`.
         unsafe { shared_bytes::load(from, into.as_mut_ptr(), into.len()) };
         Ok(())
     }
@@ -180,7 +184,7 @@ impl MemoryRegion {
     ///
     /// # Errors
     ///
-    /// [`ErrorCode::INVALID_VALUE`] when the range is not inside the region; nothing is copied.
+    /// [`ErrorCode::INVALID_VALUE`] if the range is not inside the region; nothing is copied.
     #[inline]
     pub fn write(&self, offset: usize, bytes: &[u8]) -> Result<()> {
         let to = self.range(offset, bytes.len())?;
@@ -193,7 +197,7 @@ impl MemoryRegion {
     ///
     /// # Errors
     ///
-    /// [`ErrorCode::INVALID_VALUE`] when the range is not inside the region; nothing is written.
+    /// [`ErrorCode::INVALID_VALUE`] if the range is not inside the region; nothing is written.
     pub fn fill(&self, offset: usize, len: usize, value: u8) -> Result<()> {
         self.range(offset, len)?;
         let bytes = [value; PIECE];
@@ -204,7 +208,7 @@ impl MemoryRegion {
     ///
     /// # Errors
     ///
-    /// [`ErrorCode::INVALID_VALUE`] when a range is not inside its region; nothing is copied.
+    /// [`ErrorCode::INVALID_VALUE`] if a range is not inside its region; nothing is copied.
     pub fn copy_from(
         &self,
         offset: usize,
@@ -219,7 +223,7 @@ impl MemoryRegion {
             source.read(source_offset + done, bytes)?;
             self.write(offset + done, bytes)
         };
-        // Where they overlap, what is overwritten has been copied before.
+        // If they overlap, bytes must be copied before they are overwritten.
         if to <= from {
             pieces(len).try_for_each(copy)
         } else {
@@ -248,17 +252,17 @@ impl MemoryRegion {
     }
 }
 
-/// Bytes that go through the stack at a time.
+/// Bytes staged on the stack at a time.
 const PIECE: usize = 1024;
 
-/// Offsets and lengths of pieces of `len` bytes.
+/// Offsets and lengths of the pieces of `len` bytes.
 fn pieces(len: usize) -> impl DoubleEndedIterator<Item = (usize, usize)> {
     (0..len.div_ceil(PIECE)).map(move |number| (number * PIECE, PIECE.min(len - number * PIECE)))
 }
 
 impl Drop for MemoryRegion {
     fn drop(&mut self) {
-        // SAFETY: the mapping was made by `new` with this length; the owners that could use it are gone.
+        // SAFETY: mapped by `new` with this length; all owners are dropped.
         if let Err(error) = unsafe { munmap(self.start.as_ptr().cast::<c_void>(), self.len) } {
             tracing::warn!(%error, len = self.len, "a memory region stays mapped");
         }
@@ -288,7 +292,7 @@ mod tests {
         if !std::path::Path::new("/sys/kernel/mm/transparent_hugepage").exists() {
             return;
         }
-        // "hg" among the flags of a mapping: huge pages were advised.
+        // The flag "hg" of a mapping: huge pages were advised.
         let smaps = std::fs::read_to_string("/proc/self/smaps").unwrap();
         let start = format!("{:x}-", region.as_ptr() as usize);
         let mut mapping = smaps.lines().skip_while(|line| !line.starts_with(&start));
@@ -389,7 +393,7 @@ mod tests {
         file.read_exact(&mut bytes).unwrap();
         assert_eq!(&bytes, b"ab", "before it is synced");
         region.sync().unwrap();
-        // As softdoca and devices have it.
+        // As accessed by softdoca and devices.
         let access = crate::Access::LOCAL_READ_WRITE;
         if let Ok(device) = crate::Device::open("3b:00.0") {
             let mmap = crate::Mmap::register(&device, region.clone(), access).unwrap();

@@ -20,10 +20,10 @@ use std::sync::atomic::Ordering::Relaxed;
 /// those at `from` meanwhile are atomic, as far as the language knows of them.
 #[inline]
 pub(super) unsafe fn load(from: *const u8, to: *mut u8, len: usize) {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let done = unsafe { move_blocks(from, to, len) };
     if done < len {
-        // SAFETY: the rest of the caller's promise.
+        // SAFETY: the rest of the guarantee of the caller.
         unsafe { load_bytes(from.add(done), to.add(done), len - done) };
     }
 }
@@ -35,20 +35,21 @@ pub(super) unsafe fn load(from: *const u8, to: *mut u8, len: usize) {
 /// As for [`load`], with the roles exchanged.
 #[inline]
 pub(super) unsafe fn store(from: *const u8, to: *mut u8, len: usize) {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let done = unsafe { move_blocks(from, to, len) };
     if done < len {
-        // SAFETY: the rest of the caller's promise.
+        // SAFETY: the rest of the guarantee of the caller.
         unsafe { store_bytes(from.add(done), to.add(done), len - done) };
     }
 }
 
-/// Copies the bytes up to the last multiple of 16; answers how many. As far as the language is concerned, it does so byte by byte, with
+/// Copies the bytes up to the last multiple of 16. Returns their number. For the language, it copies byte by byte, with
 /// relaxed atomic loads and stores.
 ///
 /// # Safety
 ///
-/// `from` can be read and `to` written for `len` bytes, which do not overlap; all other accesses to them meanwhile are atomic.
+/// `from` can be read and `to` written for `len` bytes, which do not overlap; all other accesses to them meanwhile are
+/// atomic.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 #[inline(always)]
 unsafe fn move_blocks(from: *const u8, to: *mut u8, len: usize) -> usize {
@@ -56,15 +57,15 @@ unsafe fn move_blocks(from: *const u8, to: *mut u8, len: usize) -> usize {
     const LONG: usize = 64;
     const SHORT: usize = 16;
     let wide = if len >= WIDE_FROM && is_x86_feature_detected!("avx") {
-        // SAFETY: the caller's promise, and the CPU has AVX.
+        // SAFETY: guaranteed by the caller, and the CPU has AVX.
         unsafe { move_wide_blocks(from, to, len) }
     } else {
         0
     };
     let (long, all) = (len - (len - wide) % LONG, len - len % SHORT);
     if long != wide {
-        // SAFETY: reads and writes from `wide` to `long`, at least one block; the registers are given. The loads of a block come
-        // before its stores, which is one of the orders that relaxed accesses may have.
+        // SAFETY: reads and writes from `wide` to `long`, at least one block; the registers are declared. The loads of
+        // a block precede its stores, which is one of the orders that relaxed accesses may have.
         unsafe {
             asm!(
                 "2:",
@@ -92,7 +93,7 @@ unsafe fn move_blocks(from: *const u8, to: *mut u8, len: usize) -> usize {
         }
     }
     for done in (long..all).step_by(SHORT) {
-        // SAFETY: the 16 bytes end within the `len` of the caller's promise.
+        // SAFETY: the 16 bytes end within the `len` of the guarantee of the caller.
         unsafe {
             asm!(
                 "movdqu {a}, [{from}]",
@@ -107,12 +108,12 @@ unsafe fn move_blocks(from: *const u8, to: *mut u8, len: usize) -> usize {
     all
 }
 
-/// Shorter copies are not worth a second loop.
+/// Shorter copies do not gain from a second loop.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 const WIDE_FROM: usize = 256;
 
-/// Copies the bytes up to the last multiple of 128, as [`move_blocks`] does; answers how many. Wider loads keep more lines of another
-/// core's cache on their way at once.
+/// Copies the bytes up to the last multiple of 128, like [`move_blocks`]. Returns their number. Wider loads keep more
+/// cache lines from another core in flight.
 ///
 /// # Safety
 ///
@@ -122,7 +123,7 @@ const WIDE_FROM: usize = 256;
 unsafe fn move_wide_blocks(from: *const u8, to: *mut u8, len: usize) -> usize {
     const WIDE: usize = 128;
     let wide = len - len % WIDE;
-    // SAFETY: reads and writes the first `wide` bytes, at least one block; the registers are given; all vector
+    // SAFETY: reads and writes the first `wide` bytes, at least one block; the registers are declared; all vector
     // registers are clobbered, as their upper halves are zeroed at the end.
     unsafe {
         std::arch::asm!(
@@ -162,7 +163,7 @@ unsafe fn move_blocks(from: *const u8, to: *mut u8, len: usize) -> usize {
     const BLOCK: usize = 16;
     let all = len - len % BLOCK;
     if all != 0 {
-        // SAFETY: reads and writes the first `all` bytes, at least one block of them; the registers are given.
+        // SAFETY: reads and writes the first `all` bytes, at least one block; the registers are declared.
         unsafe {
             asm!(
                 "2:",
@@ -181,7 +182,7 @@ unsafe fn move_blocks(from: *const u8, to: *mut u8, len: usize) -> usize {
     all
 }
 
-/// Without such instructions, single bytes do it all.
+/// No such instructions: all bytes are copied one by one.
 ///
 /// # Safety
 ///

@@ -3,42 +3,41 @@ use std::collections::VecDeque;
 use std::ptr::NonNull;
 use std::rc::Rc;
 
-use super::entries::Entries;
-use super::handler::{Handler, Handlers};
+use super::{Handler, Handlers};
 use crate::context::TaskCell;
 use crate::{Completion, ErrorCode, Event, Polled};
 
-/// What callbacks leave for [`Pe::poll`](crate::Pe::poll).
+/// Queue of events from callbacks for [`Pe::poll`](crate::Pe::poll).
 ///
-/// Changed only inside the functions below, none of which calls out: so a callback always finds it whole.
+/// Changed only by the methods below, none of which calls out: a callback never finds it half changed.
 #[derive(Debug, Default)]
 pub(crate) struct EventQueue {
-    /// Who gets the ends of tasks instead of the queue.
+    /// Receiver of completions instead of the queue.
     pub(super) handlers: Handlers,
     entries: Entries,
-    /// What the entries without a task stand for, in their order. They are rare.
+    /// The events behind the entries without a task, in order. They are rare.
     others: RefCell<VecDeque<Event>>,
-    /// Number of entries that there is room for without allocating.
+    /// Number of entries that fit without an allocation.
     reserved: Cell<usize>,
-    /// Cells that nobody else holds any more, until the queue is empty: some of its entries point to them.
+    /// Cells without other owners, kept until the queue is empty because entries may point to them.
     kept: RefCell<Vec<Rc<TaskCell>>>,
 }
 
 impl EventQueue {
-    /// Makes room for `count` more entries at a time: for the tasks of a context, each of which has one at most.
+    /// Reserves `count` more entries: for the tasks of a context, each of which has one at most.
     pub(crate) fn reserve(&self, count: usize) {
         let reserved = self.reserved.get().saturating_add(count);
         self.reserved.set(reserved);
         self.entries.reserve(reserved);
     }
 
-    /// Who is to learn of the end of a task. `None`: it goes into the queue.
+    /// The handler for completions; `None`: they are queued.
     #[inline(always)]
     pub(crate) fn handler(&self) -> Option<Handler> {
         self.handlers.current()
     }
 
-    /// A task has ended.
+    /// Queues a completion.
     ///
     /// # Safety
     ///
@@ -48,25 +47,26 @@ impl EventQueue {
         self.entries.push(Some(cell));
     }
 
-    /// Something else has happened, which is rare. What follows it in this call of progress goes into the queue as well, in order.
+    /// Queues another event, which is rare. Later completions of this progress call are queued as well, to keep the
+    /// order.
     pub(crate) fn push(&self, event: Event) {
         self.handlers.end();
         self.others.borrow_mut().push_back(event);
         self.entries.push(None);
     }
 
-    /// Holds a cell, whose owner is about to let it go, as long as an entry may point to it.
+    /// Keeps a cell that its owner is about to drop, as long as an entry may point to it.
     pub(crate) fn keep(&self, cell: Rc<TaskCell>) {
         self.kept.borrow_mut().push(cell);
     }
 
-    /// Whether all that was pushed was taken.
+    /// `true` if all entries were taken.
     #[inline(always)]
     pub(crate) fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
-    /// Takes the next entry, if it is a completion.
+    /// Takes the next entry if it is a completion.
     #[inline(always)]
     pub(crate) fn pop_completion(&self) -> Polled {
         let Some(task) = self.entries.first() else {
@@ -81,7 +81,7 @@ impl EventQueue {
         Polled::Completion(Completion::new(token, code))
     }
 
-    /// Gives `handler` the completions up to the next entry that is none. True when there is one.
+    /// Passes completions to `handler` up to the next other entry. Returns `true` if there is one.
     ///
     /// # Safety
     ///
@@ -90,7 +90,7 @@ impl EventQueue {
     pub(super) unsafe fn hand_over(&self, handler: Handler) -> bool {
         loop {
             match self.pop_completion() {
-                // SAFETY: the caller's promise.
+                // SAFETY: guaranteed by the caller.
                 Polled::Completion(Completion { token, result }) => unsafe {
                     handler.call(token, result.err().unwrap_or(ErrorCode::SUCCESS));
                 },
@@ -103,7 +103,7 @@ impl EventQueue {
         }
     }
 
-    /// Takes the next entry, which is no completion.
+    /// Takes the next entry, which must not be a completion.
     #[cold]
     pub(crate) fn pop_other(&self) -> Option<Event> {
         let event = self.others.borrow_mut().pop_front()?;
@@ -111,7 +111,7 @@ impl EventQueue {
         Some(event)
     }
 
-    /// Lets go what was only kept for entries, of which there are none.
+    /// Drops the cells that were kept for entries. The queue must be empty.
     #[inline(always)]
     pub(crate) fn release(&self) {
         self.entries.rewind();
@@ -123,7 +123,7 @@ impl EventQueue {
     #[cold]
     fn release_now(&self) {
         let kept = self.kept.take();
-        // Outside of the borrow: cells hold bufs and whatever else their tasks use.
+        // Outside the borrow: cells hold bufs and other resources of their tasks.
         drop(kept);
     }
 
@@ -132,14 +132,136 @@ impl EventQueue {
             self.entries.drop_first();
         }
         let others = self.others.take();
-        // Outside of the borrow: events hold connections.
+        // Outside the borrow: events hold connections.
         drop(others);
         self.release();
     }
 }
 
+/// A completed task, or `None` for another event.
+pub(super) type Entry = Option<NonNull<TaskCell>>;
+
+/// A FIFO list of entries, filled by one progress call and then emptied: simpler than a ring, and with fewer
+/// instructions.
+#[derive(Debug)]
+pub(super) struct Entries {
+    /// Storage; entries outside of `next..end` are unused.
+    room: RefCell<Box<[Cell<Entry>]>>,
+    /// The first entry of the storage and the number of entries in it, cached; `room` owns them.
+    start: Cell<NonNull<Cell<Entry>>>,
+    length: Cell<usize>,
+    /// Entries before it were taken.
+    next: Cell<usize>,
+    /// End of the pushed entries.
+    end: Cell<usize>,
+}
+
+impl Default for Entries {
+    fn default() -> Self {
+        Self {
+            room: RefCell::default(),
+            start: Cell::new(NonNull::dangling()),
+            length: Cell::new(0),
+            next: Cell::new(0),
+            end: Cell::new(0),
+        }
+    }
+}
+
+impl Entries {
+    /// Reserves `count` entries in addition to those pushed since the list was last empty.
+    pub(super) fn reserve(&self, count: usize) {
+        let wanted = count.saturating_add(self.end.get());
+        if wanted > self.length.get() {
+            self.grow(wanted);
+        }
+    }
+
+    /// Number of entries in the storage.
+    #[cfg(test)]
+    pub(super) fn capacity(&self) -> usize {
+        self.length.get()
+    }
+
+    #[inline(always)]
+    pub(super) fn push(&self, entry: Entry) {
+        if self.end.get() == self.length.get() {
+            return self.push_into_more_room(entry);
+        }
+        self.place(entry);
+    }
+
+    #[inline(always)]
+    fn place(&self, entry: Entry) {
+        let end = self.end.get();
+        // SAFETY: the storage has `length` entries from `start`, and `end` is less, as checked by `push`.
+        unsafe { self.start.get().add(end).as_ref() }.set(entry);
+        self.end.set(end + 1);
+    }
+
+    /// Handles a push behind the end of the storage: moves the entries to its start, or grows it beyond the reserved
+    /// size.
+    #[cold]
+    fn push_into_more_room(&self, entry: Entry) {
+        let (next, end) = (self.next.get(), self.end.get());
+        if next == 0 {
+            self.grow(2 * end.max(8));
+        } else {
+            let room = self.room.borrow();
+            for (to, from) in (next..end).enumerate() {
+                room[to].set(room[from].get());
+            }
+            self.next.set(0);
+            self.end.set(end - next);
+        }
+        self.place(entry);
+    }
+
+    fn grow(&self, length: usize) {
+        let mut room = self.room.borrow_mut();
+        let mut more = std::mem::take(&mut *room).into_vec();
+        more.resize_with(length, Cell::default);
+        *room = more.into_boxed_slice();
+        self.length.set(room.len());
+        self.start.set(NonNull::from(&mut **room).cast());
+    }
+
+    #[inline(always)]
+    pub(super) fn is_empty(&self) -> bool {
+        self.next.get() == self.end.get()
+    }
+
+    /// The oldest entry.
+    #[inline(always)]
+    pub(super) fn first(&self) -> Option<Entry> {
+        if self.is_empty() {
+            return None;
+        }
+        // SAFETY: the storage has `length` entries from `start`; `next` is less than `end`, which does not exceed it.
+        Some(unsafe { self.start.get().add(self.next.get()).as_ref() }.get())
+    }
+
+    /// Removes the oldest entry, if any.
+    #[inline(always)]
+    pub(super) fn drop_first(&self) {
+        self.next
+            .set(self.next.get() + usize::from(!self.is_empty()));
+    }
+
+    /// Starts at the beginning of the storage again. The list must be empty.
+    #[inline(always)]
+    pub(super) fn rewind(&self) {
+        if self.is_empty() {
+            self.next.set(0);
+            self.end.set(0);
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use std::collections::VecDeque;
+
     use super::*;
     use crate::{ContextId, CtxState};
 
@@ -192,7 +314,7 @@ mod tests {
         };
         // SAFETY: the closure lives, and only this handler uses it.
         unsafe { queue.handlers.during(handler, progress) };
-        // Progress is over: nobody handles this one. The event inside of `without` was no reason to end the outer handler.
+        // No handler after the progress call. The event inside `without` does not remove the outer handler.
         call();
         let queued = std::iter::from_fn(|| pop(&queue)).count();
         assert_eq!((ended, queued), (3, 2));
@@ -215,7 +337,7 @@ mod tests {
         let capacity = || queue.entries.capacity();
         let reserved = capacity();
         assert!(reserved >= 30);
-        // Never more than 30 at a time, of which some are taken in between.
+        // At most 30 at a time, some of which are taken in between.
         (0..30).for_each(|number| queue.push(state(number)));
         for number in 30..200 {
             assert!(pop(&queue).is_some());
@@ -230,5 +352,52 @@ mod tests {
         queue.push(state(0));
         queue.clear();
         assert!(pop(&queue).is_none());
+    }
+
+    /// An address that is never dereferenced; 0 stands for another event.
+    fn entry(number: usize) -> Entry {
+        NonNull::new(std::ptr::without_provenance_mut(number))
+    }
+
+    fn take(entries: &Entries) -> Option<Entry> {
+        let first = entries.first();
+        entries.drop_first();
+        first
+    }
+
+    #[test]
+    fn what_was_pushed_is_taken_in_its_order_however_both_alternate() {
+        for (pushes, takes) in [(1, 1), (3, 1), (3, 2), (7, 7), (8, 3), (5, 9)] {
+            let (entries, mut expected) = (Entries::default(), VecDeque::new());
+            for turn in 0..100 {
+                for number in 0..pushes {
+                    let number = turn * 10 + number;
+                    entries.push(entry(number));
+                    expected.push_back(entry(number));
+                }
+                for _ in 0..takes {
+                    assert_eq!(take(&entries), expected.pop_front());
+                }
+                assert_eq!(entries.is_empty(), expected.is_empty());
+                entries.rewind();
+            }
+            while let Some(number) = expected.pop_front() {
+                assert_eq!(take(&entries), Some(number));
+            }
+            assert_eq!(take(&entries), None);
+        }
+    }
+
+    #[test]
+    fn reserved_room_is_beside_what_waits() {
+        let entries = Entries::default();
+        entries.reserve(4);
+        (0..4).for_each(|number| entries.push(entry(number)));
+        assert_eq!(entries.capacity(), 4);
+        entries.reserve(4);
+        assert_eq!(entries.capacity(), 8);
+        (4..8).for_each(|number| entries.push(entry(number)));
+        assert_eq!(entries.capacity(), 8);
+        (0..8).for_each(|number| assert_eq!(take(&entries), Some(entry(number))));
     }
 }

@@ -1,25 +1,25 @@
-use std::ptr;
+use std::ops::Deref;
 use std::rc::Rc;
+use std::{fmt, ptr};
 
 use doca_sys as sys;
 
-use super::received::ReceiveTask;
 use super::{Rdma, RdmaConnection};
 use crate::context::{NO_DATA, Task};
 use crate::error::call;
 use crate::{Buf, RemoteSyncEvent, Result};
 
 impl Rdma {
-    /// Makes a task that receives one message to the tail of the data of `buf`.
+    /// Creates a task that receives one message and appends it to the data of `buf`.
     ///
     /// # Errors
     ///
-    /// [`BAD_STATE`](crate::ErrorCode::BAD_STATE) when the instance is not running,
-    /// [`NO_MEMORY`](crate::ErrorCode::NO_MEMORY) when it has all its receive tasks.
+    /// [`BAD_STATE`](crate::ErrorCode::BAD_STATE) if the instance is not running,
+    /// [`NO_MEMORY`](crate::ErrorCode::NO_MEMORY) if all its receive tasks exist.
     pub fn receive_task(&self, buf: &Buf, token: u64) -> Result<Task> {
         const OPERATION: &str = "doca_rdma_task_receive_allocate_init";
         let mut task = ptr::null_mut();
-        // SAFETY: instance and buf are live, the result has a place. The buf is kept by the task's cell.
+        // SAFETY: instance and buf are live, the out-parameter is valid. The buf is kept by the task's cell.
         unsafe {
             call!(doca_rdma_task_receive_allocate_init(
                 self.context.object(),
@@ -36,19 +36,19 @@ impl Rdma {
         }
     }
 
-    /// Makes a task that sends the data of `buf`; a receive task of the peer gets it.
+    /// Creates a task that sends the data of `buf` to a receive task of the peer.
     ///
     /// # Errors
     ///
     /// [`INVALID_VALUE`](crate::ErrorCode::INVALID_VALUE) for a connection of another instance,
-    /// [`NOT_CONNECTED`](crate::ErrorCode::NOT_CONNECTED) for one that has ended,
-    /// [`BAD_STATE`](crate::ErrorCode::BAD_STATE) when the instance is not running,
-    /// [`NO_MEMORY`](crate::ErrorCode::NO_MEMORY) when it has all its tasks of this kind.
+    /// [`NOT_CONNECTED`](crate::ErrorCode::NOT_CONNECTED) for a closed one, [`BAD_STATE`](crate::ErrorCode::BAD_STATE)
+    /// if the instance is not running, [`NO_MEMORY`](crate::ErrorCode::NO_MEMORY) if all its tasks of this kind exist.
     pub fn send_task(&self, connection: &RdmaConnection, buf: &Buf, token: u64) -> Result<Task> {
         const OPERATION: &str = "doca_rdma_task_send_allocate_init";
         let connection = connection.for_instance(OPERATION, self.id())?;
         let mut task = ptr::null_mut();
-        // SAFETY: instance, connection and buf are live, the result has a place. The buf is kept by the task's cell.
+        // SAFETY: instance, connection and buf are live, the out-parameter is valid. The buf is kept by the task's
+        // cell.
         unsafe {
             call!(doca_rdma_task_send_allocate_init(
                 self.context.object(),
@@ -66,8 +66,8 @@ impl Rdma {
         }
     }
 
-    /// Makes a task that reads the peer's memory, the data of `source`, to the tail of the data of `destination`.
-    /// `source` is a buf of a map that the peer exported ([`Mmap::import`](crate::Mmap::import)).
+    /// Creates a task that reads the peer's memory, the data of `source`, and appends it to the data of `destination`.
+    /// `source` is a buf of a map exported by the peer ([`Mmap::import`](crate::Mmap::import)).
     ///
     /// # Errors
     ///
@@ -82,7 +82,8 @@ impl Rdma {
         const OPERATION: &str = "doca_rdma_task_read_allocate_init";
         let connection = connection.for_instance(OPERATION, self.id())?;
         let mut task = ptr::null_mut();
-        // SAFETY: instance, connection and bufs are live, the result has a place. The bufs are kept by the task's cell.
+        // SAFETY: instance, connection and bufs are live, the out-parameter is valid. The bufs are kept by the task's
+        // cell.
         unsafe {
             call!(doca_rdma_task_read_allocate_init(
                 self.context.object(),
@@ -98,8 +99,8 @@ impl Rdma {
         }
     }
 
-    /// Makes a task that writes the data of `source` to the peer's memory, to the tail of the data of `destination`.
-    /// `destination` is a buf of a map that the peer exported ([`Mmap::import`](crate::Mmap::import)).
+    /// Creates a task that appends the data of `source` to the data of `destination`, a buf of a map exported by the
+    /// peer ([`Mmap::import`](crate::Mmap::import)).
     ///
     /// # Errors
     ///
@@ -114,7 +115,8 @@ impl Rdma {
         const OPERATION: &str = "doca_rdma_task_write_allocate_init";
         let connection = connection.for_instance(OPERATION, self.id())?;
         let mut task = ptr::null_mut();
-        // SAFETY: instance, connection and bufs are live, the result has a place. The bufs are kept by the task's cell.
+        // SAFETY: instance, connection and bufs are live, the out-parameter is valid. The bufs are kept by the task's
+        // cell.
         unsafe {
             call!(doca_rdma_task_write_allocate_init(
                 self.context.object(),
@@ -130,8 +132,9 @@ impl Rdma {
         }
     }
 
-    /// Makes a task that receives one message to the tail of the data of `buf`, or without a buf a message without data or the
-    /// immediate value of a remote write. In contrast to [`receive_task`](Self::receive_task) it tells what it received.
+    /// Creates a task that receives one message and appends it to the data of `buf`; without a buf, it receives a
+    /// message without data or the immediate value of a remote write. Unlike that of
+    /// [`receive_task`](Self::receive_task), it reports the kind of message.
     ///
     /// # Errors
     ///
@@ -140,7 +143,8 @@ impl Rdma {
         const OPERATION: &str = "doca_rdma_task_receive_allocate_init";
         let mut task = ptr::null_mut();
         let buf_ptr = buf.map_or(ptr::null_mut(), Buf::as_ptr);
-        // SAFETY: the instance and the buf, if there is one, are live, the result has a place. The task's cell keeps the buf.
+        // SAFETY: the instance and the buf, if any, are live, the out-parameter is valid. The task's cell keeps the
+        // buf.
         let adopted = unsafe {
             call!(doca_rdma_task_receive_allocate_init(
                 self.context.object(),
@@ -154,7 +158,7 @@ impl Rdma {
         Ok(ReceiveTask::new(adopted, task))
     }
 
-    /// Makes a task that sends the data of `buf`, or none, and an immediate value; a receive task of the peer gets both.
+    /// Creates a task that sends the data of `buf`, if any, and an immediate value to a receive task of the peer.
     ///
     /// # Errors
     ///
@@ -169,7 +173,8 @@ impl Rdma {
         const OPERATION: &str = "doca_rdma_task_send_imm_allocate_init";
         let connection = connection.for_instance(OPERATION, self.id())?;
         let (mut task, buf_ptr) = (ptr::null_mut(), buf.map_or(ptr::null_mut(), Buf::as_ptr));
-        // SAFETY: instance, connection and buf are live, the result has a place. The buf is kept by the task's cell.
+        // SAFETY: instance, connection and buf are live, the out-parameter is valid. The buf is kept by the task's
+        // cell.
         unsafe {
             call!(doca_rdma_task_send_imm_allocate_init(
                 self.context.object(),
@@ -184,8 +189,8 @@ impl Rdma {
         }
     }
 
-    /// Makes a task that writes as [`write_task`](Self::write_task)'s does, and then hands an immediate value to a receive task of
-    /// the peer. Nothing is written before the peer has posted one.
+    /// Creates a task that writes like that of [`write_task`](Self::write_task), and then sends an immediate value to a
+    /// receive task of the peer. Nothing is written before the peer has posted one.
     ///
     /// # Errors
     ///
@@ -201,7 +206,8 @@ impl Rdma {
         const OPERATION: &str = "doca_rdma_task_write_imm_allocate_init";
         let connection = connection.for_instance(OPERATION, self.id())?;
         let mut task = ptr::null_mut();
-        // SAFETY: instance, connection and bufs are live, the result has a place. The bufs are kept by the task's cell.
+        // SAFETY: instance, connection and bufs are live, the out-parameter is valid. The bufs are kept by the task's
+        // cell.
         unsafe {
             call!(doca_rdma_task_write_imm_allocate_init(
                 self.context.object(),
@@ -218,8 +224,8 @@ impl Rdma {
         }
     }
 
-    /// Makes a task that replaces the first 8 bytes of the data of `remote`, as a number in the machine's byte order, by `swap`
-    /// if they are `compare`, in one step. What they were goes to the tail of the data of `result`.
+    /// Creates a task that atomically replaces the first 8 bytes of the data of `remote`, a number in the machine's
+    /// byte order, by `swap` if they equal `compare`. The old bytes are appended to the data of `result`.
     ///
     /// # Errors
     ///
@@ -253,8 +259,8 @@ impl Rdma {
         }
     }
 
-    /// Makes a task that adds `add` to the first 8 bytes of the data of `remote`, a number in the machine's byte order, in one
-    /// step. What they were goes to the tail of the data of `result`.
+    /// Creates a task that atomically adds `add` to the first 8 bytes of the data of `remote`, a number in the
+    /// machine's byte order. The old bytes are appended to the data of `result`.
     ///
     /// # Errors
     ///
@@ -287,7 +293,8 @@ impl Rdma {
         }
     }
 
-    /// Makes a task that gets the value of a peer's event, 8 bytes in the machine's byte order, to the tail of the data of `buf`.
+    /// Creates a task that appends the value of a peer's event, 8 bytes in the machine's byte order, to the data of
+    /// `buf`.
     ///
     /// # Errors
     ///
@@ -302,7 +309,8 @@ impl Rdma {
         const OPERATION: &str = "doca_rdma_task_remote_net_sync_event_get_allocate_init";
         let connection = connection.for_instance(OPERATION, self.id())?;
         let mut task = ptr::null_mut();
-        // SAFETY: instance, connection, event and buf are live, the result has a place. The task's cell keeps event and buf.
+        // SAFETY: instance, connection, event and buf are live, the out-parameter is valid. The task's cell keeps event
+        // and buf.
         unsafe {
             call!(doca_rdma_task_remote_net_sync_event_get_allocate_init(
                 self.context.object(),
@@ -319,7 +327,7 @@ impl Rdma {
         }
     }
 
-    /// Makes a task that sets a peer's event to the data of `buf`, 8 bytes in the machine's byte order.
+    /// Creates a task that sets a peer's event to the data of `buf`, 8 bytes in the machine's byte order.
     ///
     /// # Errors
     ///
@@ -353,7 +361,7 @@ impl Rdma {
         }
     }
 
-    /// Makes a task that adds `add` to a peer's event in one step. What it was goes to the tail of the data of `result`.
+    /// Creates a task that atomically adds `add` to a peer's event. The old value is appended to the data of `result`.
     ///
     /// # Errors
     ///
@@ -387,5 +395,80 @@ impl Rdma {
             self.context
                 .adopt_with(OPERATION, task, [Some(result), None], Some(keep), token)
         }
+    }
+}
+
+/// A receive [`Task`] that reports the kind of the received message.
+pub struct ReceiveTask {
+    task: Task,
+    raw: *mut sys::doca_rdma_task_receive,
+}
+
+/// A received message or remote write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Received {
+    /// The peer has sent a message.
+    Message {
+        /// Length of the data in bytes.
+        len: u32,
+        /// The immediate value, if any.
+        immediate: Option<u32>,
+    },
+    /// The peer has written to memory of this side, with an immediate value.
+    Written {
+        /// Number of written bytes.
+        len: u32,
+        /// The immediate value.
+        immediate: u32,
+    },
+}
+
+impl ReceiveTask {
+    pub(super) fn new(task: Task, raw: *mut sys::doca_rdma_task_receive) -> Self {
+        Self { task, raw }
+    }
+
+    /// The last received message. `None` unless the last reaped completion was a success and the task is not in flight.
+    pub fn received(&self) -> Option<Received> {
+        if !self.task.has_succeeded() {
+            return None;
+        }
+        // SAFETY: the C task is allocated, and nobody else's at the moment.
+        let (opcode, len, immediate) = unsafe {
+            (
+                sys::doca_rdma_task_receive_get_result_opcode(self.raw),
+                sys::doca_rdma_task_receive_get_result_len(self.raw),
+                u32::from_be(sys::doca_rdma_task_receive_get_result_immediate_data(
+                    self.raw,
+                )),
+            )
+        };
+        Some(match opcode {
+            sys::DOCA_RDMA_OPCODE_RECV_WRITE_WITH_IMM => Received::Written { len, immediate },
+            sys::DOCA_RDMA_OPCODE_RECV_SEND_WITH_IMM => Received::Message {
+                len,
+                immediate: Some(immediate),
+            },
+            _ => Received::Message {
+                len,
+                immediate: None,
+            },
+        })
+    }
+}
+
+impl Deref for ReceiveTask {
+    type Target = Task;
+
+    fn deref(&self) -> &Task {
+        &self.task
+    }
+}
+
+impl fmt::Debug for ReceiveTask {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ReceiveTask")
+            .field("task", &self.task)
+            .finish_non_exhaustive()
     }
 }

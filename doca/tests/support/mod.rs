@@ -1,4 +1,5 @@
-//! What the tests share: a process and a runtime directory for each, the devices of the built-in topology, and waiting.
+//! Shared by the tests: isolation in a process with its own runtime directory, the devices of the built-in topology,
+//! and waiting.
 
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
@@ -13,13 +14,13 @@ use doca::{
     Event, MemoryRegion, Pe, Representor,
 };
 
-/// How long anything may take. Generous, as the machine may be busy.
+/// Timeout of all waits; long, as the machine may be loaded.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
 const CHILD: &str = "DOCA_TEST_CHILD";
 
-/// Runs the body of the test called `name` in a process of its own with a runtime directory of its own: emulated devices
-/// and servers are global, and the environment must be set before there are threads.
+/// Runs the body of the test called `name` in a process of its own with its own runtime directory: emulated devices and
+/// servers are global, and the environment must be set before threads exist.
 pub fn isolated(name: &str, body: impl FnOnce()) {
     if env::var_os(CHILD).is_some() {
         return body();
@@ -54,7 +55,7 @@ pub fn isolated(name: &str, body: impl FnOnce()) {
     );
 }
 
-/// A host's device, the DPU's, and the DPU's view of the host's.
+/// The host's device, the DPU's device, and the DPU's representor of the host's.
 pub struct Devices {
     pub host: Device,
     pub dpu: Device,
@@ -72,7 +73,7 @@ pub fn devices() -> Devices {
     }
 }
 
-/// Polls the engines in turn until `pick` takes an event; the events it refuses (by returning `None`) are dropped.
+/// Polls the engines in turn until `pick` returns `Some` for an event; other events are dropped.
 pub fn wait_on<R>(
     what: &str,
     engines: &[&Pe],
@@ -107,7 +108,7 @@ pub fn completions(count: usize, engines: &[&Pe]) -> Vec<Completion> {
     found
 }
 
-/// Progress on all engines for a moment; what happens there is dropped, but for completions, which are a mistake.
+/// Progresses all engines for a moment. Drops events; fails for completions.
 pub fn settle(engines: &[&Pe]) {
     let start = Instant::now();
     while start.elapsed() < Duration::from_millis(50) {
@@ -119,15 +120,15 @@ pub fn settle(engines: &[&Pe]) {
     }
 }
 
-/// A server and a client that are connected, each with its engine.
+/// A connected server and client, each with its engine.
 pub struct Pair {
     pub server_pe: Pe,
     pub client_pe: Pe,
     pub server: ComchServer,
     pub client: ComchClient,
-    /// The server's end.
+    /// The server's side of the connection.
     pub server_end: Connection,
-    /// The client's end.
+    /// The client's side of the connection.
     pub client_end: Connection,
 }
 
@@ -163,13 +164,13 @@ pub fn connected_pair(devices: &Devices, name: &str) -> Pair {
     }
 }
 
-/// Memory of `len` bytes registered with a device, and an inventory for it.
+/// Memory of `len` bytes registered with a device, and an inventory.
 pub fn memory(device: &Device, len: usize, access: doca::Access) -> (doca::Mmap, BufInventory) {
     let mmap = doca::Mmap::register(device, MemoryRegion::new(len).unwrap(), access).unwrap();
     (mmap, BufInventory::new(64).unwrap())
 }
 
-/// Bytes that differ from block to block and within one.
+/// Test data that differs between and within blocks.
 pub fn pattern(seed: u64, len: usize) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
     (0..len)

@@ -1,16 +1,16 @@
-//! What a shell has to know of an installation.
+//! Shell environment of an installation.
 
 use std::path::Path;
 
 use crate::Directories;
 
-/// Which side of the PCI bus programs are built for.
+/// Side of the PCI bus that programs are built for.
 ///
-/// The library is the same; but the reference's build files make the initiator only for a host and the services only for a DPU, and find out
-/// from the headers which it is.
+/// The library is the same; but the reference's build files build the initiator only for a host and the services only
+/// for a DPU, and read the side from the headers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Side {
-    /// The machine that the card is in.
+    /// The machine that contains the card.
     #[default]
     Host,
     /// The card.
@@ -18,13 +18,14 @@ pub enum Side {
 }
 
 impl Side {
-    /// Both.
+    /// Both sides.
     pub const ALL: [Self; 2] = [Self::Host, Self::Dpu];
 }
 
-/// Lines of shell that let compilers, pkg-config and the dynamic linker find an installation: for `eval "$(…)"`.
+/// Shell commands that let compilers, pkg-config and the dynamic linker find an installation: for `eval "$(…)"`.
 ///
-/// `prefix` should be absolute: the lines are used in other directories. What the variables hold already stays, behind.
+/// `prefix` should be absolute, because the commands are used in other directories. Existing values of the variables
+/// are kept at the end.
 pub fn environment(prefix: &Path, directories: Directories, side: Side) -> String {
     let variables = [
         ("PKG_CONFIG_PATH", directories.packages(side)),
@@ -41,7 +42,7 @@ pub fn environment(prefix: &Path, directories: Directories, side: Side) -> Strin
         .collect()
 }
 
-/// A path as one word of a shell.
+/// A path as one quoted shell word.
 fn quoted(path: &Path) -> String {
     format!("'{}'", path.display().to_string().replace('\'', "'\\''"))
 }
@@ -52,7 +53,7 @@ mod tests {
 
     use super::*;
 
-    /// What a shell makes of the lines.
+    /// Result of evaluating the commands in a shell.
     fn evaluated(prefix: &str, before: &str, side: Side) -> String {
         let script = format!(
             "unset PKG_CONFIG_PATH CPATH\nPKG_CONFIG_PATH={before}\n{}printf %s \"$PKG_CONFIG_PATH|$CPATH\"",

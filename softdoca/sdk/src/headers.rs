@@ -1,25 +1,27 @@
-//! The C headers, as text.
+//! Generates the C headers.
 
-mod declaration;
-mod parts;
-mod source;
+#[cfg(test)]
+mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use declaration::Names;
+use doca_abi::{
+    CALLBACKS, CONSTANTS, CallbackDecl, ENUMS, EnumDecl, FUNCTION_TYPEDEFS, FunctionDecl, HANDLES,
+    Parameter, Pointer, Type,
+};
 
 /// A header file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Header {
     /// File name, e.g. `"doca_buf.h"`.
     pub name: &'static str,
-    /// What is in it.
+    /// Content.
     pub text: String,
 }
 
-/// All headers, in the order of their names.
+/// All headers, sorted by name.
 ///
-/// The same table gives the same text.
+/// The text depends only on the table.
 pub fn headers() -> Vec<Header> {
     let names = Names::of_the_table();
     let files: BTreeSet<&str> = doca_abi::headers()
@@ -28,19 +30,478 @@ pub fn headers() -> Vec<Header> {
         .chain(doca_abi::ENUMS.iter().map(|decl| decl.header))
         .chain(doca_abi::CONSTANTS.iter().map(|decl| decl.header))
         .chain(doca_abi::CALLBACKS.iter().map(|decl| decl.header))
-        .chain(parts::names())
+        .chain(headers_with_parts())
         .collect();
     files
         .into_iter()
         .map(|name| Header {
             name,
-            text: source::text(name, &names),
+            text: text(name, &names),
         })
         .collect()
 }
 
-/// Which header defines what; opaque types are not in it, they are declared wherever they are used.
+/// Defining header of each name; opaque types are not included, because they are declared wherever they are used.
 type Definitions = BTreeMap<&'static str, &'static str>;
 
-#[cfg(test)]
-mod tests;
+/// Kind of C declaration of a name in the table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// A type of the language or its library, by its C name.
+    Plain(&'static str),
+    /// `enum tag`
+    Enum(&'static str),
+    /// An opaque structure.
+    Handle(&'static str),
+    /// A structure defined in a part.
+    Struct(&'static str),
+    /// A union defined in a part.
+    Union(&'static str),
+    /// A typedef.
+    Typedef(&'static str),
+    /// A typedef of a function, used by pointer.
+    Function(&'static str),
+}
+
+/// Kind and defining header of every name.
+struct Names {
+    definitions: Definitions,
+}
+
+impl Names {
+    fn of_the_table() -> Self {
+        let mut definitions = Definitions::new();
+        definitions.extend(ENUMS.iter().map(|decl| (decl.name, decl.header)));
+        definitions.extend(CALLBACKS.iter().map(|decl| (decl.name, decl.header)));
+        for name in [
+            "doca_data",
+            "doca_gather_list",
+            "doca_be16_t",
+            "doca_be32_t",
+            "doca_be64_t",
+            "doca_event_handle_t",
+            "doca_notification_handle_t",
+        ] {
+            definitions.insert(name, "doca_types.h");
+        }
+        definitions.insert("doca_rdma_gid", "doca_rdma.h");
+        definitions.insert("doca_clock_timespec_t", "doca_clock.h");
+        Self { definitions }
+    }
+
+    /// The header that defines a type; `None` for types of the language and opaque ones.
+    fn home(&self, ty: Type) -> Option<&'static str> {
+        self.definitions.get(ty.base()).copied()
+    }
+
+    fn kind(&self, name: &'static str) -> Kind {
+        match name {
+            "c_void" => Kind::Plain("void"),
+            "c_char" => Kind::Plain("char"),
+            "c_int" => Kind::Plain("int"),
+            "u8" => Kind::Plain("uint8_t"),
+            "u16" => Kind::Plain("uint16_t"),
+            "u32" => Kind::Plain("uint32_t"),
+            "u64" => Kind::Plain("uint64_t"),
+            "i32" => Kind::Plain("int32_t"),
+            "i64" => Kind::Plain("int64_t"),
+            "usize" => Kind::Plain("size_t"),
+            "bool" => Kind::Plain("bool"),
+            "FILE" => Kind::Plain("FILE"),
+            "va_list" => Kind::Plain("va_list"),
+            "doca_data" | "doca_clock_timespec_t" => Kind::Union(name),
+            "doca_rdma_gid" | "doca_gather_list" => Kind::Struct(name),
+            _ if FUNCTION_TYPEDEFS.contains(&name) => Kind::Function(name),
+            _ => {
+                if let Some(decl) = ENUMS.iter().find(|decl| decl.name == name) {
+                    if decl.tag == decl.name {
+                        Kind::Enum(name)
+                    } else {
+                        Kind::Typedef(name)
+                    }
+                } else if HANDLES.iter().any(|decl| decl.name == name) {
+                    Kind::Handle(name)
+                } else {
+                    assert!(
+                        self.definitions.contains_key(name),
+                        "the table uses the type {name}, which no header defines"
+                    );
+                    Kind::Typedef(name)
+                }
+            }
+        }
+    }
+
+    /// A declarator, e.g. `const struct doca_dev *dev`, or just a type if there is no name.
+    fn declarator(&self, ty: Type, name: &str) -> String {
+        let base = match self.kind(ty.base()) {
+            Kind::Plain(name) | Kind::Typedef(name) => name.to_owned(),
+            Kind::Enum(name) => format!("enum {name}"),
+            Kind::Handle(name) | Kind::Struct(name) => format!("struct {name}"),
+            Kind::Union(name) => format!("union {name}"),
+            Kind::Function(typedef) => {
+                assert_eq!(
+                    ty.pointers().count(),
+                    0,
+                    "a pointer to a pointer to {typedef}"
+                );
+                return format!("{typedef} *{name}");
+            }
+        };
+        // A qualifier applies to the pointee, which is to its left in C; the innermost pointer is written first.
+        let pointers: Vec<Pointer> = ty.pointers().collect();
+        let mut text = base;
+        for (depth, pointer) in pointers.iter().rev().enumerate() {
+            match (depth, pointer) {
+                (0, Pointer::Const) => text = format!("const {text} *"),
+                (_, Pointer::Const) => text.push_str("const *"),
+                (0, Pointer::Mut) => text.push_str(" *"),
+                (_, Pointer::Mut) => text.push('*'),
+            }
+        }
+        if name.is_empty() {
+            return text;
+        }
+        if pointers.is_empty() {
+            text.push(' ');
+        }
+        text.push_str(name);
+        text
+    }
+
+    fn parameters(&self, params: &[Parameter]) -> Vec<String> {
+        if params.is_empty() {
+            // In C, `()` would leave the parameters unspecified.
+            return vec!["void".to_owned()];
+        }
+        params
+            .iter()
+            .map(|parameter| self.declarator(parameter.ty, parameter.name))
+            .collect()
+    }
+
+    fn result(&self, ret: Option<Type>, name: &str) -> String {
+        match ret {
+            Some(ty) => self.declarator(ty, name),
+            None => format!("void {name}").trim_end().to_owned(),
+        }
+    }
+
+    fn function(&self, function: &FunctionDecl) -> String {
+        let start = format!("{}(", self.result(function.ret, function.name));
+        format!(
+            "{}{};\n",
+            comment(function.doc),
+            wrapped(start, &self.parameters(function.params))
+        )
+    }
+
+    fn callback(&self, callback: &CallbackDecl) -> String {
+        let result = self.result(callback.ret, "");
+        let space = if result.ends_with('*') { "" } else { " " };
+        let star = if FUNCTION_TYPEDEFS.contains(&callback.name) {
+            ""
+        } else {
+            "*"
+        };
+        let start = format!("typedef {result}{space}({star}{})(", callback.name);
+        format!(
+            "{}{};\n",
+            comment(callback.doc),
+            wrapped(start, &self.parameters(callback.params))
+        )
+    }
+}
+
+fn enumeration(decl: &EnumDecl) -> String {
+    let mut text = comment(decl.doc);
+    let typedef = decl.name != decl.tag;
+    if typedef {
+        text.push_str("typedef ");
+    }
+    text.push_str(&format!("enum {} {{\n", decl.tag));
+    for value in decl.values {
+        text.push_str(&format!(
+            "\t{} = {}, /**< {} */\n",
+            value.name,
+            value.value,
+            plain(value.doc)
+        ));
+    }
+    if typedef {
+        text.push_str(&format!("}} {};\n", decl.name));
+    } else {
+        text.push_str("};\n");
+    }
+    text
+}
+
+/// All types used in a header's functions and callbacks.
+fn types_of(functions: &[FunctionDecl], callbacks: &[&CallbackDecl]) -> Vec<Type> {
+    functions
+        .iter()
+        .map(|function| (function.params, function.ret))
+        .chain(
+            callbacks
+                .iter()
+                .map(|callback| (callback.params, callback.ret)),
+        )
+        .flat_map(|(params, ret)| params.iter().map(|parameter| parameter.ty).chain(ret))
+        .collect()
+}
+
+/// The opaque types among `types`.
+fn handles_of(types: &[Type]) -> BTreeSet<&'static str> {
+    types
+        .iter()
+        .map(|ty| ty.base())
+        .filter(|name| HANDLES.iter().any(|decl| decl.name == *name))
+        .collect()
+}
+
+/// Converts a Rust doc comment to a C comment.
+fn comment(doc: &str) -> String {
+    let lines: Vec<String> = doc.trim().lines().map(|line| plain(line.trim())).collect();
+    match &lines[..] {
+        [] => String::new(),
+        [line] => format!("/** {line} */\n"),
+        lines => {
+            let mut text = String::from("/**\n");
+            for line in lines {
+                text.push_str(format!(" * {line}").trim_end());
+                text.push('\n');
+            }
+            text.push_str(" */\n");
+            text
+        }
+    }
+}
+
+/// Removes Rust links and the end marker of a comment.
+fn plain(text: &str) -> String {
+    text.replace("[`", "")
+        .replace("`]", "")
+        .replace('`', "")
+        .replace("*/", "* /")
+}
+
+/// `start` followed by the list, in lines of at most 120 columns with tabs of eight.
+fn wrapped(start: String, list: &[String]) -> String {
+    const COLUMNS: usize = 120;
+    let one_line = format!("{start}{})", list.join(", "));
+    if one_line.len() < COLUMNS {
+        return one_line;
+    }
+    let mut text = start.clone();
+    let indent = format!(
+        "{}{}",
+        "\t".repeat(start.len() / 8),
+        " ".repeat(start.len() % 8)
+    );
+    let mut column = start.len();
+    for (index, item) in list.iter().enumerate() {
+        let last = index + 1 == list.len();
+        if index > 0 {
+            if column + item.len() + 3 > COLUMNS {
+                text.push('\n');
+                text.push_str(&indent);
+                column = start.len();
+            } else {
+                text.push(' ');
+                column += 1;
+            }
+        }
+        text.push_str(item);
+        text.push(if last { ')' } else { ',' });
+        column += item.len() + 1;
+    }
+    text
+}
+
+/// Handwritten text for one header.
+struct Part {
+    /// File name of the header.
+    pub header: &'static str,
+    /// Text before the declarations, which need it: types.
+    pub before: &'static str,
+    /// Text after the declarations, which it needs: macros.
+    pub after: &'static str,
+}
+
+macro_rules! part {
+    ($header:literal) => {
+        Part {
+            header: concat!($header, ".h"),
+            before: include_str!(concat!("../parts/", $header, ".h")),
+            after: "",
+        }
+    };
+    ($header:literal before) => {
+        Part {
+            header: concat!($header, ".h"),
+            before: include_str!(concat!("../parts/", $header, ".before.h")),
+            after: "",
+        }
+    };
+    ($header:literal after) => {
+        Part {
+            header: concat!($header, ".h"),
+            before: "",
+            after: include_str!(concat!("../parts/", $header, ".after.h")),
+        }
+    };
+}
+
+const PARTS: &[Part] = &[
+    part!("doca_build_config"),
+    part!("doca_config"),
+    part!("doca_common_defines"),
+    part!("doca_compat"),
+    part!("doca_bitfield"),
+    part!("doca_buf_array" before),
+    part!("doca_clock" before),
+    part!("doca_rdma_bridge" before),
+    part!("doca_version" after),
+    part!("doca_error" after),
+    part!("doca_types" before),
+    part!("doca_argp" before),
+    part!("doca_comch_consumer" before),
+    part!("doca_comch_producer" before),
+    part!("doca_mmap" before),
+    part!("doca_rdma" before),
+    part!("doca_sync_event" before),
+    part!("doca_argp" before),
+    part!("doca_log" after),
+];
+
+/// Headers whose parts all others include, so they include none of the table's.
+const FOUNDATIONS: &[&str] = &[
+    "doca_build_config.h",
+    "doca_config.h",
+    "doca_common_defines.h",
+    "doca_compat.h",
+];
+
+/// Headers with a part.
+fn headers_with_parts() -> impl Iterator<Item = &'static str> {
+    PARTS.iter().map(|part| part.header)
+}
+
+/// The part of a header.
+fn part_of(header: &str) -> Option<&'static Part> {
+    PARTS.iter().find(|part| part.header == header)
+}
+
+/// Headers that a header always includes.
+///
+/// Programs rely on indirect includes: `doca_compat.h` includes basic headers of the C library.
+fn own_includes(header: &str) -> &'static [&'static str] {
+    match header {
+        _ if FOUNDATIONS.contains(&header) => &[],
+        "doca_version.h" => &[],
+        "doca_error.h" => &["doca_common_defines.h", "doca_compat.h"],
+        "doca_types.h" => &["doca_compat.h"],
+        "doca_argp.h" => &[
+            "doca_compat.h",
+            "doca_dev.h",
+            "doca_error.h",
+            "doca_log.h",
+            "doca_types.h",
+        ],
+        _ => &["doca_compat.h", "doca_error.h", "doca_types.h"],
+    }
+}
+
+/// C library headers that a header includes.
+fn system_includes(header: &str) -> &'static [&'static str] {
+    match header {
+        _ if FOUNDATIONS.contains(&header) => &[],
+        "doca_argp.h" => &["stdarg.h"],
+        "doca_log.h" => &["stddef.h", "stdint.h", "stdio.h"],
+        "doca_aes_gcm.h"
+        | "doca_dma.h"
+        | "doca_compress.h"
+        | "doca_erasure_coding.h"
+        | "doca_sha.h" => &["inttypes.h", "stdbool.h", "stddef.h", "stdint.h"],
+        "doca_version.h" => &["stddef.h", "stdint.h"],
+        _ => &["stdbool.h", "stddef.h", "stdint.h"],
+    }
+}
+
+const LICENSE: &str = "/*\n * SPDX-License-Identifier: MIT OR Apache-2.0\n *\n * Part of softdoca, DOCA's C API in software. \
+Generated from its table of functions: changes here are lost.\n */\n";
+
+/// The complete text of a header.
+fn text(header: &'static str, names: &Names) -> String {
+    let functions: &[FunctionDecl] = doca_abi::headers()
+        .iter()
+        .find(|candidate| candidate.name == header)
+        .map_or(&[], |header| header.functions);
+    let callbacks: Vec<&CallbackDecl> = CALLBACKS
+        .iter()
+        .filter(|callback| callback.header == header)
+        .collect();
+    let part = part_of(header);
+    let types = types_of(functions, &callbacks);
+
+    let guard = header.replace('.', "_").to_uppercase();
+    let mut sections = vec![
+        LICENSE.to_owned(),
+        format!("#ifndef {guard}_\n#define {guard}_\n"),
+    ];
+    let mut includes: String = system_includes(header)
+        .iter()
+        .map(|file| format!("#include <{file}>\n"))
+        .collect();
+    let own: BTreeSet<&str> = own_includes(header)
+        .iter()
+        .copied()
+        .chain(types.iter().filter_map(|ty| names.home(*ty)))
+        .filter(|file| *file != header)
+        .collect();
+    if !includes.is_empty() && !own.is_empty() {
+        includes.push('\n');
+    }
+    includes.extend(own.iter().map(|file| format!("#include <{file}>\n")));
+    sections.push(includes);
+
+    let declares = !functions.is_empty() || !callbacks.is_empty();
+    sections.extend(
+        CONSTANTS
+            .iter()
+            .filter(|constant| constant.header == header)
+            .map(|constant| {
+                format!(
+                    "{}#define {} {}\n",
+                    comment(constant.doc),
+                    constant.name,
+                    constant.value
+                )
+            }),
+    );
+    sections.extend(part.map(|part| part.before.to_owned()));
+    if declares {
+        sections.push("#ifdef __cplusplus\nextern \"C\" {\n#endif\n".to_owned());
+    }
+    sections.extend(
+        ENUMS
+            .iter()
+            .filter(|decl| decl.header == header)
+            .map(enumeration),
+    );
+    sections.push(
+        handles_of(&types)
+            .iter()
+            .map(|name| format!("struct {name};\n"))
+            .collect(),
+    );
+    sections.extend(callbacks.iter().map(|callback| names.callback(callback)));
+    sections.extend(functions.iter().map(|function| names.function(function)));
+    sections.extend(part.map(|part| part.after.to_owned()));
+    if declares {
+        sections.push("#ifdef __cplusplus\n} /* extern \"C\" */\n#endif\n".to_owned());
+    }
+    sections.push(format!("#endif /* {guard}_ */\n"));
+    sections.retain(|section| !section.is_empty());
+    sections.join("\n")
+}

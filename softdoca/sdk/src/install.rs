@@ -1,4 +1,4 @@
-//! Laying out a prefix.
+//! Installs softdoca under a prefix.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use crate::layout::{Machine, foreign};
 use crate::pkg_config::{metapackage, version};
 use crate::{Directories, Layout, METAPACKAGE, MODULES, SONAME, Side, headers};
 
-/// Why an installation failed.
+/// Reason why an installation failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The library cannot be read.
@@ -19,7 +19,7 @@ pub enum Error {
         /// Why not.
         source: io::Error,
     },
-    /// The file is something else.
+    /// The file is not a shared library.
     #[error(
         "{path} is no shared library (an ELF file): expected what cargo makes of the package softdoca-shared"
     )]
@@ -27,7 +27,7 @@ pub enum Error {
         /// The file.
         path: PathBuf,
     },
-    /// NVIDIA's layout has a directory for the machine, and the library is for none of those.
+    /// The library is for a machine without a directory in NVIDIA's layout.
     #[error(
         "{path} is for a machine that NVIDIA's layout does not have: expected x86-64 or AArch64"
     )]
@@ -35,16 +35,16 @@ pub enum Error {
         /// The library.
         path: PathBuf,
     },
-    /// There is something else in the prefix.
+    /// The prefix contains another installation.
     #[error(
         "{path} is not softdoca's: expected an empty prefix, or an earlier installation of softdoca; choose another --prefix, or \
          remove the other DOCA first"
     )]
     Foreign {
-        /// A file of the other DOCA.
+        /// A file of that installation.
         path: PathBuf,
     },
-    /// A file or directory of the prefix cannot be made.
+    /// A file or directory of the prefix cannot be created.
     #[error("cannot write {path}: {source}")]
     Write {
         /// Which.
@@ -54,28 +54,29 @@ pub enum Error {
     },
 }
 
-/// What was installed.
+/// An installation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Installed {
     /// The library.
     pub library: PathBuf,
     /// Number of headers.
     pub headers: usize,
-    /// Number of packages for one side.
+    /// Number of packages per side.
     pub packages: usize,
 }
 
-/// Versions of the API in names of libraries: programs that were linked to NVIDIA's record one of them.
+/// Versions in the names of libraries that programs linked to NVIDIA's record.
 ///
-/// NVIDIA's 2.9 and 2.10 have `libdoca_common.so.2` as SONAME. That of 3.x is not known; it is taken to be that, or that with 3.
+/// NVIDIA's 2.9 and 2.10 have the SONAME `libdoca_common.so.2`. That of 3.x is not known; it is assumed to be the same,
+/// or with 3.
 const RECORDED: [&str; 2] = ["2", "3"];
 
-/// Installs the shared library, its names, the headers and the pkg-config files under `prefix`.
+/// Installs the shared library with its links, the headers and the pkg-config files under `prefix`.
 ///
-/// An older installation is replaced file by file, each at once: running programs keep the library that they have loaded.
+/// An older installation is replaced file by file, each atomically: running programs keep their loaded library.
 ///
 /// # Errors
-/// When the library is none, when the prefix has another DOCA, and when something cannot be written; see [`Error`].
+/// If the library is invalid, if the prefix contains another DOCA, or if a file cannot be written; see [`Error`].
 pub fn install(library: &Path, prefix: &Path, layout: Layout) -> Result<Installed, Error> {
     let binary = fs::read(library).map_err(|source| Error::Library {
         path: library.to_owned(),
@@ -113,7 +114,7 @@ pub fn install(library: &Path, prefix: &Path, layout: Layout) -> Result<Installe
     }
     for side in Side::ALL {
         let directory = prefix.join(directories.packages(side));
-        // In NVIDIA's layout the directory that everybody looks into is that of the one side.
+        // In NVIDIA's layout the common directory is that of the single side.
         let side = match layout {
             Layout::Nvidia(Side::Dpu) => Side::Dpu,
             _ => side,
@@ -136,7 +137,7 @@ pub fn install(library: &Path, prefix: &Path, layout: Layout) -> Result<Installe
     for header in &headers {
         let mut text = header.text.clone();
         if (layout, header.name) == (Layout::Nvidia(Side::Dpu), "doca_build_config.h") {
-            // Programs that do not ask pkg-config are of this side too.
+            // So that programs that do not use pkg-config are built for this side, too.
             let guard = "#define DOCA_BUILD_CONFIG_H_\n";
             let define = "\n#ifndef DOCA_ARCH_DPU\n#define DOCA_ARCH_DPU\n#endif\n";
             text = text.replacen(guard, &format!("{guard}{define}"), 1);
@@ -154,7 +155,7 @@ pub fn install(library: &Path, prefix: &Path, layout: Layout) -> Result<Installe
     })
 }
 
-/// Names under which build files look for the same directories: `lib64` on RPM systems, `infrastructure` in releases before 3.
+/// Other names of the same directories in build files: `lib64` on RPM systems, `infrastructure` in releases before 3.
 fn link_older_places(prefix: &Path, directories: Directories) -> Result<(), Error> {
     let libraries = directories.libraries();
     link(libraries, &prefix.join("lib64"))?;
@@ -170,9 +171,9 @@ fn link_older_places(prefix: &Path, directories: Directories) -> Result<(), Erro
     )
 }
 
-/// Writes `applications/VERSION`, from which many build files of programs read the version of DOCA: meson stops when it is missing.
+/// Writes `applications/VERSION`, from which many build files read the version of DOCA: meson fails without it.
 ///
-/// The directory is left alone when it holds anything else, the sources of NVIDIA's applications.
+/// The directory is left alone if it contains anything else, such as the sources of NVIDIA's applications.
 fn write_version_of_applications(prefix: &Path) -> Result<(), Error> {
     const NAME: &str = "VERSION";
     let directory = prefix.join("applications");
@@ -188,7 +189,7 @@ fn write_version_of_applications(prefix: &Path) -> Result<(), Error> {
     write(&directory.join(NAME), text.as_bytes(), 0o644)
 }
 
-/// Writes a file under another name and renames it, so that nobody sees a half.
+/// Writes a file under a temporary name and renames it, so that an incomplete file is never visible.
 fn write(path: &Path, content: &[u8], mode: u32) -> Result<(), Error> {
     let failed = |source| Error::Write {
         path: path.to_owned(),
@@ -204,7 +205,7 @@ fn write(path: &Path, content: &[u8], mode: u32) -> Result<(), Error> {
     Ok(())
 }
 
-/// Makes a symbolic link, in place of what has its name.
+/// Creates a symbolic link, replacing an existing file.
 fn link(target: &str, path: &Path) -> Result<(), Error> {
     let failed = |source| Error::Write {
         path: path.to_owned(),
@@ -258,7 +259,7 @@ mod tests {
         );
     }
 
-    /// The header of an ELF file for x86-64, and nothing else.
+    /// A minimal ELF header for x86-64.
     fn elf() -> Vec<u8> {
         let mut bytes = b"\x7fELF".to_vec();
         bytes.resize(18, 0);
@@ -272,7 +273,7 @@ mod tests {
         let library = directory.path().join("library.so");
         fs::write(&library, elf()).unwrap();
         let prefix = directory.path().join("doca");
-        // A second time over the first.
+        // Again over the first.
         for side in [Side::Host, Side::Dpu] {
             install(&library, &prefix, Layout::Nvidia(side)).unwrap();
             for place in [

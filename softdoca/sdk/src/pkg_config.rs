@@ -2,20 +2,20 @@
 
 use crate::{Directories, Side};
 
-/// One of the libraries that DOCA has; here, all are links to one file.
+/// A library of DOCA; in softdoca, all of them are links to one file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Module {
     /// Name of the package, e.g. `"doca-comch"`.
     pub package: &'static str,
     /// Name of the library, e.g. `"doca_comch"` for `-ldoca_comch`.
     pub library: &'static str,
-    /// What it is for.
+    /// Description in the pkg-config file.
     pub description: &'static str,
 }
 
-/// All packages that softdoca stands for.
+/// All packages that softdoca replaces.
 ///
-/// Copies of the library instead of links would be several libraries, with several states.
+/// The libraries must be links: copies would be several libraries with separate states.
 pub const MODULES: &[Module] = &[
     Module {
         package: "doca-common",
@@ -70,13 +70,13 @@ pub const METAPACKAGE: &str = "doca";
 impl Module {
     /// The package's file for one side.
     ///
-    /// Paths are relative to the file, so that the whole prefix can be moved.
+    /// Paths are relative to the file, so that the prefix can be moved.
     pub(crate) fn file(&self, side: Side, directories: Directories) -> String {
         let requires = match self.package {
             "doca-common" => "",
             _ => "Requires: doca-common\n",
         };
-        // The reference's build files ask the headers, and those ask this.
+        // The reference's build files read the side from the headers, which read this definition.
         let define = match side {
             Side::Host => "",
             Side::Dpu => " -DDOCA_ARCH_DPU",
@@ -117,7 +117,7 @@ pub(crate) fn metapackage() -> String {
     )
 }
 
-/// That of the headers.
+/// Version of the headers.
 pub(crate) fn version() -> String {
     format!(
         "{}.{}.{}",

@@ -1,22 +1,22 @@
-//! Which functions work, and a table of it.
+//! Support status of every function, and a table of it.
 
 use std::fmt::Write as _;
 
 use crate::VARIADIC_FUNCTIONS;
 
-/// What a function does in software.
+/// Support status of a function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum State {
-    /// What it is for.
+    /// Fully supported.
     Works,
-    /// Answers `DOCA_ERROR_NOT_SUPPORTED`: it is for hardware that is not emulated.
+    /// Returns `DOCA_ERROR_NOT_SUPPORTED`: the hardware is not emulated.
     NotSupported,
-    /// Nothing has to be done for it.
+    /// Accepted without effect.
     NothingToDo,
 }
 
 impl State {
-    /// In a few words.
+    /// Short description.
     pub const fn description(self) -> &'static str {
         match self {
             Self::Works => "works",
@@ -79,7 +79,7 @@ const NOT_SUPPORTED: &[&str] = &[
     "doca_task_batch_try_submit",
 ];
 
-/// Functions that have no effect in software; those of task batches, because no program can have one.
+/// Functions that have no effect in software, and those of task batches, which programs cannot allocate.
 const NOTHING_TO_DO: &[&str] = &[
     "doca_ctx_flush_tasks",
     "doca_task_batch_free",
@@ -90,7 +90,7 @@ const NOTHING_TO_DO: &[&str] = &[
     "doca_task_batch_set_user_data",
 ];
 
-/// The state of a function of the API.
+/// The status of a function of the API.
 pub fn state(function: &str) -> State {
     if NOT_SUPPORTED.contains(&function) {
         State::NotSupported
@@ -101,7 +101,7 @@ pub fn state(function: &str) -> State {
     }
 }
 
-/// All functions with their states, in Markdown.
+/// All functions with their status, in Markdown.
 pub fn table() -> String {
     let mut text = String::from(
         "# Functions of softdoca\n\n\

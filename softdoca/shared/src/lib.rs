@@ -1,16 +1,16 @@
-//! softdoca as a shared library: every `doca_*` symbol of the engine, and the variadic function that it cannot have.
+//! softdoca as a shared library: every `doca_*` symbol of the engine, and the variadic function.
 //!
-//! A package of its own, so that builds of Rust programs, which link the engine as a crate, neither make the library nor
+//! A separate package, so that builds of Rust programs, which link the engine as a crate, neither build the library nor
 //! need a C compiler.
 
 use std::arch::naked_asm;
 use std::ffi::{c_char, c_int};
 
-// Nothing of the crate is named: it is linked for its `doca_*` symbols, which a cdylib exports as its own.
+// Linked only for its `doca_*` symbols, which the cdylib exports.
 use softdoca as _;
 
 unsafe extern "C" {
-    /// In variadic.c.
+    /// Defined in variadic.c.
     fn softdoca_log_variadic(
         level: u32,
         source: c_int,
@@ -22,10 +22,10 @@ unsafe extern "C" {
     ) -> u32;
 }
 
-/// Logs a message of the program, `printf`'s format and arguments.
+/// Logs a message of the program: `printf` format and arguments.
 ///
-/// A jump and nothing else: symbols of C objects are not exported from a cdylib, and a Rust function cannot take variadic
-/// arguments; but it can leave them all where the caller put them. The declared type is that without arguments.
+/// Only a jump: symbols of C objects are not exported from a cdylib, and a Rust function cannot take variadic
+/// arguments, but it can leave them where the caller put them. The declared type is that without arguments.
 ///
 /// # Safety
 /// As for `printf`.

@@ -1,6 +1,6 @@
 //! The roles, linked through pkg-config to an installed softdoca as they would be to NVIDIA's libraries.
 //!
-//! They are built once more for that, with `--cfg doca_sdk` and in a directory of their own: the first time takes minutes.
+//! They are built again for that, with `--cfg doca_sdk` and in a separate directory: the first time takes minutes.
 
 mod support;
 
@@ -11,7 +11,7 @@ use std::process::Command;
 use softdoca_sdk::{Directories, Side};
 use support::{Sdk, lacks_pkg_config, succeed};
 
-/// `doca-storage`, which holds all roles.
+/// `doca-storage`, which contains all roles.
 fn roles(sdk: &Sdk) -> PathBuf {
     let target = Path::new(env!("CARGO_TARGET_TMPDIR")).join("doca_sdk");
     let flags = format!(
@@ -27,10 +27,10 @@ fn roles(sdk: &Sdk) -> PathBuf {
                 sdk.prefix().join(Directories::PLAIN.packages(Side::Dpu)),
             )
             .env("CARGO_TARGET_DIR", &target)
-            // That of this test is none of its business.
+            // The value for this test does not apply.
             .env_remove("OUT_DIR")
             .env("RUSTFLAGS", flags.trim())
-            // A third of the time is for what nobody looks at.
+            // Debug information would take a third of the time.
             .env("CARGO_PROFILE_DEV_DEBUG", "0"),
     );
     target.join("debug/doca-storage")
@@ -68,7 +68,7 @@ fn roles_take_every_function_from_the_installed_library() {
         "{report}"
     );
 
-    // Without the library there are no functions.
+    // Without the library the functions are missing.
     let output = sdk
         .command(&program, "run")
         .env("LD_LIBRARY_PATH", "")

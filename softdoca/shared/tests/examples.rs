@@ -1,17 +1,17 @@
-//! The examples for C and C++, each as a pair of processes.
+//! The C and C++ examples, each as a pair of processes.
 
 mod support;
 
-use support::{Language, Sdk, pairs};
+use support::{Language, Sdk};
 
 #[test]
 fn comch_messages_go_back_and_forth() {
-    pairs::ping_pong(&Sdk::install(), &[]);
+    support::ping_pong(&Sdk::install(), &[]);
 }
 
 #[test]
 fn a_process_writes_into_anothers_memory() {
     if !Language::Cxx.compilers().is_empty() {
-        pairs::write_to_a_peer(&Sdk::install(), &[]);
+        support::write_to_a_peer(&Sdk::install(), &[]);
     }
 }

@@ -1,4 +1,4 @@
-//! The library's symbols, and the names by which it is found.
+//! The library's symbols and file names.
 
 mod support;
 
@@ -30,7 +30,7 @@ fn every_function_of_the_table_is_exported() {
         .collect();
     let missing: Vec<_> = expected.difference(&exported).collect();
     assert!(missing.is_empty(), "not exported: {missing:?}");
-    // What no header declares is a leak, but for what variadic.c calls.
+    // An exported symbol without a declaration is a leak, except those that variadic.c calls.
     let surplus: Vec<_> = exported
         .difference(&expected)
         .filter(|name| *name != "softdoca_log_formatted")

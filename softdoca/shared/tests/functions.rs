@@ -1,7 +1,7 @@
 //! Every function of the API has a test in C, and the test can fail.
 //!
-//! The tests are in `softdoca/tests/c`. Each names the functions that it is for; here each function is broken once so that it does
-//! nothing and succeeds, and once so that it is not supported, and one of its tests must notice.
+//! The tests are in `softdoca/tests/c`. Each lists the functions that it covers; this test breaks each function once so
+//! that it does nothing and succeeds, and once so that it is not supported, and one of its tests must fail.
 
 mod support;
 
@@ -12,8 +12,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use softdoca_sdk::State;
-use support::programs::{PROGRAMS, compile};
-use support::{Sdk, succeed};
+use support::{PROGRAMS, Sdk, compile, succeed};
 
 /// One test.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -47,7 +46,7 @@ impl Suite {
     }
 
     fn run(&self, test: &Test, broken: Option<(&str, u32)>) -> Output {
-        // A private directory: tests run at the same time.
+        // Private directories, because tests run in parallel.
         static RUNS: AtomicUsize = AtomicUsize::new(0);
         let run = RUNS.fetch_add(1, Ordering::Relaxed);
         let mut command: Command = self.sdk.command(&test.program, &format!("run-{run}"));
@@ -58,7 +57,7 @@ impl Suite {
         command.output().expect("a process")
     }
 
-    /// Does something for each item, on a few threads; what it answers is put together.
+    /// Runs an action for each item on a few threads, and collects the results.
     fn each<T: Sync>(
         &self,
         items: &[T],
@@ -117,7 +116,7 @@ fn every_function_works_and_its_test_would_notice_if_not() {
     let functions: Vec<(&String, &Vec<Test>)> = suite
         .tests
         .iter()
-        // That those have no effect nobody can notice.
+        // Breaking functions without effect cannot be detected.
         .filter(|(function, _)| softdoca_sdk::state(function) != State::NothingToDo)
         .collect();
     let blind = suite.each(&functions, |(function, tests)| {

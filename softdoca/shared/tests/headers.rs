@@ -1,4 +1,4 @@
-//! The headers, seen by compilers.
+//! The headers, compiled with several compilers.
 
 mod support;
 
@@ -28,7 +28,7 @@ fn each_header_compiles_alone_and_twice() {
             .iter()
             .map(|header| {
                 let name = header.name;
-                // The declaration is there because a source without any is not C.
+                // A C source must not be empty, hence the declaration.
                 let text = format!("#include <{name}>\n#include <{name}>\nextern int nothing;\n");
                 sdk.source(&format!("{name}.{}", language.suffix()), &text)
             })
@@ -62,7 +62,7 @@ fn enums_constants_and_sizes_are_those_of_the_table() {
     }
 }
 
-/// What programs write with the macros.
+/// Typical uses of the macros.
 const MACROS: &str = r#"
 #include <doca_build_config.h>
 #include <doca_error.h>
@@ -107,7 +107,7 @@ doca_error_t use(void)
 }
 "#;
 
-/// Fields of bits, with the results that the order of bytes in memory decides.
+/// Bit fields, with results that depend on the order of bytes in memory.
 const BITFIELDS: &str = r#"
 #include <doca_bitfield.h>
 

@@ -1,4 +1,4 @@
-//! pkg-config and the flags that it gives.
+//! The pkg-config files and their flags.
 
 mod support;
 
@@ -65,7 +65,7 @@ fn every_package_compiles_and_links_a_program_of_its_side() {
             build(&sdk, &program, &source, &flags);
             assert_eq!(succeed(&mut sdk.command(&program, "run")), expected);
         }
-        // Several at once are still one library.
+        // Several packages are still one library.
         let all: Vec<&str> = ["--cflags", "--libs"]
             .into_iter()
             .chain(MODULES.iter().map(|module| module.package))
@@ -110,8 +110,8 @@ fn the_shell_finds_it_without_flags() {
     assert_eq!(succeed(Command::new("sh").args(["-c", &script])), "host");
 }
 
-/// A program that was linked to NVIDIA's libraries runs with softdoca in their place, and one that is built there uses what build files
-/// name.
+/// A program linked to NVIDIA's libraries runs with softdoca instead, and one that is built with it finds the paths
+/// used in build files.
 #[test]
 fn the_layout_of_nvidia_takes_the_place_of_its_packages() {
     let sdk = Sdk::install();
@@ -126,7 +126,7 @@ fn the_layout_of_nvidia_takes_the_place_of_its_packages() {
     let libraries = prefix.join(directories.libraries());
     let source = sdk.source("layout.c", PROGRAM);
 
-    // As if it had been linked to theirs: it needs two libraries under their names.
+    // As if linked to NVIDIA's: it needs two libraries by their names.
     let theirs = sdk.scratch("theirs");
     let mut needed = Vec::new();
     for name in ["libdoca_common.so.2", "libdoca_comch.so.2"] {
@@ -171,7 +171,7 @@ fn the_layout_of_nvidia_takes_the_place_of_its_packages() {
     };
     assert_eq!(run(&program), "host");
 
-    // What build files name.
+    // Paths used in build files.
     let program = sdk.scratch("programs").join("named");
     succeed(
         Command::new("cc")

@@ -1,8 +1,8 @@
-//! The tests in C and the examples under valgrind's memcheck: no invalid access, no decision by bytes that nobody has written, and
-//! nothing that is lost when a program ends.
+//! The C tests and the examples under valgrind's memcheck: no invalid access, no use of uninitialised memory, and no
+//! leak at exit.
 //!
-//! Where valgrind is not installed, this is shown as ignored and never as passed: the binary has its own harness, because Rust's
-//! cannot decide that when it runs. CI has valgrind, and fails without.
+//! Without valgrind the tests are reported as ignored, never as passed: the binary has its own harness, because Rust's
+//! cannot decide that at run time. CI has valgrind, and fails without it.
 
 mod support;
 
@@ -12,16 +12,15 @@ use std::process::{Command, ExitCode, Stdio};
 use std::sync::{Arc, OnceLock};
 
 use libtest_mimic::{Arguments, Failed, Trial};
-use support::programs::{PROGRAMS, compile};
-use support::{Language, Sdk, pairs, repository_source};
+use support::{Language, PROGRAMS, Sdk, compile, repository_source};
 
-/// Exit code of a program with a finding; the programs' own are 0 and 1.
+/// Exit code of a program with a finding; the programs use 0 and 1.
 const FINDING: i32 = 99;
 
 /// Runs a pair of processes through a tool.
 type Example = fn(&Sdk, &[OsString]);
 
-/// Installed by the first test that runs, and removed when the last one is over.
+/// Installed by the first test that runs, and removed after the last one.
 #[derive(Default)]
 struct Installation(OnceLock<Sdk>);
 
@@ -43,9 +42,9 @@ fn main() -> ExitCode {
             })
         })
         .collect();
-    let mut examples: Vec<(&str, Example)> = vec![("comch_ping_pong", pairs::ping_pong)];
+    let mut examples: Vec<(&str, Example)> = vec![("comch_ping_pong", support::ping_pong)];
     if !Language::Cxx.compilers().is_empty() {
-        examples.push(("rdma_write", pairs::write_to_a_peer));
+        examples.push(("rdma_write", support::write_to_a_peer));
     }
     trials.extend(examples.into_iter().map(|(name, example)| {
         let installation = Arc::clone(&installation);
@@ -62,7 +61,7 @@ fn main() -> ExitCode {
             return ExitCode::FAILURE;
         }
         eprintln!("NOT RUN: {what}");
-        // Asked for by name (--ignored), they have no excuse any more.
+        // With --ignored they were requested explicitly and must run.
         trials = trials
             .into_iter()
             .map(|trial| trial.with_ignored_flag(true))
@@ -86,7 +85,7 @@ fn memcheck() -> Vec<OsString> {
     let mut words: Vec<OsString> = [
         "valgrind",
         "--quiet",
-        // Threads that wait for each other take turns.
+        // Fair scheduling, because threads wait for each other.
         "--fair-sched=yes",
         "--leak-check=full",
         "--show-leak-kinds=definite",

@@ -1,37 +1,45 @@
-//! What a program has defined: parameters and commands.
+//! Definitions of a program's parameters and commands, and their values.
 
-use doca_abi::{doca_argp_cmd_cb_t, doca_argp_param_cb_t};
+use std::ffi::{CStr, CString};
+use std::sync::Arc;
 
-use super::ValueType;
-use super::general;
+use doca_abi::{
+    DOCA_ARGP_TYPE_BOOLEAN, DOCA_ARGP_TYPE_DEVICE, DOCA_ARGP_TYPE_DEVICE_REP,
+    DOCA_ARGP_TYPE_DOUBLE, DOCA_ARGP_TYPE_INT, DOCA_ARGP_TYPE_JSON_OBJ, DOCA_ARGP_TYPE_STRING,
+    doca_argp_cmd_cb_t, doca_argp_param_cb_t,
+};
+
+use super::{Refusal, general};
+use crate::api::Api;
+use crate::device::{Device, Representor};
 use crate::error::{Error, Result};
 
 /// A parameter.
 #[derive(Debug, Default)]
 pub struct Param {
-    /// Name behind one dash; may have several letters.
+    /// Name after one dash; may have several letters.
     pub short: Option<String>,
-    /// Name behind two dashes, and key in the JSON file.
+    /// Name after two dashes, and key in the JSON file.
     pub long: Option<String>,
-    /// What its argument is called in the usage text.
+    /// Placeholder of the value in the usage text.
     pub arguments: Option<String>,
-    /// What it is for.
+    /// Help text.
     pub description: Option<String>,
-    /// Kind of its argument.
+    /// Type of the value.
     pub value_type: Option<ValueType>,
     /// Called with each value.
     pub callback: doca_argp_param_cb_t,
-    /// Must be given.
+    /// Required.
     pub mandatory: bool,
     /// May be given several times.
     pub multiple: bool,
-    /// Not known in the JSON file.
+    /// Not accepted in the JSON file.
     pub command_line_only: bool,
-    /// Not together with any other parameter.
+    /// Excludes all other parameters.
     pub singular: bool,
-    /// Known to all commands below the one that it is registered for.
+    /// Accepted after all subcommands of the command it is registered for.
     pub inherited: bool,
-    /// Not in the usage text.
+    /// Left out of the usage text.
     pub hidden: bool,
     registered: bool,
 }
@@ -72,78 +80,78 @@ impl Param {
 /// A command, or the program itself.
 #[derive(Debug, Default)]
 pub struct Command {
-    /// As users write it.
+    /// Name as users write it.
     pub name: Option<String>,
-    /// What it is for.
+    /// Help text.
     pub description: Option<String>,
     /// Called when the command is named.
     pub callback: doca_argp_cmd_cb_t,
-    /// Not in the usage text.
+    /// Left out of the usage text.
     pub hidden: bool,
-    /// Its parameters, in the order of registration.
+    /// Parameters in the order of registration.
     pub params: Vec<ParamId>,
-    /// Its inner commands.
+    /// Subcommands.
     pub commands: Vec<CommandId>,
     registered: bool,
 }
 
-/// Names a parameter.
+/// Index of a parameter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ParamId(usize);
 
-/// Names a command.
+/// Index of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CommandId(usize);
 
-/// The commands that lead from the program to the one that was named, the outermost first.
+/// The path of commands from the program to the named one, outermost first.
 pub type Scope = Vec<CommandId>;
 
-/// Everything that a program has defined.
+/// All definitions of a program.
 #[derive(Debug, Default)]
 pub struct Definitions {
-    /// Name in the usage text; else that of the program's file.
+    /// Name in the usage text; defaults to the name of the program's file.
     pub program_name: Option<String>,
-    /// Whether arguments before a `--` are DPDK's.
+    /// `true` if arguments before a `--` are passed to DPDK.
     pub with_dpdk: bool,
-    /// Whether keys of the JSON file that no parameter has are ignored.
+    /// `true` to ignore JSON keys without a parameter.
     pub ignores_unknown_keys: bool,
     root: Command,
-    // Nothing is ever removed: a handle that C kept must stay harmless. `None` is what was destroyed.
+    // Entries are never removed, so that a stale handle of C stays harmless. Destroyed ones are `None`.
     params: Vec<Option<Param>>,
     commands: Vec<Option<Command>>,
 }
 
 impl ParamId {
-    /// A number larger than 0 that names the parameter.
+    /// Handle of the parameter for C; at least 1.
     pub fn number(self) -> usize {
         self.0 + 1
     }
 }
 
 impl CommandId {
-    /// A number larger than 0 that names the command.
+    /// Handle of the command for C; at least 1.
     pub fn number(self) -> usize {
         self.0 + 1
     }
 }
 
 impl Definitions {
-    /// A parameter without anything.
+    /// Creates an empty parameter.
     pub fn create_param(&mut self) -> ParamId {
         self.params.push(Some(Param::default()));
         ParamId(self.params.len() - 1)
     }
 
-    /// A command without anything.
+    /// Creates an empty command.
     pub fn create_command(&mut self) -> CommandId {
         self.commands.push(Some(Command::default()));
         CommandId(self.commands.len() - 1)
     }
 
-    /// The parameter with this number.
+    /// Looks up a parameter by its handle.
     ///
     /// # Errors
-    /// [`Error::InvalidValue`] when there is none.
+    /// [`Error::InvalidValue`] if there is none.
     pub fn param_of(&self, number: usize) -> Result<ParamId> {
         let index = number.wrapping_sub(1);
         match self.params.get(index) {
@@ -152,10 +160,10 @@ impl Definitions {
         }
     }
 
-    /// The command with this number.
+    /// Looks up a command by its handle.
     ///
     /// # Errors
-    /// [`Error::InvalidValue`] when there is none.
+    /// [`Error::InvalidValue`] if there is none.
     pub fn command_of(&self, number: usize) -> Result<CommandId> {
         let index = number.wrapping_sub(1);
         match self.commands.get(index) {
@@ -164,28 +172,28 @@ impl Definitions {
         }
     }
 
-    /// A parameter that has not been destroyed.
+    /// The parameter, which must not have been destroyed.
     pub fn param(&self, id: ParamId) -> &Param {
         self.params[id.0]
             .as_ref()
             .expect("only identifiers of living parameters are given out")
     }
 
-    /// A command that has not been destroyed.
+    /// The command, which must not have been destroyed.
     pub fn command(&self, id: CommandId) -> &Command {
         self.commands[id.0]
             .as_ref()
             .expect("only identifiers of living commands are given out")
     }
 
-    /// To set what a parameter has.
+    /// The parameter for changing its properties.
     pub fn param_mut(&mut self, id: ParamId) -> &mut Param {
         self.params[id.0]
             .as_mut()
             .expect("only identifiers of living parameters are given out")
     }
 
-    /// To set what a command has.
+    /// The command for changing its properties.
     pub fn command_mut(&mut self, id: CommandId) -> &mut Command {
         self.commands[id.0]
             .as_mut()
@@ -197,7 +205,7 @@ impl Definitions {
         std::iter::once(&self.root).chain(scope.iter().map(|id| self.command(*id)))
     }
 
-    /// The parameters that may stand behind the last command of a scope.
+    /// The parameters accepted after the last command of a scope.
     pub fn visible(&self, scope: &Scope) -> Vec<ParamId> {
         let depth = scope.len();
         self.chain(scope)
@@ -208,7 +216,7 @@ impl Definitions {
             .collect()
     }
 
-    /// The commands that may follow the last one of a scope.
+    /// The subcommands of the last command of a scope.
     pub fn following(&self, scope: &Scope) -> &[CommandId] {
         scope
             .last()
@@ -220,8 +228,8 @@ impl Definitions {
     /// Registers a parameter for a command, or for the program.
     ///
     /// # Errors
-    /// [`Error::BadState`] when it or the command is registered already, [`Error::Initialization`] when something that it must have
-    /// is missing, [`Error::InvalidValue`] when one of its names is taken.
+    /// [`Error::BadState`] if it or the command is already registered, [`Error::Initialization`] if a required property
+    /// is missing, [`Error::InvalidValue`] if one of its names is taken.
     pub fn register_param(&mut self, command: Option<CommandId>, id: ParamId) -> Result<()> {
         let target = command.map_or(&self.root, |command| self.command(command));
         if self.param(id).registered || target.registered {
@@ -234,7 +242,7 @@ impl Definitions {
             let same = |a: &Option<String>, b: &Option<String>| a.is_some() && a == b;
             same(&param.short, &other.short) || same(&param.long, &other.long)
         });
-        // A program's own flag takes the place of a short general one, but not of a long one, which is a key as well.
+        // A program's own flag may hide a short general one, but not a long one, which is also a JSON key.
         if taken || general::is_long(param.long.as_deref()) {
             return Err(Error::InvalidValue.because(format_args!(
                 "another parameter has a name of {} already",
@@ -251,7 +259,7 @@ impl Definitions {
         Ok(())
     }
 
-    /// Registers a command for another one, or for the program.
+    /// Registers a command as a subcommand of another one, or of the program.
     ///
     /// # Errors
     /// As [`register_param`](Self::register_param).
@@ -290,10 +298,10 @@ impl Definitions {
         Ok(())
     }
 
-    /// Destroys a parameter that nobody has registered.
+    /// Destroys an unregistered parameter.
     ///
     /// # Errors
-    /// [`Error::BadState`] when it is registered.
+    /// [`Error::BadState`] if it is registered.
     pub fn destroy_param(&mut self, id: ParamId) -> Result<()> {
         if self.param(id).registered {
             return Err(Error::BadState.because("a registered parameter belongs to the parser"));
@@ -302,10 +310,10 @@ impl Definitions {
         Ok(())
     }
 
-    /// Destroys a command that nobody has registered.
+    /// Destroys an unregistered command.
     ///
     /// # Errors
-    /// [`Error::BadState`] when it is registered.
+    /// [`Error::BadState`] if it is registered.
     pub fn destroy_command(&mut self, id: CommandId) -> Result<()> {
         if self.command(id).registered {
             return Err(Error::BadState.because("a registered command belongs to the parser"));
@@ -313,4 +321,201 @@ impl Definitions {
         self.commands[id.0] = None;
         Ok(())
     }
+}
+
+/// Types of values.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ValueType {
+    /// Text.
+    String,
+    /// A C `int`.
+    Int,
+    /// A flag without a value on the command line; `true` or `false` in the JSON file.
+    Boolean,
+    /// A device, opened while parsing.
+    Device,
+    /// A representor, opened while parsing.
+    Representor,
+    /// A C `double`.
+    Double,
+    /// A JSON object; JSON file only.
+    JsonObject,
+}
+
+impl ValueType {
+    /// The type with this number in `enum doca_argp_type` of a release.
+    pub fn from_number(api: Api, number: u32) -> Option<ValueType> {
+        match (number, api) {
+            (DOCA_ARGP_TYPE_STRING, _) => Some(ValueType::String),
+            (DOCA_ARGP_TYPE_INT, _) => Some(ValueType::Int),
+            (DOCA_ARGP_TYPE_BOOLEAN, _) => Some(ValueType::Boolean),
+            // 3.0 numbers the JSON object where later releases have the device.
+            (DOCA_ARGP_TYPE_DEVICE, Api::V3_0) => Some(ValueType::JsonObject),
+            (DOCA_ARGP_TYPE_JSON_OBJ, _) => Some(ValueType::JsonObject),
+            (_, Api::V3_0) => None,
+            (DOCA_ARGP_TYPE_DEVICE, _) => Some(ValueType::Device),
+            (DOCA_ARGP_TYPE_DEVICE_REP, _) => Some(ValueType::Representor),
+            (DOCA_ARGP_TYPE_DOUBLE, _) => Some(ValueType::Double),
+            _ => None,
+        }
+    }
+
+    /// `true` if a flag of this type is followed by a value on the command line.
+    pub(super) fn takes_value(self) -> bool {
+        self != ValueType::Boolean
+    }
+}
+
+/// A value passed to a callback.
+#[derive(Debug)]
+pub enum Value {
+    /// A string, or the text of a JSON object.
+    Text(CString),
+    /// A C `int`.
+    Int(i32),
+    /// A C `double`.
+    Double(f64),
+    /// A C `bool`.
+    Bool(bool),
+    /// A device, opened while parsing.
+    Device(DeviceArgument),
+    /// A representor, opened while parsing.
+    Representor(RepresentorArgument),
+}
+
+/// A device and the text after its name.
+#[derive(Debug)]
+pub struct DeviceArgument {
+    /// The open device.
+    pub device: Arc<Device>,
+    /// Device arguments: the text after the first comma.
+    pub rest: Option<CString>,
+}
+
+/// A representor with its device, and the text after their names.
+#[derive(Debug)]
+pub struct RepresentorArgument {
+    /// The device that the representor belongs to.
+    pub device: DeviceArgument,
+    /// The open representor.
+    pub representor: Arc<Representor>,
+}
+
+impl Value {
+    /// Parses a value of the command line.
+    pub(super) fn read(
+        value_type: ValueType,
+        flag: &str,
+        text: &CStr,
+    ) -> std::result::Result<Value, Refusal> {
+        match value_type {
+            ValueType::String => Ok(Value::Text(text.to_owned())),
+            ValueType::Boolean => Ok(Value::Bool(true)),
+            ValueType::Int => number(&text.to_string_lossy())
+                .and_then(|number| i32::try_from(number).ok())
+                .map(Value::Int)
+                .ok_or_else(|| {
+                    Refusal::invalid(format_args!(
+                        "{flag}: expected a number from {} to {}, got {text:?}",
+                        i32::MIN,
+                        i32::MAX
+                    ))
+                }),
+            ValueType::Double => double(&text.to_string_lossy())
+                .map(Value::Double)
+                .ok_or_else(|| {
+                    Refusal::invalid(format_args!(
+                        "{flag}: expected a number such as 12.5, got {text:?}"
+                    ))
+                }),
+            ValueType::JsonObject => Err(Refusal::invalid(format_args!(
+                "{flag} can be given only in a JSON file"
+            ))),
+            ValueType::Device => device(flag, &text.to_string_lossy()).map(Value::Device),
+            ValueType::Representor => {
+                representor(flag, &text.to_string_lossy()).map(Value::Representor)
+            }
+        }
+    }
+}
+
+/// A decimal number, optionally with a fraction or exponent; infinities are refused.
+fn double(text: &str) -> Option<f64> {
+    text.parse().ok().filter(|number: &f64| number.is_finite())
+}
+
+/// A decimal number, or a hexadecimal one after `0x`.
+pub(super) fn number(text: &str) -> Option<i64> {
+    let (negative, digits) = match text.strip_prefix('-') {
+        Some(digits) => (true, digits),
+        None => (false, text.strip_prefix('+').unwrap_or(text)),
+    };
+    // `from_str_radix` would accept a second sign.
+    if !digits.starts_with(|c: char| c.is_ascii_digit()) {
+        return None;
+    }
+    let hexadecimal = digits
+        .strip_prefix("0x")
+        .or_else(|| digits.strip_prefix("0X"));
+    let magnitude = match hexadecimal {
+        Some(digits) if digits.starts_with(|c: char| c.is_ascii_hexdigit()) => {
+            i64::from_str_radix(digits, 16)
+        }
+        _ => digits.parse(),
+    }
+    .ok()?;
+    Some(if negative { -magnitude } else { magnitude })
+}
+
+/// Prefixes that select the kind of a device's name, as in `pci/0000:03:00.0`.
+const PREFIXES: [&str; 4] = ["pci/", "ibdev/", "iface/", "netdev/"];
+
+fn device(flag: &str, text: &str) -> std::result::Result<DeviceArgument, Refusal> {
+    let (name, rest) = match text.split_once(',') {
+        Some((name, rest)) => (name, Some(rest)),
+        None => (text, None),
+    };
+    let bare = PREFIXES
+        .iter()
+        .find_map(|prefix| name.strip_prefix(prefix))
+        .unwrap_or(name);
+    let device = Device::open_by_name(bare)
+        .map_err(|error| Refusal::new(error, format_args!("{flag}: no device {name:?}")))?;
+    Ok(DeviceArgument {
+        device,
+        // Cannot fail: the text is part of a C string.
+        rest: rest.and_then(|rest| CString::new(rest).ok()),
+    })
+}
+
+/// `<device>,<representor>[,<device arguments>]`
+fn representor(flag: &str, text: &str) -> std::result::Result<RepresentorArgument, Refusal> {
+    let mut parts = text.splitn(3, ',');
+    let (Some(name), Some(wanted)) = (parts.next(), parts.next()) else {
+        return Err(Refusal::invalid(format_args!(
+            "{flag}: expected <device>,<representor>, got {text:?}"
+        )));
+    };
+    let mut argument = device(flag, name)?;
+    argument.rest = parts.next().and_then(|rest| CString::new(rest).ok());
+    let refuse = |error| {
+        Refusal::new(
+            error,
+            format_args!("{flag}: device {name:?} has no representor {wanted:?}"),
+        )
+    };
+    let infos = argument.device.representors(None).map_err(refuse)?;
+    let info = infos
+        .iter()
+        .find(|info| {
+            let model = info.model();
+            info.has_pci_address(wanted) == Ok(true)
+                || model.iface == wanted
+                || model.vuid() == wanted
+        })
+        .ok_or_else(|| refuse(crate::error::Error::NotFound))?;
+    Ok(RepresentorArgument {
+        representor: Representor::open(info),
+        device: argument,
+    })
 }

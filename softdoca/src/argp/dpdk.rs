@@ -1,4 +1,4 @@
-//! Arguments that a program hands on to DPDK.
+//! Arguments that a program passes on to DPDK.
 
 use std::ffi::{CStr, CString};
 
@@ -7,7 +7,7 @@ use serde_json::Value as Json;
 use super::json::kind;
 use super::{Definitions, Refusal};
 
-/// DPDK's arguments, with the program's name before them, and DOCA's, without it. They are separated by `--`; without one
+/// Splits the arguments at `--` into DPDK's, preceded by the program's name, and DOCA's, without it. Without a `--`,
 /// all are DOCA's.
 pub(super) fn split<'a, 'b>(
     definitions: &Definitions,
@@ -29,7 +29,7 @@ pub(super) fn split<'a, 'b>(
     }
 }
 
-/// DPDK's arguments from `"core-mask"`, `"devices"` (each with an `"id"`) and `"flags"`.
+/// DPDK's arguments from the members `"core-mask"`, `"devices"` (each with an `"id"`) and `"flags"`.
 pub(super) fn from_json(object: Vec<(String, Json)>) -> Result<Vec<CString>, Refusal> {
     let mut arguments = Vec::new();
     let mut push = |text: &str| match CString::new(text) {

@@ -1,4 +1,4 @@
-//! The flags that every DOCA program has.
+//! The flags of every DOCA program.
 
 use super::Refusal;
 use crate::log::Level;
@@ -13,7 +13,7 @@ pub(super) enum General {
     Json,
 }
 
-/// What there is to say of a general flag.
+/// Names, value type and help text of a general flag.
 pub(super) struct Description {
     pub(super) flag: General,
     pub(super) short: Option<&'static str>,
@@ -85,12 +85,12 @@ impl General {
     }
 }
 
-/// Log levels that the user set.
+/// Log levels set by the user.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct LogLevels {
-    /// Of the program.
+    /// Level of the program's messages.
     pub program: Option<Level>,
-    /// Of the SDK.
+    /// Level of the SDK's messages.
     pub sdk: Option<Level>,
 }
 

@@ -1,21 +1,21 @@
-//! The JSON file.
+//! The JSON file of arguments.
 //!
 //! ```text
 //! {
-//!     // comments like this one are allowed, and /* such ones */ too
+//!     // line comments and /* block comments */ are allowed
 //!     "doca_general_flags": { "log-level": 60 },
 //!     "doca_program_flags": { "device": "03:00.0", "cpu": [0, 1] }
 //! }
 //! ```
 
-mod comments;
-mod ordered;
-
 use std::ffi::{CStr, CString};
+use std::fmt;
 use std::fs::File;
 use std::io::Read as _;
+use std::marker::PhantomData;
 use std::os::unix::ffi::OsStrExt as _;
 
+use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, Visitor};
 use serde_json::Value as Json;
 
 use super::command_line::Line;
@@ -24,16 +24,15 @@ use super::{
     Action, Definitions, LogLevels, Param, ParamId, Refusal, Value, ValueType, dpdk, general,
 };
 use crate::error::Error;
-use ordered::Object;
 
 const GENERAL_OBJECT: &str = "doca_general_flags";
 const PROGRAM_OBJECT: &str = "doca_program_flags";
 const DPDK_OBJECT: &str = "doca_dpdk_flags";
 
-/// A file of flags is small; anything larger is the wrong file.
+/// Largest accepted file in bytes; anything larger is the wrong file.
 const MAX_FILE: u64 = 1 << 20;
 
-/// What a file says, without what the command line says itself.
+/// Flags of a file that the command line does not override.
 #[derive(Default)]
 pub(super) struct Flags {
     pub(super) levels: LogLevels,
@@ -41,7 +40,7 @@ pub(super) struct Flags {
     pub(super) dpdk: Vec<CString>,
 }
 
-/// Reads the file that a command line names.
+/// Reads the file named on the command line.
 pub(super) fn read(definitions: &Definitions, line: &Line, path: &CStr) -> Result<Flags, Refusal> {
     let shown = path.to_string_lossy();
     let failed = |error: &dyn std::fmt::Display| {
@@ -49,7 +48,7 @@ pub(super) fn read(definitions: &Definitions, line: &Line, path: &CStr) -> Resul
     };
     let text = text_of(path).map_err(|error| failed(&error))?;
     let root: Object<Object<Json>> =
-        serde_json::from_str(&comments::blanked(&text)).map_err(|error| failed(&error))?;
+        serde_json::from_str(&blanked(&text)).map_err(|error| failed(&error))?;
     let mut flags = Flags::default();
     for (name, object) in root.0 {
         let read = match name.as_str() {
@@ -72,7 +71,7 @@ pub(super) fn read(definitions: &Definitions, line: &Line, path: &CStr) -> Resul
     Ok(flags)
 }
 
-/// The text of a file of flags, which may be a pipe (`-j <(generate)`), so that its size says nothing.
+/// The file's text. It may be a pipe (`-j <(generate)`), so its reported size means nothing.
 fn text_of(path: &CStr) -> std::io::Result<String> {
     let mut text = String::new();
     let path = std::ffi::OsStr::from_bytes(path.to_bytes());
@@ -116,7 +115,7 @@ fn program_flags(
     object: Object<Json>,
     actions: &mut Vec<Action>,
 ) -> Result<(), Refusal> {
-    // A parameter of every command that was named, however deep it stands.
+    // Parameters of all named commands, at any depth.
     let known: Vec<ParamId> = definitions
         .chain(&line.scope)
         .flat_map(|command| command.params.iter().copied())
@@ -138,7 +137,7 @@ fn program_flags(
             let text = format!("\"{key}\": {}", refusal.text);
             Refusal { text, ..refusal }
         })?;
-        // The command line wins. Checked all the same: a mistake in the file does not hide behind a flag.
+        // The command line wins, but the file's value is still checked.
         if !line.gives(*id) {
             actions.extend(values.into_iter().map(|value| Action::Param(*id, value)));
         }
@@ -204,5 +203,112 @@ pub(super) fn kind(value: &Json) -> String {
         Json::String(text) => format!("the string {text:?}"),
         Json::Array(_) => "an array".to_owned(),
         Json::Object(_) => "an object".to_owned(),
+    }
+}
+
+/// Replaces comments (`//` to the end of the line, and `/* */`) with spaces, which keeps the parser's line and column
+/// numbers correct. An unterminated comment is left for the parser to refuse.
+fn blanked(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find(['"', '/']) {
+        let (before, from) = rest.split_at(at);
+        out.push_str(before);
+        let len = if from.starts_with('"') {
+            let len = string_len(from);
+            out.push_str(&from[..len]);
+            len
+        } else {
+            let len = comment_len(from);
+            match len {
+                None => out.push('/'),
+                Some(len) => {
+                    let blank = |c: char| if c == '\n' { '\n' } else { ' ' };
+                    out.extend(from[..len].chars().map(blank));
+                }
+            }
+            len.unwrap_or(1)
+        };
+        rest = &from[len..];
+    }
+    out.push_str(rest);
+    out
+}
+
+/// Length in bytes of the string literal at the start of the text, quotes included; the length of the text if it is
+/// unterminated.
+fn string_len(text: &str) -> usize {
+    let mut escaped = false;
+    for (at, byte) in text.bytes().enumerate().skip(1) {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' => escaped = true,
+            b'"' => return at + 1,
+            _ => {}
+        }
+    }
+    text.len()
+}
+
+/// Length in bytes of the comment at the start of the text, or `None`.
+fn comment_len(text: &str) -> Option<usize> {
+    if text.starts_with("//") {
+        Some(text.find('\n').unwrap_or(text.len()))
+    } else {
+        let inside = text.strip_prefix("/*")?;
+        Some(inside.find("*/")? + 4)
+    }
+}
+
+/// Members of an object in file order, because callbacks are called in this order; duplicate keys are refused.
+#[derive(Debug)]
+struct Object<V>(Vec<(String, V)>);
+
+impl<'de, V: Deserialize<'de>> Deserialize<'de> for Object<V> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Pairs<V>(PhantomData<V>);
+        impl<'de, V: Deserialize<'de>> Visitor<'de> for Pairs<V> {
+            type Value = Object<V>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object of flags")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Object<V>, A::Error> {
+                let mut pairs: Vec<(String, V)> = Vec::new();
+                while let Some(key) = map.next_key::<String>()? {
+                    if pairs.iter().any(|(known, _)| *known == key) {
+                        return Err(A::Error::custom(format_args!(
+                            "the key \"{key}\" is there twice"
+                        )));
+                    }
+                    pairs.push((key, map.next_value()?));
+                }
+                Ok(Object(pairs))
+            }
+        }
+        deserializer.deserialize_map(Pairs(PhantomData))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::blanked;
+
+    #[test]
+    fn comments_go_and_strings_and_lines_stay() {
+        let text = "/* a \"\n */{ // one \"x\"\n\"a//b\": \"c\\\"//\", /* // */ \"d\": \"/* e */\"/***/}// end";
+        let clean = blanked(text);
+        assert_eq!(clean.len(), text.len());
+        assert_eq!(clean.lines().count(), text.lines().count());
+        let value: serde_json::Value = serde_json::from_str(&clean).unwrap();
+        assert_eq!(value, serde_json::json!({"a//b": "c\"//", "d": "/* e */"}));
+    }
+
+    #[test]
+    fn what_does_not_end_is_no_json() {
+        for open in ["{} /* never closed", "{} /*/", "{} /", "{\"a", "{\"a\\\""] {
+            serde_json::from_str::<serde_json::Value>(&blanked(open)).expect_err(open);
+        }
     }
 }

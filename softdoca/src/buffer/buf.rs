@@ -1,4 +1,4 @@
-//! One buf.
+//! A single buf.
 
 use std::cell::{Cell, Ref, RefCell};
 use std::ops::Deref;
@@ -11,9 +11,9 @@ use crate::check::{self, Mistake, Object};
 use crate::error::{Error, Result};
 use crate::memory::Mmap;
 
-/// A buf. Lives in its inventory, where its address does not change: the C handle is a pointer to it.
+/// A buf. It lives in its inventory at a fixed address: the C handle is a pointer to it.
 ///
-/// What tasks need is in one cache line.
+/// The fields that tasks read share one cache line.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct Buf {
@@ -23,10 +23,10 @@ pub struct Buf {
     len: Cell<usize>,
     data: Cell<u64>,
     data_len: Cell<usize>,
-    /// The next one in its list; in the inventory, the next free one.
+    /// Next buf in the list; in the inventory, the next free one.
     pub(super) next: Cell<Option<BufHandle>>,
     refcount: Cell<u16>,
-    /// Whether another buf's `next` is this one.
+    /// `true` if another buf's `next` is this one.
     pub(super) is_linked: Cell<bool>,
     free: Rc<FreeList>,
 }
@@ -48,7 +48,7 @@ impl Buf {
         }
     }
 
-    /// Puts a buf that came off the free list to use. The ranges have been checked.
+    /// Initializes a buf taken from the free list. The ranges have been checked.
     pub(super) fn take(&self, mmap: &Arc<Mmap>, head: u64, len: usize, data: u64, data_len: usize) {
         mmap.count_buf();
         check::created(Object::Buf);
@@ -62,7 +62,7 @@ impl Buf {
         self.is_linked.set(false);
     }
 
-    /// Gives a buf back to its inventory.
+    /// Returns a buf to its inventory.
     fn release(&self) {
         if let Some(mmap) = self.mmap.take() {
             mmap.uncount_buf();
@@ -74,10 +74,10 @@ impl Buf {
         self.free.push(self);
     }
 
-    /// The map that it points into.
+    /// The map of the buf.
     ///
     /// # Errors
-    /// [`Error::BadState`] when the buf was given back to its inventory.
+    /// [`Error::BadState`] if the buf was returned to its inventory.
     #[inline]
     pub fn mmap(&self) -> Result<Ref<'_, Arc<Mmap>>> {
         Ref::filter_map(self.mmap.borrow(), Option::as_ref).map_err(|_| Error::BadState)
@@ -89,7 +89,7 @@ impl Buf {
         self.head.get()
     }
 
-    /// Bytes from [`Buf::head`] on that it covers.
+    /// Size of the range that starts at [`Buf::head`], in bytes.
     #[inline]
     pub fn capacity(&self) -> usize {
         self.len.get()
@@ -101,16 +101,16 @@ impl Buf {
         self.data.get()
     }
 
-    /// Bytes of data in this buf alone.
+    /// Length of the data in this buf, in bytes; the rest of the list does not count.
     #[inline]
     pub fn data_len(&self) -> usize {
         self.data_len.get()
     }
 
-    /// Bytes after the data in this buf alone; 0 for data that ends behind the buf.
+    /// Bytes after the data in this buf; 0 if the data ends outside of the buf.
     #[inline]
     pub fn tail_len(&self) -> usize {
-        // Buf and data lie inside of a map, whose range does not wrap around.
+        // Cannot overflow: buf and data are inside a map, whose range does not wrap around.
         let (end, data_end) = (
             self.head.get() + self.len.get() as u64,
             self.data.get() + self.data_len.get() as u64,
@@ -118,10 +118,11 @@ impl Buf {
         end.saturating_sub(data_end) as usize
     }
 
-    /// Moves the data: inside the buf, as programs should, or elsewhere in its map. The buf's own range does not change.
+    /// Moves the data within the buf, as programs should, or elsewhere in its map. The buf's own range stays the same.
     ///
     /// # Errors
-    /// [`Error::InvalidValue`] when it would leave the map, [`Error::BadState`] for a buf that was given back; nothing is changed then.
+    /// [`Error::InvalidValue`] if the data would leave the map, [`Error::BadState`] if the buf was returned; the buf is
+    /// unchanged then.
     #[inline]
     pub fn set_data(&self, data: u64, data_len: usize) -> Result<()> {
         if !fits(self.head(), self.capacity(), data, data_len) {
@@ -132,7 +133,7 @@ impl Buf {
         Ok(())
     }
 
-    /// Checks data outside of the buf.
+    /// Checks data that is not inside the buf.
     #[cold]
     fn check_outside(&self, data: u64, data_len: usize) -> Result<()> {
         let is_mapped = self.mmap()?.contains(data, data_len as u64);
@@ -147,7 +148,7 @@ impl Buf {
         )))
     }
 
-    /// Changes the length of the data, not its begin.
+    /// Sets the length of the data; its start stays the same.
     ///
     /// # Errors
     /// As [`Buf::set_data`].
@@ -156,24 +157,25 @@ impl Buf {
         self.set_data(self.data(), data_len)
     }
 
-    /// Forgets the data; it still begins at the same address.
+    /// Sets the length of the data to 0; its start stays the same.
     #[inline]
     pub fn reset_data_len(&self) {
         self.data_len.set(0);
     }
 
-    /// Adds `len` bytes that were written after the data to it. `len` is at most [`Buf::tail_len`].
+    /// Adds `len` bytes, written after the data, to the data. `len` is at most [`Buf::tail_len`].
     #[inline]
     pub(crate) fn grow(&self, len: usize) {
         debug_assert!(len <= self.tail_len());
         self.data_len.set(self.data_len() + len);
     }
 
-    /// Points the buf to `len` other bytes of its map, with `data_len` bytes of data at `data`. Its place in a list stays.
+    /// Sets the buf's range to `len` bytes of its map, with `data_len` bytes of data at `data`. Its place in a list
+    /// stays the same.
     ///
     /// # Errors
-    /// [`Error::InvalidValue`] when they are outside the map, or the data outside of them; [`Error::BadState`] for a buf that was given
-    /// back. Nothing is changed then.
+    /// [`Error::InvalidValue`] if the range is outside the map, or the data outside the range; [`Error::BadState`] if
+    /// the buf was returned. The buf is unchanged then.
     #[inline]
     pub fn reuse_by_args(&self, addr: u64, len: usize, data: u64, data_len: usize) -> Result<()> {
         if !self.mmap()?.contains(addr, len as u64) {
@@ -204,7 +206,7 @@ impl Buf {
         self.reuse_by_args(addr, len, addr, 0)
     }
 
-    /// [`Buf::reuse_by_args`] with nothing but data.
+    /// [`Buf::reuse_by_args`] with a range that is all data.
     ///
     /// # Errors
     /// As [`Buf::reuse_by_args`].
@@ -213,15 +215,16 @@ impl Buf {
         self.reuse_by_args(addr, len, addr, len)
     }
 
-    /// References to the buf; for a list, to its first.
+    /// Reference count of the buf, or of the first buf of its list.
     pub fn refcount(&self) -> u16 {
         self.refcount.get()
     }
 
-    /// Adds a reference; answers how many there were.
+    /// Adds a reference. Returns the previous count.
     ///
     /// # Errors
-    /// [`Error::NotPermitted`] inside a list, [`Error::TooBig`] at 65535, [`Error::BadState`] for a buf that was given back.
+    /// [`Error::NotPermitted`] for a buf inside a list, [`Error::TooBig`] at 65535, [`Error::BadState`] if the buf was
+    /// returned.
     pub fn inc_refcount(&self) -> Result<u16> {
         let before = self.counted()?;
         self.refcount
@@ -229,10 +232,11 @@ impl Buf {
         Ok(before)
     }
 
-    /// Removes a reference; answers how many there were. The last one gives the buf, with the rest of its list, back to the inventory.
+    /// Removes a reference. Returns the previous count. Removing the last one returns the buf and the rest of its list
+    /// to the inventory.
     ///
     /// # Errors
-    /// [`Error::NotPermitted`] inside a list, [`Error::BadState`] for a buf that was given back.
+    /// [`Error::NotPermitted`] for a buf inside a list, [`Error::BadState`] if the buf was returned.
     pub fn dec_refcount(&self) -> Result<u16> {
         let before = self.counted()?;
         if before > 1 {
@@ -240,7 +244,8 @@ impl Buf {
         } else {
             let mut next = Some(self);
             while let Some(buf) = next {
-                // Before the release, which uses the link for the free list. A buf without references has no list.
+                // Must precede the release, which reuses the link for the free list. A buf without references has no
+                // list.
                 next = buf.next_in_list();
                 buf.release();
             }
@@ -264,7 +269,7 @@ impl Buf {
     }
 }
 
-/// A program has aimed a buf at what is not its.
+/// Reports a program that has set a buf's range outside of its map.
 pub(super) fn report_outside(addr: u64, len: usize) {
     check::report(
         Mistake::BufOutside,
@@ -272,14 +277,14 @@ pub(super) fn report_outside(addr: u64, len: usize) {
     );
 }
 
-/// Whether data lies inside a buf. Never wraps around.
+/// `true` if the data is inside the range. Does not overflow.
 pub(super) fn fits(head: u64, len: usize, data: u64, data_len: usize) -> bool {
     let len = len as u64;
     data.checked_sub(head)
         .is_some_and(|offset| offset <= len && data_len as u64 <= len - offset)
 }
 
-/// A buf that somebody else keeps alive: how tasks refer to bufs.
+/// A non-owning reference to a buf, used by tasks; the buf must be kept alive elsewhere.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BufHandle(NonNull<Buf>);
 
@@ -293,7 +298,7 @@ impl BufHandle {
         BufHandle(NonNull::from(buf))
     }
 
-    /// For links inside of lists and inventories, which bufs that are in use keep alive.
+    /// For links within lists and inventories, which are kept alive by the bufs in use.
     pub(super) fn link(buf: &Buf) -> BufHandle {
         BufHandle(NonNull::from(buf))
     }
@@ -301,7 +306,7 @@ impl BufHandle {
     /// # Safety
     /// As [`BufHandle::new`], for `'a`.
     pub(super) unsafe fn resolve<'a>(self) -> &'a Buf {
-        // SAFETY: bufs do not move, are shared only within a thread, and exist by the caller's promise.
+        // SAFETY: bufs do not move, are shared only within a thread, and the caller guarantees that this one exists.
         unsafe { self.0.as_ref() }
     }
 

@@ -1,17 +1,19 @@
-//! Lists of bufs.
+//! Lists of bufs, and copies into and out of them.
 
 use std::cell::Ref;
 use std::sync::Arc;
 
 use super::buf::{Buf, BufHandle};
 use crate::error::{Error, Result};
+use crate::memory;
 use crate::memory::Mmap;
 
 impl Buf {
     /// The next buf of the list.
     #[inline]
     pub fn next_in_list(&self) -> Option<&Buf> {
-        // SAFETY: bufs of a list are in use until the whole list is given back, and an inventory with bufs in use keeps them.
+        // SAFETY: bufs of a list are in use until the whole list is returned, and an inventory keeps its bufs while any
+        // is in use.
         (self.refcount() != 0)
             .then(|| self.next.get().map(|next| unsafe { next.resolve() }))
             .flatten()
@@ -28,21 +30,21 @@ impl Buf {
         self.list().last().unwrap_or(self)
     }
 
-    /// Whether no other buf comes before it.
+    /// `true` if no other buf precedes this one.
     pub fn is_first_in_list(&self) -> bool {
         !self.is_linked.get()
     }
 
-    /// Whether it is chained to others.
+    /// `true` if the buf is chained to others.
     pub fn is_in_list(&self) -> bool {
         self.is_linked.get() || self.next_in_list().is_some()
     }
 
-    /// Appends the list `other` to this one. From then on its first buf's references are this one's.
+    /// Appends the list `other` to this one, whose reference count applies to both from then on.
     ///
     /// # Errors
-    /// [`Error::NotPermitted`] when `other` has more than one reference, [`Error::InvalidValue`] when one of the two is not the first of its
-    /// list, or both are the same.
+    /// [`Error::NotPermitted`] if `other` has more than one reference, [`Error::InvalidValue`] if either is not the
+    /// first of its list, or both are the same.
     pub fn chain(&self, other: &Buf) -> Result<()> {
         if !self.is_first_in_list() || !other.is_first_in_list() || std::ptr::eq(self, other) {
             return Err(Error::InvalidValue.because("two lists are chained by their first bufs"));
@@ -58,10 +60,10 @@ impl Buf {
         Ok(())
     }
 
-    /// Takes the list off that begins with `other` inside of this one. It has one reference then.
+    /// Splits the list before `other`, which gets one reference.
     ///
     /// # Errors
-    /// [`Error::InvalidValue`] when `other` does not come after this buf in its list.
+    /// [`Error::InvalidValue`] if `other` does not come after this buf in its list.
     pub fn unchain(&self, other: &Buf) -> Result<()> {
         let before = self.list().find(|buf| {
             buf.next_in_list()
@@ -74,19 +76,19 @@ impl Buf {
         Ok(())
     }
 
-    /// Bytes of data in the list.
+    /// Length of the data in the list, in bytes.
     #[inline]
     pub fn list_data_len(&self) -> usize {
         self.list().map(Buf::data_len).sum()
     }
 
-    /// Bytes that can be appended to the bufs of the list.
+    /// Number of bytes that can be appended to the list.
     #[inline]
     pub fn list_tail_len(&self) -> usize {
         self.list().map(Buf::tail_len).sum()
     }
 
-    /// The data of the list, piece by piece; no piece is empty.
+    /// The data of the list as segments, none of them empty.
     #[inline]
     pub fn data_segments(&self) -> Segments<'_> {
         Segments {
@@ -95,7 +97,7 @@ impl Buf {
         }
     }
 
-    /// Where data can be appended, piece by piece; no piece is empty. [`Buf::append`] makes it data.
+    /// The free bytes after the data of each buf as segments, none of them empty. [`Buf::append`] turns them into data.
     #[inline]
     pub fn tail_segments(&self) -> Segments<'_> {
         Segments {
@@ -104,10 +106,10 @@ impl Buf {
         }
     }
 
-    /// Counts the first `len` bytes of [`Buf::tail_segments`] as data.
+    /// Adds the first `len` bytes of [`Buf::tail_segments`] to the data.
     ///
     /// # Errors
-    /// [`Error::TooBig`] when there are not as many; nothing is changed then.
+    /// [`Error::TooBig`] if there are fewer; the list is unchanged then.
     #[inline]
     pub fn append(&self, len: usize) -> Result<()> {
         if self.next_in_list().is_none() && len <= self.tail_len() {
@@ -144,18 +146,18 @@ impl<'a> Iterator for Bufs<'a> {
     }
 }
 
-/// A run of bytes in one map.
+/// A contiguous range of one map.
 #[derive(Debug)]
 pub struct Segment<'a> {
-    /// The map.
+    /// Map of the range.
     pub mmap: Ref<'a, Arc<Mmap>>,
-    /// First address, as the map counts.
+    /// Address in the map's address space.
     pub addr: u64,
-    /// In bytes, not 0.
+    /// Length in bytes, not 0.
     pub len: usize,
 }
 
-/// Iterator over the data or the tails of a list. Bufs that were given back have none.
+/// Iterator over the data or the free bytes of a list. Returned bufs have none.
 #[derive(Debug)]
 pub struct Segments<'a> {
     bufs: Bufs<'a>,
@@ -176,5 +178,125 @@ impl<'a> Iterator for Segments<'a> {
                 return Some(Segment { mmap, addr, len });
             }
         }
+    }
+}
+
+/// Appends the data of the list `src` to the data of the list `dst`. Returns the number of bytes.
+///
+/// # Errors
+/// [`Error::TooBig`] if it does not fit, otherwise as [`memory::copy`]. The data of `dst` is unchanged then, but bytes
+/// after it may have been written.
+pub fn copy_list(dst: &Buf, src: &Buf) -> Result<usize> {
+    let total = src.list_data_len();
+    if total > dst.list_tail_len() {
+        return Err(Error::TooBig);
+    }
+    let (mut from, mut to) = (
+        Cursor::new(src.data_segments()),
+        Cursor::new(dst.tail_segments()),
+    );
+    let mut left = total;
+    while left != 0 {
+        let (Some(source), Some(target)) = (from.current(), to.current()) else {
+            return Err(Error::BadState);
+        };
+        let len = left.min(source.len).min(target.len);
+        memory::copy(&target.mmap, target.addr, &source.mmap, source.addr, len)?;
+        from.advance(len);
+        to.advance(len);
+        left -= len;
+    }
+    dst.append(total)?;
+    Ok(total)
+}
+
+/// Position within a sequence of segments.
+struct Cursor<'a> {
+    segments: Segments<'a>,
+    current: Option<Segment<'a>>,
+}
+
+impl<'a> Cursor<'a> {
+    fn new(segments: Segments<'a>) -> Cursor<'a> {
+        Cursor {
+            segments,
+            current: None,
+        }
+    }
+
+    fn current(&mut self) -> Option<&Segment<'a>> {
+        if self.current.as_ref().is_none_or(|segment| segment.len == 0) {
+            self.current = self.segments.next();
+        }
+        self.current.as_ref()
+    }
+
+    fn advance(&mut self, len: usize) {
+        if let Some(segment) = &mut self.current {
+            segment.addr += len as u64;
+            segment.len -= len;
+        }
+    }
+}
+
+impl Buf {
+    /// Copies the data of the list to private memory. Returns the number of bytes.
+    ///
+    /// # Errors
+    /// [`Error::TooBig`] if it exceeds `size` bytes, [`Error::BadState`] for a returned buf, otherwise as
+    /// [`memory::copy`].
+    ///
+    /// # Safety
+    /// The `size` bytes at `to` are the caller's to write.
+    #[inline]
+    pub unsafe fn read_data(&self, to: *mut u8, size: usize) -> Result<usize> {
+        let total = self.list_data_len();
+        if total > size {
+            return Err(Error::TooBig);
+        }
+        let mut done = 0;
+        for segment in self.data_segments() {
+            // SAFETY: all segments together have `total` bytes.
+            unsafe {
+                segment
+                    .mmap
+                    .read_into(segment.addr, to.add(done), segment.len)
+            }?;
+            done += segment.len;
+        }
+        if done == total {
+            Ok(done)
+        } else {
+            Err(Error::BadState)
+        }
+    }
+
+    /// Appends private memory to the data of the list.
+    ///
+    /// # Errors
+    /// [`Error::TooBig`] if it does not fit, [`Error::BadState`] for a returned buf, otherwise as [`memory::copy`]. The
+    /// data is unchanged then.
+    ///
+    /// # Safety
+    /// The `len` bytes at `from` can be read.
+    #[inline]
+    pub unsafe fn append_data(&self, from: *const u8, len: usize) -> Result<()> {
+        if len > self.list_tail_len() {
+            return Err(Error::TooBig);
+        }
+        let mut done = 0;
+        for segment in self.tail_segments() {
+            if done == len {
+                break;
+            }
+            let part = segment.len.min(len - done);
+            // SAFETY: at most `len` bytes in all.
+            unsafe { segment.mmap.write_from(segment.addr, from.add(done), part) }?;
+            done += part;
+        }
+        if done != len {
+            return Err(Error::BadState);
+        }
+        self.append(len)
     }
 }

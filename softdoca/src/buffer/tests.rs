@@ -1,4 +1,4 @@
-//! Tests of bufs, lists and inventories together.
+//! Tests that combine bufs, lists and inventories.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use super::{Buf, BufInventory, copy_list};
 use crate::error::Error;
 use crate::memory::{Mmap, Permissions};
 
-/// A started map over memory of its own.
+/// A started map over its own memory.
 struct Memory {
     mmap: Arc<Mmap>,
     bytes: Box<[u8]>,
@@ -90,7 +90,7 @@ fn bufs_are_bounded_by_their_map() {
     assert_eq!(buf.set_data(at(0) - 1, 1), Err(Error::InvalidValue));
     assert_eq!(buf.set_data(at(5), usize::MAX), Err(Error::InvalidValue));
     assert_eq!(view(buf), (at(0), 10, at(5), 5));
-    // Outside of the buf, inside the map.
+    // Outside of the buf, but inside the map.
     for (data, len) in [(9, 2), (11, 0), (40, 60)] {
         assert_eq!(buf.set_data(at(data), len), Ok(()));
         assert_eq!(view(buf), (at(0), 10, at(data), len));
@@ -104,7 +104,7 @@ fn bufs_are_bounded_by_their_map() {
     assert_eq!((buf.data_len(), buf.tail_len()), (3, 5));
     buf.reset_data_len();
     assert_eq!((buf.data(), buf.data_len(), buf.tail_len()), (at(2), 0, 8));
-    // Not by its first length.
+    // Bounded by the map, not by the buf's first length.
     buf.reuse_by_data(at(20), 80).unwrap();
     assert_eq!(view(buf), (at(20), 80, at(20), 80));
     buf.reuse_by_addr(at(1), 99).unwrap();
@@ -170,9 +170,9 @@ fn a_map_in_use_by_threads_does_not_count_bufs() {
         .get_by_data(&memory.mmap, memory.addr(0), 8)
         .unwrap();
     memory.mmap.stop().unwrap();
-    // What was stopped may have been freed by the program.
+    // The program may have freed the memory of a stopped map.
     let mut read = [0; 8];
-    // SAFETY: the array has 8 bytes.
+    // Links survive reuse.
     let result = unsafe { buf.read_data(read.as_mut_ptr(), 8) };
     assert_eq!(result, Err(Error::BadState));
 }

@@ -1,4 +1,4 @@
-//! What `SOFTDOCA_CHECK=1` reports, from processes that make each mistake twice.
+//! Reports of `SOFTDOCA_CHECK=1` from processes that make each mistake twice.
 
 use std::ptr::null_mut;
 
@@ -25,7 +25,7 @@ fn dma() -> Instance<doca_dma> {
     })
 }
 
-/// Two tasks, and what they need.
+/// Runs `make` with an instance and a task.
 fn with_tasks(make: impl Fn(&Instance<doca_dma>, *mut doca_task)) {
     let (dma, memory, bufs) = (dma(), Memory::local(4096), Bufs::new());
     let (from, to) = (
@@ -50,7 +50,7 @@ fn with_tasks(make: impl Fn(&Instance<doca_dma>, *mut doca_task)) {
     }
 }
 
-/// Does twice what is refused.
+/// Does a refused action twice.
 fn twice(action: impl Fn() -> u32) {
     for _ in 0..2 {
         assert_ne!(action(), 0);
@@ -73,7 +73,7 @@ fn make(mistake: &str) {
                     ok(doca_task_submit(task.cast()));
                     doca_task_free(task.cast());
                 }
-                // The context stops, and is destroyed, when it is dropped.
+                // Dropping the instance stops and destroys the context.
                 drop(dma);
                 for buf in [from, to] {
                     ok(doca_buf_dec_refcount(buf, null_mut()));
@@ -174,7 +174,7 @@ fn make(mistake: &str) {
     }
 }
 
-/// Run again by the tests below as a process of its own.
+/// Run by the tests below in a process of its own.
 #[test]
 fn mistaken_child() {
     if let Ok(mistake) = std::env::var(MISTAKE) {
@@ -182,7 +182,7 @@ fn mistaken_child() {
     }
 }
 
-/// What a process that makes a mistake writes about it.
+/// The reports of a process that makes a mistake.
 fn reports(mistake: &str, check: &str) -> Vec<String> {
     let environment = [(MISTAKE, mistake), ("SOFTDOCA_CHECK", check)];
     let output = child("capi::checks::mistaken_child", &environment);
@@ -226,7 +226,7 @@ fn a_task_that_is_freed_twice() {
 #[test]
 fn a_task_that_is_used_after_it_was_freed() {
     let reports = reports("use after free", "1");
-    // The fixture frees it a second time.
+    // The fixture frees it again.
     assert_eq!(reports.len(), 2, "{reports:?}");
     assert!(
         reports[0].contains("a task was submitted after it was freed: task 0x"),
@@ -278,7 +278,7 @@ fn memory_that_its_owner_has_withdrawn() {
 
 #[test]
 fn objects_that_are_used_after_they_were_destroyed() {
-    // Without the check, this is undefined.
+    // Undefined without the check.
     let reports = reports("use after destroy", "1");
     assert_eq!(reports.len(), 1, "{reports:?}");
     let what = "an object was used after it was destroyed: doca_mmap 0x";

@@ -1,15 +1,14 @@
 //! `doca_buf.h`: bufs.
 
-mod lists;
-
 use std::ffi::c_void;
 
 use doca_abi::doca_buf;
 
 use super::{Handle, borrow, check_out, doca_error_t, guard, put};
 use crate::buffer::Buf;
+use crate::error::Error;
 
-// SAFETY: bufs are given out as pointers into their inventory, where they stay.
+// SAFETY: bufs are given out as pointers into their inventory, where they do not move.
 unsafe impl Handle for doca_buf {
     type Engine = Buf;
 }
@@ -19,18 +18,19 @@ pub(super) fn handle(buf: &Buf) -> *mut doca_buf {
     std::ptr::from_ref(buf).cast_mut().cast()
 }
 
-/// An address for C. Addresses came from pointers of this machine's processes.
+/// An address as a pointer for C. Addresses originate from pointers of processes on this machine.
 fn pointer(addr: u64) -> *mut c_void {
     std::ptr::with_exposed_provenance_mut(addr as usize)
 }
 
-/// Writes a number of references for whoever wants to know.
+/// Writes a reference count if `refcount` is not NULL.
 ///
 /// # Safety
 /// `refcount` is NULL or writable.
 unsafe fn put_if_wanted(refcount: *mut u16, count: u16) {
     if !refcount.is_null() {
-        // SAFETY: not NULL, so writable.
+        // Removes a reference; removing the last one returns the buf or list to its inventory. Writes the previous
+        // count to `refcount` (may be NULL).
         unsafe { refcount.write(count) };
     }
 }
@@ -45,25 +45,25 @@ pub unsafe extern "C" fn doca_buf_dec_refcount(
     refcount: *mut u16,
 ) -> doca_error_t {
     guard(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let before = unsafe { borrow(buf) }?.dec_refcount()?;
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { put_if_wanted(refcount, before) };
         Ok(())
     })
 }
 
-/// Tells how many bytes the buf covers.
+/// Gets the length of the buf's range in bytes.
 ///
 /// # Safety
 /// `buf` is NULL or live; `len` is NULL or writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_buf_get_len(buf: *const doca_buf, len: *mut usize) -> doca_error_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     guard(|| unsafe { put(len, borrow(buf)?.capacity()) })
 }
 
-/// Tells the first address.
+/// Gets the buf's first address.
 ///
 /// # Safety
 /// `buf` is NULL or live; `head` is NULL or writable.
@@ -72,11 +72,11 @@ pub unsafe extern "C" fn doca_buf_get_head(
     buf: *const doca_buf,
     head: *mut *mut c_void,
 ) -> doca_error_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     guard(|| unsafe { put(head, pointer(borrow(buf)?.head())) })
 }
 
-/// Tells how many bytes of data the buf has.
+/// Gets the length of the data in bytes.
 ///
 /// # Safety
 /// `buf` is NULL or live; `data_len` is NULL or writable.
@@ -85,11 +85,11 @@ pub unsafe extern "C" fn doca_buf_get_data_len(
     buf: *const doca_buf,
     data_len: *mut usize,
 ) -> doca_error_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     guard(|| unsafe { put(data_len, borrow(buf)?.data_len()) })
 }
 
-/// Tells the first address of the data.
+/// Gets the first address of the data.
 ///
 /// # Safety
 /// `buf` is NULL or live; `data` is NULL or writable.
@@ -98,11 +98,12 @@ pub unsafe extern "C" fn doca_buf_get_data(
     buf: *const doca_buf,
     data: *mut *mut c_void,
 ) -> doca_error_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     guard(|| unsafe { put(data, pointer(borrow(buf)?.data())) })
 }
 
-/// Moves the data inside the buf, or elsewhere in its map (undefined with DOCA); `DOCA_ERROR_INVALID_VALUE` when it would leave the map.
+/// Moves the data inside the buf, or elsewhere in its map (undefined in DOCA); `DOCA_ERROR_INVALID_VALUE` if it would
+/// leave the map.
 ///
 /// # Safety
 /// `buf` is NULL or live.
@@ -112,24 +113,24 @@ pub unsafe extern "C" fn doca_buf_set_data(
     data: *mut c_void,
     data_len: usize,
 ) -> doca_error_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     guard(|| unsafe { borrow(buf) }?.set_data(data.addr() as u64, data_len))
 }
 
-/// Makes the data empty; it still begins at the same address.
+/// Sets the length of the data to 0; its start stays the same.
 ///
 /// # Safety
 /// `buf` is NULL or live.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_buf_reset_data_len(buf: *mut doca_buf) -> doca_error_t {
     guard(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { borrow(buf) }?.reset_data_len();
         Ok(())
     })
 }
 
-/// Tells the next buf of the list, NULL after the last.
+/// Gets the next buf of the list, NULL after the last.
 ///
 /// # Safety
 /// `buf` is NULL or live; `next_buf` is NULL or writable.
@@ -140,7 +141,7 @@ pub unsafe extern "C" fn doca_buf_get_next_in_list(
 ) -> doca_error_t {
     guard(|| {
         check_out(next_buf)?;
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             put(
                 next_buf,
@@ -161,10 +162,162 @@ pub unsafe extern "C" fn doca_buf_chain_list(
     list1: *mut doca_buf,
     list2: *mut doca_buf,
 ) -> doca_error_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     guard(|| unsafe { borrow(list1)?.chain(borrow(list2)?) })
 }
 
-pub use lists::*;
+/// Adds a reference. Writes the previous count to `refcount` (may be NULL).
+///
+/// # Safety
+/// `buf` is NULL or live; the out-parameter is NULL or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_buf_inc_refcount(
+    buf: *mut doca_buf,
+    refcount: *mut u16,
+) -> doca_error_t {
+    guard(|| {
+        // SAFETY: guaranteed by the caller.
+        let before = unsafe { borrow(buf) }?.inc_refcount()?;
+        // SAFETY: guaranteed by the caller.
+        unsafe { put_if_wanted(refcount, before) };
+        Ok(())
+    })
+}
+
+/// Gets the reference count.
+///
+/// # Safety
+/// `buf` is NULL or live; the out-parameter is NULL or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_buf_get_refcount(
+    buf: *const doca_buf,
+    refcount: *mut u16,
+) -> doca_error_t {
+    // SAFETY: guaranteed by the caller.
+    guard(|| unsafe { put(refcount, borrow(buf)?.refcount()) })
+}
+
+/// Sets the length of the data; `DOCA_ERROR_INVALID_VALUE` if it would leave the buf's map.
+///
+/// # Safety
+/// `buf` is NULL or live.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_buf_set_data_len(
+    buf: *mut doca_buf,
+    data_len: usize,
+) -> doca_error_t {
+    // SAFETY: guaranteed by the caller.
+    guard(|| unsafe { borrow(buf)?.set_data_len(data_len) })
+}
+
+/// Gets the last buf of the list.
+///
+/// # Safety
+/// `buf` is NULL or live; the out-parameter is NULL or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_buf_get_last_in_list(
+    buf: *mut doca_buf,
+    last_buf: *mut *mut doca_buf,
+) -> doca_error_t {
+    // SAFETY: guaranteed by the caller.
+    guard(|| unsafe { put(last_buf, handle(borrow(buf)?.last_in_list())) })
+}
+
+/// Checks if the buf is the last one of its list.
+///
+/// # Safety
+/// `buf` is NULL or live; the out-parameter is NULL or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_buf_is_last_in_list(
+    buf: *const doca_buf,
+    is_last: *mut u8,
+) -> doca_error_t {
+    // SAFETY: guaranteed by the caller.
+    guard(|| unsafe { put(is_last, borrow(buf)?.next_in_list().is_none().into()) })
+}
+
+/// Checks if the buf is the first one of its list.
+///
+/// # Safety
+/// `buf` is NULL or live; the out-parameter is NULL or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_buf_is_first_in_list(
+    buf: *const doca_buf,
+    is_first: *mut u8,
+) -> doca_error_t {
+    // SAFETY: guaranteed by the caller.
+    guard(|| unsafe { put(is_first, borrow(buf)?.is_first_in_list().into()) })
+}
+
+/// Checks if the buf is chained to others.
+///
+/// # Safety
+/// `buf` is NULL or live; the out-parameter is NULL or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_buf_is_in_list(
+    buf: *const doca_buf,
+    is_in_list: *mut u8,
+) -> doca_error_t {
+    // SAFETY: guaranteed by the caller.
+    guard(|| unsafe { put(is_in_list, borrow(buf)?.is_in_list().into()) })
+}
+
+/// Gets the number of bufs in the list; `DOCA_ERROR_NOT_PERMITTED` for a buf inside a list.
+///
+/// # Safety
+/// `buf` is NULL or live; the out-parameter is NULL or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_buf_get_list_len(
+    buf: *const doca_buf,
+    num_elements: *mut u32,
+) -> doca_error_t {
+    guard(|| {
+        check_out(num_elements)?;
+        // SAFETY: guaranteed by the caller.
+        let buf = unsafe { borrow(buf) }?;
+        if !buf.is_first_in_list() {
+            return Err(Error::NotPermitted.because("expected the first buf of a list"));
+        }
+        let count = u32::try_from(buf.list().count()).map_err(|_| Error::TooBig)?;
+        // SAFETY: guaranteed by the caller.
+        unsafe { put(num_elements, count) }
+    })
+}
+
+/// As [`doca_buf_chain_list`](doca_buf_chain_list), with the last buf of the list given.
+///
+/// # Safety
+/// The handles are NULL or live.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_buf_chain_list_tail(
+    list1_head: *mut doca_buf,
+    list1_tail: *mut doca_buf,
+    list2: *mut doca_buf,
+) -> doca_error_t {
+    guard(|| {
+        // SAFETY: guaranteed by the caller.
+        let (head, tail, other) =
+            unsafe { (borrow(list1_head)?, borrow(list1_tail)?, borrow(list2)?) };
+        if !std::ptr::eq(head.last_in_list(), tail) {
+            return Err(
+                Error::InvalidValue.because("expected the last buf of the list as its tail")
+            );
+        }
+        head.chain(other)
+    })
+}
+
+/// Splits a list before the given buf.
+///
+/// # Safety
+/// The handles are NULL or live.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_buf_unchain_list(
+    list1: *mut doca_buf,
+    list2: *mut doca_buf,
+) -> doca_error_t {
+    // SAFETY: guaranteed by the caller.
+    guard(|| unsafe { borrow(list1)?.unchain(borrow(list2)?) })
+}
 
 doca_abi::check_definitions!(doca_buf_functions, crate::capi::doca_buf);

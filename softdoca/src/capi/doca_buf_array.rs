@@ -1,22 +1,19 @@
-//! `doca_buf_array.h`: arrays of bufs for GPUs and the DPA, which are not in software: an array can be described, and not started.
-
-mod unsupported;
+//! `doca_buf_array.h`: arrays of bufs for GPUs and the DPA, which softdoca does not emulate: an array can be created
+//! and configured, but not started.
 
 use std::cell::RefCell;
 use std::sync::Arc;
 
-use doca_abi::{doca_buf_arr, doca_mmap};
+use doca_abi::{doca_buf_arr, doca_dpa, doca_gpu, doca_gpu_buf_arr, doca_mmap};
 
-use super::{Handle, borrow, check_out, doca_error_t, guard, put, share};
+use super::{Handle, borrow, check_out, doca_error_t, guard, not_null, put, share};
 use crate::error::{Error, Result};
 use crate::memory::Mmap;
 
-pub use unsupported::*;
-
-/// What an array was described by.
+/// Configuration of an array.
 pub(crate) struct BufArray {
     count: usize,
-    /// The map, the bytes of an element, and the offset of the first.
+    /// The map, the element size in bytes, and the offset of the first element.
     elements: RefCell<Option<(Arc<Mmap>, usize, u64)>>,
 }
 
@@ -61,7 +58,7 @@ pub unsafe extern "C" fn doca_buf_arr_create(
             count: num_elem,
             elements: RefCell::default(),
         };
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { put(buf_arr, Box::into_raw(Box::new(array)).cast()) }
     })
 }
@@ -80,7 +77,7 @@ pub unsafe extern "C" fn doca_buf_arr_destroy(buf_arr: *mut doca_buf_arr) -> doc
     })
 }
 
-/// Sets the memory that the elements are parts of.
+/// Sets the memory of the elements.
 ///
 /// # Safety
 /// The handles are NULL or live.
@@ -91,31 +88,84 @@ pub unsafe extern "C" fn doca_buf_arr_set_params(
     elem_size: usize,
     start_offset: u64,
 ) -> doca_error_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     guard(|| unsafe { borrow(buf_arr)?.set_elements(share(mmap)?, elem_size, start_offset) })
 }
 
-/// `DOCA_ERROR_BAD_STATE`: an array is started for a GPU or the DPA, and neither can be set.
+/// `DOCA_ERROR_BAD_STATE`: an array is started for a GPU or the DPA, neither of which can be set.
 ///
 /// # Safety
 /// `buf_arr` is NULL or live.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_buf_arr_start(buf_arr: *mut doca_buf_arr) -> doca_error_t {
     guard(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { borrow(buf_arr) }?;
         Err(Error::BadState.because("a buf array is for a GPU or the DPA, and softdoca has none"))
     })
 }
 
-/// Does nothing: an array is never started.
+/// Does nothing: an array cannot be started.
 ///
 /// # Safety
 /// `buf_arr` is NULL or live.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_buf_arr_stop(buf_arr: *mut doca_buf_arr) -> doca_error_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     guard(|| unsafe { borrow(buf_arr) }.map(drop))
+}
+
+fn unsupported(buf_arr: *const doca_buf_arr, what: &str) -> Result<()> {
+    not_null(buf_arr)?;
+    Err(Error::NotSupported.because(format_args!("softdoca has no {what}")))
+}
+
+/// `DOCA_ERROR_NOT_SUPPORTED`: softdoca has no GPU data path.
+///
+/// # Safety
+/// Safe for any pointers: they are not dereferenced.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_buf_arr_set_target_gpu(
+    buf_arr: *mut doca_buf_arr,
+    _gpu_handler: *mut doca_gpu,
+) -> doca_error_t {
+    guard(|| unsupported(buf_arr, "GPU data path"))
+}
+
+/// `DOCA_ERROR_NOT_SUPPORTED`: softdoca has no DPA.
+///
+/// # Safety
+/// Safe for any pointers: they are not dereferenced.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_buf_arr_set_target_dpa(
+    buf_arr: *mut doca_buf_arr,
+    _dpa_handler: *mut doca_dpa,
+) -> doca_error_t {
+    guard(|| unsupported(buf_arr, "DPA"))
+}
+
+/// `DOCA_ERROR_NOT_SUPPORTED`: softdoca has no GPU data path.
+///
+/// # Safety
+/// Safe for any pointers: they are not dereferenced.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_buf_arr_get_gpu_handle(
+    buf_arr: *const doca_buf_arr,
+    _gpu_buf_arr: *mut *mut doca_gpu_buf_arr,
+) -> doca_error_t {
+    guard(|| unsupported(buf_arr, "GPU data path"))
+}
+
+/// `DOCA_ERROR_NOT_SUPPORTED`: softdoca has no DPA.
+///
+/// # Safety
+/// Safe for any pointers: they are not dereferenced.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_buf_arr_get_dpa_handle(
+    buf_arr: *const doca_buf_arr,
+    _dpa_buf_arr: *mut u64,
+) -> doca_error_t {
+    guard(|| unsupported(buf_arr, "DPA"))
 }
 
 doca_abi::check_definitions!(doca_buf_array_functions, crate::capi::doca_buf_array);

@@ -1,11 +1,9 @@
-//! `doca_buf_inventory.h`: pools of bufs.
-
-mod properties;
+//! `doca_buf_inventory.h`: inventories of bufs.
 
 use std::ffi::c_void;
 use std::rc::Rc;
 
-use doca_abi::{doca_buf, doca_buf_inventory, doca_mmap};
+use doca_abi::{doca_buf, doca_buf_inventory, doca_data, doca_mmap};
 
 use super::doca_buf::handle;
 use super::{
@@ -13,6 +11,7 @@ use super::{
 };
 use crate::buffer::BufInventory;
 use crate::check::{self, Object};
+use crate::error::Error;
 
 // SAFETY: inventories are given out by `give_local`.
 unsafe impl Handle for doca_buf_inventory {
@@ -32,14 +31,14 @@ pub unsafe extern "C" fn doca_buf_inventory_create(
     guard(|| {
         check_out(inventory)?;
         let created = Rc::new(BufInventory::new(num_elements)?);
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { put(inventory, give_local(created)) }?;
         check::created(Object::Inventory);
         Ok(())
     })
 }
 
-/// Destroys an inventory; `DOCA_ERROR_IN_USE` while bufs are out.
+/// Destroys an inventory; `DOCA_ERROR_IN_USE` while bufs are taken.
 ///
 /// # Safety
 /// `inventory` is NULL or live, and dead after success.
@@ -48,16 +47,16 @@ pub unsafe extern "C" fn doca_buf_inventory_destroy(
     inventory: *mut doca_buf_inventory,
 ) -> doca_error_t {
     guard(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { borrow(inventory) }?.check_unused()?;
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { reclaim_local(inventory) }.map(drop)?;
         check::destroyed(Object::Inventory);
         Ok(())
     })
 }
 
-/// Lets bufs be taken.
+/// Starts an inventory: bufs can be taken.
 ///
 /// # Safety
 /// `inventory` is NULL or live.
@@ -65,11 +64,11 @@ pub unsafe extern "C" fn doca_buf_inventory_destroy(
 pub unsafe extern "C" fn doca_buf_inventory_start(
     inventory: *mut doca_buf_inventory,
 ) -> doca_error_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     guard(|| unsafe { borrow(inventory) }.map(BufInventory::start))
 }
 
-/// Lets no more bufs be taken.
+/// Stops an inventory: no further bufs can be taken.
 ///
 /// # Safety
 /// `inventory` is NULL or live.
@@ -77,7 +76,7 @@ pub unsafe extern "C" fn doca_buf_inventory_start(
 pub unsafe extern "C" fn doca_buf_inventory_stop(
     inventory: *mut doca_buf_inventory,
 ) -> doca_error_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     guard(|| unsafe { borrow(inventory) }.map(BufInventory::stop))
 }
 
@@ -97,7 +96,7 @@ pub unsafe extern "C" fn doca_buf_inventory_buf_get_by_args(
 ) -> doca_error_t {
     guard(|| {
         check_out(buf)?;
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             let (inventory, mmap) = (borrow(inventory)?, share(mmap)?);
             let taken = inventory.get_by_args(
@@ -124,11 +123,11 @@ pub unsafe extern "C" fn doca_buf_inventory_buf_get_by_addr(
     len: usize,
     buf: *mut *mut doca_buf,
 ) -> doca_error_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { doca_buf_inventory_buf_get_by_args(inventory, mmap, addr, len, addr, 0, buf) }
 }
 
-/// Takes a buf of nothing but data.
+/// Takes a buf whose range is all data.
 ///
 /// # Safety
 /// As [`doca_buf_inventory_buf_get_by_args`].
@@ -140,13 +139,13 @@ pub unsafe extern "C" fn doca_buf_inventory_buf_get_by_data(
     data_len: usize,
     buf: *mut *mut doca_buf,
 ) -> doca_error_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         doca_buf_inventory_buf_get_by_args(inventory, mmap, data, data_len, data, data_len, buf)
     }
 }
 
-/// Aims a buf at other bytes of its memory map; its links to other bufs stay.
+/// Sets a buf's range and data within its memory map; its links to other bufs stay.
 ///
 /// # Safety
 /// `buf` is NULL or live.
@@ -159,13 +158,13 @@ pub unsafe extern "C" fn doca_buf_inventory_buf_reuse_by_args(
     data_len: usize,
 ) -> doca_error_t {
     guard(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let buf = unsafe { borrow(buf) }?;
         buf.reuse_by_args(addr.addr() as u64, len, data.addr() as u64, data_len)
     })
 }
 
-/// Aims a buf at other bytes, without data.
+/// Sets a buf's range, without data.
 ///
 /// # Safety
 /// `buf` is NULL or live.
@@ -175,11 +174,11 @@ pub unsafe extern "C" fn doca_buf_inventory_buf_reuse_by_addr(
     addr: *mut c_void,
     len: usize,
 ) -> doca_error_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { doca_buf_inventory_buf_reuse_by_args(buf, addr, len, addr, 0) }
 }
 
-/// Aims a buf at other bytes, all of them data.
+/// Sets a buf's range, all of it data.
 ///
 /// # Safety
 /// `buf` is NULL or live.
@@ -189,11 +188,111 @@ pub unsafe extern "C" fn doca_buf_inventory_buf_reuse_by_data(
     data: *mut c_void,
     data_len: usize,
 ) -> doca_error_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { doca_buf_inventory_buf_reuse_by_args(buf, data, data_len, data, data_len) }
 }
 
-pub use properties::*;
+/// Takes copies of the descriptors of `src_buf`, a buf or a list.
+///
+/// # Safety
+/// The handles are NULL or live, the inventory used by no other thread meanwhile; `dst_buf` is NULL or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_buf_inventory_buf_dup(
+    inventory: *mut doca_buf_inventory,
+    src_buf: *const doca_buf,
+    dst_buf: *mut *mut doca_buf,
+) -> doca_error_t {
+    guard(|| {
+        check_out(dst_buf)?;
+        // SAFETY: guaranteed by the caller.
+        unsafe {
+            let taken = borrow(inventory)?.duplicate(borrow(src_buf)?)?;
+            put(dst_buf, handle(taken))
+        }
+    })
+}
+
+/// Adds bufs; the inventory must be started.
+///
+/// # Safety
+/// `inventory` is NULL or live, and used by no other thread meanwhile.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_buf_inventory_expand(
+    inventory: *mut doca_buf_inventory,
+    num_elements: u32,
+) -> doca_error_t {
+    // SAFETY: guaranteed by the caller.
+    guard(|| unsafe { borrow(inventory)?.expand(num_elements as usize) })
+}
+
+/// Gets the total number of bufs.
+///
+/// # Safety
+/// `inventory` is NULL or live, and used by no other thread meanwhile; the out-parameter is NULL or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_buf_inventory_get_num_elements(
+    inventory: *const doca_buf_inventory,
+    num_of_elements: *mut u32,
+) -> doca_error_t {
+    // SAFETY: guaranteed by the caller.
+    guard(|| unsafe { put(num_of_elements, count(borrow(inventory)?.count())?) })
+}
+
+/// Gets the number of free bufs.
+///
+/// # Safety
+/// `inventory` is NULL or live, and used by no other thread meanwhile; the out-parameter is NULL or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_buf_inventory_get_num_free_elements(
+    inventory: *const doca_buf_inventory,
+    num_of_free_elements: *mut u32,
+) -> doca_error_t {
+    // SAFETY: guaranteed by the caller.
+    guard(|| unsafe {
+        put(
+            num_of_free_elements,
+            count(borrow(inventory)?.free_count())?,
+        )
+    })
+}
+
+/// Sets the user data.
+///
+/// # Safety
+/// `inventory` is NULL or live, and used by no other thread meanwhile.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_buf_inventory_set_user_data(
+    inventory: *mut doca_buf_inventory,
+    user_data: doca_data,
+) -> doca_error_t {
+    guard(|| {
+        // SAFETY: guaranteed by the caller; both views of the union are plain data.
+        unsafe { borrow(inventory)?.set_user_data(user_data.u64) };
+        Ok(())
+    })
+}
+
+/// Gets the user data.
+///
+/// # Safety
+/// `inventory` is NULL or live, and used by no other thread meanwhile; the out-parameter is NULL or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_buf_inventory_get_user_data(
+    inventory: *const doca_buf_inventory,
+    user_data: *mut doca_data,
+) -> doca_error_t {
+    guard(|| {
+        // SAFETY: guaranteed by the caller.
+        unsafe {
+            let data = borrow(inventory)?.user_data();
+            put(user_data, doca_data { u64: data })
+        }
+    })
+}
+
+fn count(bufs: usize) -> crate::error::Result<u32> {
+    u32::try_from(bufs).map_err(|_| Error::TooBig)
+}
 
 doca_abi::check_definitions!(
     doca_buf_inventory_functions,

@@ -25,7 +25,7 @@ pub unsafe extern "C" fn doca_buf_pool_create(
 ) -> doca_error_t {
     guard(|| {
         check_out(buf_pool)?;
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             let pool = BufPool::new(num_elements, element_size, share(mmap)?)?;
             put(buf_pool, Box::into_raw(Box::new(pool)).cast())?;
@@ -35,14 +35,14 @@ pub unsafe extern "C" fn doca_buf_pool_create(
     })
 }
 
-/// Destroys a pool; `DOCA_ERROR_IN_USE` while bufs are out.
+/// Destroys a pool; `DOCA_ERROR_IN_USE` while bufs are taken.
 ///
 /// # Safety
 /// `buf_pool` is NULL or live, and dead after success.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_buf_pool_destroy(buf_pool: *mut doca_buf_pool) -> doca_error_t {
     guard(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { borrow(buf_pool) }?.check_unused()?;
         // SAFETY: from `Box::into_raw` in `doca_buf_pool_create`, and taken back once.
         drop(unsafe { Box::from_raw(buf_pool.cast::<BufPool>()) });
@@ -51,23 +51,23 @@ pub unsafe extern "C" fn doca_buf_pool_destroy(buf_pool: *mut doca_buf_pool) -> 
     })
 }
 
-/// Lets bufs be taken.
+/// Starts a pool: bufs can be taken.
 ///
 /// # Safety
 /// `buf_pool` is NULL or live.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_buf_pool_start(buf_pool: *mut doca_buf_pool) -> doca_error_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     guard(|| unsafe { borrow(buf_pool) }?.start())
 }
 
-/// Lets no more bufs be taken; `DOCA_ERROR_IN_USE` while bufs are out.
+/// Stops a pool; `DOCA_ERROR_IN_USE` while bufs are taken.
 ///
 /// # Safety
 /// `buf_pool` is NULL or live.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_buf_pool_stop(buf_pool: *mut doca_buf_pool) -> doca_error_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     guard(|| unsafe { borrow(buf_pool) }?.stop())
 }
 
@@ -82,12 +82,12 @@ pub unsafe extern "C" fn doca_buf_pool_buf_alloc(
 ) -> doca_error_t {
     guard(|| {
         check_out(buf)?;
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { put(buf, handle(borrow(buf_pool)?.take()?)) }
     })
 }
 
-/// Sets the program's data.
+/// Sets the user data.
 ///
 /// # Safety
 /// `buf_pool` is NULL or live.
@@ -96,11 +96,11 @@ pub unsafe extern "C" fn doca_buf_pool_set_user_data(
     buf_pool: *mut doca_buf_pool,
     user_data: doca_data,
 ) -> doca_error_t {
-    // SAFETY: the caller's promise; both views of the union are plain data.
+    // SAFETY: guaranteed by the caller; both views of the union are plain data.
     guard(|| unsafe { borrow(buf_pool)?.set_user_data(user_data.u64) })
 }
 
-/// Tells the program's data.
+/// Gets the user data.
 ///
 /// # Safety
 /// `buf_pool` is NULL or live; the out-parameter is NULL or writable.
@@ -110,7 +110,7 @@ pub unsafe extern "C" fn doca_buf_pool_get_user_data(
     user_data: *mut doca_data,
 ) -> doca_error_t {
     guard(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             let data = borrow(buf_pool)?.user_data();
             put(user_data, doca_data { u64: data })
@@ -118,7 +118,7 @@ pub unsafe extern "C" fn doca_buf_pool_get_user_data(
     })
 }
 
-/// Sets what the addresses of the bufs are multiples of.
+/// Sets the alignment of the bufs in bytes.
 ///
 /// # Safety
 /// `buf_pool` is NULL or live.
@@ -127,11 +127,11 @@ pub unsafe extern "C" fn doca_buf_pool_set_element_alignment(
     buf_pool: *mut doca_buf_pool,
     element_alignment: usize,
 ) -> doca_error_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     guard(|| unsafe { borrow(buf_pool) }?.set_alignment(element_alignment))
 }
 
-/// Tells what the addresses of the bufs are multiples of.
+/// Gets the alignment of the bufs in bytes.
 ///
 /// # Safety
 /// `buf_pool` is NULL or live; the out-parameter is NULL or writable.
@@ -140,11 +140,11 @@ pub unsafe extern "C" fn doca_buf_pool_get_element_alignment(
     buf_pool: *const doca_buf_pool,
     element_alignment: *mut usize,
 ) -> doca_error_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     guard(|| unsafe { put(element_alignment, borrow(buf_pool)?.alignment()) })
 }
 
-/// Tells the number of bufs.
+/// Gets the total number of bufs.
 ///
 /// # Safety
 /// `buf_pool` is NULL or live; the out-parameter is NULL or writable.
@@ -153,11 +153,11 @@ pub unsafe extern "C" fn doca_buf_pool_get_num_elements(
     buf_pool: *const doca_buf_pool,
     num_of_elements: *mut u32,
 ) -> doca_error_t {
-    // SAFETY: the caller's promise. A pool has as many as 32 bits can count.
+    // SAFETY: guaranteed by the caller. The number of bufs fits into 32 bits.
     guard(|| unsafe { put(num_of_elements, borrow(buf_pool)?.count() as u32) })
 }
 
-/// Tells the number of bufs that can be taken.
+/// Gets the number of free bufs.
 ///
 /// # Safety
 /// `buf_pool` is NULL or live; the out-parameter is NULL or writable.
@@ -166,7 +166,7 @@ pub unsafe extern "C" fn doca_buf_pool_get_num_free_elements(
     buf_pool: *const doca_buf_pool,
     num_of_free_elements: *mut u32,
 ) -> doca_error_t {
-    // SAFETY: the caller's promise. A pool has as many as 32 bits can count.
+    // SAFETY: guaranteed by the caller. The number of bufs fits into 32 bits.
     guard(|| unsafe { put(num_of_free_elements, borrow(buf_pool)?.free_count() as u32) })
 }
 

@@ -23,7 +23,7 @@ fn supports(devinfo: *const doca_devinfo, clock: u64) -> doca_error_t {
 /// `DOCA_SUCCESS` for every device.
 ///
 /// # Safety
-/// Safe for any pointer: it is not followed.
+/// Safe for any pointer: it is not dereferenced.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_clock_cap_nic_free_running_is_supported(
     devinfo: *const doca_devinfo,
@@ -34,7 +34,7 @@ pub unsafe extern "C" fn doca_clock_cap_nic_free_running_is_supported(
 /// `DOCA_SUCCESS` for every device.
 ///
 /// # Safety
-/// Safe for any pointer: it is not followed.
+/// Safe for any pointer: it is not dereferenced.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_clock_cap_nic_real_time_is_supported(
     devinfo: *const doca_devinfo,
@@ -45,7 +45,7 @@ pub unsafe extern "C" fn doca_clock_cap_nic_real_time_is_supported(
 /// `DOCA_ERROR_NOT_SUPPORTED`: no device has a DPA.
 ///
 /// # Safety
-/// Safe for any pointer: it is not followed.
+/// Safe for any pointer: it is not dereferenced.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_clock_cap_nic_dpa_timer_is_supported(
     devinfo: *const doca_devinfo,
@@ -53,7 +53,7 @@ pub unsafe extern "C" fn doca_clock_cap_nic_dpa_timer_is_supported(
     supports(devinfo, DOCA_CLOCK_NIC_DPA_TIMER)
 }
 
-/// Creates a reader.
+/// Creates a clock reader.
 ///
 /// # Safety
 /// `dev` is NULL or open; `clock` is NULL or writable.
@@ -64,7 +64,7 @@ pub unsafe extern "C" fn doca_clock_create(
 ) -> doca_error_t {
     guard(|| {
         check_out(clock)?;
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             let clocks = Box::new(Clocks::new(share(dev)?));
             put(clock, Box::into_raw(clocks).cast())
@@ -72,7 +72,7 @@ pub unsafe extern "C" fn doca_clock_create(
     })
 }
 
-/// Destroys a reader.
+/// Destroys a clock reader.
 ///
 /// # Safety
 /// `clock` is NULL or live, and dead afterwards.
@@ -86,7 +86,7 @@ pub unsafe extern "C" fn doca_clock_destroy(clock: *mut doca_clock) -> doca_erro
     })
 }
 
-/// A reading as C sees it.
+/// Converts a reading to C.
 fn reading(reading: Reading) -> doca_clock_timespec_t {
     match (reading, reading.timespec()) {
         (_, Some((tv_sec, tv_nsec))) => doca_clock_timespec_t {
@@ -107,11 +107,11 @@ pub unsafe extern "C" fn doca_clock_get_timestamp(
     clock_type: u64,
     clock_ts: *mut doca_clock_timespec_t,
 ) -> doca_error_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     guard(|| unsafe { put(clock_ts, reading(borrow(clock)?.read(clock_type)?)) })
 }
 
-/// Reads two clocks for the same moment.
+/// Reads two clocks at the same moment.
 ///
 /// # Safety
 /// `clock` is NULL or live; the out-parameters are NULL or writable.
@@ -128,7 +128,7 @@ pub unsafe extern "C" fn doca_clock_get_crosstimestamp(
         check_out(primary_clock_ts)?;
         check_out(nic_clock_ts)?;
         check_out(error_margin_nsecs)?;
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             let (primary, nic, error) =
                 borrow(clock)?.read_both(primary_clock_type, nic_clock_type)?;

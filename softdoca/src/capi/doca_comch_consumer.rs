@@ -1,25 +1,25 @@
-//! `doca_comch_consumer.h`: the receiving end of the fast path.
-
-mod capabilities;
-mod unsupported;
+//! `doca_comch_consumer.h`: the receiving side of the fast path.
 
 use std::ptr::{null, null_mut};
 
 use doca_abi::{
-    doca_buf, doca_comch_connection, doca_comch_consumer, doca_comch_consumer_task_post_recv,
-    doca_comch_consumer_task_post_recv_completion_cb_t, doca_ctx, doca_mmap, doca_task,
+    doca_buf, doca_comch_connection, doca_comch_consumer, doca_comch_consumer_completion,
+    doca_comch_consumer_task_post_recv, doca_comch_consumer_task_post_recv_completion_cb_t,
+    doca_ctx, doca_devinfo, doca_dpa_thread, doca_mmap, doca_task,
 };
 
 use super::doca_comch::task_callback;
 use super::doca_ctx::{destroy_ctx, give_ctx};
-use super::{Handle, Keeper, borrow, check_out, doca_error_t, guard, guard_with, put, share};
+use super::task::{put_limit, supported};
+use super::{
+    Handle, Keeper, borrow, check_out, doca_error_t, guard, guard_with, not_null, put, share,
+};
 use crate::buffer::BufHandle;
-use crate::comch::{Consumer, PostRecv};
-use crate::error::Result;
+use crate::comch::{
+    Consumer, MAX_BUF_SIZE, MAX_CONSUMERS, MAX_IMMEDIATE, MAX_TASKS, PostRecv, RECEIVE_LIST_LEN,
+};
+use crate::error::{Error, Result};
 use crate::progress::{Ctx, Task};
-
-pub use capabilities::*;
-pub use unsupported::*;
 
 // SAFETY: consumers are given out by `give_ctx`.
 unsafe impl Handle for doca_comch_consumer {
@@ -38,7 +38,7 @@ unsafe impl Handle for doca_comch_consumer_task_post_recv {
 /// # Safety
 /// `task` is NULL or a live task for `'a`.
 unsafe fn body<'a>(task: *const doca_comch_consumer_task_post_recv) -> Option<&'a PostRecv> {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let task = unsafe { borrow(task) }.ok()?;
     Some(&task.downcast::<PostRecv>()?.body)
 }
@@ -51,11 +51,11 @@ pub(super) unsafe fn optional_buf(buf: *const doca_buf) -> Result<Option<BufHand
     if buf.is_null() {
         return Ok(None);
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     Ok(Some(unsafe { BufHandle::new(borrow(buf)?) }))
 }
 
-/// Creates a consumer on a connection, receiving into bufs of one memory map. Any thread may do so.
+/// Creates a consumer on a connection, which receives into bufs of one memory map. Any thread may call it.
 ///
 /// # Safety
 /// The handles are NULL or live; `consumer` is NULL or writable.
@@ -67,7 +67,7 @@ pub unsafe extern "C" fn doca_comch_consumer_create(
 ) -> doca_error_t {
     guard(|| {
         check_out(consumer)?;
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             let ctx = Consumer::create(share(comch_connection)?, share(buf_mmap)?)?;
             put(consumer, give_ctx(ctx))
@@ -78,13 +78,13 @@ pub unsafe extern "C" fn doca_comch_consumer_create(
 /// Destroys an idle consumer.
 ///
 /// # Safety
-/// `consumer` is NULL or a live consumer; on success it is dead.
+/// `consumer` is NULL or a live consumer; on success it is invalid afterwards.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_comch_consumer_destroy(
     consumer: *mut doca_comch_consumer,
 ) -> doca_error_t {
     guard(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             borrow(consumer)?.driver_as::<Consumer>()?;
             destroy_ctx(consumer)
@@ -101,7 +101,7 @@ pub unsafe extern "C" fn doca_comch_consumer_get_id(
     consumer: *const doca_comch_consumer,
     id: *mut u32,
 ) -> doca_error_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     guard(|| unsafe { put(id, borrow(consumer)?.driver_as::<Consumer>()?.id()) })
 }
 
@@ -116,7 +116,7 @@ pub unsafe extern "C" fn doca_comch_consumer_as_ctx(
     consumer.cast()
 }
 
-/// Sets callbacks and number of receive tasks; before the start.
+/// Sets the callbacks and the number of receive tasks; before the start.
 ///
 /// # Safety
 /// `consumer` is NULL or a live consumer; the callbacks are NULL or functions of that type.
@@ -128,7 +128,7 @@ pub unsafe extern "C" fn doca_comch_consumer_task_post_recv_set_conf(
     num_post_recv_tasks: u32,
 ) -> doca_error_t {
     guard(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let ctx = unsafe { borrow(consumer) }?;
         let (success, error) = (task_callback(completion_cb), task_callback(error_cb));
         ctx.driver_as::<Consumer>()?
@@ -136,11 +136,12 @@ pub unsafe extern "C" fn doca_comch_consumer_task_post_recv_set_conf(
     })
 }
 
-/// Allocates a task that receives one message into a buf, after the data that it has. NULL is good for messages of
-/// immediate data only.
+/// Allocates a task that receives one message into a buf, after its data. With NULL it receives only messages without
+/// data.
 ///
 /// # Safety
-/// `consumer` is NULL or live; `buf` is NULL or live, and stays so while the task is submitted; `task` is NULL or writable.
+/// `consumer` is NULL or live; `buf` is NULL or live, and stays so while the task is submitted; `task` is NULL or
+/// writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_comch_consumer_task_post_recv_alloc_init(
     consumer: *mut doca_comch_consumer,
@@ -149,7 +150,7 @@ pub unsafe extern "C" fn doca_comch_consumer_task_post_recv_alloc_init(
 ) -> doca_error_t {
     guard(|| {
         check_out(task)?;
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             let ctx = borrow(consumer)?;
             let buf = optional_buf(buf)?;
@@ -168,14 +169,14 @@ pub unsafe extern "C" fn doca_comch_consumer_task_post_recv_get_buf(
     task: *const doca_comch_consumer_task_post_recv,
 ) -> *mut doca_buf {
     guard_with(null_mut(), || {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { body(task) }
             .and_then(PostRecv::buf)
             .map_or(null_mut(), |buf| buf.as_ptr().cast())
     })
 }
 
-/// Gives the task another buf. Not while it is submitted.
+/// Sets the buf that the task receives into; not while it is in flight.
 ///
 /// # Safety
 /// `task` is NULL or a live task; `buf` as in [`doca_comch_consumer_task_post_recv_alloc_init`].
@@ -185,7 +186,7 @@ pub unsafe extern "C" fn doca_comch_consumer_task_post_recv_set_buf(
     buf: *mut doca_buf,
 ) {
     guard_with((), || {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             if let (Some(body), Ok(buf)) = (body(task), optional_buf(buf)) {
                 body.set_buf(buf);
@@ -194,7 +195,7 @@ pub unsafe extern "C" fn doca_comch_consumer_task_post_recv_set_buf(
     });
 }
 
-/// Id of the producer that sent the received message; 0 before there is one.
+/// Id of the producer that sent the received message; 0 before the first.
 ///
 /// # Safety
 /// `task` is NULL or a live task.
@@ -202,11 +203,11 @@ pub unsafe extern "C" fn doca_comch_consumer_task_post_recv_set_buf(
 pub unsafe extern "C" fn doca_comch_consumer_task_post_recv_get_producer_id(
     task: *const doca_comch_consumer_task_post_recv,
 ) -> u32 {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     guard_with(0, || unsafe { body(task) }.map_or(0, PostRecv::producer))
 }
 
-/// Immediate data of the received message, valid until the task is submitted or freed; NULL when there was none.
+/// Immediate data of the received message, valid until the task is submitted or freed; NULL if there is none.
 ///
 /// # Safety
 /// `task` is NULL or a live task.
@@ -215,12 +216,12 @@ pub unsafe extern "C" fn doca_comch_consumer_task_post_recv_get_imm_data(
     task: *const doca_comch_consumer_task_post_recv,
 ) -> *const u8 {
     guard_with(null(), || {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { body(task) }.map_or(null(), PostRecv::immediate)
     })
 }
 
-/// Length in bytes of the immediate data; 0 when there was none.
+/// Length of the immediate data in bytes; 0 if there is none.
 ///
 /// # Safety
 /// `task` is NULL or a live task.
@@ -229,7 +230,7 @@ pub unsafe extern "C" fn doca_comch_consumer_task_post_recv_get_imm_data_len(
     task: *const doca_comch_consumer_task_post_recv,
 ) -> u32 {
     guard_with(0, || {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { body(task) }.map_or(0, PostRecv::immediate_len)
     })
 }
@@ -245,7 +246,7 @@ pub unsafe extern "C" fn doca_comch_consumer_task_post_recv_as_task(
     task.cast()
 }
 
-/// Sets the longest immediate data in bytes that is received; before the start. A message with more fails its receive task.
+/// Sets the maximum length of received immediate data in bytes; before the start. A longer one fails the receive task.
 ///
 /// # Safety
 /// `consumer` is NULL or a live consumer.
@@ -255,14 +256,14 @@ pub unsafe extern "C" fn doca_comch_consumer_set_imm_data_len(
     imm_data_len: u32,
 ) -> doca_error_t {
     guard(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let ctx = unsafe { borrow(consumer) }?;
         ctx.driver_as::<Consumer>()?
             .set_most_immediate(ctx, imm_data_len)
     })
 }
 
-/// Longest immediate data in bytes that is received.
+/// Gets the maximum length of received immediate data in bytes.
 ///
 /// # Safety
 /// `consumer` is NULL or a live consumer; `imm_data_len` is NULL or writable.
@@ -272,11 +273,83 @@ pub unsafe extern "C" fn doca_comch_consumer_get_imm_data_len(
     imm_data_len: *mut u32,
 ) -> doca_error_t {
     guard(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let driver = unsafe { borrow(consumer) }?.driver_as::<Consumer>()?;
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { put(imm_data_len, driver.most_immediate()) }
     })
+}
+
+/// `DOCA_SUCCESS` for every device.
+///
+/// # Safety
+/// `devinfo` is NULL or live.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_comch_consumer_cap_is_supported(
+    devinfo: *const doca_devinfo,
+) -> doca_error_t {
+    supported(devinfo)
+}
+
+macro_rules! limits {
+    ($($(#[doc = $doc:literal])+ $name:ident = $limit:expr;)+) => { $(
+        $(#[doc = $doc])+
+        ///
+        /// # Safety
+        /// `devinfo` is NULL or live; `limit` is NULL or writable.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name(devinfo: *const doca_devinfo, limit: *mut u32) -> doca_error_t {
+            // SAFETY: guaranteed by the caller.
+            unsafe { put_limit(devinfo, limit, $limit as u32) }
+        }
+    )+ };
+}
+limits! {
+    /// Gets the maximum number of consumers of one side of a connection.
+    doca_comch_consumer_cap_get_max_consumers = MAX_CONSUMERS;
+    /// Gets the maximum number of receive tasks of one consumer.
+    doca_comch_consumer_cap_get_max_num_tasks = MAX_TASKS;
+    /// Gets the maximum size of a receive buf in bytes.
+    doca_comch_consumer_cap_get_max_buf_size = MAX_BUF_SIZE;
+    /// Gets the maximum number of bufs in a receive list.
+    doca_comch_consumer_cap_get_max_buf_list_len = RECEIVE_LIST_LEN;
+    /// Gets the maximum length of immediate data in bytes.
+    doca_comch_consumer_cap_get_max_imm_data_len = MAX_IMMEDIATE;
+}
+
+macro_rules! unsupported {
+    ($($name:ident($object:ident: $ty:ty $(, $argument:ident: $argument_ty:ty)*);)+) => { $(
+        /// `DOCA_ERROR_NOT_SUPPORTED`: softdoca has no DPA.
+        ///
+        /// # Safety
+        /// Safe for any pointers: they are not dereferenced.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name($object: $ty $(, $argument: $argument_ty)*) -> doca_error_t {
+            $(let _ = $argument;)*
+            guard(|| {
+                not_null($object as *const _)?;
+                Err(Error::NotSupported.because("softdoca has no DPA"))
+            })
+        }
+    )+ };
+}
+
+unsupported! {
+    doca_comch_consumer_completion_create(consumer_comp: *mut *mut doca_comch_consumer_completion);
+    doca_comch_consumer_completion_destroy(consumer_comp: *mut doca_comch_consumer_completion);
+    doca_comch_consumer_completion_start(consumer_comp: *mut doca_comch_consumer_completion);
+    doca_comch_consumer_completion_stop(consumer_comp: *mut doca_comch_consumer_completion);
+    doca_comch_consumer_completion_set_max_num_recv(consumer_comp: *mut doca_comch_consumer_completion, max_num_recv: u32);
+    doca_comch_consumer_completion_get_max_num_recv(consumer_comp: *const doca_comch_consumer_completion, max_num_recv: *mut u32);
+    doca_comch_consumer_completion_set_max_num_consumers(consumer_comp: *mut doca_comch_consumer_completion, max_num_consumers: u32);
+    doca_comch_consumer_completion_get_max_num_consumers(consumer_comp: *const doca_comch_consumer_completion, max_num_consumers: *mut u32);
+    doca_comch_consumer_completion_set_imm_data_len(consumer_comp: *mut doca_comch_consumer_completion, imm_data_len: u32);
+    doca_comch_consumer_completion_get_imm_data_len(consumer_comp: *const doca_comch_consumer_completion, imm_data_len: *mut u32);
+    doca_comch_consumer_completion_set_dpa_thread(consumer_comp: *mut doca_comch_consumer_completion, dpa_thread: *mut doca_dpa_thread);
+    doca_comch_consumer_completion_get_dpa_handle(consumer_comp: *mut doca_comch_consumer_completion, consumer_comp_handle: *mut u64);
+    doca_comch_consumer_get_dpa_handle(consumer: *mut doca_comch_consumer, dpa_consumer: *mut u64);
+    doca_comch_consumer_set_completion(consumer: *mut doca_comch_consumer, consumer_comp: *mut doca_comch_consumer_completion, user_data: u32);
+    doca_comch_consumer_set_dev_max_num_recv(consumer: *mut doca_comch_consumer, dev_num_recv: u32);
 }
 
 doca_abi::check_definitions!(doca_comch_consumer_functions, super::doca_comch_consumer);

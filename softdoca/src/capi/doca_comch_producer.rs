@@ -1,26 +1,25 @@
-//! `doca_comch_producer.h`: the sending end of the fast path.
-
-mod capabilities;
-mod unsupported;
+//! `doca_comch_producer.h`: the sending side of the fast path.
 
 use std::ptr::{null, null_mut};
 
 use doca_abi::{
     doca_buf, doca_comch_connection, doca_comch_producer, doca_comch_producer_task_send,
-    doca_comch_producer_task_send_completion_cb_t, doca_ctx, doca_task,
+    doca_comch_producer_task_send_completion_cb_t, doca_ctx, doca_devinfo, doca_dpa_completion,
+    doca_task,
 };
 
 use super::doca_comch::task_callback;
 use super::doca_comch_consumer::optional_buf;
 use super::doca_ctx::{destroy_ctx, give_ctx};
+use super::task::{put_limit, supported};
 use super::{
-    Handle, Keeper, borrow, bytes, check_out, doca_error_t, guard, guard_with, put, share,
+    Handle, Keeper, borrow, bytes, check_out, doca_error_t, guard, guard_with, not_null, put, share,
 };
-use crate::comch::{Producer, ProducerSendTask};
+use crate::comch::{
+    MAX_BUF_SIZE, MAX_CONSUMERS, MAX_TASKS, Producer, ProducerSendTask, SEND_LIST_LEN,
+};
+use crate::error::Error;
 use crate::progress::{Ctx, Task};
-
-pub use capabilities::*;
-pub use unsupported::*;
 
 // SAFETY: producers are given out by `give_ctx`.
 unsafe impl Handle for doca_comch_producer {
@@ -39,12 +38,12 @@ unsafe impl Handle for doca_comch_producer_task_send {
 /// # Safety
 /// `task` is NULL or a live task for `'a`.
 unsafe fn body<'a>(task: *const doca_comch_producer_task_send) -> Option<&'a ProducerSendTask> {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let task = unsafe { borrow(task) }.ok()?;
     Some(&task.downcast::<ProducerSendTask>()?.body)
 }
 
-/// Creates a producer on a connection. Any thread may do so.
+/// Creates a producer on a connection. Any thread may call it.
 ///
 /// # Safety
 /// `comch_connection` is NULL or live; `producer` is NULL or writable.
@@ -55,7 +54,7 @@ pub unsafe extern "C" fn doca_comch_producer_create(
 ) -> doca_error_t {
     guard(|| {
         check_out(producer)?;
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             let ctx = Producer::create(share(comch_connection)?)?;
             put(producer, give_ctx(ctx))
@@ -66,13 +65,13 @@ pub unsafe extern "C" fn doca_comch_producer_create(
 /// Destroys an idle producer.
 ///
 /// # Safety
-/// `producer` is NULL or a live producer; on success it is dead.
+/// `producer` is NULL or a live producer; on success it is invalid afterwards.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_comch_producer_destroy(
     producer: *mut doca_comch_producer,
 ) -> doca_error_t {
     guard(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             borrow(producer)?.driver_as::<Producer>()?;
             destroy_ctx(producer)
@@ -89,7 +88,7 @@ pub unsafe extern "C" fn doca_comch_producer_get_id(
     producer: *const doca_comch_producer,
     id: *mut u32,
 ) -> doca_error_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     guard(|| unsafe { put(id, borrow(producer)?.driver_as::<Producer>()?.id()) })
 }
 
@@ -104,7 +103,7 @@ pub unsafe extern "C" fn doca_comch_producer_as_ctx(
     producer.cast()
 }
 
-/// Sets callbacks and number of send tasks; before the start.
+/// Sets the callbacks and the number of send tasks; before the start.
 ///
 /// # Safety
 /// `producer` is NULL or a live producer; the callbacks are NULL or functions of that type.
@@ -116,7 +115,7 @@ pub unsafe extern "C" fn doca_comch_producer_task_send_set_conf(
     num_send_tasks: u32,
 ) -> doca_error_t {
     guard(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let ctx = unsafe { borrow(producer) }?;
         let (success, error) = (task_callback(completion_cb), task_callback(error_cb));
         ctx.driver_as::<Producer>()?
@@ -140,7 +139,7 @@ pub unsafe extern "C" fn doca_comch_producer_task_send_alloc_init(
 ) -> doca_error_t {
     guard(|| {
         check_out(task)?;
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             let ctx = borrow(producer)?;
             let driver = ctx.driver_as::<Producer>()?;
@@ -161,14 +160,14 @@ pub unsafe extern "C" fn doca_comch_producer_task_send_get_buf(
     task: *const doca_comch_producer_task_send,
 ) -> *const doca_buf {
     guard_with(null(), || {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { body(task) }
             .and_then(ProducerSendTask::buf)
             .map_or(null(), |buf| buf.as_ptr().cast_const().cast())
     })
 }
 
-/// Gives the task another buf. Not while it is submitted.
+/// Sets the buf that the task sends; not while it is in flight.
 ///
 /// # Safety
 /// `task` is NULL or a live task; `buf` as in [`doca_comch_producer_task_send_alloc_init`].
@@ -178,7 +177,7 @@ pub unsafe extern "C" fn doca_comch_producer_task_send_set_buf(
     buf: *const doca_buf,
 ) {
     guard_with((), || {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             if let (Some(body), Ok(buf)) = (body(task), optional_buf(buf)) {
                 body.set_buf(buf);
@@ -196,12 +195,12 @@ pub unsafe extern "C" fn doca_comch_producer_task_send_get_consumer_id(
     task: *const doca_comch_producer_task_send,
 ) -> u32 {
     guard_with(0, || {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { body(task) }.map_or(0, ProducerSendTask::consumer_id)
     })
 }
 
-/// Gives the task another consumer to send to. Not while it is submitted.
+/// Sets the consumer that the task sends to; not while it is in flight.
 ///
 /// # Safety
 /// `task` is NULL or a live task.
@@ -211,7 +210,7 @@ pub unsafe extern "C" fn doca_comch_producer_task_send_set_consumer_id(
     consumer_id: u32,
 ) {
     guard_with((), || {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         if let Some(body) = unsafe { body(task) } {
             body.set_consumer_id(consumer_id);
         }
@@ -229,7 +228,7 @@ pub unsafe extern "C" fn doca_comch_producer_task_send_as_task(
     task.cast()
 }
 
-/// Gives the task a copy of other immediate data. Not while it is submitted. More than the device takes changes nothing.
+/// Sets the task's immediate data, which is copied; not while it is in flight. Data longer than the limit is ignored.
 ///
 /// # Safety
 /// `task` is NULL or a live task; `imm_data` is NULL or readable for `imm_data_len` bytes.
@@ -240,19 +239,19 @@ pub unsafe extern "C" fn doca_comch_producer_task_send_set_imm_data(
     imm_data_len: u32,
 ) {
     guard_with((), || {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             if let (Some(body), Ok(immediate)) =
                 (body(task), bytes(imm_data, imm_data_len as usize))
             {
-                // It says in the log what is wrong; the function cannot.
+                // The error is logged; the function cannot return it.
                 let _ = body.set_immediate(immediate);
             }
         }
     });
 }
 
-/// The task's copy of its immediate data; NULL when there is none.
+/// The task's copy of its immediate data; NULL if there is none.
 ///
 /// # Safety
 /// `task` is NULL or a live task.
@@ -261,12 +260,12 @@ pub unsafe extern "C" fn doca_comch_producer_task_send_get_imm_data(
     task: *const doca_comch_producer_task_send,
 ) -> *mut u8 {
     guard_with(null_mut(), || {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { body(task) }.map_or(null_mut(), ProducerSendTask::immediate)
     })
 }
 
-/// Bytes of the task's immediate data.
+/// Length of the task's immediate data in bytes.
 ///
 /// # Safety
 /// `task` is NULL or a live task.
@@ -275,9 +274,67 @@ pub unsafe extern "C" fn doca_comch_producer_task_send_get_imm_data_len(
     task: *const doca_comch_producer_task_send,
 ) -> u32 {
     guard_with(0, || {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { body(task) }.map_or(0, ProducerSendTask::immediate_len)
     })
+}
+
+/// `DOCA_SUCCESS` for every device.
+///
+/// # Safety
+/// `devinfo` is NULL or live.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_comch_producer_cap_is_supported(
+    devinfo: *const doca_devinfo,
+) -> doca_error_t {
+    supported(devinfo)
+}
+
+macro_rules! limits {
+    ($($(#[doc = $doc:literal])+ $name:ident = $limit:expr;)+) => { $(
+        $(#[doc = $doc])+
+        ///
+        /// # Safety
+        /// `devinfo` is NULL or live; `limit` is NULL or writable.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name(devinfo: *const doca_devinfo, limit: *mut u32) -> doca_error_t {
+            // SAFETY: guaranteed by the caller.
+            unsafe { put_limit(devinfo, limit, $limit as u32) }
+        }
+    )+ };
+}
+limits! {
+    /// Gets the maximum number of producers of one side of a connection.
+    doca_comch_producer_cap_get_max_producers = MAX_CONSUMERS;
+    /// Gets the maximum number of send tasks of one producer.
+    doca_comch_producer_cap_get_max_num_tasks = MAX_TASKS;
+    /// Gets the maximum size of a sent buf in bytes.
+    doca_comch_producer_cap_get_max_buf_size = MAX_BUF_SIZE;
+    /// Gets the maximum number of bufs in a sent list.
+    doca_comch_producer_cap_get_max_buf_list_len = SEND_LIST_LEN;
+}
+
+macro_rules! unsupported {
+    ($($name:ident($object:ident: $ty:ty $(, $argument:ident: $argument_ty:ty)*);)+) => { $(
+        /// `DOCA_ERROR_NOT_SUPPORTED`: softdoca has no DPA.
+        ///
+        /// # Safety
+        /// Safe for any pointers: they are not dereferenced.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name($object: $ty $(, $argument: $argument_ty)*) -> doca_error_t {
+            $(let _ = $argument;)*
+            guard(|| {
+                not_null($object as *const _)?;
+                Err(Error::NotSupported.because("softdoca has no DPA"))
+            })
+        }
+    )+ };
+}
+
+unsupported! {
+    doca_comch_producer_dpa_completion_attach(producer: *mut doca_comch_producer, dpa_comp: *mut doca_dpa_completion);
+    doca_comch_producer_get_dpa_handle(producer: *mut doca_comch_producer, dpa_producer: *mut u64);
+    doca_comch_producer_set_dev_max_num_send(producer: *mut doca_comch_producer, dev_num_send: u32);
 }
 
 doca_abi::check_definitions!(doca_comch_producer_functions, super::doca_comch_producer);

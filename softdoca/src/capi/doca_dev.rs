@@ -1,8 +1,5 @@
 //! `doca_dev.h`: devices and representors.
 
-mod properties;
-mod unsupported;
-
 use std::ffi::{c_char, c_int};
 use std::sync::Arc;
 
@@ -13,9 +10,10 @@ use doca_abi::{
     doca_devinfo, doca_devinfo_rep, doca_pci_func_type,
 };
 
+use super::task::put_limit;
 use super::{
-    Handle, Keeper, borrow, check_out, doca_error_t, give, guard, guard_with, put, put_list,
-    put_text, reclaim, share, take_list, text,
+    Handle, Keeper, borrow, check_out, doca_error_t, give, guard, guard_with, not_null, put,
+    put_list, put_text, reclaim, share, take_list, text,
 };
 use crate::check::{self, Object};
 use crate::device::{DevInfo, Device, Representor, RepresentorInfo};
@@ -50,7 +48,7 @@ unsafe impl Handle for doca_dev_rep {
     const KEEPER: Keeper = Keeper::Arc;
 }
 
-/// Lists objects that `check` counts as one.
+/// Lists objects; `check` counts the list as one object.
 ///
 /// # Safety
 /// The out-parameters are NULL or writable.
@@ -61,18 +59,18 @@ unsafe fn give_list<H: Handle>(
 ) -> Result<()> {
     check_out(list)?;
     check_out(count)?;
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { put_list(objects.into_iter().map(give::<H>), list, count) }?;
     check::created(Object::List);
     Ok(())
 }
 
-/// Frees what [`give_list`] made.
+/// Frees a list created by [`give_list`].
 ///
 /// # Safety
 /// `list` is NULL or such an array, not used afterwards.
 unsafe fn destroy_list<H: Handle>(list: *mut *mut H) -> Result<()> {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let handles = unsafe { take_list(list) }?;
     for handle in handles.iter().filter(|handle| !handle.is_null()) {
         // SAFETY: each handle of the list owns a reference.
@@ -92,7 +90,7 @@ pub unsafe extern "C" fn doca_devinfo_create_list(
     nb_devs: *mut u32,
 ) -> doca_error_t {
     guard(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { give_list::<doca_devinfo>(DevInfo::list()?, dev_list, nb_devs) }
     })
 }
@@ -105,7 +103,7 @@ pub unsafe extern "C" fn doca_devinfo_create_list(
 pub unsafe extern "C" fn doca_devinfo_destroy_list(
     dev_list: *mut *mut doca_devinfo,
 ) -> doca_error_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     guard(|| unsafe { destroy_list(dev_list) })
 }
 
@@ -132,7 +130,7 @@ pub unsafe extern "C" fn doca_devinfo_rep_create_list(
                 )));
             }
         };
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             give_list::<doca_devinfo_rep>(
                 share(dev)?.representors(kind)?,
@@ -151,11 +149,11 @@ pub unsafe extern "C" fn doca_devinfo_rep_create_list(
 pub unsafe extern "C" fn doca_devinfo_rep_destroy_list(
     dev_list_rep: *mut *mut doca_devinfo_rep,
 ) -> doca_error_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     guard(|| unsafe { destroy_list(dev_list_rep) })
 }
 
-/// Opens a device. The same device gives the same handle; each open needs a close.
+/// Opens a device. Opening the same device again returns the same handle; each open needs a close.
 ///
 /// # Safety
 /// `devinfo` is NULL or live; `dev` is NULL or writable.
@@ -166,16 +164,17 @@ pub unsafe extern "C" fn doca_dev_open(
 ) -> doca_error_t {
     guard(|| {
         check_out(dev)?;
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { put(dev, give(Device::open(borrow(devinfo)?))) }?;
         check::created(Object::Device);
         Ok(())
     })
 }
 
-/// Closes a device. Objects that were made from it keep it until they are destroyed.
+/// Closes a device. Objects created from it keep it open until they are destroyed.
 ///
-/// NULL is no error: no such result is documented, and programs close what they have closed and forgotten before.
+/// NULL is accepted: no error is documented for it, and programs close handles that they have closed and cleared
+/// before.
 ///
 /// # Safety
 /// `dev` is NULL or live; one open of it is undone.
@@ -185,7 +184,7 @@ pub unsafe extern "C" fn doca_dev_close(dev: *mut doca_dev) -> doca_error_t {
         if dev.is_null() {
             return Ok(());
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { reclaim(dev) }.map(drop)?;
         check::destroyed(Object::Device);
         Ok(())
@@ -203,7 +202,7 @@ pub unsafe extern "C" fn doca_dev_rep_open(
 ) -> doca_error_t {
     guard(|| {
         check_out(dev_rep)?;
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { put(dev_rep, give(Representor::open(&share(devinfo)?))) }?;
         check::created(Object::Representor);
         Ok(())
@@ -217,21 +216,21 @@ pub unsafe extern "C" fn doca_dev_rep_open(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_dev_rep_close(dev: *mut doca_dev_rep) -> doca_error_t {
     guard(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { reclaim(dev) }.map(drop)?;
         check::destroyed(Object::Representor);
         Ok(())
     })
 }
 
-/// What is known of an open device; lives as long as the device is open. NULL for NULL.
+/// The device information of an open device; valid as long as the device is open. NULL for NULL.
 ///
 /// # Safety
 /// `dev` is NULL or live.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_dev_as_devinfo(dev: *const doca_dev) -> *mut doca_devinfo {
     guard_with(std::ptr::null_mut(), || {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let device = unsafe { borrow(dev) };
         device.map_or(std::ptr::null_mut(), |device| {
             Arc::as_ptr(device.info()).cast_mut().cast()
@@ -239,7 +238,7 @@ pub unsafe extern "C" fn doca_dev_as_devinfo(dev: *const doca_dev) -> *mut doca_
     })
 }
 
-/// A text out-parameter whose size DOCA states as a minimum.
+/// Writes a string to an out-parameter whose minimum size DOCA specifies.
 ///
 /// # Safety
 /// `out` is NULL or has room for `size` bytes.
@@ -250,7 +249,7 @@ unsafe fn put_name(out: *mut c_char, size: u32, minimum: usize, name: &str) -> R
             "the buffer has {size} bytes, expected at least {minimum}"
         )));
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { put_text(out, size, name) }
 }
 
@@ -264,7 +263,7 @@ pub unsafe extern "C" fn doca_devinfo_get_pci_addr_str(
     pci_addr_str: *mut c_char,
 ) -> doca_error_t {
     guard(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             put_text(
                 pci_addr_str,
@@ -275,7 +274,7 @@ pub unsafe extern "C" fn doca_devinfo_get_pci_addr_str(
     })
 }
 
-/// Compares the PCI address with a text, with or without domain.
+/// Compares the PCI address with a string, with or without domain.
 ///
 /// # Safety
 /// `devinfo` is NULL or live, `pci_addr_str` NULL or a string, `is_equal` NULL or writable.
@@ -285,7 +284,7 @@ pub unsafe extern "C" fn doca_devinfo_is_equal_pci_addr(
     pci_addr_str: *const c_char,
     is_equal: *mut u8,
 ) -> doca_error_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     guard(|| unsafe {
         put(
             is_equal,
@@ -306,7 +305,7 @@ pub unsafe extern "C" fn doca_devinfo_get_iface_name(
     iface_name: *mut c_char,
     size: u32,
 ) -> doca_error_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     guard(|| unsafe {
         put_name(
             iface_name,
@@ -327,7 +326,7 @@ pub unsafe extern "C" fn doca_devinfo_get_ibdev_name(
     ibdev_name: *mut c_char,
     size: u32,
 ) -> doca_error_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     guard(|| unsafe {
         put_name(
             ibdev_name,
@@ -338,7 +337,7 @@ pub unsafe extern "C" fn doca_devinfo_get_ibdev_name(
     })
 }
 
-/// Tells the kind of function.
+/// Gets the type of the PCI function.
 ///
 /// # Safety
 /// `devinfo` is NULL or live; `pci_func_type` is NULL or writable.
@@ -347,7 +346,7 @@ pub unsafe extern "C" fn doca_devinfo_get_pci_func_type(
     devinfo: *const doca_devinfo,
     pci_func_type: *mut doca_pci_func_type,
 ) -> doca_error_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     guard(|| unsafe {
         put(
             pci_func_type,
@@ -356,7 +355,7 @@ pub unsafe extern "C" fn doca_devinfo_get_pci_func_type(
     })
 }
 
-/// Tells the index of a scalable function; `DOCA_ERROR_NOT_SUPPORTED` for others.
+/// Gets the index of a scalable function; `DOCA_ERROR_NOT_SUPPORTED` for other functions.
 ///
 /// # Safety
 /// `devinfo` is NULL or live; `sf_index` is NULL or writable.
@@ -365,7 +364,7 @@ pub unsafe extern "C" fn doca_devinfo_get_sf_index(
     devinfo: *const doca_devinfo,
     sf_index: *mut u32,
 ) -> doca_error_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     guard(|| unsafe {
         put(
             sf_index,
@@ -377,7 +376,7 @@ pub unsafe extern "C" fn doca_devinfo_get_sf_index(
     })
 }
 
-/// Tells whether the device lists network representors.
+/// Checks if the device lists network representors.
 ///
 /// # Safety
 /// `devinfo` is NULL or live; `filter_net_supported` is NULL or writable.
@@ -387,13 +386,13 @@ pub unsafe extern "C" fn doca_devinfo_rep_cap_is_filter_net_supported(
     filter_net_supported: *mut u8,
 ) -> doca_error_t {
     guard(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let model = unsafe { borrow(devinfo) }?.model();
         let supported = model
             .representors
             .iter()
             .any(|representor| representor.kind == RepresentorKind::Net);
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { put(filter_net_supported, supported.into()) }
     })
 }
@@ -408,7 +407,7 @@ pub unsafe extern "C" fn doca_devinfo_rep_get_vuid(
     rep_vuid: *mut c_char,
     size: u32,
 ) -> doca_error_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     guard(|| unsafe {
         put_name(
             rep_vuid,
@@ -429,7 +428,7 @@ pub unsafe extern "C" fn doca_devinfo_rep_get_pci_addr_str(
     pci_addr_str: *mut c_char,
 ) -> doca_error_t {
     guard(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             put_text(
                 pci_addr_str,
@@ -440,7 +439,7 @@ pub unsafe extern "C" fn doca_devinfo_rep_get_pci_addr_str(
     })
 }
 
-/// Compares the PCI address of the represented function with a text, with or without domain.
+/// Compares the PCI address of the represented function with a string, with or without domain.
 ///
 /// # Safety
 /// `devinfo_rep` is NULL or live, `pci_addr_str` NULL or a string, `is_equal` NULL or writable.
@@ -450,7 +449,7 @@ pub unsafe extern "C" fn doca_devinfo_rep_is_equal_pci_addr(
     pci_addr_str: *const c_char,
     is_equal: *mut u8,
 ) -> doca_error_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     guard(|| unsafe {
         put(
             is_equal,
@@ -461,8 +460,288 @@ pub unsafe extern "C" fn doca_devinfo_rep_is_equal_pci_addr(
     })
 }
 
-pub use properties::*;
-pub use unsupported::*;
+/// The device information of an open representor; valid as long as it is open. NULL for NULL.
+///
+/// # Safety
+/// `dev_rep` is NULL or live.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_dev_rep_as_devinfo(
+    dev_rep: *mut doca_dev_rep,
+) -> *mut doca_devinfo_rep {
+    guard_with(std::ptr::null_mut(), || {
+        // SAFETY: guaranteed by the caller.
+        let representor = unsafe { borrow(dev_rep) };
+        representor.map_or(std::ptr::null_mut(), |representor| {
+            Arc::as_ptr(representor.info()).cast_mut().cast()
+        })
+    })
+}
+
+/// Writes an address to a buffer of at least its size.
+///
+/// # Safety
+/// `out` is NULL or has room for `size` bytes.
+unsafe fn put_bytes(out: *mut u8, size: u32, bytes: &[u8]) -> Result<()> {
+    check_out(out)?;
+    if (size as usize) < bytes.len() {
+        return Err(Error::InvalidValue.because(format_args!(
+            "the address has {} bytes, the caller has room for {size}",
+            bytes.len()
+        )));
+    }
+    // SAFETY: there is room for them, guaranteed by the caller.
+    unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), out, bytes.len()) };
+    Ok(())
+}
+
+/// Writes the IPv4 address of the interface, in network order.
+///
+/// # Safety
+/// `devinfo` is NULL or live; `ipv4_addr` is NULL or has room for `size` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_devinfo_get_ipv4_addr(
+    devinfo: *const doca_devinfo,
+    ipv4_addr: *mut u8,
+    size: u32,
+) -> doca_error_t {
+    // SAFETY: guaranteed by the caller.
+    guard(|| unsafe { put_bytes(ipv4_addr, size, &borrow(devinfo)?.model().ipv4.octets()) })
+}
+
+/// Writes the hardware address of the interface.
+///
+/// # Safety
+/// `devinfo` is NULL or live; `mac_addr` is NULL or has room for `size` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_devinfo_get_mac_addr(
+    devinfo: *const doca_devinfo,
+    mac_addr: *mut u8,
+    size: u32,
+) -> doca_error_t {
+    // SAFETY: guaranteed by the caller.
+    guard(|| unsafe { put_bytes(mac_addr, size, &borrow(devinfo)?.model().mac) })
+}
+
+/// Always unsupported.
+///
+/// # Safety
+/// `devinfo` is not dereferenced; the out-parameter is NULL or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_devinfo_cap_is_hotplug_manager_supported(
+    devinfo: *const doca_devinfo,
+    is_hotplug_manager: *mut u8,
+) -> doca_error_t {
+    // SAFETY: guaranteed by the caller.
+    unsafe { put_limit(devinfo, is_hotplug_manager, 0) }
+}
+
+/// Always unsupported.
+///
+/// # Safety
+/// `devinfo` is not dereferenced; the out-parameter is NULL or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_devinfo_cap_is_notification_moderation_supported(
+    devinfo: *const doca_devinfo,
+    is_notification_moderation_supported: *mut u8,
+) -> doca_error_t {
+    // SAFETY: guaranteed by the caller.
+    unsafe { put_limit(devinfo, is_notification_moderation_supported, 0) }
+}
+
+/// Checks if the device has representors.
+///
+/// # Safety
+/// `devinfo` is NULL or live; the out-parameter is NULL or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_devinfo_rep_cap_is_filter_all_supported(
+    devinfo: *const doca_devinfo,
+    filter_all_supported: *mut u8,
+) -> doca_error_t {
+    // SAFETY: guaranteed by the caller.
+    guard(|| unsafe { put(filter_all_supported, has_representors(devinfo)?) })
+}
+
+/// Checks if the device has representors.
+///
+/// # Safety
+/// `devinfo` is NULL or live; the out-parameter is NULL or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_devinfo_rep_cap_is_filter_emulated_supported(
+    devinfo: *const doca_devinfo,
+    filter_emulated_supported: *mut u8,
+) -> doca_error_t {
+    // SAFETY: guaranteed by the caller.
+    guard(|| unsafe { put(filter_emulated_supported, has_representors(devinfo)?) })
+}
+
+/// # Safety
+/// `devinfo` is NULL or live.
+unsafe fn has_representors(devinfo: *const doca_devinfo) -> Result<u8> {
+    // SAFETY: guaranteed by the caller.
+    let device = unsafe { borrow(devinfo) }?;
+    Ok((!device.model().representors.is_empty()).into())
+}
+
+/// Gets the type of the represented PCI function.
+///
+/// # Safety
+/// `devinfo_rep` is NULL or live; the out-parameter is NULL or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_devinfo_rep_get_pci_func_type(
+    devinfo_rep: *const doca_devinfo_rep,
+    pci_func_type: *mut doca_pci_func_type,
+) -> doca_error_t {
+    // SAFETY: guaranteed by the caller.
+    guard(|| unsafe {
+        put(
+            pci_func_type,
+            borrow(devinfo_rep)?.model().function as doca_pci_func_type,
+        )
+    })
+}
+
+/// Writes the name of the representor's interface.
+///
+/// # Safety
+/// `devinfo_rep` is NULL or live; `iface_name` is NULL or has room for `size` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_devinfo_rep_get_iface_name(
+    devinfo_rep: *const doca_devinfo_rep,
+    iface_name: *mut c_char,
+    size: u32,
+) -> doca_error_t {
+    // SAFETY: guaranteed by the caller.
+    guard(|| unsafe {
+        put_name(
+            iface_name,
+            size,
+            DOCA_DEVINFO_IFACE_NAME_SIZE,
+            &borrow(devinfo_rep)?.model().iface,
+        )
+    })
+}
+
+/// Always 0: there are no hotplugged functions.
+///
+/// # Safety
+/// `devinfo_rep` is NULL or live; the out-parameter is NULL or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_devinfo_rep_get_is_hotplug(
+    devinfo_rep: *const doca_devinfo_rep,
+    is_hotplug: *mut u8,
+) -> doca_error_t {
+    guard(|| {
+        // SAFETY: guaranteed by the caller.
+        unsafe {
+            borrow(devinfo_rep)?;
+            put(is_hotplug, 0)
+        }
+    })
+}
+
+/// Reported rate in bits per second: that of one port of a BlueField-3. Unrelated to the rate of copies between
+/// processes.
+const ACTIVE_RATE: u64 = 200_000_000_000;
+
+/// Writes the link-local IPv6 address of the interface, in network order.
+///
+/// # Safety
+/// `devinfo` is NULL or live; `ipv6_addr` is NULL or has room for `size` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_devinfo_get_ipv6_addr(
+    devinfo: *const doca_devinfo,
+    ipv6_addr: *mut u8,
+    size: u32,
+) -> doca_error_t {
+    // SAFETY: guaranteed by the caller.
+    guard(|| unsafe {
+        put_bytes(
+            ipv6_addr,
+            size,
+            &borrow(devinfo)?.model().link_local().octets(),
+        )
+    })
+}
+
+/// Writes the rate of the port in bits per second: the same constant for all devices.
+///
+/// # Safety
+/// `devinfo` is not dereferenced; the out-parameter is NULL or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_devinfo_get_active_rate(
+    devinfo: *const doca_devinfo,
+    active_rate: *mut u64,
+) -> doca_error_t {
+    // SAFETY: guaranteed by the caller.
+    unsafe { put_limit(devinfo, active_rate, ACTIVE_RATE) }
+}
+
+/// Writes the VHCA id of the device's function.
+///
+/// # Safety
+/// `devinfo` is NULL or live; the out-parameter is NULL or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_devinfo_get_vhca_id(
+    devinfo: *const doca_devinfo,
+    vhca_id: *mut u16,
+) -> doca_error_t {
+    // SAFETY: guaranteed by the caller.
+    guard(|| unsafe { put(vhca_id, borrow(devinfo)?.model().vhca_id()) })
+}
+
+/// Writes the VHCA id of the represented function: that of the host's device.
+///
+/// # Safety
+/// `devinfo_rep` is NULL or live; the out-parameter is NULL or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_devinfo_rep_get_vhca_id(
+    devinfo_rep: *const doca_devinfo_rep,
+    vhca_id: *mut u16,
+) -> doca_error_t {
+    // SAFETY: guaranteed by the caller.
+    guard(|| unsafe { put(vhca_id, borrow(devinfo_rep)?.model().vhca_id()) })
+}
+
+/// Always unsupported.
+///
+/// # Safety
+/// `devinfo` is not dereferenced; the out-parameter is NULL or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_devinfo_cap_is_accelerate_resource_reclaim_supported(
+    devinfo: *const doca_devinfo,
+    is_accelerate_resource_reclaim: *mut u8,
+) -> doca_error_t {
+    // SAFETY: guaranteed by the caller.
+    unsafe { put_limit(devinfo, is_accelerate_resource_reclaim, 0) }
+}
+
+/// `DOCA_ERROR_NOT_SUPPORTED`: ports are Ethernet, and have no InfiniBand LID.
+///
+/// # Safety
+/// Safe for any pointers: they are not dereferenced.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_devinfo_get_lid(
+    devinfo: *const doca_devinfo,
+    lid: *mut u16,
+) -> doca_error_t {
+    guard(|| {
+        not_null(devinfo)?;
+        check_out(lid)?;
+        Err(Error::NotSupported.because("the link layer of the port is Ethernet"))
+    })
+}
+
+/// `DOCA_ERROR_NOT_SUPPORTED`: devices do not support accelerated resource reclaim.
+///
+/// # Safety
+/// Safe for any pointer: it is not dereferenced.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_dev_accelerate_resource_reclaim(dev: *mut doca_dev) -> doca_error_t {
+    guard(|| {
+        not_null(dev)?;
+        Err(Error::NotSupported.because("there are no resources whose reclaim takes time"))
+    })
+}
 
 doca_abi::check_definitions!(doca_dev_functions, crate::capi::doca_dev);
 

@@ -1,21 +1,20 @@
-//! `doca_dma.h`: copies of memory.
+//! `doca_dma.h`: memory copies.
+
+#[cfg(test)]
+mod tests;
 
 use doca_abi::{
     doca_buf, doca_ctx, doca_data, doca_dev, doca_devinfo, doca_dma, doca_dma_task_memcpy,
+    doca_gpu_dma,
 };
 
 use super::doca_ctx::{destroy_ctx, give_ctx};
 use super::task::{buf, put_limit, put_task, task_functions, with_driver};
-use super::{Handle, Keeper, check_out, doca_error_t, guard, put, share};
+use super::{Handle, Keeper, check_out, doca_error_t, guard, not_null, put, share};
 use crate::accelerator::{MAX_BUF_LIST_LEN, MAX_BUF_SIZE, MAX_TASKS, Offload};
 use crate::dma::{Copy, Dma};
+use crate::error::Error;
 use crate::progress::{Ctx, TaskOf, TaskPool};
-
-#[cfg(test)]
-mod tests;
-mod unsupported;
-
-pub use unsupported::*;
 
 // SAFETY: instances are given out as pointers from `Rc::into_raw(Rc<Ctx>)`, as all contexts are.
 unsafe impl Handle for doca_dma {
@@ -46,7 +45,7 @@ pub unsafe extern "C" fn doca_dma_create(
 ) -> doca_error_t {
     guard(|| {
         check_out(dma)?;
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { put(dma, give_ctx(Dma::context(share(dev)?))) }
     })
 }
@@ -54,58 +53,58 @@ pub unsafe extern "C" fn doca_dma_create(
 /// Destroys an idle instance; `DOCA_ERROR_IN_USE` while tasks of it are allocated.
 ///
 /// # Safety
-/// `dma` is NULL or a live instance; on success it is dead.
+/// `dma` is NULL or a live instance; on success it is invalid afterwards.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_dma_destroy(dma: *mut doca_dma) -> doca_error_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     guard(|| unsafe { destroy_ctx(dma) })
 }
 
 /// The instance's context.
 ///
 /// # Safety
-/// Safe for any pointer: it is not followed.
+/// Safe for any pointer: it is not dereferenced.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_dma_as_ctx(dma: *mut doca_dma) -> *mut doca_ctx {
     dma.cast()
 }
 
-/// Tells how many tasks an instance can have.
+/// Gets the maximum number of tasks of an instance.
 ///
 /// # Safety
-/// `max_num_tasks` is NULL or writable; `dma` is not followed.
+/// `max_num_tasks` is NULL or writable; `dma` is not dereferenced.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_dma_cap_get_max_num_tasks(
     dma: *mut doca_dma,
     max_num_tasks: *mut u32,
 ) -> doca_error_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { put_limit(dma, max_num_tasks, MAX_TASKS) }
 }
 
-/// Tells how many bufs the lists of a task can have.
+/// Gets the maximum number of bufs in a list.
 ///
 /// # Safety
-/// `max_buf_list_len` is NULL or writable; `devinfo` is not followed.
+/// `max_buf_list_len` is NULL or writable; `devinfo` is not dereferenced.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_dma_cap_task_memcpy_get_max_buf_list_len(
     devinfo: *const doca_devinfo,
     max_buf_list_len: *mut u32,
 ) -> doca_error_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { put_limit(devinfo, max_buf_list_len, MAX_BUF_LIST_LEN as u32) }
 }
 
-/// Tells how many bytes a task can copy.
+/// Gets the maximum number of bytes that a task can copy.
 ///
 /// # Safety
-/// `buf_size` is NULL or writable; `devinfo` is not followed.
+/// `buf_size` is NULL or writable; `devinfo` is not dereferenced.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_dma_cap_task_memcpy_get_max_buf_size(
     devinfo: *const doca_devinfo,
     buf_size: *mut u64,
 ) -> doca_error_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { put_limit(devinfo, buf_size, MAX_BUF_SIZE as u64) }
 }
 
@@ -131,7 +130,7 @@ pub unsafe extern "C" fn doca_dma_task_memcpy_alloc_init(
     user_data: doca_data,
     task: *mut *mut doca_dma_task_memcpy,
 ) -> doca_error_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     guard(|| unsafe {
         put_task(task, || {
             with_driver(dma, |ctx, driver| {
@@ -139,6 +138,22 @@ pub unsafe extern "C" fn doca_dma_task_memcpy_alloc_init(
                 copies(driver).allocate(ctx, copy, user_data)
             })
         })
+    })
+}
+
+/// `DOCA_ERROR_NOT_SUPPORTED`: softdoca has no GPU data path.
+///
+/// # Safety
+/// Safe for any pointers: they are not dereferenced.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_dma_get_gpu_handle(
+    dma: *mut doca_dma,
+    gpu_dma: *mut *mut doca_gpu_dma,
+) -> doca_error_t {
+    guard(|| {
+        not_null(dma)?;
+        check_out(gpu_dma)?;
+        Err(Error::NotSupported.because("softdoca has no GPU data path"))
     })
 }
 

@@ -15,7 +15,7 @@ pub unsafe extern "C" fn doca_error_get_name(error: doca_error_t) -> *const c_ch
     error::c_name(error).as_ptr()
 }
 
-/// What a result code means; a static string, never NULL.
+/// Description of a result code; a static string, never NULL.
 ///
 /// # Safety
 /// None needed: there is nothing to get wrong.

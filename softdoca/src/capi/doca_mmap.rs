@@ -1,19 +1,19 @@
 //! `doca_mmap.h`: memory maps.
 
-mod properties;
-mod unsupported;
-
-use std::ffi::c_void;
+use std::ffi::{c_int, c_void};
 use std::sync::Arc;
 
-use doca_abi::{doca_data, doca_dev, doca_mmap};
+use doca_abi::{
+    doca_data, doca_dev, doca_devinfo, doca_dpa, doca_mmap, doca_mmap_memrange_free_cb_t,
+};
 
+use super::task::put_limit;
 use super::{
     Handle, Keeper, borrow, bytes, check_out, doca_error_t, give, guard, put, reclaim, share,
 };
 use crate::check::{self, Object};
-use crate::error::Result;
-use crate::memory::{ExportKind, Mmap, Permissions};
+use crate::error::{Error, Result};
+use crate::memory::{ExportKind, FreeCallback, Mmap, Permissions};
 
 // SAFETY: given out by `give`.
 unsafe impl Handle for doca_mmap {
@@ -30,7 +30,7 @@ unsafe impl Handle for doca_mmap {
 pub unsafe extern "C" fn doca_mmap_create(mmap: *mut *mut doca_mmap) -> doca_error_t {
     guard(|| {
         check_out(mmap)?;
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { put(mmap, give(Arc::new(Mmap::new()))) }?;
         check::created(Object::Mmap);
         Ok(())
@@ -52,39 +52,39 @@ pub unsafe extern "C" fn doca_mmap_create_from_export(
 ) -> doca_error_t {
     guard(|| {
         check_out(mmap)?;
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let (descriptor, device) =
             unsafe { (bytes(export_desc.cast(), export_desc_len)?, share(dev)?) };
         let imported = Mmap::import(descriptor, &device)?;
         if !user_data.is_null() {
-            // SAFETY: the caller's promise; both views of the union are plain data.
+            // SAFETY: guaranteed by the caller; both views of the union are plain data.
             imported.set_user_data(unsafe { (*user_data).u64 });
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { put(mmap, give(Arc::new(imported))) }?;
         check::created(Object::Mmap);
         Ok(())
     })
 }
 
-/// Destroys a memory map; `DOCA_ERROR_NOT_PERMITTED` while bufs of it exist, unless it is thread safe. Then calls what
-/// [`doca_mmap_set_free_cb`] set.
+/// Destroys a memory map; `DOCA_ERROR_NOT_PERMITTED` while bufs of it exist, unless it is thread safe. Then calls the
+/// callback of [`doca_mmap_set_free_cb`].
 ///
 /// # Safety
 /// `mmap` is NULL or live, and dead after success.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_mmap_destroy(mmap: *mut doca_mmap) -> doca_error_t {
     guard(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { borrow(mmap) }?.check_no_bufs()?;
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let mmap = unsafe { reclaim(mmap) }?;
-        // Bufs of a thread safe map may keep it, but no longer use it.
+        // Bufs of a thread-safe map may keep it alive, but must not use it any more.
         mmap.withdraw();
         check::destroyed(Object::Mmap);
         if let (Some(free), Ok((addr, len))) = (mmap.take_free_callback(), mmap.memrange()) {
-            // SAFETY: the program gave the function for this call, and its last argument. The map is destroyed, and no lock is
-            // held: the function may free the range and use the API.
+            // SAFETY: the program set the callback and its last argument for this call. The map is destroyed, and no
+            // lock is held: the callback may free the range and use the API.
             unsafe {
                 (free.function)(
                     std::ptr::with_exposed_provenance_mut(addr as usize),
@@ -97,23 +97,23 @@ pub unsafe extern "C" fn doca_mmap_destroy(mmap: *mut doca_mmap) -> doca_error_t
     })
 }
 
-/// Makes the range usable.
+/// Starts the map: its range can be used.
 ///
 /// # Safety
 /// `mmap` is NULL or live, and no thread writes to the range meanwhile.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_mmap_start(mmap: *mut doca_mmap) -> doca_error_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     guard(|| unsafe { borrow(mmap) }?.start())
 }
 
-/// Makes the range unusable and its exports void.
+/// Stops the map: its range cannot be used any more, and its exports become invalid.
 ///
 /// # Safety
 /// `mmap` is NULL or live.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_mmap_stop(mmap: *mut doca_mmap) -> doca_error_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     guard(|| unsafe { borrow(mmap) }?.stop())
 }
 
@@ -126,7 +126,7 @@ pub unsafe extern "C" fn doca_mmap_add_dev(
     mmap: *mut doca_mmap,
     dev: *mut doca_dev,
 ) -> doca_error_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     guard(|| unsafe { borrow(mmap)?.add_device(&share(dev)?) })
 }
 
@@ -140,11 +140,11 @@ pub unsafe extern "C" fn doca_mmap_set_memrange(
     addr: *mut c_void,
     len: usize,
 ) -> doca_error_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     guard(|| unsafe { borrow(mmap) }?.set_memrange(addr.expose_provenance() as u64, len as u64))
 }
 
-/// Tells the range; that of the exporter for an imported map.
+/// Gets the range; that of the exporter for an imported map.
 ///
 /// # Safety
 /// `mmap` is NULL or live; the out-parameters are NULL or writable.
@@ -157,7 +157,7 @@ pub unsafe extern "C" fn doca_mmap_get_memrange(
     guard(|| {
         check_out(addr)?;
         check_out(len)?;
-        // SAFETY: the caller's promise. Addresses and lengths came from pointers and sizes of this machine.
+        // SAFETY: guaranteed by the caller. Addresses and lengths originate from pointers and sizes on this machine.
         unsafe {
             let (first, size) = borrow(mmap)?.memrange()?;
             put(addr, std::ptr::with_exposed_provenance_mut(first as usize))?;
@@ -175,17 +175,17 @@ pub unsafe extern "C" fn doca_mmap_set_permissions(
     mmap: *mut doca_mmap,
     access_mask: u32,
 ) -> doca_error_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     guard(|| unsafe { borrow(mmap) }?.set_permissions(Permissions::from_mask(access_mask)?))
 }
 
-/// Lets several threads use the map while bufs of it exist.
+/// Allows several threads to use the map while bufs of it exist.
 ///
 /// # Safety
 /// `mmap` is NULL or live.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_mmap_enable_thread_safety(mmap: *mut doca_mmap) -> doca_error_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     guard(|| unsafe { borrow(mmap) }?.enable_thread_safety())
 }
 
@@ -200,7 +200,7 @@ unsafe fn export(
 ) -> Result<()> {
     check_out(export_desc)?;
     check_out(export_desc_len)?;
-    // SAFETY: the caller's promise. The map keeps the descriptor until it is stopped, as DOCA says.
+    // SAFETY: guaranteed by the caller. The map keeps the descriptor until it is stopped, as DOCA specifies.
     unsafe {
         let descriptor = borrow(mmap)?.export(kind, &share(dev)?)?;
         put(export_desc, descriptor.as_ptr().cast())?;
@@ -219,7 +219,7 @@ pub unsafe extern "C" fn doca_mmap_export_pci(
     export_desc: *mut *const c_void,
     export_desc_len: *mut usize,
 ) -> doca_error_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     guard(|| unsafe { export(ExportKind::Pci, mmap, dev, export_desc, export_desc_len) })
 }
 
@@ -234,12 +234,219 @@ pub unsafe extern "C" fn doca_mmap_export_rdma(
     export_desc: *mut *const c_void,
     export_desc_len: *mut usize,
 ) -> doca_error_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     guard(|| unsafe { export(ExportKind::Rdma, mmap, dev, export_desc, export_desc_len) })
 }
 
-pub use properties::*;
-pub use unsupported::*;
+/// Sets the user data.
+///
+/// # Safety
+/// `mmap` is NULL or live.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_mmap_set_user_data(
+    mmap: *mut doca_mmap,
+    user_data: doca_data,
+) -> doca_error_t {
+    guard(|| {
+        // SAFETY: guaranteed by the caller; both views of the union are plain data.
+        unsafe { borrow(mmap)?.set_user_data(user_data.u64) };
+        Ok(())
+    })
+}
+
+/// Gets the user data.
+///
+/// # Safety
+/// `mmap` is NULL or live; the out-parameter is NULL or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_mmap_get_user_data(
+    mmap: *const doca_mmap,
+    user_data: *mut doca_data,
+) -> doca_error_t {
+    guard(|| {
+        // SAFETY: guaranteed by the caller.
+        unsafe {
+            let data = borrow(mmap)?.user_data();
+            put(user_data, doca_data { u64: data })
+        }
+    })
+}
+
+/// Gets the number of bufs of the map; 0 if thread safety is enabled.
+///
+/// # Safety
+/// `mmap` is NULL or live; the out-parameter is NULL or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_mmap_get_num_bufs(
+    mmap: *const doca_mmap,
+    num_bufs: *mut u32,
+) -> doca_error_t {
+    // SAFETY: guaranteed by the caller.
+    guard(|| unsafe { put(num_bufs, borrow(mmap)?.buf_count()) })
+}
+
+/// Checks if the map was exported.
+///
+/// # Safety
+/// `mmap` is NULL or live; the out-parameter is NULL or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_mmap_get_exported(
+    mmap: *const doca_mmap,
+    exported: *mut u8,
+) -> doca_error_t {
+    // SAFETY: guaranteed by the caller.
+    guard(|| unsafe { put(exported, borrow(mmap)?.is_exported().into()) })
+}
+
+/// Checks if the map was imported.
+///
+/// # Safety
+/// `mmap` is NULL or live; the out-parameter is NULL or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_mmap_get_from_export(
+    mmap: *const doca_mmap,
+    from_export: *mut u8,
+) -> doca_error_t {
+    // SAFETY: guaranteed by the caller.
+    guard(|| unsafe { put(from_export, borrow(mmap)?.is_imported().into()) })
+}
+
+/// `DOCA_SUCCESS` for every device.
+///
+/// # Safety
+/// `devinfo` is not dereferenced; the out-parameter is NULL or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_mmap_cap_is_export_pci_supported(
+    devinfo: *const doca_devinfo,
+    mmap_export: *mut u8,
+) -> doca_error_t {
+    // SAFETY: guaranteed by the caller.
+    unsafe { put_limit(devinfo, mmap_export, 1) }
+}
+
+/// `DOCA_SUCCESS` for every device.
+///
+/// # Safety
+/// `devinfo` is not dereferenced; the out-parameter is NULL or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_mmap_cap_is_create_from_export_pci_supported(
+    devinfo: *const doca_devinfo,
+    from_export: *mut u8,
+) -> doca_error_t {
+    // SAFETY: guaranteed by the caller.
+    unsafe { put_limit(devinfo, from_export, 1) }
+}
+
+/// Removes a device from a stopped map; `DOCA_ERROR_NOT_FOUND` if it was not added.
+///
+/// # Safety
+/// The handles are NULL or live.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_mmap_rm_dev(
+    mmap: *mut doca_mmap,
+    dev: *mut doca_dev,
+) -> doca_error_t {
+    // SAFETY: guaranteed by the caller.
+    guard(|| unsafe { borrow(mmap)?.remove_device(&share(dev)?) })
+}
+
+/// Sets the maximum number of devices of a stopped map.
+///
+/// # Safety
+/// `mmap` is NULL or live.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_mmap_set_max_num_devices(
+    mmap: *mut doca_mmap,
+    max_num_devices: u32,
+) -> doca_error_t {
+    // SAFETY: guaranteed by the caller.
+    guard(|| unsafe { borrow(mmap) }?.set_max_devices(max_num_devices))
+}
+
+/// Gets the maximum number of devices.
+///
+/// # Safety
+/// `mmap` is NULL or live; the out-parameter is NULL or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_mmap_get_max_num_devices(
+    mmap: *const doca_mmap,
+    max_num_devices: *mut u32,
+) -> doca_error_t {
+    // SAFETY: guaranteed by the caller.
+    guard(|| unsafe { put(max_num_devices, borrow(mmap)?.max_devices()) })
+}
+
+/// Sets the callback for the range when the map is destroyed, called only if the map was started; NULL removes it.
+///
+/// # Safety
+/// `mmap` is NULL or live; `free_cb` is NULL or may be called with the range and `opaque` when the map is destroyed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_mmap_set_free_cb(
+    mmap: *mut doca_mmap,
+    free_cb: doca_mmap_memrange_free_cb_t,
+    opaque: *mut c_void,
+) -> doca_error_t {
+    let callback = free_cb.map(|function| FreeCallback {
+        function,
+        opaque: opaque.expose_provenance(),
+    });
+    // SAFETY: guaranteed by the caller.
+    guard(|| unsafe { borrow(mmap) }?.set_free_callback(callback))
+}
+
+/// `DOCA_ERROR_NOT_SUPPORTED`: softdoca needs memory that the CPU can access, which a DMA-BUF need not be.
+///
+/// # Safety
+/// `mmap` is NULL or live.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_mmap_set_dmabuf_memrange(
+    mmap: *mut doca_mmap,
+    _dmabuf_fd: c_int,
+    _addr: *mut c_void,
+    _dmabuf_offset: usize,
+    _len: usize,
+) -> doca_error_t {
+    guard(|| {
+        // SAFETY: guaranteed by the caller.
+        unsafe { borrow(mmap) }?;
+        Err(Error::NotSupported.because("softdoca does not map DMA-BUFs"))
+    })
+}
+
+/// `DOCA_ERROR_NOT_SUPPORTED`: softdoca has no DPA.
+///
+/// # Safety
+/// `mmap` is NULL or live; the other pointers are not dereferenced.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_mmap_dev_get_dpa_handle(
+    mmap: *mut doca_mmap,
+    _dev: *const doca_dev,
+    _dpa_mmap_handle: *mut u32,
+) -> doca_error_t {
+    guard(|| {
+        // SAFETY: guaranteed by the caller.
+        unsafe { borrow(mmap) }?;
+        Err(Error::NotSupported.because("softdoca has no DPA"))
+    })
+}
+
+/// `DOCA_ERROR_NOT_SUPPORTED`: softdoca has no DPA.
+///
+/// # Safety
+/// `mmap` is NULL or live.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_mmap_set_dpa_memrange(
+    mmap: *mut doca_mmap,
+    _dpa: *mut doca_dpa,
+    _dpa_addr: u64,
+    _len: usize,
+) -> doca_error_t {
+    guard(|| {
+        // SAFETY: guaranteed by the caller.
+        unsafe { borrow(mmap) }?;
+        Err(Error::NotSupported.because("softdoca has no DPA"))
+    })
+}
 
 doca_abi::check_definitions!(doca_mmap_functions, crate::capi::doca_mmap);
 
@@ -256,7 +463,7 @@ mod tests {
     use super::*;
     use crate::device::Device;
 
-    /// An open device, closed at the end.
+    /// An open device, closed on drop.
     struct Dev(*mut doca_dev);
 
     impl Dev {

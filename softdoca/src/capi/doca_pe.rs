@@ -1,6 +1,4 @@
-//! `doca_pe.h`: progress engines and what all tasks have in common.
-
-mod unsupported;
+//! `doca_pe.h`: progress engines, and the functions common to all tasks.
 
 use std::os::fd::AsRawFd;
 use std::ptr::NonNull;
@@ -8,12 +6,12 @@ use std::ptr::NonNull;
 use doca_abi::{
     DOCA_PE_EVENT_MODE_PROGRESS_ALL, DOCA_PE_EVENT_MODE_PROGRESS_SELECTIVE,
     DOCA_TASK_SUBMIT_FLAG_FLUSH, DOCA_TASK_SUBMIT_FLAG_OPTIMIZE_REPORTS, doca_ctx, doca_data,
-    doca_notification_handle_t, doca_pe, doca_pe_event_mode, doca_task,
+    doca_notification_handle_t, doca_pe, doca_pe_event_mode, doca_task, doca_task_batch,
 };
 
 use super::doca_ctx::share_ctx;
 use super::{
-    Handle, Keeper, borrow, check_out, doca_error_t, give_local, guard, guard_with, put,
+    Handle, Keeper, borrow, check_out, doca_error_t, give_local, guard, guard_with, not_null, put,
     reclaim_local, share_local,
 };
 use crate::check::{self, Object};
@@ -40,7 +38,7 @@ unsafe impl Handle for doca_task {
 pub unsafe extern "C" fn doca_pe_create(pe: *mut *mut doca_pe) -> doca_error_t {
     guard(|| {
         check_out(pe)?;
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { put(pe, give_local(Pe::new()?)) }?;
         check::created(Object::Engine);
         Ok(())
@@ -50,34 +48,34 @@ pub unsafe extern "C" fn doca_pe_create(pe: *mut *mut doca_pe) -> doca_error_t {
 /// Destroys an engine; `DOCA_ERROR_IN_USE` while contexts are connected to it.
 ///
 /// # Safety
-/// `pe` is NULL or a live engine; on success it is dead.
+/// `pe` is NULL or a live engine; on success it is invalid afterwards.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_pe_destroy(pe: *mut doca_pe) -> doca_error_t {
     guard(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { borrow(pe) }?.check_unused()?;
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { reclaim_local(pe) }.map(drop)?;
         check::destroyed(Object::Engine);
         Ok(())
     })
 }
 
-/// Delivers what has happened. 1 when anything did, 0 when not; then it may have slept up to 50 ms.
+/// Delivers pending events. Returns 1 if there were any, otherwise 0; in that case it may have slept for up to 50 ms.
 ///
 /// # Safety
 /// `pe` is NULL or a live engine, used by no other thread meanwhile.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_pe_progress(pe: *mut doca_pe) -> u8 {
     guard_with(0, || {
-        // SAFETY: the caller's promise. The reference of its own keeps the engine through its callbacks.
+        // SAFETY: guaranteed by the caller. The extra reference keeps the engine alive through its callbacks.
         unsafe { share_local(pe) }
             .is_ok_and(|pe| pe.progress())
             .into()
     })
 }
 
-/// The descriptor that becomes readable when an armed engine has something to do.
+/// Gets the descriptor that becomes readable when an armed engine has something to do.
 ///
 /// # Safety
 /// `pe` is NULL or a live engine; `handle` is NULL or writable.
@@ -86,32 +84,32 @@ pub unsafe extern "C" fn doca_pe_get_notification_handle(
     pe: *const doca_pe,
     handle: *mut doca_notification_handle_t,
 ) -> doca_error_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     guard(|| unsafe { put(handle, borrow(pe)?.notification_fd().as_raw_fd()) })
 }
 
-/// Arms the engine: its descriptor becomes readable at the next event. An event that is there already is delivered
-/// now, and the descriptor is readable at once.
+/// Arms the engine: its descriptor becomes readable at the next event. A pending event is delivered now, and the
+/// descriptor is readable immediately.
 ///
 /// # Safety
 /// As [`doca_pe_progress`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_pe_request_notification(pe: *mut doca_pe) -> doca_error_t {
     guard(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let pe = unsafe { share_local(pe) }?;
-        // A ring that is older than the request says nothing about it: programs need not have cleared the last notification.
+        // A wake-up older than the request is irrelevant: programs need not have cleared the last notification.
         pe.wake().drain();
         if pe.arm() != Arming::Armed {
-            // Something came while arming. The program waits on the descriptor now: make it readable, so that it comes
-            // back and looks at what its callbacks did.
+            // An event was delivered while arming. The program waits on the descriptor now: make it readable, so that
+            // the program continues with the results of its callbacks.
             pe.wake().ring();
         }
         Ok(())
     })
 }
 
-/// Takes back the request after the descriptor became readable.
+/// Cancels the request after the descriptor became readable.
 ///
 /// # Safety
 /// As [`doca_pe_progress`].
@@ -121,7 +119,7 @@ pub unsafe extern "C" fn doca_pe_clear_notification(
     _handle: doca_notification_handle_t,
 ) -> doca_error_t {
     guard(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let pe = unsafe { share_local(pe) }?;
         pe.wake().drain();
         pe.wake_up();
@@ -129,7 +127,7 @@ pub unsafe extern "C" fn doca_pe_clear_notification(
     })
 }
 
-/// Both modes look at all contexts: to look is cheap.
+/// Accepted without effect: both modes poll all contexts, which is cheap.
 ///
 /// # Safety
 /// `pe` is NULL or a live engine.
@@ -139,7 +137,7 @@ pub unsafe extern "C" fn doca_pe_set_event_mode(
     event_mode: doca_pe_event_mode,
 ) -> doca_error_t {
     guard(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { borrow(pe) }?;
         match event_mode {
             DOCA_PE_EVENT_MODE_PROGRESS_SELECTIVE | DOCA_PE_EVENT_MODE_PROGRESS_ALL => Ok(()),
@@ -149,7 +147,7 @@ pub unsafe extern "C" fn doca_pe_set_event_mode(
     })
 }
 
-/// Tasks in flight in all contexts of the engine.
+/// Gets the number of tasks in flight in all contexts of the engine.
 ///
 /// # Safety
 /// As [`doca_pe_progress`]; `num_inflight_tasks` is NULL or writable.
@@ -158,17 +156,17 @@ pub unsafe extern "C" fn doca_pe_get_num_inflight_tasks(
     pe: *const doca_pe,
     num_inflight_tasks: *mut usize,
 ) -> doca_error_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     guard(|| unsafe { put(num_inflight_tasks, borrow(pe)?.tasks_in_flight()) })
 }
 
-/// Puts an idle context under the engine.
+/// Connects an idle context to the engine.
 ///
 /// # Safety
 /// Both are NULL or live, and used by no other thread meanwhile.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_pe_connect_ctx(pe: *mut doca_pe, ctx: *mut doca_ctx) -> doca_error_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     guard(|| unsafe { share_local(pe)?.connect(&share_ctx(ctx)?) })
 }
 
@@ -179,27 +177,27 @@ fn answer(submitted: Result<()>) -> Result<()> {
     submitted
 }
 
-/// Submits a task. `DOCA_ERROR_AGAIN`: not now; try again.
+/// Submits a task. `DOCA_ERROR_AGAIN`: the queue is full; try again.
 ///
 /// # Safety
 /// `task` is NULL or a live task; its context is used by no other thread meanwhile.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_task_submit(task: *mut doca_task) -> doca_error_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     guard(|| answer(unsafe { borrow(task) }?.submit()))
 }
 
-/// As [`doca_task_submit`], after a look at what the task is given: what would make it fail is answered at once.
+/// As [`doca_task_submit`], with the arguments checked: most errors that would fail the task are returned immediately.
 ///
 /// # Safety
 /// As [`doca_task_submit`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_task_try_submit(task: *mut doca_task) -> doca_error_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     guard(|| answer(unsafe { borrow(task) }?.try_submit()))
 }
 
-/// As [`doca_task_submit`]. A task never waits for others to be submitted, whatever the flags; unknown ones are
+/// As [`doca_task_submit`]. A task never waits for others to be submitted, whatever the flags; unknown flags are
 /// `DOCA_ERROR_INVALID_VALUE`.
 ///
 /// # Safety
@@ -213,12 +211,12 @@ pub unsafe extern "C" fn doca_task_submit_ex(task: *mut doca_task, flags: u32) -
                 "expected flags among {KNOWN:#x}, got {flags:#x}"
             )));
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         answer(unsafe { borrow(task) }?.submit())
     })
 }
 
-/// Frees a task. One that is in flight is freed when its completion has been delivered.
+/// Frees a task. A task in flight is freed after its completion was delivered.
 ///
 /// # Safety
 /// As [`doca_task_submit`]; the task is dead afterwards.
@@ -226,7 +224,7 @@ pub unsafe extern "C" fn doca_task_submit_ex(task: *mut doca_task, flags: u32) -
 pub unsafe extern "C" fn doca_task_free(task: *mut doca_task) {
     let _ = guard(|| {
         let task = NonNull::new(task.cast::<Task>()).ok_or(Error::InvalidValue)?;
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { Task::free(task) }
     });
 }
@@ -238,25 +236,25 @@ pub unsafe extern "C" fn doca_task_free(task: *mut doca_task) {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_task_get_status(task: *const doca_task) -> doca_error_t {
     guard_with(Error::Unexpected.code(), || {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { borrow(task) }.map_or_else(Error::code, Task::status)
     })
 }
 
-/// Sets the data that the task's callbacks get.
+/// Sets the user data for the task's callbacks.
 ///
 /// # Safety
 /// As [`doca_task_submit`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_task_set_user_data(task: *mut doca_task, user_data: doca_data) {
     let _ = guard(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { borrow(task) }?.set_user_data(user_data);
         Ok(())
     });
 }
 
-/// The data that the task's callbacks get; zero for NULL.
+/// The user data for the task's callbacks; zero for NULL.
 ///
 /// # Safety
 /// As [`doca_task_submit`].
@@ -264,7 +262,7 @@ pub unsafe extern "C" fn doca_task_set_user_data(task: *mut doca_task, user_data
 pub unsafe extern "C" fn doca_task_get_user_data(task: *const doca_task) -> doca_data {
     let none = doca_data { u64: 0 };
     guard_with(none, || {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { borrow(task) }.map_or(none, Task::user_data)
     })
 }
@@ -276,13 +274,109 @@ pub unsafe extern "C" fn doca_task_get_user_data(task: *const doca_task) -> doca
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_task_get_ctx(task: *const doca_task) -> *mut doca_ctx {
     guard_with(std::ptr::null_mut(), || {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { borrow(task) }.map_or(std::ptr::null_mut(), |task| {
             std::ptr::from_ref(task.ctx()).cast_mut().cast()
         })
     })
 }
 
-pub use unsupported::*;
+const NONE: doca_data = doca_data { u64: 0 };
+
+fn unsupported(batch: *const doca_task_batch) -> Result<()> {
+    not_null(batch)?;
+    Err(Error::NotSupported.because("no context in software has batches of tasks"))
+}
+
+/// `DOCA_ERROR_NOT_SUPPORTED`: only Ethernet queues, which softdoca does not have, allocate batches.
+///
+/// # Safety
+/// Safe for any pointer: it is not dereferenced.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_task_batch_submit(task_batch: *mut doca_task_batch) -> doca_error_t {
+    guard(|| unsupported(task_batch))
+}
+
+/// `DOCA_ERROR_NOT_SUPPORTED`.
+///
+/// # Safety
+/// Safe for any pointer: it is not dereferenced.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_task_batch_try_submit(
+    task_batch: *mut doca_task_batch,
+) -> doca_error_t {
+    guard(|| unsupported(task_batch))
+}
+
+/// Does nothing: batches do not exist.
+///
+/// # Safety
+/// Safe for any pointer: it is not dereferenced.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_task_batch_free(_task_batch: *mut doca_task_batch) {}
+
+/// `DOCA_ERROR_NOT_SUPPORTED`.
+///
+/// # Safety
+/// Safe for any pointer: it is not dereferenced.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_task_batch_get_status(
+    task_batch: *const doca_task_batch,
+) -> doca_error_t {
+    guard(|| unsupported(task_batch))
+}
+
+/// Does nothing: batches do not exist.
+///
+/// # Safety
+/// Safe for any pointer: it is not dereferenced.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_task_batch_set_user_data(
+    _task_batch: *mut doca_task_batch,
+    _user_data: doca_data,
+) {
+}
+
+/// Zero.
+///
+/// # Safety
+/// Safe for any pointer: it is not dereferenced.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_task_batch_get_user_data(
+    _task_batch: *const doca_task_batch,
+) -> doca_data {
+    NONE
+}
+
+/// NULL.
+///
+/// # Safety
+/// Safe for any pointer: it is not dereferenced.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_task_batch_get_ctx(
+    _task_batch: *const doca_task_batch,
+) -> *mut doca_ctx {
+    std::ptr::null_mut()
+}
+
+/// Zero.
+///
+/// # Safety
+/// Safe for any pointer: it is not dereferenced.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_task_batch_get_ctx_user_data(
+    _task_batch: *const doca_task_batch,
+) -> doca_data {
+    NONE
+}
+
+/// Zero.
+///
+/// # Safety
+/// Safe for any pointer: it is not dereferenced.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_task_batch_get_tasks_num(_task_batch: *mut doca_task_batch) -> u16 {
+    0
+}
 
 doca_abi::check_definitions!(doca_pe_functions, crate::capi::doca_pe);

@@ -1,18 +1,18 @@
-//! `doca_version.h`.
+//! `doca_version.h`: version strings.
 
 use std::ffi::c_char;
 
 use super::guard_with;
 use crate::api::Api;
 
-/// The version of the API that the process asked for.
+/// The API version requested by the process.
 fn version() -> *const c_char {
     guard_with(Api::V3_3.version().as_ptr(), || {
         Api::current().version().as_ptr()
     })
 }
 
-/// Version that the program was compiled for; here, the same as [`doca_version_runtime`].
+/// Version that the program was compiled for; in softdoca the same as [`doca_version_runtime`].
 ///
 /// # Safety
 /// None needed: there is nothing to get wrong.

@@ -1,4 +1,4 @@
-//! What the functions of all kinds of tasks have in common.
+//! Functions common to all kinds of tasks.
 
 use std::cell::Cell;
 use std::ptr::NonNull;
@@ -11,7 +11,7 @@ use crate::buffer::BufHandle;
 use crate::error::Result;
 use crate::progress::{Ctx, Driver, TaskCallback, TaskOf};
 
-/// Runs `action` on the context behind the handle of an instance, and on its driver.
+/// Runs `action` on the context behind an instance's handle, and on its driver.
 ///
 /// # Safety
 /// `instance` is NULL or a live instance, used by no other thread meanwhile.
@@ -19,22 +19,22 @@ pub(super) unsafe fn with_driver<H: Handle<Engine = Ctx>, D: Driver, T>(
     instance: *const H,
     action: impl FnOnce(&Ctx, &D) -> Result<T>,
 ) -> Result<T> {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let ctx = unsafe { borrow(instance) }?;
     action(ctx, ctx.driver_as::<D>()?)
 }
 
-/// The generic task of a task of any kind: its header comes first.
+/// The generic task of a task of any kind, which starts with the header.
 pub(super) fn as_task<H: Handle<Engine = TaskOf<B>>, B>(task: *mut H) -> *mut doca_task {
     task.cast()
 }
 
-/// A buf for a task, which may be NULL.
+/// Converts a buf argument of a task, which may be NULL.
 ///
 /// # Safety
 /// `handle` is NULL or a buf that stays valid while the task is in flight.
 pub(super) unsafe fn buf(handle: *const doca_buf) -> Option<BufHandle> {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     (!handle.is_null()).then(|| unsafe { BufHandle::new(&*handle.cast()) })
 }
 
@@ -43,12 +43,12 @@ pub(super) fn buf_handle(buf: Option<BufHandle>) -> *mut doca_buf {
     buf.map_or(std::ptr::null_mut(), |buf| buf.as_ptr().cast())
 }
 
-/// A completion callback of one kind of task as one of all kinds.
+/// Converts a completion callback of one kind of task to the generic type.
 pub(super) fn generic<H: Handle>(
     callback: Option<unsafe extern "C" fn(*mut H, doca_data, doca_data)>,
 ) -> Option<TaskCallback> {
-    // SAFETY: the two types differ only in what the first argument, a thin pointer, points to; the task that is passed
-    // is always of the kind that the callback was given for.
+    // SAFETY: the two types differ only in the pointee of the first argument, a thin pointer; the passed task is always
+    // of the kind that the callback was set for.
     callback.map(|callback| unsafe {
         std::mem::transmute::<unsafe extern "C" fn(*mut H, doca_data, doca_data), TaskCallback>(
             callback,
@@ -56,24 +56,24 @@ pub(super) fn generic<H: Handle>(
     })
 }
 
-/// Every device can do everything.
+/// `DOCA_SUCCESS` for every device.
 pub(super) fn supported(devinfo: *const doca_devinfo) -> doca_error_t {
     guard(|| not_null(devinfo))
 }
 
-/// Writes a limit that all devices share.
+/// Writes a limit common to all devices.
 ///
 /// # Safety
 /// `out` is NULL or writable. `object`, which has the limit, may be any pointer.
 pub(super) unsafe fn put_limit<H, T>(object: *const H, out: *mut T, limit: T) -> doca_error_t {
     guard(|| {
         not_null(object)?;
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { put(out, limit) }
     })
 }
 
-/// Writes a fresh task to an out-parameter.
+/// Allocates a task and writes it to an out-parameter.
 ///
 /// # Safety
 /// `out` is NULL or writable.
@@ -83,11 +83,11 @@ pub(super) unsafe fn put_task<H: Handle<Engine = TaskOf<B>>, B>(
 ) -> Result<()> {
     check_out(out)?;
     let task = allocate()?;
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { put(out, task.as_ptr().cast::<H>()) }
 }
 
-/// A field of a task's body, seen as the C type that the program sets and gets.
+/// A field of a task's body that can be set and read as a C type.
 pub(super) trait Slot<C> {
     /// # Safety
     /// The value is no pointer, or NULL, or points to what stays valid while the task is in flight.
@@ -98,7 +98,7 @@ pub(super) trait Slot<C> {
 
 impl Slot<*mut doca_buf> for BufSlot {
     unsafe fn put(&self, value: *mut doca_buf) {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         self.set(unsafe { buf(value) });
     }
 
@@ -109,7 +109,7 @@ impl Slot<*mut doca_buf> for BufSlot {
 
 impl Slot<*const doca_buf> for BufSlot {
     unsafe fn put(&self, value: *const doca_buf) {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         self.set(unsafe { buf(value) });
     }
 
@@ -133,7 +133,7 @@ macro_rules! plain_slots {
 }
 plain_slots!(u32, u64, *mut u64);
 
-/// What a function answers about a task that is NULL.
+/// Value returned for a NULL task.
 pub(super) trait Nothing {
     const NOTHING: Self;
 }
@@ -158,7 +158,7 @@ impl Nothing for u64 {
     const NOTHING: Self = 0;
 }
 
-/// Changes the body of a task; nothing happens to NULL.
+/// Changes the body of a task; no effect on NULL.
 ///
 /// # Safety
 /// `task` is NULL or a live task, used by no other thread meanwhile.
@@ -166,11 +166,11 @@ pub(super) unsafe fn set<H: Handle<Engine = TaskOf<B>>, B: 'static>(
     task: *mut H,
     change: impl FnOnce(&B) -> Result<()>,
 ) {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let _ = guard(|| change(&unsafe { borrow(task) }?.body));
 }
 
-/// Looks at the body of a task.
+/// Reads the body of a task.
 ///
 /// # Safety
 /// As [`set`].
@@ -178,14 +178,14 @@ pub(super) unsafe fn get<H: Handle<Engine = TaskOf<B>>, B: 'static, C: Nothing>(
     task: *const H,
     look: impl FnOnce(&B) -> C,
 ) -> C {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     super::guard_with(C::NOTHING, || match unsafe { borrow(task) } {
         Ok(task) => look(&task.body),
         Err(_) => C::NOTHING,
     })
 }
 
-/// Defines what every kind of task has: `is_supported`, `set_conf`, `as_task`. `$pool` takes the driver to the pool.
+/// Defines `is_supported`, `set_conf` and `as_task` of a kind of task. `$pool` maps the driver to the pool.
 macro_rules! task_kind {
     (
         $task:ident of $instance:ident, pool $pool:expr;
@@ -194,7 +194,7 @@ macro_rules! task_kind {
         /// `DOCA_SUCCESS` for every device.
         ///
         /// # Safety
-        /// Safe for any pointer: it is not followed.
+        /// Safe for any pointer: it is not dereferenced.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $is_supported(
             devinfo: *const doca_abi::doca_devinfo,
@@ -202,7 +202,7 @@ macro_rules! task_kind {
             $crate::capi::task::supported(devinfo)
         }
 
-        /// Sets callbacks and number of the tasks; before the start.
+        /// Sets the callbacks and the number of tasks; before the start.
         ///
         /// # Safety
         /// The instance is NULL or live, and used by no other thread meanwhile.
@@ -215,7 +215,7 @@ macro_rules! task_kind {
         ) -> doca_abi::doca_error_t {
             use $crate::capi::task::{generic, with_driver};
             let (success, failure) = (generic(completion_cb), generic(error_cb));
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             $crate::capi::guard(|| unsafe {
                 with_driver(instance, |ctx, driver| {
                     $pool(driver).configure(ctx, success, failure, num_tasks)
@@ -226,7 +226,7 @@ macro_rules! task_kind {
         /// The generic task.
         ///
         /// # Safety
-        /// Safe for any pointer: it is not followed.
+        /// Safe for any pointer: it is not dereferenced.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $as_task(task: *mut $task) -> *mut doca_abi::doca_task {
             $crate::capi::task::as_task(task)
@@ -235,7 +235,7 @@ macro_rules! task_kind {
 }
 pub(super) use task_kind;
 
-/// Defines functions that set and get fields of a task's body: `set, get => what the field is: field as C type;`.
+/// Defines setters and getters of fields of a task's body: `set, get
 macro_rules! task_slots {
     ($task:ident: $($set:ident, $get:ident => $what:literal: $slot:ident as $c:ty;)+) => { $(
         #[doc = concat!("Gives the task another ", $what, "; not while it is in flight.")]
@@ -245,7 +245,7 @@ macro_rules! task_slots {
         /// in flight.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $set(task: *mut $task, value: $c) {
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             unsafe {
                 $crate::capi::task::set(task, |body| {
                     $crate::capi::task::Slot::<$c>::put(&body.$slot, value);
@@ -260,7 +260,7 @@ macro_rules! task_slots {
         /// The task is NULL or live, and used by no other thread meanwhile.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $get(task: *const $task) -> $c {
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             unsafe {
                 $crate::capi::task::get(task, |body| {
                     $crate::capi::task::Slot::<$c>::value(&body.$slot)
@@ -271,7 +271,7 @@ macro_rules! task_slots {
 }
 pub(super) use task_slots;
 
-/// Defines what every kind of accelerator's task has: [`task_kind!`], and access to its bufs.
+/// Defines the functions of an accelerator's kind of task: [`task_kind!`] and the accessors of its bufs.
 macro_rules! task_functions {
     (
         $task:ident of $instance:ident, pool $pool:expr;

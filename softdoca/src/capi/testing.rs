@@ -1,10 +1,10 @@
-//! What the tests of accelerators share: memory, bufs, and an instance whose callbacks keep a log.
-
-mod child;
-pub(crate) mod hostile;
+//! Test fixtures: memory, bufs, an instance whose callbacks keep a log, child processes, and the sending side of a ring
+//! that violates the protocol (written from the documentation of `ring/layout.rs`, without its code).
 
 use std::alloc::Layout;
 use std::cell::{Cell, RefCell};
+use std::os::fd::OwnedFd;
+use std::process::{Command, Output};
 use std::ptr::{NonNull, null_mut};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -13,6 +13,7 @@ use doca_abi::{
     DOCA_CTX_STATE_IDLE, doca_buf, doca_ctx, doca_ctx_states, doca_data, doca_dev, doca_devinfo,
     doca_error_t, doca_pe, doca_task,
 };
+use proptest::prelude::*;
 
 use super::doca_ctx::*;
 use super::doca_pe::*;
@@ -22,20 +23,18 @@ use crate::device::Device;
 use crate::error::Error;
 use crate::memory::{ExportKind, Mmap, Permissions};
 
-pub(crate) use child::child;
-
-/// How importers reach memory.
+/// Access of importers to memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Placement {
-    /// Whole pages: mapped.
+    /// Whole pages, which are mapped.
     Pages,
-    /// Not at the begin of a page: copied by the exporter's agent.
+    /// Not aligned to a page: copied by the exporter's agent.
     Unaligned,
 }
 
 pub(super) const PLACEMENTS: [Placement; 2] = [Placement::Pages, Placement::Unaligned];
 
-/// A started map over memory of its own, zero at first.
+/// A started map over its own memory, initially zero.
 pub(super) struct Memory {
     pub(super) mmap: Arc<Mmap>,
     base: NonNull<u8>,
@@ -64,12 +63,12 @@ impl Memory {
         }
     }
 
-    /// Memory that only this process uses.
+    /// Memory used only by this process.
     pub(super) fn local(len: usize) -> Memory {
         Memory::new(len, Permissions::LOCAL_READ_WRITE, Placement::Pages)
     }
 
-    /// Memory that is shared across PCIe, and an import of it.
+    /// Memory shared across PCIe, and an import of it.
     pub(super) fn shared(len: usize, placement: Placement) -> (Memory, Arc<Mmap>) {
         let permissions = Permissions::LOCAL_READ_WRITE | Permissions::PCI_READ_WRITE;
         let memory = Memory::new(len, permissions, placement);
@@ -81,7 +80,7 @@ impl Memory {
         import(&self.export_for(kind))
     }
 
-    /// Its descriptor for peers over RDMA.
+    /// Export descriptor for RDMA peers.
     pub(super) fn export(&self) -> Vec<u8> {
         self.export_for(ExportKind::Rdma)
     }
@@ -115,7 +114,7 @@ impl Memory {
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        // SAFETY: allocated with this layout; the pages stay shared, and are still ours to give back, as programs do.
+        // SAFETY: allocated with this layout; the pages stay shared, but can still be freed, as programs do.
         unsafe { std::alloc::dealloc(self.base.as_ptr(), self.layout) };
     }
 }
@@ -137,18 +136,18 @@ pub(super) fn with_device<T>(action: impl FnOnce(*mut doca_dev) -> T) -> T {
     result
 }
 
-/// Something that is no device, for functions that do not follow it.
+/// An invalid device, for functions that do not dereference it.
 pub(super) fn any_devinfo() -> *const doca_devinfo {
     NonNull::dangling().as_ptr()
 }
 
-/// Bytes of a test, different at every place and for every seed.
+/// Test data that differs for every offset and seed.
 pub(super) fn pattern(seed: u8, len: usize) -> Vec<u8> {
     let byte = |at: usize| (at.wrapping_mul(167) >> 3) as u8 ^ (at >> 8) as u8 ^ seed;
     (0..len).map(byte).collect()
 }
 
-/// Bufs of a test; they are given back with it.
+/// Bufs of a test, returned on drop.
 pub(super) struct Bufs(BufInventory);
 
 impl Bufs {
@@ -158,19 +157,19 @@ impl Bufs {
         Bufs(inventory)
     }
 
-    /// Room for `len` bytes, without data.
+    /// A buf of `len` bytes without data.
     pub(super) fn room(&self, mmap: &Arc<Mmap>, offset: usize, len: usize) -> &Buf {
         let addr = mmap.memrange().expect("a range").0 + offset as u64;
         self.0.get_by_addr(mmap, addr, len).expect("a buf")
     }
 
-    /// `len` bytes of data.
+    /// A buf of `len` bytes of data.
     pub(super) fn data(&self, mmap: &Arc<Mmap>, offset: usize, len: usize) -> &Buf {
         let addr = mmap.memrange().expect("a range").0 + offset as u64;
         self.0.get_by_data(mmap, addr, len).expect("a buf")
     }
 
-    /// The same in a list of bufs of the given lengths.
+    /// A list of bufs of the given lengths, without data.
     pub(super) fn room_list(&self, mmap: &Arc<Mmap>, offset: usize, lengths: &[usize]) -> &Buf {
         self.list(lengths, offset, |offset, len| self.room(mmap, offset, len))
     }
@@ -203,21 +202,21 @@ pub(super) fn ok(code: u32) {
     assert_eq!(code, 0, "{:?}", Error::from_code(code));
 }
 
-/// What the callbacks saw, and what they are to do.
+/// Arguments of the callbacks, and actions that they perform.
 #[derive(Default)]
 pub(super) struct Log {
     /// User data and status.
     pub(super) completions: RefCell<Vec<(u64, u32)>>,
     pub(super) states: RefCell<Vec<doca_ctx_states>>,
-    /// Whether tasks are freed when they complete.
+    /// If set, completed tasks are freed.
     pub(super) free: Cell<bool>,
-    /// How often a task that completes is submitted again.
+    /// Number of times that a completed task is submitted again.
     pub(super) resubmissions: Cell<u32>,
-    /// What these submissions answered.
+    /// Results of these submissions.
     pub(super) resubmitted: RefCell<Vec<u32>>,
-    /// Whether the context is stopped when a task completes, after the task was freed.
+    /// If set, the context is stopped when a task completes, after the task was freed.
     pub(super) stop: Cell<bool>,
-    /// What the stops answered, and the state after each.
+    /// Results of the stops, and the state after each.
     pub(super) stopped: RefCell<Vec<(u32, doca_ctx_states)>>,
 }
 
@@ -258,7 +257,7 @@ unsafe extern "C" fn state_changed(
     unsafe { log(data) }.states.borrow_mut().push(next);
 }
 
-/// An instance of one kind under an engine of its own.
+/// An instance of one kind under its own engine.
 pub(super) struct Instance<H> {
     pub(super) handle: *mut H,
     pub(super) log: Box<Log>,
@@ -268,7 +267,7 @@ pub(super) struct Instance<H> {
 }
 
 impl<H> Instance<H> {
-    /// A running instance. `configure` sets its pools.
+    /// Creates and starts an instance. `configure` sets its pools.
     pub(super) fn start(
         create: unsafe extern "C" fn(*mut doca_dev, *mut *mut H) -> doca_error_t,
         destroy: unsafe extern "C" fn(*mut H) -> doca_error_t,
@@ -303,7 +302,7 @@ impl<H> Instance<H> {
         self.handle.cast()
     }
 
-    /// Keeps a task that `allocate` has made, to be freed in the end.
+    /// Keeps a task returned by `allocate`, to be freed on drop.
     pub(super) fn task<T>(&self, allocate: impl FnOnce(*mut *mut T) -> doca_error_t) -> *mut T {
         let mut task = null_mut();
         ok(allocate(&mut task));
@@ -316,7 +315,7 @@ impl<H> Instance<H> {
         ok(unsafe { doca_task_submit(task.cast()) });
     }
 
-    /// One call of progress; says whether it found anything.
+    /// Calls progress once. Returns `true` if there were events.
     pub(super) fn progress(&self) -> bool {
         // SAFETY: a live handle.
         unsafe { doca_pe_progress(self.pe) != 0 }
@@ -329,7 +328,7 @@ impl<H> Instance<H> {
         state
     }
 
-    /// Progresses until `count` tasks have completed in all; answers them.
+    /// Progresses until `count` tasks have completed in total. Returns them.
     #[track_caller]
     pub(super) fn wait(&self, count: usize) -> Vec<(u64, u32)> {
         self.wait_until("completions", || {
@@ -338,7 +337,7 @@ impl<H> Instance<H> {
         self.log.completions.borrow().clone()
     }
 
-    /// Submits a task and answers the status that it completes with.
+    /// Submits a task and returns its completion status.
     #[track_caller]
     pub(super) fn run<T>(&self, task: *mut T) -> u32 {
         let before = self.log.completions.borrow().len();
@@ -377,7 +376,7 @@ impl<H> Drop for Instance<H> {
         if std::thread::panicking() {
             return;
         }
-        // SAFETY: live handles, for the last time.
+        // SAFETY: live handles, not used afterwards.
         unsafe {
             doca_ctx_stop(self.ctx());
             let mut in_flight = 1;
@@ -389,6 +388,106 @@ impl<H> Drop for Instance<H> {
             self.wait_until("the idle state", || self.state() == DOCA_CTX_STATE_IDLE);
             ok((self.destroy)(self.handle));
             ok(doca_pe_destroy(self.pe));
+        }
+    }
+}
+
+/// Runs one test function of this program in a process of its own, with additional environment variables. `test` is the
+/// function's path in the test harness.
+pub(crate) fn child(test: &str, environment: &[(&str, &str)]) -> Output {
+    let this = std::env::current_exe().expect("a test program");
+    Command::new(this)
+        .args(["--exact", "--nocapture", test])
+        .envs(environment.iter().copied())
+        .output()
+        .expect("a process")
+}
+
+pub(crate) const IS_INLINE: u32 = 1 << 23;
+pub(crate) const HAS_MORE: u32 = 1 << 30;
+pub(crate) const HAS_IMMEDIATE: u32 = 1 << 31;
+
+/// An action of a malicious peer on a ring.
+#[derive(Debug, Clone)]
+pub(crate) enum RingStep {
+    /// Writes a descriptor and 56 bytes to the next slot.
+    Fragment { descriptor: u32, byte: u8 },
+    /// Overwrites 8 bytes of the ring's header or slots.
+    Word { at: u16, value: u64 },
+    /// Marks its endpoint as closed.
+    Close,
+}
+
+/// Descriptors of fragments, mostly with valid lengths, because others close the connection immediately.
+fn descriptors() -> impl Strategy<Value = u32> {
+    let lengths = prop_oneof![
+        Just(0_u32),
+        1..=64_u32,
+        Just(64_u32),
+        65..=16_384_u32,
+        16_385..=0x7f_ffff_u32
+    ];
+    let immediates = prop_oneof![
+        4 => Just(None),
+        2 => Just(Some(4)),
+        2 => Just(Some(8)),
+        2 => (0..=63_u32).prop_map(Some),
+    ];
+    let sound =
+        (lengths, immediates, any::<bool>(), any::<bool>()).prop_map(|(len, imm, inline, more)| {
+            let flag = |set: bool, bit: u32| if set { bit } else { 0 };
+            let immediate = imm.map_or(0, |len| len << 24 | HAS_IMMEDIATE);
+            // A slot holds 64 bytes, immediate data included.
+            let inline = inline && len + imm.unwrap_or(0) <= 64;
+            len | immediate | flag(inline, IS_INLINE) | flag(more, HAS_MORE)
+        });
+    prop_oneof![9 => sound, 1 => any::<u32>()]
+}
+
+pub(crate) fn ring_step() -> impl Strategy<Value = RingStep> {
+    prop_oneof![
+        12 => (descriptors(), any::<u8>())
+            .prop_map(|(descriptor, byte)| RingStep::Fragment { descriptor, byte }),
+        1 => (0..600_u16, any::<u64>()).prop_map(|(at, value)| RingStep::Word { at, value }),
+        1 => Just(RingStep::Close),
+    ]
+}
+
+/// The sending side of a ring with another receiver.
+pub(crate) struct RawRing {
+    pub(crate) fd: OwnedFd,
+    pub(crate) slots: u64,
+    position: u64,
+}
+
+impl RawRing {
+    pub(crate) fn new(fd: OwnedFd) -> RawRing {
+        let mut slots = [0; 8];
+        rustix::io::pread(&fd, &mut slots, 8).expect("a readable ring");
+        RawRing {
+            fd,
+            slots: u64::from_ne_bytes(slots),
+            position: 0,
+        }
+    }
+
+    fn put(&self, at: u64, bytes: &[u8]) {
+        rustix::io::pwrite(&self.fd, bytes, at).expect("a writable ring");
+    }
+
+    pub(crate) fn fragment(&mut self, descriptor: u32, byte: u8) {
+        let at = 512 + self.position % self.slots * 64;
+        let lap = (self.position / self.slots) << 1 | 1;
+        self.put(at + 8, &[byte; 56]);
+        self.put(at, &(u64::from(descriptor) | lap << 32).to_ne_bytes());
+        self.position += 1;
+    }
+
+    pub(crate) fn perform(&mut self, step: &RingStep) {
+        match step {
+            RingStep::Fragment { descriptor, byte } => self.fragment(*descriptor, *byte),
+            RingStep::Word { at, value } => self.put(u64::from(*at) * 8, &value.to_ne_bytes()),
+            RingStep::Close => self.put(64, &1_u64.to_ne_bytes()),
         }
     }
 }

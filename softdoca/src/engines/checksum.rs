@@ -1,11 +1,11 @@
-//! The checksums that the compression tasks give beside their data.
+//! Checksums that compression tasks report with their results.
 
 use std::fmt;
 use std::hash::Hasher as _;
 
 use twox_hash::XxHash32;
 
-/// Checksums of the data that a decompressor of LZ4 has produced so far.
+/// Running checksums of LZ4-decompressed data.
 #[derive(Clone, Debug)]
 pub struct Lz4Checksums {
     crc32: crc32fast::Hasher,
@@ -33,18 +33,18 @@ impl Lz4Checksums {
         self.crc32.clone().finalize()
     }
 
-    /// xxHash of 32 bits with seed 0, as LZ4 frames use it for their content.
+    /// xxHash-32 with seed 0, as the content checksum of LZ4 frames.
     pub fn xxh32(&self) -> u32 {
         self.xxh32.finish_32()
     }
 }
 
-/// xxHash of 32 bits of a compressed block, as LZ4 frames use it.
+/// xxHash-32 of a compressed block, as the block checksum of LZ4 frames.
 pub fn xxh32(data: &[u8]) -> u32 {
     XxHash32::oneshot(0, data)
 }
 
-/// Checksums of the uncompressed side of a deflate task.
+/// Running checksums of the uncompressed side of a deflate task.
 #[derive(Clone)]
 pub struct DeflateChecksums {
     crc32: crc32fast::Hasher,
@@ -91,7 +91,7 @@ impl DeflateChecksums {
 mod tests {
     use super::*;
 
-    /// The check values of the algorithms' specifications and of zlib's and xxHash's own tests.
+    /// Check values from the specifications of the algorithms and from the tests of zlib and xxHash.
     #[test]
     fn known_values() {
         let digits = b"123456789";

@@ -1,23 +1,23 @@
-//! Deflate as it is (RFC 1951), without a header of zlib or gzip, both ways.
+//! Raw deflate (RFC 1951), without zlib or gzip headers: compression and decompression.
 
 use flate2::{Compress, Compression, Decompress, FlushCompress, FlushDecompress, Status};
 
 use super::checksum::DeflateChecksums;
 use crate::error::{Error, Result};
 
-/// What a task did.
+/// Result of a task.
 #[derive(Clone, Debug)]
 pub struct Deflated {
-    /// Bytes that the sink got.
+    /// Bytes passed to the sink.
     pub len: usize,
-    /// Checksums of the uncompressed data, whichever way it went.
+    /// Checksums of the uncompressed data, in either direction.
     pub checksums: DeflateChecksums,
 }
 
-/// Bytes that the sink gets at a time.
+/// Bytes passed to the sink at a time.
 const PIECE: usize = 64 << 10;
 
-/// Compresses and decompresses; keeps its working memory for the next time.
+/// Compresses and decompresses; keeps its working memory for reuse.
 #[derive(Debug, Default)]
 pub struct Codec {
     compress: Option<Compress>,
@@ -26,10 +26,10 @@ pub struct Codec {
 }
 
 impl Codec {
-    /// Compresses and hands the result to `sink`, piece by piece and `room` bytes at most.
+    /// Compresses and passes the result to `sink` in pieces, at most `room` bytes.
     ///
     /// # Errors
-    /// [`Error::IoFailed`] when the result is longer than `room`; the sink's errors. The sink may have got data by then.
+    /// [`Error::IoFailed`] if the result exceeds `room`; the sink's errors. The sink may have received data by then.
     pub fn compress(
         &mut self,
         source: &[u8],
@@ -65,11 +65,11 @@ impl Codec {
         Ok(Deflated { len, checksums })
     }
 
-    /// Decompresses and hands the data to `sink`, piece by piece and `room` bytes at most.
+    /// Decompresses and passes the data to `sink` in pieces, at most `room` bytes.
     ///
     /// # Errors
-    /// [`Error::IoFailed`] when the source is malformed, is cut off, goes on after its end, or is longer than `room` when
-    /// decompressed; the sink's errors. The sink may have got data by then.
+    /// [`Error::IoFailed`] if the source is malformed, truncated, continues after its end, or decompresses to more than
+    /// `room` bytes; the sink's errors. The sink may have received data by then.
     pub fn decompress(
         &mut self,
         source: &[u8],
@@ -205,7 +205,7 @@ mod tests {
                     == data
             );
         }
-        // A stored block, by hand: final, length 3 and its complement, the bytes.
+        // A handwritten stored block: final, length 3 and its complement, the bytes.
         let stored = [1, 3, 0, 0xfc, 0xff, b'a', b'b', b'c'];
         assert_eq!(
             run(&mut Codec::default(), DECOMPRESS, &stored, 3)

@@ -1,11 +1,11 @@
-//! The field GF(2^8) in which erasure codes are computed.
+//! The field GF(2^8) of the erasure codes.
 //!
-//! Addition is exclusive or, multiplication that of polynomials modulo [`POLYNOMIAL`]. All tables are computed by the
-//! compiler.
+//! Addition is exclusive or, multiplication that of polynomials modulo [`POLYNOMIAL`]. All tables are computed at
+//! compile time.
 
-/// x^8 + x^4 + x^3 + x^2 + 1, with its eighth power: the polynomial that storage systems use for erasure codes.
+/// x^8 + x^4 + x^3 + x^2 + 1, including the leading term: the usual polynomial for erasure codes in storage.
 ///
-/// DOCA does not publish its polynomial; matrices made for this field by other libraries are known to work with it.
+/// DOCA does not publish its polynomial; matrices that other libraries compute in this field are known to work with it.
 pub const POLYNOMIAL: u16 = 0x11d;
 
 /// Number of elements.
@@ -25,7 +25,7 @@ pub const fn multiply(a: u8, b: u8) -> u8 {
     POWERS[power]
 }
 
-/// The element by which `a` has to be multiplied to make 1; `None` for 0.
+/// Multiplicative inverse of `a`; `None` for 0.
 pub const fn inverse(a: u8) -> Option<u8> {
     if a == 0 {
         return None;
@@ -33,7 +33,7 @@ pub const fn inverse(a: u8) -> Option<u8> {
     Some(POWERS[ORDER - 1 - LOGARITHMS[a as usize] as usize])
 }
 
-/// The `exponent`-th power of `a`; the 0th is 1, also that of 0.
+/// The `exponent`-th power of `a`; the 0th is 1, even for 0.
 pub const fn power(a: u8, exponent: usize) -> u8 {
     if exponent == 0 {
         return 1;
@@ -44,7 +44,7 @@ pub const fn power(a: u8, exponent: usize) -> u8 {
     POWERS[LOGARITHMS[a as usize] as usize * (exponent % (ORDER - 1)) % (ORDER - 1)]
 }
 
-/// Powers of 2, twice over: the sum of two logarithms is an index without a modulus.
+/// Powers of 2, stored twice in a row, so that the sum of two logarithms needs no modulus.
 const POWERS: [u8; 2 * ORDER] = {
     let mut powers = [0; 2 * ORDER];
     let (mut index, mut value) = (0, 1u16);
@@ -59,7 +59,7 @@ const POWERS: [u8; 2 * ORDER] = {
     powers
 };
 
-/// Logarithms to the base 2; that of 0 does not exist, and its place holds 0.
+/// Logarithms to base 2; the entry of 0 is unused.
 const LOGARITHMS: [u8; ORDER] = {
     let mut logarithms = [0; ORDER];
     let mut power = 0;
@@ -70,21 +70,21 @@ const LOGARITHMS: [u8; ORDER] = {
     logarithms
 };
 
-/// A factor in the forms in which kernels multiply whole vectors by it.
+/// A factor, precomputed in the forms that kernels use to multiply whole vectors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C, align(16))]
 pub struct Multiplier {
-    /// Products of the factor and 0, 1, … 15: what a byte's low half contributes.
+    /// Products of the factor and 0, 1, … 15: the contribution of a byte's low nibble.
     pub low: [u8; 16],
-    /// Products of the factor and 0x00, 0x10, … 0xf0: what a byte's high half contributes.
+    /// Products of the factor and 0x00, 0x10, … 0xf0: the contribution of a byte's high nibble.
     pub high: [u8; 16],
-    /// Multiplication as an 8 by 8 matrix of bits, as `gf2p8affineqb` takes it: byte 7 - i holds the input bits of which
-    /// the sum is output bit i.
+    /// Multiplication as an 8 by 8 bit matrix in the format of `gf2p8affineqb`: byte 7 - i selects the input bits whose
+    /// sum is output bit i.
     pub bits: u64,
 }
 
 impl Multiplier {
-    /// The factor `value`.
+    /// Precomputes the factor `value`.
     pub const fn new(value: u8) -> Multiplier {
         Multiplier::ALL[value as usize]
     }
@@ -132,7 +132,7 @@ impl Multiplier {
 mod tests {
     use super::*;
 
-    /// Multiplication by the definition: shift, add, reduce.
+    /// Multiplication by definition: shift, add, reduce.
     fn by_definition(a: u8, b: u8) -> u8 {
         let mut product = 0u16;
         for bit in 0..8 {
@@ -148,7 +148,7 @@ mod tests {
         product as u8
     }
 
-    /// What `gf2p8affineqb` does to one byte, by its documentation.
+    /// Effect of `gf2p8affineqb` on one byte, from its documentation.
     fn affine(bits: u64, byte: u8) -> u8 {
         let rows = bits.to_le_bytes();
         (0..8).fold(0, |result, bit| {

@@ -1,7 +1,7 @@
-//! LZ4 decompression: streams of blocks as they are inside an LZ4 frame, and single blocks.
+//! LZ4 decompression: the block stream inside an LZ4 frame, and single blocks.
 //!
-//! A stream is what is left of a frame without its header, end mark and content checksum: blocks, each a little-endian u32
-//! (bit 31: the block is stored as it is; the rest: its length in bytes), the bytes, and, if the frame says so, the
+//! A stream is a frame without its header, end mark and content checksum: blocks, each a little-endian u32 (bit 31: the
+//! block is stored uncompressed; the rest: its length in bytes), the bytes, and, if the frame header says so, the
 //! little-endian xxHash-32 of these bytes. A block decompresses to at most 4 MiB.
 
 use lz4_flex::block::{DecompressError, decompress_into, decompress_into_with_dict};
@@ -9,37 +9,37 @@ use lz4_flex::block::{DecompressError, decompress_into, decompress_into_with_dic
 use super::checksum::xxh32;
 use crate::error::{Error, Result};
 
-/// What a frame's header says about its blocks.
+/// Block format declared by a frame header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StreamFormat {
     /// A checksum follows each block.
     pub block_checksums: bool,
-    /// No block refers to bytes of the blocks before it.
+    /// No block refers to data of earlier blocks.
     pub independent_blocks: bool,
 }
 
-/// The most that one block of a frame decompresses to.
+/// Largest decompressed size of a block of a frame, in bytes.
 const LARGEST_BLOCK: usize = 4 << 20;
-/// The most that most writers put into a block.
+/// Decompressed block size that most encoders use, in bytes.
 const USUAL_BLOCK: usize = 64 << 10;
-/// How far back a block refers to earlier ones.
+/// Distance up to which a block may refer to earlier ones, in bytes.
 const WINDOW: usize = 64 << 10;
 const STORED: u32 = 1 << 31;
 
-/// Decompresses; keeps its working memory for the next time.
+/// Decompresses; keeps its working memory for reuse.
 #[derive(Debug, Default)]
 pub struct Decompressor {
     block: Vec<u8>,
-    /// The last bytes that were decompressed, when blocks depend on each other.
+    /// The last decompressed bytes, if blocks depend on each other.
     window: Vec<u8>,
 }
 
 impl Decompressor {
-    /// Decompresses a stream and hands the data to `sink`, piece by piece and `room` bytes at most; says how many they are.
+    /// Decompresses a stream and passes the data to `sink` in pieces, at most `room` bytes. Returns their number.
     ///
     /// # Errors
-    /// [`Error::IoFailed`] when the stream is malformed, a block's checksum is wrong, or the data is longer than `room`; the
-    /// sink's errors. The sink may have got data by then.
+    /// [`Error::IoFailed`] if the stream is malformed, a block's checksum is wrong, or the data exceeds `room`; the
+    /// sink's errors. The sink may have received data by then.
     pub fn stream(
         &mut self,
         source: &[u8],
@@ -95,8 +95,8 @@ impl Decompressor {
         Ok(done)
     }
 
-    /// Decompresses one block, given without its header, and hands the data to `sink`, `room` bytes at most; says how many
-    /// they are.
+    /// Decompresses one block, given without its header, and passes the data to `sink`, at most `room` bytes. Returns
+    /// their number.
     ///
     /// # Errors
     /// As [`stream`](Self::stream).
@@ -114,7 +114,7 @@ impl Decompressor {
         Ok(len)
     }
 
-    /// Decompresses a block of at most `limit` bytes of data into the beginning of `self.block`.
+    /// Decompresses a block of at most `limit` bytes of data to the start of `self.block`.
     fn block(
         &mut self,
         source: &[u8],
@@ -126,7 +126,7 @@ impl Decompressor {
             if self.block.len() < room {
                 self.block.resize(room, 0);
             }
-            // Not more than the limit, even when an earlier block needed more.
+            // The buffer may be larger than the limit, from an earlier block.
             let output = &mut self.block[..room];
             let result = if with_window {
                 decompress_into_with_dict(source, output, &self.window)
@@ -167,4 +167,188 @@ fn remember(window: &mut Vec<u8>, data: &[u8]) {
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use std::io::Write as _;
+
+    use lz4_flex::frame::{BlockMode, BlockSize, FrameEncoder, FrameInfo};
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const PLAIN: StreamFormat = StreamFormat {
+        block_checksums: false,
+        independent_blocks: true,
+    };
+
+    /// Compressible text without repeated lines.
+    fn text(len: usize) -> Vec<u8> {
+        (0u32..)
+            .flat_map(|line| format!("line {} of {}\n", line, line % 97).into_bytes())
+            .take(len)
+            .collect()
+    }
+
+    fn noise(len: usize) -> Vec<u8> {
+        let mut state = 1u64;
+        let mut next = || {
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
+            (state >> 56) as u8
+        };
+        (0..len).map(|_| next()).collect()
+    }
+
+    /// The blocks of a frame written by an independent encoder, which uses the shortest header of 7 bytes.
+    fn stream(data: &[u8], format: StreamFormat, size: BlockSize) -> Vec<u8> {
+        let mode = if format.independent_blocks {
+            BlockMode::Independent
+        } else {
+            BlockMode::Linked
+        };
+        let info = FrameInfo::new()
+            .block_mode(mode)
+            .block_size(size)
+            .block_checksums(format.block_checksums)
+            .content_checksum(false);
+        let mut encoder = FrameEncoder::with_frame_info(info, Vec::new());
+        encoder.write_all(data).unwrap();
+        let frame = encoder.finish().unwrap();
+        frame[7..frame.len() - 4].to_vec()
+    }
+
+    fn decode(source: &[u8], format: StreamFormat, room: usize) -> Result<Vec<u8>> {
+        let mut output = Vec::new();
+        let done = Decompressor::default().stream(source, format, room, |data| {
+            output.extend_from_slice(data);
+            Ok(())
+        })?;
+        assert_eq!(done, output.len());
+        Ok(output)
+    }
+
+    #[test]
+    fn streams_of_every_format_come_back() {
+        let mixed = [text(100_000), noise(150_000), text(70_000)].concat();
+        for (block_checksums, independent_blocks) in
+            [(false, true), (true, true), (false, false), (true, false)]
+        {
+            let format = StreamFormat {
+                block_checksums,
+                independent_blocks,
+            };
+            for size in [BlockSize::Max64KB, BlockSize::Max256KB, BlockSize::Max4MB] {
+                for data in [&mixed[..], &mixed[..1], &mixed[..65_536], &mixed[..65_537]] {
+                    let source = stream(data, format, size);
+                    assert!(
+                        decode(&source, format, data.len()).unwrap() == data,
+                        "{format:?}"
+                    );
+                }
+            }
+        }
+        assert_eq!(decode(&[], PLAIN, 0), Ok(Vec::new()));
+    }
+
+    #[test]
+    fn a_decompressor_can_be_used_again() {
+        let mut decompressor = Decompressor::default();
+        let large = text(3 << 20);
+        for data in [&large[..], &large[..10], &noise(100_000)] {
+            let source = stream(data, PLAIN, BlockSize::Max4MB);
+            let mut output = Vec::new();
+            let mut sink = |piece: &[u8]| {
+                output.extend_from_slice(piece);
+                Ok(())
+            };
+            decompressor
+                .stream(&source, PLAIN, data.len(), &mut sink)
+                .unwrap();
+            assert!(output == data);
+        }
+    }
+
+    #[test]
+    fn data_that_does_not_fit_is_refused() {
+        for data in [text(200_000), noise(200_000), text(100)] {
+            let source = stream(&data, PLAIN, BlockSize::Max64KB);
+            for room in [0, 1, 63, data.len() / 2, data.len() - 1] {
+                let mut got = 0;
+                let result = Decompressor::default().stream(&source, PLAIN, room, |data| {
+                    got += data.len();
+                    Ok(())
+                });
+                assert_eq!(result, Err(Error::IoFailed));
+                assert!(got <= room);
+            }
+        }
+    }
+
+    #[test]
+    fn malformed_streams_are_refused() {
+        let source = stream(&text(1000), PLAIN, BlockSize::Max64KB);
+        for len in 1..source.len() {
+            assert_eq!(
+                decode(&source[..len], PLAIN, 2000),
+                Err(Error::IoFailed),
+                "{len}"
+            );
+        }
+        let with_end_mark = [&source[..], &[0; 4]].concat();
+        assert_eq!(decode(&with_end_mark, PLAIN, 2000), Err(Error::IoFailed));
+        let checked = StreamFormat {
+            block_checksums: true,
+            ..PLAIN
+        };
+        let mut source = stream(&text(1000), checked, BlockSize::Max64KB);
+        *source.last_mut().unwrap() ^= 1;
+        assert_eq!(decode(&source, checked, 2000), Err(Error::IoFailed));
+        // A match at the very start has nothing to refer to.
+        let source = [&[5u8, 0, 0, 0][..], &[0x00, 1, 0, 0x10, 7]].concat();
+        assert_eq!(decode(&source, PLAIN, 2000), Err(Error::IoFailed));
+    }
+
+    #[test]
+    fn the_sink_can_refuse() {
+        let source = stream(&text(10), PLAIN, BlockSize::Max64KB);
+        let result =
+            Decompressor::default().stream(&source, PLAIN, 10, |_| Err(Error::ConnectionReset));
+        assert_eq!(result, Err(Error::ConnectionReset));
+    }
+
+    #[test]
+    fn single_blocks() {
+        let data = text(5 << 20);
+        let source = lz4_flex::block::compress(&data);
+        let mut output = Vec::new();
+        let mut decompressor = Decompressor::default();
+        let done = decompressor
+            .single_block(&source, data.len(), |block| {
+                output.extend_from_slice(block);
+                Ok(())
+            })
+            .unwrap();
+        assert!(output == data && done == data.len());
+        let short = decompressor.single_block(&source, data.len() - 1, |_| Ok(()));
+        assert_eq!(short, Err(Error::IoFailed));
+        let cut = decompressor.single_block(&source[..9], data.len(), |_| Ok(()));
+        assert_eq!(cut, Err(Error::IoFailed));
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_overruns_whatever_comes(
+            source in proptest::collection::vec(any::<u8>(), 0..300),
+            first in 0u32..300,
+            room in 0usize..500,
+            block_checksums: bool,
+            independent_blocks: bool,
+        ) {
+            let format = StreamFormat { block_checksums, independent_blocks };
+            let source = [&first.to_le_bytes()[..], &source].concat();
+            if let Ok(data) = decode(&source, format, room) {
+                prop_assert!(data.len() <= room);
+            }
+        }
+    }
+}

@@ -1,16 +1,16 @@
-//! Applying a matrix to whole blocks.
+//! Application of a matrix to whole blocks.
 
 use super::galois::Multiplier;
 use super::matrix::Matrix;
 use super::region::{Kernel, MOST_OUTPUTS};
 
-/// Bytes of sources that are worked on at a time when they are passed over more than once: about what a second-level cache
-/// holds beside other things.
+/// Bytes of sources processed at a time if they are passed over more than once: about the part of a second-level cache
+/// that is available.
 const WORKING_SET: usize = 128 * 1024;
-/// Pieces are whole vectors of every kernel.
+/// Pieces are a multiple of the vector size of every kernel.
 const PIECE_ALIGNMENT: usize = 64;
 
-/// A matrix, compiled to what the kernels take.
+/// A matrix, compiled to kernel calls.
 #[derive(Clone, Debug)]
 pub struct Coder {
     inputs: usize,
@@ -23,7 +23,7 @@ pub struct Coder {
 enum Pass {
     /// This output is the sum of all sources.
     Sum(usize),
-    /// Outputs from `first` on; how many, the multipliers say, which are ordered as the kernels want them.
+    /// Outputs starting at `first`, one for each row of the multipliers, which are in kernel order.
     Products {
         first: usize,
         count: usize,
@@ -65,20 +65,20 @@ impl Coder {
         }
     }
 
-    /// Number of blocks that go in.
+    /// Number of input blocks.
     pub fn inputs(&self) -> usize {
         self.inputs
     }
 
-    /// Number of blocks that come out.
+    /// Number of output blocks.
     pub fn outputs(&self) -> usize {
         self.outputs
     }
 
-    /// Makes `len` bytes of every output of as many of every source.
+    /// Computes `len` bytes of every output from `len` bytes of every source.
     ///
     /// # Panics
-    /// When the pointers are not as many as the matrix has inputs and outputs.
+    /// If the number of pointers differs from the matrix's inputs and outputs.
     ///
     /// # Safety
     /// As [`Kernel::products`].
@@ -93,7 +93,7 @@ impl Coder {
         while left > 0 {
             let piece = piece.min(left);
             for pass in &self.passes {
-                // SAFETY: the caller's promise; `blocks` has been moved on by what is done.
+                // SAFETY: guaranteed by the caller; `blocks` was advanced by the bytes processed so far.
                 unsafe {
                     match pass {
                         Pass::Sum(output) => {
@@ -116,16 +116,16 @@ impl Coder {
     }
 }
 
-/// A run of memory.
+/// A contiguous range of memory.
 #[derive(Clone, Copy, Debug)]
 pub struct Extent {
-    /// Its first byte.
+    /// First byte.
     pub start: *mut u8,
-    /// Its length in bytes.
+    /// Length in bytes.
     pub len: usize,
 }
 
-/// Where every block is at the moment.
+/// Current position in every block.
 #[derive(Debug, Default)]
 struct Pointers {
     sources: Vec<*const u8>,
@@ -143,7 +143,7 @@ impl Pointers {
     }
 }
 
-/// Place of a block's next byte in a list of extents.
+/// Position of a block's next byte in a list of extents.
 #[derive(Clone, Copy, Debug)]
 struct Cursor {
     extent: usize,
@@ -151,7 +151,7 @@ struct Cursor {
 }
 
 impl Cursor {
-    /// The byte `offset` bytes into the list; within it.
+    /// The position `offset` bytes into the list, which must be within it.
     fn at(extents: &[Extent], mut offset: usize) -> Cursor {
         let mut extent = 0;
         while offset >= extents[extent].len {
@@ -165,12 +165,12 @@ impl Cursor {
         extents[self.extent].start.wrapping_add(self.offset)
     }
 
-    /// Bytes from here to the extent's end.
+    /// Bytes from here to the end of the extent.
     fn contiguous(self, extents: &[Extent]) -> usize {
         extents[self.extent].len - self.offset
     }
 
-    /// Goes on by at most [`contiguous`](Self::contiguous) bytes.
+    /// Advances by at most [`contiguous`](Self::contiguous) bytes.
     fn advance(&mut self, extents: &[Extent], len: usize) {
         self.offset += len;
         while self.extent < extents.len() && self.offset >= extents[self.extent].len {
@@ -180,7 +180,7 @@ impl Cursor {
     }
 }
 
-/// Applies coders to blocks that lie one after the other in scattered memory; keeps its working memory for the next time.
+/// Applies coders to consecutive blocks in scattered memory; keeps its working memory for reuse.
 #[derive(Debug, Default)]
 pub struct Striper {
     sources: Vec<Cursor>,
@@ -189,10 +189,10 @@ pub struct Striper {
 }
 
 impl Striper {
-    /// Makes all of a matrix's output blocks of its input blocks, each of `block` bytes.
+    /// Computes all output blocks of a matrix from its input blocks, each of `block` bytes.
     ///
     /// # Panics
-    /// When `source` has less than [`Coder::inputs`] blocks or `destination` has room for less than [`Coder::outputs`].
+    /// If `source` has fewer than [`Coder::inputs`] blocks or `destination` is too small for [`Coder::outputs`].
     ///
     /// # Safety
     /// The source extents can be read and those of the destination written, in the way of [`Kernel::products`].
@@ -229,9 +229,9 @@ impl Striper {
                 .extend(self.outputs.iter().map(|at| at.pointer(destination)));
             let sources = self.sources.iter().map(|at| at.contiguous(source));
             let outputs = self.outputs.iter().map(|at| at.contiguous(destination));
-            // A piece of each block that no extent's end cuts.
+            // The longest piece of each block that crosses no extent boundary.
             let piece = sources.chain(outputs).fold(left, usize::min);
-            // SAFETY: `piece` bytes from each pointer on are in an extent, for which the caller vouches.
+            // SAFETY: `piece` bytes from each pointer are within an extent, guaranteed by the caller.
             unsafe { coder.run(kernel, pointers, piece) };
             self.sources
                 .iter_mut()
@@ -250,4 +250,129 @@ fn place(cursors: &mut Vec<Cursor>, extents: &[Extent], blocks: usize, block: us
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use super::*;
+    use crate::engines::galois;
+    use crate::engines::matrix::MatrixType;
+
+    fn data(len: usize) -> Vec<u8> {
+        (0..len).map(|at| (at * 151 + at / 251) as u8).collect()
+    }
+
+    /// Splits memory into extents of the given lengths; the last takes the rest.
+    fn cut(memory: &mut [u8], lengths: &[usize]) -> Vec<Extent> {
+        let (mut start, mut left) = (memory.as_mut_ptr(), memory.len());
+        let mut extents = Vec::new();
+        for len in lengths.iter().copied().chain([usize::MAX]) {
+            let len = len.min(left);
+            extents.push(Extent { start, len });
+            start = start.wrapping_add(len);
+            left -= len;
+        }
+        extents
+    }
+
+    fn expected(matrix: &Matrix, source: &[u8], block: usize) -> Vec<u8> {
+        let byte = |output, at: usize| {
+            (0..matrix.inputs()).fold(0, |sum, input| {
+                sum ^ galois::multiply(matrix.factor(input, output), source[input * block + at])
+            })
+        };
+        (0..matrix.outputs())
+            .flat_map(|output| (0..block).map(move |at| (output, at)))
+            .map(|(output, at)| byte(output, at))
+            .collect()
+    }
+
+    fn check(matrix: &Matrix, block: usize, source_cuts: &[usize], destination_cuts: &[usize]) {
+        let mut source = data(matrix.inputs() * block);
+        let expected = expected(matrix, &source, block);
+        let mut destination = vec![0; matrix.outputs() * block];
+        let from = cut(&mut source, source_cuts);
+        let to = cut(&mut destination, destination_cuts);
+        let coder = Coder::new(matrix);
+        let mut striper = Striper::default();
+        for kernel in Kernel::available() {
+            to.iter().for_each(|extent| {
+                // SAFETY: an extent of `destination`.
+                unsafe { extent.start.write_bytes(0x77, extent.len) };
+            });
+            // SAFETY: the extents are those of the two vectors, which have the right lengths.
+            unsafe { striper.apply(kernel, &coder, &from, &to, block) };
+            assert!(
+                destination == expected,
+                "{} with {block} bytes",
+                kernel.name()
+            );
+        }
+    }
+
+    #[test]
+    fn blocks_are_coded_whatever_the_shape_of_the_code() {
+        for matrix_type in [MatrixType::Cauchy, MatrixType::Vandermonde] {
+            for (data, redundancy) in [(1, 1), (2, 1), (3, 2), (4, 4), (10, 5), (3, 9)] {
+                let matrix = Matrix::coding(matrix_type, data, redundancy).unwrap();
+                for block in [0, 1, 64, 192, 1000] {
+                    check(&matrix, block, &[], &[]);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn scattered_memory_is_the_same_as_whole_memory() {
+        let matrix = Matrix::coding(MatrixType::Cauchy, 3, 2).unwrap();
+        for (source, destination) in [
+            (&[1usize, 0, 63, 500][..], &[][..]),
+            (&[], &[7, 7, 0, 7, 700]),
+            (&[100; 9], &[64; 11]),
+            (&[320], &[320]),
+            (&[960, 0], &[640, 0]),
+        ] {
+            check(&matrix, 320, source, destination);
+        }
+    }
+
+    #[test]
+    fn large_blocks_are_done_in_pieces() {
+        let matrix = Matrix::coding(MatrixType::Vandermonde, 2, 6).unwrap();
+        check(&matrix, WORKING_SET + 65, &[], &[]);
+    }
+
+    #[test]
+    fn recovering_gives_back_what_was_coded() {
+        let (block, mut stripe) = (4096, data(6 * 4096));
+        let matrix = Matrix::coding(MatrixType::Cauchy, 4, 2).unwrap();
+        let (whole, mut striper) = (cut(&mut stripe, &[4 * block]), Striper::default());
+        // SAFETY: the extents are the stripe's.
+        unsafe {
+            striper.apply(
+                Kernel::best(),
+                &Coder::new(&matrix),
+                &whole[..1],
+                &whole[1..],
+                block,
+            );
+        }
+        let mut available = [&stripe[block..2 * block], &stripe[3 * block..]].concat();
+        let mut recovered = vec![0; 2 * block];
+        let recover = Coder::new(&matrix.recover(&[0, 2]).unwrap());
+        let (from, to) = (cut(&mut available, &[]), cut(&mut recovered, &[]));
+        // SAFETY: the extents are those of the two vectors.
+        unsafe { striper.apply(Kernel::best(), &recover, &from, &to, block) };
+        assert!(recovered[..block] == stripe[..block]);
+        assert!(recovered[block..] == stripe[2 * block..3 * block]);
+    }
+
+    #[test]
+    #[should_panic(expected = "needed")]
+    fn a_short_destination_is_refused() {
+        let matrix = Matrix::coding(MatrixType::Cauchy, 2, 1).unwrap();
+        let (mut source, mut destination) = (data(128), vec![0; 63]);
+        let (from, to) = (cut(&mut source, &[]), cut(&mut destination, &[]));
+        // SAFETY: it panics before it touches anything.
+        unsafe {
+            Striper::default().apply(Kernel::portable(), &Coder::new(&matrix), &from, &to, 64);
+        }
+    }
+}

@@ -13,13 +13,13 @@ use super::{Data, Graph, Instance};
 use crate::error::{Error, Result};
 use crate::progress::{Ctx, Driver, Event, Pe, Started, Task, TaskOf, TaskPool};
 
-/// A driver with room for one task.
+/// A driver with one task slot.
 #[derive(Default)]
 struct Narrow {
     pool: TaskPool,
     task: RefCell<VecDeque<NonNull<Task>>>,
     refused: Cell<u32>,
-    /// Tasks do not end.
+    /// If set, tasks do not complete.
     stuck: Cell<bool>,
 }
 

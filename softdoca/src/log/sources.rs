@@ -1,7 +1,7 @@
-//! Named sources of a program's messages, and the loggers that their names make.
+//! Named sources of a program's messages, and the tree of loggers that their names form.
 //!
-//! A source `DPI::Parser` has the logger `DPI::Parser`, below the logger `DPI`. Loggers stay for the life of the process, so that
-//! a source which is registered again finds its level.
+//! A source `DPI::Parser` has the logger `DPI::Parser`, a child of the logger `DPI`. Loggers live as long as the
+//! process, so that a source that is registered again gets its previous level.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,27 +9,27 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use super::Level;
 use crate::error::{Error, Result};
 
-/// What stands between the parts of a name.
+/// Separator of the parts of a name.
 const SEPARATOR: &str = "::";
 
-/// Most bytes of a name; what is longer is cut.
+/// Maximum length of a name in bytes; longer names are truncated.
 pub const MAX_NAME: usize = doca_abi::DOCA_LOGGER_NAME_SIZE - 1;
 
-/// A source of messages, or what several have in common by name.
+/// A source of messages, or an inner node of the tree of names.
 #[derive(Debug)]
 pub struct Logger {
     name: String,
-    /// The least severe level of its messages that back ends get.
+    /// Least severe level that is passed to back ends.
     level: AtomicU32,
 }
 
 impl Logger {
-    /// With all parts.
+    /// Full name.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The least severe level of its messages that back ends get.
+    /// Least severe level that is passed to back ends.
     pub fn level(&self) -> Level {
         Level::from_value(self.level.load(Ordering::Relaxed)).unwrap_or(Level::Trace)
     }
@@ -38,7 +38,7 @@ impl Logger {
         self.level.store(level as u32, Ordering::Relaxed);
     }
 
-    /// How many parts the name has below another one; `None` when it is not below it.
+    /// Number of name parts below `root`; `None` if it is not a descendant.
     fn depth_below(&self, root: Option<&Logger>) -> Option<usize> {
         let below = match root {
             None => Some(self.name.as_str()),
@@ -52,10 +52,10 @@ impl Logger {
 }
 
 struct Registry {
-    /// Index + 1 is the identifier: 0 is what a source has that was never registered.
+    /// The identifier is the index + 1; 0 is an unregistered source.
     sources: Vec<Option<Arc<Logger>>>,
     loggers: Vec<Arc<Logger>>,
-    /// Of loggers to come at the top.
+    /// Level of new top-level loggers.
     level: Level,
 }
 
@@ -65,7 +65,7 @@ static REGISTRY: Mutex<Registry> = Mutex::new(Registry {
     level: Level::Trace,
 });
 
-/// Whether a level was ever set: until then messages pass without a look at their source.
+/// `true` once a level was set: until then messages pass without a look-up of their source.
 static LIMITED: AtomicBool = AtomicBool::new(false);
 
 fn registry() -> MutexGuard<'static, Registry> {
@@ -73,7 +73,8 @@ fn registry() -> MutexGuard<'static, Registry> {
 }
 
 impl Registry {
-    /// The logger with this name, made with those above it if there is none; each begins with the level of the one above it.
+    /// Returns the logger with this name; creates it and its ancestors if needed. New loggers inherit the level of
+    /// their parent.
     fn logger(&mut self, name: &str) -> Arc<Logger> {
         if let Some(known) = self.loggers.iter().find(|logger| logger.name == name) {
             return Arc::clone(known);
@@ -91,10 +92,10 @@ impl Registry {
     }
 }
 
-/// Registers a source; answers its identifier, which is larger than 0.
+/// Registers a source. Returns its identifier, at least 1.
 ///
 /// # Errors
-/// [`Error::NoMemory`] when there are more sources than identifiers.
+/// [`Error::NoMemory`] if the identifiers are exhausted.
 pub fn register(name: &str) -> Result<i32> {
     let mut registry = registry();
     let free = registry.sources.iter().position(Option::is_none);
@@ -111,7 +112,7 @@ pub fn register(name: &str) -> Result<i32> {
 /// Removes a source; its logger stays.
 ///
 /// # Errors
-/// [`Error::InvalidValue`] when there is none with this identifier.
+/// [`Error::InvalidValue`] for an unknown identifier.
 pub fn unregister(identifier: i32) -> Result<()> {
     usize::try_from(identifier)
         .ok()
@@ -129,8 +130,8 @@ pub fn unregister(identifier: i32) -> Result<()> {
         })
 }
 
-/// Whether back ends get messages of this level of a source. Those of a source that is none pass: a message is worth more than
-/// its register entry.
+/// `true` if back ends get messages of this level from a source. Messages of unknown sources pass: losing the message
+/// would be worse.
 pub fn passes(identifier: i32, level: Level) -> bool {
     if !LIMITED.load(Ordering::Relaxed) {
         return true;
@@ -142,7 +143,8 @@ pub fn passes(identifier: i32, level: Level) -> bool {
         .is_none_or(|logger| level <= logger.level())
 }
 
-/// The loggers below one, or all, in the order of their registration; at most `depth` parts below it, 0 for any.
+/// The descendants of a logger, or all loggers, in the order of their registration; at most `depth` levels deep, 0 for
+/// no limit.
 pub fn below(root: Option<&Logger>, depth: u8) -> Vec<Arc<Logger>> {
     let loggers = &registry().loggers;
     let wanted = |logger: &&Arc<Logger>| {
@@ -156,7 +158,7 @@ pub fn below(root: Option<&Logger>, depth: u8) -> Vec<Arc<Logger>> {
 /// The logger at this address.
 ///
 /// # Errors
-/// [`Error::NotFound`] when there is none.
+/// [`Error::NotFound`] if there is none.
 pub fn at(address: *const Logger) -> Result<Arc<Logger>> {
     registry()
         .loggers
@@ -166,10 +168,11 @@ pub fn at(address: *const Logger) -> Result<Arc<Logger>> {
         .ok_or_else(|| Error::NotFound.because("expected a logger, got something else"))
 }
 
-/// Sets the level of a logger, and if it is to `propagate`, of those below it, or of all there are and will be.
+/// Sets the level of a logger; with `propagate`, also of its descendants. Without a logger, sets that of all present
+/// and future loggers.
 ///
 /// # Errors
-/// [`Error::InvalidValue`] for all without propagation.
+/// [`Error::InvalidValue`] for all loggers without `propagate`.
 pub fn set_level(root: Option<&Logger>, level: Level, propagate: bool) -> Result<()> {
     if root.is_none() && !propagate {
         return Err(Error::InvalidValue
@@ -247,7 +250,7 @@ mod tests {
         set_level(Some(&dpi), Level::Warning, true).unwrap();
         assert!(!passes(parser, Level::Info) && passes(parser, Level::Warning));
         assert!(passes(0, Level::Trace) && passes(-7, Level::Trace) && passes(9999, Level::Trace));
-        // A source that comes later is below it too, and one that comes back finds its level.
+        // A source that is registered later inherits the level, and one that is registered again gets its own back.
         let late = register("TREE::DPI::Late").unwrap();
         assert!(!passes(late, Level::Info));
         unregister(parser).unwrap();

@@ -1,4 +1,4 @@
-//! What all contexts share: state, user data, counts of tasks.
+//! The common part of all contexts: state, user data, task counts.
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};
@@ -24,39 +24,40 @@ pub(crate) enum CtxState {
     Stopping = 3,
 }
 
-/// How a driver's start went.
+/// Result of a driver's start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Started {
     /// The context runs when `doca_ctx_start` returns.
     Running,
-    /// It will run, or fail, later: the driver says so with [`Event::Started`] or [`Event::StartFailed`].
+    /// The context will run or fail later; the driver reports it with [`Event::Started`] or [`Event::StartFailed`].
     InProgress,
 }
 
-/// Something that happened to a context and that the program is to learn of.
+/// An event of a context to report to the program.
 pub(crate) enum Event {
-    /// A task has ended.
+    /// A task has completed.
     Task(NonNull<Task>, Result<()>),
     /// A start that was in progress has succeeded.
     Started,
     /// A start that was in progress has failed: the context stops.
     StartFailed,
-    /// The context cannot go on: it stops by itself and flushes its tasks.
+    /// The context has failed: it stops by itself and flushes its tasks.
     Broken,
-    /// A connection of the context was made, or ended: as a change of the context's state, this ends what one call of progress delivers.
-    /// Programs poll until their callback has noted it, and set the connection up before they poll again.
+    /// A connection of the context was established or closed. Like a state change of the context, it ends the batch of
+    /// events of one progress call: programs poll until their callback has recorded the connection, and set it up
+    /// before they poll again.
     Connection(Box<dyn FnOnce()>),
-    /// Anything else; rare, so the allocation does not matter.
+    /// Any other event; rare, so the allocation does not matter.
     Call(Box<dyn FnOnce()>),
 }
 
-/// What one kind of context does. Methods are called by one thread at a time and must hold no borrow of their own state
-/// when they call the program (they need not: they return [`Event`]s).
+/// The specific part of a context. Methods are called by one thread at a time and must hold no borrow of their own
+/// state when they call the program (there is no need to: they return [`Event`]s).
 pub(crate) trait Driver: Any {
-    /// Begins to work. `ctx` is connected to an engine.
+    /// Starts operation. `ctx` is connected to an engine.
     fn start(&self, ctx: &Ctx) -> Result<Started>;
 
-    /// Whether a task could succeed, as far as that can be told now. Not called on the data path.
+    /// Checks a task in advance, as far as possible. Not called on the data path.
     fn check(&self, _ctx: &Ctx, _task: &Task) -> Result<()> {
         Ok(())
     }
@@ -64,16 +65,18 @@ pub(crate) trait Driver: Any {
     /// Takes a task of this context.
     fn submit(&self, ctx: &Ctx, task: &Task) -> Result<()>;
 
-    /// The next thing that happened, if any. Called often: must be cheap when there is nothing.
+    /// The next event, if any. Called often: must be cheap when there is none.
     fn next_event(&self, ctx: &Ctx) -> Option<Event>;
 
-    /// The context's turn begins: how many events, at least one and at most `most`, are delivered before other contexts have theirs.
+    /// Starts a poll iteration. Returns the number of events, from 1 to `most`, to deliver before other contexts are
+    /// polled.
     fn begin_turn(&self, most: u32) -> u32 {
         most
     }
 
-    /// Delivers up to `most` of the things that happened, and says how many. Not to be replaced: that it is a method of the trait gives each
-    /// kind of context a loop of its own, with [`next_event`](Self::next_event) in it and no call through a table for every event.
+    /// Delivers up to `most` events. Returns their number. Not meant to be overridden: as a provided method it gives
+    /// each kind of context its own loop with [`next_event`](Self::next_event) inlined, without a virtual call per
+    /// event.
     fn deliver(&self, ctx: &Ctx, most: u32) -> u32 {
         let most = self.begin_turn(most);
         let mut found = 0;
@@ -83,7 +86,7 @@ pub(crate) trait Driver: Any {
             };
             found += 1;
             ctx.dispatch(event);
-            // What agents of other processes made this thread wait for is enough for one call.
+            // Return after a blocking request to another process's agent: one is enough for a progress call.
             if ctx.is_turn_over() || is_held_up() {
                 break;
             }
@@ -91,24 +94,24 @@ pub(crate) trait Driver: Any {
         found
     }
 
-    /// The context stops: every task in flight must come out of [`next_event`](Self::next_event), soon.
+    /// The context is stopping: every task in flight must be returned by [`next_event`](Self::next_event) soon.
     fn flush(&self, ctx: &Ctx);
 
-    /// No task is allocated any more. True when everything else is torn down as well.
+    /// Called when no task is allocated any more. Returns `true` when everything else is torn down as well.
     fn finish_stop(&self, ctx: &Ctx) -> bool;
 
     /// A file descriptor given to [`Pe::watch`] can be read or has hung up.
     fn on_ready(&self, _ctx: &Ctx, _token: u32) {}
 
-    /// The thread is about to sleep: ask every peer to ring. The engine looks at [`next_event`](Self::next_event) once
-    /// more afterwards.
+    /// Called before the thread sleeps: requests a wake-up from every peer. The engine calls
+    /// [`next_event`](Self::next_event) once more afterwards.
     fn arm(&self) {}
 
-    /// The thread is awake.
+    /// Called when the thread is awake again.
     fn disarm(&self) {}
 }
 
-/// A context. A `struct doca_ctx *` points to one, and so do the handles of all kinds of contexts.
+/// A context. `struct doca_ctx *` and the handles of all kinds of contexts point to it.
 pub(crate) struct Ctx {
     id: u32,
     state: Cell<CtxState>,
@@ -117,9 +120,9 @@ pub(crate) struct Ctx {
     pe: RefCell<Option<Rc<Pe>>>,
     allocated: Cell<usize>,
     in_flight: Cell<usize>,
-    /// Events that are being delivered: more than one when a callback makes progress itself.
+    /// Nesting depth of event delivery: more than 1 if a callback calls progress itself.
     delivering: Cell<u32>,
-    /// The state of the context, or of one of its connections, has changed since its turn began.
+    /// `true` if the state of the context, or of one of its connections, has changed in the current poll iteration.
     turn_over: Cell<bool>,
     driver: Box<dyn Driver>,
 }
@@ -142,7 +145,7 @@ impl Ctx {
         })
     }
 
-    /// Number of the context within the process, never 0; names it in [`Pe::watch`].
+    /// Number of the context within the process, never 0; identifies it in [`Pe::watch`].
     pub(crate) fn id(&self) -> u32 {
         self.id
     }
@@ -176,7 +179,7 @@ impl Ctx {
         &*self.driver
     }
 
-    /// The driver as its own kind.
+    /// The driver downcast to its type.
     pub(crate) fn driver_as<D: Driver>(&self) -> Result<&D> {
         let any: &dyn Any = &*self.driver;
         any.downcast_ref::<D>()
@@ -207,8 +210,7 @@ impl Ctx {
         }
     }
 
-    /// The program has done something outside of progress. What follows from it is no peer's news, so an engine that is
-    /// armed, and that its thread or the program waits for, is rung.
+    /// Called after an action of the program outside of progress. Wakes the engine if it is armed: no peer would.
     pub(crate) fn stir(&self) {
         if let Some(pe) = &*self.pe.borrow()
             && pe.is_armed()
@@ -217,7 +219,7 @@ impl Ctx {
         }
     }
 
-    /// Starts. `Err(InProgress)` means that the context is starting and will tell.
+    /// Starts the context. `Err(InProgress)` means that the result is reported later.
     pub(crate) fn start(&self) -> Result<()> {
         let started = self.begin();
         self.stir();
@@ -239,15 +241,16 @@ impl Ctx {
         }
     }
 
-    /// Stops. `Err(InProgress)` means that tasks are still to be flushed or freed, or messages to be delivered, or that the context is
-    /// delivering an event: programs that stop a context in one of its callbacks expect it to be stopping then, and idle soon after.
+    /// Stops the context. `Err(InProgress)` means that tasks have to be flushed or freed, or messages delivered, or
+    /// that the context is delivering an event: programs that stop a context in one of its callbacks expect it to be
+    /// stopping then, and idle soon after.
     pub(crate) fn stop(&self) -> Result<()> {
         let stopped = self.end(self.is_in_callback());
         self.stir();
         stopped
     }
 
-    /// Stops; in the state "stopping" until the end of the progress call, at least, if it is to be `later`.
+    /// Stops; if `later`, the context stays in the state "stopping" at least until the end of the progress call.
     fn end(&self, later: bool) -> Result<()> {
         match self.state.get() {
             CtxState::Idle => Ok(()),
@@ -265,7 +268,7 @@ impl Ctx {
         }
     }
 
-    /// Goes from stopping to idle when everything is flushed and freed. True when it went.
+    /// Goes from stopping to idle if everything is flushed and freed. Returns `true` if it did.
     pub(super) fn try_finish_stop(&self) -> bool {
         let done = self.state.get() == CtxState::Stopping
             && self.can_finish()
@@ -280,7 +283,7 @@ impl Ctx {
         self.allocated.get() == 0 && self.in_flight.get() == 0
     }
 
-    /// Delivers one event to the program.
+    /// Delivers an event to the program.
     #[inline(always)]
     pub(super) fn dispatch(&self, event: Event) {
         self.delivering.set(self.delivering.get() + 1);
@@ -288,19 +291,19 @@ impl Ctx {
         self.delivering.set(self.delivering.get() - 1);
     }
 
-    /// The program is called for one of the context's events.
+    /// `true` while the program is called for an event of the context.
     fn is_in_callback(&self) -> bool {
         self.delivering.get() != 0
     }
 
-    /// The context's turn to deliver events begins.
+    /// Starts a poll iteration of the context.
     #[inline(always)]
     pub(super) fn begin_turn(&self) {
         self.turn_over.set(false);
     }
 
-    /// `true` if the state of the context, or of one of its connections, has changed in this turn. The program learns of it before
-    /// it gets any further event.
+    /// `true` if the state of the context, or of one of its connections, has changed in this poll iteration. The
+    /// program must see that change before any further event.
     #[inline(always)]
     pub(super) fn is_turn_over(&self) -> bool {
         self.turn_over.get()
@@ -311,7 +314,7 @@ impl Ctx {
         match event {
             Event::Task(task, result) => {
                 // SAFETY: a driver only reports tasks that were submitted to it and have not completed; a task in
-                // flight lives, as freeing it takes effect after its completion. The engine keeps the context alive.
+                // flight is alive, as freeing it takes effect after its completion. The engine keeps the context alive.
                 unsafe { Task::complete(task, result) };
             }
             other => self.deliver_rare(other),
@@ -321,13 +324,13 @@ impl Ctx {
     #[cold]
     fn deliver_rare(&self, event: Event) {
         match event {
-            // Delivered above.
+            // Handled above.
             Event::Task(..) => {}
             Event::Started if self.state.get() == CtxState::Starting => {
                 self.enter(CtxState::Running)
             }
             Event::Started => {}
-            // Contexts that start or run stop by themselves; the error is no news to one that stops already.
+            // Starting and running contexts stop by themselves; a context that is already stopping ignores it.
             Event::StartFailed => {
                 let _ = self.end(false);
             }
@@ -349,10 +352,10 @@ impl Ctx {
         }
         if let Some(callback) = self.state_changed.get() {
             let ctx = std::ptr::from_ref(self).cast_mut().cast::<doca_ctx>();
-            // SAFETY: the program gave the callback for this context; nothing is borrowed while it runs.
+            // SAFETY: the program set the callback for this context; nothing is borrowed while it runs.
             unsafe { callback(self.user_data.get(), ctx, previous as u32, next as u32) };
         }
-        // Last: the callback may have made progress, which begins turns of its own.
+        // Last: the callback may have called progress, which starts poll iterations of its own.
         self.turn_over.set(true);
     }
 
@@ -363,7 +366,7 @@ impl Ctx {
     pub(super) fn task_freed(&self) {
         self.allocated.set(self.allocated.get() - 1);
         if self.state.get() == CtxState::Stopping {
-            // It may have waited for just this.
+            // The thread may be waiting for this very change.
             self.stir();
         }
     }
@@ -376,9 +379,9 @@ impl Ctx {
         self.in_flight.set(self.in_flight.get() - 1);
     }
 
-    /// Takes the context away from its engine, before it is destroyed.
+    /// Detaches the context from its engine before it is destroyed.
     ///
-    /// Answers `BadState` while it is not idle and `InUse` while tasks are allocated.
+    /// Returns `BadState` unless it is idle, and `InUse` while tasks are allocated.
     pub(crate) fn disconnect(&self) -> Result<()> {
         if self.state.get() != CtxState::Idle {
             check::report(

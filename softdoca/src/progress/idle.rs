@@ -1,49 +1,50 @@
-//! What a thread does when its progress engines have nothing to do.
+//! Idle strategy of a thread whose progress engines have nothing to do.
 //!
-//! It spins a moment (a peer on another core answers within a microsecond), then yields (the peer may need this core),
-//! then sleeps on all engines that it progresses, with a bound that grows up to [`LONGEST_SLEEP`]. The bound is why a
-//! lost ring delays, and never hangs, anybody.
+//! It spins for a moment (a peer on another core answers within a microsecond), then yields (the peer may need this
+//! core), then blocks on all engines that it progresses, with a timeout that grows up to [`LONGEST_SLEEP`]. Because of
+//! the timeout, a lost wake-up causes a delay, never a hang.
 //!
-//! A thread that is busy yields as well, now and then. A pipeline of processes is as fast as its slowest CPU only while all CPUs work: a
-//! stage that shares its CPU with the one before it, and goes on as long as the one behind it delivers something, lets both do
-//! their work one after the other. Where nobody else needs the CPU, a yield in so many events costs nothing that can be measured.
+//! A busy thread yields from time to time as well. A pipeline of processes is as fast as its slowest CPU only while all
+//! CPUs are busy: if a stage shares its CPU with the one before it, and continues as long as the one behind it delivers
+//! something, the two run one after the other. Without CPU contention, a yield every so many events has no measurable
+//! cost.
 //!
-//! Where somebody else needs the CPU who does not give it back, a busy thread does not yield, and an idle one naps instead: see
-//! [`super::crowd`].
+//! If another thread occupies the CPU and does not yield, a busy thread does not yield either, and an idle one takes
+//! short sleeps: see [`Contention`].
 //!
-//! A thread may progress several engines in turn. Each is armed in its own call; the thread sleeps in the call that
-//! arms the last one. An engine that the thread has stopped to progress drops out of the list.
+//! A thread may progress several engines in turn. Each is armed in its own call; the thread blocks in the call that
+//! arms the last one. An engine that the thread no longer progresses is dropped from the list.
 
 use std::cell::RefCell;
+use std::num::NonZeroU64;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::thread::{current_timer_slack, set_current_timer_slack};
 
-use super::crowd::Crowd;
-use super::nap::nap;
 use super::pe::Arming;
 
-/// Empty calls per engine that are spent spinning.
+/// Empty calls per engine that spin.
 const SPINS: u32 = 8;
-/// Events after which the first empty call yields without a spin: there is enough for the peer to do.
+/// Number of events after which the first empty call yields without spinning: the peer has enough to do.
 const ENOUGH_EVENTS: u32 = 24;
-/// Events after which the thread yields although there may be more.
+/// Number of events after which a busy thread yields.
 const MOST_EVENTS: u32 = 128;
-/// Empty calls per engine after which the thread sleeps; those after the spins yield.
+/// Empty calls per engine before the thread blocks; those after the spins yield.
 const YIELDS: u32 = 400;
-/// The same where those after the spins nap.
+/// The same under CPU contention, where those after the spins sleep briefly.
 const NAPS: u32 = 20;
 const SHORTEST_SLEEP: Duration = Duration::from_micros(50);
 const LONGEST_SLEEP: Duration = Duration::from_millis(50);
 /// Engines that were not progressed within this many empty calls of the thread are not waited for.
 const STALE_CALLS: u32 = 64;
-/// A thread with more engines than this does not sleep; nobody has that many.
+/// A thread with more engines than this never blocks.
 const MOST_ENGINES: usize = 32;
 
-/// The part of an engine that sleeping needs. It may outlive the engine.
+/// The part of an engine that blocking needs. It may outlive the engine.
 #[derive(Debug)]
 pub(super) struct Sleeper {
     epoll: Arc<OwnedFd>,
@@ -69,18 +70,18 @@ impl Sleeper {
 
 struct Entry {
     sleeper: Arc<Sleeper>,
-    /// Value of `Idle::calls` when the thread last progressed this engine in vain.
+    /// Value of `Idle::calls` at the thread's last empty call for this engine.
     seen: u32,
 }
 
 struct Idle {
     engines: Vec<Entry>,
-    /// Empty calls since the last one that found something.
+    /// Empty calls since the last call that found events.
     empty: u32,
     /// All empty calls, wrapping.
     calls: u32,
     sleep: Duration,
-    /// Events since the thread has last let others run.
+    /// Events since the thread last yielded.
     busy: u32,
     crowd: Crowd,
 }
@@ -89,7 +90,7 @@ thread_local! {
     static IDLE: RefCell<Idle> = const { RefCell::new(Idle::NEW) };
 }
 
-/// A call found something to do: so many events.
+/// Records a call that delivered this number of events.
 pub(super) fn found_work(events: u32) {
     let yields = IDLE.with_borrow_mut(|idle| {
         idle.empty = 0;
@@ -106,8 +107,8 @@ pub(super) fn found_work(events: u32) {
     }
 }
 
-/// Yields, and notes for how long. All yields are timed: a long one that went unnoticed would cost as much as the clock in a hundred
-/// thousand others.
+/// Yields and records the duration. All yields are timed: a single unnoticed long one would cost as much as reading the
+/// clock for a hundred thousand others.
 fn let_others_run() {
     let start = Instant::now();
     std::thread::yield_now();
@@ -122,8 +123,8 @@ enum Step {
     Arm,
 }
 
-/// A call found nothing: spins, yields, naps, or arms the engine with `arm` and sleeps, for a moment only when there is `hurry`. True
-/// when arming delivered something.
+/// Handles an empty call: spins, yields, sleeps briefly, or arms the engine with `arm` and blocks; with `hurry` only
+/// for a moment. Returns `true` if arming delivered events.
 pub(super) fn found_nothing(
     sleeper: &Arc<Sleeper>,
     arm: impl FnOnce() -> Arming,
@@ -146,7 +147,7 @@ pub(super) fn found_nothing(
             // Callbacks may run in here and progress other engines: nothing is borrowed.
             match arm() {
                 Arming::Armed => sleep_if_all_armed(hurry()),
-                // The next call looks again, soon.
+                // The next call polls again soon.
                 Arming::Stirred => {}
                 Arming::Delivered => {
                     found_work(1);
@@ -158,8 +159,8 @@ pub(super) fn found_nothing(
     }
 }
 
-/// To be called when a submission has to be tried again: programs do so in a loop, inside a callback, and the peer that
-/// would make room may need this core.
+/// Must be called when a submission has to be retried: programs do so in a loop inside a callback, and the peer that
+/// would free a slot may need this core.
 pub(crate) fn yield_before_retry() {
     if IDLE.with_borrow(|idle| idle.crowd.is_here()) {
         nap();
@@ -189,7 +190,7 @@ impl Idle {
             }
         }
         if !known {
-            // Those that were destroyed: a busy thread may never come to the check for stale ones below.
+            // Drops destroyed engines: a busy thread may never reach the check for stale ones below.
             self.engines
                 .retain(|entry| Arc::strong_count(&entry.sleeper) > 1);
             self.engines.push(Entry {
@@ -246,8 +247,86 @@ fn sleep_if_all_armed(hurry: bool) {
         tv_sec: 0,
         tv_nsec: i64::from(duration.subsec_nanos()),
     };
-    // Whether something rang, the time passed or a signal came: the next call looks.
+    // Ignored: after a wake-up, a timeout or a signal, the next call polls.
     let _ = rustix::event::poll(&mut fds, Some(&timeout));
+}
+
+/// A yield that takes longer was not used by a peer but by a CPU-bound thread.
+const LONG_YIELD: Duration = Duration::from_millis(1);
+/// Time without yields after a long yield. Short at first: a peer may have had much to do, or the machine may have been
+/// suspended.
+const SHORTEST_PAUSE: Duration = Duration::from_millis(1);
+/// Time without yields after repeated long yields: one yield per second takes less than a hundredth of the time.
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+/// Growth factor of the pause after another long yield.
+const GROWTH: u32 = 4;
+/// The pause is halved when all yields were short for at least this time and for as long as the last pause: some yields
+/// reach only a peer although CPU-bound threads are waiting.
+const SHORTEST_TRIAL: Duration = Duration::from_millis(8);
+
+/// Estimate of CPU contention: `true` while another thread occupies this CPU without yielding.
+///
+/// A peer that gets the CPU does its work and yields within microseconds. Other threads, such as the main thread of a
+/// program that polls a socket, keep the CPU for a whole time slice of milliseconds, and the kernel treats a yield as
+/// the end of the yielder's own slice. Under such contention an idle thread had better sleep briefly, because its timer
+/// preempts the other thread, and a busy thread had better not yield.
+///
+/// Such threads migrate between CPUs, and only one yield in many meets one where peers share the CPU as well. So an
+/// observation is valid for a period of time, not for a number of yields, which pass quickly when the CPU is free.
+#[derive(Debug)]
+pub(super) struct Crowd {
+    /// Length of the last pause, or of the next one as adapted since.
+    pause: Duration,
+    /// End of the last pause, or of the last trial period in which all yields were short. `None`: no contention.
+    since: Option<Instant>,
+}
+
+impl Crowd {
+    pub(super) const NONE: Self = Self {
+        pause: Duration::ZERO,
+        since: None,
+    };
+
+    /// `true` if the thread must not yield now. Reads the clock only if there was a long yield recently.
+    pub(super) fn is_here(&self) -> bool {
+        self.since.is_some() && self.is_here_at(Instant::now())
+    }
+
+    fn is_here_at(&self, now: Instant) -> bool {
+        self.since.is_some_and(|end| now < end)
+    }
+
+    /// Records a yield that returned at `now` and took `away`.
+    pub(super) fn yielded(&mut self, now: Instant, away: Duration) {
+        if away > LONG_YIELD {
+            self.pause = (GROWTH * self.pause).clamp(SHORTEST_PAUSE, LONGEST_PAUSE);
+            self.since = Some(now + self.pause);
+        } else if let Some(since) = self.since
+            && now.saturating_duration_since(since) >= self.pause.max(SHORTEST_TRIAL)
+        {
+            self.pause /= 2;
+            self.since = Some(now);
+            if self.pause < SHORTEST_PAUSE {
+                *self = Self::NONE;
+            }
+        }
+    }
+}
+
+/// Duration of a short sleep: about the time that a peer needs. Shorter sleeps end before the CPU is released.
+const NAP: Duration = Duration::from_micros(20);
+/// Timer slack of a short sleep, in nanoseconds. The default of 50 us would be used up entirely.
+const SLACK: NonZeroU64 = NonZeroU64::new(1000).unwrap();
+
+/// Sleeps for [`NAP`], and restores the thread's timer slack afterwards: other sleeps are the program's own.
+pub(super) fn nap() {
+    let usual = current_timer_slack().ok().and_then(NonZeroU64::new);
+    let is_precise = usual.is_some() && set_current_timer_slack(Some(SLACK)).is_ok();
+    std::thread::sleep(NAP);
+    if is_precise {
+        // Cannot fail: the value was in use before.
+        let _ = set_current_timer_slack(usual);
+    }
 }
 
 #[cfg(test)]
@@ -256,7 +335,7 @@ mod tests {
 
     use super::*;
 
-    /// The steps of a thread that has just had so many events, by their first letters, up to the one that arms.
+    /// The steps of a thread after a number of events, by their first letters, up to the arming.
     fn steps(crowd: bool, events: u32) -> String {
         let mut idle = Idle {
             busy: events,
@@ -300,5 +379,74 @@ mod tests {
         assert_eq!(steps(true, 1), expected);
         let expected = format!("n{}{}A", "s".repeat(6), "n".repeat(12));
         assert_eq!(steps(true, ENOUGH_EVENTS), expected);
+    }
+
+    const SHORT: Duration = Duration::from_micros(30);
+    const LONG: Duration = Duration::from_millis(3);
+
+    /// Time after `now` during which the thread does not yield, in tenths of a millisecond.
+    fn paused(crowd: &Crowd, now: Instant) -> Duration {
+        let step = Duration::from_micros(100);
+        let steps = (0..).take_while(|steps| crowd.is_here_at(now + *steps * step));
+        step * steps.count() as u32
+    }
+
+    #[test]
+    fn nobody_is_there_as_long_as_all_yields_are_short() {
+        let (mut crowd, now) = (Crowd::NONE, Instant::now());
+        assert!(!crowd.is_here());
+        for milliseconds in 0..100 {
+            crowd.yielded(now + Duration::from_millis(milliseconds), SHORT);
+            assert_eq!(paused(&crowd, now), Duration::ZERO);
+        }
+    }
+
+    #[test]
+    fn pauses_grow_with_every_long_yield_up_to_a_second() {
+        let (mut crowd, mut now) = (Crowd::NONE, Instant::now());
+        for milliseconds in [1, 4, 16, 64, 256, 1000, 1000] {
+            crowd.yielded(now, LONG);
+            let pause = Duration::from_millis(milliseconds);
+            assert_eq!(paused(&crowd, now), pause);
+            now += pause;
+            // The next yield reaches a peer.
+            crowd.yielded(now, SHORT);
+            assert_eq!(paused(&crowd, now), Duration::ZERO);
+        }
+    }
+
+    #[test]
+    fn one_long_yield_is_forgotten_soon_and_many_are_not() {
+        let (mut crowd, mut now) = (Crowd::NONE, Instant::now());
+        crowd.yielded(now, LONG);
+        now += SHORTEST_PAUSE + SHORTEST_TRIAL;
+        crowd.yielded(now, SHORT);
+        assert!(crowd.since.is_none(), "a peer, or the machine was away");
+        for _ in 0..5 {
+            crowd.yielded(now, LONG);
+        }
+        let pause = paused(&crowd, now);
+        assert_eq!(pause, Duration::from_millis(256));
+        now += pause;
+        let almost = now + pause - SHORT;
+        crowd.yielded(almost, SHORT);
+        crowd.yielded(almost, LONG);
+        assert_eq!(paused(&crowd, almost), LONGEST_PAUSE, "it was elsewhere");
+        now = almost + LONGEST_PAUSE;
+        let mut halved = 0;
+        while crowd.since.is_some() {
+            now += crowd.pause.max(SHORTEST_TRIAL);
+            crowd.yielded(now, SHORT);
+            halved += 1;
+        }
+        assert_eq!(halved, 10, "1 s, 500 ms, ... 2 ms, 1 ms: it has left");
+    }
+
+    #[test]
+    fn a_nap_leaves_the_timer_slack_as_it_was() {
+        let slack = NonZeroU64::new(70_000);
+        set_current_timer_slack(slack).expect("a thread may set its own");
+        nap();
+        assert_eq!(current_timer_slack().ok().and_then(NonZeroU64::new), slack);
     }
 }

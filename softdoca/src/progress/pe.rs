@@ -14,49 +14,48 @@ use crate::agent::{WaitScope, is_held_up};
 use crate::error::{Error, Result};
 use crate::ring::{EventFd, barrier_before_sleep};
 
-/// Events of one context delivered in a row, so that no context starves another. Few, because a program may do nothing about the first
-/// before it has seen the last: stages of a pipeline would wait for each other's batches (measured: 64 made zero-copy reads with 64
-/// transactions a quarter slower than 8; 4 to 12 are alike).
+/// Events of one context delivered in a row, so that no context starves another. Few, because a program may not act on
+/// the first before it has seen the last: stages of a pipeline would wait for each other's batches (measured: 64 made
+/// zero-copy reads with 64 transactions a quarter slower than 8; 4 to 12 are alike).
 const BATCH: u32 = 8;
-/// Descriptors that nobody waits for (they only hang up when a peer dies) are looked at once in so many calls.
+/// Descriptors that only signal the death of a peer are polled every this many calls.
 const LIVENESS_INTERVAL: u32 = 256;
-/// Descriptors that carry messages are looked at whenever nothing else happened, and once in so many calls that found
-/// something.
+/// Descriptors that carry messages are polled in every empty call, and every this many calls that found events.
 const MESSAGE_INTERVAL: u32 = 32;
 /// The engine's own eventfd; contexts are numbered from 1.
 const OWN_EVENT: u64 = 0;
 
-/// How often a watched descriptor is to be looked at.
+/// Polling frequency of a watched descriptor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Urgency {
     /// It carries messages.
     Message,
-    /// It tells only that a peer died.
+    /// It only signals the death of a peer.
     Liveness,
 }
 
-/// What came of asking all peers to ring.
+/// Result of requesting a wake-up from all peers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Arming {
-    /// They will ring: the thread may sleep.
+    /// Requested: the thread may block.
     Armed,
-    /// Not armed: a descriptor had something, but nothing that the program is told. A timer, or a byte of a longer message.
+    /// Not armed: a descriptor had an event that is not reported to the program, such as a timer or part of a message.
     Stirred,
-    /// Not armed: there was something, and it was delivered.
+    /// Not armed: events were found and delivered.
     Delivered,
 }
 
-/// A progress engine. A `struct doca_pe *` points to one.
+/// A progress engine. `struct doca_pe *` points to it.
 pub(crate) struct Pe {
     contexts: RefCell<Vec<Rc<Ctx>>>,
-    /// Holds [`Self::wake`] and all watched descriptors; readable when the engine has something to do while armed.
+    /// Holds [`Self::wake`] and all watched descriptors; readable when an armed engine has something to do.
     epoll: Arc<OwnedFd>,
     wake: Arc<EventFd>,
     sleeper: Arc<Sleeper>,
     watched_messages: Cell<u32>,
     watched_liveness: Cell<u32>,
     calls: Cell<u32>,
-    /// The context that is looked at first: 0, but after a call that agents of other processes held up.
+    /// The context to poll first: 0, except after a call that was delayed by another process's agent.
     interrupted_at: Cell<usize>,
 }
 
@@ -82,12 +81,12 @@ impl Pe {
         }))
     }
 
-    /// The eventfd that wakes whoever sleeps on this engine; given to peers.
+    /// The eventfd that wakes the thread blocked on this engine; shared with peers.
     pub(crate) fn wake(&self) -> &Arc<EventFd> {
         &self.wake
     }
 
-    /// Puts a context under this engine. Only an idle context that has no engine.
+    /// Connects an idle context without an engine to this engine.
     pub(crate) fn connect(self: &Rc<Self>, ctx: &Rc<Ctx>) -> Result<()> {
         ctx.expect_idle("a context is connected to an engine")?;
         if ctx.has_pe() {
@@ -131,7 +130,7 @@ impl Pe {
             .sum()
     }
 
-    /// Calls [`super::Driver::on_ready`] with `token` on context `ctx` whenever `fd` can be read or hangs up.
+    /// Calls [`super::Driver::on_ready`] with `token` on context `ctx` whenever `fd` is readable or hangs up.
     pub(crate) fn watch(
         &self,
         fd: BorrowedFd<'_>,
@@ -144,15 +143,15 @@ impl Pe {
         Ok(())
     }
 
-    /// Whether a watched descriptor is also to be looked at when it can be written.
+    /// Adds or removes interest in the descriptor becoming writable.
     pub(crate) fn watch_output(&self, fd: BorrowedFd<'_>, ctx: &Ctx, token: u32, output: bool) {
         let mut flags = INPUT;
         flags.set(epoll::EventFlags::OUT, output);
-        // It fails for a descriptor that is not watched any more, and then nobody waits for it.
+        // Fails only for a descriptor that is not watched any more.
         let _ = epoll::modify(&*self.epoll, fd, event_data(ctx, token), flags);
     }
 
-    /// Ends [`watch`](Self::watch), before the descriptor is closed.
+    /// Ends [`watch`](Self::watch); must be called before the descriptor is closed.
     pub(crate) fn unwatch(&self, fd: BorrowedFd<'_>, urgency: Urgency) {
         if epoll::delete(&*self.epoll, fd).is_ok() {
             self.count(urgency).set(self.count(urgency).get() - 1);
@@ -166,9 +165,9 @@ impl Pe {
         }
     }
 
-    /// Delivers what has happened; sleeps a little when this thread has found nothing for a while.
+    /// Delivers pending events; blocks briefly if this thread has found none for a while.
     ///
-    /// True when a callback ran or a context changed its state.
+    /// Returns `true` if a callback ran or a context changed its state.
     pub(crate) fn progress(self: &Rc<Self>) -> bool {
         let _bound = WaitScope::of_progress();
         self.wake_up();
@@ -179,14 +178,14 @@ impl Pe {
         idle::found_nothing(&self.sleeper, || self.arm(), || self.is_stopping())
     }
 
-    /// Whether a context stops. Programs make progress a fixed number of times for that, once for every task in flight: long
-    /// sleeps would add up to seconds.
+    /// `true` while a context is stopping. Programs then call progress a fixed number of times, once for every task in
+    /// flight: long sleeps would add up to seconds.
     fn is_stopping(&self) -> bool {
         let contexts = self.contexts.borrow();
         contexts.iter().any(|ctx| ctx.state() == CtxState::Stopping)
     }
 
-    /// One pass over all contexts and, if it is time, over the watched descriptors. Answers the number of events.
+    /// Polls all contexts once and, if due, the watched descriptors. Returns the number of events.
     fn round(&self) -> u32 {
         let mut found = self.drain_all();
         if self.descriptors_are_due(found != 0) && self.poll_descriptors() {
@@ -203,7 +202,7 @@ impl Pe {
         } else {
             self.watched_liveness.get() > 0 && calls.is_multiple_of(LIVENESS_INTERVAL)
         };
-        // What is read from them would be delivered in this call, to contexts that are to deliver nothing more.
+        // Events read from them would be delivered in this call, to contexts that must not deliver more.
         due && !(found && self.is_any_turn_over())
     }
 
@@ -216,14 +215,14 @@ impl Pe {
         let mut found = 0;
         let first = self.interrupted_at.take();
         for (mut index, end) in [(first, usize::MAX), (0, first)] {
-            // Looked up anew each time: a callback may connect and destroy contexts.
+            // The bound is read in every iteration: a callback may connect and destroy contexts.
             while index < end
                 && let Some(ctx) = self.context_at(index)
             {
                 found += drain(&ctx);
                 index += 1;
                 if is_held_up() {
-                    // The next call begins with the contexts that were not looked at.
+                    // The next call starts with the contexts that were not polled.
                     self.interrupted_at.set(index);
                     return found;
                 }
@@ -236,14 +235,14 @@ impl Pe {
         self.contexts.borrow().get(index).cloned()
     }
 
-    /// Asks the kernel which descriptors have something, and tells their contexts. True when there were any.
+    /// Polls the watched descriptors and notifies their contexts. Returns `true` if any was ready.
     fn poll_descriptors(&self) -> bool {
         let mut events = [const { MaybeUninit::<epoll::Event>::uninit() }; 16];
         let none = rustix::event::Timespec {
             tv_sec: 0,
             tv_nsec: 0,
         };
-        // An error (a signal, at most) is a look that found nothing.
+        // An error (EINTR at most) counts as no event.
         let Ok((events, _)) = epoll::wait(&*self.epoll, &mut events, Some(&none)) else {
             return false;
         };
@@ -252,8 +251,8 @@ impl Pe {
             let data = event.data.u64();
             if data == OWN_EVENT {
                 self.wake.drain();
-                // Whoever rang has taken back that this engine sleeps, and will not ring again: it must not sleep now, even when what it was
-                // rung for is nothing that the program is told.
+                // The peer has cleared the sleep word and will not send another wake-up, so this engine must not sleep
+                // now, even if the wake-up leads to no event for the program.
                 found = true;
                 continue;
             }
@@ -272,7 +271,7 @@ impl Pe {
         found
     }
 
-    /// Asks all peers to ring, unless there is something to do after all.
+    /// Requests a wake-up from all peers, unless an event is found.
     pub(crate) fn arm(&self) -> Arming {
         self.sleeper.set_armed(true);
         let mut index = 0;
@@ -299,7 +298,7 @@ impl Pe {
         self.sleeper.is_armed()
     }
 
-    /// Takes back [`arm`](Self::arm), if it was armed.
+    /// Cancels [`arm`](Self::arm) if the engine is armed.
     pub(crate) fn wake_up(&self) {
         if !self.sleeper.is_armed() {
             return;
@@ -313,20 +312,20 @@ impl Pe {
         }
     }
 
-    /// The descriptor that can be read when an armed engine has something to do, for `epoll` of the program's own.
+    /// A descriptor that is readable when an armed engine has something to do, for the program's own `epoll`.
     pub(crate) fn notification_fd(&self) -> BorrowedFd<'_> {
         self.epoll.as_fd()
     }
 }
 
-/// Something to read, or the end of the peer.
+/// Readable, or closed by the peer.
 const INPUT: epoll::EventFlags = epoll::EventFlags::IN.union(epoll::EventFlags::RDHUP);
 
 fn event_data(ctx: &Ctx, token: u32) -> epoll::EventData {
     epoll::EventData::new_u64(u64::from(ctx.id()) << 32 | u64::from(token))
 }
 
-/// Delivers up to a batch of one context's events; says how many.
+/// Delivers up to a batch of one context's events. Returns their number.
 fn drain(ctx: &Rc<Ctx>) -> u32 {
     ctx.begin_turn();
     if ctx.state() == CtxState::Idle {

@@ -1,7 +1,7 @@
-//! Tasks: one header for all kinds.
+//! Tasks and the pools that they are allocated from.
 
 use std::any::TypeId;
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
@@ -10,63 +10,62 @@ use std::rc::Rc;
 use doca_abi::{doca_data, doca_task};
 
 use super::ctx::{Ctx, CtxState};
-use super::pool::Shelf;
 use crate::agent::WaitScope;
 use crate::check::{self, Mistake, Object};
 use crate::error::{Error, Result};
 
-/// A completion callback: the task (a pointer to its kind, which starts with the header), the task's and the
-/// context's user data. All kinds of tasks have callbacks of this shape.
+/// A completion callback, called with the task (a pointer to its concrete type, which starts with the header), the
+/// task's user data and the context's user data. The callbacks of all kinds of tasks have this signature.
 pub(crate) type TaskCallback = unsafe extern "C" fn(*mut doca_task, doca_data, doca_data);
 
-/// Gets a task's result in the place of the program's callbacks.
+/// Receives a task's result in place of the program's callbacks.
 pub(crate) trait Completion {
-    /// The task has ended. It belongs to the program again: it may be submitted, or freed, in here.
+    /// Called on completion. The program owns the task again: it may be submitted or freed in here.
     fn ended(self: Rc<Self>, result: Result<()>);
 }
 
-/// The head of every task; a `struct doca_task *` points to one.
+/// The header of every task; `struct doca_task *` points to it.
 ///
-/// Half a cache line: the other half is the beginning of the body, so that a run of a task touches one line. What the tasks of a pool
-/// have in common is elsewhere, once for all of them.
+/// Half a cache line: the other half is the start of the body, so that running a task touches one line. Data that the
+/// tasks of a pool share is stored elsewhere.
 #[repr(C)]
 pub(crate) struct Task {
     kind: Rc<Kind>,
     user_data: Cell<doca_data>,
-    /// Who gets the result of this run, if not the callbacks. A box, as it is rare and would take two words.
+    /// Receiver of this run's result instead of the callbacks. Boxed, because it is rare and would take two words.
     completion: Cell<Option<Box<Rc<dyn Completion>>>>,
     status: Cell<u32>,
     in_flight: Cell<bool>,
     ownership: Cell<Ownership>,
 }
 
-/// The owner of a task's memory.
+/// Owner of a task's memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 enum Ownership {
-    /// The program, which may submit the task and free it.
+    /// The program, which may submit and free the task.
     Program,
-    /// The task was freed in flight. Its pool gets it back after the completion has been delivered.
+    /// Freed in flight: the task returns to its pool after its completion was delivered.
     FreedInFlight,
-    /// The pool: the task waits for the next allocation.
+    /// The pool: the task can be allocated again.
     Pool,
 }
 
 const _: () = assert!(size_of::<Task>() == 32);
 
-/// What all tasks of one kind that come from one pool have in common.
+/// Data shared by all tasks of one type from one pool.
 pub(super) struct Kind {
-    /// The context that the tasks are allocated from. It outlives them: destroying a context that has tasks is refused.
+    /// The context that the tasks belong to. It outlives them: a context with tasks cannot be destroyed.
     ctx: NonNull<Ctx>,
     on_success: TaskCallback,
     on_error: TaskCallback,
-    /// Of which type the bodies are, and what is done with that type.
+    /// Type of the bodies, and the functions for that type.
     body: &'static BodyType,
     shelf: Rc<Shelf>,
 }
 
 impl Kind {
-    /// Of tasks with bodies of type `B`.
+    /// Creates the kind of tasks with bodies of type `B`.
     pub(super) fn of<B: 'static>(
         ctx: &Ctx,
         (on_success, on_error): (TaskCallback, TaskCallback),
@@ -81,19 +80,19 @@ impl Kind {
         })
     }
 
-    /// Whether the bodies are of this type.
+    /// `true` if the bodies have this type.
     #[inline]
     pub(super) fn has_body<B: 'static>(&self) -> bool {
         self.body.id == TypeId::of::<B>()
     }
 }
 
-/// What a task of one kind needs to know of its body.
+/// Type-erased operations on a task's body.
 struct BodyType {
     id: TypeId,
-    /// Drops the body, as the type that it is, and leaves its place.
+    /// Drops the body in place.
     drop_body: unsafe fn(NonNull<Task>),
-    /// Gives the memory of a task without a body back.
+    /// Frees the memory of a task whose body was dropped.
     deallocate: unsafe fn(NonNull<Task>),
 }
 
@@ -109,7 +108,7 @@ impl BodyType {
     }
 }
 
-/// A task of one kind. Bodies begin with what every run of such a task uses.
+/// A task with its body. Bodies start with the fields that every run uses.
 #[repr(C, align(64))]
 pub(crate) struct TaskOf<B> {
     task: Task,
@@ -117,7 +116,7 @@ pub(crate) struct TaskOf<B> {
 }
 
 impl<B: 'static> TaskOf<B> {
-    /// A task of a kind, not in flight.
+    /// A task that is not in flight.
     pub(super) fn new(kind: Rc<Kind>, body: B, user_data: doca_data) -> Self {
         debug_assert!(kind.has_body::<B>());
         let task = Task {
@@ -154,13 +153,13 @@ impl Task {
         self.status.get()
     }
 
-    /// Whether it was allocated with a body of this type.
+    /// `true` if it was allocated with a body of this type.
     #[inline]
     pub(super) fn has_body<B: 'static>(&self) -> bool {
         self.kind.has_body::<B>()
     }
 
-    /// The task as its own kind, if `B` is the kind's body.
+    /// The task with its body, if the body is a `B`.
     #[inline]
     pub(crate) fn downcast<B: 'static>(&self) -> Option<&TaskOf<B>> {
         if self.has_body::<B>() {
@@ -171,16 +170,16 @@ impl Task {
         }
     }
 
-    /// Hands the task to its context's driver.
+    /// Submits the task to its context's driver.
     ///
-    /// Answers `BadState` when the context is not running or the task is in flight already.
+    /// Returns `BadState` if the context is not running or the task is already in flight.
     #[inline(always)]
     pub(crate) fn submit(&self) -> Result<()> {
         let ctx = self.ctx();
         if ctx.state() != CtxState::Running || self.is_unavailable() {
             return Err(self.not_now());
         }
-        // Marked first: a driver may complete the task into its queue before it returns.
+        // Set first: a driver may complete the task into its queue before it returns.
         self.in_flight.set(true);
         let bound = WaitScope::of_submission();
         let submitted = ctx.driver().submit(ctx, self);
@@ -200,7 +199,7 @@ impl Task {
         self.in_flight.get() || self.ownership.get() != Ownership::Program
     }
 
-    /// Why the task cannot be submitted.
+    /// Reason why the task cannot be submitted.
     #[cold]
     fn not_now(&self) -> Error {
         let mistake = match (
@@ -209,14 +208,14 @@ impl Task {
         ) {
             (true, _) => Mistake::TaskUsedAfterFree,
             (_, true) => Mistake::TaskSubmittedTwice,
-            // The context does not run; it may have stopped by itself.
+            // The context is not running; it may have stopped by itself.
             _ => return Error::BadState,
         };
         check::report(mistake, format_args!("{self}"));
         Error::BadState
     }
 
-    /// As [`submit`](Self::submit), after a look at what the task is given.
+    /// As [`submit`](Self::submit), with the arguments checked first.
     pub(crate) fn try_submit(&self) -> Result<()> {
         let ctx = self.ctx();
         if !self.is_unavailable() {
@@ -225,7 +224,8 @@ impl Task {
         self.submit()
     }
 
-    /// As [`submit`](Self::submit); `completion` gets the result of this run, and the program's callbacks are not called.
+    /// As [`submit`](Self::submit), but `completion` receives the result of this run instead of the program's
+    /// callbacks.
     pub(crate) fn submit_for(&self, completion: Rc<dyn Completion>) -> Result<()> {
         if self.is_unavailable() {
             return Err(self.not_now());
@@ -234,10 +234,10 @@ impl Task {
         self.submit().inspect_err(|_| self.completion.set(None))
     }
 
-    /// Ends the run and calls the program.
+    /// Completes the run and calls the program.
     ///
-    /// The task belongs to the program again when its callback starts: the callback may resubmit or free it. A task that was freed
-    /// in flight goes back to its pool after the callback.
+    /// The program owns the task again when its callback starts: the callback may resubmit or free it. A task that was
+    /// freed in flight returns to its pool after the callback.
     ///
     /// # Safety
     ///
@@ -246,7 +246,7 @@ impl Task {
     pub(super) unsafe fn complete(task: NonNull<Task>, result: Result<()>) {
         // No reference to the task is held, or passed to this function, across the call that may free it.
         let (callback, user_data, ctx_user_data, completion, ownership) = {
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             let header = unsafe { task.as_ref() };
             let ctx = header.ctx();
             header.in_flight.set(false);
@@ -268,37 +268,37 @@ impl Task {
         if let Some(completion) = completion {
             completion.ended(result);
         } else {
-            // SAFETY: the callback was given for this kind of task with this shape; `task` is a live task of that kind and
-            // is touched after the call only if the program could not have given its memory away.
+            // SAFETY: the callback was set for this kind of task and has this signature; `task` is a live task of that
+            // kind, and is accessed after the call only if the program could not have freed its memory.
             unsafe { callback(task.as_ptr().cast(), user_data, ctx_user_data) };
         }
         if ownership == Ownership::FreedInFlight {
-            // SAFETY: the memory of tasks belongs to a pool of the context, which the caller keeps alive.
+            // SAFETY: a pool of the context owns the memory of tasks, and the caller keeps the context alive.
             unsafe { Self::finish_free(task) };
         }
     }
 
-    /// Does what a call of [`free`](Self::free) in flight asked for, unless the callback has freed the task once more.
+    /// Completes a [`free`](Self::free) that was requested in flight, unless the callback has freed the task again.
     ///
     /// # Safety
     ///
     /// `task` is, or was, a task whose context lives.
     #[cold]
     unsafe fn finish_free(task: NonNull<Task>) {
-        // SAFETY: the caller's promise; the memory of freed tasks lives as long as the pool.
+        // SAFETY: guaranteed by the caller; the memory of freed tasks lives as long as the pool.
         if unsafe { task.as_ref() }.ownership.get() == Ownership::FreedInFlight {
             // SAFETY: the task is not in flight, because it cannot be submitted in this state; it has its body.
             unsafe { Self::put_back(task) };
         }
     }
 
-    /// Frees the task. A task in flight is freed when its completion has been delivered; hardware would write through it later.
+    /// Frees the task. A task in flight is freed after its completion was delivered (hardware would still write to it).
     ///
-    /// Its memory stays with the pool, for the next allocation: programs ask freed tasks for their status.
+    /// The pool keeps the memory for the next allocation, because programs read the status of freed tasks.
     ///
     /// # Errors
     ///
-    /// [`Error::BadState`] if the task was freed already.
+    /// [`Error::BadState`] if the task was already freed.
     ///
     /// # Safety
     ///
@@ -311,7 +311,7 @@ impl Task {
                 check::report(Mistake::TaskFreedInFlight, format_args!("{header}"));
                 header.ownership.set(Ownership::FreedInFlight);
             }
-            // The second: by the callback of a task that was freed in flight. Its mistake was reported.
+            // The second case is the callback of a task that was freed in flight; the mistake was reported.
             (Ownership::Program, false) | (Ownership::FreedInFlight, false) => {
                 // SAFETY: the task is not in flight and has its body.
                 unsafe { Self::put_back(task) };
@@ -324,34 +324,35 @@ impl Task {
         Ok(())
     }
 
-    /// Drops the body of a task and gives its memory to the pool.
+    /// Drops the body of a task and returns its memory to the pool.
     ///
     /// # Safety
     ///
     /// `task` is not in flight and does not belong to the pool; its context lives.
     unsafe fn put_back(task: NonNull<Task>) {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let header = unsafe { task.as_ref() };
         header.ownership.set(Ownership::Pool);
-        // SAFETY: `drop_body` is the function for the very type that was allocated, and the body is there: the task was not freed.
+        // SAFETY: `drop_body` is the function for the type that was allocated, and the body exists: the task was not
+        // freed.
         unsafe { (header.kind.body.drop_body)(task) };
         header.kind.shelf.put_back(task);
         check::destroyed(Object::Task);
         header.ctx().task_freed();
     }
 
-    /// Gives the memory of a freed task back.
+    /// Frees the memory of a freed task.
     ///
     /// # Safety
     ///
     /// `task` was freed, and is not used afterwards.
     pub(super) unsafe fn deallocate(task: NonNull<Task>) {
-        // SAFETY: `deallocate` is the function for the very type that was allocated; a freed task has no body.
+        // SAFETY: `deallocate` is the function for the type that was allocated; a freed task has no body.
         unsafe { (task.as_ref().kind.body.deallocate)(task) };
     }
 }
 
-/// As a program knows it: by its address.
+/// Displays the address, by which the program knows the task.
 impl fmt::Display for Task {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ctx = self.kind.ctx;
@@ -359,7 +360,7 @@ impl fmt::Display for Task {
     }
 }
 
-/// Drops the body of a task, as the type it was made as.
+/// Drops the body of a task in place.
 ///
 /// # Safety
 ///
@@ -369,7 +370,7 @@ unsafe fn drop_body<B>(task: NonNull<Task>) {
     unsafe { ManuallyDrop::drop(&mut (*task.as_ptr().cast::<TaskOf<B>>()).body) };
 }
 
-/// Gives the memory of a task back.
+/// Frees the memory of a task.
 ///
 /// # Safety
 ///
@@ -377,4 +378,140 @@ unsafe fn drop_body<B>(task: NonNull<Task>) {
 unsafe fn deallocate<B>(task: NonNull<Task>) {
     // SAFETY: see above; the header is the first field of a repr(C) struct.
     drop(unsafe { Box::from_raw(task.as_ptr().cast::<TaskOf<B>>()) });
+}
+
+/// Data that a pool shares with its tasks.
+#[derive(Default)]
+pub(super) struct Shelf {
+    /// Number of allocated tasks.
+    used: Cell<u32>,
+    /// Freed tasks, without bodies.
+    free: RefCell<Vec<NonNull<Task>>>,
+}
+
+impl Shelf {
+    pub(super) fn put_back(&self, task: NonNull<Task>) {
+        self.used.set(self.used.get() - 1);
+        self.free.borrow_mut().push(task);
+    }
+
+    /// Takes a freed task whose body was a `B`.
+    fn take<B: 'static>(&self) -> Option<NonNull<TaskOf<B>>> {
+        let mut free = self.free.borrow_mut();
+        let fits = |task: &NonNull<Task>| {
+            // SAFETY: the memory of freed tasks lives as long as the pool.
+            unsafe { task.as_ref() }.has_body::<B>()
+        };
+        // Usually the last one: pools have tasks of one type.
+        let index = free.iter().rposition(fits)?;
+        Some(free.swap_remove(index).cast())
+    }
+}
+
+#[derive(Clone, Copy)]
+struct PoolConf {
+    on_success: TaskCallback,
+    on_error: TaskCallback,
+    limit: u32,
+}
+
+/// The tasks of one kind of a context, with their callbacks.
+#[derive(Default)]
+pub(crate) struct TaskPool {
+    conf: Cell<Option<PoolConf>>,
+    /// One for each body type allocated since the last configuration; usually only one.
+    kinds: RefCell<Vec<Rc<Kind>>>,
+    shelf: Rc<Shelf>,
+}
+
+impl Drop for TaskPool {
+    fn drop(&mut self) {
+        for task in self.shelf.free.take() {
+            // SAFETY: a freed task has no body, and is not used any more because its context is destroyed.
+            unsafe { Task::deallocate(task) };
+        }
+    }
+}
+
+impl TaskPool {
+    /// Sets callbacks and size. Only before the context is started.
+    pub(crate) fn configure(
+        &self,
+        ctx: &Ctx,
+        on_success: Option<TaskCallback>,
+        on_error: Option<TaskCallback>,
+        limit: u32,
+    ) -> Result<()> {
+        ctx.expect_idle("task pools are configured")?;
+        let (Some(on_success), Some(on_error)) = (on_success, on_error) else {
+            return Err(Error::InvalidValue.because("expected two completion callbacks, got NULL"));
+        };
+        if limit == 0 {
+            return Err(Error::InvalidValue.because("expected at least 1 task in the pool, got 0"));
+        }
+        self.conf.set(Some(PoolConf {
+            on_success,
+            on_error,
+            limit,
+        }));
+        // An idle context has no tasks, so the old kinds are unused.
+        self.kinds.borrow_mut().clear();
+        Ok(())
+    }
+
+    /// The shared data of tasks with bodies of type `B`.
+    fn kind<B: 'static>(&self, ctx: &Ctx, conf: PoolConf) -> Rc<Kind> {
+        let mut kinds = self.kinds.borrow_mut();
+        if let Some(known) = kinds.iter().find(|kind| kind.has_body::<B>()) {
+            return Rc::clone(known);
+        }
+        let callbacks = (conf.on_success, conf.on_error);
+        let kind = Kind::of::<B>(ctx, callbacks, Rc::clone(&self.shelf));
+        kinds.push(Rc::clone(&kind));
+        kind
+    }
+
+    /// Configured number of tasks; 0 if not configured.
+    pub(crate) fn limit(&self) -> u32 {
+        self.conf.get().map_or(0, |conf| conf.limit)
+    }
+
+    /// Allocates a task. Returned with [`Task::free`].
+    pub(crate) fn allocate<B: 'static>(
+        &self,
+        ctx: &Ctx,
+        body: B,
+        user_data: doca_data,
+    ) -> Result<NonNull<TaskOf<B>>> {
+        if !matches!(ctx.state(), CtxState::Starting | CtxState::Running) {
+            return Err(Error::BadState.because(format_args!(
+                "expected a started context to allocate a task from, its state is {:?}",
+                ctx.state()
+            )));
+        }
+        let conf = self.conf.get().ok_or_else(|| {
+            Error::BadState.because("no pool was configured for tasks of this kind")
+        })?;
+        let used = self.shelf.used.get();
+        if used >= conf.limit {
+            return Err(Error::NoMemory.because(format_args!(
+                "all {} tasks of the pool are allocated",
+                conf.limit
+            )));
+        }
+        self.shelf.used.set(used + 1);
+        let task = TaskOf::new(self.kind::<B>(ctx, conf), body, user_data);
+        let place = match self.shelf.take::<B>() {
+            Some(mut place) => {
+                // SAFETY: a freed task of the same type, owned by the shelf alone; its header is valid, its body
+                // dropped.
+                *unsafe { place.as_mut() } = task;
+                place
+            }
+            None => NonNull::from(Box::leak(Box::new(task))),
+        };
+        ctx.task_allocated();
+        check::created(Object::Task);
+        Ok(place)
+    }
 }

@@ -1,9 +1,8 @@
-//! An engine with a driver that answers what it is told to.
-
-mod arming;
+//! An engine with a driver that does as the test says.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
+use std::os::fd::AsFd as _;
 use std::ptr::NonNull;
 use std::rc::Rc;
 
@@ -11,6 +10,8 @@ use doca_abi::{doca_ctx, doca_data, doca_task};
 
 use super::{Ctx, CtxState, Driver, Event, Pe, Started, Task, TaskOf, TaskPool};
 use crate::error::{Error, Result};
+use crate::progress::{Arming, Urgency};
+use crate::ring::EventFd;
 
 #[derive(Default)]
 struct Echo {
@@ -248,7 +249,7 @@ fn an_idle_thread_sleeps_and_a_ring_wakes_it() {
         calls < 5_000,
         "an idle thread polled {calls} times in 200 ms: it does not sleep"
     );
-    // The sleeps have grown to 50 ms: a ring must end one at once, every time.
+    // The sleeps have grown to 50 ms: each wake-up must end one immediately.
     let (mut woken, mut longest) = (0, std::time::Duration::ZERO);
     let ringer = std::thread::spawn(move || {
         for _ in 0..20 {
@@ -285,7 +286,7 @@ fn a_thread_that_stops_a_context_does_not_sleep_for_long() {
     for _ in 0..1000 {
         f.pe.progress();
     }
-    // Sleeps of up to 50 ms would make half a minute of it.
+    // With sleeps of up to 50 ms it would take half a minute.
     let took = started.elapsed();
     assert!(took < std::time::Duration::from_secs(3), "{took:?}");
     // SAFETY: allocated above, not in flight, and not used afterwards.
@@ -402,7 +403,7 @@ fn bodies_of_tasks_are_dropped_when_they_are_freed() {
         unsafe { Task::free(task.expect("a task").cast()) }.expect("free");
         assert_eq!(Rc::strong_count(&held), 1);
     }
-    // Another kind of body does not get the place of the first.
+    // A body of another type must not reuse the memory of the first.
     let task = echo
         .pool
         .allocate(&f.ctx, [7_u64; 40], none)
@@ -412,4 +413,95 @@ fn bodies_of_tasks_are_dropped_when_they_are_freed() {
         assert_eq!(*task.as_ref().body, [7; 40]);
         Task::free(task.cast()).expect("free");
     }
+}
+
+/// A context without events whose descriptor is readable whenever it is armed, like a timer that expires between two
+/// system calls.
+struct Restless(EventFd);
+
+impl Driver for Restless {
+    fn start(&self, ctx: &Ctx) -> Result<Started> {
+        ctx.pe()?.watch(self.0.as_fd(), ctx, 0, Urgency::Liveness)?;
+        Ok(Started::Running)
+    }
+
+    fn submit(&self, _: &Ctx, _: &Task) -> Result<()> {
+        Err(Error::NotSupported)
+    }
+
+    fn next_event(&self, _: &Ctx) -> Option<Event> {
+        None
+    }
+
+    fn flush(&self, _: &Ctx) {}
+
+    fn finish_stop(&self, ctx: &Ctx) -> bool {
+        if let Ok(pe) = ctx.pe() {
+            pe.unwatch(self.0.as_fd(), Urgency::Liveness);
+        }
+        true
+    }
+
+    fn arm(&self) {
+        self.0.ring();
+    }
+
+    fn disarm(&self) {
+        self.0.drain();
+    }
+}
+
+/// Programs wait for a completion by calling progress until it returns nonzero.
+#[test]
+fn a_descriptor_that_tells_the_program_nothing_is_no_progress() {
+    let pe = Pe::new().expect("an engine");
+    let ctx = Ctx::new(Restless(EventFd::new().expect("a descriptor")));
+    pe.connect(&ctx).expect("a fresh context");
+    ctx.start().expect("a context");
+    for call in 0..2000 {
+        assert!(!pe.progress(), "call {call}");
+    }
+    assert_eq!(pe.arm(), Arming::Stirred);
+    assert!(!pe.is_armed());
+    ctx.stop().expect("it stops");
+    assert_eq!(pe.arm(), Arming::Armed);
+    pe.wake_up();
+}
+
+/// Its peer sends a wake-up right after it was armed.
+struct Hasty;
+
+impl Driver for Hasty {
+    fn start(&self, _: &Ctx) -> Result<Started> {
+        Ok(Started::Running)
+    }
+
+    fn submit(&self, _: &Ctx, _: &Task) -> Result<()> {
+        Err(Error::NotSupported)
+    }
+
+    fn next_event(&self, _: &Ctx) -> Option<Event> {
+        None
+    }
+
+    fn flush(&self, _: &Ctx) {}
+
+    fn finish_stop(&self, _: &Ctx) -> bool {
+        true
+    }
+}
+
+/// A peer sends one wake-up. It may have freed space for one more piece of a long message, which is no event for the
+/// program, but a thread that then sleeps is not woken for the next piece.
+#[test]
+fn an_engine_that_was_rung_is_not_armed_any_more() {
+    let pe = Pe::new().expect("an engine");
+    let ctx = Ctx::new(Hasty);
+    pe.connect(&ctx).expect("a fresh context");
+    ctx.start().expect("a context");
+    pe.wake().ring();
+    assert_eq!(pe.arm(), Arming::Stirred);
+    assert_eq!(pe.arm(), Arming::Armed);
+    pe.wake_up();
+    ctx.stop().expect("it stops");
 }

@@ -1,10 +1,11 @@
-//! Waking an end that sleeps.
+//! Doorbells: waking an endpoint that sleeps.
 //!
-//! An end that is about to sleep sets its word in the ring, looks at the ring once more, and waits on its eventfd.
-//! The other end looks at the word after it has published something. At least one of them must see the other's write, which
-//! takes a full barrier between write and look on both sides. Looks are frequent and sleeps are rare, so the end that goes to sleep
-//! pays for both: [`barrier_before_sleep`] has the kernel put a barrier into every thread that could publish just then. Where the
-//! kernel cannot, each look has a fence of its own; every ring says which of the two its ends do.
+//! An endpoint that is about to sleep sets its sleep word in the ring, checks the ring once more, and waits on its
+//! eventfd. The other endpoint checks that word after it has published something. At least one of them must see the
+//! other's write, which takes a full barrier between write and check on both sides. Checks are frequent and sleeps are
+//! rare, so the endpoint that goes to sleep pays for both: [`barrier_before_sleep`] makes the kernel execute a barrier
+//! in every thread that could be publishing. Where the kernel does not support this, each check has its own fence;
+//! every ring records which of the two its endpoints use.
 
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, compiler_fence};
@@ -12,7 +13,7 @@ use std::sync::atomic::{Ordering, compiler_fence};
 use super::kernel::{EventFd, barrier_in_all_threads, uses_barriers};
 use super::mapping::{Mapping, Word, fence};
 
-/// Comes after the sleep words of all rings were set, and before the last look at the rings.
+/// Must be called after the sleep words of all rings were set, and before the last check of the rings.
 pub(crate) fn barrier_before_sleep() {
     // The system call is a barrier for this thread as well.
     if !uses_barriers() || !barrier_in_all_threads() {
@@ -20,19 +21,19 @@ pub(crate) fn barrier_before_sleep() {
     }
 }
 
-/// Wakes the other end of one ring if it sleeps.
+/// Wakes the other endpoint of one ring if it sleeps.
 #[derive(Debug)]
 pub(super) struct Bell {
     mapping: Arc<Mapping>,
-    /// Offset of the word in which the other end says that it sleeps.
+    /// Offset of the other endpoint's sleep word.
     sleeps_at: usize,
     wake: EventFd,
-    /// Either end does without barriers.
+    /// `true` if either endpoint does not use the kernel's barriers.
     needs_fence: bool,
 }
 
 impl Bell {
-    /// For the end whose words are at these offsets: in which it says that it sleeps, and that it uses barriers.
+    /// Creates the doorbell of the endpoint that has its sleep word and its "uses barriers" word at these offsets.
     pub(super) fn new(
         mapping: Arc<Mapping>,
         sleeps_at: usize,
@@ -48,13 +49,13 @@ impl Bell {
         }
     }
 
-    /// Wakes the other end if it sleeps. Comes after the publication that it is to see.
+    /// Wakes the other endpoint if it sleeps. Must follow the publication.
     #[inline]
     pub(super) fn ring_if_asleep(&self) {
         if self.needs_fence {
             fence(Ordering::SeqCst);
         } else {
-            // The processor's barrier comes from whoever falls asleep; the compiler has to keep the order for it.
+            // The endpoint that falls asleep provides the processor's barrier; the compiler must keep the order.
             compiler_fence(Ordering::SeqCst);
         }
         let sleeps = self.mapping.word(self.sleeps_at);
@@ -70,7 +71,7 @@ impl Bell {
         }
     }
 
-    /// Rings without looking: for the rare events that the other end must not sleep through, such as closing.
+    /// Sends a wake-up without checking the sleep word: for rare events that must not be missed, such as closing.
     pub(super) fn ring_now(&self) {
         self.wake.ring();
     }

@@ -1,4 +1,4 @@
-//! The end of a ring that receives.
+//! The receiving endpoint of a ring.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -13,19 +13,19 @@ use super::layout::{
 };
 use super::mapping::Mapping;
 
-/// The receiving end of a ring. One thread at a time uses it.
+/// The receiving endpoint of a ring. One thread at a time uses it.
 #[derive(Debug)]
 pub(crate) struct RingConsumer {
     mapping: Arc<Mapping>,
-    /// Wakes the producer when it waits for credits or room; known once a producer has attached.
+    /// Wakes the producer when it waits for credits or space; `None` until a producer has attached.
     bell: Option<Bell>,
-    /// Slots and units of payload that were let go.
+    /// Number of slots and of payload units released.
     slots: u64,
     units: u64,
     posted: u64,
 }
 
-/// A fragment that has arrived: a token to read it and then let it go.
+/// A received fragment: a token to read it and then release it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Message {
     descriptor: Descriptor,
@@ -38,13 +38,13 @@ impl Message {
         self.descriptor.len()
     }
 
-    /// Bytes of immediate data; `None` when the message has none.
+    /// Length of the immediate data in bytes; `None` if the message has none.
     #[inline]
     pub(crate) fn immediate_len(&self) -> Option<usize> {
         self.descriptor.immediate()
     }
 
-    /// Another fragment of the same message follows.
+    /// `true` if another fragment of the same message follows.
     #[inline]
     pub(crate) fn more(&self) -> bool {
         self.descriptor.more()
@@ -52,7 +52,7 @@ impl Message {
 }
 
 impl RingConsumer {
-    /// The consumer's end of a ring, which nobody has used yet.
+    /// The consumer's endpoint of a new ring.
     pub(super) fn over(mapping: Arc<Mapping>) -> Self {
         Self {
             mapping,
@@ -67,7 +67,7 @@ impl RingConsumer {
         &self.mapping
     }
 
-    /// A producer has attached, and is woken with `wake`.
+    /// Attaches a producer, which is woken with `wake`.
     pub(super) fn attach(&mut self, wake: EventFd) {
         self.bell = Some(Bell::new(
             Arc::clone(&self.mapping),
@@ -75,11 +75,11 @@ impl RingConsumer {
             PRODUCER_BARRIERS_AT,
             wake,
         ));
-        // It may sleep since before its eventfd was known here.
+        // It may have gone to sleep before its eventfd was known here.
         self.wake_producer();
     }
 
-    /// Gives the producer `count` more receives.
+    /// Posts `count` more receives: credits for the producer.
     pub(crate) fn post(&mut self, count: u64) {
         self.posted = self.posted.wrapping_add(count);
         self.mapping
@@ -102,14 +102,14 @@ impl RingConsumer {
         )
     }
 
-    /// Copies the immediate data of `message` into `to`, as far as both reach.
+    /// Copies the immediate data of `message` to `to`, up to the length of the shorter one.
     pub(crate) fn read_immediate(&self, message: &Message, to: &mut [u8]) {
         let len = message.descriptor.immediate().unwrap_or(0).min(to.len());
         // SAFETY: a mutable slice is writable for its length.
         unsafe { self.copy_out(message, 0, to.as_mut_ptr(), len) };
     }
 
-    /// Copies `len` bytes of the data of `message`, from byte `from` of its data on, to `dst`.
+    /// Copies `len` bytes of the data of `message`, starting at byte `from`, to `dst`.
     ///
     /// # Safety
     ///
@@ -119,11 +119,11 @@ impl RingConsumer {
         if message.descriptor == Descriptor::LINE && from == 0 && len == UNIT {
             let slot = self.mapping.geometry().slot_at(self.slots);
             let bytes = self.mapping.read_slot(slot);
-            // SAFETY: the caller vouches for `dst`.
+            // SAFETY: the caller guarantees `dst`.
             unsafe { dst.cast::<[u8; UNIT]>().write_unaligned(bytes) };
             return;
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { self.read_any(message, from, dst, len) };
     }
 
@@ -134,11 +134,11 @@ impl RingConsumer {
             "reads stay inside the fragment"
         );
         let from = from + message.immediate_len().unwrap_or(0);
-        // SAFETY: the caller vouches for `dst`.
+        // SAFETY: the caller guarantees `dst`.
         unsafe { self.copy_out(message, from, dst, len) };
     }
 
-    /// Copies stored bytes of `message`, of which there are `from + len` or more.
+    /// Copies stored bytes of `message`, of which there are at least `from + len`.
     ///
     /// # Safety
     ///
@@ -146,7 +146,7 @@ impl RingConsumer {
     unsafe fn copy_out(&self, message: &Message, from: usize, dst: *mut u8, len: usize) {
         let geometry = self.mapping.geometry();
         if !message.descriptor.is_inline() {
-            // SAFETY: the caller vouches for `dst`.
+            // SAFETY: the caller guarantees `dst`.
             unsafe {
                 self.mapping
                     .copy_out(geometry.payload_offset(self.units) + from, dst, len);
@@ -154,11 +154,11 @@ impl RingConsumer {
             return;
         }
         let bytes = self.mapping.read_slot(geometry.slot_at(self.slots));
-        // SAFETY: the caller vouches for `dst`.
+        // SAFETY: the caller guarantees `dst`.
         unsafe { std::ptr::copy_nonoverlapping(bytes[from..from + len].as_ptr(), dst, len) };
     }
 
-    /// Lets the fragment go: its room is the producer's again.
+    /// Releases the fragment: its slot and payload units can be reused by the producer.
     #[inline]
     pub(crate) fn advance(&mut self, message: &Message) {
         let units = message.descriptor.units();
@@ -177,7 +177,7 @@ impl RingConsumer {
         self.wake_producer();
     }
 
-    /// The producer has closed its end. What it sent before is still there to be read.
+    /// `true` if the producer has closed its endpoint. Messages sent before can still be read.
     pub(crate) fn is_closed_by_peer(&self) -> bool {
         self.mapping
             .word(PRODUCER_CLOSED_AT)
@@ -185,15 +185,15 @@ impl RingConsumer {
             != 0
     }
 
-    /// Announces that this end sleeps and wants to be woken. Before sleeping, have a [barrier](super::barrier_before_sleep) and look
-    /// again.
+    /// Sets the sleep word: requests a wake-up. Before sleeping, execute the [barrier](super::barrier_before_sleep) and
+    /// check the ring again.
     pub(crate) fn arm(&self) {
         self.mapping
             .word(CONSUMER_SLEEPS_AT)
             .store(1, Ordering::Relaxed);
     }
 
-    /// Takes back [`arm`](Self::arm).
+    /// Cancels [`arm`](Self::arm).
     pub(crate) fn disarm(&self) {
         self.mapping
             .word(CONSUMER_SLEEPS_AT)

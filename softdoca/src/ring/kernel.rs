@@ -1,4 +1,4 @@
-//! What the kernel does for rings: eventfds, and barriers in the threads of others.
+//! System calls for rings: eventfds, and barriers in other threads.
 
 use std::io::IoSliceMut;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -23,8 +23,9 @@ impl EventFd {
             .map_err(|_| Error::OperatingSystem)
     }
 
-    /// Takes a descriptor that a peer sent for an eventfd. Anything else is refused: a write to a pipe or socket whose other end is closed
-    /// raises SIGPIPE, which ends C programs, and a file system in user space may answer a write never.
+    /// Accepts an eventfd received from a peer. Any other descriptor is refused: a write to a pipe or socket whose
+    /// other end is closed raises SIGPIPE, which kills C programs, and a file system in user space may block a write
+    /// for ever.
     pub(crate) fn from_peer(fd: OwnedFd) -> Result<Self> {
         if is_eventfd(&fd) {
             Ok(Self(fd))
@@ -36,7 +37,7 @@ impl EventFd {
 
     /// Adds 1 to the counter; never blocks.
     pub(crate) fn ring(&self) {
-        // Both processes have the flag in common, and the peer can clear it: a write to a full counter would block then.
+        // The flag is shared with the peer, which can clear it: a write to a full counter would then block.
         let Ok(flags) = fcntl_getfl(&self.0) else {
             return;
         };
@@ -45,16 +46,16 @@ impl EventFd {
         {
             return;
         }
-        // A full counter (EAGAIN) means that it rings already; a dead peer needs no waking.
+        // A full counter (EAGAIN) is readable already; a dead peer needs no wake-up.
         let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
     }
 
-    /// Sets the counter to 0; never blocks, whatever peers have done to the flags that they share.
+    /// Resets the counter; never blocks, whatever peers have done to the shared flags.
     pub(crate) fn drain(&self) {
         let mut count = [0u8; 8];
         let mut buffers = [IoSliceMut::new(&mut count)];
         let nowait = ReadWriteFlags::NOWAIT;
-        // EAGAIN: it does not ring. An eventfd has no positions; this one says so.
+        // EAGAIN: the counter is 0. Some kernels refuse positioned reads of an eventfd; then the flags are restored.
         if preadv2(&self.0, &mut buffers, u64::MAX, nowait) == Err(Errno::OPNOTSUPP) {
             // Linux before 5.8.
             let _ = fcntl_setfl(&self.0, OFlags::RDWR | OFlags::NONBLOCK);
@@ -69,17 +70,17 @@ impl AsFd for EventFd {
     }
 }
 
-/// Whether this process has barriers put into its threads by others, and does so to them.
+/// `true` if this process is registered for the kernel's barriers and issues them.
 pub(super) fn uses_barriers() -> bool {
     static REGISTERED: OnceLock<bool> = OnceLock::new();
     *REGISTERED.get_or_init(|| {
-        // Missing before Linux 4.16 and in some sandboxes. A process that can register can also ask for the barrier.
+        // Missing before Linux 4.16 and in some sandboxes. A process that can register can also issue the barrier.
         membarrier(MembarrierCommand::RegisterGlobalExpedited).is_ok() && barrier_in_all_threads()
     })
 }
 
-/// Puts a full barrier into every thread of all processes that [use barriers](uses_barriers), this one included. False when the kernel
-/// does not, any more.
+/// Executes a full barrier in every thread of all processes that [use barriers](uses_barriers), this one included.
+/// Returns `false` if the kernel does not support it (any more).
 pub(super) fn barrier_in_all_threads() -> bool {
     membarrier(MembarrierCommand::GlobalExpedited).is_ok()
 }
@@ -88,7 +89,7 @@ pub(super) fn barrier_in_all_threads() -> bool {
 mod tests {
     use super::*;
 
-    /// A peer has a duplicate of each eventfd, and clears the flag that keeps calls from blocking.
+    /// A peer has a duplicate of each eventfd and clears its O_NONBLOCK flag.
     #[test]
     fn a_peer_cannot_make_ringing_or_draining_block() {
         let (done, finished) = std::sync::mpsc::channel();

@@ -1,4 +1,4 @@
-//! Where everything lives in a ring's shared memory.
+//! Layout of a ring's shared memory.
 //!
 //! ```text
 //!    0  u64 magic, u64 slots, u64 units,
@@ -12,21 +12,22 @@
 //!   ..  units x 64 bytes of payload
 //! ```
 //!
-//! Every fragment takes a slot. Up to 56 bytes lie in the slot, and so do up to 64 when the rest of them are zeros: a message of the storage
-//! protocol costs one cache line. More lie in whole units of payload. The descriptor of a slot is written last: the consumer needs
-//! no index of the producer's. A sleep word is set by the end that it is named for and cleared by the other.
+//! Every fragment takes a slot. Up to 56 bytes are stored in the slot, and up to 64 if the bytes after the 56th are
+//! zeros: a message of the storage protocol takes one cache line. Longer fragments are stored in whole units of
+//! payload. The descriptor of a slot is written last, so the consumer needs no producer index. A sleep word is set by
+//! the endpoint it is named after and cleared by the other one.
 
 use super::Corrupt;
 use super::mapping::FEWEST_UNITS;
 
-/// Bytes of one slot and of one unit of payload: a cache line.
+/// Size of a slot and of a unit of payload in bytes: a cache line.
 pub(super) const UNIT: usize = 64;
 /// Bytes of a slot after its descriptor.
 pub(super) const INLINE: usize = UNIT - 8;
-/// Slots that the CPU is asked for before their turn comes, by either end: a line comes from another core in the time of some messages. A
-/// producer that waits for one holds up all that it writes after it.
+/// Number of slots that either endpoint prefetches: a cache line takes the time of several messages to arrive from
+/// another core, and a producer that stalls on one delays all later writes.
 pub(super) const SLOTS_AHEAD: u64 = 4;
-/// "SDRING" and the version of this layout; another version is another magic.
+/// "SDRING" and the layout version; an incompatible version has another magic.
 pub(super) const MAGIC: u64 = u64::from_be_bytes(*b"SDRING\0\x02");
 
 pub(super) const MAGIC_AT: usize = 0;
@@ -45,7 +46,7 @@ const RING_AT: usize = 512;
 
 /// Largest immediate data of one message, in bytes.
 pub(super) const MAX_IMMEDIATE: usize = 63;
-/// Most slots, and most units of payload, that a ring may have: 16 MiB of each.
+/// Maximum number of slots, and of units of payload, of a ring: 16 MiB of each.
 const MAX_UNITS: u64 = 1 << 18;
 
 /// Size of a ring: powers of two of slots and of 64-byte units of payload.
@@ -53,12 +54,13 @@ const MAX_UNITS: u64 = 1 << 18;
 pub(crate) struct Geometry {
     slots: u64,
     units: u64,
-    /// Binary logarithm of the slots: asked for with every message, so not computed then.
+    /// Binary logarithm of the number of slots; needed for every message, so it is precomputed.
     slot_bits: u32,
 }
 
 impl Geometry {
-    /// A ring that holds `messages` small messages with immediate data, and at the same time twice `largest` bytes, within limits.
+    /// A ring that holds `messages` small messages with immediate data, and twice `largest` bytes of payload, within
+    /// limits.
     pub(crate) fn for_messages(messages: usize, largest: usize) -> Self {
         let round = |count: u64| count.clamp(FEWEST_UNITS, MAX_UNITS).next_power_of_two();
         let small = (messages as u64).saturating_mul(2);
@@ -74,7 +76,7 @@ impl Geometry {
         }
     }
 
-    /// Checks the two counts that came from shared memory.
+    /// Checks the two counts read from shared memory.
     pub(super) fn from_counts(slots: u64, units: u64) -> Result<Self, Corrupt> {
         for count in [slots, units] {
             if !count.is_power_of_two() || !(FEWEST_UNITS..=MAX_UNITS).contains(&count) {
@@ -95,12 +97,13 @@ impl Geometry {
         self.units
     }
 
-    /// Largest fragment that one descriptor describes, in bytes: a quarter of the payload, so that the two ends overlap.
+    /// Largest fragment of one descriptor, in bytes: a quarter of the payload, so that both endpoints can work at the
+    /// same time.
     pub(super) fn max_fragment(self) -> usize {
         (self.units as usize / 4) * UNIT
     }
 
-    /// Where the slot at `position` lies in the mapping.
+    /// Byte offset in the mapping of the slot at `position`.
     #[inline]
     pub(super) fn slot_at(self, position: u64) -> usize {
         RING_AT + (position & (self.slots - 1)) as usize * UNIT
@@ -110,7 +113,7 @@ impl Geometry {
         RING_AT + self.slots as usize * UNIT
     }
 
-    /// Bytes of payload in the whole ring.
+    /// Size of the payload area in bytes.
     pub(super) fn payload_len(self) -> usize {
         self.units as usize * UNIT
     }
@@ -120,25 +123,26 @@ impl Geometry {
         (position & (self.units - 1)) as usize * UNIT
     }
 
-    /// Bytes of the whole mapping, in whole pages of 4 KiB.
+    /// Size of the whole mapping in bytes, in whole pages of 4 KiB.
     pub(super) fn mapping_len(self) -> usize {
         (self.payload_at() + self.payload_len()).next_multiple_of(4096)
     }
 
-    /// Which lap around the ring the slot at `position` belongs to; never 0, which is what fresh memory holds, and never
-    /// that of the lap before, which is what used memory holds.
+    /// Lap of the slot at `position`; never 0, the content of fresh memory, and never that of the previous lap, the
+    /// content of used memory.
     #[inline]
     fn lap(self, position: u64) -> u32 {
         let lap = position >> self.slot_bits;
-        // A mask and not a remainder: this is asked for every message, twice. The lowest bit is always set, and the others count.
+        // A mask instead of a remainder: it is computed twice per message. The lowest bit is always set, and the others
+        // count.
         (lap as u32) << 1 | 1
     }
 }
 
-/// What a descriptor word says about the fragment of its slot: its low half. The high half is the lap.
+/// The low half of a descriptor word: description of the slot's fragment. The high half is the lap.
 ///
-/// Bits 0..23 length in bytes, 23 lies in the slot, 24..30 length of the immediate data, 30 more fragments follow, 31 has immediate
-/// data, 32..64 lap.
+/// Bits 0..23 length in bytes, 23 stored in the slot, 24..30 length of the immediate data, 30 more fragments follow, 31
+/// has immediate data, 32..64 lap.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Descriptor(u32);
 
@@ -148,11 +152,11 @@ const HAS_MORE: u32 = 1 << 30;
 const HAS_IMMEDIATE: u32 = 1 << 31;
 
 impl Descriptor {
-    /// A whole message of as many bytes as a slot's line has, without immediate data, in the slot: what storage requests and results are.
+    /// A whole 64-byte message without immediate data, stored in the slot: the format of storage requests and results.
     pub(super) const LINE: Self = Self(IS_INLINE | UNIT as u32);
 
-    /// `len` bytes of data, `immediate` bytes in front of it, if there are any. `inline`: it lies in the slot, and bytes beyond the slot are
-    /// zeros. The lengths are within the limits of their ring.
+    /// `len` bytes of data, preceded by `immediate` bytes, if any. `inline`: stored in the slot, with zeros beyond it.
+    /// The lengths are within the limits of the ring.
     #[inline]
     pub(super) fn new(len: usize, immediate: Option<usize>, more: bool, inline: bool) -> Self {
         let immediate = immediate.map_or(0, |len| (len as u32) << 24 | HAS_IMMEDIATE);
@@ -167,19 +171,19 @@ impl Descriptor {
         (self.0 & LEN_MASK) as usize
     }
 
-    /// Immediate data in front of the data; `None` when the message has none.
+    /// Length of the immediate data before the data; `None` if the message has none.
     #[inline]
     pub(super) fn immediate(self) -> Option<usize> {
         (self.0 & HAS_IMMEDIATE != 0).then_some((self.0 >> 24) as usize & MAX_IMMEDIATE)
     }
 
-    /// Another fragment of the same message follows.
+    /// `true` if another fragment of the same message follows.
     #[inline]
     pub(super) fn more(self) -> bool {
         self.0 & HAS_MORE != 0
     }
 
-    /// It lies in the slot; bytes beyond the slot are zeros.
+    /// `true` if stored in the slot; bytes beyond the slot are zeros.
     #[inline]
     pub(super) fn is_inline(self) -> bool {
         self.0 & IS_INLINE != 0
@@ -190,7 +194,7 @@ impl Descriptor {
         self.len() + self.immediate().unwrap_or(0)
     }
 
-    /// Units of payload that the fragment takes.
+    /// Number of payload units of the fragment.
     #[inline]
     pub(super) fn units(self) -> u64 {
         if self.is_inline() {
@@ -205,7 +209,7 @@ impl Descriptor {
         u64::from(self.0) | u64::from(geometry.lap(position)) << 32
     }
 
-    /// The fragment at `position`, or `None` when the producer has not written it yet.
+    /// Decodes the descriptor of the fragment at `position`; `None` if the producer has not written it yet.
     #[inline]
     pub(super) fn decode(
         word: u64,
@@ -222,7 +226,7 @@ impl Descriptor {
         Ok(Some(descriptor))
     }
 
-    /// The lengths are a peer's claims.
+    /// Checks the lengths, which the peer controls.
     fn check(self, word: u64, geometry: Geometry) -> Result<(), Corrupt> {
         let most = if self.is_inline() {
             UNIT

@@ -1,4 +1,4 @@
-//! The shared memory of a ring: the only place with raw pointers into it.
+//! The shared memory of a ring: the only module with raw pointers into it.
 
 use std::ffi::c_void;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -17,16 +17,16 @@ use crate::error::{Error, Result};
 use crate::prefetch;
 use crate::runtime::sealed_memory_len;
 
-/// Between words: as those of the standard library.
+/// The fence between accesses to words: the standard library's.
 pub(super) use std::sync::atomic::fence;
 
-/// A word that both processes use.
+/// A word shared by both processes.
 pub(super) type Word = AtomicU64;
 
-/// Fewest slots, and fewest units of payload, of a ring: a page of each.
+/// Minimum number of slots, and of units of payload, of a ring: a page of each.
 pub(super) const FEWEST_UNITS: u64 = 64;
 
-/// A mapped ring. Shared between the threads of a process behind an `Arc`; all words are atomics.
+/// The mapping of a ring. Shared between the threads of a process behind an `Arc`; all words are atomics.
 #[derive(Debug)]
 pub(super) struct Mapping {
     base: NonNull<u8>,
@@ -34,8 +34,8 @@ pub(super) struct Mapping {
     memfd: OwnedFd,
 }
 
-// SAFETY: the mapping is plain shared memory for as long as the value lives; words are accessed as atomics and payload
-// bytes only with raw copies, each unit by the one end that owns it at that time.
+// SAFETY: the mapping is plain shared memory for the lifetime of the value; words are accessed as atomics and payload
+// bytes only with raw copies, each unit by the endpoint that owns it at that time.
 unsafe impl Send for Mapping {}
 // SAFETY: as above; no method gives out a reference to payload bytes.
 unsafe impl Sync for Mapping {}
@@ -67,7 +67,7 @@ impl Mapping {
         Ok(mapping)
     }
 
-    /// Maps a ring that another process created, after checking that it is one and cannot shrink.
+    /// Maps a ring created by another process, after checking that it is one and cannot shrink.
     pub(super) fn open(memfd: OwnedFd) -> Result<Self> {
         let size = sealed_memory_len(&memfd)?;
         let mut header = [0u8; 24];
@@ -89,7 +89,7 @@ impl Mapping {
     }
 
     fn map(memfd: OwnedFd, geometry: Geometry) -> Result<Self> {
-        // SAFETY: a fresh mapping at an address of the kernel's choice; it aliases no Rust object.
+        // SAFETY: a fresh mapping at an address chosen by the kernel; it aliases no Rust object.
         let base = unsafe {
             rustix::mm::mmap(
                 std::ptr::null_mut(),
@@ -114,7 +114,7 @@ impl Mapping {
         self.geometry
     }
 
-    /// The file descriptor to hand to the producer's process.
+    /// The file descriptor to pass to the producer's process.
     pub(super) fn memfd(&self) -> BorrowedFd<'_> {
         self.memfd.as_fd()
     }
@@ -128,19 +128,19 @@ impl Mapping {
         unsafe { Word::from_ptr(self.base.as_ptr().add(at).cast::<u64>()) }
     }
 
-    /// Tells the CPU that the slot at `at` will be read soon.
+    /// Prefetches the slot at `at` for reading.
     #[inline(always)]
     pub(super) fn will_read_slot(&self, at: usize) {
         prefetch::to_read(self.base.as_ptr().wrapping_add(at));
     }
 
-    /// Tells the CPU that the slot at `at` will be written soon.
+    /// Prefetches the slot at `at` for writing.
     #[inline(always)]
     pub(super) fn will_write_slot(&self, at: usize) {
         prefetch::to_write(self.base.as_ptr().wrapping_add(at));
     }
 
-    /// Writes the bytes of a slot, which lies at `at`.
+    /// Writes the inline bytes of the slot at `at`.
     ///
     /// # Safety
     ///
@@ -148,14 +148,15 @@ impl Mapping {
     #[inline]
     pub(super) unsafe fn write_slot(&self, at: usize, bytes: &[u8; INLINE]) {
         debug_assert!(at.is_multiple_of(UNIT) && at + UNIT <= self.geometry.mapping_len());
-        // SAFETY: the bytes after the descriptor of a slot, inside the mapping, the caller's by its promise. Whole words, aligned.
+        // SAFETY: the bytes after the descriptor of a slot, inside the mapping, and owned by the caller. Whole words,
+        // aligned.
         unsafe {
             let to = self.base.as_ptr().add(at + UNIT - INLINE);
             std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, INLINE);
         }
     }
 
-    /// Reads the bytes of a slot, which lies at `at`, and zeros for those that are beyond it.
+    /// Reads the inline bytes of the slot at `at`, padded with zeros to 64 bytes.
     #[inline]
     pub(super) fn read_slot(&self, at: usize) -> [u8; UNIT] {
         debug_assert!(at.is_multiple_of(UNIT) && at + UNIT <= self.geometry.mapping_len());
@@ -168,7 +169,7 @@ impl Mapping {
         bytes
     }
 
-    /// Copies `len` private bytes at `src` into the payload area, from byte `offset` on, around the end.
+    /// Copies `len` private bytes at `src` to the payload area, starting at byte `offset` and wrapping around.
     ///
     /// # Safety
     ///
@@ -182,7 +183,7 @@ impl Mapping {
         });
     }
 
-    /// Copies `len` payload bytes from byte `offset` on, around the end, to private memory at `dst`.
+    /// Copies `len` payload bytes, starting at byte `offset` and wrapping around, to private memory at `dst`.
     ///
     /// # Safety
     ///
@@ -196,7 +197,7 @@ impl Mapping {
         });
     }
 
-    /// Calls `copy(offset in mapping, bytes done, bytes of this part)` for the one or two runs of a wrapping range.
+    /// Calls `copy(offset in mapping, bytes done, bytes of this part)` for the one or two parts of a wrapping range.
     fn split(&self, offset: usize, len: usize, mut copy: impl FnMut(usize, usize, usize)) {
         let size = self.geometry.payload_len();
         assert!(len <= size, "a fragment is at most a quarter of the ring");
@@ -211,8 +212,8 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: base and length are those of the mapping made in `map`; nobody holds a pointer into it any more.
-        // A failure would leave the mapping in place, which harms nobody.
+        // SAFETY: base and length are those of the mapping created in `map`, and no pointer into it is left. On failure
+        // the mapping leaks, which is harmless.
         let _ = unsafe {
             rustix::mm::munmap(
                 self.base.as_ptr().cast::<c_void>(),

@@ -1,4 +1,4 @@
-//! The end of a ring that sends.
+//! The sending endpoint of a ring.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -13,26 +13,26 @@ use super::layout::{
 use super::mapping::Mapping;
 use crate::error::{Error, Result};
 
-/// The sending end of a ring. One thread at a time uses it.
+/// The sending endpoint of a ring. One thread at a time uses it.
 #[derive(Debug)]
 pub(crate) struct RingProducer {
     mapping: Arc<Mapping>,
     bell: Bell,
     slots: Room,
     units: Room,
-    /// Whole messages started so far: each takes one posted receive.
+    /// Whole messages started so far: each consumes one posted receive.
     started: u64,
     /// Receives posted, as last read.
     posted_seen: u64,
 }
 
-/// What there is of one kind of room, slots or units.
+/// Space of one kind, slots or units.
 #[derive(Debug)]
 struct Room {
     size: u64,
-    /// Used so far.
+    /// Number used so far.
     produced: u64,
-    /// Given back so far, as last read: the shared word is only looked at again when this says "full".
+    /// Number released so far, as last read: the shared word is read again only when the space looks full.
     consumed_seen: u64,
     consumed_at: usize,
 }
@@ -60,7 +60,7 @@ impl Room {
     #[cold]
     fn has_now(&mut self, count: u64, mapping: &Mapping) -> bool {
         let consumed = mapping.word(self.consumed_at).load(Ordering::Acquire);
-        // A count outside what can be true (ahead of us, or a whole ring behind) frees nothing.
+        // An impossible count (ahead of us, or a whole ring behind) frees nothing.
         if self.produced.wrapping_sub(consumed) <= self.size {
             self.consumed_seen = consumed;
         }
@@ -69,7 +69,7 @@ impl Room {
 }
 
 impl RingProducer {
-    /// The producer's end of a ring; `wake` wakes the consumer.
+    /// The producer's endpoint of a ring; `wake` wakes the consumer.
     pub(super) fn over(mapping: Arc<Mapping>, wake: EventFd) -> Self {
         mapping
             .word(PRODUCER_BARRIERS_AT)
@@ -91,14 +91,14 @@ impl RingProducer {
         }
     }
 
-    /// Receives that the peer has posted and no message has taken yet.
+    /// Number of posted receives that no message has consumed yet.
     #[inline]
     pub(crate) fn credits(&mut self) -> u64 {
         if self.posted_seen == self.started {
             self.posted_seen = self.mapping.word(POSTED_AT).load(Ordering::Acquire);
         }
         let credits = self.posted_seen.wrapping_sub(self.started);
-        // A peer whose count runs backwards has no credits to give.
+        // A peer whose count runs backwards grants no credits.
         if i64::try_from(credits).is_ok() {
             credits
         } else {
@@ -106,18 +106,18 @@ impl RingProducer {
         }
     }
 
-    /// Largest number of bytes, immediate data included, that one call of [`push`](Self::push) takes.
+    /// Largest number of bytes, immediate data included, of one [`push`](Self::push).
     pub(crate) fn max_fragment(&self) -> usize {
         self.mapping.geometry().max_fragment()
     }
 
-    /// Bytes that the ring holds at once, immediate data included.
+    /// Number of bytes that the ring holds at once, immediate data included.
     pub(crate) fn capacity(&self) -> usize {
         self.mapping.geometry().payload_len()
     }
 
-    /// Appends a whole message of `len` bytes without immediate data that lie in one run, at `src`. The caller has checked that there is
-    /// a credit. Answers [`Error::Again`] when the ring has no room, with nothing written.
+    /// Appends a whole message of `len` contiguous bytes at `src`, without immediate data. The caller has checked that
+    /// there is a credit. Returns [`Error::Again`], with nothing written, if the ring is full.
     ///
     /// # Safety
     ///
@@ -125,13 +125,13 @@ impl RingProducer {
     #[inline]
     pub(crate) unsafe fn push_run(&mut self, src: *const u8, len: usize) -> Result<()> {
         if len == UNIT {
-            // SAFETY: the caller's promise. The length is a constant: a few moves.
+            // SAFETY: guaranteed by the caller. The length is a constant: a few moves.
             let bytes = unsafe { src.cast::<[u8; UNIT]>().read_unaligned() };
             if let Some((line, [0, 0, 0, 0, 0, 0, 0, 0])) = bytes.split_first_chunk() {
                 return self.push_inline(line, Descriptor::LINE, true);
             }
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             self.push(None, len, true, false, |write| {
                 write(src, len);
@@ -140,11 +140,11 @@ impl RingProducer {
         }
     }
 
-    /// Appends one fragment of a message. `fill(write)` is called once and must call `write(src, len)` for consecutive pieces that
-    /// add up to `len` bytes.
+    /// Appends one fragment of a message. `fill(write)` is called once and must call `write(src, len)` for consecutive
+    /// pieces that add up to `len` bytes.
     ///
-    /// `first` takes a credit; the caller has checked that there is one. `more` says that another fragment of the
-    /// same message follows. Answers [`Error::Again`] when the ring has no room, with nothing written.
+    /// `first` consumes a credit; the caller has checked that there is one. `more` says that another fragment of the
+    /// same message follows. Returns [`Error::Again`], with nothing written, if the ring is full.
     ///
     /// # Safety
     ///
@@ -163,7 +163,7 @@ impl RingProducer {
             return Err(Error::InvalidValue);
         }
         if stored > UNIT {
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             return unsafe { self.push_large(immediate, len, first, more, fill) };
         }
         let mut bytes = [0; UNIT];
@@ -171,7 +171,7 @@ impl RingProducer {
         bytes[..at].copy_from_slice(immediate.unwrap_or_default());
         fill(&mut |src, part| {
             let part = part.min(stored - at);
-            // SAFETY: the caller vouches for `src`; `part` never leaves the fragment, which fits the array.
+            // SAFETY: the caller guarantees `src`; `part` is within the fragment, which fits the array.
             unsafe { std::ptr::copy_nonoverlapping(src, bytes.as_mut_ptr().add(at), part) };
             at += part;
         })?;
@@ -181,7 +181,8 @@ impl RingProducer {
         self.push_small(immediate.map(<[u8]>::len), &bytes, len, first, more)
     }
 
-    /// Appends a fragment of at most 64 bytes, immediate data included: in its slot if all that does not fit there are zeros.
+    /// Appends a fragment of at most 64 bytes, immediate data included: in its slot if all bytes beyond the slot are
+    /// zeros.
     fn push_small(
         &mut self,
         immediate: Option<usize>,
@@ -206,7 +207,7 @@ impl RingProducer {
         }
     }
 
-    /// Appends a fragment that lies in its slot.
+    /// Appends a fragment stored in its slot.
     #[inline]
     fn push_inline(
         &mut self,
@@ -224,7 +225,7 @@ impl RingProducer {
         Ok(())
     }
 
-    /// Appends a fragment that lies in units of payload.
+    /// Appends a fragment stored in units of payload.
     ///
     /// # Safety
     ///
@@ -250,7 +251,7 @@ impl RingProducer {
         let end = at + len;
         fill(&mut |src, part| {
             let part = part.min(end - at);
-            // SAFETY: the caller vouches for `src`; `part` never leaves the fragment, whose units are ours.
+            // SAFETY: the caller guarantees `src`; `part` is within the fragment, whose units are ours.
             unsafe { self.mapping.copy_in(at, src, part) };
             at += part;
         })?;
@@ -276,8 +277,8 @@ impl RingProducer {
         self.bell.ring_if_asleep();
     }
 
-    /// Whether a message of `bytes`, immediate data included, can be pushed without [`Error::Again`], in as many fragments
-    /// as it needs when all but the last are full.
+    /// `true` if a message of `bytes`, immediate data included, can be pushed without [`Error::Again`], in as many
+    /// fragments as it needs if all but the last are full.
     #[inline]
     pub(crate) fn has_room_for(&mut self, bytes: usize) -> bool {
         if bytes <= INLINE {
@@ -288,7 +289,7 @@ impl RingProducer {
         self.slots.has(fragments, &self.mapping) && self.units.has(units, &self.mapping)
     }
 
-    /// The consumer has gone or will take no more.
+    /// `true` if the consumer is gone or accepts no more messages.
     pub(crate) fn is_closed_by_peer(&self) -> bool {
         self.mapping
             .word(CONSUMER_CLOSED_AT)
@@ -296,15 +297,15 @@ impl RingProducer {
             != 0
     }
 
-    /// Announces that this end waits for credits or room and wants to be woken. Before sleeping, have a
-    /// [barrier](super::barrier_before_sleep) and look again.
+    /// Sets the sleep word: requests a wake-up for credits or space. Before sleeping, execute the
+    /// [barrier](super::barrier_before_sleep) and check again.
     pub(crate) fn arm(&self) {
         self.mapping
             .word(PRODUCER_SLEEPS_AT)
             .store(1, Ordering::Relaxed);
     }
 
-    /// Takes back [`arm`](Self::arm).
+    /// Cancels [`arm`](Self::arm).
     pub(crate) fn disarm(&self) {
         self.mapping
             .word(PRODUCER_SLEEPS_AT)

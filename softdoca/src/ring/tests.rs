@@ -1,4 +1,4 @@
-//! Both ends of a ring in one process.
+//! Both endpoints of a ring in one process.
 
 use std::os::fd::AsFd;
 
@@ -92,7 +92,7 @@ fn payload_can_be_full_before_the_slots_are() {
         push(&mut producer, None, &[1; 57], false),
         Err(Error::Again)
     );
-    // What lies in its slot has room, and comes in its turn.
+    // An inline fragment needs no payload space, and keeps its order.
     assert_eq!(push(&mut producer, None, &[1; 56], false), Ok(()));
     for _ in 0..sent {
         assert_eq!(pop(&mut consumer), Some((None, large.clone(), false)));
@@ -179,7 +179,7 @@ fn a_sleeping_end_is_rung_once_and_an_awake_one_never() {
     push(&mut producer, None, b"asleep", false).expect("room");
     push(&mut producer, None, b"rung already", false).expect("room");
     assert_eq!(rung(), 1);
-    // A ring to one that falls asleep just now is the barrier's: see the processes that sleep and wake in the tests of Comch and RDMA.
+    // The race of a wake-up with falling asleep is covered by the process tests of Comch and RDMA.
     consumer.arm();
     super::barrier_before_sleep();
     push(&mut producer, None, b"to a sleeper", false).expect("room");

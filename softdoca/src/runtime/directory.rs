@@ -1,9 +1,9 @@
-//! The private directory where the sockets of all softdoca processes of one user live.
+//! The private directory with the sockets of one user's softdoca processes.
 
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, Once, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags};
@@ -22,7 +22,7 @@ pub struct RuntimeDir {
 
 /// Held while the set of sockets in the directory is examined and changed.
 pub(super) struct DirectoryLock {
-    // The lock belongs to this open file, and goes with it.
+    // The lock belongs to this open file and is released with it.
     _file: OwnedFd,
 }
 
@@ -30,11 +30,11 @@ impl RuntimeDir {
     /// Environment variable that names the directory.
     pub const VARIABLE: &'static str = "SOFTDOCA_RUNTIME_DIR";
 
-    /// How long to wait for another process that holds the directory's lock, which takes it for microseconds.
+    /// Time to wait for the lock of the directory, which other processes hold for microseconds.
     const LOCK_PATIENCE: Duration = Duration::from_secs(5);
 
-    /// The directory of this process: `SOFTDOCA_RUNTIME_DIR`, else `$XDG_RUNTIME_DIR/softdoca`, else `/tmp/softdoca-<uid>`;
-    /// created when missing. Opened once; later changes of the environment have no effect.
+    /// The directory of this process: `SOFTDOCA_RUNTIME_DIR`, else `$XDG_RUNTIME_DIR/softdoca`, else
+    /// `/tmp/softdoca-<uid>`; created if missing. Opened once; later changes of the environment have no effect.
     ///
     /// # Errors
     /// As [`RuntimeDir::open`].
@@ -65,8 +65,8 @@ impl RuntimeDir {
     /// Opens `path`, creating it (and missing parents) with mode 0700.
     ///
     /// # Errors
-    /// [`Error::NotPermitted`] when it belongs to another user or is open to others: whoever can enter it can reach the
-    /// memory that is exported through it. Otherwise what the operating system says.
+    /// [`Error::NotPermitted`] if it belongs to another user or is accessible to others: access to the directory gives
+    /// access to all memory that is exported through it. Otherwise the error of the operating system.
     pub fn open(path: &Path) -> Result<RuntimeDir> {
         if let Some(parent) = path.parent() {
             std::fs::create_dir_all(parent).map_err(|error| {
@@ -112,7 +112,7 @@ impl RuntimeDir {
         })
     }
 
-    /// Where the directory is, for messages.
+    /// Path of the directory, for messages.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -121,15 +121,15 @@ impl RuntimeDir {
         Arc::clone(&self.fd)
     }
 
-    /// A path to `name` that is short enough for a socket address (108 bytes) wherever the directory is.
+    /// A path to `name` that fits into a socket address (108 bytes), wherever the directory is.
     pub(super) fn short_path(&self, name: &str) -> String {
         use std::os::fd::AsRawFd;
         format!("/proc/self/fd/{}/{name}", self.fd.as_raw_fd())
     }
 
-    /// Keeps other processes from examining or changing the set of sockets.
+    /// Locks the set of sockets against other processes.
     pub(super) fn lock(&self) -> Result<DirectoryLock> {
-        // A file of its own for each lock: flock knows open files, not threads.
+        // A separate open file for each lock: flock locks open files, not threads.
         let flags = OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::RDONLY;
         let file = rustix::fs::openat(&*self.fd, ".", flags, Mode::empty())?;
         let begin = Instant::now();
@@ -151,7 +151,7 @@ impl RuntimeDir {
         }
     }
 
-    /// Removes the sockets whose owners died without doing so.
+    /// Removes the sockets of dead processes.
     pub(super) fn reap(&self, _lock: &DirectoryLock) -> Result<()> {
         for entry in rustix::fs::Dir::read_from(&*self.fd)? {
             let entry = entry?;
@@ -169,14 +169,14 @@ impl RuntimeDir {
         Ok(())
     }
 
-    /// Whether nobody listens on this socket any more. Sockets are bound and listened on under the lock, so a refused
+    /// `true` if this socket has no listener any more. Sockets are bound and listened on under the lock, so a refused
     /// connection cannot be one that is about to be listened on.
     pub(super) fn is_dead(&self, name: &str) -> bool {
         matches!(Socket::connect_raw(self, name), Err(Errno::CONNREFUSED))
     }
 
     pub(super) fn unlink(&self, name: &str) {
-        // Gone already is as good.
+        // It may be gone already.
         let _ = rustix::fs::unlinkat(&*self.fd, name, AtFlags::empty());
     }
 }
@@ -190,6 +190,73 @@ impl AsFd for RuntimeDir {
 impl fmt::Debug for RuntimeDir {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("RuntimeDir").field(&self.path).finish()
+    }
+}
+
+/// A file to unlink, by directory and name.
+#[derive(Clone)]
+struct Entry {
+    directory: Arc<OwnedFd>,
+    name: String,
+    /// A forked child inherits this list, and must not remove its parent's files when it exits.
+    owner: rustix::process::Pid,
+}
+
+static FILES: Mutex<Vec<Entry>> = Mutex::new(Vec::new());
+
+/// Removes its file when dropped or at exit.
+#[derive(Debug)]
+pub(super) struct FileGuard {
+    directory: Arc<OwnedFd>,
+    name: String,
+}
+
+impl FileGuard {
+    pub(super) fn new(directory: Arc<OwnedFd>, name: &str) -> FileGuard {
+        static AT_EXIT: Once = Once::new();
+        AT_EXIT.call_once(|| {
+            // SAFETY: `remove_all` has the signature that atexit expects and accesses only data with static lifetime.
+            // If the registration fails (no memory), the next process reaps the file.
+            unsafe { libc::atexit(remove_all) };
+        });
+        let entry = Entry {
+            directory: Arc::clone(&directory),
+            name: name.to_owned(),
+            owner: rustix::process::getpid(),
+        };
+        FILES
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(entry);
+        FileGuard {
+            directory,
+            name: name.to_owned(),
+        }
+    }
+}
+
+impl Drop for FileGuard {
+    fn drop(&mut self) {
+        let mut files = FILES.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(index) = files.iter().position(|entry| {
+            entry.name == self.name && Arc::ptr_eq(&entry.directory, &self.directory)
+        }) {
+            remove(&files.swap_remove(index));
+        }
+    }
+}
+
+fn remove(entry: &Entry) {
+    if entry.owner == rustix::process::getpid() {
+        // The file may be gone already, with the whole directory.
+        let _ = rustix::fs::unlinkat(&*entry.directory, &*entry.name, AtFlags::empty());
+    }
+}
+
+extern "C" fn remove_all() {
+    // Never wait here: if exit is called from a signal handler, another thread may hold the lock for ever.
+    if let Ok(mut files) = FILES.try_lock() {
+        files.drain(..).for_each(|entry| remove(&entry));
     }
 }
 

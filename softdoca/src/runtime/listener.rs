@@ -5,15 +5,14 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::net::{SocketAddrUnix, SocketFlags};
 
-use super::cleanup::FileGuard;
-use super::directory::RuntimeDir;
+use super::directory::{FileGuard, RuntimeDir};
 use super::socket::Socket;
 use crate::error::{Error, Result};
 
-/// A socket that others connect to by name. Its file goes with it.
+/// A socket that other processes connect to by name. Its file is removed with it.
 ///
-/// Others probe whether the owner still lives by connecting and closing at once: a connection that ends without a message
-/// is no error.
+/// Other processes check that the owner is alive by connecting and closing immediately: a connection that closes
+/// without a message is not an error.
 #[derive(Debug)]
 pub struct Listener {
     fd: OwnedFd,
@@ -21,10 +20,11 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// Listens on `name` (a file name ending in `.sock`; see [`named_socket`]); reaps what dead processes left, this name included.
+    /// Listens on `name` (a file name ending in `.sock`; see [`named_socket`]); removes the sockets of dead processes,
+    /// this name included.
     ///
     /// # Errors
-    /// [`Error::AlreadyExist`] when a living process listens on that name.
+    /// [`Error::AlreadyExist`] if a living process listens on that name.
     pub fn bind(directory: &RuntimeDir, name: &str) -> Result<Listener> {
         if !name.ends_with(".sock") || name.contains('/') {
             return Err(Error::InvalidValue
@@ -47,10 +47,10 @@ impl Listener {
         Ok(Listener { fd, _file: file })
     }
 
-    /// The next waiting connection; `None` when there is none. Connections of other users are refused.
+    /// Accepts the next pending connection; `None` if there is none. Connections of other users are refused.
     ///
     /// # Errors
-    /// What the operating system says; running out of descriptors is the likely one.
+    /// The error of the operating system, such as too many open descriptors.
     pub fn accept(&self) -> Result<Option<Socket>> {
         loop {
             match rustix::net::accept_with(&self.fd, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
@@ -72,15 +72,15 @@ impl AsFd for Listener {
     }
 }
 
-/// File name of the socket for a name of any length: `<prefix>-<hash of the parts>.sock`. Two names may share a hash, so the
-/// full name has to be checked when a connection is made.
+/// File name of a socket for a name of any length: `<prefix>-<hash of the parts>.sock`. Hashes may collide, so the full
+/// name has to be checked when a connection is established.
 pub fn named_socket(prefix: &str, parts: &[&str]) -> String {
-    // FNV-1a, 128 bits: stable between builds, unlike the hashes of the standard library.
+    // 128-bit FNV-1a: stable between builds, unlike the hashes of the standard library.
     const BASIS: u128 = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d;
     const PRIME: u128 = 0x0000_0000_0100_0000_0000_0000_0000_013b;
     let mut hash = BASIS;
     for part in parts {
-        // The length keeps ("ab", "c") and ("a", "bc") apart.
+        // The length distinguishes ("ab", "c") from ("a", "bc").
         for byte in (part.len() as u64)
             .to_le_bytes()
             .iter()
@@ -107,7 +107,7 @@ mod tests {
 
     #[test]
     fn a_name_has_one_living_listener() {
-        // Longer than a socket address can be.
+        // Longer than a socket address.
         let parent = tempfile::tempdir().unwrap();
         let directory = RuntimeDir::open(&parent.path().join("d".repeat(200))).unwrap();
         let name = named_socket("c", &["server", "0000:3b:00.0"]);

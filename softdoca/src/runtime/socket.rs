@@ -1,4 +1,4 @@
-//! Connected Unix sockets that keep message boundaries, carry file descriptors and know their peer.
+//! Connected Unix sockets that keep message boundaries, pass file descriptors and know their peer.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::fs::SealFlags;
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
@@ -16,24 +17,24 @@ use rustix::net::{
 use super::directory::RuntimeDir;
 use crate::error::{Error, Result};
 
-/// Longest message in bytes.
+/// Maximum length of a message in bytes.
 pub const MAX_MESSAGE: usize = 64 * 1024;
 
-/// Most file descriptors in one message.
+/// Maximum number of file descriptors in one message.
 pub const MAX_FDS: usize = 16;
 
-/// One end of a connection (`SOCK_SEQPACKET`, non-blocking, closed on exec).
+/// One endpoint of a connection (`SOCK_SEQPACKET`, non-blocking, closed on exec).
 #[derive(Debug)]
 pub struct Socket {
     fd: OwnedFd,
 }
 
 impl Socket {
-    /// Connects to the socket `name` of the runtime directory; the listener must be of the same user.
+    /// Connects to the socket `name` of the runtime directory; the listener must belong to the same user.
     ///
     /// # Errors
-    /// [`Error::NotFound`] when nobody listens there (never did, or died), [`Error::Again`] when the listener's queue is full,
-    /// [`Error::Authentication`] when it belongs to another user.
+    /// [`Error::NotFound`] if there is no listener (any more), [`Error::Again`] if the listener's queue is full,
+    /// [`Error::Authentication`] if it belongs to another user.
     pub fn connect(directory: &RuntimeDir, name: &str) -> Result<Socket> {
         match Socket::connect_raw(directory, name) {
             Ok(fd) => Socket::from_connected(fd),
@@ -53,7 +54,7 @@ impl Socket {
         rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
     }
 
-    /// Takes over a connected descriptor after asking the kernel who is at the other end.
+    /// Takes over a connected descriptor after checking the peer's credentials.
     pub(super) fn from_connected(fd: OwnedFd) -> Result<Socket> {
         let peer = rustix::net::sockopt::socket_peercred(&fd)?;
         let user = rustix::process::geteuid();
@@ -67,10 +68,10 @@ impl Socket {
         Ok(Socket { fd })
     }
 
-    /// Two connected ends.
+    /// Creates two connected endpoints.
     ///
     /// # Errors
-    /// What the operating system says.
+    /// The error of the operating system.
     pub fn pair() -> Result<(Socket, Socket)> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let (a, b) =
@@ -81,9 +82,9 @@ impl Socket {
     /// Sends one message with copies of `fds`. Never blocks.
     ///
     /// # Errors
-    /// [`Error::Again`] when the peer has not read enough, [`Error::ConnectionReset`] when it has gone,
+    /// [`Error::Again`] if the socket's buffer is full, [`Error::ConnectionReset`] if the peer is gone,
     /// [`Error::TooBig`] over [`MAX_MESSAGE`] bytes or [`MAX_FDS`], [`Error::InvalidValue`] for an empty message, which
-    /// could not be told from the end of the connection.
+    /// would look like the end of the connection.
     pub fn send(&self, message: &[u8], fds: &[BorrowedFd<'_>]) -> Result<()> {
         if message.is_empty() {
             return Err(Error::InvalidValue);
@@ -111,12 +112,12 @@ impl Socket {
         }
     }
 
-    /// Receives one message into `buffer` and appends its descriptors to `fds`. `None`: the peer has closed the connection.
-    /// Never blocks.
+    /// Receives one message into `buffer` and appends its descriptors to `fds`. `None`: the peer has closed the
+    /// connection. Never blocks.
     ///
     /// # Errors
-    /// [`Error::Again`] when there is none, [`Error::TooBig`] when it does not fit into `buffer` (the message is lost),
-    /// [`Error::ConnectionReset`] when the peer died with unread messages.
+    /// [`Error::Again`] if there is none, [`Error::TooBig`] if it does not fit into `buffer` (the message is
+    /// discarded), [`Error::ConnectionReset`] if the peer died with unread messages.
     pub fn receive(&self, buffer: &mut [u8], fds: &mut Vec<OwnedFd>) -> Result<Option<usize>> {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
@@ -147,9 +148,10 @@ impl Socket {
         Ok((message.bytes != 0).then_some(message.bytes))
     }
 
-    /// Sends one message: `header`, and after it the `len` bytes at `memory`, which the kernel reads without a copy in between.
+    /// Sends one message: `header` followed by the `len` bytes at `memory`, which the kernel reads without an
+    /// intermediate copy.
     ///
-    /// Memory that is not mapped is [`Error::InvalidValue`], no crash; the bytes may change while they are read.
+    /// Unmapped memory is [`Error::InvalidValue`] and not a crash; the bytes may change while they are read.
     ///
     /// # Errors
     /// As [`Socket::send`].
@@ -185,11 +187,11 @@ impl Socket {
         }
     }
 
-    /// Receives one message: the first bytes into `header`, the rest into the `len` bytes at `memory`. Returns the length of the
-    /// whole message, `None` at the end of the connection. Descriptors in the message are dropped.
+    /// Receives one message: the first bytes into `header`, the rest into the `len` bytes at `memory`. Returns the
+    /// length of the whole message, `None` at the end of the connection. Descriptors in the message are dropped.
     ///
     /// # Errors
-    /// As [`Socket::receive`]; memory that is not mapped is [`Error::InvalidValue`] and loses the message.
+    /// As [`Socket::receive`]; unmapped memory is [`Error::InvalidValue`] and discards the message.
     ///
     /// # Safety
     /// The `len` bytes at `memory` are the caller's to write, or not mapped at all.
@@ -211,7 +213,8 @@ impl Socket {
         ];
         let mut message = message_of(&mut parts);
         loop {
-            // SAFETY: the kernel writes to `header`, which is borrowed mutably, and to memory that the caller vouches for.
+            // SAFETY: the kernel writes to `header`, which is borrowed mutably, and to memory that the caller
+            // guarantees.
             let received = unsafe { libc::recvmsg(self.fd.as_raw_fd(), &mut message, 0) };
             match (usize::try_from(received), last_errno()) {
                 (Ok(_), _) if message.msg_flags & libc::MSG_TRUNC != 0 => {
@@ -225,11 +228,11 @@ impl Socket {
         }
     }
 
-    /// Copies the beginning of the next message into `header` and leaves the message where it is. Returns how many bytes came,
+    /// Copies the start of the next message to `header` without consuming the message. Returns the number of bytes,
     /// `None` at the end of the connection.
     ///
     /// # Errors
-    /// [`Error::Again`] when there is no message.
+    /// [`Error::Again`] if there is no message.
     pub fn peek(&self, header: &mut [u8]) -> Result<Option<usize>> {
         loop {
             match rustix::net::recv(&self.fd, &mut *header, RecvFlags::PEEK) {
@@ -241,18 +244,18 @@ impl Socket {
         }
     }
 
-    /// Waits until [`Socket::receive`] would not say `Again`.
+    /// Waits until [`Socket::receive`] would not return `Again`.
     ///
     /// # Errors
-    /// [`Error::TimeOut`] when nothing came in time.
+    /// [`Error::TimeOut`] if nothing arrived in time.
     pub fn wait_readable(&self, timeout: Duration) -> Result<()> {
         self.wait(PollFlags::IN, timeout)
     }
 
-    /// Waits until [`Socket::send`] would not say `Again`.
+    /// Waits until [`Socket::send`] would not return `Again`.
     ///
     /// # Errors
-    /// [`Error::TimeOut`] when the peer read nothing in time.
+    /// [`Error::TimeOut`] if the peer read nothing in time.
     pub fn wait_writable(&self, timeout: Duration) -> Result<()> {
         self.wait(PollFlags::OUT, timeout)
     }
@@ -271,7 +274,7 @@ impl Socket {
         }
     }
 
-    /// Whether the peer has closed its end or died. Messages that it sent before may still be waiting.
+    /// `true` if the peer has closed its endpoint or died. Messages sent before may still be queued.
     pub fn is_closed(&self) -> bool {
         let mut fds = [PollFd::new(&self.fd, PollFlags::RDHUP)];
         let now = Timespec {
@@ -287,16 +290,16 @@ impl Socket {
         }
     }
 
-    /// Ends the connection for both sides; the descriptor stays valid.
+    /// Shuts the connection down for both sides; the descriptor stays valid.
     pub fn shut_down(&self) {
-        // Not connected any more is what was asked for.
+        // Not connected any more is the desired state.
         let _ = rustix::net::shutdown(&self.fd, Shutdown::Both);
     }
 
-    /// Process id of the peer at the time it connected or listened. For messages: it may have been reused since.
+    /// Process id of the peer when it connected or listened. For messages only: it may have been reused since.
     ///
     /// # Errors
-    /// What the operating system says.
+    /// The error of the operating system.
     pub fn peer_pid(&self) -> Result<i32> {
         Ok(rustix::net::sockopt::socket_peercred(&self.fd)?
             .pid
@@ -323,9 +326,68 @@ impl AsFd for Socket {
     }
 }
 
+/// File system of a memfd without huge pages (`TMPFS_MAGIC`).
+const TMPFS: u32 = 0x0102_1994;
+/// File system of a memfd with huge pages (`HUGETLBFS_MAGIC`).
+const HUGETLBFS: u32 = 0x9584_58f6;
+
+/// Size in bytes of shared memory that stays accessible for the lifetime of its mapping, whatever the sender does.
+///
+/// No system call on the file system behind the descriptor (`fstat`, `read`) is made before the descriptor is known to
+/// be a memfd: a file system in user space (FUSE) could block it for ever.
+///
+/// # Errors
+/// [`Error::InvalidValue`] for anything but a memfd that is sealed against shrinking: an access beyond its new end
+/// would raise SIGBUS. [`Error::NotSupported`] for a memfd of huge pages: its sender can punch a hole into it, and an
+/// access there raises SIGBUS if the pool of huge pages is empty.
+pub(crate) fn sealed_memory_len(fd: impl AsFd) -> Result<u64> {
+    let refused = |reason: &str| {
+        Error::InvalidValue.because(format_args!(
+            "expected a memfd sealed against shrinking from another process, got {reason}"
+        ))
+    };
+    // Succeeds only for memfds, and is answered by the kernel itself.
+    let Ok(seals) = rustix::fs::fcntl_get_seals(&fd) else {
+        return Err(refused("a descriptor of another kind"));
+    };
+    if !seals.contains(SealFlags::SHRINK) {
+        return Err(refused("one that is not"));
+    }
+    match rustix::fs::fstatfs(&fd)?.f_type as u32 {
+        TMPFS => {}
+        HUGETLBFS => {
+            return Err(Error::NotSupported.because(
+                "memory of another process lies in a memfd of huge pages, which cannot be mapped safely: export ordinary pages",
+            ));
+        }
+        _ => return Err(refused("one of an unknown file system")),
+    }
+    let size = rustix::fs::fstat(&fd)?.st_size;
+    u64::try_from(size).map_err(|_| refused("one of negative size"))
+}
+
+/// `true` if the descriptor is an eventfd.
+pub(crate) fn is_eventfd(fd: impl AsFd) -> bool {
+    // There is no system call for this check. The runtime directory is reached through the same file system.
+    let link = format!("/proc/self/fd/{}", fd.as_fd().as_raw_fd());
+    rustix::fs::readlink(link, Vec::new())
+        .is_ok_and(|target| target.as_bytes() == b"anon_inode:[eventfd]")
+}
+
+/// `true` if the descriptor is a Unix socket, which cannot leave the machine.
+pub(crate) fn is_unix_socket(fd: impl AsFd) -> bool {
+    rustix::net::sockopt::socket_domain(fd)
+        .is_ok_and(|domain| domain == rustix::net::AddressFamily::UNIX)
+}
+
 #[cfg(test)]
 mod tests {
+    use std::os::fd::OwnedFd;
+
+    use rustix::fs::MemfdFlags;
+
     use super::*;
+    use crate::runtime::Socket;
 
     #[test]
     fn messages_keep_their_bounds_and_descriptors() {
@@ -396,5 +458,39 @@ mod tests {
             a.wait_writable(Duration::from_millis(5)),
             Err(Error::TimeOut)
         );
+    }
+
+    fn memfd(flags: MemfdFlags, seals: SealFlags) -> rustix::io::Result<OwnedFd> {
+        let memfd = rustix::fs::memfd_create("test", flags | MemfdFlags::ALLOW_SEALING)?;
+        rustix::fs::ftruncate(&memfd, 4 << 20)?;
+        rustix::fs::fcntl_add_seals(&memfd, seals)?;
+        Ok(memfd)
+    }
+
+    #[test]
+    fn only_sealed_memfds_of_ordinary_pages_are_memory() {
+        let sealed = memfd(MemfdFlags::empty(), SealFlags::SHRINK).unwrap();
+        assert_eq!(sealed_memory_len(&sealed), Ok(4 << 20));
+        let unsealed = memfd(MemfdFlags::empty(), SealFlags::GROW).unwrap();
+        let file: OwnedFd = tempfile::tempfile().unwrap().into();
+        for other in [unsealed, file] {
+            assert_eq!(sealed_memory_len(&other), Err(Error::InvalidValue));
+        }
+        match memfd(MemfdFlags::HUGETLB, SealFlags::SHRINK) {
+            Ok(huge) => assert_eq!(sealed_memory_len(&huge), Err(Error::NotSupported)),
+            Err(errno) => eprintln!("not run for huge pages, this kernel has none: {errno}"),
+        }
+    }
+
+    #[test]
+    fn eventfds_and_sockets_are_told_from_others() {
+        let event = rustix::event::eventfd(0, rustix::event::EventfdFlags::empty()).unwrap();
+        let (socket, _other) = Socket::pair().unwrap();
+        let file = tempfile::tempfile().unwrap();
+        let network = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        assert!(is_eventfd(&event) && !is_unix_socket(&event));
+        assert!(is_unix_socket(&socket) && !is_eventfd(&socket));
+        assert!(!is_eventfd(&file) && !is_unix_socket(&file));
+        assert!(!is_eventfd(&network) && !is_unix_socket(&network));
     }
 }

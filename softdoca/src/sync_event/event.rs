@@ -1,29 +1,36 @@
-//! An event: how it is set up, started and stopped, and what the program does with its value.
+//! An event: its setup, start and stop, the operations on its value, and its tasks.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::os::fd::{AsFd, OwnedFd};
+use std::ptr::NonNull;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use doca_abi::doca_data;
+use rustix::event::Timespec;
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime,
+};
+
 use super::blob::{self, Audience};
-use super::value::{self, Value};
-use super::wait::{self, Condition};
-use super::work::{Pools, Running};
+use super::value::{self, Condition, Value};
 use crate::buffer::Buf;
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::memory::Mmap;
-use crate::progress::Ctx;
+use crate::progress::{Ctx, Driver, Event, Started, Task, TaskOf, TaskPool, Urgency};
 
-/// What a location does with an event.
+/// Role of a location.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Role {
-    /// It sets or adds to the value.
+    /// Sets or adds to the value.
     Publisher = 0,
-    /// It waits.
+    /// Waits for the value.
     Subscriber = 1,
 }
 
-/// Who uses an event.
+/// A user of the event.
 pub(crate) enum Location {
     /// This process, through a device.
     Cpu(Arc<Device>),
@@ -33,26 +40,26 @@ pub(crate) enum Location {
     RemotePci,
 }
 
-/// The driver of an event's context. What the program does with the value may come from any thread.
+/// The driver of an event's context. Operations on the value may come from any thread.
 pub(crate) struct SyncEvent {
     setup: Mutex<Setup>,
-    /// While it is started.
+    /// `Some` while the event is started.
     value: Mutex<Option<Arc<Value>>>,
     pub(super) pools: Pools,
     pub(super) running: RefCell<Running>,
 }
 
-/// What is known before the start, and of exports.
+/// Configuration, and the exports.
 #[derive(Default)]
 pub(super) struct Setup {
-    /// By [`Role`].
+    /// Indexed by [`Role`]: `true` if there is a location with it.
     has: [bool; 2],
     pub(super) remote_net: bool,
     pub(super) remote_pci: bool,
     pub(super) devices: Vec<Arc<Device>>,
     place: Place,
     mode: Mode,
-    /// What the program was given; kept as long as the event.
+    /// Blobs given to the program; valid until the event is destroyed.
     pub(super) exports: Vec<Box<[u8]>>,
 }
 
@@ -62,18 +69,18 @@ enum Place {
     OwnPage,
     Address(u64),
     Map(Arc<Mmap>, u64),
-    /// Of another process: there is nothing to set up.
+    /// Imported from another process: no configuration.
     Imported(Arc<Value>),
 }
 
-/// How the program uses the event.
+/// Use of the event by the program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum Mode {
     #[default]
     Fresh,
-    /// As a context, once it has asked for it.
+    /// As a context, from the time that the program asked for it.
     Context,
-    /// Started without one.
+    /// Started without a context.
     Alone,
 }
 
@@ -87,15 +94,16 @@ impl SyncEvent {
         })
     }
 
-    /// A fresh event, as a context.
+    /// Creates an event as a context.
     pub(crate) fn context() -> Rc<Ctx> {
         SyncEvent::with(Setup::default())
     }
 
-    /// An event of the other side of PCIe.
+    /// Imports an event from the other side of PCIe.
     ///
     /// # Errors
-    /// [`Error::InvalidValue`] for bytes that are no such event, [`Error::NotFound`] when its process has gone.
+    /// [`Error::InvalidValue`] for bytes that are not such a blob, [`Error::NotFound`] if the exporting process is
+    /// gone.
     pub(crate) fn import(bytes: &[u8], device: &Arc<Device>) -> Result<Rc<Ctx>> {
         let descriptor = blob::decode(Audience::Pci, bytes)?;
         let value = Value::import(descriptor, device)?;
@@ -110,7 +118,7 @@ impl SyncEvent {
     }
 
     pub(super) fn setup(&self) -> MutexGuard<'_, Setup> {
-        // Every change is a single assignment.
+        // Poisoning is harmless: every change is a single assignment.
         self.setup.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -143,10 +151,10 @@ impl SyncEvent {
         Ok(setup)
     }
 
-    /// Says who uses the event.
+    /// Adds a location with a role.
     ///
     /// # Errors
-    /// [`Error::BadState`] when it is started, [`Error::NotPermitted`] for an imported one.
+    /// [`Error::BadState`] if the event is started, [`Error::NotPermitted`] if it is imported.
     pub(crate) fn add_location(&self, role: Role, location: Location) -> Result<()> {
         let mut setup = self.configure("publishers and subscribers are added")?;
         match location {
@@ -166,10 +174,10 @@ impl SyncEvent {
         Ok(())
     }
 
-    /// Puts the value at an address of the program.
+    /// Sets the address of the value in the program's memory.
     ///
     /// # Errors
-    /// As [`SyncEvent::add_location`]; [`Error::InvalidValue`] for an address that is no multiple of 8.
+    /// As [`SyncEvent::add_location`]; [`Error::InvalidValue`] unless the address is a multiple of 8.
     pub(crate) fn set_address(&self, addr: u64) -> Result<()> {
         let mut setup = self.configure("the address of the value is set")?;
         check_address(addr)?;
@@ -177,11 +185,11 @@ impl SyncEvent {
         Ok(())
     }
 
-    /// Puts the value into a buf's data.
+    /// Uses a buf's data as the value.
     ///
     /// # Errors
-    /// As [`SyncEvent::set_address`]; [`Error::NotPermitted`] for other lengths than 8 bytes, and for memory that peers may
-    /// not read, write and change by atomics.
+    /// As [`SyncEvent::set_address`]; [`Error::NotPermitted`] unless the data has 8 bytes and peers may read, write and
+    /// atomically change its memory.
     pub(crate) fn set_buf(&self, buf: &Buf) -> Result<()> {
         let mut setup = self.configure("the buf of the value is set")?;
         if buf.data_len() as u64 != value::SIZE || buf.is_in_list() {
@@ -197,7 +205,7 @@ impl SyncEvent {
         Ok(())
     }
 
-    /// The program uses the event as a context. False when it has started it without one.
+    /// Marks the event as used through its context. Returns `false` if it was started without one.
     pub(crate) fn become_context(&self) -> bool {
         let mut setup = self.setup();
         if setup.mode == Mode::Fresh {
@@ -209,7 +217,7 @@ impl SyncEvent {
     /// Starts the event without a context.
     ///
     /// # Errors
-    /// [`Error::BadState`] when it is started, or used as a context, or has no publisher or subscriber.
+    /// [`Error::BadState`] if it is already started, is used as a context, or has no publisher or subscriber.
     pub(crate) fn start_alone(&self) -> Result<()> {
         {
             let mut setup = self.setup();
@@ -223,10 +231,10 @@ impl SyncEvent {
         self.begin()
     }
 
-    /// Ends [`SyncEvent::start_alone`].
+    /// Stops an event that was started with [`SyncEvent::start_alone`].
     ///
     /// # Errors
-    /// [`Error::BadState`] when it is not started so.
+    /// [`Error::BadState`] otherwise.
     pub(crate) fn stop_alone(&self) -> Result<()> {
         if self.setup().mode != Mode::Alone || !self.is_started() {
             return Err(
@@ -237,7 +245,7 @@ impl SyncEvent {
         Ok(())
     }
 
-    /// Makes the value.
+    /// Creates the value.
     pub(super) fn begin(&self) -> Result<()> {
         if self.is_started() {
             return Err(Error::BadState.because("the sync event is started already"));
@@ -267,7 +275,7 @@ impl SyncEvent {
         drop(value);
     }
 
-    /// Checks that the event may be destroyed.
+    /// Checks that the event can be destroyed.
     ///
     /// # Errors
     /// [`Error::BadState`] while it is started.
@@ -279,7 +287,7 @@ impl SyncEvent {
     }
 
     /// # Errors
-    /// [`Error::BadState`] when it is not started; what reaching another process answers.
+    /// [`Error::BadState`] if the event is not started; errors of accessing another process.
     pub(crate) fn get(&self) -> Result<u64> {
         self.value()?.get()
     }
@@ -290,7 +298,7 @@ impl SyncEvent {
         self.value()?.set(value)
     }
 
-    /// Answers the old value.
+    /// Adds to the value. Returns the old value.
     ///
     /// # Errors
     /// As [`SyncEvent::get`].
@@ -298,12 +306,12 @@ impl SyncEvent {
         self.value()?.add(value)
     }
 
-    /// Blocks this thread.
+    /// Blocks this thread until the masked value fulfils the condition.
     ///
     /// # Errors
-    /// As [`SyncEvent::get`]; [`Error::ConnectionReset`] when the value is another process's and that has gone.
+    /// As [`SyncEvent::get`]; [`Error::ConnectionReset`] if the value belongs to another process that is gone.
     pub(crate) fn wait(&self, condition: Condition, mask: u64) -> Result<()> {
-        wait::until(&*self.value()?, condition, mask)
+        value::until(&*self.value()?, condition, mask)
     }
 }
 
@@ -314,4 +322,226 @@ fn check_address(addr: u64) -> Result<()> {
         )));
     }
     Ok(())
+}
+
+impl SyncEvent {
+    /// Allocates a task on the event.
+    pub(crate) fn allocate(
+        &self,
+        ctx: &Ctx,
+        work: Work,
+        user_data: doca_data,
+    ) -> Result<NonNull<TaskOf<Work>>> {
+        self.pools.of(work.kind).allocate(ctx, work, user_data)
+    }
+
+    /// Removes and returns the first completed task.
+    fn next_done(&self) -> Option<(NonNull<Task>, Result<()>)> {
+        let mut running = self.running.borrow_mut();
+        if running.tasks.is_empty() {
+            return None;
+        }
+        if running.flushing {
+            let task = running.tasks.pop_front()?;
+            return Some((task, Err(Error::ConnectionAborted)));
+        }
+        let value = self.value();
+        for place in 0..running.tasks.len() {
+            let task = running.tasks[place];
+            // SAFETY: submitted and not completed: such tasks are not freed.
+            let work = unsafe { task.as_ref() }.downcast::<Work>();
+            let result = match (&value, work) {
+                (Ok(value), Some(work)) => work.body.run(value),
+                (Err(error), _) => Some(Err(*error)),
+                (_, None) => Some(Err(Error::Unexpected)),
+            };
+            if let Some(result) = result {
+                running.tasks.remove(place);
+                return Some((task, result));
+            }
+        }
+        None
+    }
+}
+
+impl Driver for SyncEvent {
+    fn start(&self, ctx: &Ctx) -> Result<Started> {
+        if !self.become_context() {
+            return Err(Error::BadState.because(
+                "a sync event that was started by doca_sync_event_start cannot be used as a context",
+            ));
+        }
+        let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
+        let timer = timerfd_create(TimerfdClockId::Monotonic, flags)?;
+        let pe = ctx.pe()?;
+        self.begin()?;
+        if let Err(error) = pe.watch(timer.as_fd(), ctx, 0, Urgency::Liveness) {
+            self.end();
+            return Err(error);
+        }
+        *self.running.borrow_mut() = Running {
+            timer: Some(timer),
+            ..Running::default()
+        };
+        Ok(Started::Running)
+    }
+
+    fn submit(&self, _ctx: &Ctx, task: &Task) -> Result<()> {
+        if task.downcast::<Work>().is_none() {
+            return Err(Error::InvalidValue);
+        }
+        self.running
+            .borrow_mut()
+            .tasks
+            .push_back(NonNull::from(task));
+        Ok(())
+    }
+
+    fn next_event(&self, _ctx: &Ctx) -> Option<Event> {
+        self.next_done()
+            .map(|(task, result)| Event::Task(task, result))
+    }
+
+    fn flush(&self, _ctx: &Ctx) {
+        self.running.borrow_mut().flushing = true;
+    }
+
+    fn finish_stop(&self, ctx: &Ctx) -> bool {
+        if let (Some(timer), Ok(pe)) = (self.running.borrow_mut().timer.take(), ctx.pe()) {
+            pe.unwatch(timer.as_fd(), Urgency::Liveness);
+        }
+        self.end();
+        true
+    }
+
+    fn arm(&self) {
+        self.running.borrow().arm();
+    }
+
+    fn disarm(&self) {
+        self.running.borrow().disarm();
+    }
+}
+
+/// Operation of a task.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Gets the value.
+    Get,
+    /// Sets the value.
+    Set,
+    /// Adds to the value and returns the old one.
+    Add,
+    /// Completes when the masked value equals the operand.
+    WaitEqual,
+    /// Completes when the masked value differs from the operand.
+    WaitDifferent,
+}
+
+impl Kind {
+    const COUNT: usize = Kind::WaitDifferent as usize + 1;
+}
+
+/// Body of a task.
+pub(crate) struct Work {
+    pub(super) kind: Kind,
+    /// Value to set, add or compare with.
+    pub(crate) operand: Cell<u64>,
+    pub(crate) mask: Cell<u64>,
+    /// Destination of the result; may be NULL. The program keeps it valid while the task is in flight.
+    pub(crate) out: Cell<*mut u64>,
+}
+
+impl Work {
+    pub(crate) fn new(kind: Kind, operand: u64, mask: u64, out: *mut u64) -> Self {
+        Self {
+            kind,
+            operand: Cell::new(operand),
+            mask: Cell::new(mask),
+            out: Cell::new(out),
+        }
+    }
+
+    /// Runs the task; `None` if its condition is not fulfilled yet.
+    pub(super) fn run(&self, value: &Value) -> Option<Result<()>> {
+        let operand = self.operand.get();
+        match self.kind {
+            Kind::Get => Some(value.get().map(|value| self.give(value))),
+            Kind::Set => Some(value.set(operand)),
+            Kind::Add => Some(value.add(operand).map(|old| self.give(old))),
+            Kind::WaitEqual => self.look(value, Condition::Equal(operand)),
+            Kind::WaitDifferent => self.look(value, Condition::Different(operand)),
+        }
+    }
+
+    fn look(&self, value: &Value, condition: Condition) -> Option<Result<()>> {
+        match value.get() {
+            Ok(value) => condition.holds(value & self.mask.get()).then_some(Ok(())),
+            Err(error) => Some(Err(error)),
+        }
+    }
+
+    fn give(&self, value: u64) {
+        let out = self.out.get();
+        if !out.is_null() {
+            // SAFETY: not NULL, and the program keeps the pointer of a task in flight writable.
+            unsafe { out.write(value) };
+        }
+    }
+}
+
+/// One pool for each kind of task.
+#[derive(Default)]
+pub(crate) struct Pools([TaskPool; Kind::COUNT]);
+
+impl Pools {
+    pub(crate) fn of(&self, kind: Kind) -> &TaskPool {
+        &self.0[kind as usize]
+    }
+}
+
+/// State of a running context.
+#[derive(Default)]
+pub(super) struct Running {
+    /// Pending tasks in the order of submission.
+    pub(super) tasks: VecDeque<NonNull<Task>>,
+    /// The context is stopping: pending tasks fail.
+    pub(super) flushing: bool,
+    /// Wakes the engine to poll the value: changes of a value cause no wake-up.
+    pub(super) timer: Option<OwnedFd>,
+}
+
+/// Longest sleep of an engine while a task waits for a value.
+const LOOK_AGAIN: Timespec = Timespec {
+    tv_sec: 0,
+    tv_nsec: 500_000,
+};
+const NEVER: Timespec = Timespec {
+    tv_sec: 0,
+    tv_nsec: 0,
+};
+
+impl Running {
+    /// Starts the timer before the engine sleeps.
+    pub(super) fn arm(&self) {
+        if !self.tasks.is_empty() {
+            self.set_timer(LOOK_AGAIN);
+        }
+    }
+
+    /// Stops the timer.
+    pub(super) fn disarm(&self) {
+        self.set_timer(NEVER);
+    }
+
+    fn set_timer(&self, after: Timespec) {
+        if let Some(timer) = &self.timer {
+            let once = Itimerspec {
+                it_interval: NEVER,
+                it_value: after,
+            };
+            // Cannot fail for a valid timer and time. Without it the engine sleeps for its usual milliseconds.
+            let _ = timerfd_settime(timer, TimerfdTimerFlags::empty(), &once);
+        }
+    }
 }

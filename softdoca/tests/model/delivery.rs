@@ -1,4 +1,5 @@
-//! What arrives, and who may use which memory when. Nobody sleeps, so there is no fence that could hide what the words lack.
+//! Delivery of messages and ownership of memory. No thread sleeps, so there is no fence that could hide a missing order
+//! of the words.
 
 use loom::thread::yield_now;
 
@@ -8,12 +9,12 @@ use crate::ring::kernel::EventFd;
 use crate::ring::{RingConsumer, pair};
 use crate::words::Cell;
 
-/// The ways in which a message can lie in the ring.
+/// Placement of a message in the ring.
 #[derive(Debug, Clone, Copy)]
 enum Kind {
     /// In its slot.
     Small,
-    /// In its slot, which its zeros at the end need not fit: a message of the storage protocol.
+    /// In its slot, whose trailing zeros need not fit: a message of the storage protocol.
     Line,
     /// In a unit of payload.
     Large,
@@ -21,7 +22,7 @@ enum Kind {
 
 use Kind::{Large, Line, Small};
 
-/// The message at that place.
+/// The message with this number.
 fn message(number: usize, kind: Kind) -> Vec<u8> {
     let byte = number as u8 + 1;
     match kind {
@@ -41,7 +42,8 @@ fn take(consumer: &mut RingConsumer) -> Vec<u8> {
     }
 }
 
-/// Sends messages of these kinds, when there is room, to somebody who checks them. The first `before` are there already.
+/// Sends messages of these kinds, when there is space, to a consumer that checks them. The first `before` are there
+/// already.
 fn in_order(slots: u64, units: u64, kinds: &'static [Kind], before: usize) {
     check(Barriers::All, move || {
         let (mut producer, mut consumer) = pair(slots, units, &EventFd::new());

@@ -1,30 +1,33 @@
-//! Rings, doorbells and shared receives under [loom]: every order in which threads can run, and every value that a weakly ordered
-//! processor may give to a read. BlueField is Arm; x86 hides most of what could be wrong here.
+//! Rings, doorbells and shared receives under [loom]: every order in which threads can run, and every value that a
+//! weakly ordered processor may give to a read. BlueField is Arm; x86 hides most of what could be wrong here.
 //!
 //! # What is modelled
 //!
-//! The very sources of softdoca: `src/ring/{layout,producer,consumer,bell}.rs` and `src/rdma/transport/credits/{posting,taking}.rs` are compiled
-//! into this program, over memory and a kernel of the model's ([`ring::kernel`], `mapping.rs`, [`words`], [`processors`]). Rings have two slots.
-//! Slots and payload are cells of loom's: a read and a write that nothing has put in an order end the model, whatever was read.
+//! softdoca's own sources: `src/ring/{layout,producer,consumer,bell}.rs` and
+//! `src/rdma/transport/credits/{posting,taking}.rs` are compiled into this program, with the model's memory and kernel
+//! ([`ring::kernel`], `mapping.rs`, [`words`], [`processors`]). Rings have two slots. Slots and payload are loom cells:
+//! an unordered read and write fail the model, whatever was read.
 //!
-//! * [`delivery`]: messages go around in their slots and beside them, credits, ends that close.
-//! * [`sleeping`]: no wake is lost, with fences, with the kernel's barriers, and with one end of each kind. Sleeps have no bound here.
-//! * [`senders`]: receives that several senders share, one of which may die.
-//! * [`weaker`]: every order that is asked for is weakened, and a model must fail.
+//! * [`delivery`]: messages in slots and in payload units, credits, closing endpoints.
+//! * [`sleeping`]: no wake-up is lost, with fences, with the kernel's barriers, and with one endpoint of each kind.
+//!   Sleeps have no timeout here.
+//! * [`senders`]: receives shared by several senders, one of which may die.
+//! * [`weaker`]: every memory order is weakened, and a model must fail.
 //!
-//! # What is not
+//! # What is not modelled
 //!
-//! * What an engine does between its looks ([`sleeping::progress_until`]) is written down here once more; `src/progress/pe.rs` is too large for loom.
-//! * loom's fences order more than C++'s do (whatever comes before one fence comes before what follows a later one). So what words have to do is
-//!   modelled where there are no fences; and fences only decide who sees whom.
+//! * The engine's loop ([`sleeping::progress_until`]) is reimplemented here; `src/progress/pe.rs` is too large for
+//!   loom.
+//! * loom's fences order more than C++'s (everything before one fence precedes everything after a later one). So the
+//!   orders of words are modelled where there are no fences, and fences only where they decide visibility.
 //! * Stores to words that are also exchanged: see [`words::Word::exchanged`].
-//! * Peers that write what they must not: that is what the tests beside the ring and the fuzzing are for.
+//! * Malicious peers: these are covered by the ring's tests and by fuzzing.
 //!
 //! # Bounds
 //!
-//! At most 2 preemptions in each execution (switches of threads that wait are not counted): seconds in all, and enough for every failure
-//! that [`weaker`] expects. `LOOM_MAX_PREEMPTIONS=5 cargo test -p softdoca --test model` takes minutes, for hundreds of thousands of
-//! executions.
+//! At most 2 preemptions in each execution (switches of waiting threads are not counted): seconds in total, and
+//! sufficient for every failure that [`weaker`] expects. `LOOM_MAX_PREEMPTIONS=5 cargo test -p softdoca --test model`
+//! takes minutes, for hundreds of thousands of executions.
 
 mod credits;
 mod processors;
@@ -41,15 +44,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use processors::Barriers;
-// Where the ring's sources look for it.
+// Where the ring's sources expect it.
 use softdoca::error;
 
-/// Most preemptions in one execution, if `LOOM_MAX_PREEMPTIONS` does not say.
+/// Maximum number of preemptions in one execution, unless `LOOM_MAX_PREEMPTIONS` is set.
 const PREEMPTIONS: usize = 2;
-/// A model that makes more steps does not end.
+/// A model that takes more steps does not terminate.
 const STEPS: usize = 10_000;
 
-/// Runs a scenario in every way.
+/// Runs a scenario in all interleavings.
 fn check(barriers: Barriers, scenario: impl Fn() + Send + Sync + 'static) {
     let mut model = loom::model::Builder::new();
     model.preemption_bound = model.preemption_bound.or(Some(PREEMPTIONS));

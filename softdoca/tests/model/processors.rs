@@ -1,10 +1,11 @@
-//! Processors, as far as they matter to [membarrier(2)].
+//! A model of processors for [membarrier(2)].
 //!
-//! loom has no membarrier. Here it is what the kernel does: an interrupt to every other processor, which has a full barrier when it takes it,
-//! at any place of what it runs just then; the caller goes on when all have. A processor that runs nobody needs none: it had a
-//! barrier when it was left, and has another one when it is entered.
+//! loom has no membarrier. It is modelled like the kernel's implementation: an interrupt to every other processor,
+//! which executes a full barrier when it takes the interrupt, at any point of its code; the caller continues after all
+//! have done so. An idle processor needs none: it executed a barrier when it became idle, and executes another when it
+//! resumes.
 //!
-//! Interrupts are taken before accesses to [words](crate::words::Word): that is every place that makes a difference.
+//! Interrupts are taken before accesses to [words](crate::words::Word): no other point makes a difference.
 //!
 //! [membarrier(2)]: https://man7.org/linux/man-pages/man2/membarrier.2.html
 
@@ -16,7 +17,7 @@ use loom::thread;
 
 use crate::words::is_weakened;
 
-/// Most threads of a model.
+/// Maximum number of threads of a model.
 const PROCESSORS: usize = 3;
 
 /// Values of a processor's word.
@@ -33,14 +34,14 @@ loom::thread_local! {
     static FALLS_ASLEEP: Cell<bool> = Cell::new(false);
 }
 
-/// Who has barriers put into their threads.
+/// Processes that use the kernel's barriers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Barriers {
-    /// No process: the kernel cannot, or was not asked.
+    /// No process: the kernel does not support it, or was not asked.
     None,
     /// All processes.
     All,
-    /// The processes of even processors.
+    /// The processes on even processors.
     Some,
 }
 
@@ -48,13 +49,13 @@ thread_local! {
     static BARRIERS: Cell<Barriers> = const { Cell::new(Barriers::None) };
 }
 
-/// To be called first in a model.
+/// Must be called first in a model.
 pub(crate) fn power_on(barriers: Barriers) {
     BARRIERS.set(barriers);
     assert_eq!(STATES.len(), PROCESSORS);
 }
 
-/// A thread on a processor of its own.
+/// A thread on its own processor.
 pub(crate) fn spawn<T: 'static>(
     processor: usize,
     run: impl FnOnce() -> T + 'static,
@@ -62,7 +63,7 @@ pub(crate) fn spawn<T: 'static>(
     thread::spawn(move || on(processor, run))
 }
 
-/// Runs something on a processor.
+/// Runs a closure on a processor.
 pub(crate) fn on<T>(processor: usize, run: impl FnOnce() -> T) -> T {
     OWN.with(|own| own.set(Some(processor)));
     enter();
@@ -94,14 +95,14 @@ fn leave() {
     }
 }
 
-/// Something that makes the kernel run somebody else here.
+/// Runs a blocking call, during which the processor is idle.
 pub(crate) fn leave_while(wait: impl FnOnce()) {
     leave();
     wait();
     enter();
 }
 
-/// A place where an interrupt may come.
+/// A point where an interrupt may be taken.
 pub(crate) fn take_interrupt() {
     if are_used()
         && let Some(own) = own()
@@ -127,7 +128,7 @@ pub(crate) fn barrier_in_all_threads() -> bool {
     }
     let own = own();
     let interrupts = |other: &usize| {
-        // Processes that use no barriers are not interrupted.
+        // Processes without barriers are not interrupted.
         let registered = BARRIERS.get() == Barriers::All || other.is_multiple_of(2);
         registered
             && Some(*other) != own
@@ -148,12 +149,12 @@ pub(crate) fn barrier_in_all_threads() -> bool {
     true
 }
 
-/// Whether this thread is between arming its ends and sleeping.
+/// `true` if this thread is between arming its endpoints and sleeping.
 pub(crate) fn falls_asleep() -> bool {
     FALLS_ASLEEP.with(Cell::get)
 }
 
-/// Says so.
+/// Marks the time between arming and sleeping.
 pub(crate) fn falling_asleep<T>(run: impl FnOnce() -> T) -> T {
     FALLS_ASLEEP.with(|falls| falls.set(true));
     let result = run();

@@ -1,4 +1,4 @@
-//! Several senders take what one receiver posts.
+//! Several senders share the receives of one receiver.
 
 use loom::thread::{spawn, yield_now};
 
@@ -19,7 +19,7 @@ fn no_receive_is_taken_twice() {
         pool.post(1);
         let taken = others.join().expect("no panic") + another.join().expect("no panic");
         assert!(taken <= 2, "{taken} of 2 receives were taken");
-        // What was left over is still there, and no more.
+        // The remaining receives are still there, and no more.
         let left = (0..3).filter(|_| sender(&slots[0]).take()).count();
         assert_eq!(taken + left as u64, 2);
     });
@@ -33,7 +33,7 @@ fn no_receive_is_lost_with_its_sender() {
         let (late, survivor) = (sender(&dying), sender(&other));
         pool.post(1);
         let late = spawn(move || late.take());
-        // The receiver ends the connection while its sender takes a receive, which it will never use.
+        // The receiver closes the connection while its sender takes a receive that it will never use.
         drop(dying);
         late.join().expect("no panic");
         assert!(survivor.take(), "the receive went with the sender");

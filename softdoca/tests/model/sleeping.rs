@@ -1,4 +1,4 @@
-//! Who sleeps is woken. A sleep has no bound here: an end that is not woken is a deadlock, which loom reports.
+//! Sleeping endpoints are woken. A sleep has no timeout here: a lost wake-up is a deadlock, which loom reports.
 
 use crate::check;
 use crate::processors::{self, Barriers, on, spawn};
@@ -6,7 +6,7 @@ use crate::ring::kernel::EventFd;
 use crate::ring::{End, RingConsumer, RingProducer, barrier_before_sleep, pair};
 use crate::words::is_weakened;
 
-/// What a thread does with a progress engine: looks, and when there is nothing arms its ends, looks again, and sleeps.
+/// A thread's loop over a progress engine: polls, and if there is nothing, arms its endpoints, polls again, and sleeps.
 fn progress_until<E: End, T>(
     wake: &EventFd,
     end: &mut E,
@@ -65,7 +65,7 @@ fn a_producer_is_woken_by_room() {
     all_kinds_of_barriers(|| producer_sleeps_for_room(1));
 }
 
-/// The ring is full, and so many pieces are to go into it while it is emptied.
+/// The ring is full, and the given number of pieces has to go through it while it is emptied.
 fn producer_sleeps_for_room(mut pieces: u32) {
     let wake = EventFd::new();
     let (mut producer, mut consumer) = pair(2, 4, &EventFd::new());
@@ -74,7 +74,7 @@ fn producer_sleeps_for_room(mut pieces: u32) {
     let receiver = spawn(1, move || {
         assert_eq!(receive(&mut consumer), Some(1));
         assert_eq!(receive(&mut consumer), Some(2));
-        // An end rings when it goes, which would hide what was missed.
+        // An endpoint sends a wake-up when it is closed, which would hide a lost one.
         consumer
     });
     on(0, || {
@@ -99,7 +99,7 @@ fn producer_sleeps_for_credit() {
     let receiver = spawn(1, {
         let wake = wake.duplicate();
         move || {
-            // It may sleep since before its eventfd is known.
+            // It may have gone to sleep before its eventfd was known.
             consumer.learn(&wake);
             consumer.post(1);
             consumer

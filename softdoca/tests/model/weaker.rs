@@ -1,15 +1,15 @@
-//! What if an order were weaker? Then a model must fail, or nobody knows what the order is for.
+//! Weakens each memory order: then a model must fail, or the order is unnecessary.
 
 use std::collections::BTreeSet;
 use std::process::{Command, Output};
 
 use crate::words::WEAKEN;
 
-/// loom's words for memory that two use at once, and for threads that all sleep.
+/// loom's messages for a data race and for a deadlock.
 const RACE: &str = "Causality violation";
 const DEADLOCK: &str = "deadlock";
 
-/// What is weaker, the model that fails, and what it says.
+/// The weakened order, the model that fails, and its message.
 const NEEDED: &[(&str, &str, &str)] = &[
     (
         "store of descriptor",
@@ -148,10 +148,10 @@ const NOT_NEEDED: &[(&str, &str)] = &[
     ("swap of slot", "as its update"),
 ];
 
-/// Begins the line that says which orders a model asked for.
+/// Start of the line that lists the orders used by a model.
 pub(crate) const ORDERS: &str = "orders: ";
 
-/// Runs one model in a process of its own: loom's threads cannot always be unwound.
+/// Runs one model in a process of its own, because loom's threads cannot always be unwound.
 fn run(model: &str, environment: &[(&str, &str)]) -> Output {
     Command::new(std::env::current_exe().expect("this program"))
         .args(["--exact", model, "--nocapture"])
@@ -180,7 +180,7 @@ fn every_order_is_listed() {
     let models: BTreeSet<&str> = NEEDED.iter().map(|(_, model, _)| *model).collect();
     let mut asked = BTreeSet::new();
     for model in models {
-        // Which orders there are shows in the first executions.
+        // The first executions show which orders there are.
         let output = run(model, &[("LOOM_MAX_PREEMPTIONS", "1")]);
         let printed = String::from_utf8_lossy(&output.stdout).into_owned();
         assert!(output.status.success(), "{model}: {printed}");

@@ -1,7 +1,7 @@
 //! Words and cells of shared memory.
 //!
-//! An order can be weakened from outside (`MODEL_WEAKEN`), which has to make a model fail: this is how the tests know that the models would
-//! notice, and that the order is needed.
+//! An order can be weakened from outside (`MODEL_WEAKEN`), which must make a model fail. This shows that the models
+//! detect it, and that the order is needed.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -14,7 +14,7 @@ use loom::sync::atomic::{self, AtomicU64};
 
 use crate::processors;
 
-/// Names what is weaker than it should be: "load of WORD", "store of WORD", "fence of the sleeper", "fence of the waker", "barrier".
+/// Names the order to weaken: "load of WORD", "store of WORD", "fence of the sleeper", "fence of the waker", "barrier".
 pub(crate) const WEAKEN: &str = "MODEL_WEAKEN";
 
 pub(crate) fn is_weakened(what: impl FnOnce() -> String) -> bool {
@@ -26,22 +26,22 @@ pub(crate) fn is_weakened(what: impl FnOnce() -> String) -> bool {
 }
 
 thread_local! {
-    /// Accesses of which more than relaxed order was asked, and their words.
+    /// Accesses with more than relaxed order, and their words.
     static ASKED: RefCell<BTreeSet<(&'static str, &'static str)>> = const { RefCell::new(BTreeSet::new()) };
 }
 
-/// Which orders were asked for in this thread's models.
+/// Orders used by this thread's models.
 pub(crate) fn asked() -> Vec<String> {
     let name = |(access, word): &(&str, &str)| format!("{access} of {word}");
     ASKED.with_borrow(|asked| asked.iter().map(name).collect())
 }
 
-/// A word that several processes use.
+/// A word shared by several processes.
 #[derive(Debug)]
 pub(crate) struct Word {
     name: &'static str,
     value: AtomicU64,
-    /// Some accesses write what depends on what they read.
+    /// Some accesses are exchanges.
     is_exchanged: bool,
 }
 
@@ -54,11 +54,11 @@ impl Word {
         }
     }
 
-    /// A word that is not only loaded and stored.
+    /// A word that is exchanged as well as loaded and stored.
     ///
-    /// Nothing comes between what an exchange reads and what it writes; loom forgets that when plain stores are about, and then finds
-    /// lost wakes where a store of the same thread is older than the exchange that has taken it. Stores to such words are
-    /// exchanges here, which loom keeps in one order. What loads may return stays as weak as it was.
+    /// An exchange is atomic; loom violates that in the presence of plain stores, and then reports lost wake-ups for a
+    /// store by the same thread that is older than the exchange. Stores to such words are exchanges here, which loom
+    /// keeps in one order. Loads stay as weak as before.
     pub(crate) fn exchanged(name: &'static str) -> Self {
         Self {
             is_exchanged: true,
@@ -138,7 +138,7 @@ pub(crate) fn fence(order: Ordering) {
     }
 }
 
-/// Bytes of shared memory, which one process at a time may use.
+/// Bytes of shared memory, to be used by one process at a time.
 #[derive(Debug)]
 pub(crate) struct Cell<T>(UnsafeCell<T>);
 
@@ -148,7 +148,7 @@ impl<T: Debug> Cell<T> {
     }
 
     pub(crate) fn read<R>(&self, read: impl FnOnce(&T) -> R) -> R {
-        // SAFETY: loom's threads take turns; an access that nothing orders with others ends the model before it happens.
+        // SAFETY: loom runs one thread at a time; an unordered access fails the model before it happens.
         self.0.with(|value| read(unsafe { &*value }))
     }
 
@@ -158,5 +158,5 @@ impl<T: Debug> Cell<T> {
     }
 }
 
-// SAFETY: loom's threads take turns on one thread, and loom checks every access.
+// SAFETY: loom runs all threads on one thread, and checks every access.
 unsafe impl<T: Send> Sync for Cell<T> {}

@@ -1,7 +1,7 @@
-//! Tests that take several processes, each with a runtime directory of its own.
+//! Tests with several processes and their own runtime directory.
 //!
-//! A test function runs three times over: as started by the harness, where it starts itself again in a new directory and checks that nothing
-//! is left there; as `main`, which is the test proper; and as whatever peers `main` starts.
+//! A test function runs in three roles: started by the harness, it starts itself again in a new directory and checks
+//! that no files are left there; as `main`, it is the actual test; and it runs as the peers that `main` starts.
 
 #![allow(dead_code, reason = "each test program uses its part")]
 
@@ -11,7 +11,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 const ROLE: &str = "SOFTDOCA_TEST_ROLE";
 const MAIN: &str = "main";
 
-/// Runs the test function `test` (its name as the harness knows it) in processes of its own.
+/// Runs the test function `test` (its name in the harness) in separate processes.
 pub fn run(test: &str, main: fn(), peers: &[(&str, fn())]) {
     match std::env::var(ROLE) {
         Err(_) => in_new_directory(test),
@@ -48,7 +48,7 @@ fn command(test: &str, role: &str) -> Command {
     command
 }
 
-/// A process that `main` started.
+/// A process started by `main`.
 pub struct Peer {
     child: Child,
     stdin: ChildStdin,
@@ -71,12 +71,12 @@ impl Peer {
         }
     }
 
-    /// Sends a line, which the peer gets with [`hear`].
+    /// Sends a line, which the peer reads with [`hear`].
     pub fn tell(&mut self, line: &str) {
         writeln!(self.stdin, "{line}").unwrap();
     }
 
-    /// The next line that the peer said with [`say`].
+    /// The next line that the peer has sent with [`say`].
     pub fn answer(&mut self) -> String {
         loop {
             let mut line = String::new();
@@ -91,13 +91,13 @@ impl Peer {
         }
     }
 
-    /// Kills it without warning.
+    /// Sends SIGKILL.
     pub fn kill(mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
     }
 
-    /// Waits for its end, which has to be a success.
+    /// Waits for its exit, which must be successful.
     pub fn finish(mut self) {
         drop(self.stdin);
         std::io::copy(&mut self.stdout, &mut std::io::sink()).unwrap();
@@ -106,25 +106,25 @@ impl Peer {
     }
 }
 
-/// Tells `main` something. In a peer.
+/// Sends a line to `main`. For peers.
 pub fn say(line: &str) {
-    // The harness may have begun a line of its own.
+    // The harness may have started a line.
     println!("\n> {line}");
 }
 
-/// The next line from `main`. In a peer.
+/// Reads the next line from `main`. For peers.
 pub fn hear() -> String {
     let mut line = String::new();
     std::io::stdin().read_line(&mut line).unwrap();
     line.trim_end().to_owned()
 }
 
-/// Bytes as text.
+/// Encodes bytes as hexadecimal text.
 pub fn to_hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Bytes from text.
+/// Decodes hexadecimal text.
 pub fn from_hex(text: &str) -> Vec<u8> {
     let digits = text.as_bytes().chunks(2);
     digits

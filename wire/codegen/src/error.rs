@@ -1,25 +1,25 @@
-//! What is wrong with a schema, and where.
+//! Errors in a schema, with their location.
 
 use std::{fmt, path::PathBuf};
 
 use thiserror::Error;
 
-/// Why nothing was generated.
+/// Reason why no code was generated.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// A statement of the schema is missing, unknown, or contradicts another.
+    /// An option of the schema is missing, unknown, or contradicts another.
     #[error(transparent)]
     Schema(#[from] SchemaError),
     /// A file is not protobuf, or is missing.
     #[error("the schema does not compile: {0}")]
     Compile(String),
-    /// The generated code does not parse; a fault of this library.
+    /// The generated code cannot be parsed: a bug in this library.
     #[error("the code generated for module {module} is not Rust: {reason}")]
     Unparsable {
         /// Module of the wire crate.
         module: String,
-        /// What the parser found.
+        /// The parser's error.
         reason: String,
     },
     /// A file could not be written.
@@ -27,7 +27,7 @@ pub enum Error {
     Write {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the operating system.
         source: std::io::Error,
     },
     /// prost refused the schema, or could not write its files.
@@ -35,16 +35,16 @@ pub enum Error {
     Prost(std::io::Error),
 }
 
-/// A refused schema.
+/// An error in the schema, with its location.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SchemaError {
-    /// File, as it was named to the generator.
+    /// File, as passed to the generator.
     pub file: String,
-    /// Message or enumeration; `None` if the file itself is meant.
+    /// Message or enumeration; `None` for the whole file.
     pub message: Option<String>,
-    /// Field or value; `None` if the whole message is meant.
+    /// Field or value; `None` for the whole message.
     pub field: Option<String>,
-    /// What is wrong with it.
+    /// The problem.
     pub problem: Problem,
 }
 
@@ -64,14 +64,14 @@ impl fmt::Display for SchemaError {
 
 impl std::error::Error for SchemaError {}
 
-/// What is wrong with a message or a field.
+/// A problem of a message or field.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum Problem {
-    /// The file uses an option that does not exist, or gives one a value that it cannot have.
+    /// The file uses an undefined option, or an invalid value of an option.
     #[error("{0}")]
     BadOption(String),
-    /// The options file defines an option that this generator does not know.
+    /// The options file defines an option that this generator does not support.
     #[error(
         "option `{0}` is unknown to the generator: correct its name, or teach it to wire-codegen"
     )]
@@ -81,45 +81,45 @@ pub enum Problem {
     DoesNotApply {
         /// The option.
         option: &'static str,
-        /// What it was given to.
+        /// The construct with the option.
         to: String,
     },
-    /// An option without which the layout is incomplete.
+    /// A required option is missing.
     #[error("option `{option}` is missing: state {what}")]
     Missing {
         /// The option.
         option: &'static str,
-        /// What it says.
+        /// Meaning of the option.
         what: &'static str,
     },
-    /// No comment, from which the documentation and the table of offsets are made.
+    /// The comment is missing, from which documentation and table are generated.
     #[error("there is no comment above it: say what it means")]
     NoComment,
-    /// A protobuf type without a form on the wire.
+    /// A protobuf type without a wire format.
     #[error("{0} has no layout: use uint32, uint64, an enumeration, string or bytes")]
     UnsupportedType(String),
-    /// A construct that layouts do not cover.
+    /// A construct that the layout options do not support.
     #[error("{0}")]
     Unsupported(&'static str),
-    /// A number of bytes that the field's number cannot have.
+    /// A width that the number cannot have.
     #[error("expected a width of {expected} bytes, {came} came")]
     Width {
-        /// Bytes that it can have.
+        /// Possible widths in bytes.
         expected: &'static str,
-        /// Bytes that were stated.
+        /// Stated width in bytes.
         came: u64,
     },
-    /// A number in an option that its field cannot hold.
+    /// A number in an option that exceeds its field.
     #[error("option `{option}`: expected at most {max}, {came} came")]
     TooLarge {
         /// The option.
         option: &'static str,
         /// Largest possible number.
         max: u64,
-        /// Number that came.
+        /// The number.
         came: u64,
     },
-    /// The smallest accepted value is over the largest.
+    /// The minimum exceeds the maximum.
     #[error("option `min` ({min}) is over `max` ({max})")]
     EmptyRange {
         /// Smallest value.
@@ -127,12 +127,12 @@ pub enum Problem {
         /// Largest value.
         max: u64,
     },
-    /// A field that lies before the one declared above it.
+    /// A field that precedes the one declared above it.
     #[error(
         "lies at offset {offset}, before {previous}: declare fields in the order of their offsets"
     )]
     OutOfOrder {
-        /// Its offset.
+        /// Offset of the field.
         offset: u32,
         /// The field declared above it.
         previous: String,
@@ -140,14 +140,14 @@ pub enum Problem {
     /// Two fields on one byte.
     #[error("overlaps {previous}: begins at offset {offset}, where {previous} ends at {end}")]
     Overlap {
-        /// Its offset.
+        /// Offset of the field.
         offset: u32,
-        /// The field before it.
+        /// The preceding field.
         previous: String,
         /// First byte after that field.
         end: u32,
     },
-    /// Bytes that no field and no reserved span covers.
+    /// Bytes covered by no field and no reserved span.
     #[error(
         "leaves a gap: nothing covers bytes {from} to {to}; move a field or state them as `reserved`"
     )]
@@ -165,54 +165,54 @@ pub enum Problem {
         /// Size of the message.
         size: u32,
     },
-    /// A text or blob that another field follows.
+    /// A text or blob followed by another field.
     #[error("is of variable length, so nothing can follow it at a fixed offset; {next} does")]
     VariableNotLast {
-        /// The field that follows.
+        /// The following field.
         next: String,
     },
     /// A text or blob in a message of fixed size.
     #[error("is of variable length, in a message of fixed size")]
     VariableInFixedSize,
-    /// Two payloads of one type.
+    /// Two payloads of the same type.
     #[error("message type {number} is already that of {other}")]
     DuplicateType {
-        /// The number.
+        /// Number of the type.
         number: u32,
-        /// The payload that has it.
+        /// The other payload.
         other: String,
     },
-    /// A payload that cannot be told from the one that it is an alternative to.
+    /// A payload that cannot be distinguished from the one that it is an alternative to.
     #[error("is an alternative to another payload, and has {0}")]
     WrongAlternative(&'static str),
-    /// A payload that is no longer form of the one that it extends.
+    /// A payload that is not a longer form of the one that it extends.
     #[error("extends another payload, and has {0}")]
     WrongExtension(&'static str),
-    /// Two things of one name.
+    /// Two declarations of the same name.
     #[error("the name `{name}` is already that of {other}")]
     DuplicateName {
         /// The name.
         name: String,
-        /// What has it.
+        /// The other declaration.
         other: String,
     },
-    /// A payload that does not fit into the largest frame.
+    /// A payload that exceeds the largest frame.
     #[error("makes a frame of up to {came} bytes, over the frame's `max_size` of {max}")]
     FrameTooLarge {
-        /// Largest frame that is accepted.
+        /// Maximum frame length.
         max: u32,
-        /// Largest frame with this payload.
+        /// Length of the largest frame with this payload.
         came: u64,
     },
-    /// A frame whose length does not come first.
+    /// A frame that does not start with its length.
     #[error(
         "expected the frame's length at offset 0, from which it counts what follows; it lies at {0}"
     )]
     LengthNotFirst(u32),
-    /// A name that is no field, message or enumeration of the schema.
+    /// A name that is not a field, message or enumeration of the schema.
     #[error("expected {what}, `{came}` is none")]
     NotFound {
-        /// What was looked for.
+        /// Kind of declaration that was expected.
         what: &'static str,
         /// The name.
         came: String,

@@ -1,4 +1,4 @@
-//! Whether the stated offsets and widths are a layout: every byte covered once, nothing beyond the size.
+//! Checks that offsets and widths form a layout: every byte is covered once, and none beyond the size.
 
 use std::collections::HashMap;
 
@@ -41,7 +41,7 @@ struct Place<'a> {
     message: &'a Message,
 }
 
-/// Something that covers bytes.
+/// A declaration that covers bytes.
 struct Covered<'a> {
     name: &'a str,
     offset: u32,
@@ -65,7 +65,7 @@ impl Place<'_> {
         }
     }
 
-    /// A schema is read from top to bottom, and so are bytes.
+    /// Declarations must be in the order of their offsets, so that a schema reads like its layout.
     fn check_order(&self) -> Result<(), SchemaError> {
         for pair in self.message.fields.windows(2) {
             if pair[1].offset < pair[0].offset {
@@ -104,7 +104,7 @@ impl Place<'_> {
             covered.push(fixed("length", &frame.length));
             covered.push(fixed("type", &frame.discriminant));
         }
-        // Stable: of two at one offset, the later declared is the one that overlaps.
+        // Stable: of two fields at the same offset, the one declared later is reported.
         covered.sort_by_key(|covered| covered.offset);
         covered
     }
@@ -234,8 +234,9 @@ impl Place<'_> {
         Ok(())
     }
 
-    /// A longer form of a payload has its type, begins with its fields, and has more. Several longer forms of one payload are told apart by
-    /// the first field that each of them adds: a constant of 8 bytes. A longer form has none itself.
+    /// A longer form of a payload has its type, starts with its fields, and adds more. Several longer forms of one
+    /// payload are distinguished by the first field that each adds: a constant of 8 bytes. A longer form cannot be
+    /// extended itself.
     fn check_extension(&self, frame: &Frame, variant: &Variant, base: &str) -> Result<(), Problem> {
         let extended = frame.types().find(|other| other.name == *base);
         let extended = extended.ok_or_else(|| Problem::NotFound {
@@ -304,7 +305,8 @@ impl Place<'_> {
     }
 }
 
-/// An alternative has the type of another payload, which has no other form, and both have bytes: they are told apart by where these end.
+/// An alternative has the type of another payload without other forms, and both have bytes: they are distinguished by
+/// their length.
 fn check_alternative(frame: &Frame, variant: &Variant, base: &str) -> Result<(), Problem> {
     let other = frame.types().find(|other| other.name == *base);
     let other = other.ok_or_else(|| Problem::NotFound {

@@ -1,7 +1,7 @@
-//! Which message and field a compiler error is about.
+//! Finds the message and field of a compiler error.
 //!
-//! protox says at which byte of a file it stopped. The option that it could not resolve belongs to a field, and a
-//! person looks for that field, so the file is parsed once more to find what encloses the byte.
+//! protox reports the byte offset of an error. For an option that cannot be resolved, the user needs the field that has
+//! it, so the file is parsed again to find the declaration at that offset.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use prost_reflect::prost_types::FileDescriptorProto;
 
 use crate::{Error, Problem, SchemaError};
 
-/// Numbers of the descriptors' own fields, of which the paths to a source location consist.
+/// Field numbers of the descriptors, which make up the paths of source locations.
 mod path {
     pub(super) const FILE_MESSAGE: i32 = 4;
     pub(super) const FILE_ENUM: i32 = 5;
@@ -19,7 +19,7 @@ mod path {
     pub(super) const ENUM_VALUE: i32 = 2;
 }
 
-/// An error that names file, message and field as far as they can be found.
+/// Converts a compiler error to one that names file, message and field as far as they can be found.
 pub(crate) fn explain(error: &protox::Error, proto_dirs: &[&Path]) -> Error {
     let reason = reasons(error);
     let Some(file) = error.file() else {
@@ -48,7 +48,7 @@ fn read(proto_dirs: &[&Path], file: &str) -> Option<String> {
     texts.find_map(Result::ok)
 }
 
-/// What happened, and why: the reason for a bad option is an error of its own.
+/// The error and its causes: the reason for an invalid option is an error of its own.
 fn reasons(error: &protox::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.diagnostic_source();
@@ -60,7 +60,7 @@ fn reasons(error: &protox::Error) -> String {
     text
 }
 
-/// Line and column, from zero, in bytes, as descriptors count them.
+/// Line and column of an offset, zero-based and in bytes, as in descriptors.
 fn line_and_column(text: &str, offset: usize) -> Option<(i32, i32)> {
     let before = text.get(..offset)?;
     let line = before.matches('\n').count();
@@ -68,7 +68,7 @@ fn line_and_column(text: &str, offset: usize) -> Option<(i32, i32)> {
     Some((i32::try_from(line).ok()?, i32::try_from(column).ok()?))
 }
 
-/// Message and field, or enumeration and value, whose declaration contains a place.
+/// Message and field, or enumeration and value, whose declaration contains a position.
 fn enclosing(
     file: &FileDescriptorProto,
     place: (i32, i32),
@@ -121,7 +121,7 @@ fn enclosing(
     }
 }
 
-/// Whether a span of a descriptor (begin line, begin column, end line if another, end column) contains a place.
+/// `true` if a span of a descriptor (start line, start column, end line if different, end column) contains a position.
 fn contains(span: &[i32], place: (i32, i32)) -> bool {
     let (begin, end) = match *span {
         [line, from, to] => ((line, from), (line, to)),

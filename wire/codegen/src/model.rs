@@ -1,8 +1,8 @@
-//! The schema as the generator understands it: protobuf's descriptors and the layout options, joined.
+//! The schema as used by the generator: protobuf descriptors joined with the layout options.
 //!
 //! Offsets, widths and sizes are in bytes.
 
-/// All modules, in the order in which their files were named.
+/// All modules, in the order in which their files were passed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Schema {
     /// The modules.
@@ -12,7 +12,7 @@ pub struct Schema {
 /// One file of the schema, which is one module of the wire crate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Module {
-    /// The file, as it was named to the generator.
+    /// The file, as passed to the generator.
     pub file: String,
     /// Its protobuf package.
     pub package: String,
@@ -29,7 +29,7 @@ pub struct Module {
 pub struct Enum {
     /// Name of the Rust type and of the protobuf enumeration.
     pub name: String,
-    /// What its comment says.
+    /// Comment in the schema.
     pub docs: String,
     /// Its values, in order of declaration.
     pub values: Vec<EnumValue>,
@@ -42,7 +42,7 @@ pub struct EnumValue {
     pub name: String,
     /// Number on the wire.
     pub number: u32,
-    /// What its comment says.
+    /// Comment in the schema.
     pub docs: String,
 }
 
@@ -53,22 +53,22 @@ pub struct Message {
     pub name: String,
     /// Name in errors and in the table of offsets.
     pub wire_name: String,
-    /// What its comment says.
+    /// Comment in the schema.
     pub docs: String,
-    /// What it is on the wire.
+    /// Form on the wire.
     pub form: Form,
     /// Fixed size, if one is stated.
     pub size: Option<u32>,
-    /// Bytes that belong to no field.
+    /// Reserved bytes.
     pub reserved: Vec<Span>,
-    /// Fields with a place of their own, in order of declaration and of offset.
+    /// Fields with a position, in the order of declaration, which is that of offsets.
     pub fields: Vec<Field>,
     /// Limit to a product of fields.
     pub product: Option<Product>,
 }
 
 impl Message {
-    /// Bytes that it always has, reserved ones included.
+    /// Minimum size, reserved bytes included.
     #[must_use]
     pub fn fixed_width(&self) -> u32 {
         let fields = self.fields.iter().map(Field::fixed_width);
@@ -81,35 +81,35 @@ impl Message {
         width
     }
 
-    /// Bytes that it can have beside them.
+    /// Maximum size beyond the minimum.
     #[must_use]
     pub fn variable_width(&self) -> u32 {
         self.fields.iter().map(Field::variable_width).sum()
     }
 }
 
-/// What a message is on the wire.
+/// Form of a message on the wire.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Form {
-    /// Header, then a payload.
+    /// A header followed by a payload.
     Frame(Frame),
     /// The payload of a frame.
     Payload,
     /// Fixed size, read and written in place.
     View,
-    /// Fixed size, part of something larger.
+    /// Fixed size, part of a larger structure.
     Record {
-        /// At its end instead of its beginning.
+        /// At its end instead of its start.
         at_end: bool,
     },
 }
 
-/// What a frame has beside its fields.
+/// Properties of a frame besides its fields.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Frame {
-    /// Number of bytes that follow it.
+    /// Position of the length of the rest of the frame.
     pub length: Span,
-    /// Number of the payload's type.
+    /// Position of the payload's type number.
     pub discriminant: Span,
     /// Byte order of the two.
     pub byte_order: ByteOrder,
@@ -117,9 +117,9 @@ pub struct Frame {
     pub max_size: u32,
     /// Name of the field that holds the payload.
     pub payload_name: String,
-    /// What the payload's comment says.
+    /// Comment of the payload in the schema.
     pub payload_docs: String,
-    /// Every payload.
+    /// All payloads.
     pub variants: Vec<Variant>,
 }
 
@@ -130,13 +130,13 @@ pub struct Variant {
     pub name: String,
     /// Number of the type.
     pub number: u32,
-    /// What its comment says.
+    /// Comment in the schema.
     pub docs: String,
-    /// Message of the payload, in the same module; `None` when it has no bytes.
+    /// Message of the payload, in the same module; `None` for an empty payload.
     pub payload: Option<String>,
-    /// Name of the variant of the same type that it is a longer form of.
+    /// Name of the variant of the same type that this one is a longer form of.
     pub extends: Option<String>,
-    /// Name of the variant of the same type that it stands for in another release of the protocol.
+    /// Name of the variant of the same type that this one replaces in another release of the protocol.
     pub alternative_to: Option<String>,
 }
 
@@ -154,14 +154,14 @@ impl Frame {
         variants.find(|other| other.alternative_to.as_ref() == Some(&variant.name))
     }
 
-    /// The variants that types are named for: those that are no other forms of others.
+    /// The variants that give types their names: those that are not another form of a variant.
     pub fn types(&self) -> impl Iterator<Item = &Variant> {
         self.variants
             .iter()
             .filter(|variant| variant.extends.is_none() && variant.alternative_to.is_none())
     }
 
-    /// The variant that names the type of this one.
+    /// The variant that gives the type of this one its name.
     #[must_use]
     pub fn type_of<'a>(&'a self, variant: &'a Variant) -> &'a Variant {
         let base = variant.extends.as_ref().or(variant.alternative_to.as_ref());
@@ -170,12 +170,12 @@ impl Frame {
     }
 }
 
-/// A run of bytes.
+/// A range of bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Span {
-    /// Bytes before it.
+    /// Offset.
     pub offset: u32,
-    /// Bytes in it.
+    /// Width.
     pub width: u32,
 }
 
@@ -184,18 +184,18 @@ pub struct Span {
 pub struct Field {
     /// Name.
     pub name: String,
-    /// What its comment says.
+    /// Comment in the schema.
     pub docs: String,
-    /// Bytes before it.
+    /// Offset.
     pub offset: u32,
     /// Byte order of its number or its length.
     pub byte_order: ByteOrder,
-    /// What it holds.
+    /// Value of the field.
     pub kind: Kind,
 }
 
 impl Field {
-    /// Bytes that it always has: those of its number, or of its length prefix.
+    /// Minimum size: of its number, or of its length prefix.
     #[must_use]
     pub fn fixed_width(&self) -> u32 {
         match self.kind {
@@ -204,7 +204,7 @@ impl Field {
         }
     }
 
-    /// Bytes that it can have beside them.
+    /// Maximum size beyond the minimum.
     #[must_use]
     pub fn variable_width(&self) -> u32 {
         match self.kind {
@@ -213,13 +213,13 @@ impl Field {
         }
     }
 
-    /// Whether its size depends on its content.
+    /// `true` if its size depends on its content.
     #[must_use]
     pub fn is_variable(&self) -> bool {
         matches!(self.kind, Kind::Text(_) | Kind::Blob(_))
     }
 
-    /// Whether it always holds the same number, which no structure needs to hold.
+    /// The value of a field that always has the same number, and is not part of the generated structure.
     #[must_use]
     pub fn constant(&self) -> Option<u64> {
         match self.kind {
@@ -229,14 +229,14 @@ impl Field {
     }
 }
 
-/// What a field holds.
+/// Value of a field.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Kind {
     /// An unsigned number.
     Number {
-        /// Its bytes.
+        /// Width.
         width: u32,
-        /// The one value that it has.
+        /// The only allowed value.
         constant: Option<u64>,
         /// Smallest accepted value.
         min: Option<u64>,
@@ -245,39 +245,39 @@ pub enum Kind {
     },
     /// A value of an enumeration of the same module.
     Enumeration {
-        /// Its bytes.
+        /// Width.
         width: u32,
         /// Name of the enumeration.
         name: String,
     },
-    /// Text after its length.
+    /// A text preceded by its length.
     Text(Prefixed),
-    /// Bytes after their length.
+    /// A blob preceded by its length.
     Blob(Prefixed),
 }
 
-/// The length before a text or a blob.
+/// The length prefix of a text or a blob.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Prefixed {
-    /// Bytes of the length.
+    /// Width of the length.
     pub prefix: u32,
     /// Largest accepted length.
     pub max: u32,
 }
 
-/// Which byte of a number comes first.
+/// Byte order of a number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ByteOrder {
-    /// The most significant.
+    /// Most significant byte first.
     Big,
-    /// The least significant.
+    /// Least significant byte first.
     Little,
 }
 
 /// A limit to a product of fields.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Product {
-    /// What the product is.
+    /// Meaning of the product.
     pub name: String,
     /// Names of the fields.
     pub factors: Vec<String>,

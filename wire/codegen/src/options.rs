@@ -1,7 +1,7 @@
 //! The layout options of one file, message or field, taken out one by one.
 //!
-//! What nobody took is an option that this generator does not know, and is refused by [`Options::finish`]: silence
-//! about a statement of the schema would be a wrong layout.
+//! [`Options::finish`] refuses the remaining options, which this generator does not support: ignoring an option would
+//! result in a wrong layout.
 
 use std::collections::BTreeMap;
 
@@ -60,7 +60,7 @@ impl Options {
             .and_then(|number| u32::try_from(number).ok())
     }
 
-    /// A text that is not empty.
+    /// A string that is not empty.
     pub(crate) fn text(&mut self, name: &str) -> Option<String> {
         match self.set.remove(name)? {
             Value::String(text) => Some(text).filter(|text| !text.is_empty()),
@@ -76,7 +76,7 @@ impl Options {
         }
     }
 
-    /// Whether something is stated.
+    /// `true` if the option is set.
     pub(crate) fn flag(&mut self, name: &str) -> bool {
         match self.set.remove(name) {
             Some(Value::Bool(flag)) => flag,
@@ -106,7 +106,7 @@ impl Options {
             .collect()
     }
 
-    /// Repeated texts.
+    /// Repeated strings.
     pub(crate) fn texts(&mut self, name: &str) -> Vec<String> {
         let list = self.list(name);
         list.iter()
@@ -134,7 +134,7 @@ impl Options {
         Ok(())
     }
 
-    /// Refuses what nobody asked for.
+    /// Refuses options that were not read.
     pub(crate) fn finish(self) -> Result<(), Problem> {
         match self.set.into_keys().next() {
             Some(name) => Err(Problem::UnknownOption(format!("{}{name}", self.path))),
@@ -142,14 +142,14 @@ impl Options {
         }
     }
 
-    /// An option of another type than expected stays, so that [`finish`](Self::finish) refuses it.
+    /// Keeps an option of another type than expected, so that [`finish`](Self::finish) refuses it.
     fn put_back<T>(&mut self, name: &str, value: Value) -> Option<T> {
         self.set.insert(name.to_owned(), value);
         None
     }
 }
 
-/// A descriptor set may come from a newer options file, whose additions are numbers without a name here.
+/// A descriptor set may come from a newer options file, whose additional options are unknown field numbers here.
 fn refuse_unknown_numbers(message: &DynamicMessage, path: &str) -> Result<(), Problem> {
     match message.unknown_fields().next() {
         Some(field) => Err(Problem::UnknownOption(format!("{path}{}", field.number()))),

@@ -1,4 +1,4 @@
-//! Offsets and widths that are no layout: each is refused, with the name of the message and the field.
+//! Offsets and widths that are not a layout are refused, with the name of the message and the field.
 
 mod common;
 
@@ -17,7 +17,7 @@ fn payload(fields: &str) -> String {
     )
 }
 
-/// A record of these options and fields.
+/// A record with these options and fields.
 fn record(options: &str, fields: &str) -> String {
     format!(
         r#"
@@ -29,7 +29,7 @@ fn record(options: &str, fields: &str) -> String {
     )
 }
 
-/// A frame of these payloads, with a message `Payload` of at most 12 bytes.
+/// A frame with these payloads and a message `Payload` of at most 12 bytes.
 fn frame(options: &str, payloads: &str) -> String {
     format!(
         r#"
@@ -374,7 +374,7 @@ fn second_view_in_a_module_is_refused() {
     );
 }
 
-/// A frame of a payload without bytes, of one with a blob, and of a third one that says it extends one of them.
+/// A frame with an empty payload, one with a blob, and a third one that extends one of them.
 fn extended(third: &str) -> String {
     let option = |layout: &str| format!("[(doca_storage.layout.field) = {{ {layout} }}];");
     frame(

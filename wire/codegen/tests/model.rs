@@ -1,4 +1,4 @@
-//! What an accepted schema says, and what is generated for it.
+//! The model of an accepted schema, and the code generated from it.
 
 mod common;
 
@@ -131,7 +131,7 @@ fn generated_files_are_those_that_wire_includes() {
     assert!(code.contains("DarkRed = 0"), "{code}");
     let table = read("layout_table.rs");
     assert!(table.contains("Kind::Text { max: 20 }"), "{table}");
-    // The note's text lies after the header of 9 bytes and the colour of 2.
+    // The note's text follows the header of 9 bytes and the colour of 2.
     assert!(table.contains("offset: 11"), "{table}");
     assert!(read("recording.rs").contains("include!(\"prost/test.rs\")"));
     assert!(read("prost/test.rs").contains("::prost::Message"));

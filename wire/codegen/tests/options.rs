@@ -1,4 +1,4 @@
-//! Options that are missing, unknown, or do not apply: each is refused, with the name of the message and the field.
+//! Options that are missing, unknown, or do not apply are refused, with the name of the message and the field.
 
 mod common;
 

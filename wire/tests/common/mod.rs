@@ -1,4 +1,4 @@
-//! Bytes as people write them, and every kind of message.
+//! Hexadecimal test data, and a message of every kind.
 #![allow(dead_code, reason = "every test uses another part of this")]
 
 use bytes::Bytes;
@@ -10,7 +10,7 @@ use wire::{
     },
 };
 
-/// Bytes of hexadecimal digits; white space between them is of no meaning.
+/// Parses hexadecimal digits; white space is ignored.
 pub fn hex(text: &str) -> Vec<u8> {
     let digits: Vec<_> = text
         .chars()
@@ -24,7 +24,7 @@ pub fn hex(text: &str) -> Vec<u8> {
     bytes.iter().map(|&[high, low]| high << 4 | low).collect()
 }
 
-/// Everything in `bytes`, as one channel would deliver it.
+/// Decodes `bytes` as received on one channel.
 pub fn decode(bytes: &[u8]) -> Result<Vec<Message>, DecodeError> {
     let mut decoder = FrameDecoder::new();
     decoder.push(bytes);
@@ -35,7 +35,7 @@ pub fn decode(bytes: &[u8]) -> Result<Vec<Message>, DecodeError> {
     Ok(messages)
 }
 
-/// A message of each type, and what its frame is by the documented layout. The bytes were written by hand.
+/// A message of each type with its frame, written by hand from the documented layout.
 pub fn vectors() -> Vec<(Message, Vec<u8>)> {
     let message = |message_id, correlation_id, payload| Message {
         message_id,
@@ -43,7 +43,7 @@ pub fn vectors() -> Vec<(Message, Vec<u8>)> {
         payload,
     };
     let empty = |number: u8, payload| {
-        // Twelve bytes follow the length; the type's number fits into one byte.
+        // Twelve bytes follow the length; the type number fits into one byte.
         let mut frame = hex("0000000c 000000ff 00000102 00000304");
         frame[7] = number;
         (message(0x0102, 0x0304, payload), frame)

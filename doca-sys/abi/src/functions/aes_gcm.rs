@@ -17,13 +17,13 @@ macro_rules! doca_aes_gcm_functions {
             /// The AES-GCM instance's context.
             fn doca_aes_gcm_as_ctx(aes_gcm: *mut doca_aes_gcm) -> *mut doca_ctx;
 
-            /// How many tasks the instance can have.
+            /// Gets the maximum number of tasks of an instance.
             fn doca_aes_gcm_cap_get_max_num_tasks(
                 aes_gcm: *mut doca_aes_gcm,
                 max_num_tasks: *mut u32
             ) -> doca_error_t;
 
-            /// Makes a key of 16 or 32 bytes; the bytes are copied.
+            /// Creates a key of 16 or 32 bytes; the bytes are copied.
             fn doca_aes_gcm_key_create(
                 aes_gcm: *mut doca_aes_gcm,
                 raw_key: *const c_void,
@@ -34,40 +34,40 @@ macro_rules! doca_aes_gcm_functions {
             /// Destroys a key that no task in flight uses.
             fn doca_aes_gcm_key_destroy(key: *mut doca_aes_gcm_key) -> doca_error_t;
 
-            /// `DOCA_SUCCESS` when the device can encrypt.
+            /// `DOCA_SUCCESS` if the device can encrypt.
             fn doca_aes_gcm_cap_task_encrypt_is_supported(devinfo: *const doca_devinfo) -> doca_error_t;
 
-            /// Most bytes of an initialization vector.
+            /// Gets the maximum length of an initialization vector in bytes.
             fn doca_aes_gcm_cap_task_encrypt_get_max_iv_len(
                 devinfo: *const doca_devinfo,
                 max_iv_len: *mut u32
             ) -> doca_error_t;
 
-            /// `DOCA_SUCCESS` when tags can have 12 bytes.
+            /// `DOCA_SUCCESS` if tags of 12 bytes are supported.
             fn doca_aes_gcm_cap_task_encrypt_is_tag_96_supported(devinfo: *const doca_devinfo) -> doca_error_t;
 
-            /// `DOCA_SUCCESS` when tags can have 16 bytes.
+            /// `DOCA_SUCCESS` if tags of 16 bytes are supported.
             fn doca_aes_gcm_cap_task_encrypt_is_tag_128_supported(devinfo: *const doca_devinfo) -> doca_error_t;
 
-            /// `DOCA_SUCCESS` when the device can encrypt with keys of this type.
+            /// `DOCA_SUCCESS` if the device can encrypt with keys of this type.
             fn doca_aes_gcm_cap_task_encrypt_is_key_type_supported(
                 devinfo: *const doca_devinfo,
                 key_type: doca_aes_gcm_key_type
             ) -> doca_error_t;
 
-            /// Most bytes that one task can encrypt.
+            /// Gets the maximum number of bytes that one task can encrypt.
             fn doca_aes_gcm_cap_task_encrypt_get_max_buf_size(
                 devinfo: *const doca_devinfo,
                 max_buffer_size: *mut u64
             ) -> doca_error_t;
 
-            /// How many bufs a list can have; 1 means no lists.
+            /// Gets the maximum number of bufs in a list; 1 means that lists are not supported.
             fn doca_aes_gcm_cap_task_encrypt_get_max_list_buf_num_elem(
                 devinfo: *const doca_devinfo,
                 max_list_num_elem: *mut u32
             ) -> doca_error_t;
 
-            /// Sets callbacks and number of encrypt tasks; before the start.
+            /// Sets the callbacks and the number of encrypt tasks; before the start.
             fn doca_aes_gcm_task_encrypt_set_conf(
                 aes_gcm: *mut doca_aes_gcm,
                 task_completion_cb: doca_aes_gcm_task_encrypt_completion_cb_t,
@@ -92,7 +92,7 @@ macro_rules! doca_aes_gcm_functions {
             /// The generic task of an encrypt task.
             fn doca_aes_gcm_task_encrypt_as_task(task: *mut doca_aes_gcm_task_encrypt) -> *mut doca_task;
 
-            /// Gives the task another source.
+            /// Sets the task's source.
             fn doca_aes_gcm_task_encrypt_set_src(
                 task: *mut doca_aes_gcm_task_encrypt,
                 src_buff: *const doca_buf
@@ -101,13 +101,13 @@ macro_rules! doca_aes_gcm_functions {
             /// The buf that the task reads.
             fn doca_aes_gcm_task_encrypt_get_src(task: *const doca_aes_gcm_task_encrypt) -> *const doca_buf;
 
-            /// Gives the task another destination.
+            /// Sets the task's destination.
             fn doca_aes_gcm_task_encrypt_set_dst(task: *mut doca_aes_gcm_task_encrypt, dst_buff: *mut doca_buf);
 
             /// The buf that the task writes.
             fn doca_aes_gcm_task_encrypt_get_dst(task: *const doca_aes_gcm_task_encrypt) -> *mut doca_buf;
 
-            /// Gives the task another key.
+            /// Sets the task's key.
             fn doca_aes_gcm_task_encrypt_set_key(
                 task: *mut doca_aes_gcm_task_encrypt,
                 key: *mut doca_aes_gcm_key
@@ -118,7 +118,7 @@ macro_rules! doca_aes_gcm_functions {
                 task: *const doca_aes_gcm_task_encrypt
             ) -> *mut doca_aes_gcm_key;
 
-            /// Gives the task another initialization vector; the bytes are copied.
+            /// Sets the task's initialization vector; the bytes are copied.
             fn doca_aes_gcm_task_encrypt_set_iv(
                 task: *mut doca_aes_gcm_task_encrypt,
                 iv: *const u8,
@@ -137,46 +137,46 @@ macro_rules! doca_aes_gcm_functions {
             /// The length of the tag in bytes.
             fn doca_aes_gcm_task_encrypt_get_tag_size(task: *const doca_aes_gcm_task_encrypt) -> u32;
 
-            /// Sets how many bytes of the source are authenticated only.
+            /// Sets the length of the additional authenticated data at the start of the source, in bytes.
             fn doca_aes_gcm_task_encrypt_set_aad_size(task: *mut doca_aes_gcm_task_encrypt, aad_size: u32);
 
-            /// How many bytes of the source are authenticated only.
+            /// Length of the additional authenticated data at the start of the source, in bytes.
             fn doca_aes_gcm_task_encrypt_get_aad_size(task: *const doca_aes_gcm_task_encrypt) -> u32;
 
-            /// `DOCA_SUCCESS` when the device can decrypt.
+            /// `DOCA_SUCCESS` if the device can decrypt.
             fn doca_aes_gcm_cap_task_decrypt_is_supported(devinfo: *const doca_devinfo) -> doca_error_t;
 
-            /// Most bytes of an initialization vector.
+            /// Gets the maximum length of an initialization vector in bytes.
             fn doca_aes_gcm_cap_task_decrypt_get_max_iv_len(
                 devinfo: *const doca_devinfo,
                 max_iv_len: *mut u32
             ) -> doca_error_t;
 
-            /// `DOCA_SUCCESS` when tags can have 12 bytes.
+            /// `DOCA_SUCCESS` if tags of 12 bytes are supported.
             fn doca_aes_gcm_cap_task_decrypt_is_tag_96_supported(devinfo: *const doca_devinfo) -> doca_error_t;
 
-            /// `DOCA_SUCCESS` when tags can have 16 bytes.
+            /// `DOCA_SUCCESS` if tags of 16 bytes are supported.
             fn doca_aes_gcm_cap_task_decrypt_is_tag_128_supported(devinfo: *const doca_devinfo) -> doca_error_t;
 
-            /// `DOCA_SUCCESS` when the device can decrypt with keys of this type.
+            /// `DOCA_SUCCESS` if the device can decrypt with keys of this type.
             fn doca_aes_gcm_cap_task_decrypt_is_key_type_supported(
                 devinfo: *const doca_devinfo,
                 key_type: doca_aes_gcm_key_type
             ) -> doca_error_t;
 
-            /// Most bytes that one task can decrypt.
+            /// Gets the maximum number of bytes that one task can decrypt.
             fn doca_aes_gcm_cap_task_decrypt_get_max_buf_size(
                 devinfo: *const doca_devinfo,
                 max_buffer_size: *mut u64
             ) -> doca_error_t;
 
-            /// How many bufs a list can have; 1 means no lists.
+            /// Gets the maximum number of bufs in a list; 1 means that lists are not supported.
             fn doca_aes_gcm_cap_task_decrypt_get_max_list_buf_num_elem(
                 devinfo: *const doca_devinfo,
                 max_list_num_elem: *mut u32
             ) -> doca_error_t;
 
-            /// Sets callbacks and number of decrypt tasks; before the start.
+            /// Sets the callbacks and the number of decrypt tasks; before the start.
             fn doca_aes_gcm_task_decrypt_set_conf(
                 aes_gcm: *mut doca_aes_gcm,
                 task_completion_cb: doca_aes_gcm_task_decrypt_completion_cb_t,
@@ -201,7 +201,7 @@ macro_rules! doca_aes_gcm_functions {
             /// The generic task of a decrypt task.
             fn doca_aes_gcm_task_decrypt_as_task(task: *mut doca_aes_gcm_task_decrypt) -> *mut doca_task;
 
-            /// Gives the task another source.
+            /// Sets the task's source.
             fn doca_aes_gcm_task_decrypt_set_src(
                 task: *mut doca_aes_gcm_task_decrypt,
                 src_buff: *const doca_buf
@@ -210,13 +210,13 @@ macro_rules! doca_aes_gcm_functions {
             /// The buf that the task reads.
             fn doca_aes_gcm_task_decrypt_get_src(task: *const doca_aes_gcm_task_decrypt) -> *const doca_buf;
 
-            /// Gives the task another destination.
+            /// Sets the task's destination.
             fn doca_aes_gcm_task_decrypt_set_dst(task: *mut doca_aes_gcm_task_decrypt, dst_buff: *mut doca_buf);
 
             /// The buf that the task writes.
             fn doca_aes_gcm_task_decrypt_get_dst(task: *const doca_aes_gcm_task_decrypt) -> *mut doca_buf;
 
-            /// Gives the task another key.
+            /// Sets the task's key.
             fn doca_aes_gcm_task_decrypt_set_key(
                 task: *mut doca_aes_gcm_task_decrypt,
                 key: *mut doca_aes_gcm_key
@@ -227,7 +227,7 @@ macro_rules! doca_aes_gcm_functions {
                 task: *const doca_aes_gcm_task_decrypt
             ) -> *mut doca_aes_gcm_key;
 
-            /// Gives the task another initialization vector; the bytes are copied.
+            /// Sets the task's initialization vector; the bytes are copied.
             fn doca_aes_gcm_task_decrypt_set_iv(
                 task: *mut doca_aes_gcm_task_decrypt,
                 iv: *const u8,
@@ -246,10 +246,10 @@ macro_rules! doca_aes_gcm_functions {
             /// The length of the tag in bytes.
             fn doca_aes_gcm_task_decrypt_get_tag_size(task: *const doca_aes_gcm_task_decrypt) -> u32;
 
-            /// Sets how many bytes of the source are authenticated only.
+            /// Sets the length of the additional authenticated data at the start of the source, in bytes.
             fn doca_aes_gcm_task_decrypt_set_aad_size(task: *mut doca_aes_gcm_task_decrypt, aad_size: u32);
 
-            /// How many bytes of the source are authenticated only.
+            /// Length of the additional authenticated data at the start of the source, in bytes.
             fn doca_aes_gcm_task_decrypt_get_aad_size(task: *const doca_aes_gcm_task_decrypt) -> u32;
         }
     };

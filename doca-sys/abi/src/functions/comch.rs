@@ -8,13 +8,13 @@ macro_rules! doca_comch_functions {
             [$($($arguments)*)?]
             header "doca_comch.h";
 
-            /// Attaches a value to a connection.
+            /// Sets the user data of a connection.
             fn doca_comch_connection_set_user_data(
                 connection: *mut doca_comch_connection,
                 user_data: doca_data
             ) -> doca_error_t;
 
-            /// The value attached to a connection; zero by default.
+            /// The user data of a connection; zero by default.
             fn doca_comch_connection_get_user_data(
                 connection: *const doca_comch_connection
             ) -> doca_data;
@@ -29,55 +29,55 @@ macro_rules! doca_comch_functions {
                 connection: *const doca_comch_connection
             ) -> *mut doca_comch_client;
 
-            /// Largest message in bytes that the device can be set to.
+            /// Gets the upper limit of the maximum message size, in bytes.
             fn doca_comch_cap_get_max_msg_size(
                 devinfo: *const doca_devinfo,
                 size: *mut u32
             ) -> doca_error_t;
 
-            /// Whether the device can have clients.
+            /// `DOCA_SUCCESS` if the device supports clients.
             fn doca_comch_cap_client_is_supported(devinfo: *const doca_devinfo) -> doca_error_t;
 
-            /// Whether the device can have servers.
+            /// `DOCA_SUCCESS` if the device supports servers.
             fn doca_comch_cap_server_is_supported(devinfo: *const doca_devinfo) -> doca_error_t;
 
-            /// Most clients of one server.
+            /// Gets the maximum number of clients of one server.
             fn doca_comch_cap_get_max_clients(
                 devinfo: *const doca_devinfo,
                 num_clients: *mut u32
             ) -> doca_error_t;
 
-            /// Longest name in bytes, with the terminating zero.
+            /// Gets the maximum length of a name in bytes, with the terminating NUL.
             fn doca_comch_cap_get_max_name_len(
                 devinfo: *const doca_devinfo,
                 max_name_len: *mut u32
             ) -> doca_error_t;
 
-            /// Largest number of received messages that may wait.
+            /// Gets the maximum number of queued received messages.
             fn doca_comch_cap_get_max_recv_queue_size(
                 devinfo: *const doca_devinfo,
                 size: *mut u32
             ) -> doca_error_t;
 
-            /// Most send tasks of one client or server.
+            /// Gets the maximum number of send tasks of one client or server.
             fn doca_comch_cap_get_max_send_tasks(
                 devinfo: *const doca_devinfo,
                 max_send_tasks: *mut u32
             ) -> doca_error_t;
 
-            /// Lets the counters answer what has been counted until now.
+            /// Updates the values of the counters.
             fn doca_comch_connection_update_info(
                 comch_connection: *mut doca_comch_connection
             ) -> doca_error_t;
 
-            /// A counter of the control path, as of the last update.
+            /// Gets a counter of the control path, as of the last update.
             fn doca_comch_connection_get_counter(
                 comch_connection: *const doca_comch_connection,
                 counter_type: doca_comch_counter,
                 counter_value: *mut u64
             ) -> doca_error_t;
 
-            /// Ends a connection of a server; consumers and producers must have been destroyed.
+            /// Disconnects a connection of a server; consumers and producers must have been destroyed.
             fn doca_comch_server_disconnect(
                 comch_server: *mut doca_comch_server,
                 connection: *mut doca_comch_connection
@@ -95,13 +95,13 @@ macro_rules! doca_comch_functions {
                 rep: *mut *mut doca_dev_rep
             ) -> doca_error_t;
 
-            /// Largest message in bytes that the server is set to.
+            /// Gets the maximum message size of the server in bytes.
             fn doca_comch_server_get_max_msg_size(
                 comch_server: *const doca_comch_server,
                 size: *mut u32
             ) -> doca_error_t;
 
-            /// How many received messages of the server may wait.
+            /// Gets the maximum number of queued received messages of the server.
             fn doca_comch_server_get_recv_queue_size(
                 comch_server: *const doca_comch_server,
                 size: *mut u32
@@ -113,19 +113,19 @@ macro_rules! doca_comch_functions {
                 dev: *mut *mut doca_dev
             ) -> doca_error_t;
 
-            /// Largest message in bytes that the client is set to.
+            /// Gets the maximum message size of the client in bytes.
             fn doca_comch_client_get_max_msg_size(
                 comch_client: *const doca_comch_client,
                 size: *mut u32
             ) -> doca_error_t;
 
-            /// How many received messages of the client may wait.
+            /// Gets the maximum number of queued received messages of the client.
             fn doca_comch_client_get_recv_queue_size(
                 comch_client: *const doca_comch_client,
                 size: *mut u32
             ) -> doca_error_t;
 
-            /// Creates a server for `name` that clients behind the representor can connect to.
+            /// Creates a server for `name` for clients on the represented function.
             fn doca_comch_server_create(
                 dev: *mut doca_dev,
                 repr: *mut doca_dev_rep,
@@ -136,13 +136,13 @@ macro_rules! doca_comch_functions {
             /// Destroys an idle server.
             fn doca_comch_server_destroy(comch_server: *mut doca_comch_server) -> doca_error_t;
 
-            /// Sets the largest message in bytes; before the start.
+            /// Sets the maximum message size in bytes; before the start.
             fn doca_comch_server_set_max_msg_size(
                 comch_server: *mut doca_comch_server,
                 size: u32
             ) -> doca_error_t;
 
-            /// Sets how many received messages may wait; before the start.
+            /// Sets the maximum number of queued received messages; before the start.
             fn doca_comch_server_set_recv_queue_size(
                 comch_server: *mut doca_comch_server,
                 size: u32
@@ -161,13 +161,13 @@ macro_rules! doca_comch_functions {
             /// Destroys an idle client.
             fn doca_comch_client_destroy(comch_client: *mut doca_comch_client) -> doca_error_t;
 
-            /// Sets the largest message in bytes; before the start.
+            /// Sets the maximum message size in bytes; before the start.
             fn doca_comch_client_set_max_msg_size(
                 comch_client: *mut doca_comch_client,
                 size: u32
             ) -> doca_error_t;
 
-            /// Sets how many received messages may wait; before the start.
+            /// Sets the maximum number of queued received messages; before the start.
             fn doca_comch_client_set_recv_queue_size(
                 comch_client: *mut doca_comch_client,
                 size: u32
@@ -182,7 +182,7 @@ macro_rules! doca_comch_functions {
                 connection: *mut *mut doca_comch_connection
             ) -> doca_error_t;
 
-            /// Sets callbacks and number of a server's send tasks; before the start.
+            /// Sets the callbacks and the number of a server's send tasks; before the start.
             fn doca_comch_server_task_send_set_conf(
                 comch_server: *mut doca_comch_server,
                 completion_cb: doca_comch_task_send_completion_cb_t,
@@ -190,7 +190,7 @@ macro_rules! doca_comch_functions {
                 num_send_tasks: u32
             ) -> doca_error_t;
 
-            /// Sets callbacks and number of a client's send tasks; before the start.
+            /// Sets the callbacks and the number of a client's send tasks; before the start.
             fn doca_comch_client_task_send_set_conf(
                 comch_client: *mut doca_comch_client,
                 completion_cb: doca_comch_task_send_completion_cb_t,
@@ -219,33 +219,33 @@ macro_rules! doca_comch_functions {
             /// The generic task of a send task.
             fn doca_comch_task_send_as_task(task: *mut doca_comch_task_send) -> *mut doca_task;
 
-            /// Sets the function that is called for each message; before the start.
+            /// Sets the callback for received messages; before the start.
             fn doca_comch_server_event_msg_recv_register(
                 comch_server: *mut doca_comch_server,
                 recv_event_cb: doca_comch_event_msg_recv_cb_t
             ) -> doca_error_t;
 
-            /// Sets the function that is called for each message; before the start.
+            /// Sets the callback for received messages; before the start.
             fn doca_comch_client_event_msg_recv_register(
                 comch_client: *mut doca_comch_client,
                 recv_event_cb: doca_comch_event_msg_recv_cb_t
             ) -> doca_error_t;
 
-            /// Sets the functions that are called when clients come and go; before the start.
+            /// Sets the callbacks for connecting and disconnecting clients; before the start.
             fn doca_comch_server_event_connection_status_changed_register(
                 comch_server: *mut doca_comch_server,
                 connect_event_cb: doca_comch_event_connection_status_changed_cb_t,
                 disconnect_event_cb: doca_comch_event_connection_status_changed_cb_t
             ) -> doca_error_t;
 
-            /// Sets the functions that are called when the peer's consumers come and go; before the start.
+            /// Sets the callbacks for new and expired consumers of the peer; before the start.
             fn doca_comch_server_event_consumer_register(
                 comch_server: *mut doca_comch_server,
                 new_consumer_event_cb: doca_comch_event_consumer_cb_t,
                 expired_consumer_event_cb: doca_comch_event_consumer_cb_t
             ) -> doca_error_t;
 
-            /// Sets the functions that are called when the peer's consumers come and go; before the start.
+            /// Sets the callbacks for new and expired consumers of the peer; before the start.
             fn doca_comch_client_event_consumer_register(
                 comch_client: *mut doca_comch_client,
                 new_consumer_event_cb: doca_comch_event_consumer_cb_t,
@@ -263,139 +263,139 @@ macro_rules! doca_comch_consumer_functions {
             [$($($arguments)*)?]
             header "doca_comch_consumer.h";
 
-            /// Creates a destination of completions on the DPA.
+            /// Creates a DPA completion context.
             fn doca_comch_consumer_completion_create(
                 consumer_comp: *mut *mut doca_comch_consumer_completion
             ) -> doca_error_t;
 
-            /// Destroys a destination of completions on the DPA.
+            /// Destroys a DPA completion context.
             fn doca_comch_consumer_completion_destroy(
                 consumer_comp: *mut doca_comch_consumer_completion
             ) -> doca_error_t;
 
-            /// Starts a destination of completions on the DPA.
+            /// Starts a DPA completion context.
             fn doca_comch_consumer_completion_start(
                 consumer_comp: *mut doca_comch_consumer_completion
             ) -> doca_error_t;
 
-            /// Stops a destination of completions on the DPA.
+            /// Stops a DPA completion context.
             fn doca_comch_consumer_completion_stop(
                 consumer_comp: *mut doca_comch_consumer_completion
             ) -> doca_error_t;
 
-            /// Sets how many receive operations there may be.
+            /// Sets the maximum number of receive operations.
             fn doca_comch_consumer_completion_set_max_num_recv(
                 consumer_comp: *mut doca_comch_consumer_completion,
                 max_num_recv: u32
             ) -> doca_error_t;
 
-            /// How many receive operations there may be.
+            /// Gets the maximum number of receive operations.
             fn doca_comch_consumer_completion_get_max_num_recv(
                 consumer_comp: *const doca_comch_consumer_completion,
                 max_num_recv: *mut u32
             ) -> doca_error_t;
 
-            /// Sets how many consumers there may be.
+            /// Sets the maximum number of consumers.
             fn doca_comch_consumer_completion_set_max_num_consumers(
                 consumer_comp: *mut doca_comch_consumer_completion,
                 max_num_consumers: u32
             ) -> doca_error_t;
 
-            /// How many consumers there may be.
+            /// Gets the maximum number of consumers.
             fn doca_comch_consumer_completion_get_max_num_consumers(
                 consumer_comp: *const doca_comch_consumer_completion,
                 max_num_consumers: *mut u32
             ) -> doca_error_t;
 
-            /// Sets the longest immediate data.
+            /// Sets the maximum length of immediate data.
             fn doca_comch_consumer_completion_set_imm_data_len(
                 consumer_comp: *mut doca_comch_consumer_completion,
                 imm_data_len: u32
             ) -> doca_error_t;
 
-            /// The longest immediate data.
+            /// Gets the maximum length of immediate data.
             fn doca_comch_consumer_completion_get_imm_data_len(
                 consumer_comp: *const doca_comch_consumer_completion,
                 imm_data_len: *mut u32
             ) -> doca_error_t;
 
-            /// Sets the thread of the DPA that is activated.
+            /// Sets the DPA thread that is activated.
             fn doca_comch_consumer_completion_set_dpa_thread(
                 consumer_comp: *mut doca_comch_consumer_completion,
                 dpa_thread: *mut doca_dpa_thread
             ) -> doca_error_t;
 
-            /// The destination as the DPA sees it.
+            /// Gets the handle of the destination for the DPA.
             fn doca_comch_consumer_completion_get_dpa_handle(
                 consumer_comp: *mut doca_comch_consumer_completion,
                 consumer_comp_handle: *mut u64
             ) -> doca_error_t;
 
-            /// The consumer as the DPA sees it.
+            /// Gets the handle of the consumer for the DPA.
             fn doca_comch_consumer_get_dpa_handle(
                 consumer: *mut doca_comch_consumer,
                 dpa_consumer: *mut u64
             ) -> doca_error_t;
 
-            /// Lets completions go to the DPA.
+            /// Delivers completions to the DPA.
             fn doca_comch_consumer_set_completion(
                 consumer: *mut doca_comch_consumer,
                 consumer_comp: *mut doca_comch_consumer_completion,
                 user_data: u32
             ) -> doca_error_t;
 
-            /// Sets how many receive operations the DPA may have.
+            /// Sets the maximum number of receive operations of the DPA.
             fn doca_comch_consumer_set_dev_max_num_recv(
                 consumer: *mut doca_comch_consumer,
                 dev_num_recv: u32
             ) -> doca_error_t;
 
-            /// Whether the device can have consumers.
+            /// `DOCA_SUCCESS` if the device supports consumers.
             fn doca_comch_consumer_cap_is_supported(devinfo: *const doca_devinfo) -> doca_error_t;
 
-            /// Most consumers of one end of a connection.
+            /// Gets the maximum number of consumers of one side of a connection.
             fn doca_comch_consumer_cap_get_max_consumers(
                 devinfo: *const doca_devinfo,
                 max_consumers: *mut u32
             ) -> doca_error_t;
 
-            /// Most receive tasks of one consumer.
+            /// Gets the maximum number of receive tasks of one consumer.
             fn doca_comch_consumer_cap_get_max_num_tasks(
                 devinfo: *const doca_devinfo,
                 max_num_tasks: *mut u32
             ) -> doca_error_t;
 
-            /// Largest buf in bytes that can be received into.
+            /// Gets the maximum size of a receive buf in bytes.
             fn doca_comch_consumer_cap_get_max_buf_size(
                 devinfo: *const doca_devinfo,
                 max_buf_size: *mut u32
             ) -> doca_error_t;
 
-            /// Longest list of bufs that can be received into.
+            /// Gets the maximum number of bufs in a receive list.
             fn doca_comch_consumer_cap_get_max_buf_list_len(
                 devinfo: *const doca_devinfo,
                 max_buf_list_len: *mut u32
             ) -> doca_error_t;
 
-            /// Longest immediate data in bytes.
+            /// Gets the maximum length of immediate data in bytes.
             fn doca_comch_consumer_cap_get_max_imm_data_len(
                 devinfo: *const doca_devinfo,
                 max_imm_data_len: *mut u32
             ) -> doca_error_t;
 
-            /// Sets the longest immediate data in bytes that is received; before the start.
+            /// Sets the maximum length of received immediate data in bytes; before the start.
             fn doca_comch_consumer_set_imm_data_len(
                 consumer: *mut doca_comch_consumer,
                 imm_data_len: u32
             ) -> doca_error_t;
 
-            /// Longest immediate data in bytes that is received.
+            /// Gets the maximum length of received immediate data in bytes.
             fn doca_comch_consumer_get_imm_data_len(
                 consumer: *const doca_comch_consumer,
                 imm_data_len: *mut u32
             ) -> doca_error_t;
 
-            /// Creates a consumer on a connection, receiving into bufs of one memory map.
+            /// Creates a consumer on a connection, which receives into bufs of one memory map.
             fn doca_comch_consumer_create(
                 comch_connection: *mut doca_comch_connection,
                 buf_mmap: *mut doca_mmap,
@@ -405,7 +405,7 @@ macro_rules! doca_comch_consumer_functions {
             /// Destroys an idle consumer.
             fn doca_comch_consumer_destroy(consumer: *mut doca_comch_consumer) -> doca_error_t;
 
-            /// The id by which producers of the peer name this consumer.
+            /// The id by which producers of the peer address this consumer.
             fn doca_comch_consumer_get_id(
                 consumer: *const doca_comch_consumer,
                 id: *mut u32
@@ -414,7 +414,7 @@ macro_rules! doca_comch_consumer_functions {
             /// The consumer's context.
             fn doca_comch_consumer_as_ctx(consumer: *mut doca_comch_consumer) -> *mut doca_ctx;
 
-            /// Sets callbacks and number of receive tasks; before the start.
+            /// Sets the callbacks and the number of receive tasks; before the start.
             fn doca_comch_consumer_task_post_recv_set_conf(
                 consumer: *mut doca_comch_consumer,
                 completion_cb: doca_comch_consumer_task_post_recv_completion_cb_t,
@@ -434,7 +434,7 @@ macro_rules! doca_comch_consumer_functions {
                 task: *const doca_comch_consumer_task_post_recv
             ) -> *mut doca_buf;
 
-            /// Gives the task another buf.
+            /// Sets the task's buf.
             fn doca_comch_consumer_task_post_recv_set_buf(
                 task: *mut doca_comch_consumer_task_post_recv,
                 buf: *mut doca_buf
@@ -450,7 +450,7 @@ macro_rules! doca_comch_consumer_functions {
                 task: *const doca_comch_consumer_task_post_recv
             ) -> *const u8;
 
-            /// Length in bytes of the immediate data; 0 when there was none.
+            /// Length in bytes of the immediate data; 0 if there is none.
             fn doca_comch_consumer_task_post_recv_get_imm_data_len(
                 task: *const doca_comch_consumer_task_post_recv
             ) -> u32;
@@ -471,52 +471,52 @@ macro_rules! doca_comch_producer_functions {
             [$($($arguments)*)?]
             header "doca_comch_producer.h";
 
-            /// Lets completions go to the DPA.
+            /// Delivers completions to the DPA.
             fn doca_comch_producer_dpa_completion_attach(
                 producer: *mut doca_comch_producer,
                 dpa_comp: *mut doca_dpa_completion
             ) -> doca_error_t;
 
-            /// The producer as the DPA sees it.
+            /// Gets the handle of the producer for the DPA.
             fn doca_comch_producer_get_dpa_handle(
                 producer: *mut doca_comch_producer,
                 dpa_producer: *mut u64
             ) -> doca_error_t;
 
-            /// Sets how many send operations the DPA may have.
+            /// Sets the maximum number of send operations of the DPA.
             fn doca_comch_producer_set_dev_max_num_send(
                 producer: *mut doca_comch_producer,
                 dev_num_send: u32
             ) -> doca_error_t;
 
-            /// Whether the device can have producers.
+            /// `DOCA_SUCCESS` if the device supports producers.
             fn doca_comch_producer_cap_is_supported(devinfo: *const doca_devinfo) -> doca_error_t;
 
-            /// Most producers of one end of a connection.
+            /// Gets the maximum number of producers of one side of a connection.
             fn doca_comch_producer_cap_get_max_producers(
                 devinfo: *const doca_devinfo,
                 max_producers: *mut u32
             ) -> doca_error_t;
 
-            /// Most send tasks of one producer.
+            /// Gets the maximum number of send tasks of one producer.
             fn doca_comch_producer_cap_get_max_num_tasks(
                 devinfo: *const doca_devinfo,
                 max_num_tasks: *mut u32
             ) -> doca_error_t;
 
-            /// Largest buf in bytes that can be sent.
+            /// Gets the maximum size of a sent buf in bytes.
             fn doca_comch_producer_cap_get_max_buf_size(
                 devinfo: *const doca_devinfo,
                 max_buf_size: *mut u32
             ) -> doca_error_t;
 
-            /// Longest list of bufs that can be sent.
+            /// Gets the maximum number of bufs in a sent list.
             fn doca_comch_producer_cap_get_max_buf_list_len(
                 devinfo: *const doca_devinfo,
                 max_buf_list_len: *mut u32
             ) -> doca_error_t;
 
-            /// Gives a task other immediate data, which is copied; not while it is submitted.
+            /// Sets a task's immediate data, which is copied; not while it is in flight.
             fn doca_comch_producer_task_send_set_imm_data(
                 task: *mut doca_comch_producer_task_send,
                 imm_data: *mut u8,
@@ -528,7 +528,7 @@ macro_rules! doca_comch_producer_functions {
                 task: *const doca_comch_producer_task_send
             ) -> *mut u8;
 
-            /// Bytes of a task's immediate data.
+            /// Length of a task's immediate data in bytes.
             fn doca_comch_producer_task_send_get_imm_data_len(
                 task: *const doca_comch_producer_task_send
             ) -> u32;
@@ -542,7 +542,7 @@ macro_rules! doca_comch_producer_functions {
             /// Destroys an idle producer.
             fn doca_comch_producer_destroy(producer: *mut doca_comch_producer) -> doca_error_t;
 
-            /// The id by which consumers of the peer name this producer.
+            /// The id by which consumers of the peer address this producer.
             fn doca_comch_producer_get_id(
                 producer: *const doca_comch_producer,
                 id: *mut u32
@@ -551,7 +551,7 @@ macro_rules! doca_comch_producer_functions {
             /// The producer's context.
             fn doca_comch_producer_as_ctx(producer: *mut doca_comch_producer) -> *mut doca_ctx;
 
-            /// Sets callbacks and number of send tasks; before the start.
+            /// Sets the callbacks and the number of send tasks; before the start.
             fn doca_comch_producer_task_send_set_conf(
                 producer: *mut doca_comch_producer,
                 completion_cb: doca_comch_producer_task_send_completion_cb_t,
@@ -574,7 +574,7 @@ macro_rules! doca_comch_producer_functions {
                 task: *const doca_comch_producer_task_send
             ) -> *const doca_buf;
 
-            /// Gives the task another buf.
+            /// Sets the task's buf.
             fn doca_comch_producer_task_send_set_buf(
                 task: *mut doca_comch_producer_task_send,
                 buf: *const doca_buf
@@ -585,7 +585,7 @@ macro_rules! doca_comch_producer_functions {
                 task: *const doca_comch_producer_task_send
             ) -> u32;
 
-            /// Gives the task another consumer to send to.
+            /// Sets the consumer that the task sends to.
             fn doca_comch_producer_task_send_set_consumer_id(
                 task: *mut doca_comch_producer_task_send,
                 consumer_id: u32

@@ -20,30 +20,30 @@ macro_rules! doca_compress_functions {
             /// The compress instance's context.
             fn doca_compress_as_ctx(compress: *mut doca_compress) -> *mut doca_ctx;
 
-            /// How many tasks of all kinds the instance can have.
+            /// Gets the maximum number of tasks of an instance, all kinds together.
             fn doca_compress_cap_get_max_num_tasks(
                 compress: *mut doca_compress,
                 max_num_tasks: *mut u32
             ) -> doca_error_t;
 
-            /// `DOCA_SUCCESS` when the device can compress by deflate.
+            /// `DOCA_SUCCESS` if the device can compress by deflate.
             fn doca_compress_cap_task_compress_deflate_is_supported(
                 devinfo: *const doca_devinfo
             ) -> doca_error_t;
 
-            /// How many bytes a buf of a deflate compression task can have.
+            /// Gets the maximum size of a buf of a deflate compression task, in bytes.
             fn doca_compress_cap_task_compress_deflate_get_max_buf_size(
                 devinfo: *const doca_devinfo,
                 max_buffer_size: *mut u64
             ) -> doca_error_t;
 
-            /// How many bufs a list of a deflate compression task can have; 1 means no lists.
+            /// Gets the maximum number of bufs in a list of a deflate compression task; 1 means that lists are not supported.
             fn doca_compress_cap_task_compress_deflate_get_max_buf_list_len(
                 devinfo: *const doca_devinfo,
                 max_buf_list_len: *mut u32
             ) -> doca_error_t;
 
-            /// Sets callbacks and number of deflate compression tasks; before the start.
+            /// Sets the callbacks and the number of deflate compression tasks; before the start.
             fn doca_compress_task_compress_deflate_set_conf(
                 compress: *mut doca_compress,
                 task_completion_cb: doca_compress_task_compress_deflate_completion_cb_t,
@@ -51,7 +51,7 @@ macro_rules! doca_compress_functions {
                 num_tasks: u32
             ) -> doca_error_t;
 
-            /// Allocates a task that compresses the source's data by deflate to the tail of the destination's data.
+            /// Allocates a task that compresses the source's data with deflate and appends the result to the destination's data.
             fn doca_compress_task_compress_deflate_alloc_init(
                 compress: *mut doca_compress,
                 src_buff: *const doca_buf,
@@ -65,7 +65,7 @@ macro_rules! doca_compress_functions {
                 task: *mut doca_compress_task_compress_deflate
             ) -> *mut doca_task;
 
-            /// Gives the task another source.
+            /// Sets the task's source.
             fn doca_compress_task_compress_deflate_set_src(
                 task: *mut doca_compress_task_compress_deflate,
                 src_buff: *const doca_buf
@@ -76,7 +76,7 @@ macro_rules! doca_compress_functions {
                 task: *const doca_compress_task_compress_deflate
             ) -> *const doca_buf;
 
-            /// Gives the task another destination.
+            /// Sets the task's destination.
             fn doca_compress_task_compress_deflate_set_dst(
                 task: *mut doca_compress_task_compress_deflate,
                 dst_buff: *mut doca_buf
@@ -87,34 +87,34 @@ macro_rules! doca_compress_functions {
                 task: *const doca_compress_task_compress_deflate
             ) -> *mut doca_buf;
 
-            /// CRC-32 of the uncompressed data of a task that succeeded.
+            /// CRC-32 of the uncompressed data of a successful task.
             fn doca_compress_task_compress_deflate_get_crc_cs(
                 task: *const doca_compress_task_compress_deflate
             ) -> u32;
 
-            /// Adler-32 of the uncompressed data of a task that succeeded.
+            /// Adler-32 of the uncompressed data of a successful task.
             fn doca_compress_task_compress_deflate_get_adler_cs(
                 task: *const doca_compress_task_compress_deflate
             ) -> u32;
 
-            /// `DOCA_SUCCESS` when the device can decompress deflate.
+            /// `DOCA_SUCCESS` if the device can decompress deflate.
             fn doca_compress_cap_task_decompress_deflate_is_supported(
                 devinfo: *const doca_devinfo
             ) -> doca_error_t;
 
-            /// How many bytes a buf of a deflate decompression task can have.
+            /// Gets the maximum size of a buf of a deflate decompression task, in bytes.
             fn doca_compress_cap_task_decompress_deflate_get_max_buf_size(
                 devinfo: *const doca_devinfo,
                 max_buffer_size: *mut u64
             ) -> doca_error_t;
 
-            /// How many bufs a list of a deflate decompression task can have; 1 means no lists.
+            /// Gets the maximum number of bufs in a list of a deflate decompression task; 1 means that lists are not supported.
             fn doca_compress_cap_task_decompress_deflate_get_max_buf_list_len(
                 devinfo: *const doca_devinfo,
                 max_buf_list_len: *mut u32
             ) -> doca_error_t;
 
-            /// Sets callbacks and number of deflate decompression tasks; before the start.
+            /// Sets the callbacks and the number of deflate decompression tasks; before the start.
             fn doca_compress_task_decompress_deflate_set_conf(
                 compress: *mut doca_compress,
                 task_completion_cb: doca_compress_task_decompress_deflate_completion_cb_t,
@@ -122,7 +122,7 @@ macro_rules! doca_compress_functions {
                 num_tasks: u32
             ) -> doca_error_t;
 
-            /// Allocates a task that decompresses the source's deflate data to the tail of the destination's data.
+            /// Allocates a task that decompresses the source's deflate data and appends the result to the destination's data.
             fn doca_compress_task_decompress_deflate_alloc_init(
                 compress: *mut doca_compress,
                 src_buff: *const doca_buf,
@@ -136,7 +136,7 @@ macro_rules! doca_compress_functions {
                 task: *mut doca_compress_task_decompress_deflate
             ) -> *mut doca_task;
 
-            /// Gives the task another source.
+            /// Sets the task's source.
             fn doca_compress_task_decompress_deflate_set_src(
                 task: *mut doca_compress_task_decompress_deflate,
                 src_buff: *const doca_buf
@@ -147,7 +147,7 @@ macro_rules! doca_compress_functions {
                 task: *const doca_compress_task_decompress_deflate
             ) -> *const doca_buf;
 
-            /// Gives the task another destination.
+            /// Sets the task's destination.
             fn doca_compress_task_decompress_deflate_set_dst(
                 task: *mut doca_compress_task_decompress_deflate,
                 dst_buff: *mut doca_buf
@@ -158,34 +158,34 @@ macro_rules! doca_compress_functions {
                 task: *const doca_compress_task_decompress_deflate
             ) -> *mut doca_buf;
 
-            /// CRC-32 of the uncompressed data of a task that succeeded.
+            /// CRC-32 of the uncompressed data of a successful task.
             fn doca_compress_task_decompress_deflate_get_crc_cs(
                 task: *const doca_compress_task_decompress_deflate
             ) -> u32;
 
-            /// Adler-32 of the uncompressed data of a task that succeeded.
+            /// Adler-32 of the uncompressed data of a successful task.
             fn doca_compress_task_decompress_deflate_get_adler_cs(
                 task: *const doca_compress_task_decompress_deflate
             ) -> u32;
 
-            /// `DOCA_SUCCESS` when the device can decompress LZ4 streams.
+            /// `DOCA_SUCCESS` if the device can decompress LZ4 streams.
             fn doca_compress_cap_task_decompress_lz4_stream_is_supported(
                 devinfo: *const doca_devinfo
             ) -> doca_error_t;
 
-            /// How many bytes a buf of a LZ4 stream decompression task can have.
+            /// Gets the maximum size of a buf of an LZ4 stream decompression task, in bytes.
             fn doca_compress_cap_task_decompress_lz4_stream_get_max_buf_size(
                 devinfo: *const doca_devinfo,
                 max_buffer_size: *mut u64
             ) -> doca_error_t;
 
-            /// How many bufs a list of a LZ4 stream decompression task can have; 1 means no lists.
+            /// Gets the maximum number of bufs in a list of an LZ4 stream decompression task; 1 means that lists are not supported.
             fn doca_compress_cap_task_decompress_lz4_stream_get_max_buf_list_len(
                 devinfo: *const doca_devinfo,
                 max_buf_list_len: *mut u32
             ) -> doca_error_t;
 
-            /// Sets callbacks and number of LZ4 stream decompression tasks; before the start.
+            /// Sets the callbacks and the number of LZ4 stream decompression tasks; before the start.
             fn doca_compress_task_decompress_lz4_stream_set_conf(
                 compress: *mut doca_compress,
                 task_completion_cb: doca_compress_task_decompress_lz4_stream_completion_cb_t,
@@ -193,7 +193,7 @@ macro_rules! doca_compress_functions {
                 num_tasks: u32
             ) -> doca_error_t;
 
-            /// Allocates a task that decompresses the blocks of an LZ4 frame, without its header and end mark, to the tail of the destination's data.
+            /// Allocates a task that decompresses the blocks of an LZ4 frame, without its header and end mark, and appends the result to the destination's data.
             fn doca_compress_task_decompress_lz4_stream_alloc_init(
                 compress: *mut doca_compress,
                 has_block_checksum: u8,
@@ -204,34 +204,34 @@ macro_rules! doca_compress_functions {
                 task: *mut *mut doca_compress_task_decompress_lz4_stream
             ) -> doca_error_t;
 
-            /// The generic task of a LZ4 stream decompression task.
+            /// The generic task of an LZ4 stream decompression task.
             fn doca_compress_task_decompress_lz4_stream_as_task(
                 task: *mut doca_compress_task_decompress_lz4_stream
             ) -> *mut doca_task;
 
-            /// Says whether a checksum follows each block.
+            /// Sets if a checksum follows each block.
             fn doca_compress_task_decompress_lz4_stream_set_has_block_checksum(
                 task: *mut doca_compress_task_decompress_lz4_stream,
                 has_block_checksum: u8
             );
 
-            /// Whether a checksum follows each block.
+            /// 1 if a checksum follows each block.
             fn doca_compress_task_decompress_lz4_stream_get_has_block_checksum(
                 task: *const doca_compress_task_decompress_lz4_stream
             ) -> u8;
 
-            /// Says whether no block refers to an earlier one.
+            /// Sets if no block refers to an earlier one.
             fn doca_compress_task_decompress_lz4_stream_set_are_blocks_independent(
                 task: *mut doca_compress_task_decompress_lz4_stream,
                 are_blocks_independent: u8
             );
 
-            /// Whether no block refers to an earlier one.
+            /// 1 if no block refers to an earlier one.
             fn doca_compress_task_decompress_lz4_stream_get_are_blocks_independent(
                 task: *const doca_compress_task_decompress_lz4_stream
             ) -> u8;
 
-            /// Gives the task another source.
+            /// Sets the task's source.
             fn doca_compress_task_decompress_lz4_stream_set_src(
                 task: *mut doca_compress_task_decompress_lz4_stream,
                 src_buff: *const doca_buf
@@ -242,7 +242,7 @@ macro_rules! doca_compress_functions {
                 task: *const doca_compress_task_decompress_lz4_stream
             ) -> *const doca_buf;
 
-            /// Gives the task another destination.
+            /// Sets the task's destination.
             fn doca_compress_task_decompress_lz4_stream_set_dst(
                 task: *mut doca_compress_task_decompress_lz4_stream,
                 dst_buff: *mut doca_buf
@@ -253,34 +253,34 @@ macro_rules! doca_compress_functions {
                 task: *const doca_compress_task_decompress_lz4_stream
             ) -> *mut doca_buf;
 
-            /// CRC-32 of the uncompressed data of a task that succeeded.
+            /// CRC-32 of the uncompressed data of a successful task.
             fn doca_compress_task_decompress_lz4_stream_get_crc_cs(
                 task: *const doca_compress_task_decompress_lz4_stream
             ) -> u32;
 
-            /// xxHash-32 of the uncompressed data of a task that succeeded, its bytes in the order of the hash's canonical form.
+            /// xxHash-32 of the uncompressed data of a successful task, with its bytes in the order of the hash's canonical form.
             fn doca_compress_task_decompress_lz4_stream_get_xxh_cs(
                 task: *const doca_compress_task_decompress_lz4_stream
             ) -> u32;
 
-            /// `DOCA_SUCCESS` when the device can decompress LZ4 blocks.
+            /// `DOCA_SUCCESS` if the device can decompress LZ4 blocks.
             fn doca_compress_cap_task_decompress_lz4_block_is_supported(
                 devinfo: *const doca_devinfo
             ) -> doca_error_t;
 
-            /// How many bytes a buf of a LZ4 block decompression task can have.
+            /// Gets the maximum size of a buf of an LZ4 block decompression task, in bytes.
             fn doca_compress_cap_task_decompress_lz4_block_get_max_buf_size(
                 devinfo: *const doca_devinfo,
                 max_buffer_size: *mut u64
             ) -> doca_error_t;
 
-            /// How many bufs a list of a LZ4 block decompression task can have; 1 means no lists.
+            /// Gets the maximum number of bufs in a list of an LZ4 block decompression task; 1 means that lists are not supported.
             fn doca_compress_cap_task_decompress_lz4_block_get_max_buf_list_len(
                 devinfo: *const doca_devinfo,
                 max_buf_list_len: *mut u32
             ) -> doca_error_t;
 
-            /// Sets callbacks and number of LZ4 block decompression tasks; before the start.
+            /// Sets the callbacks and the number of LZ4 block decompression tasks; before the start.
             fn doca_compress_task_decompress_lz4_block_set_conf(
                 compress: *mut doca_compress,
                 task_completion_cb: doca_compress_task_decompress_lz4_block_completion_cb_t,
@@ -288,7 +288,7 @@ macro_rules! doca_compress_functions {
                 num_tasks: u32
             ) -> doca_error_t;
 
-            /// Allocates a task that decompresses one LZ4 block, without its length, to the tail of the destination's data.
+            /// Allocates a task that decompresses one LZ4 block, without its length, and appends the result to the destination's data.
             fn doca_compress_task_decompress_lz4_block_alloc_init(
                 compress: *mut doca_compress,
                 src_buff: *const doca_buf,
@@ -297,12 +297,12 @@ macro_rules! doca_compress_functions {
                 task: *mut *mut doca_compress_task_decompress_lz4_block
             ) -> doca_error_t;
 
-            /// The generic task of a LZ4 block decompression task.
+            /// The generic task of an LZ4 block decompression task.
             fn doca_compress_task_decompress_lz4_block_as_task(
                 task: *mut doca_compress_task_decompress_lz4_block
             ) -> *mut doca_task;
 
-            /// Gives the task another source.
+            /// Sets the task's source.
             fn doca_compress_task_decompress_lz4_block_set_src(
                 task: *mut doca_compress_task_decompress_lz4_block,
                 src_buff: *const doca_buf
@@ -313,7 +313,7 @@ macro_rules! doca_compress_functions {
                 task: *const doca_compress_task_decompress_lz4_block
             ) -> *const doca_buf;
 
-            /// Gives the task another destination.
+            /// Sets the task's destination.
             fn doca_compress_task_decompress_lz4_block_set_dst(
                 task: *mut doca_compress_task_decompress_lz4_block,
                 dst_buff: *mut doca_buf
@@ -324,12 +324,12 @@ macro_rules! doca_compress_functions {
                 task: *const doca_compress_task_decompress_lz4_block
             ) -> *mut doca_buf;
 
-            /// CRC-32 of the uncompressed data of a task that succeeded.
+            /// CRC-32 of the uncompressed data of a successful task.
             fn doca_compress_task_decompress_lz4_block_get_crc_cs(
                 task: *const doca_compress_task_decompress_lz4_block
             ) -> u32;
 
-            /// xxHash-32 of the uncompressed data of a task that succeeded, its bytes in the order of the hash's canonical form.
+            /// xxHash-32 of the uncompressed data of a successful task, with its bytes in the order of the hash's canonical form.
             fn doca_compress_task_decompress_lz4_block_get_xxh_cs(
                 task: *const doca_compress_task_decompress_lz4_block
             ) -> u32;

@@ -8,7 +8,7 @@ macro_rules! doca_dev_functions {
             [$($($arguments)*)?]
             header "doca_dev.h";
 
-            /// Lists the local devices; release with [`doca_devinfo_destroy_list`]. The list has a null after its last element.
+            /// Lists the local devices; release with [`doca_devinfo_destroy_list`]. The list is NULL-terminated.
             fn doca_devinfo_create_list(
                 dev_list: *mut *mut *mut doca_devinfo,
                 nb_devs: *mut u32
@@ -17,7 +17,7 @@ macro_rules! doca_dev_functions {
             /// Releases a list of devices; devices opened from it stay open.
             fn doca_devinfo_destroy_list(dev_list: *mut *mut doca_devinfo) -> doca_error_t;
 
-            /// Lists the representors of a device that a [`doca_devinfo_rep_filter`] lets through.
+            /// Lists the representors of a device selected by a [`doca_devinfo_rep_filter`].
             fn doca_devinfo_rep_create_list(
                 dev: *mut doca_dev,
                 filter: c_int,
@@ -36,7 +36,7 @@ macro_rules! doca_dev_functions {
                 dev: *mut *mut doca_dev
             ) -> doca_error_t;
 
-            /// Closes a device; `DOCA_ERROR_IN_USE` while an object made from it exists.
+            /// Closes a device; `DOCA_ERROR_IN_USE` while an object created from it exists.
             fn doca_dev_close(dev: *mut doca_dev) -> doca_error_t;
 
             /// Opens a representor; each open needs one close.
@@ -64,21 +64,21 @@ macro_rules! doca_dev_functions {
                 is_equal: *mut u8
             ) -> doca_error_t;
 
-            /// Writes the network interface's name; `size` must be `DOCA_DEVINFO_IFACE_NAME_SIZE` at least.
+            /// Writes the network interface's name; `size` must be at least `DOCA_DEVINFO_IFACE_NAME_SIZE`.
             fn doca_devinfo_get_iface_name(
                 devinfo: *const doca_devinfo,
                 iface_name: *mut c_char,
                 size: u32
             ) -> doca_error_t;
 
-            /// Writes the InfiniBand device's name; `size` must be `DOCA_DEVINFO_IBDEV_NAME_SIZE` at least.
+            /// Writes the InfiniBand device's name; `size` must be at least `DOCA_DEVINFO_IBDEV_NAME_SIZE`.
             fn doca_devinfo_get_ibdev_name(
                 devinfo: *const doca_devinfo,
                 ibdev_name: *mut c_char,
                 size: u32
             ) -> doca_error_t;
 
-            /// Tells whether the device is a physical, virtual or sub-function.
+            /// Gets the type of the PCI function: physical, virtual or sub-function.
             fn doca_devinfo_get_pci_func_type(
                 devinfo: *const doca_devinfo,
                 pci_func_type: *mut doca_pci_func_type
@@ -90,13 +90,13 @@ macro_rules! doca_dev_functions {
                 sf_index: *mut u32
             ) -> doca_error_t;
 
-            /// Whether the device can list network representors (1) or not (0).
+            /// 1 if the device can list network representors, otherwise 0.
             fn doca_devinfo_rep_cap_is_filter_net_supported(
                 devinfo: *const doca_devinfo,
                 filter_net_supported: *mut u8
             ) -> doca_error_t;
 
-            /// Writes the representor's vendor unique id; `size` must be `DOCA_DEVINFO_REP_VUID_SIZE` at least.
+            /// Writes the representor's vendor unique id; `size` must be at least `DOCA_DEVINFO_REP_VUID_SIZE`.
             fn doca_devinfo_rep_get_vuid(
                 devinfo_rep: *const doca_devinfo_rep,
                 rep_vuid: *mut c_char,
@@ -116,7 +116,7 @@ macro_rules! doca_dev_functions {
                 is_equal: *mut u8
             ) -> doca_error_t;
 
-            /// What is known of an open representor.
+            /// The information object of an open representor; it lives as long as the representor is open.
             fn doca_dev_rep_as_devinfo(dev_rep: *mut doca_dev_rep) -> *mut doca_devinfo_rep;
 
             /// IPv4 address of the interface, in network order.
@@ -133,31 +133,31 @@ macro_rules! doca_dev_functions {
                 size: u32
             ) -> doca_error_t;
 
-            /// 1 when the device can plug emulated functions.
+            /// 1 if the device can hotplug emulated functions.
             fn doca_devinfo_cap_is_hotplug_manager_supported(
                 devinfo: *const doca_devinfo,
                 is_hotplug_manager: *mut u8
             ) -> doca_error_t;
 
-            /// 1 when notifications can be moderated.
+            /// 1 if notifications can be moderated.
             fn doca_devinfo_cap_is_notification_moderation_supported(
                 devinfo: *const doca_devinfo,
                 is_notification_moderation_supported: *mut u8
             ) -> doca_error_t;
 
-            /// 1 when all representors of the device can be listed.
+            /// 1 if all representors of the device can be listed.
             fn doca_devinfo_rep_cap_is_filter_all_supported(
                 devinfo: *const doca_devinfo,
                 filter_all_supported: *mut u8
             ) -> doca_error_t;
 
-            /// 1 when representors of emulated functions can be listed.
+            /// 1 if representors of emulated functions can be listed.
             fn doca_devinfo_rep_cap_is_filter_emulated_supported(
                 devinfo: *const doca_devinfo,
                 filter_emulated_supported: *mut u8
             ) -> doca_error_t;
 
-            /// Kind of the represented function.
+            /// Type of the represented PCI function.
             fn doca_devinfo_rep_get_pci_func_type(
                 devinfo_rep: *const doca_devinfo_rep,
                 pci_func_type: *mut doca_pci_func_type
@@ -170,7 +170,7 @@ macro_rules! doca_dev_functions {
                 size: u32
             ) -> doca_error_t;
 
-            /// 1 when the represented function was plugged.
+            /// 1 if the represented function was hotplugged.
             fn doca_devinfo_rep_get_is_hotplug(
                 devinfo_rep: *const doca_devinfo_rep,
                 is_hotplug: *mut u8
@@ -192,25 +192,25 @@ macro_rules! doca_dev_functions {
                 active_rate: *mut u64
             ) -> doca_error_t;
 
-            /// Number of the function behind the device, unique among those of an adapter.
+            /// VHCA id of the device's function, unique within an adapter.
             fn doca_devinfo_get_vhca_id(
                 devinfo: *const doca_devinfo,
                 vhca_id: *mut u16
             ) -> doca_error_t;
 
-            /// Number of the represented function: that of the host's device.
+            /// VHCA id of the represented function: that of the host's device.
             fn doca_devinfo_rep_get_vhca_id(
                 devinfo_rep: *const doca_devinfo_rep,
                 vhca_id: *mut u16
             ) -> doca_error_t;
 
-            /// Whether the device keeps resources for a faster restart.
+            /// 1 if the device supports accelerated resource reclaim, otherwise 0.
             fn doca_devinfo_cap_is_accelerate_resource_reclaim_supported(
                 devinfo: *const doca_devinfo,
                 is_accelerate_resource_reclaim: *mut u8
             ) -> doca_error_t;
 
-            /// Has the device keep its resources for a faster restart.
+            /// Enables accelerated resource reclaim of a device.
             fn doca_dev_accelerate_resource_reclaim(dev: *mut doca_dev) -> doca_error_t;
         }
     };

@@ -17,34 +17,34 @@ macro_rules! doca_dma_functions {
             /// The DMA instance's context.
             fn doca_dma_as_ctx(dma: *mut doca_dma) -> *mut doca_ctx;
 
-            /// How many tasks the instance can have.
+            /// Gets the maximum number of tasks of an instance.
             fn doca_dma_cap_get_max_num_tasks(
                 dma: *mut doca_dma,
                 max_num_tasks: *mut u32
             ) -> doca_error_t;
 
-            /// `DOCA_SUCCESS` when the device can copy memory.
+            /// `DOCA_SUCCESS` if the device can copy memory.
             fn doca_dma_cap_task_memcpy_is_supported(devinfo: *const doca_devinfo) -> doca_error_t;
 
-            /// How many bufs a list can have that is copied, or copied to; 1 means no lists.
+            /// Gets the maximum number of bufs in a list; 1 means that lists are not supported.
             fn doca_dma_cap_task_memcpy_get_max_buf_list_len(
                 devinfo: *const doca_devinfo,
                 max_buf_list_len: *mut u32
             ) -> doca_error_t;
 
-            /// How many bytes one task can copy.
+            /// Gets the maximum number of bytes that one task can copy.
             fn doca_dma_cap_task_memcpy_get_max_buf_size(
                 devinfo: *const doca_devinfo,
                 buf_size: *mut u64
             ) -> doca_error_t;
 
-            /// The instance as a GPU sees it; there is none in software.
+            /// Gets the handle of the instance for a GPU; not supported in software.
             fn doca_dma_get_gpu_handle(
                 dma: *mut doca_dma,
                 gpu_dma: *mut *mut doca_gpu_dma
             ) -> doca_error_t;
 
-            /// Sets callbacks and number of copy tasks; before the start.
+            /// Sets the callbacks and the number of copy tasks; before the start.
             fn doca_dma_task_memcpy_set_conf(
                 dma: *mut doca_dma,
                 task_completion_cb: doca_dma_task_memcpy_completion_cb_t,
@@ -64,13 +64,13 @@ macro_rules! doca_dma_functions {
             /// The generic task of a copy task.
             fn doca_dma_task_memcpy_as_task(task: *mut doca_dma_task_memcpy) -> *mut doca_task;
 
-            /// Gives the task another source.
+            /// Sets the task's source.
             fn doca_dma_task_memcpy_set_src(task: *mut doca_dma_task_memcpy, src: *const doca_buf);
 
             /// The buf that the task copies from.
             fn doca_dma_task_memcpy_get_src(task: *const doca_dma_task_memcpy) -> *const doca_buf;
 
-            /// Gives the task another destination.
+            /// Sets the task's destination.
             fn doca_dma_task_memcpy_set_dst(task: *mut doca_dma_task_memcpy, dst: *mut doca_buf);
 
             /// The buf that the task copies to.

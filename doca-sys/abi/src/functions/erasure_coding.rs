@@ -17,19 +17,19 @@ macro_rules! doca_erasure_coding_functions {
             /// The erasure-coding instance's context.
             fn doca_ec_as_ctx(ec: *mut doca_ec) -> *mut doca_ctx;
 
-            /// How many bytes a block can have.
+            /// Gets the maximum block size in bytes.
             fn doca_ec_cap_get_max_block_size(
                 devinfo: *const doca_devinfo,
                 max_block_size: *mut u64
             ) -> doca_error_t;
 
-            /// How many bufs a list of a task can have; 1 means no lists.
+            /// Gets the maximum number of bufs in a list of a task; 1 means that lists are not supported.
             fn doca_ec_cap_get_max_buf_list_len(
                 devinfo: *const doca_devinfo,
                 max_buf_list_len: *mut u32
             ) -> doca_error_t;
 
-            /// Makes a coding matrix of a type, a [`doca_ec_matrix_type`] value.
+            /// Creates a coding matrix of a type, a [`doca_ec_matrix_type`] value.
             fn doca_ec_matrix_create(
                 ec: *mut doca_ec,
                 matrix_type: doca_ec_matrix_type,
@@ -38,7 +38,7 @@ macro_rules! doca_erasure_coding_functions {
                 matrix: *mut *mut doca_ec_matrix
             ) -> doca_error_t;
 
-            /// Makes a coding matrix of factors, ordered by data block and then by redundancy block.
+            /// Creates a coding matrix from factors, ordered by data block and then by redundancy block.
             fn doca_ec_matrix_create_from_raw(
                 ec: *mut doca_ec,
                 data: *mut u8,
@@ -47,7 +47,7 @@ macro_rules! doca_erasure_coding_functions {
                 matrix: *mut *mut doca_ec_matrix
             ) -> doca_error_t;
 
-            /// Makes the matrix that updates redundancy after data blocks, in ascending order, have changed.
+            /// Creates the matrix that updates redundancy after data blocks (in ascending order) have changed.
             fn doca_ec_matrix_create_update(
                 ec: *mut doca_ec,
                 coding_matrix: *const doca_ec_matrix,
@@ -56,7 +56,7 @@ macro_rules! doca_erasure_coding_functions {
                 matrix: *mut *mut doca_ec_matrix
             ) -> doca_error_t;
 
-            /// Makes the matrix that recovers missing blocks, in ascending order.
+            /// Creates the matrix that recovers missing blocks (in ascending order).
             fn doca_ec_matrix_create_recover(
                 ec: *mut doca_ec,
                 coding_matrix: *const doca_ec_matrix,
@@ -65,15 +65,15 @@ macro_rules! doca_erasure_coding_functions {
                 matrix: *mut *mut doca_ec_matrix
             ) -> doca_error_t;
 
-            /// Destroys a matrix; tasks that were allocated with it keep what they need.
+            /// Destroys a matrix; tasks that were allocated with it stay valid.
             fn doca_ec_matrix_destroy(matrix: *mut doca_ec_matrix) -> doca_error_t;
 
-            /// `DOCA_SUCCESS` when the device can multiply blocks by a matrix.
+            /// `DOCA_SUCCESS` if the device can multiply blocks by a matrix.
             fn doca_ec_cap_task_galois_mul_is_supported(
                 devinfo: *const doca_devinfo
             ) -> doca_error_t;
 
-            /// Sets callbacks and number of multiplication tasks; before the start.
+            /// Sets the callbacks and the number of multiplication tasks; before the start.
             fn doca_ec_task_galois_mul_set_conf(
                 ec: *mut doca_ec,
                 successful_task_completion_cb: doca_ec_task_galois_mul_completion_cb_t,
@@ -96,7 +96,7 @@ macro_rules! doca_erasure_coding_functions {
                 task: *mut doca_ec_task_galois_mul
             ) -> *mut doca_task;
 
-            /// Gives the task another matrix.
+            /// Sets the task's matrix.
             fn doca_ec_task_galois_mul_set_coding_matrix(
                 task: *mut doca_ec_task_galois_mul,
                 coding_matrix: *const doca_ec_matrix
@@ -107,7 +107,7 @@ macro_rules! doca_erasure_coding_functions {
                 task: *const doca_ec_task_galois_mul
             ) -> *const doca_ec_matrix;
 
-            /// Gives the task another source.
+            /// Sets the task's source.
             fn doca_ec_task_galois_mul_set_src_buf(
                 task: *mut doca_ec_task_galois_mul,
                 src_buf: *const doca_buf
@@ -118,7 +118,7 @@ macro_rules! doca_erasure_coding_functions {
                 task: *const doca_ec_task_galois_mul
             ) -> *const doca_buf;
 
-            /// Gives the task another destination.
+            /// Sets the task's destination.
             fn doca_ec_task_galois_mul_set_dst_buf(
                 task: *mut doca_ec_task_galois_mul,
                 dst_buf: *mut doca_buf
@@ -129,10 +129,10 @@ macro_rules! doca_erasure_coding_functions {
                 task: *const doca_ec_task_galois_mul
             ) -> *mut doca_buf;
 
-            /// `DOCA_SUCCESS` when the device can create redundancy.
+            /// `DOCA_SUCCESS` if the device can create redundancy.
             fn doca_ec_cap_task_create_is_supported(devinfo: *const doca_devinfo) -> doca_error_t;
 
-            /// Sets callbacks and number of create tasks; before the start.
+            /// Sets the callbacks and the number of create tasks; before the start.
             fn doca_ec_task_create_set_conf(
                 ec: *mut doca_ec,
                 successful_task_completion_cb: doca_ec_task_create_completion_cb_t,
@@ -153,7 +153,7 @@ macro_rules! doca_erasure_coding_functions {
             /// The generic task of a create task.
             fn doca_ec_task_create_as_task(task: *mut doca_ec_task_create) -> *mut doca_task;
 
-            /// Gives the task another matrix.
+            /// Sets the task's matrix.
             fn doca_ec_task_create_set_coding_matrix(
                 task: *mut doca_ec_task_create,
                 coding_matrix: *const doca_ec_matrix
@@ -164,7 +164,7 @@ macro_rules! doca_erasure_coding_functions {
                 task: *const doca_ec_task_create
             ) -> *const doca_ec_matrix;
 
-            /// Gives the task another source.
+            /// Sets the task's source.
             fn doca_ec_task_create_set_original_data_blocks(
                 task: *mut doca_ec_task_create,
                 original_data_blocks: *const doca_buf
@@ -175,7 +175,7 @@ macro_rules! doca_erasure_coding_functions {
                 task: *const doca_ec_task_create
             ) -> *const doca_buf;
 
-            /// Gives the task another destination.
+            /// Sets the task's destination.
             fn doca_ec_task_create_set_rdnc_blocks(
                 task: *mut doca_ec_task_create,
                 rdnc_blocks: *mut doca_buf
@@ -186,10 +186,10 @@ macro_rules! doca_erasure_coding_functions {
                 task: *const doca_ec_task_create
             ) -> *mut doca_buf;
 
-            /// `DOCA_SUCCESS` when the device can update redundancy.
+            /// `DOCA_SUCCESS` if the device can update redundancy.
             fn doca_ec_cap_task_update_is_supported(devinfo: *const doca_devinfo) -> doca_error_t;
 
-            /// Sets callbacks and number of update tasks; before the start.
+            /// Sets the callbacks and the number of update tasks; before the start.
             fn doca_ec_task_update_set_conf(
                 ec: *mut doca_ec,
                 successful_task_completion_cb: doca_ec_task_update_completion_cb_t,
@@ -210,7 +210,7 @@ macro_rules! doca_erasure_coding_functions {
             /// The generic task of an update task.
             fn doca_ec_task_update_as_task(task: *mut doca_ec_task_update) -> *mut doca_task;
 
-            /// Gives the task another matrix.
+            /// Sets the task's matrix.
             fn doca_ec_task_update_set_update_matrix(
                 task: *mut doca_ec_task_update,
                 update_matrix: *const doca_ec_matrix
@@ -221,7 +221,7 @@ macro_rules! doca_erasure_coding_functions {
                 task: *const doca_ec_task_update
             ) -> *const doca_ec_matrix;
 
-            /// Gives the task another source.
+            /// Sets the task's source.
             fn doca_ec_task_update_set_original_updated_and_rdnc_blocks(
                 task: *mut doca_ec_task_update,
                 original_updated_and_rdnc_blocks: *const doca_buf
@@ -232,7 +232,7 @@ macro_rules! doca_erasure_coding_functions {
                 task: *const doca_ec_task_update
             ) -> *const doca_buf;
 
-            /// Gives the task another destination.
+            /// Sets the task's destination.
             fn doca_ec_task_update_set_updated_rdnc_blocks(
                 task: *mut doca_ec_task_update,
                 updated_rdnc_blocks: *mut doca_buf
@@ -243,10 +243,10 @@ macro_rules! doca_erasure_coding_functions {
                 task: *const doca_ec_task_update
             ) -> *mut doca_buf;
 
-            /// `DOCA_SUCCESS` when the device can recover blocks.
+            /// `DOCA_SUCCESS` if the device can recover blocks.
             fn doca_ec_cap_task_recover_is_supported(devinfo: *const doca_devinfo) -> doca_error_t;
 
-            /// Sets callbacks and number of recover tasks; before the start.
+            /// Sets the callbacks and the number of recover tasks; before the start.
             fn doca_ec_task_recover_set_conf(
                 ec: *mut doca_ec,
                 successful_task_completion_cb: doca_ec_task_recover_completion_cb_t,
@@ -254,7 +254,7 @@ macro_rules! doca_erasure_coding_functions {
                 num_tasks: u32
             ) -> doca_error_t;
 
-            /// Allocates a task that recovers missing blocks of as many others as there are data blocks.
+            /// Allocates a task that recovers missing blocks from as many available ones as there are data blocks.
             fn doca_ec_task_recover_allocate_init(
                 ec: *mut doca_ec,
                 recover_matrix: *const doca_ec_matrix,
@@ -267,7 +267,7 @@ macro_rules! doca_erasure_coding_functions {
             /// The generic task of a recover task.
             fn doca_ec_task_recover_as_task(task: *mut doca_ec_task_recover) -> *mut doca_task;
 
-            /// Gives the task another matrix.
+            /// Sets the task's matrix.
             fn doca_ec_task_recover_set_recover_matrix(
                 task: *mut doca_ec_task_recover,
                 recover_matrix: *const doca_ec_matrix
@@ -278,7 +278,7 @@ macro_rules! doca_erasure_coding_functions {
                 task: *const doca_ec_task_recover
             ) -> *const doca_ec_matrix;
 
-            /// Gives the task another source.
+            /// Sets the task's source.
             fn doca_ec_task_recover_set_available_blocks(
                 task: *mut doca_ec_task_recover,
                 available_blocks: *const doca_buf
@@ -289,7 +289,7 @@ macro_rules! doca_erasure_coding_functions {
                 task: *const doca_ec_task_recover
             ) -> *const doca_buf;
 
-            /// Gives the task another destination.
+            /// Sets the task's destination.
             fn doca_ec_task_recover_set_recovered_data_blocks(
                 task: *mut doca_ec_task_recover,
                 recovered_data_blocks: *mut doca_buf

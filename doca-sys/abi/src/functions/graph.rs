@@ -14,7 +14,7 @@ macro_rules! doca_graph_functions {
             /// Destroys a stopped graph.
             fn doca_graph_destroy(graph: *mut doca_graph) -> doca_error_t;
 
-            /// Sets what is called when an instance completes or fails, and how many instances there may be; before the start.
+            /// Sets the completion callbacks and the maximum number of instances; before the start.
             fn doca_graph_set_conf(
                 graph: *mut doca_graph,
                 graph_completion_cb: doca_graph_completion_cb_t,
@@ -22,7 +22,7 @@ macro_rules! doca_graph_functions {
                 num_instances: u32
             ) -> doca_error_t;
 
-            /// Sets the value that the callbacks get as `graph_user_data`; before the start.
+            /// Sets the user data for callbacks, passed as `graph_user_data`; before the start.
             fn doca_graph_set_user_data(
                 graph: *mut doca_graph,
                 user_data: doca_data
@@ -55,17 +55,17 @@ macro_rules! doca_graph_functions {
                 node: *mut *mut doca_graph_node
             ) -> doca_error_t;
 
-            /// Lets `to` run only after `from`; before the start.
+            /// Adds a dependency: `to` runs only after `from`; before the start.
             fn doca_graph_add_dependency(
                 graph: *mut doca_graph,
                 from: *mut doca_graph_node,
                 to: *mut doca_graph_node
             ) -> doca_error_t;
 
-            /// Fixes the graph; instances can be created from here on.
+            /// Starts the graph, whose nodes are fixed from then on; instances can be created.
             fn doca_graph_start(graph: *mut doca_graph) -> doca_error_t;
 
-            /// Stops a graph whose instances are destroyed.
+            /// Stops a graph; its instances must have been destroyed.
             fn doca_graph_stop(graph: *mut doca_graph) -> doca_error_t;
 
             /// Creates an instance of a started graph.
@@ -79,7 +79,7 @@ macro_rules! doca_graph_functions {
                 graph_instance: *mut doca_graph_instance
             ) -> doca_error_t;
 
-            /// Sets the value that the callbacks get as `instance_user_data`.
+            /// Sets the user data for callbacks, passed as `instance_user_data`.
             fn doca_graph_instance_set_user_data(
                 graph_instance: *mut doca_graph_instance,
                 user_data: doca_data
@@ -112,7 +112,7 @@ macro_rules! doca_graph_functions {
                 sub_graph_instance: *mut doca_graph_instance
             ) -> doca_error_t;
 
-            /// Runs an instance.
+            /// Submits an instance.
             fn doca_graph_instance_submit(graph_instance: *mut doca_graph_instance) -> doca_error_t;
         }
     };

@@ -10,38 +10,38 @@ macro_rules! doca_log_functions {
             [$($($arguments)*)?]
             header "doca_log.h";
 
-            /// Sets the least severe level (a [`doca_log_level`] value) of the program's messages that a back end writes.
+            /// Sets the least severe level (a [`doca_log_level`] value) of the program's messages that a back end accepts.
             fn doca_log_backend_set_level_lower_limit(
                 backend: *mut doca_log_backend,
                 level: u32
             ) -> doca_error_t;
 
-            /// Sets the most severe level of the program's messages that a back end writes.
+            /// Sets the most severe level of the program's messages that a back end accepts.
             fn doca_log_backend_set_level_upper_limit(
                 backend: *mut doca_log_backend,
                 upper_limit: u32
             ) -> doca_error_t;
 
-            /// No later call makes the back end write less severe messages than it does now.
+            /// Prevents the lower limit from being widened by later calls.
             fn doca_log_backend_set_level_lower_limit_strict(
                 backend: *mut doca_log_backend
             ) -> doca_error_t;
 
-            /// No later call makes the back end write more severe messages than it does now.
+            /// Prevents the upper limit from being widened by later calls.
             fn doca_log_backend_set_level_upper_limit_strict(
                 backend: *mut doca_log_backend
             ) -> doca_error_t;
 
-            /// Sets the lower limit of all back ends for the program's messages, and of those still to be created.
+            /// Sets the lower limit of all back ends for the program's messages, including future ones.
             fn doca_log_level_set_global_lower_limit(level: u32) -> doca_error_t;
 
-            /// Sets the upper limit of all back ends for the program's messages, and of those still to be created.
+            /// Sets the upper limit of all back ends for the program's messages, including future ones.
             fn doca_log_level_set_global_upper_limit(upper_limit: u32) -> doca_error_t;
 
-            /// Lower limit of new back ends for the program's messages; `DOCA_LOG_LEVEL_INFO` at first.
+            /// Lower limit of new back ends for the program's messages; `DOCA_LOG_LEVEL_INFO` by default.
             fn doca_log_level_get_global_lower_limit() -> u32;
 
-            /// Upper limit of new back ends for the program's messages; `DOCA_LOG_LEVEL_CRIT` at first.
+            /// Upper limit of new back ends for the program's messages; `DOCA_LOG_LEVEL_CRIT` by default.
             fn doca_log_level_get_global_upper_limit() -> u32;
 
             /// Registers a named source of messages.
@@ -65,7 +65,7 @@ macro_rules! doca_log_functions {
                 backend: *mut *mut doca_log_backend
             ) -> doca_error_t;
 
-            /// Creates a back end that writes each of the program's messages to the begin of a buffer and calls `handler`.
+            /// Creates a back end that writes each of the program's messages to the start of a buffer and calls `handler`.
             fn doca_log_backend_create_with_buf(
                 buf: *mut c_char,
                 capacity: usize,
@@ -73,13 +73,13 @@ macro_rules! doca_log_functions {
                 backend: *mut *mut doca_log_backend
             ) -> doca_error_t;
 
-            /// Creates a back end that hands the program's messages to syslog.
+            /// Creates a back end that sends the program's messages to syslog.
             fn doca_log_backend_create_with_syslog(
                 name: *const c_char,
                 backend: *mut *mut doca_log_backend
             ) -> doca_error_t;
 
-            /// Sets the least severe level of the SDK's messages that a back end writes.
+            /// Sets the least severe level of the SDK's messages that a back end accepts.
             fn doca_log_backend_set_sdk_level(
                 backend: *mut doca_log_backend,
                 level: u32
@@ -97,7 +97,7 @@ macro_rules! doca_log_functions {
                 backend: *mut *mut doca_log_backend
             ) -> doca_error_t;
 
-            /// Creates a back end that writes each of the SDK's own messages to the begin of a buffer and calls `handler`.
+            /// Creates a back end that writes each of the SDK's own messages to the start of a buffer and calls `handler`.
             fn doca_log_backend_create_with_buf_sdk(
                 buf: *mut c_char,
                 capacity: usize,
@@ -105,25 +105,25 @@ macro_rules! doca_log_functions {
                 backend: *mut *mut doca_log_backend
             ) -> doca_error_t;
 
-            /// Creates a back end that hands the SDK's own messages to syslog.
+            /// Creates a back end that sends the SDK's own messages to syslog.
             fn doca_log_backend_create_with_syslog_sdk(
                 name: *const c_char,
                 backend: *mut *mut doca_log_backend
             ) -> doca_error_t;
 
-            /// Sets the level of all back ends for the SDK's messages, and of those still to be created.
+            /// Sets the level of all back ends for the SDK's messages, including future ones.
             fn doca_log_level_set_global_sdk_limit(level: u32) -> doca_error_t;
 
-            /// Level of new back ends for the SDK's messages; `DOCA_LOG_LEVEL_INFO` at first.
+            /// Level of new back ends for the SDK's messages; `DOCA_LOG_LEVEL_INFO` by default.
             fn doca_log_level_get_global_sdk_limit() -> u32;
 
-            /// Writes the program's messages to standard output up to information, and to standard error from warnings on.
+            /// Writes the program's messages to standard output up to level info, and to standard error from level warning.
             fn doca_log_backend_create_standard() -> doca_error_t;
 
-            /// Number of back ends for the SDK's messages that there can be.
+            /// Gets the maximum number of back ends for the SDK's messages.
             fn doca_log_get_max_num_backends_sdk() -> u32;
 
-            /// Lists the loggers below one, or all; as deep as `depth` says, 0 for any depth. A NULL follows the last.
+            /// Lists the descendants of a logger, or all loggers, at most `depth` levels deep, 0 for no limit. The list is NULL-terminated.
             fn doca_logger_create_list(
                 logger: *const doca_logger,
                 depth: u8,
@@ -134,7 +134,7 @@ macro_rules! doca_log_functions {
             /// Frees a list of loggers; the loggers stay.
             fn doca_logger_destroy_list(logger_list: *mut *mut doca_logger) -> doca_error_t;
 
-            /// Sets the least severe level of a logger's messages, and with `propagate` that of those below it.
+            /// Sets the least severe level of a logger's messages, and with `propagate` of its descendants.
             fn doca_logger_set_level(
                 logger: *mut doca_logger,
                 level: c_int,
@@ -147,7 +147,7 @@ macro_rules! doca_log_functions {
             /// Writes the name of a logger, at most [`DOCA_LOGGER_NAME_SIZE`] bytes.
             fn doca_logger_get_name(logger: *const doca_logger, name: *mut c_char) -> doca_error_t;
 
-            /// The logger with this name in a list; NULL when there is none.
+            /// The logger with this name in a list; NULL if there is none.
             fn doca_logger_find_by_name(
                 logger_list: *mut *mut doca_logger,
                 name: *const c_char

@@ -28,7 +28,7 @@ fn every_function_is_declared_in_its_header() {
     }
 }
 
-/// A program that names a published function, type or enum compiles, whether softdoca does anything for it or not.
+/// A program that uses a published function, type or enum compiles, even if softdoca does not support it.
 #[test]
 fn every_published_name_is_declared() {
     let headers = headers();
@@ -50,7 +50,7 @@ fn every_published_name_is_declared() {
             .try_into()
             .expect("header, kind and name");
         functions += usize::from(kind == "function");
-        // Types are opaque or shared: any header may be the one that declares them.
+        // Types are opaque or shared, so any header may declare them.
         let declared = headers
             .iter()
             .filter(|header| kind != "function" || header.name == file)

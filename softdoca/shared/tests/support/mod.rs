@@ -1,9 +1,5 @@
-//! An installation in a temporary directory, the compilers of this machine, and programs made with both.
-
+//! An installation in a temporary directory, the compilers of this machine, and programs compiled with both.
 #![allow(dead_code, reason = "each test uses a part of it")]
-
-pub mod pairs;
-pub mod programs;
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -11,12 +7,13 @@ use std::fs::{self, DirBuilder};
 use std::io::Write as _;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 use std::{env, iter};
 
 use tempfile::TempDir;
 
-/// What a source is written in.
+/// Language of a source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Language {
     /// C11
@@ -28,7 +25,7 @@ pub enum Language {
 impl Language {
     pub const ALL: [Self; 2] = [Self::C, Self::Cxx];
 
-    /// Flags that every source of the project compiles with.
+    /// Compiler flags for all sources of the project.
     pub fn flags(self) -> &'static [&'static str] {
         match self {
             Self::C => &["-std=c11", "-Wall", "-Wextra", "-Wpedantic", "-Werror"],
@@ -43,7 +40,7 @@ impl Language {
         }
     }
 
-    /// The compiler that the user wants, and its name on every machine.
+    /// The compiler chosen by the user, or the default name.
     fn main_compiler(self) -> PathBuf {
         let (variable, default) = match self {
             Self::C => ("CC", "cc"),
@@ -52,8 +49,8 @@ impl Language {
         env::var_os(variable).map_or_else(|| default.into(), PathBuf::from)
     }
 
-    /// All different compilers of this machine. None for C is a failure: without it nothing is tested. None for C++ is
-    /// [not run](not_run).
+    /// All distinct compilers of this machine. It fails if there is none for C, without which nothing is tested. A
+    /// missing C++ compiler is [reported](not_run).
     pub fn compilers(self) -> Vec<PathBuf> {
         let others = match self {
             Self::C => ["gcc", "clang"],
@@ -81,15 +78,15 @@ impl Language {
     }
 }
 
-/// A check needs what this machine does not have, besides Rust and a C compiler: says so past the capture of a test's
-/// output, because the check would look like a pass. CI has everything, and fails instead.
+/// Reports a check that cannot run because this machine lacks a tool, bypassing the capture of a test's output, because
+/// the test looks like a pass. In CI, where all tools exist, it fails instead.
 pub fn not_run(what: &str) {
     assert!(env::var_os("CI").is_none(), "{what}");
-    // The standard stream itself is not captured, the macro is.
+    // The stream itself is not captured, unlike the macro.
     let _ = writeln!(std::io::stderr(), "NOT RUN: {what}");
 }
 
-/// Whether pkg-config is missing, which is then [not run](not_run).
+/// `true` if pkg-config is missing, which is [reported](not_run).
 pub fn lacks_pkg_config() -> bool {
     let missing = identity(Path::new("pkg-config")).is_none();
     if missing {
@@ -98,7 +95,7 @@ pub fn lacks_pkg_config() -> bool {
     missing
 }
 
-/// What a compiler says of itself without its name: `cc` and `gcc` are mostly the same.
+/// A compiler's version output without its name: `cc` and `gcc` are usually the same.
 fn identity(compiler: &Path) -> Option<String> {
     let output = Command::new(compiler).arg("--version").output().ok()?;
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -108,7 +105,7 @@ fn identity(compiler: &Path) -> Option<String> {
     })
 }
 
-/// softdoca, installed.
+/// An installation of softdoca.
 pub struct Sdk {
     directory: TempDir,
 }
@@ -135,7 +132,7 @@ impl Sdk {
         self.prefix().join("lib")
     }
 
-    /// A new directory that goes with the installation; private, as softdoca wants its runtime directory.
+    /// A new private directory that is removed with the installation; softdoca requires it for its runtime directory.
     pub fn scratch(&self, name: &str) -> PathBuf {
         let path = self.directory.path().join(name);
         DirBuilder::new()
@@ -146,12 +143,12 @@ impl Sdk {
         path
     }
 
-    /// A program of one source, linked by plain `-l` flags.
+    /// Compiles a program of one source, linked with plain `-l` flags.
     pub fn program(&self, language: Language, source: &Path, libraries: &[&str]) -> PathBuf {
         self.program_of(language, &[source], libraries)
     }
 
-    /// A program of several sources, named like the first.
+    /// Compiles a program of several sources, named after the first.
     pub fn program_of(&self, language: Language, sources: &[&Path], libraries: &[&str]) -> PathBuf {
         let name = sources[0].file_stem().expect("a source's name");
         let program = self.scratch("programs").join(name);
@@ -171,19 +168,19 @@ impl Sdk {
         program
     }
 
-    /// Writes a source of the test's.
+    /// Writes a source of the test.
     pub fn source(&self, name: &str, text: &str) -> PathBuf {
         let path = self.scratch("sources").join(name);
         fs::write(&path, text).expect("a source");
         path
     }
 
-    /// A program's command: the library is found, and its emulated devices are its own.
+    /// Command for a program, with the library's path and its own runtime directory.
     pub fn command(&self, program: &Path, runtime: &str) -> Command {
         self.command_through(&[], program, runtime)
     }
 
-    /// As [`command`](Self::command), started by a tool with its flags, which take the program last.
+    /// As [`command`](Self::command), run by a tool whose flags precede the program.
     pub fn command_through(&self, tool: &[OsString], program: &Path, runtime: &str) -> Command {
         let mut words = tool
             .iter()
@@ -206,7 +203,7 @@ pub fn repository_source(path: &str) -> PathBuf {
     path
 }
 
-/// The cdylib: cargo builds it before the tests of its package, and lays it beside them.
+/// The cdylib: cargo builds it before the tests of its package, into the same directory.
 pub fn built_library() -> PathBuf {
     let test = env::current_exe().expect("the test's path");
     let library = test.with_file_name("libsoftdoca_shared.so");
@@ -214,7 +211,7 @@ pub fn built_library() -> PathBuf {
     library
 }
 
-/// Runs a command to its end; a failure shows what it printed.
+/// Runs a command to completion; on a failure, shows its output.
 pub fn succeed(command: &mut Command) -> String {
     let output = command
         .output()
@@ -227,4 +224,126 @@ pub fn succeed(command: &mut Command) -> String {
         String::from_utf8_lossy(&output.stderr)
     );
     String::from_utf8(output.stdout).expect("UTF-8")
+}
+
+/// Starts a program whose output is read with [`output`].
+fn start(command: &mut Command) -> Child {
+    command
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("a process")
+}
+
+/// Output of a program after it has exited; it must succeed, and within a time limit.
+fn output(mut child: Child, name: &str) -> String {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while child.try_wait().expect("a status").is_none() {
+        if Instant::now() > deadline {
+            child.kill().expect("to end it");
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let output = child.wait_with_output().expect("its output");
+    assert!(
+        output.status.success(),
+        "{name}: {}\n{}",
+        output.status,
+        String::from_utf8_lossy(&output.stderr)
+    );
+    String::from_utf8(output.stdout).expect("UTF-8")
+}
+
+/// `examples/comch_ping_pong.c`.
+pub fn ping_pong(sdk: &Sdk, through: &[OsString]) {
+    let program = sdk.program(
+        Language::C,
+        &repository_source("examples/comch_ping_pong.c"),
+        &["doca_common", "doca_comch"],
+    );
+    let server = start(
+        sdk.command_through(through, &program, "run")
+            .args(["server", "03:00.0", "3b:00.0"]),
+    );
+    // The client exits if there is no server yet, and is started again.
+    let deadline = Instant::now() + Duration::from_secs(30);
+    let printed = loop {
+        let client = sdk
+            .command_through(through, &program, "run")
+            .args(["client", "3b:00.0", "1000"])
+            .output()
+            .expect("a process");
+        if client.status.success() {
+            break String::from_utf8_lossy(&client.stdout).into_owned();
+        }
+        let error = String::from_utf8_lossy(&client.stderr).into_owned();
+        assert!(
+            error.contains("there is no server") && Instant::now() < deadline,
+            "{error}"
+        );
+    };
+    assert_eq!(printed, "1000 round trips\n");
+    assert_eq!(output(server, "server"), "answered 1000 messages\n");
+}
+
+/// `examples/rdma_write.cpp`.
+pub fn write_to_a_peer(sdk: &Sdk, through: &[OsString]) {
+    let program = sdk.program(
+        Language::Cxx,
+        &repository_source("examples/rdma_write.cpp"),
+        &["doca_common", "doca_rdma"],
+    );
+    let socket = sdk
+        .scratch("exchange")
+        .join(format!("socket-{}", through.len()));
+    let responder = start(
+        sdk.command_through(through, &program, "run")
+            .args(["responder", "03:00.0"])
+            .arg(&socket),
+    );
+    let requester = start(
+        sdk.command_through(through, &program, "run")
+            .args(["requester", "03:00.0"])
+            .arg(&socket)
+            .arg("remote words"),
+    );
+    assert_eq!(output(requester, "requester"), "wrote remote words\n");
+    assert_eq!(output(responder, "responder"), "found remote words\n");
+}
+
+/// The test programs, by the names of their sources.
+pub const PROGRAMS: &[&str] = &[
+    "aes_gcm",
+    "argp",
+    "buf_pool",
+    "core",
+    "log",
+    "memory",
+    "progress",
+    "dma",
+    "comch",
+    "comch_dpa",
+    "comch_properties",
+    "compress",
+    "erasure_coding",
+    "graph",
+    "lists",
+    "mmap_advise",
+    "properties",
+    "rdma",
+    "rdma_connections",
+    "rdma_properties",
+    "rdma_remote_events",
+    "reference",
+    "sha",
+    "sync_event",
+    "sync_event_tasks",
+];
+
+/// Compiles one of them.
+pub fn compile(sdk: &Sdk, name: &str) -> PathBuf {
+    let main = repository_source("tests/c/main.c");
+    let source = repository_source(&format!("tests/c/{name}.c"));
+    sdk.program_of(Language::C, &[&source, &main], &["softdoca"])
 }

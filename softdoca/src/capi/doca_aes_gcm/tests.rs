@@ -1,4 +1,4 @@
-//! The test cases of the GCM specification (McGrew and Viega), lists, wrong tags, wrong use.
+//! Test cases of the GCM specification (McGrew and Viega), lists, wrong tags, invalid arguments.
 
 use std::ptr::{null, null_mut};
 
@@ -14,7 +14,7 @@ use crate::capi::testing::{
 use crate::error::Error;
 use crate::memory::{ExportKind, Permissions};
 
-/// A key, what is done with it, and what comes out.
+/// A key, the input and the expected output.
 struct Case {
     key: &'static str,
     iv: &'static str,
@@ -83,7 +83,7 @@ fn start() -> Instance<doca_aes_gcm> {
     })
 }
 
-/// A key, destroyed with it.
+/// A key that is destroyed on drop.
 struct OwnKey(*mut doca_aes_gcm_key);
 
 impl OwnKey {
@@ -102,7 +102,7 @@ impl Drop for OwnKey {
     }
 }
 
-/// What a task is allocated with, beside its bufs.
+/// Arguments of a task's allocation besides its bufs.
 #[derive(Clone, Copy)]
 struct With<'a> {
     key: &'a OwnKey,
@@ -188,7 +188,7 @@ fn ciphertexts_and_tags_are_those_of_the_specification() {
             assert_eq!(back.data_len(), source.len());
             assert_eq!(memory.read(2000, source.len()), source);
 
-            // In place, there and back.
+            // In place, in both directions.
             let place = bufs.room(&memory.mmap, 0, len);
             assert_eq!(gcm.run(encrypt(&gcm, from, place, with)), 0);
             assert_eq!(memory.read(0, len), encrypted[..len]);
@@ -280,7 +280,7 @@ fn lists_and_other_hosts_memory_give_the_same_ciphertext() {
     }
 }
 
-/// The documentation lets vectors have 0 to 12 bytes.
+/// The documentation allows vectors of 0 to 12 bytes.
 #[test]
 fn a_short_vector_is_followed_by_zeros() {
     let (gcm, memory, bufs) = (start(), Memory::local(8192), Bufs::new());
@@ -337,7 +337,7 @@ fn a_failure_is_the_tasks_and_says_why() {
             room,
             Error::InvalidValue,
         ),
-        // Less than what is authenticated only.
+        // Shorter than the additional authenticated data.
         (bufs.data(&memory.mmap, 0, 3), room, Error::InvalidValue),
         (data, bufs.room(&memory.mmap, 100, 23), Error::TooBig),
         (data, bufs.room(&read_only.mmap, 0, 64), Error::NotPermitted),
@@ -350,7 +350,7 @@ fn a_failure_is_the_tasks_and_says_why() {
         assert_eq!(gcm.run(task), error.code());
         assert_eq!(to.data_len(), 0);
     }
-    // A source without room for its tag.
+    // A source without a tag.
     let short = bufs.data(&memory.mmap, 0, 19);
     assert_eq!(
         gcm.run(decrypt(&gcm, short, room, with)),
@@ -371,7 +371,7 @@ fn a_failure_is_the_tasks_and_says_why() {
         doca_aes_gcm_task_encrypt_set_key(task, key.0);
         assert_eq!(doca_aes_gcm_task_encrypt_get_key(task), key.0);
     }
-    // The context runs on.
+    // The context keeps running.
     assert_eq!(gcm.run(task), 0);
 }
 

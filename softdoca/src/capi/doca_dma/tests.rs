@@ -95,7 +95,7 @@ fn memory_whose_owner_has_stopped_its_map_is_out_of_reach() {
         // SAFETY: the array has that many bytes.
         let read_onward = unsafe { onward.read_into(addr, bytes.as_mut_ptr(), 8) };
         assert_eq!(read_onward, Err(Error::NotFound), "{placement:?}");
-        // Exported once more, it is there for those who import it then.
+        // After another export it is available to new importers.
         theirs.mmap.start().expect("the range is mapped");
         let again = theirs.import(ExportKind::Pci);
         assert_eq!(read(&again), 0, "{placement:?}");
@@ -220,7 +220,7 @@ fn every_failure_says_why() {
     unsafe { doca_dma_task_memcpy_set_src(task, std::ptr::null()) };
     assert_eq!(dma.run(task), Error::InvalidValue.code());
     assert_eq!(room.data_len(), 0);
-    // Reading from memory that may only be read is fine.
+    // Reading from read-only memory is allowed.
     assert_eq!(start_and_copy(bufs.data(&read_only.mmap, 0, 8), room), 0);
 }
 
@@ -302,7 +302,7 @@ fn a_pool_has_its_tasks_and_no_more() {
         unsafe { doca_dma_task_memcpy_alloc_init(dma.handle, c(from), c(to), none, &mut task) };
     assert_eq!(one_more, Error::NoMemory.code());
     tasks.iter().for_each(|task| dma.submit(*task));
-    // All of them, in the order of their submission.
+    // All of them, in submission order.
     let expected: Vec<(u64, u32)> = (0..POOL).map(|user| (user.into(), 0)).collect();
     assert_eq!(dma.wait(POOL as usize), expected);
     assert_eq!(to.data_len(), POOL as usize);
@@ -386,7 +386,7 @@ fn limits_are_told_and_nulls_refused() {
         );
         doca_dma_task_memcpy_set_src(null_mut(), null_mut());
         doca_dma_task_memcpy_set_dst(null_mut(), null_mut());
-        // After the start it is too late.
+        // Not allowed after the start.
         let done = Some(done::<doca_dma_task_memcpy> as _);
         assert_eq!(
             doca_dma_task_memcpy_set_conf(dma.handle, done, done, 1),

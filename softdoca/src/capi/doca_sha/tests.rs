@@ -1,4 +1,4 @@
-//! Digests of the examples of FIPS 180, of lists and of parts; wrong use.
+//! Digests of the examples in FIPS 180, of lists and of parts; invalid arguments.
 
 use std::ptr::{null, null_mut};
 
@@ -22,7 +22,7 @@ const ALGORITHMS: [u32; 3] = [
     DOCA_SHA_ALGORITHM_SHA512,
 ];
 
-/// Digests of "abc" and of the 448 bits after it in FIPS 180-4's examples.
+/// Digests of "abc" and of the 448-bit message in the examples of FIPS 180-4.
 const ABC: [&str; 3] = [
     "a9993e364706816aba3e25717850c26c9cd0d89d",
     "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad",
@@ -91,7 +91,7 @@ fn digests_are_those_of_the_standard() {
         assert_eq!(sha.run(task), 0);
         assert_eq!(to.data_len(), len);
         assert_eq!(hex(&memory.read(1000, len)), ABC[index]);
-        // The same task, another source; what is there already stays before the digest.
+        // The same task with another source; existing data stays before the digest.
         let Some(expected) = OF_LONGER.get(index) else {
             continue;
         };
@@ -135,7 +135,7 @@ fn lists_and_other_hosts_memory_give_the_same_digest() {
             assert_eq!(sha.run(hash(&sha, algorithm, source, to)), 0);
             assert_eq!(memory.read(170_000, len), expected, "{placement:?}");
         }
-        // Over its own source: the digest takes the place of the first bytes.
+        // The destination overlaps the source: the digest overwrites the first bytes.
         let over = bufs.room(&memory.mmap, 0, len);
         assert_eq!(sha.run(hash(&sha, algorithm, source, over)), 0);
         assert_eq!(memory.read(0, len), expected);
@@ -179,7 +179,7 @@ fn parts_make_the_digest_of_the_whole() {
                 doca_sha_task_partial_hash_set_algorithm(task, algorithm),
                 bad_state
             );
-            // A part of another length is refused, and changes nothing.
+            // A part of another length is refused and has no effect.
             assert_eq!(step(3 * block, block + 1), Error::InvalidValue.code());
             assert_eq!(step(3 * block, 20 * block), 0);
             ok(doca_sha_task_partial_hash_set_is_final_buf(task));
@@ -188,7 +188,7 @@ fn parts_make_the_digest_of_the_whole() {
             assert_eq!(doca_sha_task_partial_hash_get_has_result(task), 1);
             assert_eq!(to.data_len(), len);
             assert_eq!(memory.read(70_000, len), memory.read(60_000, len));
-            // It is done; a reset lets it begin again.
+            // The message is complete; a reset starts another one.
             assert_eq!(step(0, block), bad_state);
             ok(doca_sha_task_partial_hash_reset(task));
             assert_eq!(doca_sha_task_partial_hash_get_is_final(task), 0);
@@ -235,7 +235,7 @@ fn a_failure_is_the_tasks_and_says_why() {
         assert_eq!(sha.run(task), error.code());
         assert_eq!(to.data_len(), 0);
     }
-    // The context runs on.
+    // The context keeps running.
     assert_eq!(
         sha.run(hash(&sha, DOCA_SHA_ALGORITHM_SHA256, data, room)),
         0

@@ -1,4 +1,4 @@
-//! The kernel for 64-bit Arm: NEON, which every such processor has.
+//! The kernel for 64-bit Arm: NEON, which is part of the architecture.
 
 use std::arch::aarch64::*;
 
@@ -18,7 +18,7 @@ unsafe fn products(
     multipliers: &[Multiplier],
     len: usize,
 ) {
-    // SAFETY: the caller's promises; NEON is part of the architecture.
+    // SAFETY: guaranteed by the caller; NEON is part of the architecture.
     unsafe { vector::products::<Halves>(outputs, sources, multipliers, len) }
 }
 
@@ -43,13 +43,13 @@ unsafe impl Vector for Halves {
 
     #[inline(always)]
     unsafe fn load(from: *const u8) -> Self {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         Self(unsafe { vld1q_u8(from) })
     }
 
     #[inline(always)]
     unsafe fn store(self, to: *mut u8) {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { vst1q_u8(to, self.0) }
     }
 

@@ -1,7 +1,7 @@
 use super::super::galois;
 use super::*;
 
-/// Bytes that no two tests or sources share.
+/// Pseudorandom bytes; different for each seed.
 fn noise(seed: u64, len: usize) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     (0..len)
@@ -14,7 +14,7 @@ fn noise(seed: u64, len: usize) -> Vec<u8> {
         .collect()
 }
 
-/// What the definition says, with nothing of the kernels in it.
+/// The result by definition, independent of the kernels.
 fn expected(factors: &[u8], outputs: usize, sources: &[Vec<u8>], len: usize) -> Vec<Vec<u8>> {
     (0..outputs)
         .map(|output| {
@@ -34,7 +34,8 @@ fn expected(factors: &[u8], outputs: usize, sources: &[Vec<u8>], len: usize) -> 
         .collect()
 }
 
-/// Runs a kernel over regions `shift` bytes into their allocations, and checks that it writes nothing else.
+/// Runs a kernel over regions at an offset of `shift` bytes in their allocations, and checks that it writes nothing
+/// else.
 fn check(kernel: &Kernel, factors: &[u8], outputs: usize, len: usize, shift: usize) {
     const GUARD: usize = 80;
     const UNTOUCHED: u8 = 0xa5;
@@ -142,7 +143,7 @@ fn the_best_kernel_is_an_available_one() {
     assert_eq!(names.last().copied(), Some("portable"));
 }
 
-/// Without GFNI, 512-bit registers slow everything else down.
+/// Without GFNI, 512-bit registers lower the clock frequency.
 #[test]
 fn registers_that_lower_the_clock_are_not_preferred() {
     let names: Vec<&str> = Kernel::available().map(Kernel::name).collect();

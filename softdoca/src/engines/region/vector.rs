@@ -1,19 +1,19 @@
-//! The loops, written once for all widths of vectors.
+//! The kernel loops, generic over the width of vectors.
 //!
-//! Everything here is inlined into functions that enable a vector's instructions, one per kernel; called by itself it would
-//! be correct and slow.
+//! They are inlined into one function per kernel that enables the instructions of its vectors; called from elsewhere
+//! they are correct but slow.
 
 use super::portable;
 use crate::engines::galois::Multiplier;
 
-/// A register full of bytes.
+/// A vector register of bytes.
 ///
 /// # Safety
 /// Implementations load and store exactly [`SIZE`](Self::SIZE) bytes, at any alignment.
 pub(super) unsafe trait Vector: Copy {
-    /// Bytes in a register.
+    /// Size of the register in bytes.
     const SIZE: usize;
-    /// A source, prepared for being multiplied more than once.
+    /// A source, preprocessed for several multiplications.
     type Prepared: Copy;
 
     /// # Safety
@@ -47,8 +47,8 @@ pub(super) unsafe fn products<V: Vector>(
     multipliers: &[Multiplier],
     len: usize,
 ) {
-    // More vectors at a time where registers are free: a factor's tables are loaded once for all of them.
-    // SAFETY: the caller's promises.
+    // Several vectors at a time while registers are free: a factor's tables are loaded once for all of them.
+    // SAFETY: guaranteed by the caller.
     let done = unsafe {
         match *outputs {
             [a] => blocks::<V, 1, 4>([a], sources, multipliers, 0, len),
@@ -58,7 +58,7 @@ pub(super) unsafe fn products<V: Vector>(
             _ => 0,
         }
     };
-    // SAFETY: the caller's promises.
+    // SAFETY: guaranteed by the caller.
     let done = unsafe {
         match *outputs {
             [a] => blocks::<V, 1, 1>([a], sources, multipliers, done, len),
@@ -66,12 +66,12 @@ pub(super) unsafe fn products<V: Vector>(
             _ => done,
         }
     };
-    // SAFETY: the caller's promises.
+    // SAFETY: guaranteed by the caller.
     unsafe { portable::products_from(outputs, sources, multipliers, done, len) }
 }
 
-/// Makes `N` outputs, `M` vectors of each at a time, from byte `start` on; says where it ended, less than `M` vectors before
-/// `len`.
+/// Computes `N` outputs, `M` vectors of each at a time, from byte `start`. Returns the offset where it stopped, less
+/// than `M` vectors before `len`.
 #[allow(
     clippy::needless_range_loop,
     reason = "indices over constant ranges say best what is unrolled"
@@ -86,7 +86,7 @@ unsafe fn blocks<V: Vector, const N: usize, const M: usize>(
 ) -> usize {
     let mut at = start;
     while len - at >= M * V::SIZE {
-        // SAFETY: the caller's promises; `at + M * SIZE` is at most `len`.
+        // SAFETY: guaranteed by the caller; `at + M * SIZE` is at most `len`.
         unsafe {
             let mut sums = [[V::zero(); M]; N];
             for (source, factors) in sources.iter().zip(multipliers.as_chunks::<N>().0) {
@@ -114,7 +114,7 @@ unsafe fn blocks<V: Vector, const N: usize, const M: usize>(
 /// As there, and the processor has the vector's instructions.
 #[inline(always)]
 pub(super) unsafe fn sum<V: Vector>(output: *mut u8, sources: &[*const u8], len: usize) {
-    // SAFETY: the caller's promises.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         let done = sum_blocks::<V, 4>(output, sources, 0, len);
         let done = sum_blocks::<V, 1>(output, sources, done, len);

@@ -1,6 +1,6 @@
 //! Kernels for x86-64: SSSE3, AVX2, AVX-512, and the last two with GFNI.
 //!
-//! Without GFNI a product is two table look-ups, one for each half of a byte; with it, one instruction.
+//! Without GFNI a product is two table look-ups, one per nibble; with it, one instruction.
 
 use std::arch::is_x86_feature_detected;
 use std::arch::x86_64::*;
@@ -9,12 +9,13 @@ use super::Kernel;
 use super::vector::{self, Vector};
 use crate::engines::galois::Multiplier;
 
-/// The kernels that this processor can run, in the order of preference.
+/// The kernels that this processor supports, in order of preference.
 ///
-/// AVX-512 comes first only where there is GFNI too. Processors that have no GFNI (Skylake to Cooper Lake) lower their clock for
-/// almost a millisecond after each use of 512-bit registers, and so everything else that a storage service does: with 2 KiB of parity
-/// per block LZ4 takes 13 to 20 % longer on a Cascade Lake, where AVX2 costs it 2 %. For that, sums of 32 KiB gain nothing, and products
-/// take 1.9 us instead of 3.1, next to tens of microseconds of LZ4.
+/// AVX-512 comes first only together with GFNI. Processors without GFNI (Skylake to Cooper Lake) lower their clock
+/// frequency for almost a millisecond after each use of 512-bit registers, which slows down everything else that a
+/// storage service does: with 2 KiB of parity per block, LZ4 takes 13 to 20 % longer on a Cascade Lake, compared with 2
+/// % for AVX2. In return, sums of 32 KiB gain nothing, and products take 1.9 us instead of 3.1 us, next to tens of
+/// microseconds of LZ4.
 pub(super) fn available() -> impl Iterator<Item = &'static Kernel> {
     let avx512 = is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512bw");
     let avx2 = is_x86_feature_detected!("avx2");
@@ -40,7 +41,7 @@ macro_rules! kernel {
                 multipliers: &[Multiplier],
                 len: usize,
             ) {
-                // SAFETY: the caller's promises; the features are enabled here.
+                // SAFETY: guaranteed by the caller; the features are enabled here.
                 unsafe { vector::products::<$vector>(outputs, sources, multipliers, len) }
             }
             #[target_feature(enable = $features)]
@@ -63,7 +64,8 @@ kernel!(AVX512, "avx512", Halves512, "avx512f,avx512bw");
 kernel!(GFNI_AVX2, "gfni+avx2", Bits256, "avx2,gfni");
 kernel!(GFNI_AVX512, "gfni+avx512", Bits512, "avx512f,avx512bw,gfni");
 
-/// What all vectors do alike: `$load`, `$store` and `$xor` are the intrinsics, the rest says how one multiplies.
+/// The part that all vector types share: `$load`, `$store` and `$xor` are intrinsics, the rest implements
+/// multiplication.
 macro_rules! vector {
     (
         $name:ident($register:ty), $zero:ident, $load:ident, $store:ident, $xor:ident;
@@ -87,13 +89,13 @@ macro_rules! vector {
 
             #[inline(always)]
             unsafe fn load(from: *const u8) -> Self {
-                // SAFETY: the caller's promise.
+                // SAFETY: guaranteed by the caller.
                 Self(unsafe { $load(from.cast()) })
             }
 
             #[inline(always)]
             unsafe fn store(self, to: *mut u8) {
-                // SAFETY: the caller's promise.
+                // SAFETY: guaranteed by the caller.
                 unsafe { $store(to.cast(), self.0) }
             }
 

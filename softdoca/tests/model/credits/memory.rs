@@ -1,4 +1,4 @@
-//! The memory in which receives are counted, under loom.
+//! The memory of receive counters, under loom.
 
 use std::sync::Arc;
 

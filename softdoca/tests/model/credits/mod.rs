@@ -1,4 +1,4 @@
-//! Receives that several senders share, from the sources of softdoca, over memory of the model's.
+//! Receives shared by several senders: softdoca's sources with the model's memory.
 
 #![allow(dead_code, reason = "the models use a part of it")]
 
@@ -14,7 +14,7 @@ mod memory;
 pub(crate) use posting::{ReceivePool, Slot};
 pub(crate) use taking::SharedReceives;
 
-/// A pool for that many senders.
+/// A pool for `slots` senders.
 pub(crate) fn pool(slots: u16) -> Arc<ReceivePool> {
     Arc::new(ReceivePool::over(memory::Mapping::create(slots)))
 }

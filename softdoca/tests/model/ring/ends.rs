@@ -1,4 +1,4 @@
-//! Both ends of a ring in one model, and what a program does with them.
+//! Both endpoints of a ring in one model, and a program that uses them.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use super::layout::Geometry;
 use super::mapping::Mapping;
 use super::{RingConsumer, RingProducer};
 
-/// A new ring of so many slots and units of payload. The eventfd wakes the consumer.
+/// A new ring with these numbers of slots and payload units. The eventfd wakes the consumer.
 pub(crate) fn pair(
     slots: u64,
     units: u64,
@@ -22,7 +22,7 @@ pub(crate) fn pair(
     (producer, consumer)
 }
 
-/// An end that can sleep.
+/// An endpoint that can sleep.
 pub(crate) trait End {
     fn arm(&self);
     fn disarm(&self);
@@ -49,7 +49,7 @@ impl End for RingConsumer {
 }
 
 impl RingProducer {
-    /// Sends `data`, in its slot or beside it as the ring sees fit. False when there is no room.
+    /// Sends `data`, in its slot or in payload units. Returns `false` if the ring is full.
     pub(crate) fn send(&mut self, data: &[u8]) -> bool {
         // SAFETY: a slice is readable for its length.
         match unsafe { self.push_run(data.as_ptr(), data.len()) } {
@@ -61,7 +61,7 @@ impl RingProducer {
 }
 
 impl RingConsumer {
-    /// The producer can be woken from now on.
+    /// Sets the eventfd that wakes the producer.
     pub(crate) fn learn(&mut self, producer_wake: &EventFd) {
         self.attach(producer_wake.duplicate());
     }

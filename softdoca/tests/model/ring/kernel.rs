@@ -5,7 +5,7 @@ use loom::sync::{Arc, Condvar, Mutex};
 use crate::processors;
 pub(super) use crate::processors::{barrier_in_all_threads, uses_barriers};
 
-/// As an eventfd in an engine's epoll descriptor: a count that can be waited for, added to and taken.
+/// Like an eventfd in an engine's epoll set: a counter that can be waited for, incremented and reset.
 #[derive(Debug)]
 pub(crate) struct EventFd(Arc<(Mutex<u64>, Condvar)>);
 
@@ -24,12 +24,12 @@ impl EventFd {
         rung.notify_all();
     }
 
-    /// Whether somebody rang.
+    /// Resets the counter; `true` if it was not 0.
     pub(crate) fn drain(&self) -> bool {
         std::mem::take(&mut *self.0.0.lock().expect("nobody panics")) != 0
     }
 
-    /// Sleeps until somebody rings. Without the bound that softdoca's sleeps have: whoever is not woken sleeps for ever, and loom says so.
+    /// Sleeps until a wake-up. Without softdoca's timeout: a lost wake-up is a deadlock, which loom reports.
     pub(crate) fn wait(&self) {
         processors::leave_while(|| {
             let (count, rung) = &*self.0;

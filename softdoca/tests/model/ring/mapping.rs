@@ -1,5 +1,5 @@
-//! The memory of a ring, under loom: words are loom's atomics, slots and units of payload its cells, which find every read and write that
-//! nothing has put in an order.
+//! The memory of a ring, under loom: words are loom atomics, slots and payload units are loom cells, which detect
+//! unordered reads and writes.
 
 use super::kernel::uses_barriers;
 use super::layout::{
@@ -14,7 +14,7 @@ use std::sync::atomic::Ordering;
 /// Small enough to be full after a few messages.
 pub(super) const FEWEST_UNITS: u64 = 2;
 
-/// The words before the first slot.
+/// Words before the first slot.
 const HEADER: [(usize, &str); 7] = [
     (CONSUMER_BARRIERS_AT, "consumer uses barriers"),
     (PRODUCER_CLOSED_AT, "producer closed"),
@@ -25,7 +25,7 @@ const HEADER: [(usize, &str); 7] = [
     (CONSUMER_CLOSED_AT, "consumer closed"),
 ];
 
-/// Those that whoever wakes takes.
+/// Sleep words, which are exchanged by the waker.
 const SLEEPS: [(usize, &str); 2] = [
     (PRODUCER_SLEEPS_AT, "producer sleeps"),
     (CONSUMER_SLEEPS_AT, "consumer sleeps"),
@@ -80,7 +80,7 @@ impl Mapping {
         (at - self.geometry.slot_at(0)) / UNIT
     }
 
-    /// Hints have no effect that a model could see.
+    /// Prefetches have no effect in the model.
     pub(super) fn will_read_slot(&self, _at: usize) {}
 
     pub(super) fn will_write_slot(&self, _at: usize) {}
@@ -102,7 +102,7 @@ impl Mapping {
     ///
     /// `src` must be readable for `len` bytes.
     pub(super) unsafe fn copy_in(&self, offset: usize, src: *const u8, len: usize) {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let src = unsafe { std::slice::from_raw_parts(src, len) };
         self.units_of(offset, len, |unit, at, done, part| {
             unit.write(|bytes| bytes[at..at + part].copy_from_slice(&src[done..done + part]));
@@ -113,7 +113,7 @@ impl Mapping {
     ///
     /// `dst` must be writable for `len` bytes.
     pub(super) unsafe fn copy_out(&self, offset: usize, dst: *mut u8, len: usize) {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let dst = unsafe { std::slice::from_raw_parts_mut(dst, len) };
         self.units_of(offset, len, |unit, at, done, part| {
             unit.read(|bytes| dst[done..done + part].copy_from_slice(&bytes[at..at + part]));

@@ -1,5 +1,4 @@
-//! The ring's rooms that say in which order words are read and written, from the sources of softdoca, over memory and a kernel of the
-//! model's.
+//! The ring modules that define memory orders: softdoca's sources with the model's memory and kernel.
 
 #![allow(dead_code, reason = "the models use a part of the ring")]
 
@@ -21,7 +20,7 @@ pub(crate) use consumer::RingConsumer;
 pub(crate) use ends::{End, pair};
 pub(crate) use producer::RingProducer;
 
-/// As softdoca's.
+/// Like softdoca's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Corrupt {
     pub expected: &'static str,

@@ -1,4 +1,4 @@
-//! Enumerations: those of the schema, and the one of a frame's types.
+//! Enumerations: those of the schema, and the one for the types of a frame.
 
 use proc_macro2::{Ident, TokenStream};
 use quote::quote;
@@ -6,7 +6,7 @@ use quote::quote;
 use super::names::{camel, docs, expected_of, ident, number, snake};
 use crate::model::{Enum, Module};
 
-/// What is generated for an enumeration.
+/// Parts of a generated enumeration.
 pub(super) struct Code<'a> {
     /// Name of the type.
     pub(super) name: Ident,
@@ -14,9 +14,9 @@ pub(super) struct Code<'a> {
     pub(super) docs: String,
     /// Name in the schema, number and documentation of each value.
     pub(super) values: Vec<(&'a str, u32, String)>,
-    /// What errors list as the accepted values.
+    /// The accepted values, for error messages.
     pub(super) expected: String,
-    /// Message and field that errors of the public conversion name.
+    /// Message and field for the errors of the public conversion.
     pub(super) place: (String, String),
 }
 
@@ -66,7 +66,7 @@ impl Code<'_> {
                 /// Every value, in the order of the schema.
                 pub const ALL: [Self; #count] = [#(Self::#variants),*];
 
-                /// The name in the schema.
+                /// Name in the schema.
                 #[must_use]
                 pub const fn name(self) -> &'static str {
                     match self {
@@ -74,7 +74,7 @@ impl Code<'_> {
                     }
                 }
 
-                /// The number on the wire.
+                /// Number on the wire.
                 #[inline]
                 #[must_use]
                 pub const fn number(self) -> u32 {

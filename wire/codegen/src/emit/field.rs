@@ -1,4 +1,4 @@
-//! Types, decoding and encoding of one field; every form is made of these.
+//! Types, decoding and encoding of a single field, for all forms of messages.
 
 use proc_macro2::{Ident, TokenStream};
 use quote::{format_ident, quote};
@@ -9,7 +9,7 @@ use crate::{
     read::largest_number,
 };
 
-/// The unsigned type of so many bytes.
+/// The unsigned type of `width` bytes.
 pub(super) fn unsigned(width: u32) -> Ident {
     format_ident!("u{}", width * 8)
 }
@@ -22,7 +22,7 @@ pub(super) fn as_u64(expression: TokenStream, width: u32) -> TokenStream {
     }
 }
 
-/// The type of a field in a structure of values.
+/// The type of a field in a generated structure.
 pub(super) fn rust_type(field: &Field) -> TokenStream {
     match &field.kind {
         Kind::Number { width, .. } => {
@@ -38,7 +38,7 @@ pub(super) fn rust_type(field: &Field) -> TokenStream {
     }
 }
 
-/// Declarations of the fields that a structure of values holds.
+/// Declarations of the fields of a generated structure.
 pub(super) fn declarations(message: &Message) -> TokenStream {
     let fields = held(message).map(|field| {
         let docs = field_docs(field);
@@ -55,7 +55,7 @@ pub(super) fn declarations(message: &Message) -> TokenStream {
     quote!(#(#fields,)*)
 }
 
-/// The numbers that fields always have, as associated constants.
+/// Fields with a constant value, as associated constants.
 pub(super) fn constants(message: &Message) -> TokenStream {
     let constants = message.fields.iter().filter_map(|field| {
         let constant = hexadecimal(field.constant()?);
@@ -66,7 +66,7 @@ pub(super) fn constants(message: &Message) -> TokenStream {
     quote!(#(#constants)*)
 }
 
-/// nom's parser of a number.
+/// The nom parser of a number.
 pub(super) fn parser(width: u32, order: ByteOrder) -> TokenStream {
     let name = match order {
         ByteOrder::Big => format_ident!("be_u{}", width * 8),
@@ -75,7 +75,7 @@ pub(super) fn parser(width: u32, order: ByteOrder) -> TokenStream {
     quote!(::nom::number::complete::#name)
 }
 
-/// bytes' method that appends a number.
+/// The method of `bytes` that appends a number.
 pub(super) fn putter(width: u32, order: ByteOrder) -> Ident {
     match order {
         ByteOrder::Little if width > 1 => format_ident!("put_u{}_le", width * 8),
@@ -83,7 +83,7 @@ pub(super) fn putter(width: u32, order: ByteOrder) -> Ident {
     }
 }
 
-/// Something at a place of its own: a field, or bytes that belong to none.
+/// A field, or reserved bytes.
 pub(super) enum Item<'a> {
     Field(&'a Field),
     Reserved(Span),
@@ -104,7 +104,7 @@ pub(super) fn items(message: &Message) -> Vec<Item<'_>> {
     items
 }
 
-/// Statements that read an item from `rest` into a variable of the field's name, and move `rest` behind it.
+/// Statements that read an item from `rest` into a variable with the field's name, and advance `rest`.
 ///
 /// `place` is a function from a field's name to a `codec::Place`; `frame` is the `Bytes` that blobs share.
 pub(super) fn decode(item: &Item<'_>) -> TokenStream {
@@ -210,7 +210,7 @@ pub(super) fn encode(item: &Item<'_>) -> TokenStream {
         }
         Kind::Number { .. } => quote!(out.#put(self.#name);),
         Kind::Enumeration { .. } if width == 4 => quote!(out.#put(self.#name.number());),
-        // The schema's reader made sure that every value fits.
+        // The reader of the schema has checked that every value fits.
         Kind::Enumeration { .. } => quote!(out.#put(self.#name.number() as #unsigned);),
         Kind::Text(limit) => {
             let max = number(limit.max);

@@ -1,14 +1,14 @@
-//! Frames: the message, its payloads, its types, and the functions that the frame decoder is built on.
+//! Frames and their payloads: the message, its payloads, its types, and the functions used by the frame decoder.
 
 use proc_macro2::TokenStream;
 use quote::{format_ident, quote};
 
-use super::{
-    enumeration,
-    field::{Item, constants, declarations, decode, encode, items, parser, putter, unsigned},
-    names::{camel, docs, expected, held, ident, number, shouty},
+use super::enumeration;
+use super::field::{
+    Item, constants, declarations, decode, encode, items, parser, putter, unsigned,
 };
-use crate::model::{Frame, Message, Module, Span, Variant};
+use super::names::{camel, docs, expected, held, ident, number, shouty};
+use crate::model::{Frame, Kind, Message, Module, Span, Variant};
 
 pub(super) fn code(module: &Module, message: &Message, frame: &Frame) -> TokenStream {
     let types = types(module, message, frame);
@@ -81,7 +81,7 @@ fn payload(module: &Module, message: &Message, frame: &Frame) -> TokenStream {
             payload.and_then(|payload| messages.find(|message| message.name == *payload))
         };
         let skipped = fields(variant).map_or(0, Message::fixed_width);
-        // The first one also takes bytes that are none of them, and says what is wrong with them.
+        // The first one also gets bytes that match none of them, and reports the error.
         let mut extensions: Vec<_> = frame.extensions_of(variant).collect();
         extensions.reverse();
         let count = extensions.len();
@@ -123,7 +123,7 @@ fn payload(module: &Module, message: &Message, frame: &Frame) -> TokenStream {
                         });
                     match own {
                         Ok(own) => own,
-                        // What is wrong with bytes that are neither is said of the first.
+                        // If the bytes match neither, the error is that of the first.
                         Err(error) => match #other_content::decode(#other_name, frame, rest) {
                             Ok((rest @ [], content)) => (rest, Self::#other(content)),
                             _ => return Err(error),
@@ -164,7 +164,7 @@ fn payload(module: &Module, message: &Message, frame: &Frame) -> TokenStream {
         }
 
         impl #name {
-            /// The type that the frame states.
+            /// The type in the frame's header.
             #[must_use]
             pub const fn message_type(&self) -> #type_name {
                 match self {
@@ -172,7 +172,7 @@ fn payload(module: &Module, message: &Message, frame: &Frame) -> TokenStream {
                 }
             }
 
-            /// Its name in the schema. Other than that of its type for another form of a payload.
+            /// Name in the schema. Differs from the name of its type for another form of a payload.
             #[must_use]
             pub const fn name(&self) -> &'static str {
                 match self {
@@ -180,7 +180,7 @@ fn payload(module: &Module, message: &Message, frame: &Frame) -> TokenStream {
                 }
             }
 
-            /// Reads the payload of `frame` that begins with `rest`, up to the end of the frame.
+            /// Decodes the payload of `frame`, which starts with `rest` and ends with the frame.
             fn decode(
                 message_type: #type_name,
                 frame: &::bytes::Bytes,
@@ -221,7 +221,7 @@ fn structure(message: &Message, frame: &Frame) -> TokenStream {
     }
 }
 
-/// The header in the order of its offsets: its own fields, and the two that follow from the payload.
+/// Parts of the header in the order of their offsets: its own fields, and the two that depend on the payload.
 enum Header<'a> {
     Item(Item<'a>),
     Length,
@@ -291,34 +291,34 @@ fn functions(message: &Message, frame: &Frame) -> TokenStream {
     let max_size = number(frame.max_size);
     quote! {
         impl #name {
-            /// Bytes of a frame's header.
+            /// Length of a frame's header in bytes.
             pub const HEADER_SIZE: usize = #header_size;
 
-            /// Bytes of the largest frame that is accepted.
+            /// Length of the largest accepted frame in bytes.
             pub const MAX_FRAME_SIZE: usize = #max_size;
 
             #constants
 
             /// Appends the frame of this message.
             ///
-            /// A text over its limit is cut between two characters. A blob over its limit is written as it is, for
-            /// the peer to refuse: a part of it would be useless.
+            /// A text over its limit is truncated at a character boundary. A blob over its limit is written as it is,
+            /// for the peer to refuse: a part of it would be useless.
             pub fn encode(&self, out: &mut ::bytes::BytesMut) {
                 use ::bytes::BufMut as _;
                 let begin = out.len();
                 #(#encodes)*
                 self.#payload_field.encode(out);
-                // Now that the payload is there, its length is known.
+                // The length is known only after the payload was written.
                 let rest = begin + #length_end;
                 let length = #length_unsigned::try_from(out.len() - rest).unwrap_or(#length_unsigned::MAX);
                 out[rest - #length_width..rest].copy_from_slice(&length.#length_bytes());
             }
 
-            /// Size of the frame that `input` begins with, in bytes; `None` while its length is not all there.
+            /// Length in bytes of the frame at the start of `input`; `None` while its length field is incomplete.
             ///
             /// # Errors
             ///
-            /// The length is out of its bounds. Nobody knows where the next frame begins.
+            /// The length is out of bounds. The start of the next frame is unknown then.
             pub fn frame_size(input: &[u8]) -> Result<Option<usize>, crate::DecodeError> {
                 let place = crate::codec::Place { message: #wire_name, field: "length" };
                 let Ok((_, length)) = crate::codec::number(input, place, #length_width, #length_parser) else {
@@ -328,11 +328,12 @@ fn functions(message: &Message, frame: &Frame) -> TokenStream {
                 Ok(Some(#length_end + length as usize))
             }
 
-            /// Reads one whole frame, of the size that [`frame_size`](Self::frame_size) says; blobs share its memory.
+            /// Decodes one whole frame of the length returned by [`frame_size`](Self::frame_size); blobs share its
+            /// memory.
             ///
             /// # Errors
             ///
-            /// It is not one of the protocol. The next frame begins behind it all the same.
+            /// The frame is not valid. The next frame can still be decoded.
             pub fn decode_frame(frame: &::bytes::Bytes) -> Result<Self, crate::DecodeError> {
                 let place = |field| crate::codec::Place { message: #wire_name, field };
                 let rest: &[u8] = frame;
@@ -340,6 +341,49 @@ fn functions(message: &Message, frame: &Frame) -> TokenStream {
                 let message_type = #type_name::decode(u64::from(number), place("type"))?;
                 let #payload_field = #payload::decode(message_type, frame, rest)?;
                 Ok(Self { #(#held,)* #payload_field })
+            }
+        }
+    }
+}
+
+/// The structure of a payload, with its decoder and encoder.
+pub(super) fn payload_code(message: &Message) -> TokenStream {
+    let name = ident(&message.name);
+    let docs = docs(&message.docs);
+    let declarations = declarations(message);
+    let constants = constants(message);
+    let items = items(message);
+    let decodes = items.iter().map(decode);
+    let encodes = items.iter().map(encode);
+    let held = super::names::held(message).map(|field| ident(&field.name));
+    let shares = items
+        .iter()
+        .any(|item| matches!(item, Item::Field(field) if matches!(field.kind, Kind::Blob(_))));
+    let frame = ident(if shares { "frame" } else { "_frame" });
+    quote! {
+        #docs
+        #[derive(Debug, Clone, PartialEq, Eq, ::serde::Serialize, ::serde::Deserialize)]
+        pub struct #name {
+            #declarations
+        }
+
+        impl #name {
+            #constants
+
+            /// Decodes the payload of `frame`, which starts with `rest`. Returns the remaining bytes.
+            fn decode<'a>(
+                message: &'static str,
+                #frame: &::bytes::Bytes,
+                rest: &'a [u8],
+            ) -> Result<(&'a [u8], Self), crate::DecodeError> {
+                let place = |field| crate::codec::Place { message, field };
+                #(#decodes)*
+                Ok((rest, Self { #(#held),* }))
+            }
+
+            fn encode(&self, out: &mut ::bytes::BytesMut) {
+                use ::bytes::BufMut as _;
+                #(#encodes)*
             }
         }
     }

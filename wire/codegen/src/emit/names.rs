@@ -26,7 +26,7 @@ pub(super) fn number(value: impl Into<u64>) -> Literal {
     Literal::u64_unsuffixed(value.into())
 }
 
-/// A number in hexadecimal, for marks that people compare with a hex dump.
+/// A number in hexadecimal, for magic numbers that are compared with hex dumps.
 pub(super) fn hexadecimal(value: u64) -> TokenStream {
     let digits = format!("0x{value:X}");
     digits.parse().unwrap_or_else(|_impossible| {
@@ -47,12 +47,12 @@ pub(super) fn docs(text: &str) -> TokenStream {
     quote!(#(#[doc = #lines])*)
 }
 
-/// Documentation of a field: what it means, and where it lies.
+/// Documentation of a field: its meaning and its position.
 pub(super) fn field_docs(field: &Field) -> TokenStream {
     docs(&format!("{}\n\n{}", field.docs, whereabouts(field)))
 }
 
-/// Where a field lies, for a person.
+/// Position of a field, for the documentation.
 fn whereabouts(field: &Field) -> String {
     let order = match field.byte_order {
         ByteOrder::Big => "big endian",
@@ -68,7 +68,7 @@ fn whereabouts(field: &Field) -> String {
     }
 }
 
-/// The first sentence's worth of a comment: what the table of offsets says.
+/// The first sentence of a comment, for the table of offsets.
 pub(super) fn meaning(docs: &str) -> String {
     docs.lines()
         .take_while(|line| !line.trim().is_empty())
@@ -76,7 +76,7 @@ pub(super) fn meaning(docs: &str) -> String {
         .join(" ")
 }
 
-/// The values of an enumeration, as errors list them.
+/// The values of an enumeration, for error messages.
 pub(super) fn expected<'a>(values: impl Iterator<Item = (u32, &'a str)>) -> String {
     let values: Vec<_> = values
         .map(|(number, name)| format!("{number} ({name})"))
@@ -100,7 +100,7 @@ pub(super) fn expected_of(item: &Enum) -> String {
     )
 }
 
-/// The fields that a structure of values holds: all but constants.
+/// The fields of a generated structure: all but constants.
 pub(super) fn held(message: &Message) -> impl Iterator<Item = &Field> {
     message
         .fields
@@ -108,7 +108,7 @@ pub(super) fn held(message: &Message) -> impl Iterator<Item = &Field> {
         .filter(|field| field.constant().is_none())
 }
 
-/// The name of an enumeration's field in errors that come without a message.
+/// Name of an enumeration's field in errors without a message.
 pub(super) fn snake(name: &str) -> String {
     name.to_snake_case()
 }

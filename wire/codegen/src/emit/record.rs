@@ -1,4 +1,4 @@
-//! Records: a few fields at the beginning or the end of something larger.
+//! Records: a few fields at the start or end of a larger structure.
 
 use proc_macro2::TokenStream;
 use quote::quote;
@@ -44,7 +44,7 @@ pub(super) fn code(_module: &Module, message: &Message) -> TokenStream {
         }
 
         impl #name {
-            /// Bytes of the record.
+            /// Length of the record in bytes.
             pub const SIZE: usize = #size;
 
             #constants
@@ -55,7 +55,7 @@ pub(super) fn code(_module: &Module, message: &Message) -> TokenStream {
             ///
             /// # Errors
             ///
-            /// There are fewer bytes than [`SIZE`](Self::SIZE), or a field holds what the schema does not accept.
+            /// There are fewer than [`SIZE`](Self::SIZE) bytes, or a field has a value that the schema does not allow.
             pub fn parse(bytes: &[u8]) -> Result<Self, crate::DecodeError> {
                 let place = |field| crate::codec::Place { message: #wire_name, field };
                 let rest = bytes;
@@ -66,7 +66,7 @@ pub(super) fn code(_module: &Module, message: &Message) -> TokenStream {
                 Ok(record)
             }
 
-            /// The bytes of the record, zeros where no field is.
+            /// The bytes of the record, with zeros for reserved bytes.
             #[must_use]
             pub fn emit(&self) -> [u8; Self::SIZE] {
                 use ::bytes::BufMut as _;

@@ -1,4 +1,4 @@
-//! prost's types beside ours, and the way between them for everything that a recording can hold.
+//! Conversions between the generated types and prost's, for all recorded messages.
 
 use proc_macro2::TokenStream;
 use quote::quote;
@@ -38,7 +38,7 @@ pub(super) fn code(schema: &Schema) -> TokenStream {
     }
 }
 
-/// Expression of a field of `value` as prost holds it.
+/// Expression that converts a field of `value` to prost's type.
 fn to_prost(ours: &TokenStream, field: &Field) -> TokenStream {
     let name = ident(&field.name);
     let constant = shouty(&field.name);
@@ -58,7 +58,7 @@ fn to_prost(ours: &TokenStream, field: &Field) -> TokenStream {
     }
 }
 
-/// Expression of a field of prost's `value` as ours, refusing what the wire would refuse.
+/// Expression that converts a field of prost's `value`, refusing values that the wire format would refuse.
 fn from_prost(module: &Module, message: &Message, field: &Field) -> TokenStream {
     let (module, wire_name) = (ident(&module.name), &message.wire_name);
     let (name, text) = (ident(&field.name), &field.name);
@@ -79,7 +79,7 @@ fn from_prost(module: &Module, message: &Message, field: &Field) -> TokenStream 
             name: enumeration, ..
         } => {
             let enumeration = ident(enumeration);
-            // A negative number becomes one that no enumeration has.
+            // A negative number becomes one that is in no enumeration.
             quote!(crate::#module::#enumeration::decode(u64::from(value.#name as u32), #place)?)
         }
         Kind::Text(_) | Kind::Blob(_) => quote!(value.#name),
@@ -98,7 +98,7 @@ fn of_values(module: &Module, message: &Message, our_name: &str) -> TokenStream 
     let to = message.fields.iter().map(|field| to_prost(&path, field));
     let held_names: Vec<_> = held(message).map(|field| ident(&field.name)).collect();
     let from = held(message).map(|field| from_prost(module, message, field));
-    // What holds nothing but constants is the same whatever it is made from.
+    // A message with constants only does not depend on the recorded one.
     let value = ident(if held_names.is_empty() {
         "_value"
     } else {

@@ -1,4 +1,4 @@
-//! The table of offsets: what lies where, as data.
+//! The table of offsets: the layout of all messages, as data.
 
 use proc_macro2::TokenStream;
 use quote::quote;
@@ -6,7 +6,7 @@ use quote::quote;
 use super::names::{meaning, number};
 use crate::model::{ByteOrder, Field, Form, Frame, Kind, Message, Module, Schema};
 
-/// One row for everything that begins on the wire: a frame of each type, each view, each record.
+/// Generates one row for each message on the wire: a frame of each type, each view, each record.
 pub(super) fn code(schema: &Schema) -> TokenStream {
     let messages = schema.modules.iter().flat_map(|module| {
         module
@@ -20,12 +20,12 @@ pub(super) fn code(schema: &Schema) -> TokenStream {
             })
     });
     quote! {
-        /// Every message of the schema, in its order; one entry for each type of control frame.
+        /// Every message of the schema, in schema order; one entry for each type of control frame.
         pub static TABLE: &[Message] = &[#(#messages),*];
     }
 }
 
-/// A row, with what to sort it by.
+/// A row with its sort key.
 struct Row {
     offset: u32,
     tokens: TokenStream,

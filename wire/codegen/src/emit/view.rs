@@ -1,4 +1,4 @@
-//! Views: messages that are read and written where they lie, as smoltcp's packets are.
+//! Views: messages that are read and written in place, like smoltcp's packets.
 
 use proc_macro2::TokenStream;
 use quote::{format_ident, quote};
@@ -49,33 +49,33 @@ pub(super) fn code(_module: &Module, message: &Message) -> TokenStream {
         #size_docs
         pub const SIZE: usize = #size;
 
-        /// Where the fields lie.
+        /// Byte ranges of the fields.
         mod field {
             #(#ranges)*
         }
 
         #view_docs
         ///
-        /// This is a view over its bytes, read and written in place. Its methods panic only if the bytes become
-        /// fewer under it, which slices, arrays and vectors in it cannot.
+        /// This is a view over its bytes, read and written in place. Its methods panic only if the underlying buffer
+        /// shrinks, which slices, arrays and vectors inside a view cannot do.
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         pub struct #name<T: AsRef<[u8]>> {
             buffer: T,
         }
 
         impl<T: AsRef<[u8]>> #name<T> {
-            /// A view over bytes that came from outside.
+            /// Creates a view over untrusted bytes.
             ///
             /// # Errors
             ///
-            /// There are not exactly [`SIZE`] bytes. What they say is checked by the methods that read it.
+            /// There are not exactly [`SIZE`] bytes. Values are checked by the methods that read them.
             #[inline]
             pub fn new_checked(buffer: T) -> Result<Self, crate::DecodeError> {
                 crate::codec::exact_size(buffer.as_ref(), #wire_name, SIZE)?;
                 Ok(Self { buffer })
             }
 
-            /// A view over bytes whose type says that there are [`SIZE`] of them: an array, or a reference to one.
+            /// Creates a view over a type with [`SIZE`] bytes: an array, or a reference to one.
             #[inline]
             #[must_use]
             pub fn new_unchecked_len(buffer: T) -> Self
@@ -85,7 +85,7 @@ pub(super) fn code(_module: &Module, message: &Message) -> TokenStream {
                 Self { buffer }
             }
 
-            /// The bytes.
+            /// Returns the underlying buffer.
             #[inline]
             #[must_use]
             pub fn into_inner(self) -> T {
@@ -125,17 +125,17 @@ pub(super) fn code(_module: &Module, message: &Message) -> TokenStream {
         }
 
         impl Repr {
-            /// Reads the values of a message. Bytes that belong to no field are not looked at.
+            /// Reads the values of a message. Reserved bytes are ignored.
             ///
             /// # Errors
             ///
-            /// A field holds a value that the protocol does not define.
+            /// A field has a value that the protocol does not define.
             #[inline]
             pub fn parse<T: AsRef<[u8]>>(message: &#name<T>) -> Result<Self, crate::DecodeError> {
                 Ok(Self { #(#parses),* })
             }
 
-            /// Writes a message: these values, and zeros in the bytes that belong to no field.
+            /// Writes a message: these values, and zeros for reserved bytes.
             #[inline]
             pub fn emit<T: AsRef<[u8]> + AsMut<[u8]>>(&self, message: &mut #name<T>) {
                 message.buffer.as_mut().fill(0);
@@ -145,7 +145,7 @@ pub(super) fn code(_module: &Module, message: &Message) -> TokenStream {
     }
 }
 
-/// Whether reading a field can fail.
+/// `true` if reading a field can fail.
 fn is_checked(field: &Field) -> bool {
     matches!(field.kind, Kind::Enumeration { .. })
 }

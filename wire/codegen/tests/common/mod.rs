@@ -1,4 +1,4 @@
-//! Small schemas, compiled against the real options file.
+//! Small schemas, compiled with the real options file.
 #![allow(dead_code, reason = "every test uses another part of this")]
 
 use std::{fs, path::Path};
@@ -8,12 +8,12 @@ use wire_codegen::{Error, Problem, Schema};
 /// The options file of this project.
 pub const OPTIONS: &str = include_str!("../../../../proto/options/layout.proto");
 
-/// Checks a schema of one file, whose declarations follow the usual head.
+/// Checks a schema of one file, with the usual file header.
 pub fn check(declarations: &str) -> Result<Schema, Error> {
     check_file(&format!("{}{declarations}", head("BYTE_ORDER_BIG_ENDIAN")))
 }
 
-/// What a file of the schema begins with.
+/// Start of a schema file.
 pub fn head(byte_order: &str) -> String {
     format!(
         r#"
@@ -44,24 +44,24 @@ pub fn check_files(files: &[(&str, &str)], options: &str) -> Result<Schema, Erro
     wire_codegen::check(&[dir.path()], &names)
 }
 
-/// Writes a schema where a test wants it.
+/// Writes the files of a schema to a directory.
 pub fn write(dir: &Path, files: &[(&str, &str)], options: &str) {
     fs::create_dir(dir.join("options")).expect("a directory for the options");
     fs::write(dir.join("options/layout.proto"), options).expect("the options can be written");
     for (name, text) in files {
-        // Comments are mandatory; tests that are not about them leave them out.
+        // Comments are mandatory; `#` stands for one in tests of other features.
         let text = text.replace('#', "\n// Documented.");
         fs::write(dir.join(name), text).expect("the schema can be written");
     }
 }
 
-/// Asserts that a schema is refused for one reason, and that the error names where.
+/// Asserts that a schema is refused for one reason, and that the error names the location.
 #[track_caller]
 pub fn assert_refused(declarations: &str, place: &str, problem: Problem) {
     assert_error(check(declarations), place, problem);
 }
 
-/// Asserts that a check ended in one error.
+/// Asserts that a check has failed with a particular error.
 #[track_caller]
 pub fn assert_error(result: Result<Schema, Error>, place: &str, problem: Problem) {
     let error = match result {

@@ -1,4 +1,4 @@
-//! Consumers and producers that write down what they are told, and their memory.
+//! Servers, clients and control messages; consumers, producers and their memory, which record events.
 
 use std::cell::RefCell;
 use std::ptr::{NonNull, null_mut};
@@ -11,9 +11,11 @@ use super::super::super::doca_comch_producer::*;
 use super::super::super::doca_ctx::*;
 use super::super::super::doca_pe::*;
 use super::super::super::{DOCA_SUCCESS, give, reclaim};
-use super::fixture::*;
+use super::super::*;
+use super::*;
 use crate::buffer::BufInventory;
 use crate::memory::{Mmap, Permissions};
+use crate::runtime::RuntimeDir;
 
 unsafe extern "C" fn received(
     task: *mut doca_comch_consumer_task_post_recv,
@@ -129,7 +131,7 @@ pub struct TestConsumer {
 }
 
 impl TestConsumer {
-    /// A consumer, not started.
+    /// Creates a consumer without starting it.
     pub fn create(
         connection: *mut doca_comch_connection,
         memory: &Memory,
@@ -159,7 +161,7 @@ impl TestConsumer {
         }
     }
 
-    /// A running consumer.
+    /// Creates and starts a consumer.
     pub fn run(connection: *mut doca_comch_connection, memory: &Memory, engine: &Engine) -> Self {
         let consumer = Self::create(connection, memory, engine);
         assert_eq!(consumer.context.start(), IN_PROGRESS);
@@ -173,7 +175,7 @@ impl TestConsumer {
         id
     }
 
-    /// Posts a buf with a task of its own; answers the task.
+    /// Posts a buf with a task of its own. Returns the task.
     #[track_caller]
     pub fn post(&self, buf: *mut doca_buf, data: u64) -> *mut doca_task {
         let task = self.allocate(buf, data);
@@ -231,7 +233,7 @@ pub struct TestProducer {
 }
 
 impl TestProducer {
-    /// A running producer.
+    /// Creates and starts a producer.
     pub fn run(connection: *mut doca_comch_connection, engine: &Engine) -> Self {
         let mut handle = null_mut();
         unsafe {
@@ -335,4 +337,350 @@ fn stop_with_tasks(context: &Context, engines: &[&Engine], free: impl FnOnce()) 
     progress_until(engines, || in_flight() == 0);
     free();
     progress_until(engines, || context.state() == IDLE);
+}
+
+fn states(log: &Log) -> Vec<(u32, u32)> {
+    let seen = log.seen.borrow();
+    seen.iter()
+        .filter_map(|seen| match seen {
+            Seen::State(from, to) => Some((*from, *to)),
+            _ => None,
+        })
+        .collect()
+}
+
+fn messages(log: &Log) -> Vec<Vec<u8>> {
+    let seen = log.seen.borrow();
+    seen.iter()
+        .filter_map(|seen| match seen {
+            Seen::Message(bytes) => Some(bytes.clone()),
+            _ => None,
+        })
+        .collect()
+}
+
+#[test]
+fn messages_go_both_ways_in_order() {
+    let pair = Pair::connect();
+    let largest = vec![9; 4080];
+    for bytes in [&b"one"[..], b"two", &largest] {
+        assert_ok(pair.client.send(bytes));
+    }
+    let server = &pair.server;
+    progress_until(&pair.engines(), || messages(&server.context.log).len() == 3);
+    assert_eq!(
+        messages(&server.context.log),
+        [b"one".to_vec(), b"two".to_vec(), largest]
+    );
+    assert_ok(server.send(server.connection(), b"back"));
+    progress_until(&pair.engines(), || {
+        pair.client
+            .context
+            .log
+            .has(&Seen::Message(b"back".to_vec()))
+    });
+    progress_until(&pair.engines(), || {
+        pair.client.context.log.count(|seen| *seen == Seen::Sent(0)) == 3
+    });
+    assert_eq!(
+        states(&pair.client.context.log),
+        [(IDLE, STARTING), (STARTING, RUNNING)]
+    );
+    assert_eq!(states(&server.context.log), [(IDLE, RUNNING)]);
+
+    assert_ok(pair.client.context.stop());
+    progress_until(&pair.engines(), || {
+        server.context.log.has(&Seen::Disconnected(1))
+    });
+    assert_eq!(
+        states(&pair.client.context.log).last(),
+        Some(&(RUNNING, IDLE))
+    );
+    pair.finish();
+}
+
+#[test]
+fn what_a_message_may_not_be() {
+    let pair = Pair::connect();
+    let connection = pair.client.connection();
+    let invalid = Error::InvalidValue.code();
+    assert_eq!(pair.client.send(&[0; 4081]), invalid);
+    assert_eq!(pair.client.send(&[]), invalid);
+    assert_eq!(
+        pair.server.send(connection, b"x"),
+        invalid,
+        "the client's handle"
+    );
+    assert_eq!(pair.server.send(std::ptr::null_mut(), b"x"), invalid);
+    pair.finish();
+}
+
+#[test]
+fn connections_carry_user_data_and_know_their_context() {
+    let pair = Pair::connect();
+    let (ours, theirs) = (pair.client.connection(), pair.server.connection());
+    unsafe {
+        assert_eq!(doca_comch_connection_get_user_data(ours).u64, 0);
+        assert_ok(doca_comch_connection_set_user_data(
+            ours,
+            doca_data { u64: 7 },
+        ));
+        assert_eq!(doca_comch_connection_get_user_data(ours).u64, 7);
+        assert_eq!(doca_comch_connection_get_user_data(theirs).u64, 0);
+        assert_eq!(doca_comch_client_get_client_ctx(ours), pair.client.handle);
+        assert!(doca_comch_server_get_server_ctx(ours).is_null());
+        assert_eq!(doca_comch_server_get_server_ctx(theirs), pair.server.handle);
+        assert!(doca_comch_client_get_client_ctx(theirs).is_null());
+        assert_eq!(
+            doca_comch_connection_set_user_data(std::ptr::null_mut(), doca_data { u64: 7 }),
+            Error::InvalidValue.code()
+        );
+    }
+    pair.finish();
+}
+
+#[test]
+fn one_server_has_several_clients() {
+    let mut pair = Pair::connect();
+    let first = pair.server.connection();
+    let engine = Engine::new();
+    let second = TestClient::create(&pair.name, &engine);
+    assert_eq!(second.context.start(), IN_PROGRESS);
+    let engines = [&pair.client_engine, &pair.server_engine, &engine];
+    progress_until(&engines, || second.context.state() == RUNNING);
+    let log = &pair.server.context.log;
+    progress_until(&engines, || {
+        log.count(|seen| *seen == Seen::Connected(1)) == 2
+    });
+    let other = pair.server.connection();
+    assert_ne!(first, other);
+    assert_ok(pair.server.send(first, b"to the first"));
+    assert_ok(pair.server.send(other, b"to the second"));
+    progress_until(&engines, || {
+        !messages(&second.context.log).is_empty() && !messages(&pair.client.context.log).is_empty()
+    });
+    assert_eq!(messages(&second.context.log), [b"to the second"]);
+    assert_eq!(messages(&pair.client.context.log), [b"to the first"]);
+    second.context.stop_fully(&[&engine]);
+    progress_until(&engines, || {
+        log.count(|seen| *seen == Seen::Disconnected(1)) == 1
+    });
+    assert_ok(pair.server.send(first, b"still here"));
+    progress_until(&engines, || messages(&pair.client.context.log).len() == 2);
+    assert_ok(pair.server.send(other, b"gone"));
+    let failed = Seen::Sent(Error::NotConnected.code());
+    progress_until(&engines, || log.has(&failed));
+    drop(second);
+    pair.name.clear();
+    pair.finish();
+}
+
+#[test]
+fn a_name_has_one_server_at_a_time() {
+    let pair = Pair::connect();
+    let engine = Engine::new();
+    let second = TestServer::create(&pair.name, &engine);
+    assert_eq!(second.context.start(), Error::AlreadyExist.code());
+    assert_eq!(second.context.state(), IDLE);
+    let other = TestServer::create(&unique_name(), &engine);
+    assert_ok(other.context.start());
+    assert_ok(other.context.stop());
+    let (name, engines) = (pair.name.clone(), pair.engines());
+    pair.client.context.stop_fully(&engines);
+    pair.server.context.stop_fully(&engines);
+    assert_ok(second.context.start());
+    assert_ok(second.context.stop());
+    // No file of them is left.
+    let left = std::fs::read_dir(RuntimeDir::get().unwrap().path()).unwrap();
+    let socket = crate::runtime::named_socket("comch", &["0000:3b:00.0", &name]);
+    assert!(
+        left.map(|entry| entry.unwrap().file_name())
+            .all(|file| file != *socket)
+    );
+}
+
+#[test]
+fn a_client_without_a_server_goes_back_to_idle() {
+    let engine = Engine::new();
+    let client = TestClient::create(&unique_name(), &engine);
+    assert_eq!(client.context.start(), IN_PROGRESS);
+    assert_eq!(client.context.state(), STARTING);
+    progress_until(&[&engine], || client.context.state() == IDLE);
+    let mut connection = std::ptr::null_mut();
+    assert_eq!(
+        unsafe { doca_comch_client_get_connection(client.handle, &raw mut connection) },
+        Error::BadState.code()
+    );
+    // It can be started again, and connects to a new server.
+    assert_eq!(client.context.start(), IN_PROGRESS);
+    progress_until(&[&engine], || client.context.state() == IDLE);
+}
+
+#[test]
+fn largest_messages_must_be_the_same_on_both_sides() {
+    let (name, engine) = (unique_name(), Engine::new());
+    let server = TestServer::create(&name, &engine);
+    let client = TestClient::create(&name, &engine);
+    unsafe {
+        let invalid = Error::InvalidValue.code();
+        assert_eq!(
+            doca_comch_client_set_max_msg_size(client.handle, 0),
+            invalid
+        );
+        assert_eq!(
+            doca_comch_client_set_max_msg_size(client.handle, 4081),
+            invalid
+        );
+        assert_ok(doca_comch_client_set_max_msg_size(client.handle, 100));
+        assert_ok(doca_comch_client_set_recv_queue_size(client.handle, 10));
+        assert_eq!(
+            doca_comch_client_set_recv_queue_size(client.handle, 0),
+            invalid
+        );
+    }
+    assert_ok(server.context.start());
+    assert_eq!(client.context.start(), IN_PROGRESS);
+    progress_until(&[&engine], || client.context.state() == IDLE);
+    assert!(server.context.log.has(&Seen::Connected(0)));
+    assert_ok(server.context.stop());
+    unsafe {
+        assert_ok(doca_comch_server_set_max_msg_size(server.handle, 100));
+        assert_ok(doca_comch_server_set_recv_queue_size(server.handle, 10));
+    }
+    assert_ok(server.context.start());
+    assert_eq!(client.context.start(), IN_PROGRESS);
+    progress_until(&[&engine], || client.context.state() == RUNNING);
+    assert_eq!(client.send(&[1; 101]), Error::InvalidValue.code());
+    assert_ok(client.send(&[1; 100]));
+    progress_until(&[&engine], || {
+        server.context.log.has(&Seen::Message(vec![1; 100]))
+    });
+    client.context.stop_fully(&[&engine]);
+    server.context.stop_fully(&[&engine]);
+}
+
+#[test]
+fn submitted_messages_are_delivered_before_a_stop() {
+    let pair = Pair::connect();
+    // More than the socket's buffer holds while the server does not read.
+    for index in 0..200u8 {
+        assert_ok(pair.client.send(&[index; 4000]));
+    }
+    assert_eq!(pair.client.context.stop(), IN_PROGRESS);
+    assert_eq!(pair.client.context.state(), STOPPING);
+    let server = &pair.server.context.log;
+    progress_until(&pair.engines(), || server.has(&Seen::Disconnected(1)));
+    let got = messages(server);
+    assert_eq!(got.len(), 200);
+    assert!(
+        got.iter()
+            .enumerate()
+            .all(|(index, bytes)| *bytes == vec![index as u8; 4000])
+    );
+    progress_until(&pair.engines(), || pair.client.context.state() == IDLE);
+    assert_eq!(
+        pair.client.context.log.count(|seen| *seen == Seen::Sent(0)),
+        200
+    );
+    pair.finish();
+}
+
+#[test]
+fn a_stop_does_not_wait_for_ever_for_a_peer_that_does_not_read() {
+    let pair = Pair::connect();
+    for index in 0..200u8 {
+        assert_ok(pair.client.send(&[index; 4000]));
+    }
+    pair.client.context.stop_fully(&[&pair.client_engine]);
+    let log = &pair.client.context.log;
+    let (sent, failed) = (Seen::Sent(0), Seen::Sent(Error::TimeOut.code()));
+    assert!(log.has(&sent) && log.has(&failed));
+    assert_eq!(log.count(|seen| matches!(seen, Seen::Sent(_))), 200);
+    pair.finish();
+}
+
+#[test]
+fn a_server_that_stops_ends_its_clients() {
+    let pair = Pair::connect();
+    assert_ok(pair.server.send(pair.server.connection(), b"farewell"));
+    pair.server.context.stop_fully(&[&pair.server_engine]);
+    let client = &pair.client.context;
+    progress_until(&[&pair.client_engine], || client.state() == IDLE);
+    assert_eq!(messages(&client.log), [b"farewell"], "before the end");
+    assert!(states(&client.log).ends_with(&[(RUNNING, STOPPING), (STOPPING, IDLE)]));
+    let mut connection = std::ptr::null_mut();
+    let code = unsafe { doca_comch_client_get_connection(pair.client.handle, &raw mut connection) };
+    assert_eq!(code, Error::BadState.code());
+}
+
+#[test]
+fn what_is_mandatory_is_asked_for_at_the_start() {
+    let engine = Engine::new();
+    let (_, host) = devices();
+    let host = super::super::super::give::<doca_dev>(host);
+    let mut client = std::ptr::null_mut();
+    unsafe {
+        let null = std::ptr::null_mut();
+        assert_eq!(
+            doca_comch_client_create(host, c"".as_ptr(), &raw mut client),
+            Error::InvalidValue.code()
+        );
+        assert_eq!(
+            doca_comch_client_create(host, c"x".as_ptr(), null),
+            Error::InvalidValue.code()
+        );
+        assert_ok(doca_comch_client_create(
+            host,
+            c"x".as_ptr(),
+            &raw mut client,
+        ));
+        let ctx = doca_comch_client_as_ctx(client);
+        use super::super::super::doca_ctx::doca_ctx_start;
+        use super::super::super::doca_pe::doca_pe_connect_ctx;
+        assert_ok(doca_pe_connect_ctx(engine.0, ctx));
+        assert_eq!(doca_ctx_start(ctx), Error::BadState.code());
+        assert_eq!(
+            doca_comch_client_event_msg_recv_register(client, None),
+            Error::InvalidValue.code()
+        );
+        let size = std::ptr::null_mut();
+        assert_eq!(
+            doca_comch_cap_get_max_msg_size(std::ptr::null(), size),
+            Error::InvalidValue.code()
+        );
+        assert_ok(doca_comch_client_destroy(client));
+        drop(super::super::super::reclaim(host));
+    }
+}
+
+#[test]
+fn a_client_is_told_that_it_runs_before_its_first_message_arrives() {
+    let (name, engine) = (unique_name(), Engine::new());
+    let server_engine = Engine::new();
+    let server = TestServer::create(&name, &server_engine);
+    assert_ok(server.context.start());
+    let client = TestClient::create(&name, &engine);
+    assert_eq!(client.context.start(), IN_PROGRESS);
+    progress_until(&[&server_engine], || {
+        server.context.log.has(&Seen::Connected(1))
+    });
+    for text in [b"one", b"two"] {
+        assert_ok(server.send(server.connection(), text));
+    }
+    progress_until(&[&server_engine], || {
+        server.context.log.count(|seen| *seen == Seen::Sent(0)) == 2
+    });
+    // The client's socket contains the answer and both messages now.
+    progress_until(&[&engine], || client.context.state() == RUNNING);
+    assert_eq!(
+        client.context.log.take(),
+        [Seen::State(IDLE, STARTING), Seen::State(STARTING, RUNNING)]
+    );
+    progress_until(&[&engine], || !client.context.log.seen.borrow().is_empty());
+    assert_eq!(
+        client.context.log.take(),
+        [b"one", b"two"].map(|text| Seen::Message(text.to_vec()))
+    );
+    client.context.stop_fully(&[&engine, &server_engine]);
+    server.context.stop_fully(&[&engine, &server_engine]);
 }

@@ -1,11 +1,16 @@
-//! Consumers and producers of one thread.
+//! Consumers and producers in one thread.
+
+use std::os::fd::{AsRawFd as _, BorrowedFd};
+
+use doca_abi::DOCA_SUCCESS;
+use rustix::event::{PollFd, PollFlags, Timespec};
 
 use super::super::super::doca_comch_consumer::*;
 use super::super::super::doca_comch_producer::*;
 use super::super::super::doca_pe::*;
 use super::super::*;
 use super::endpoints::*;
-use super::fixture::*;
+use super::*;
 
 /// A connected pair with a consumer on the server's side and a producer on the client's, all on the engines of the pair.
 struct FastPath {
@@ -33,7 +38,7 @@ impl FastPath {
         path
     }
 
-    /// Ids of consumers that the client has been told of.
+    /// Ids of the consumers reported to the client.
     fn announced(&self) -> Vec<u32> {
         let seen = self.pair.client.context.log.seen.borrow();
         seen.iter()
@@ -305,7 +310,7 @@ fn stopping_a_consumer_flushes_its_tasks_and_then_it_expires() {
     assert_ok(submit(late));
     path.wait(|path| path.producer.produced() == 3);
     assert!(path.producer.context.log.count(|seen| *seen == failed(8)) == 2);
-    // The same consumer may start again, with the same id.
+    // The same consumer can start again, with the same id.
     assert_eq!(path.consumer.context.start(), IN_PROGRESS);
     path.wait(|path| path.announced().len() == 2);
     path.consumer.post(path.target.room(0, 64), 9);
@@ -334,7 +339,7 @@ fn unknown_consumers_fail_the_task() {
                 .has(&Seen::Produced(u64::from(id), Error::NotFound.code()))
         });
     }
-    // A task can be given another consumer.
+    // A task can be set to another consumer.
     let task = path.producer.task(path.source.data(0, 64), &[], 77, 5);
     path.consumer.post(path.target.room(0, 64), 6);
     unsafe { doca_comch_producer_task_send_set_consumer_id(task.cast(), path.consumer.id()) };
@@ -447,7 +452,7 @@ fn a_consumer_asks_for_writable_memory_and_a_live_connection() {
     let code = unsafe { doca_comch_consumer_create(std::ptr::null_mut(), mmap, &raw mut consumer) };
     assert_eq!(code, Error::InvalidValue.code());
     drop(unsafe { super::super::super::reclaim(mmap) });
-    // The handle stays good for a while after the end.
+    // The handle stays valid for a while after the connection was closed.
     let theirs = pair.server.connection();
     let running = TestConsumer::run(theirs, &memory, &engine);
     pair.client.context.stop_fully(&[&pair.client_engine]);
@@ -478,4 +483,56 @@ fn getters_take_null() {
         assert!(doca_comch_producer_task_send_as_task(null).is_null());
         doca_task_free(std::ptr::null_mut());
     }
+}
+
+fn arm(engine: &Engine) {
+    unsafe {
+        while doca_pe_request_notification(engine.0) != DOCA_SUCCESS {
+            doca_pe_progress(engine.0);
+        }
+    }
+}
+
+/// `true` if an armed engine becomes readable within this time.
+fn wakes(engine: &Engine, seconds: i64) -> bool {
+    let mut handle = std::io::stdin().as_raw_fd();
+    let woken = unsafe {
+        assert_ok(doca_pe_get_notification_handle(engine.0, &raw mut handle));
+        let fd = BorrowedFd::borrow_raw(handle);
+        let patience = Timespec {
+            tv_sec: seconds,
+            tv_nsec: 0,
+        };
+        let woken = rustix::event::poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&patience));
+        assert_ok(doca_pe_clear_notification(engine.0, handle));
+        woken
+    };
+    woken == Ok(1)
+}
+
+#[test]
+fn room_in_a_full_socket_wakes_who_has_more_to_send() {
+    const COUNT: usize = 250;
+    let pair = Pair::connect();
+    let bytes = vec![7; 4080];
+    for _ in 0..COUNT {
+        assert_ok(pair.client.send(&bytes));
+    }
+    let log = &pair.client.context.log;
+    let sent = || log.count(|seen| *seen == Seen::Sent(0));
+    while pair.client_engine.progress() {}
+    assert!(
+        sent() < COUNT,
+        "the socket took everything, which proves nothing"
+    );
+    arm(&pair.client_engine);
+    assert!(!wakes(&pair.client_engine, 0), "there is no room yet");
+    while sent() < COUNT {
+        // The server reads after the client has gone to sleep on its descriptor.
+        arm(&pair.client_engine);
+        while pair.server_engine.progress() {}
+        assert!(wakes(&pair.client_engine, 5), "{} of {COUNT}", sent());
+        while pair.client_engine.progress() {}
+    }
+    pair.finish();
 }

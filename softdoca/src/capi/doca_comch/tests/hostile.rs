@@ -1,17 +1,17 @@
-//! Peers that do not keep to the protocol: their connection ends, and nothing else.
+//! Peers that violate the protocol: only their own connection is closed.
 
 use std::os::fd::{AsFd, OwnedFd};
 
 use proptest::prelude::*;
 
 use super::endpoints::*;
-use super::fixture::*;
-use crate::capi::testing::hostile::{HAS_MORE, IS_INLINE, RawRing, RingStep, ring_step};
+use super::*;
+use crate::capi::testing::{HAS_MORE, IS_INLINE, RawRing, RingStep, ring_step};
 use crate::error::Error;
 use crate::ring::{EventFd, Geometry, RingConsumer};
 use crate::runtime::{RuntimeDir, Socket, named_socket};
 
-/// Connects to the server's socket as any process could.
+/// Connects to the server's socket, as any process could.
 fn stranger(name: &str) -> Socket {
     let socket = named_socket("comch", &["0000:3b:00.0", name]);
     Socket::connect(&RuntimeDir::get().unwrap(), &socket).unwrap()
@@ -21,7 +21,7 @@ fn words(words: &[u32]) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_le_bytes()).collect()
 }
 
-/// A hello as it should be, but for the version.
+/// A valid hello message except for the version.
 fn hello(name: &str, version: u32) -> Vec<u8> {
     let mut bytes = words(&[1, u32::from_be_bytes(*b"SDCC"), version, 4080]);
     for text in ["0000:3b:00.0", name] {
@@ -31,7 +31,7 @@ fn hello(name: &str, version: u32) -> Vec<u8> {
     bytes
 }
 
-/// A client by hand, which the server has accepted. Keep the lifeline.
+/// A handwritten client, accepted by the server. Keep the lifeline.
 fn intruder(pair: &Pair) -> (Socket, Socket) {
     let socket = stranger(&pair.name);
     let (lifeline, theirs) = Socket::pair().unwrap();
@@ -53,7 +53,7 @@ fn intruder(pair: &Pair) -> (Socket, Socket) {
     (socket, lifeline)
 }
 
-/// The decent client of the pair is served as ever.
+/// Checks that the well-behaved client of the pair is still served.
 #[track_caller]
 fn assert_served(pair: &Pair) {
     let log = &pair.server.context.log;
@@ -259,7 +259,7 @@ fn a_server_that_is_none_fails_the_start() {
         let client = TestClient::create(&name, &engine);
         assert_eq!(client.context.start(), IN_PROGRESS);
         let peer = loop {
-            // Others may look whether the listener lives.
+            // Other processes may probe the listener.
             match listener.accept().unwrap() {
                 Some(peer) if !peer.is_closed() => break peer,
                 _ => {}
@@ -273,12 +273,12 @@ fn a_server_that_is_none_fails_the_start() {
     }
 }
 
-/// What a client that follows no protocol does next.
+/// Next action of a malicious client.
 #[derive(Debug, Clone)]
 enum Step {
-    /// To the ring of the server's consumer.
+    /// Writes to the ring of the server's consumer.
     Ring(RingStep),
-    /// Sends a frame with so many descriptors of a ring and an eventfd.
+    /// Sends a frame with this number of descriptors of a ring and an eventfd.
     Frame(Vec<u8>, usize),
     /// Lets the server progress.
     Progress,
@@ -288,7 +288,7 @@ enum Step {
     HangUp,
 }
 
-/// Frames of every kind with any content, and any bytes.
+/// Frames of every kind with arbitrary content, and arbitrary bytes.
 fn frames() -> impl Strategy<Value = Vec<u8>> {
     let kinds = (0..=8_u32, proptest::collection::vec(0..8_u32, 0..4));
     let typed = kinds.prop_map(|(kind, rest)| [words(&[kind]), words(&rest)].concat());
@@ -307,7 +307,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     proptest::collection::vec(step, 1..24)
 }
 
-/// A consumer of the server with posted buffers, the ring that its client got for it, and what the client does with that.
+/// Runs the steps of a client against a consumer of the server with posted buffers, through the ring that the client
+/// received for it.
 fn attack(pair: &Pair, steps: &[Step]) {
     let (socket, lifeline) = intruder(pair);
     let mut lifeline = Some(lifeline);
@@ -329,7 +330,7 @@ fn attack(pair: &Pair, steps: &[Step]) {
     for step in steps {
         match step {
             Step::Ring(step) => victim.perform(step),
-            // The server may have hung up by now.
+            // The server may have closed the connection by now.
             Step::Frame(bytes, fds) => drop(socket.send(bytes, &offers[..*fds])),
             Step::Progress => drop(pair.server_engine.progress()),
             Step::Message => {
@@ -377,7 +378,7 @@ fn each_task_completes_once_whatever_a_client_sends() {
 fn a_message_of_the_fast_path_without_end_ends_the_connection() {
     let pair = Pair::connect();
     for (descriptor, count) in [
-        // A quarter of the ring's payload at a time, more than the largest message in all.
+        // A quarter of the ring's payload at a time, more than the largest message in total.
         (16_384 | HAS_MORE, 65),
         (IS_INLINE | HAS_MORE, 1),
     ] {
@@ -402,17 +403,17 @@ fn a_message_of_the_fast_path_without_end_ends_the_connection() {
     pair.finish();
 }
 
-/// Of the frames that a client has sent, one call of progress reads a bounded number: else a client that sends them fast enough holds up
-/// everything that the engine does.
+/// One progress call reads a bounded number of frames; otherwise a client that sends them fast enough would stall the
+/// engine.
 #[test]
 fn frames_without_end_hold_up_no_progress() {
-    // Progress looks at a socket up to twice: when descriptors are due, and before it sleeps.
+    // Progress reads a socket up to twice: when descriptors are due, and before it sleeps.
     const MOST: usize = 2 * 64;
     let pair = Pair::connect();
     let (socket, _lifeline) = intruder(&pair);
     rustix::net::sockopt::set_socket_send_buffer_size(&socket, 1 << 20).unwrap();
     let (_, wake) = ring();
-    // Frames that the program is told nothing of.
+    // Frames that are not reported to the program.
     let fill = || {
         let send = || socket.send(&words(&[7, 1]), &[wake.as_fd()]).ok();
         std::iter::from_fn(send).count()
@@ -426,8 +427,8 @@ fn frames_without_end_hold_up_no_progress() {
     pair.finish();
 }
 
-/// The server remembers a few connections that have ended. More of them may end between two looks of the program: each callback finds its
-/// server, and so the program gives up its handle of the connection before that is freed.
+/// The server remembers a limited number of closed connections. Even if more are closed between two progress calls,
+/// each callback finds its server, and the program drops its handle before the connection is freed.
 #[test]
 fn a_program_is_told_of_all_connections_that_end_at_once() {
     const MANY: usize = 40;

@@ -1,25 +1,25 @@
-//! Two processes, one of which dies.
+//! Two processes, one of which is killed.
 
 use std::time::{Duration, Instant};
 
 use super::endpoints::*;
-use super::fixture::*;
+use super::*;
 use process::{Peer, hear, say};
 
 #[path = "../../../../tests/process/mod.rs"]
 mod process;
 
-/// The name of a test as the harness knows it.
+/// The name of a test in the test harness.
 macro_rules! name {
     ($test:literal) => {
         concat!("capi::doca_comch::tests::processes::", $test)
     };
 }
 
-/// The time within which the death of a peer must be noticed.
+/// Time within which the death of a peer must be detected.
 const NOTICED: Duration = Duration::from_secs(1);
 
-/// Serves one client: a consumer and a producer of its own; says what it is told; ends when it is told to.
+/// Serves one client with a consumer and a producer of its own; prints events; exits on request.
 fn serve() {
     let engine = Engine::new();
     let server = TestServer::create("processes", &engine);
@@ -34,7 +34,7 @@ fn serve() {
     }
     progress_until(&[&engine], || consumer.received() > 0);
     say("received");
-    // Nothing that the main process may count on comes from here on: it is killed, or kills.
+    // The main process must not rely on anything after this point: one of the two is killed.
     let log = &server.context.log;
     progress_until(&[&engine], || log.has(&Seen::Disconnected(1)));
     let expired = log.count(|seen| matches!(seen, Seen::Expired(_)));
@@ -52,7 +52,7 @@ struct Caller {
     producer: TestProducer,
     memory: Memory,
     engine: Engine,
-    /// Of consumer and producer.
+    /// Engine of consumer and producer.
     worker: Engine,
     remote: u32,
 }
@@ -103,14 +103,14 @@ fn the_death_of_a_server_is_noticed() {
         assert_eq!(peer.answer(), "ready");
         let caller = Caller::call();
         assert_eq!(peer.answer(), "received");
-        // Everybody sleeps when it happens.
+        // All threads are asleep when it happens.
         progress_for(
             &[&caller.engine, &caller.worker],
             Duration::from_millis(100),
         );
         peer.kill();
         let begin = Instant::now();
-        // First the worker alone, as a program whose main thread does something else.
+        // First the worker alone, as in a program whose main thread does something else.
         let (consumer, producer) = (&caller.consumer.context, &caller.producer.context);
         progress_until(&[&caller.worker], || {
             consumer.state() == STOPPING && producer.state() == STOPPING
@@ -128,7 +128,7 @@ fn the_death_of_a_server_is_noticed() {
         progress_until(&[&caller.worker], || {
             consumer.state() == IDLE && producer.state() == IDLE
         });
-        // The name is free again, although the dead server's socket is still there.
+        // The name can be used again, although the dead server's socket still exists.
         let server = TestServer::create("processes", &caller.engine);
         assert_ok(server.context.start());
         assert_ok(server.context.stop());
@@ -229,7 +229,7 @@ fn sessions_leave_nothing_behind() {
         let (engine, client_engine) = (Engine::new(), Engine::new());
         let server = TestServer::create("processes", &engine);
         assert_ok(server.context.start());
-        // Those that are remembered after their end are part of it.
+        // Includes the closed connections that are remembered.
         (0..70).for_each(|_| session(&server, &engine, &client_engine));
         let before = (count("fd"), count("maps"));
         (0..200).for_each(|_| session(&server, &engine, &client_engine));

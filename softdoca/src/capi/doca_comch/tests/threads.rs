@@ -1,18 +1,17 @@
-//! The fast path in threads of its own: consumers and producers are made, used and stopped by threads that do not
+//! The fast path in separate threads: consumers and producers are created, used and stopped by threads that do not
 //! progress the connection.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use super::super::*;
 use super::endpoints::*;
-use super::fixture::*;
+use super::*;
 
-/// A connection's handle on its way to another thread.
+/// A connection's handle that is sent to another thread.
 #[derive(Clone, Copy)]
 struct Handle(*mut doca_comch_connection);
 
-// SAFETY: connections may be used by several threads; that is what these tests are about.
+// SAFETY: connections may be used by several threads, which these tests check.
 unsafe impl Send for Handle {}
 
 impl Handle {
@@ -43,7 +42,7 @@ fn in_threads(pair: &Pair, server: impl FnOnce(Handle) + Send, client: impl FnOn
     });
 }
 
-/// Waits until the client has been told of a consumer with `id`: producers may use it then.
+/// Waits until the consumer `id` was reported to the client, then submits.
 fn submit_when_known(engine: &Engine, producer: &TestProducer, task: *mut doca_task) {
     let begin = Instant::now();
     loop {
@@ -157,7 +156,8 @@ fn every_message_arrives_once_and_in_order() {
     pair.finish();
 }
 
-/// A message after each pause, which is long enough for everybody to fall asleep; the longest way of a message.
+/// Sends a message after each pause, which is long enough for all threads to fall asleep. Returns the longest delivery
+/// time.
 fn slowest_delivery(pauses: u32) -> Duration {
     let pair = Pair::connect();
     let (sent, done) = (
@@ -174,7 +174,7 @@ fn slowest_delivery(pauses: u32) -> Duration {
             for round in 0..=pauses {
                 progress_until(&[&engine], || consumer.received() > 0);
                 let way = sent.lock().unwrap().take().expect("sent").elapsed();
-                // The first one waited for the consumer to be known.
+                // The first one waited for the consumer to be reported.
                 slowest = if round == 0 {
                     Duration::ZERO
                 } else {
@@ -215,7 +215,7 @@ fn memory_buf(_: &Memory, task: *mut doca_task) -> *mut doca_abi::doca_buf {
 
 #[test]
 fn a_sleeping_consumer_is_woken() {
-    // Without a ring it would take up to 50 ms, about 25 on average; another try for a busy machine.
+    // Without a wake-up it would take up to 50 ms, about 25 on average; retried for a loaded machine.
     let times: Vec<Duration> = (0..3).map(|_| slowest_delivery(8)).collect();
     assert!(
         times.iter().any(|time| *time < Duration::from_millis(9)),
@@ -275,7 +275,7 @@ fn a_producer_that_waits_for_a_buffer_is_woken() {
     pair.finish();
     let mut waits = waits.into_inner().unwrap();
     waits.sort();
-    // Without a ring most would take some 10 ms.
+    // Without a wake-up most would take about 10 ms.
     assert!(
         waits[waits.len() / 2] < Duration::from_millis(2),
         "{waits:?}"

@@ -1,10 +1,14 @@
-//! Reads and writes of the peer's memory.
+//! Reads, writes and atomic operations on the peer's memory; several copies in flight.
 
-use doca_abi::{DOCA_RDMA_OPCODE_RECV_WRITE_WITH_IMM, doca_rdma_task_read, doca_rdma_task_receive};
+use std::ptr::null_mut;
+
+use doca_abi::{
+    DOCA_RDMA_OPCODE_RECV_WRITE_WITH_IMM, doca_buf, doca_data, doca_rdma_connection,
+    doca_rdma_task_read, doca_rdma_task_receive, doca_task,
+};
 
 use super::super::*;
-use super::memory::{Bufs, Memory, Placement, c, import};
-use super::side::{ALL, pair, pair_with, submit};
+use super::{ALL, Bufs, Memory, Placement, Side, c, import, ok, pair, pair_with, submit};
 use crate::error::Error;
 use crate::memory::Permissions;
 
@@ -71,7 +75,7 @@ fn permissions_are_those_of_the_table() {
         (ALL, REMOTE, Permissions::empty(), false, false),
     ];
     for (number, (instance, theirs, ours, may_read, may_write)) in cases.into_iter().enumerate() {
-        // What this side's instance permits has no say in what it does itself.
+        // The permissions of this side's instance do not limit its own operations.
         let ((a, to_b), _b) = pair_with(0, instance);
         let theirs = Memory::new(4096, theirs, Placement::Pages);
         theirs.write(0, b"theirs");
@@ -105,7 +109,7 @@ fn permissions_are_those_of_the_table() {
             (theirs.read(100, 4).as_slice(), target.data_len() == 4),
             (expected, may_write)
         );
-        // A refused task leaves the connection as it was.
+        // A refused task does not affect the connection.
         let empty = a.read(to_b, (std::ptr::null_mut(), std::ptr::null_mut()), 3);
         submit(empty);
         assert_eq!(a.wait(3)[2], (3, 0), "case {number}");
@@ -150,7 +154,7 @@ fn nothing_outside_of_the_bufs_is_touched() {
         submit(a.read(to_b, (long, c(bufs.room(&local.mmap, 100, 100))), 2));
         assert_eq!(a.wait(2), [(1, too_big), (2, too_big)]);
         assert!(theirs.read(0, 8192) == [9; 8192] && local.read(0, 8192) == [5; 8192]);
-        // The last bytes of the range, and not one more.
+        // The last bytes of the range, and one more.
         submit(a.write(
             to_b,
             (
@@ -189,7 +193,7 @@ fn writes_with_immediate_take_a_receive_and_write_only_then() {
         0xABCD,
         1,
     ));
-    // In the order of submission: it waits, though it needs no receive.
+    // In submission order: it waits, although it needs no receive.
     submit(a.write(
         to_b,
         (
@@ -237,7 +241,7 @@ fn memory_that_was_withdrawn_fails_the_task() {
         submit(write);
         assert_eq!(a.wait(1), [(1, 0)], "{placement:?}");
         theirs.mmap.stop().expect("it has no bufs");
-        // Its owner uses it for something else.
+        // Its owner reuses the memory.
         theirs.mmap.start().expect("the range is mapped");
         theirs.write(0, &[9; 16]);
         target.reset_data_len();
@@ -250,4 +254,240 @@ fn memory_that_was_withdrawn_fails_the_task() {
         assert_eq!(a.wait(3)[2], (2, not_found), "{placement:?}");
         assert_eq!(local.read(8, 8), [0; 8]);
     }
+}
+
+pub(super) const REMOTE_ATOMIC: Permissions = REMOTE.union(Permissions::RDMA_ATOMIC);
+
+impl Side {
+    pub(super) fn compare_swap(
+        &self,
+        connection: *mut doca_rdma_connection,
+        (on, result): (*mut doca_buf, *mut doca_buf),
+        (compare, swap): (u64, u64),
+        user: u64,
+    ) -> *mut doca_task {
+        let mut task = null_mut();
+        let user = doca_data { u64: user };
+        // SAFETY: live handles and a valid out-parameter.
+        ok(unsafe {
+            doca_rdma_task_atomic_cmp_swp_allocate_init(
+                self.rdma, connection, on, result, compare, swap, user, &mut task,
+            )
+        });
+        // SAFETY: the pointer is not dereferenced.
+        self.keep(unsafe { doca_rdma_task_atomic_cmp_swp_as_task(task) })
+    }
+
+    pub(super) fn fetch_add(
+        &self,
+        connection: *mut doca_rdma_connection,
+        (on, result): (*mut doca_buf, *mut doca_buf),
+        add: u64,
+        user: u64,
+    ) -> *mut doca_task {
+        let mut task = null_mut();
+        let user = doca_data { u64: user };
+        // SAFETY: as in `compare_swap`.
+        ok(unsafe {
+            doca_rdma_task_atomic_fetch_add_allocate_init(
+                self.rdma, connection, on, result, add, user, &mut task,
+            )
+        });
+        // SAFETY: the pointer is not dereferenced.
+        self.keep(unsafe { doca_rdma_task_atomic_fetch_add_as_task(task) })
+    }
+}
+
+pub(super) fn word(memory: &Memory, offset: usize) -> u64 {
+    let bytes = memory.read(offset, 8);
+    u64::from_ne_bytes(bytes.try_into().expect("8 bytes"))
+}
+
+/// The first offset whose address is a multiple of 8.
+pub(super) fn aligned(memory: &Memory) -> usize {
+    (memory.addr().next_multiple_of(8) - memory.addr()) as usize
+}
+
+#[test]
+fn atomics_change_memory_and_bring_the_old_value() {
+    for placement in [Placement::Pages, Placement::Unaligned] {
+        let ((a, to_b), _b) = pair();
+        let theirs = Memory::new(4096, REMOTE_ATOMIC, placement);
+        let at = aligned(&theirs);
+        theirs.write(at, &10_u64.to_ne_bytes());
+        let remote = import(&theirs.export());
+        let (local, bufs) = (Memory::local(4096), Bufs::new());
+        // More than 8 bytes of data, and none: only the start of the data matters.
+        let (on, none) = (bufs.data(&remote, at, 24), bufs.room(&remote, at, 8));
+        let results = bufs.room(&local.mmap, 0, 32);
+
+        submit(a.fetch_add(to_b, (c(on), c(results)), 5, 1));
+        submit(a.compare_swap(to_b, (c(none), c(results)), (15, 99), 2));
+        submit(a.compare_swap(to_b, (c(on), c(results)), (15, 7), 3));
+        submit(a.fetch_add(to_b, (c(on), c(results)), u64::MAX, 4));
+        assert_eq!(a.wait(4), [(1, 0), (2, 0), (3, 0), (4, 0)], "{placement:?}");
+        assert_eq!(word(&theirs, at), 98, "adding wraps around");
+        assert_eq!(
+            [0, 8, 16, 24].map(|offset| word(&local, offset)),
+            [10, 15, 99, 99],
+            "the old values, each after the one before"
+        );
+        assert_eq!(results.data_len(), 32);
+        assert_eq!((on.data_len(), none.data_len()), (24, 0));
+        assert_eq!(theirs.read(at + 8, 8), [0; 8]);
+    }
+}
+
+#[test]
+fn atomics_need_permission_on_both_sides_of_the_table() {
+    let read_write = REMOTE_ATOMIC - Permissions::RDMA_ATOMIC;
+    let cases = [
+        // Peer's instance, peer's map, this side's map; allowed.
+        (ALL, REMOTE_ATOMIC, Permissions::LOCAL_READ_WRITE, true),
+        (0b0111, REMOTE_ATOMIC, Permissions::LOCAL_READ_WRITE, false),
+        (ALL, read_write, Permissions::LOCAL_READ_WRITE, false),
+        (ALL, REMOTE_ATOMIC, Permissions::empty(), false),
+        (0b1000, REMOTE_ATOMIC, Permissions::LOCAL_READ_WRITE, true),
+    ];
+    for (number, (instance, theirs, ours, allowed)) in cases.into_iter().enumerate() {
+        let ((a, to_b), _b) = pair_with(0, instance);
+        let theirs = Memory::new(4096, theirs, Placement::Pages);
+        let remote = import(&theirs.export());
+        let (local, bufs) = (Memory::new(4096, ours, Placement::Pages), Bufs::new());
+        let result = bufs.room(&local.mmap, 0, 16);
+        let on = c(bufs.data(&remote, 0, 8));
+        submit(a.fetch_add(to_b, (on, c(result)), 1, 1));
+        submit(a.compare_swap(to_b, (on, c(result)), (1, 2), 2));
+        let code = if allowed {
+            0
+        } else {
+            Error::NotPermitted.code()
+        };
+        assert_eq!(a.wait(2), [(1, code), (2, code)], "case {number}");
+        assert_eq!(word(&theirs, 0), if allowed { 2 } else { 0 });
+        assert_eq!(result.data_len(), if allowed { 16 } else { 0 });
+    }
+}
+
+#[test]
+fn atomics_that_cannot_be_done_change_nothing() {
+    for placement in [Placement::Pages, Placement::Unaligned] {
+        let ((a, to_b), _b) = pair();
+        let theirs = Memory::new(4096, REMOTE_ATOMIC, placement);
+        let at = aligned(&theirs);
+        let remote = import(&theirs.export());
+        let (local, bufs) = (Memory::local(4096), Bufs::new());
+        let result = c(bufs.room(&local.mmap, 0, 64));
+        let good = c(bufs.data(&remote, at, 8));
+        let (short, crooked) = (bufs.data(&remote, at, 7), bufs.data(&remote, at + 4, 8));
+        submit(a.fetch_add(to_b, (c(short), result), 1, 1));
+        submit(a.fetch_add(to_b, (c(crooked), result), 1, 2));
+        submit(a.fetch_add(to_b, (good, c(bufs.room(&local.mmap, 0, 7))), 1, 3));
+        submit(a.fetch_add(to_b, (null_mut(), result), 1, 4));
+        submit(a.fetch_add(to_b, (good, null_mut()), 1, 5));
+        // Local memory is not remote, and a peer's is not local.
+        submit(a.fetch_add(to_b, (c(bufs.data(&local.mmap, 8, 8)), result), 1, 6));
+        submit(a.fetch_add(to_b, (good, c(bufs.room(&remote, at, 8))), 1, 7));
+        let [invalid, big, refused] =
+            [Error::InvalidValue, Error::TooBig, Error::NotPermitted].map(Error::code);
+        assert_eq!(
+            a.wait(7),
+            [
+                (1, big),
+                (2, invalid),
+                (3, big),
+                (4, invalid),
+                (5, invalid),
+                (6, refused),
+                (7, refused)
+            ],
+            "{placement:?}"
+        );
+        assert_eq!(theirs.read(0, 64), [0; 64]);
+        assert_eq!(local.read(0, 64), [0; 64]);
+    }
+}
+
+const BLOCK: usize = 1000;
+const BLOCKS: usize = 20;
+
+/// `BLOCKS` writes of a block each, of which block `n` is full of `n + 1`; the task of block `n` has that number.
+fn writes(a: &Side, to_b: *mut doca_rdma_connection, theirs: &Memory, bufs: &Bufs) -> Memory {
+    let (remote, local) = (import(&theirs.export()), Memory::local(BLOCKS * BLOCK));
+    for block in 0..BLOCKS {
+        local.write(block * BLOCK, &[block as u8 + 1; BLOCK]);
+        let source = c(bufs.data(&local.mmap, block * BLOCK, BLOCK));
+        let target = c(bufs.room(&remote, block * BLOCK, BLOCK));
+        submit(a.write(to_b, (source, target), block as u64));
+    }
+    local
+}
+
+fn has_block(theirs: &Memory, block: usize) -> bool {
+    theirs.read(block * BLOCK, BLOCK) == [block as u8 + 1; BLOCK]
+}
+
+#[test]
+fn the_first_of_several_copies_is_done_when_it_is_submitted_and_all_in_order() {
+    let ((a, to_b), (b, _)) = pair();
+    a.wait_until("the connection", |a| a.log.established.get() == 1);
+    let theirs = Memory::new(BLOCKS * BLOCK, REMOTE, Placement::Pages);
+    let (arrived, bufs) = (Memory::local(8), Bufs::new());
+    submit(b.receive(c(bufs.room(&arrived.mmap, 0, 8)), 100));
+    let local = writes(&a, to_b, &theirs, &bufs);
+    assert!(
+        has_block(&theirs, 0),
+        "no progress is needed for a lone copy"
+    );
+    submit(a.send(to_b, c(bufs.data(&local.mmap, 0, 8)), BLOCKS as u64));
+    while a.completed().len() <= BLOCKS {
+        let before = a.completed().len();
+        a.progress();
+        let completed = a.completed();
+        assert!(
+            (before + 1..=before + 8).contains(&completed.len()),
+            "some, and not all of them at once: {completed:?}"
+        );
+        let newly = completed.iter().enumerate().take(BLOCKS).skip(before);
+        for (block, &done) in newly {
+            assert_eq!(done, (block as u64, 0), "in order");
+            assert!(
+                has_block(&theirs, block),
+                "block {block}, whose task has ended"
+            );
+        }
+    }
+    assert_eq!(b.wait(1), [(100, 0)]);
+    assert_eq!(arrived.read(0, 8), [1; 8]);
+}
+
+#[test]
+fn copies_that_wait_for_progress_end_with_their_context() {
+    let ((a, to_b), _b) = pair();
+    let theirs = Memory::new(BLOCKS * BLOCK, REMOTE, Placement::Pages);
+    let bufs = Bufs::new();
+    let _local = writes(&a, to_b, &theirs, &bufs);
+    a.stop();
+    let completed = a.completed();
+    assert_eq!(completed.len(), BLOCKS, "{completed:?}");
+    assert_eq!(completed[0], (0, 0));
+    let aborted = Error::ConnectionAborted.code();
+    for (block, &(user, status)) in completed.iter().enumerate().skip(1) {
+        assert_eq!((user, status), (block as u64, aborted));
+        assert!(!has_block(&theirs, block), "block {block} was not written");
+    }
+}
+
+#[test]
+fn copies_on_a_connection_that_has_ended_fail_however_many_they_are() {
+    let ((a, to_b), (b, _)) = pair();
+    let theirs = Memory::new(BLOCKS * BLOCK, REMOTE, Placement::Pages);
+    let bufs = Bufs::new();
+    b.stop();
+    a.wait_until("the disconnection", |a| a.log.disconnected.get() == 1);
+    // Tasks after the first find its completion still pending.
+    let _local = writes(&a, to_b, &theirs, &bufs);
+    let reset = Error::ConnectionReset.code();
+    let failed: Vec<_> = (0..BLOCKS as u64).map(|block| (block, reset)).collect();
+    assert_eq!(a.wait(BLOCKS), failed);
 }

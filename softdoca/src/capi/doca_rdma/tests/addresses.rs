@@ -1,4 +1,4 @@
-//! Connections by address.
+//! Connections by address, and clients that violate their protocol.
 
 use std::ffi::CStr;
 use std::ptr::{null, null_mut};
@@ -11,14 +11,14 @@ use doca_abi::{
 };
 
 use super::super::*;
-use super::memory::{Bufs, Memory, c, device};
-use super::side::{ALL, Answer, Log, Side, Told, ok, submit};
+use super::{ALL, Answer, Bufs, Log, Memory, Side, Told, c, device, ok, submit};
 use crate::capi::doca_ctx::{doca_ctx_start, doca_ctx_stop};
 use crate::device::Device;
 use crate::error::Error;
+use crate::runtime::{RuntimeDir, Socket, named_socket};
 
-/// A port that no other test of this process uses, and no other process: runtime directories are shared by all tests of a
-/// user, so the process id is in it.
+/// A port that is unique to this test and process: all tests of a user share the runtime directory, so it includes the
+/// process id.
 pub(super) fn port() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     let own = NEXT.fetch_add(1, Ordering::Relaxed) % 64;
@@ -133,7 +133,7 @@ impl Side {
         unsafe { doca_rdma_connect_to_addr(self.rdma, addr.0, doca_data { u64: user }) }
     }
 
-    /// What was told, with the connection's data.
+    /// The callbacks so far, with the connection's user data.
     pub(super) fn told(&self) -> Vec<(Told, u64)> {
         let told = self.log.by_address.borrow();
         told.iter().map(|(told, _, data)| (*told, *data)).collect()
@@ -143,7 +143,7 @@ impl Side {
         self.log.by_address.borrow().last().expect("a callback").1
     }
 
-    /// Progresses both until this one has been told as often.
+    /// Progresses both until this side has had `count` callbacks.
     #[track_caller]
     fn told_with(&self, other: &Side, count: usize) -> Vec<(Told, u64)> {
         self.wait_until("callbacks", |side| {
@@ -158,7 +158,7 @@ impl Side {
 fn a_client_asks_and_the_server_accepts() {
     let (server, client, port) = (start(2), start(1), port());
     ok(server.listen(port));
-    // And the address of the client's device, as the server sees it.
+    // The address of the client's device, as the server sees it, as well.
     let (v4, v6) = (c"127.0.0.1", c"::ffff:127.0.0.1");
     let gid = c"0000:0000:0000:0000:0000:ffff:7f00:0001";
     let kinds = [
@@ -218,7 +218,7 @@ fn a_client_asks_and_the_server_accepts() {
         }
         assert_eq!(refused, Error::BadState.code(), "in use");
 
-        // Either side may end it; both are told, and answer by disconnecting.
+        // Either side may disconnect; both get a callback, and respond by disconnecting.
         let ender = if round % 2 == 0 { to_server } else { to_client };
         // SAFETY: a live connection.
         ok(unsafe { doca_rdma_connection_disconnect(ender) });
@@ -229,7 +229,7 @@ fn a_client_asks_and_the_server_accepts() {
             [(Told::Disconnection, 77)]
         );
         assert_eq!(client.state(), DOCA_CTX_STATE_RUNNING);
-        // Programs look at it in the callbacks for the end as well.
+        // Programs also read it in the disconnection callback.
         let mut used = null_mut();
         // SAFETY: connections whose instances have not been started again.
         unsafe {
@@ -278,7 +278,7 @@ fn several_clients_connect_to_one_port() {
         client.told_with(&server, 1);
         server.told_with(client, 2 * (number + 1));
     }
-    // The fourth finds no place, and the program of the server is not asked.
+    // The fourth exceeds the limit, and the server's program is not asked.
     ok(clients[3].call(&addr, 9));
     assert_eq!(clients[3].told_with(&server, 1), [(Told::Failure, 9)]);
     assert_eq!(server.told().len(), 6);
@@ -361,14 +361,14 @@ fn a_client_that_goes_before_it_is_answered_is_missed() {
     // SAFETY: a connection that has ended, of a live instance.
     let late = unsafe { doca_rdma_connection_accept(asked, null_mut(), 0) };
     assert_eq!(late, Error::ConnectionAborted.code());
-    // Its place is free.
+    // Its slot is free.
     server.log.answer.set(Answer::Accept);
     let client = start(1);
     ok(client.call(&addr, 2));
     assert_eq!(client.told_with(&server, 1), [(Told::Established, 2)]);
 }
 
-/// The client knows of the connection first, and may use it at once.
+/// The client gets the established callback first, and may use the connection immediately.
 #[test]
 fn no_message_arrives_before_its_connection_is_established() {
     let port = port();
@@ -400,7 +400,7 @@ fn a_server_that_stops_rejects_whom_it_has_not_answered() {
     server.log.answer.set(Answer::Later);
     ok(client.call(&addr, 1));
     server.told_with(&client, 1);
-    // This one is at the port, and the server has not looked.
+    // This one is queued at the port, and the server has not polled.
     ok(late.call(&addr, 2));
     server.stop();
     assert_eq!(client.told_with(&client, 1), [(Told::Failure, 1)]);
@@ -421,7 +421,7 @@ fn nobody_listens() {
     assert_eq!(client.told_with(&server, 2)[1..], [(Told::Established, 2)]);
     // SAFETY: a live handle.
     ok(unsafe { doca_rdma_stop_listen_to_port(server.rdma, port) });
-    // The connection stays, the port does not.
+    // The connection stays, the port is closed.
     submit(server.receive(null_mut(), 8));
     submit(client.send(client.last_connection(), null_mut(), 9));
     assert_eq!(client.wait(1), [(9, 0)]);
@@ -429,7 +429,7 @@ fn nobody_listens() {
     let late = start(1);
     ok(late.call(&addr, 3));
     assert_eq!(late.told_with(&server, 1), [(Told::Failure, 3)]);
-    // And another may take it.
+    // Another instance can use it.
     ok(late.listen(port));
 }
 
@@ -446,7 +446,7 @@ fn ports_belong_to_one_instance() {
         assert_eq!(doca_rdma_start_listen_to_port(null_mut(), port), invalid);
         assert_eq!(doca_rdma_stop_listen_to_port(null_mut(), port), invalid);
     }
-    // An instance that stops gives its ports back.
+    // An instance that stops releases its ports.
     a.stop();
     ok(b.listen(port));
     assert_eq!(a.listen(port), Error::BadState.code());
@@ -495,7 +495,7 @@ fn addresses_tell_what_they_were_made_of() {
     }
 }
 
-/// Programs stop the instance when their last task has completed, inside its callback, and expect it to be stopping then.
+/// Programs stop the instance in the callback of their last completion, and expect it to be stopping then.
 #[test]
 fn an_instance_that_is_stopped_in_its_callback_becomes_idle_afterwards() {
     static STOPPED: AtomicU16 = AtomicU16::new(u16::MAX);
@@ -530,4 +530,132 @@ fn an_instance_that_is_stopped_in_its_callback_becomes_idle_afterwards() {
         u32::from(STOPPED.load(Ordering::Relaxed)),
         Error::InProgress.code()
     );
+}
+
+/// A socket connected to the port of an instance on the tests' device.
+fn come(port: u16) -> Socket {
+    let directory = RuntimeDir::get().expect("a runtime directory");
+    let pci = device().model().pci.to_string();
+    let name = named_socket("rdma", &[&pci, &port.to_string()]);
+    Socket::connect(&directory, &name).expect("the server listens")
+}
+
+/// A handshake message without private data: kind and connection details.
+fn word(kind: u8, details: &[u8]) -> Vec<u8> {
+    let from: &[u8] = match kind {
+        REQUEST => &[0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 127, 0, 0, 1],
+        _ => &[],
+    };
+    let len = from.len() as u8;
+    [b"SDRDCM\0\x02", &[kind, len][..], details, from].concat()
+}
+
+const REQUEST: u8 = 1;
+const READY: u8 = 4;
+
+/// A server whose program answers later, and its port.
+fn server() -> (Side, u16) {
+    let (server, port) = (start(1), port());
+    ok(server.listen(port));
+    server.log.answer.set(Answer::Later);
+    (server, port)
+}
+
+/// Checks that the server still accepts another client.
+fn check_still_there(server: &Side, port: u16) {
+    let addr = Addr::local(port);
+    let client = start(1);
+    server.log.answer.set(Answer::Accept);
+    ok(client.call(&addr, 1));
+    client.wait_until("the connection", |client| {
+        server.progress();
+        client.told() == [(Told::Established, 1)]
+    });
+}
+
+#[test]
+fn a_request_with_the_details_of_a_peer_that_has_gone_fails_when_it_is_accepted() {
+    let (server, port) = server();
+    let ghost = Side::start(ALL, 1);
+    let (details, _) = ghost.export();
+    drop(ghost);
+    let socket = come(port);
+    socket.send(&word(REQUEST, &details), &[]).expect("room");
+    server.wait_until("the request", |server| server.told().len() == 1);
+    // SAFETY: a connection of a live instance.
+    let accepted = unsafe { doca_rdma_connection_accept(server.last_connection(), null_mut(), 0) };
+    assert_eq!(accepted, Error::ConnectionAborted.code());
+    server.wait_until("the failure", |server| server.told().len() == 2);
+    assert_eq!(server.told()[1], (Told::Failure, 0));
+    assert!(socket.is_closed());
+    check_still_there(&server, port);
+}
+
+#[test]
+fn a_client_that_is_ready_before_it_was_accepted_is_sent_away() {
+    let (server, port) = server();
+    let client = Side::start(ALL, 1);
+    let (details, _) = client.export();
+    let socket = come(port);
+    socket.send(&word(REQUEST, &details), &[]).expect("room");
+    server.wait_until("the request", |server| server.told().len() == 1);
+    socket.send(&word(READY, &[]), &[]).expect("room");
+    server.wait_until("the failure", |server| server.told().len() == 2);
+    assert_eq!(server.told()[1], (Told::Failure, 0));
+    assert!(socket.is_closed());
+    check_still_there(&server, port);
+}
+
+#[test]
+fn a_client_that_does_not_become_ready_is_missed() {
+    let (server, port) = server();
+    let client = Side::start(ALL, 1);
+    let (details, _) = client.export();
+    let socket = come(port);
+    socket.send(&word(REQUEST, &details), &[]).expect("room");
+    server.wait_until("the request", |server| server.told().len() == 1);
+    // SAFETY: a connection of a live instance.
+    ok(unsafe { doca_rdma_connection_accept(server.last_connection(), null_mut(), 0) });
+    client.rest(&server);
+    assert_eq!(server.told().len(), 1, "not established yet");
+    drop(socket);
+    server.wait_until("the failure", |server| server.told().len() == 2);
+    assert_eq!(server.told()[1], (Told::Failure, 0));
+    check_still_there(&server, port);
+}
+
+#[test]
+fn what_is_no_request_is_sent_away_without_a_word_to_the_program() {
+    let (server, port) = server();
+    let client = Side::start(ALL, 1);
+    let (details, _) = client.export();
+    let mut other_version = word(REQUEST, &details);
+    other_version[7] += 1;
+    let messages = [
+        b"good day to you".to_vec(),
+        word(READY, &[]),
+        word(9, &details),
+        word(REQUEST, &details[1..]),
+        word(REQUEST, &[]),
+        other_version,
+        word(REQUEST, &[0; 1000]),
+    ];
+    let sockets = messages.map(|message| {
+        let socket = come(port);
+        socket.send(&message, &[]).expect("room");
+        socket
+    });
+    let silent = come(port);
+    drop(come(port));
+    check_still_there(&server, port);
+    for (number, socket) in sockets.iter().enumerate() {
+        assert!(socket.is_closed(), "message {number}");
+    }
+    assert!(!silent.is_closed(), "it may yet say something");
+    let requests = server
+        .told()
+        .iter()
+        .filter(|told| told.0 == Told::Request)
+        .count();
+    assert_eq!(requests, 1, "that of the client that followed the protocol");
 }

@@ -1,10 +1,13 @@
-//! Exporting, connecting, and the ends of connections.
+//! Exporting, connecting and disconnecting; dynamic connections, where only one side connects.
 
-use doca_abi::{DOCA_CTX_STATE_IDLE, DOCA_CTX_STATE_RUNNING, DOCA_CTX_STATE_STOPPING};
+use doca_abi::{
+    DOCA_CTX_STATE_IDLE, DOCA_CTX_STATE_RUNNING, DOCA_CTX_STATE_STOPPING,
+    DOCA_RDMA_TRANSPORT_TYPE_DC,
+};
 
 use super::super::*;
-use super::memory::{Bufs, Memory, c};
-use super::side::{ALL, Side, ok, pair, submit};
+use super::{ALL, Bufs, Memory, Side, c, ok, pair, submit};
+use crate::capi::doca_ctx::doca_ctx_start;
 use crate::error::Error;
 
 #[test]
@@ -89,7 +92,7 @@ fn stopping_flushes_tasks_and_closes_the_connection_for_the_peer() {
     submit(b.receive(c(bufs.room(&memory.mmap, 0, 10)), 1));
     submit(b.receive(c(bufs.room(&memory.mmap, 10, 10)), 2));
     submit(b.send(to_a, c(bufs.data(&memory.mmap, 20, 10)), 3));
-    // What is sent before the end arrives before the end.
+    // Messages sent before the disconnection arrive before it.
     memory.write(30, b"last words");
     submit(a.send(to_b, c(bufs.data(&memory.mmap, 30, 10)), 4));
     a.wait(1);
@@ -99,7 +102,7 @@ fn stopping_flushes_tasks_and_closes_the_connection_for_the_peer() {
     assert_eq!(b.wait(2)[..2], [(1, 0), (3, reset)]);
     assert_eq!(memory.read(0, 10), b"last words");
     assert_eq!(b.log.established.get(), 1);
-    // The send that failed was the last thing that the connection could do: that breaks it.
+    // The failed send was the last possible use of the connection, which breaks the context.
     b.wait_until("the stop", |b| b.state() == DOCA_CTX_STATE_STOPPING);
     b.wait_until("the flush", |b| b.completed().len() == 3);
     assert_eq!(b.completed()[2], (2, Error::ConnectionAborted.code()));
@@ -115,7 +118,7 @@ fn a_peer_that_ends_in_good_order_leaves_receives_waiting() {
     assert_eq!(b.state(), DOCA_CTX_STATE_RUNNING);
     assert_eq!(b.completed(), []);
     let _ = to_b;
-    // Its place is free again.
+    // Its slot is free again.
     let c = Side::start(ALL, 1);
     let ((b_details, b_connection), (c_details, c_connection)) = (b.export(), c.export());
     ok(b.connect(b_connection, &c_details));
@@ -133,7 +136,7 @@ fn a_disconnected_connection_fails_its_tasks() {
     // SAFETY: a live connection.
     unsafe {
         ok(doca_rdma_connection_disconnect(to_b));
-        // As programs do when they are told of the end.
+        // As programs do when they are notified.
         ok(doca_rdma_connection_disconnect(to_b));
     }
     a.free_failed_tasks();
@@ -157,7 +160,7 @@ fn pointers_that_are_no_connection_are_refused() {
     let ((a, _), (_, to_a)) = pair();
     let mut task = std::ptr::null_mut();
     let none = doca_abi::doca_data { u64: 0 };
-    // SAFETY: the connection pointer is not followed; the others are valid.
+    // SAFETY: the connection pointer is not dereferenced; the others are valid.
     unsafe {
         assert_eq!(
             doca_rdma_task_send_allocate_init(a.rdma, to_a, std::ptr::null(), none, &mut task),
@@ -182,4 +185,54 @@ fn pointers_that_are_no_connection_are_refused() {
             Error::InvalidValue.code()
         );
     }
+}
+
+fn start() -> Side {
+    let side = Side::new(ALL, 2);
+    // SAFETY: live handles.
+    unsafe {
+        ok(doca_rdma_set_transport_type(
+            side.rdma,
+            DOCA_RDMA_TRANSPORT_TYPE_DC,
+        ));
+        ok(doca_ctx_start(side.ctx()));
+    }
+    side
+}
+
+#[test]
+fn a_target_that_has_not_connected_is_sent_to() {
+    let (initiator, target) = (start(), start());
+    let ((_, to_target), (details, _)) = (initiator.export(), target.export());
+    ok(initiator.connect(to_target, &details));
+
+    let (memory, bufs) = (Memory::local(4096), Bufs::new());
+    memory.write(0, b"dynamic");
+    submit(target.receive(c(bufs.room(&memory.mmap, 100, 50)), 1));
+    submit(initiator.send(to_target, c(bufs.data(&memory.mmap, 0, 7)), 2));
+    assert_eq!(initiator.wait(1), [(2, 0)]);
+    assert_eq!(target.wait(1), [(1, 0)]);
+    assert_eq!(memory.read(100, 8), b"dynamic\0");
+
+    // The target is not notified of a departing initiator, and accepts the next.
+    initiator.stop();
+    for _ in 0..1000 {
+        target.progress();
+    }
+    assert_eq!(target.log.disconnected.get(), 0);
+    assert_eq!(target.log.established.get(), 0);
+    target.export();
+    target.export();
+}
+
+#[test]
+fn both_sides_are_of_one_type_and_need_no_addresses() {
+    let (dynamic, reliable) = (start(), Side::start(ALL, 1));
+    let ((details, connection), (others, other)) = (dynamic.export(), reliable.export());
+    let invalid = Error::InvalidValue.code();
+    assert_eq!(reliable.connect(other, &details), invalid);
+    assert_eq!(dynamic.connect(connection, &others), invalid);
+    // SAFETY: a live handle.
+    let listens = unsafe { doca_rdma_start_listen_to_port(dynamic.rdma, 4791) };
+    assert_eq!(listens, Error::NotSupported.code());
 }

@@ -1,4 +1,5 @@
-//! Peers that follow no protocol: whatever they put into the ring, each posted task completes exactly once, and the context stops.
+//! Peers that violate the protocol: whatever they write to the ring, each posted task completes exactly once, and the
+//! context can be stopped.
 
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -8,24 +9,22 @@ use doca_abi::{DOCA_CTX_STATE_IDLE, DOCA_CTX_STATE_RUNNING};
 use proptest::prelude::*;
 use rustix::mm::{MapFlags, ProtFlags, mmap};
 
-use super::memory::{Bufs, Memory, c, import};
-use super::side::{ALL, Side, ok, pair, submit};
+use super::{ALL, Side, ok, pair, submit};
+use super::{Bufs, Memory, c, import};
 use crate::agent::testing::{ScriptedAgent, segment};
 use crate::agent::{self, AgentAddress, AgentConnection};
 use crate::capi::doca_ctx::*;
-use crate::capi::testing::hostile::{
-    HAS_IMMEDIATE, HAS_MORE, IS_INLINE, RawRing, RingStep, ring_step,
-};
+use crate::capi::testing::{HAS_IMMEDIATE, HAS_MORE, IS_INLINE, RawRing, RingStep, ring_step};
 use crate::error::Error;
 use crate::runtime::Key;
 
-/// What the attacker does next.
+/// Next action of the attacker.
 #[derive(Debug, Clone)]
 enum Step {
     Ring(RingStep),
     /// Lets the victim progress.
     Progress,
-    /// Ends its connection to the victim's agent.
+    /// Closes its connection to the victim's agent.
     HangUp,
 }
 
@@ -38,7 +37,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     proptest::collection::vec(step, 1..24)
 }
 
-/// A peer that claims the ring behind connection details, and then writes what it likes.
+/// A peer that claims the ring of connection details, and then writes arbitrary data.
 struct Attacker {
     ring: RawRing,
     agent: Option<AgentConnection>,
@@ -67,7 +66,7 @@ impl Attacker {
     }
 }
 
-/// Stops the victim and frees its tasks; fails when that does not end.
+/// Stops the victim and frees its tasks; fails if that does not terminate.
 #[track_caller]
 fn stop(victim: &Side) {
     let deadline = Instant::now() + Duration::from_secs(10);
@@ -99,7 +98,8 @@ fn assert_each_completed_once(victim: &Side, posted: u64) {
     assert_eq!(users, (0..posted).collect::<Vec<_>>());
 }
 
-/// Receives of several kinds, of which one has no buf, and sends to a peer that posts a few receives.
+/// Runs the steps against receives of several kinds, one of them without a buf, and sends to a peer that posts a few
+/// receives.
 fn attack(connections: u16, steps: &[Step]) {
     let (victim, peer) = (Side::start(ALL, connections), Side::start(ALL, 1));
     let (memory, bufs) = (Memory::local(65_536), Bufs::new());
@@ -123,7 +123,7 @@ fn attack(connections: u16, steps: &[Step]) {
     }
     for step in steps {
         attacker.perform(step, &victim);
-        // A context that has lost its connection stops by itself, and takes no more.
+        // A context that has lost its connection stops by itself, and accepts no more tasks.
         if matches!(step, Step::Progress) && victim.state() == DOCA_CTX_STATE_RUNNING && posted < 20
         {
             let data = bufs.data(&memory.mmap, 60_000, 64);
@@ -151,7 +151,7 @@ proptest! {
     }
 }
 
-/// The message that ended servers: its receive was taken from the queue and in no other list when it was refused.
+/// Regression: servers hung because the receive was taken from the queue and was in no other list when it was refused.
 #[test]
 fn immediate_data_of_a_wrong_length_fails_the_receive_and_ends_the_connection() {
     let (victim, bufs) = (Side::start(ALL, 1), Bufs::new());
@@ -169,7 +169,7 @@ fn immediate_data_of_a_wrong_length_fails_the_receive_and_ends_the_connection() 
     stop(&victim);
 }
 
-/// The whole ring, as the peer has it mapped.
+/// The whole ring, as mapped by the peer.
 struct Mapped(&'static [AtomicU64]);
 
 impl Mapped {
@@ -188,7 +188,7 @@ impl Mapped {
         self.0[128 / 8].load(Ordering::Acquire)
     }
 
-    /// Keeps the ring full of fragments of one byte that others follow, until `stop`.
+    /// Fills the ring with one-byte fragments, each with more to follow, until `stop`.
     fn flood(&self, slots: u64, stop: &AtomicBool) {
         let descriptor = u64::from(1 | IS_INLINE | HAS_MORE);
         let mut position = 0;
@@ -203,10 +203,10 @@ impl Mapped {
     }
 }
 
-/// A call of progress takes a bounded number of fragments, however fast the peer adds further ones.
+/// One progress call takes a bounded number of fragments, however fast the peer adds them.
 #[test]
 fn a_message_without_end_holds_up_no_progress() {
-    // Progress looks at a context up to three times: for events, after the descriptors, and before it sleeps.
+    // Progress polls a context up to three times: for events, after the descriptors, and before it sleeps.
     const MOST: u64 = 3 * 64;
     let victim = Side::start(ALL, 1);
     let (details, _) = victim.export();
@@ -246,7 +246,7 @@ fn fragments_without_data_end_the_connection() {
 const LEN: usize = 1 << 20;
 const ADDR: u64 = 0x10_0000;
 
-/// The agent of memory that is not mapped by peers; it takes `delay` to copy what is read at once, 64 KiB at most.
+/// The agent of memory that peers cannot map; each copy of up to 64 KiB takes `delay`.
 fn slow(delay: Duration) -> ScriptedAgent {
     ScriptedAgent::start(move |asked| match asked.operation {
         1 => Some((1, segment(ADDR, LEN as u64, 0, None), vec![])),
@@ -257,7 +257,7 @@ fn slow(delay: Duration) -> ScriptedAgent {
     })
 }
 
-/// Reads from a peer whose agent is slow: `len` bytes each, all submitted at once.
+/// Submits `count` reads of `len` bytes each from a peer with a slow agent.
 fn read_from(agent: &ScriptedAgent, count: u64, len: usize) -> (Side, Side, Vec<Duration>) {
     let ((a, connection), (b, _)) = pair();
     let (local, bufs) = (Memory::local(LEN), Bufs::new());
@@ -277,14 +277,14 @@ fn read_from(agent: &ScriptedAgent, count: u64, len: usize) -> (Side, Side, Vec<
     while a.completed().len() < count as usize {
         timed(&mut || a.progress());
     }
-    // Bufs and memory are used no more.
+    // Bufs and memory are not used any more.
     a.stop();
     (a, b, longest)
 }
 
 #[test]
 fn a_copy_by_a_slow_agent_is_given_up() {
-    // 16 pieces, each of them in time by itself.
+    // 16 pieces, each of them within its timeout.
     let agent = slow(Duration::from_millis(900));
     let (a, _b, longest) = read_from(&agent, 1, LEN);
     assert_eq!(a.completed(), [(0, Error::TimeOut.code())]);
@@ -298,7 +298,7 @@ fn slow_copies_leave_progress_to_others() {
     let (a, _b, longest) = read_from(&agent, 8, 64);
     let expected: Vec<_> = (0..8).map(|user| (user, 0)).collect();
     assert_eq!(a.completed(), expected);
-    // One copy at a time: at least each second call returned without more than two.
+    // One copy at a time: at least every second call returned after no more than two.
     let calls = longest
         .iter()
         .filter(|time| **time >= Duration::from_millis(55));

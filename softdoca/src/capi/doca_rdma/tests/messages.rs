@@ -1,15 +1,21 @@
-//! Send and receive.
+//! Send and receive; an instance with several connections; programs that wait on an engine's descriptor, without a
+//! timeout: a missed wake-up would hang them.
+
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::sync::Barrier;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::Duration;
 
 use doca_abi::{
     DOCA_CTX_STATE_IDLE, DOCA_RDMA_OPCODE_RECV_SEND, DOCA_RDMA_OPCODE_RECV_SEND_WITH_IMM,
-    doca_rdma_task_receive,
+    doca_rdma_connection, doca_rdma_task_receive,
 };
+use rustix::event::{PollFd, PollFlags, Timespec};
 
 use super::super::*;
-use super::memory::{Bufs, Memory, Placement, c, import};
-use super::side::{Side, pair, submit};
+use super::{ALL, Bufs, Memory, Placement, Side, c, import, ok, pair, submit};
 use crate::capi::doca_ctx::doca_ctx_stop;
-use crate::capi::doca_pe::doca_task_free;
+use crate::capi::doca_pe::{doca_task_free, *};
 use crate::error::Error;
 use crate::memory::{ExportKind, Permissions};
 
@@ -58,10 +64,7 @@ fn messages_arrive_in_order_at_the_tail_of_the_data() {
 
 #[test]
 fn sends_wait_for_the_connection_and_for_receives_in_order() {
-    let (a, b) = (
-        Side::start(super::side::ALL, 1),
-        Side::start(super::side::ALL, 1),
-    );
+    let (a, b) = (Side::start(super::ALL, 1), Side::start(super::ALL, 1));
     let ((a_details, to_b), (b_details, to_a)) = (a.export(), b.export());
     let (memory, bufs) = (Memory::local(4096), Bufs::new());
     memory.write(0, b"onetwothree");
@@ -70,8 +73,8 @@ fn sends_wait_for_the_connection_and_for_receives_in_order() {
     }
     a.progress();
     assert_eq!(a.completed(), [], "nobody to send to");
-    super::side::ok(a.connect(to_b, &b_details));
-    super::side::ok(b.connect(to_a, &a_details));
+    super::ok(a.connect(to_b, &b_details));
+    super::ok(b.connect(to_a, &a_details));
     a.rest(&b);
     assert_eq!(a.completed(), [], "no receive is posted");
     let task = b.receive(c(bufs.room(&memory.mmap, 100, 100)), 7);
@@ -198,11 +201,11 @@ fn both_directions_at_once_keep_their_order_between_threads() {
     let (to_second, for_first) = std::sync::mpsc::channel::<Vec<u8>>();
     let run = |send: std::sync::mpsc::Sender<Vec<u8>>, take: std::sync::mpsc::Receiver<Vec<u8>>| {
         move || {
-            let side = Side::start(super::side::ALL, 1);
+            let side = Side::start(super::ALL, 1);
             let (memory, bufs) = (Memory::local(1 << 16), Bufs::new());
             let (details, connection) = side.export();
             send.send(details).expect("a peer");
-            super::side::ok(side.connect(connection, &take.recv().expect("a peer")));
+            super::ok(side.connect(connection, &take.recv().expect("a peer")));
             let mut sends = Vec::new();
             for slot in 0..WINDOW {
                 let at = slot as usize * 16;
@@ -244,7 +247,7 @@ fn both_directions_at_once_keep_their_order_between_threads() {
                     submit(done.task);
                 }
             }
-            // The peer may still wait for what is sent, not for more.
+            // The peer may still wait for sent messages, but not for more.
         }
     };
     let first = std::thread::spawn(run(to_second, for_second));
@@ -253,7 +256,7 @@ fn both_directions_at_once_keep_their_order_between_threads() {
     second.join().expect("the second side");
 }
 
-/// Memory of another host that only its agent reaches.
+/// Memory of another host that is accessible only through its agent.
 fn across_pcie() -> (Memory, std::sync::Arc<crate::memory::Mmap>) {
     let theirs = Memory::new(100_000, Permissions::PCI_READ_WRITE, Placement::Unaligned);
     let imported = import(&theirs.export_for(ExportKind::Pci));
@@ -312,7 +315,7 @@ fn receives_that_are_freed_while_posted_do_not_keep_the_context() {
     for at in 0..4 {
         let task = b.receive(c(bufs.room(&memory.mmap, 100 * at, 100)), at as u64);
         submit(task);
-        // SAFETY: a live task; the free is carried out when it completes or is flushed.
+        // SAFETY: a live task; it is freed when it completes or is flushed.
         unsafe { doca_task_free(task) };
     }
     b.tasks.borrow_mut().clear();
@@ -325,4 +328,207 @@ fn receives_that_are_freed_while_posted_do_not_keep_the_context() {
     let flushed = Error::ConnectionAborted.code();
     let expected = [(0, 0), (1, flushed), (2, flushed), (3, flushed)];
     assert_eq!(b.completed(), expected);
+}
+
+type End = (Side, *mut doca_rdma_connection);
+
+/// A central instance with a connection to each of `count` others.
+fn star(count: u16) -> (Side, Vec<*mut doca_rdma_connection>, Vec<End>) {
+    let middle = Side::start(ALL, count);
+    let (mut connections, mut others) = (Vec::new(), Vec::new());
+    for _ in 0..count {
+        let other = Side::start(ALL, 1);
+        let ((details, connection), (other_details, other_connection)) =
+            (middle.export(), other.export());
+        ok(middle.connect(connection, &other_details));
+        ok(other.connect(other_connection, &details));
+        connections.push(connection);
+        others.push((other, other_connection));
+    }
+    (middle, connections, others)
+}
+
+#[test]
+fn receives_belong_to_whoever_sends_and_tell_who_it_was() {
+    let (middle, connections, others) = star(4);
+    assert_eq!(middle.try_export().unwrap_err(), Error::Full.code());
+    let (memory, bufs) = (Memory::local(4096), Bufs::new());
+    let receive = |at: usize| {
+        let task = middle.receive(c(bufs.room(&memory.mmap, at * 8, 8)), at as u64);
+        submit(task);
+        task
+    };
+    // One receive at a time, for any of the four senders: none of them blocks the others.
+    for (round, index) in [3, 0, 0, 2, 1, 3].into_iter().enumerate() {
+        let task: *const doca_rdma_task_receive = receive(round).cast();
+        let (other, connection) = &others[index];
+        memory.write(2048, &[round as u8; 8]);
+        submit(other.send(*connection, c(bufs.data(&memory.mmap, 2048, 8)), 100));
+        assert_eq!(other.wait(1), [(100, 0)]);
+        other.log.completions.take();
+        assert_eq!(middle.wait(round + 1)[round], (round as u64, 0));
+        // SAFETY: a live receive task.
+        let from = unsafe { doca_rdma_task_receive_get_result_rdma_connection(task) };
+        assert_eq!(from, connections[index].cast_const());
+        assert_eq!(memory.read(round * 8, 8), [round as u8; 8]);
+    }
+}
+
+#[test]
+fn as_many_messages_as_receives_are_taken() {
+    let (middle, connections, others) = star(3);
+    for (other, connection) in &others {
+        for user in 0..10 {
+            submit(other.send(*connection, std::ptr::null_mut(), user));
+        }
+    }
+    let sent = || -> usize {
+        others
+            .iter()
+            .map(|(other, _)| other.completed().len())
+            .sum()
+    };
+    let settle = || {
+        for (other, _) in &others {
+            other.rest(&middle);
+        }
+    };
+    settle();
+    assert_eq!(sent(), 0);
+    for user in 0..7 {
+        submit(middle.receive(std::ptr::null_mut(), user));
+    }
+    settle();
+    assert_eq!((sent(), middle.completed().len()), (7, 7));
+    for user in 7..40 {
+        submit(middle.receive(std::ptr::null_mut(), user));
+    }
+    settle();
+    assert_eq!((sent(), middle.completed().len()), (30, 30));
+    // The remaining sends wait, and the center sends to each of the others.
+    for ((other, _), connection) in others.iter().zip(connections) {
+        submit(other.receive(std::ptr::null_mut(), 50));
+        submit(middle.send(connection, std::ptr::null_mut(), 60));
+        assert_eq!(other.wait(11)[10], (50, 0));
+    }
+    assert_eq!(middle.wait(33)[30..], [(60, 0), (60, 0), (60, 0)]);
+}
+
+#[test]
+fn the_end_of_one_connection_leaves_the_others() {
+    let (middle, connections, mut others) = star(3);
+    submit(middle.receive(std::ptr::null_mut(), 1));
+    drop(others.remove(1));
+    middle.wait_until("the end", |middle| middle.log.disconnected.get() == 1);
+    submit(middle.send(connections[1], std::ptr::null_mut(), 2));
+    assert_eq!(middle.wait(1), [(2, Error::ConnectionReset.code())]);
+    let (other, connection) = &others[1];
+    submit(other.send(*connection, std::ptr::null_mut(), 3));
+    assert_eq!(other.wait(1), [(3, 0)]);
+    assert_eq!(middle.wait(2)[1], (1, 0));
+    // Its slot can be used again.
+    let (new, (details, connection)) = (Side::start(ALL, 1), middle.export());
+    let (new_details, new_connection) = new.export();
+    ok(middle.connect(connection, &new_details));
+    ok(new.connect(new_connection, &details));
+    submit(middle.receive(std::ptr::null_mut(), 4));
+    submit(new.send(new_connection, std::ptr::null_mut(), 5));
+    assert_eq!(new.wait(1), [(5, 0)]);
+    assert_eq!(middle.wait(3)[2], (4, 0));
+}
+
+fn arm(side: &Side) {
+    // SAFETY: a live engine.
+    ok(unsafe { doca_pe_request_notification(side.pe) });
+}
+
+/// Waits on the descriptor of an armed engine, and delivers pending events.
+#[track_caller]
+fn sleep(side: &Side, what: &str) {
+    let mut handle = std::io::stdin().as_raw_fd();
+    // SAFETY: a live engine and a valid out-parameter; the descriptor lives as long as the engine.
+    let fd = unsafe {
+        ok(doca_pe_get_notification_handle(side.pe, &mut handle));
+        BorrowedFd::borrow_raw(handle)
+    };
+    let patience = Timespec {
+        tv_sec: 5,
+        tv_nsec: 0,
+    };
+    let woken = rustix::event::poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&patience));
+    assert_eq!(woken, Ok(1), "nobody rang for {what}");
+    // SAFETY: a live engine.
+    unsafe {
+        ok(doca_pe_clear_notification(side.pe, handle));
+        while doca_pe_progress(side.pe) == 1 {}
+    }
+}
+
+#[track_caller]
+fn wait(side: &Side, count: usize, what: &str) {
+    while side.completed().len() < count {
+        arm(side);
+        sleep(side, what);
+    }
+}
+
+#[test]
+fn what_the_program_submits_after_arming_rings() {
+    let ((a, to_b), (b, _)) = pair();
+    let (memory, bufs) = (Memory::local(4096), Bufs::new());
+    let receive = b.receive(c(bufs.room(&memory.mmap, 0, 64)), 1);
+    let send = a.send(to_b, c(bufs.data(&memory.mmap, 64, 64)), 2);
+    submit(receive);
+    a.rest(&b);
+    arm(&a);
+    // Completes immediately: no peer has a reason to send a wake-up.
+    submit(send);
+    while a.completed().is_empty() {
+        sleep(&a, "a send that is complete");
+    }
+    b.wait(1);
+}
+
+/// Sends and receives one message per round, and sleeps at random moments.
+fn play(
+    seed: u32,
+    connections: u16,
+    (ours, theirs): (Sender<Vec<u8>>, Receiver<Vec<u8>>),
+    end: &Barrier,
+) {
+    const ROUNDS: usize = 200;
+    let side = Side::start(ALL, connections);
+    let (details, connection) = side.export();
+    ours.send(details).expect("a peer");
+    ok(side.connect(connection, &theirs.recv().expect("a peer")));
+    let (memory, bufs) = (Memory::local(4096), Bufs::new());
+    let room = bufs.room(&memory.mmap, 0, 64);
+    let receive = side.receive(c(room), 1);
+    let send = side.send(connection, c(bufs.data(&memory.mmap, 64, 64)), 2);
+    let mut random = seed;
+    for round in 1..=ROUNDS {
+        for task in [send, receive] {
+            random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            if random >> 30 == 0 {
+                std::thread::sleep(Duration::from_micros(u64::from(random >> 20 & 0xff)));
+            }
+            submit(task);
+        }
+        wait(&side, 2 * round, "a round");
+        room.reset_data_len();
+    }
+    assert!(side.completed().iter().all(|(_, status)| *status == 0));
+    end.wait();
+}
+
+#[test]
+fn two_threads_that_sleep_at_any_moment_always_wake_each_other() {
+    for connections in [1, 2] {
+        let (a, b) = (channel(), channel());
+        let end = Barrier::new(2);
+        std::thread::scope(|scope| {
+            scope.spawn(|| play(1, connections, (a.0, b.1), &end));
+            scope.spawn(|| play(2, connections, (b.0, a.1), &end));
+        });
+    }
 }

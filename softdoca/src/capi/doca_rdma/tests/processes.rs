@@ -1,16 +1,23 @@
-//! Processes against each other: this test starts its own executable again, which runs only [`peer`].
+//! Tests between processes: this test starts its own executable again, which runs only [`peer`].
 //!
-//! They talk in lines of text over the peer's standard input and output: `name hex`.
+//! They exchange lines of text over the peer's standard input and output: `name hex`.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::ptr::{null, null_mut};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use doca_abi::{DOCA_CTX_STATE_IDLE, doca_rdma_connection};
+use doca_abi::{DOCA_CTX_STATE_IDLE, doca_dev, doca_rdma_connection, doca_sync_event};
 
-use super::memory::{Bufs, Memory, Placement, c, import};
-use super::side::{ALL, Side, ok, submit};
+use super::access::{REMOTE_ATOMIC, aligned, word};
+use super::addresses::{Addr, port, start};
+use super::remote_events::{Exported, Remote};
+use super::{ALL, Bufs, Memory, Placement, Side, Told, c, device, import, ok, submit};
+use crate::capi::doca_sync_event::*;
+use crate::capi::give;
+use crate::device::Device;
 use crate::error::Error;
 use crate::memory::Permissions;
 
@@ -35,7 +42,7 @@ fn unhex(text: &str) -> Vec<u8> {
         .collect()
 }
 
-/// The other process.
+/// The peer process.
 pub(super) struct Peer {
     pub(super) child: Child,
     input: ChildStdin,
@@ -67,14 +74,14 @@ impl Peer {
         writeln!(self.input, "{name} {}", hex(bytes)).expect("the peer listens");
     }
 
-    /// Waits for the line `name`; others, such as those of the test harness, are passed over.
+    /// Waits for the line `name`; other lines, such as those of the test harness, are skipped.
     #[track_caller]
     pub(super) fn hear(&mut self, name: &str) -> Vec<u8> {
         loop {
             let mut line = String::new();
             let read = self.output.read_line(&mut line).expect("text");
             assert_ne!(read, 0, "the peer ended before it said {name}");
-            // The harness begins a line of its own with the test's name.
+            // The harness writes the test's name at the start of a line.
             if let Some(at) = line.find(&format!("{name} ")) {
                 return unhex(&line[at + name.len() + 1..]);
             }
@@ -86,7 +93,7 @@ impl Peer {
         rustix::process::kill_process(pid, signal).expect("a living child");
     }
 
-    /// Stops it, as a debugger does; it has stopped when this returns.
+    /// Sends SIGSTOP and waits until the process has stopped.
     pub(super) fn stop(&self) {
         self.signal(rustix::process::Signal::STOP);
         let pid = rustix::process::Pid::from_child(&self.child);
@@ -99,7 +106,7 @@ impl Peer {
 
     pub(super) fn end(mut self) {
         drop(self.input);
-        // A full pipe must not keep the child from ending.
+        // A full pipe must not keep the child from exiting.
         let rest =
             std::thread::spawn(move || std::io::copy(&mut self.output, &mut std::io::sink()));
         assert!(self.child.wait().expect("an exit").success());
@@ -121,21 +128,21 @@ pub(super) fn listen(name: &str) -> Vec<u8> {
     unhex(bytes)
 }
 
-/// Until the parent closes the pipe.
+/// Waits until the parent closes the pipe.
 pub(super) fn wait_for_the_end() {
     std::io::copy(&mut std::io::stdin(), &mut std::io::sink()).expect("a pipe");
 }
 
-/// What the other process does; nothing in the test run itself.
+/// Entry point of the peer process; does nothing in a normal test run.
 #[test]
 fn peer() {
     match std::env::var(ROLE).as_deref() {
         Ok("sleeper") => sleeper(),
         Ok("echo") => echo(),
         Ok("initiator") => initiator(),
-        Ok("server") => super::across::server(),
-        Ok("counter") => super::across::counter(),
-        Ok("pci") => super::across::pci(),
+        Ok("server") => server(),
+        Ok("counter") => counter(),
+        Ok("pci") => pci(),
         Ok("visitor") => {
             let side = Side::start(ALL, 1);
             side.export();
@@ -145,7 +152,7 @@ fn peer() {
     }
 }
 
-/// Exports and posts one receive, and then never calls the library again.
+/// Exports and posts one receive, and never calls the library again.
 fn sleeper() {
     let side = Side::start(ALL, 1);
     let (memory, bufs) = (Memory::new(8192, REMOTE, Placement::Pages), Bufs::new());
@@ -165,7 +172,7 @@ fn sleeper() {
 }
 
 pub(super) fn with_runtime_dir(test: impl FnOnce(&Path)) {
-    // The directory of this process is fixed at its first use: the peers share it.
+    // The runtime directory of this process is fixed at its first use, so the peers share it.
     let directory = crate::runtime::RuntimeDir::get().expect("a runtime directory");
     test(directory.path());
 }
@@ -201,7 +208,7 @@ fn a_peer_that_sleeps_can_be_connected_to_sent_to_read_and_written() {
     });
 }
 
-/// Sends back what it receives, until it is told to end.
+/// Echoes messages until told to exit.
 fn echo() {
     let side = Side::start(ALL, 1);
     let (memory, bufs) = (Memory::local(4096), Bufs::new());
@@ -274,7 +281,7 @@ fn a_killed_peer_is_noticed_within_a_second_and_its_tasks_fail() {
         let (mut peer, side, connection) = connect(directory, "echo");
         let (local, bufs) = (Memory::local(4096), Bufs::new());
         submit(side.receive(c(bufs.room(&local.mmap, 0, 64)), 1));
-        // The first is answered; the peer's only receive is posted again, and takes the second.
+        // The first is answered; the peer posts its only receive again, which takes the second.
         submit(side.send(connection, c(bufs.data(&local.mmap, 100, 64)), 2));
         let mut completions = side.wait(2);
         completions.sort_unstable();
@@ -309,7 +316,7 @@ fn a_killed_peer_is_noticed_within_a_second_and_its_tasks_fail() {
     });
 }
 
-/// Connects to the details that it is told, says so, and waits.
+/// Connects to the given details, reports it, and waits.
 fn initiator() {
     let side = Side::start(ALL, 1);
     let (_, connection) = side.export();
@@ -350,7 +357,227 @@ fn processes_leave_nothing_in_the_runtime_directory() {
     assert_eq!(sockets(), 1, "the agent's");
     peer.signal(rustix::process::Signal::KILL);
     peer.child.wait().expect("an exit");
-    // The next process reaps what a killed one left, and what it leaves itself when it exits without stopping is gone, too.
+    // The next process reaps the files of a killed one, and removes its own when it exits without stopping.
     Peer::start(&path, "visitor").end();
     assert_eq!(sockets(), 0);
+}
+
+/// Listens, accepts, and answers one message.
+pub(super) fn server() {
+    let port = u16::from_be_bytes(listen("port").try_into().expect("2 bytes"));
+    let side = start(1);
+    ok(side.listen(port));
+    say("listening", &[]);
+    let (memory, bufs) = (Memory::local(4096), Bufs::new());
+    let room = bufs.room(&memory.mmap, 0, 64);
+    submit(side.receive(c(room), 1));
+    side.wait_until("a message", |side| side.completed() == [(1, 0)]);
+    let (told, connection) = {
+        let told = side.log.by_address.borrow();
+        (told[1].0, told[1].1)
+    };
+    assert_eq!(told, Told::Established);
+    submit(side.send(connection, c(room), 2));
+    side.wait(2);
+    side.wait_until("the end", |side| {
+        side.told().last().map(|told| told.0) == Some(Told::Disconnection)
+    });
+}
+
+#[test]
+fn a_client_connects_to_a_server_of_another_process() {
+    with_runtime_dir(|directory| {
+        let port = port();
+        let addr = Addr::local(port);
+        let mut peer = Peer::start(directory, "server");
+        peer.tell("port", &port.to_be_bytes());
+        peer.hear("listening");
+        let client = start(1);
+        ok(client.call(&addr, 3));
+        client.wait_until("the connection", |client| client.told().len() == 1);
+        assert_eq!(client.told(), [(Told::Established, 3)]);
+        let connection = client.last_connection();
+        let (memory, bufs) = (Memory::local(4096), Bufs::new());
+        memory.write(0, b"there and back");
+        submit(client.receive(c(bufs.room(&memory.mmap, 100, 64)), 1));
+        submit(client.send(connection, c(bufs.data(&memory.mmap, 0, 14)), 2));
+        client.wait(2);
+        assert_eq!(memory.read(100, 14), b"there and back");
+        // SAFETY: a live connection.
+        ok(unsafe { super::super::doca_rdma_connection_disconnect(connection) });
+        peer.end();
+    });
+}
+
+#[test]
+fn a_server_that_dies_is_noticed_before_and_after_it_has_answered() {
+    with_runtime_dir(|directory| {
+        for connected in [false, true] {
+            let port = port();
+            let addr = Addr::local(port);
+            let mut peer = Peer::start(directory, "server");
+            peer.tell("port", &port.to_be_bytes());
+            peer.hear("listening");
+            let client = start(1);
+            client.free_failed_tasks();
+            if !connected {
+                peer.stop();
+            }
+            ok(client.call(&addr, 3));
+            if connected {
+                client.wait_until("the connection", |client| client.told().len() == 1);
+                submit(client.receive(null_mut(), 1));
+            }
+            peer.signal(rustix::process::Signal::KILL);
+            let told = if connected {
+                Told::Disconnection
+            } else {
+                Told::Failure
+            };
+            client.wait_until("the end", |client| client.told().last() == Some(&(told, 3)));
+            if connected {
+                let aborted = Error::ConnectionAborted.code();
+                assert_eq!(client.wait(1), [(1, aborted)]);
+            }
+            peer.child.wait().expect("an exit");
+        }
+    });
+}
+
+/// Exports two kinds of memory and an event, and waits for them to reach a value.
+pub(super) fn counter() {
+    const ROUNDS: u64 = 300;
+    let side = Side::start(ALL, 1);
+    let memories = [Placement::Pages, Placement::Unaligned]
+        .map(|placement| Memory::new(8192, REMOTE_ATOMIC, placement));
+    let event = Exported::new();
+    let (details, _) = side.export();
+    for memory in &memories {
+        say("memory", &memory.export());
+    }
+    say("event", &event.blob());
+    say("details", &details);
+    // Concurrently with the peer: additions of both count.
+    for _ in 0..ROUNDS {
+        let mut old = 0;
+        for memory in &memories {
+            let addr = memory.addr() + aligned(memory) as u64;
+            memory.mmap.fetch_add(addr, 1).expect("own memory");
+        }
+        // SAFETY: a live handle and a valid out-parameter.
+        ok(unsafe { doca_sync_event_update_add(event.event, 1, &mut old) });
+    }
+    // SAFETY: a live handle.
+    ok(unsafe { doca_sync_event_wait_eq(event.event, 2 * ROUNDS, u64::MAX) });
+    let sums = memories
+        .each_ref()
+        .map(|memory| word(memory, aligned(memory)));
+    // Set last by the peer.
+    event.set(1000);
+    // SAFETY: a live handle.
+    ok(unsafe { doca_sync_event_wait_gt(event.event, 1000, u64::MAX) });
+    assert_eq!(sums, [2 * ROUNDS; 2]);
+    say("done", &[]);
+    wait_for_the_end();
+}
+
+#[test]
+fn atomics_and_events_of_two_processes_add_up() {
+    const ROUNDS: usize = 300;
+    with_runtime_dir(|directory| {
+        let mut peer = Peer::start(directory, "counter");
+        let remotes = [(); 2].map(|()| import(&peer.hear("memory")));
+        let event = Remote::new(&peer.hear("event"));
+        let side = Side::start(ALL, 1);
+        let (_, connection) = side.export();
+        ok(side.connect(connection, &peer.hear("details")));
+        let (local, bufs) = (Memory::local(4096), Bufs::new());
+        let result = bufs.room(&local.mmap, 0, 8);
+        let ons = remotes.each_ref().map(|remote| {
+            let start = remote.memrange().expect("a range").0;
+            let at = (start.next_multiple_of(8) - start) as usize;
+            bufs.data(remote, at, 8)
+        });
+        let adds = ons.map(|on| side.fetch_add(connection, (c(on), c(result)), 1, 1));
+        let add = side.event_add(connection, (event.0, c(result)), 1, 2);
+        for _ in 0..ROUNDS {
+            for task in [adds[0], adds[1], add] {
+                side.log.completions.take();
+                result.reset_data_len();
+                submit(task);
+                assert_eq!(side.wait(1)[0].1, 0);
+            }
+        }
+        // The peer has seen the sum and reports it.
+        let get = side.event_get(connection, (event.0, c(result)), 3);
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while word(&local, 0) != 1000 {
+            assert!(Instant::now() < deadline, "it is {}", word(&local, 0));
+            side.log.completions.take();
+            result.reset_data_len();
+            submit(get);
+            assert_eq!(side.wait(1)[0].1, 0);
+        }
+        local.write(8, &1001_u64.to_ne_bytes());
+        side.log.completions.take();
+        let source = c(bufs.data(&local.mmap, 8, 8));
+        submit(side.event_set(connection, (event.0, source), 4));
+        assert_eq!(side.wait(1), [(4, 0)]);
+        peer.hear("done");
+        peer.end();
+    });
+}
+
+/// Exports an event for PCIe, and reports how it is signalled.
+pub(super) fn pci() {
+    let (mut event, dev) = (null_mut(), give::<doca_dev>(device()));
+    let (mut data, mut size) = (null(), 0);
+    // SAFETY: live handles and valid out-parameters; the blob is readable for its size.
+    unsafe {
+        ok(doca_sync_event_create(&mut event));
+        ok(doca_sync_event_add_publisher_location_remote_pci(event));
+        ok(doca_sync_event_add_subscriber_location_cpu(event, dev));
+        ok(doca_sync_event_start(event));
+        ok(doca_sync_event_export_to_remote_pci(
+            event, dev, &mut data, &mut size,
+        ));
+        say("event", std::slice::from_raw_parts(data, size));
+        ok(doca_sync_event_update_set(event, 1));
+        ok(doca_sync_event_wait_eq_yield(event, 2, u64::MAX));
+    }
+    say("seen", &[]);
+    wait_for_the_end();
+}
+
+#[test]
+fn an_event_goes_across_pcie_and_its_end_ends_waits() {
+    with_runtime_dir(|directory| {
+        let mut peer = Peer::start(directory, "pci");
+        let blob = peer.hear("event");
+        let dev = give::<doca_dev>(device());
+        let mut event: *mut doca_sync_event = null_mut();
+        let mut fetched = 0;
+        // SAFETY: live handles, readable bytes and valid out-parameters.
+        unsafe {
+            let make = doca_sync_event_create_from_export;
+            ok(make(dev, blob.as_ptr(), blob.len(), &mut event));
+            ok(doca_sync_event_start(event));
+            ok(doca_sync_event_wait_eq(event, 1, u64::MAX));
+            ok(doca_sync_event_update_add(event, 1, &mut fetched));
+        }
+        assert_eq!(fetched, 1);
+        peer.hear("seen");
+        peer.signal(rustix::process::Signal::KILL);
+        peer.child.wait().expect("an exit");
+        let began = Instant::now();
+        // SAFETY: a live handle; then for the last time.
+        unsafe {
+            let nobody = doca_sync_event_wait_gt(event, 2, u64::MAX);
+            assert_eq!(nobody, Error::ConnectionReset.code());
+            assert!(began.elapsed() < Duration::from_secs(2));
+            ok(doca_sync_event_stop(event));
+            ok(doca_sync_event_destroy(event));
+            drop(Arc::from_raw(dev.cast::<Device>()));
+        }
+    });
 }

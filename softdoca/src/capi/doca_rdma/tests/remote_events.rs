@@ -9,16 +9,15 @@ use doca_abi::{
 };
 
 use super::super::*;
-use super::atomics::word;
-use super::memory::{Bufs, Memory, c, device};
-use super::side::{ALL, Side, ok, pair, pair_with, submit};
+use super::access::word;
+use super::{ALL, Bufs, Memory, Side, c, device, ok, pair, pair_with, submit};
 use crate::capi::doca_sync_event::*;
 use crate::capi::give;
 use crate::device::Device;
 use crate::error::Error;
 use crate::memory::Permissions;
 
-/// An event that network peers may signal, started; and an open device.
+/// A started event that network peers may signal, and an open device.
 pub(super) struct Exported {
     pub(super) event: *mut doca_sync_event,
     dev: *mut doca_dev,
@@ -65,7 +64,7 @@ impl Exported {
 impl Drop for Exported {
     fn drop(&mut self) {
         if !std::thread::panicking() {
-            // SAFETY: live handles, for the last time.
+            // SAFETY: live handles, not used afterwards.
             unsafe {
                 ok(doca_sync_event_stop(self.event));
                 ok(doca_sync_event_destroy(self.event));
@@ -75,7 +74,7 @@ impl Drop for Exported {
     }
 }
 
-/// What a peer makes of an export.
+/// An event imported from an export.
 pub(super) struct Remote(pub(super) *mut doca_sync_event_remote_net);
 
 impl Remote {
@@ -94,7 +93,7 @@ impl Remote {
 
 impl Drop for Remote {
     fn drop(&mut self) {
-        // SAFETY: a live handle, for the last time.
+        // SAFETY: a live handle, not used afterwards.
         ok(unsafe { doca_sync_event_remote_net_destroy(self.0) });
     }
 }
@@ -166,7 +165,7 @@ fn events_of_the_peer_are_got_set_and_added_to() {
     let event = Remote::new(&theirs.blob());
     let (local, bufs) = (Memory::local(64), Bufs::new());
     local.write(0, &0xD0CA_u64.to_ne_bytes());
-    // Lists are as good as one buf.
+    // A list works like one buf.
     let from = bufs.data(&local.mmap, 0, 3);
     from.chain(bufs.data(&local.mmap, 3, 5)).expect("a list");
     let to = bufs.room(&local.mmap, 32, 4);
@@ -183,7 +182,7 @@ fn events_of_the_peer_are_got_set_and_added_to() {
     // SAFETY: a live task.
     let len = unsafe { doca_rdma_task_remote_net_sync_event_get_get_result_len(get.cast()) };
     assert_eq!(len, 8);
-    // What the peer does itself is seen.
+    // Changes by the exporter are visible.
     theirs.set(u64::MAX);
     to.reset_data_len();
     let back = bufs.room(&local.mmap, 56, 8);
@@ -207,7 +206,7 @@ fn events_need_the_permissions_of_the_table() {
         let ((a, to_b), _b) = pair_with(0, instance);
         let theirs = Exported::new();
         let event = Remote::new(&theirs.blob());
-        let local = Memory::new(64, ours, super::memory::Placement::Pages);
+        let local = Memory::new(64, ours, super::Placement::Pages);
         let bufs = Bufs::new();
         let room = |at| c(bufs.room(&local.mmap, at, 8));
         submit(a.event_get(to_b, (event.0, room(0)), 0));

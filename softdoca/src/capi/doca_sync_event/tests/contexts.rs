@@ -11,7 +11,7 @@ use doca_abi::{
 };
 
 use super::super::*;
-use super::fixture::{Se, ok};
+use super::{Se, ok};
 use crate::capi::doca_ctx::*;
 use crate::capi::doca_pe::*;
 use crate::error::Error;
@@ -155,7 +155,7 @@ impl Drop for Context {
         if std::thread::panicking() {
             return;
         }
-        // SAFETY: live handles, for the last time; tasks in flight are flushed before they are freed.
+        // SAFETY: live handles, not used afterwards; tasks in flight are flushed before they are freed.
         unsafe {
             doca_ctx_stop(self.ctx());
             let mut in_flight = 1;
@@ -168,7 +168,7 @@ impl Drop for Context {
             }
             self.progress();
             assert_eq!(self.state(), DOCA_CTX_STATE_IDLE);
-            // The event is destroyed here, as it must be before its engine.
+            // The event must be destroyed before its engine, so it is destroyed here.
             let event = std::mem::replace(&mut self.event, Se::create());
             drop(event);
             ok(doca_pe_destroy(self.pe));
@@ -197,7 +197,7 @@ fn tasks_do_what_the_functions_do() {
     submit(context.get(value.as_ptr(), 3));
     assert_eq!(context.wait(3), [(1, 0), (2, 0), (3, 0)]);
     assert_eq!((old.get(), value.get()), (40, 42));
-    // Without a place for the old value.
+    // Without a destination for the old value.
     submit(context.notify_add(1, null_mut(), 4));
     context.wait(4);
     assert_eq!(context.event.get(), 43, "the functions work as well");
@@ -209,13 +209,13 @@ fn waits_complete_when_the_value_is_as_they_want_and_no_progress_is_seen_before(
     let context = Context::start();
     submit(context.wait_eq(0x05, 0xff, 1));
     submit(context.wait_neq(0x100, 0xf00, 2));
-    // 0 & 0xf00 differs from 0x100 at once.
+    // 0 & 0xf00 differs from 0x100 already.
     assert_eq!(context.wait(1), [(2, 0)]);
     let end = Instant::now() + Duration::from_millis(50);
     while Instant::now() < end {
         assert_eq!(context.progress(), 0, "nothing has happened");
     }
-    // From a thread that the engine knows nothing of: the engine sleeps meanwhile.
+    // From a thread without the engine, while the engine sleeps.
     let event = &context.event;
     let set = std::thread::scope(|scope| {
         let setter = scope.spawn(|| {
@@ -230,7 +230,7 @@ fn waits_complete_when_the_value_is_as_they_want_and_no_progress_is_seen_before(
     assert!(set < Duration::from_millis(15), "seen after {set:?}");
 }
 
-/// Programs that wait on the engine's descriptor are woken to look, although nobody rings when a value changes.
+/// Programs that wait on the engine's descriptor are woken to poll, because a change of a value causes no wake-up.
 #[test]
 fn an_armed_engine_looks_again_while_a_task_waits() {
     use rustix::event::{PollFd, PollFlags, Timespec};
@@ -261,7 +261,7 @@ fn an_armed_engine_looks_again_while_a_task_waits() {
     context.event.set(3);
     assert_eq!(wake(Duration::from_secs(5)), Ok(1));
     assert_eq!(context.wait(1), [(1, 0)]);
-    // Nothing waits any more: nothing wakes.
+    // No task is pending, so there is no wake-up.
     assert_eq!(wake(Duration::from_millis(20)), Ok(0));
 }
 
@@ -330,7 +330,7 @@ fn fields_of_tasks_are_set_and_got() {
             doca_sync_event_task_wait_neq_set_wait_val, doca_sync_event_task_wait_neq_get_wait_val: 7, 0x2a;
             doca_sync_event_task_wait_neq_set_mask, doca_sync_event_task_wait_neq_get_mask: 8, 0xff;);
 
-        // What was set is what is done.
+        // The values set last apply.
         submit(set);
         context.wait(1);
         submit(add);

@@ -1,0 +1,392 @@
+//! Deflate compression and decompression, and LZ4 decompression, by the device.
+
+use std::ops::Deref;
+use std::{fmt, ptr};
+
+use crate::context::{Context, ContextId, CtxState, NO_DATA, Object, completion_callbacks};
+use crate::device::non_null;
+use crate::error::call;
+use crate::{Buf, Device, Pe, Result, Task};
+
+/// Settings of a [`Compress`] instance. Kinds of tasks whose number is not set cannot be created.
+#[derive(Debug, Clone)]
+#[must_use = "a builder does nothing until it starts"]
+pub struct CompressBuilder {
+    device: Device,
+    compress_deflate_tasks: u32,
+    decompress_deflate_tasks: u32,
+    decompress_lz4_stream_tasks: u32,
+    decompress_lz4_block_tasks: u32,
+}
+
+impl CompressBuilder {
+    fn new(device: &Device) -> Self {
+        Self {
+            device: device.clone(),
+            compress_deflate_tasks: 0,
+            decompress_deflate_tasks: 0,
+            decompress_lz4_stream_tasks: 0,
+            decompress_lz4_block_tasks: 0,
+        }
+    }
+
+    /// Sets the number of deflate compression tasks. BlueField-3 does not support them.
+    pub fn compress_deflate_tasks(mut self, count: u32) -> Self {
+        self.compress_deflate_tasks = count;
+        self
+    }
+
+    /// Sets the number of deflate decompression tasks.
+    pub fn decompress_deflate_tasks(mut self, count: u32) -> Self {
+        self.decompress_deflate_tasks = count;
+        self
+    }
+
+    /// Sets the number of LZ4 stream decompression tasks.
+    pub fn decompress_lz4_stream_tasks(mut self, count: u32) -> Self {
+        self.decompress_lz4_stream_tasks = count;
+        self
+    }
+
+    /// Sets the number of LZ4 block decompression tasks.
+    pub fn decompress_lz4_block_tasks(mut self, count: u32) -> Self {
+        self.decompress_lz4_block_tasks = count;
+        self
+    }
+
+    /// Starts the instance on `pe`.
+    ///
+    /// # Errors
+    ///
+    /// Those of `doca_ctx_start` and of the functions that create the instance.
+    pub fn start(self, pe: &Pe) -> Result<Compress> {
+        Compress::create(pe, &self)
+    }
+}
+
+use doca_sys as sys;
+
+/// A compress instance. Its tasks append their results to the data of their destination.
+///
+/// ```no_run
+/// use doca::{Buf, Compress, Device, Lz4Stream, Pe};
+///
+/// fn unpack(pe: &Pe, device: &Device, blocks: &Buf, data: &Buf) -> doca::Result<()> {
+///     let compress = Compress::builder(device).decompress_lz4_stream_tasks(1).start(pe)?;
+///     let task = compress.decompress_lz4_stream_task(blocks, data, Lz4Stream::default(), 1)?;
+///     task.submit().expect("a new task of a running instance");
+///     while task.is_in_flight() {
+///         pe.poll();
+///     }
+///     println!("{} bytes, checksums {:?}", data.data_len()?, task.checksums());
+///     drop(task);
+///     compress.stop()
+/// }
+/// ```
+#[derive(Debug)]
+pub struct Compress {
+    context: Context<sys::doca_compress>,
+}
+
+/// Block format declared by the header of an LZ4 frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Lz4Stream {
+    /// A checksum follows each block; `false` by default.
+    pub block_checksums: bool,
+    /// No block refers to data of earlier blocks; `true` by default.
+    pub independent_blocks: bool,
+}
+
+impl Default for Lz4Stream {
+    fn default() -> Self {
+        Self {
+            block_checksums: false,
+            independent_blocks: true,
+        }
+    }
+}
+
+// SAFETY: both functions are those of this type.
+unsafe impl Object for sys::doca_compress {
+    type Events = ();
+    const DESTROY: &'static str = "doca_compress_destroy";
+
+    unsafe fn as_ctx(object: *mut Self) -> *mut sys::doca_ctx {
+        // SAFETY: guaranteed by the caller.
+        unsafe { sys::doca_compress_as_ctx(object) }
+    }
+
+    unsafe fn destroy(object: *mut Self) -> sys::doca_error_t {
+        // SAFETY: guaranteed by the caller.
+        unsafe { sys::doca_compress_destroy(object) }
+    }
+}
+
+/// Defines a method that creates a deflate task.
+macro_rules! deflate_task {
+    ($(#[$doc:meta])* $name:ident: $alloc_init:ident, $as_task:ident, $get_crc:ident, $get_adler:ident) => {
+        $(#[$doc])*
+        pub fn $name(&self, source: &Buf, destination: &Buf, token: u64) -> Result<CompressTask<DeflateChecksums>> {
+            let mut typed = ptr::null_mut();
+            // SAFETY: instance and bufs are live, the out-parameter is valid. The task's cell keeps the bufs alive.
+            let task = unsafe {
+                call!($alloc_init(
+                    self.context.object(),
+                    source.as_ptr(),
+                    destination.as_ptr(),
+                    NO_DATA,
+                    &mut typed
+                ))?;
+                let bufs = [Some(source), Some(destination)];
+                self.context.adopt(stringify!($alloc_init), sys::$as_task(typed), bufs, token)
+            }?;
+            // SAFETY: called only while the task is allocated and after a success.
+            Ok(CompressTask::new(task, move || unsafe {
+                DeflateChecksums { crc32: sys::$get_crc(typed), adler32: sys::$get_adler(typed) }
+            }))
+        }
+    };
+}
+
+impl Compress {
+    /// Returns the settings of an instance, to be changed before it is started.
+    pub fn builder(device: &Device) -> CompressBuilder {
+        CompressBuilder::new(device)
+    }
+
+    fn create(pe: &Pe, settings: &CompressBuilder) -> Result<Self> {
+        let mut compress = ptr::null_mut();
+        // SAFETY: the device is open, the out-parameter is valid.
+        unsafe {
+            call!(doca_compress_create(
+                settings.device.as_ptr(),
+                &mut compress
+            ))
+        }?;
+        let object = non_null("doca_compress_create", compress)?;
+        let tasks = [
+            settings.compress_deflate_tasks,
+            settings.decompress_deflate_tasks,
+            settings.decompress_lz4_stream_tasks,
+            settings.decompress_lz4_block_tasks,
+        ];
+        let max_tasks = tasks
+            .iter()
+            .fold(0usize, |sum, &count| sum.saturating_add(count as usize));
+        // SAFETY: just created, and not used elsewhere.
+        let context = unsafe { Context::new(object, pe, (), max_tasks, settings.device.clone()) }?;
+        macro_rules! configure {
+            ($set_conf:ident, $count:expr) => {
+                if $count != 0 {
+                    let (completed, failed) = completion_callbacks();
+                    // SAFETY: the instance is live and not started; the callbacks have the declared types.
+                    unsafe { call!($set_conf(compress, completed, failed, $count)) }?;
+                }
+            };
+        }
+        configure!(
+            doca_compress_task_compress_deflate_set_conf,
+            settings.compress_deflate_tasks
+        );
+        configure!(
+            doca_compress_task_decompress_deflate_set_conf,
+            settings.decompress_deflate_tasks
+        );
+        configure!(
+            doca_compress_task_decompress_lz4_stream_set_conf,
+            settings.decompress_lz4_stream_tasks
+        );
+        configure!(
+            doca_compress_task_decompress_lz4_block_set_conf,
+            settings.decompress_lz4_block_tasks
+        );
+        context.start()?;
+        Ok(Self { context })
+    }
+
+    deflate_task! {
+        /// Creates a task that compresses the data of `source` to raw deflate data, without a zlib or gzip header.
+        ///
+        /// # Errors
+        ///
+        /// [`ErrorCode::BAD_STATE`](crate::ErrorCode::BAD_STATE) if the instance is not running,
+        /// [`ErrorCode::NO_MEMORY`](crate::ErrorCode::NO_MEMORY) if all its tasks of this kind exist.
+        compress_deflate_task:
+        doca_compress_task_compress_deflate_alloc_init,
+        doca_compress_task_compress_deflate_as_task,
+        doca_compress_task_compress_deflate_get_crc_cs,
+        doca_compress_task_compress_deflate_get_adler_cs
+    }
+
+    deflate_task! {
+        /// Creates a task that decompresses the raw deflate data of `source`, without a zlib or gzip header.
+        ///
+        /// # Errors
+        ///
+        /// As for [`compress_deflate_task`](Self::compress_deflate_task).
+        decompress_deflate_task:
+        doca_compress_task_decompress_deflate_alloc_init,
+        doca_compress_task_decompress_deflate_as_task,
+        doca_compress_task_decompress_deflate_get_crc_cs,
+        doca_compress_task_decompress_deflate_get_adler_cs
+    }
+
+    /// Creates a task that decompresses the blocks of an LZ4 frame: the data of `source`, without the frame's header,
+    /// end mark and content checksum. If the result exceeds `destination`, it fails with
+    /// [`ErrorCode::IO_FAILED`](crate::ErrorCode::IO_FAILED), as for malformed data.
+    ///
+    /// # Errors
+    ///
+    /// As for [`compress_deflate_task`](Self::compress_deflate_task).
+    pub fn decompress_lz4_stream_task(
+        &self,
+        source: &Buf,
+        destination: &Buf,
+        stream: Lz4Stream,
+        token: u64,
+    ) -> Result<CompressTask<Lz4Checksums>> {
+        const OPERATION: &str = "doca_compress_task_decompress_lz4_stream_alloc_init";
+        let mut typed = ptr::null_mut();
+        // SAFETY: instance and bufs are live, the out-parameter is valid. The task's cell keeps the bufs alive.
+        let task = unsafe {
+            call!(doca_compress_task_decompress_lz4_stream_alloc_init(
+                self.context.object(),
+                stream.block_checksums.into(),
+                stream.independent_blocks.into(),
+                source.as_ptr(),
+                destination.as_ptr(),
+                NO_DATA,
+                &mut typed
+            ))?;
+            let task = sys::doca_compress_task_decompress_lz4_stream_as_task(typed);
+            self.context
+                .adopt(OPERATION, task, [Some(source), Some(destination)], token)
+        }?;
+        // SAFETY: called only while the task is allocated and after a success.
+        Ok(CompressTask::new(task, move || unsafe {
+            Lz4Checksums {
+                crc32: sys::doca_compress_task_decompress_lz4_stream_get_crc_cs(typed),
+                // DOCA returns the bytes in the order of the hash's canonical form.
+                xxh32: sys::doca_compress_task_decompress_lz4_stream_get_xxh_cs(typed).swap_bytes(),
+            }
+        }))
+    }
+
+    /// Creates a task that decompresses one LZ4 block, the data of `source`, without the size that precedes it in a
+    /// frame. It fails like [`decompress_lz4_stream_task`](Self::decompress_lz4_stream_task).
+    ///
+    /// # Errors
+    ///
+    /// As for [`compress_deflate_task`](Self::compress_deflate_task).
+    pub fn decompress_lz4_block_task(
+        &self,
+        source: &Buf,
+        destination: &Buf,
+        token: u64,
+    ) -> Result<CompressTask<Lz4Checksums>> {
+        const OPERATION: &str = "doca_compress_task_decompress_lz4_block_alloc_init";
+        let mut typed = ptr::null_mut();
+        // SAFETY: as in `decompress_lz4_stream_task`.
+        let task = unsafe {
+            call!(doca_compress_task_decompress_lz4_block_alloc_init(
+                self.context.object(),
+                source.as_ptr(),
+                destination.as_ptr(),
+                NO_DATA,
+                &mut typed
+            ))?;
+            let task = sys::doca_compress_task_decompress_lz4_block_as_task(typed);
+            self.context
+                .adopt(OPERATION, task, [Some(source), Some(destination)], token)
+        }?;
+        // SAFETY: called only while the task is allocated and after a success.
+        Ok(CompressTask::new(task, move || unsafe {
+            Lz4Checksums {
+                crc32: sys::doca_compress_task_decompress_lz4_block_get_crc_cs(typed),
+                // As for streams.
+                xxh32: sys::doca_compress_task_decompress_lz4_block_get_xxh_cs(typed).swap_bytes(),
+            }
+        }))
+    }
+
+    /// Identifies the instance in [`Event::State`](crate::Event::State).
+    pub fn id(&self) -> ContextId {
+        self.context.id()
+    }
+
+    /// State of the instance.
+    pub fn state(&self) -> CtxState {
+        self.context.state()
+    }
+
+    /// Number of tasks in flight.
+    pub fn in_flight(&self) -> usize {
+        self.context.in_flight()
+    }
+
+    /// Flushes the tasks in flight, whose completions are returned by [`Pe::poll`](crate::Pe::poll), and destroys the
+    /// instance.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorCode::TIME_OUT`](crate::ErrorCode::TIME_OUT) if it does not become idle. The instance is leaked then.
+    pub fn stop(self) -> Result<()> {
+        self.context.close()
+    }
+}
+
+/// A [`Task`] with checksums of the uncompressed data.
+pub struct CompressTask<C> {
+    task: Task,
+    read: Box<dyn Fn() -> C>,
+}
+
+/// Checksums of a deflate task.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DeflateChecksums {
+    /// CRC-32 as in gzip.
+    pub crc32: u32,
+    /// Adler-32 as in zlib.
+    pub adler32: u32,
+}
+
+/// Checksums of an LZ4 task.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Lz4Checksums {
+    /// CRC-32 as in gzip.
+    pub crc32: u32,
+    /// xxHash-32 with seed 0: the last word of an LZ4 frame, read as little endian.
+    pub xxh32: u32,
+}
+
+impl<C> CompressTask<C> {
+    /// `read` returns the checksums of the C task; called only while that is allocated and after it has succeeded.
+    fn new(task: Task, read: impl Fn() -> C + 'static) -> Self {
+        Self {
+            task,
+            read: Box::new(read),
+        }
+    }
+
+    /// Checksums of the uncompressed data. `None` unless the last reaped completion was a success and the task is not
+    /// in flight.
+    pub fn checksums(&self) -> Option<C> {
+        self.task.has_succeeded().then(|| (self.read)())
+    }
+}
+
+impl<C> Deref for CompressTask<C> {
+    type Target = Task;
+
+    fn deref(&self) -> &Task {
+        &self.task
+    }
+}
+
+impl<C> fmt::Debug for CompressTask<C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CompressTask")
+            .field("task", &self.task)
+            .finish_non_exhaustive()
+    }
+}

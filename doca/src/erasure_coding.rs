@@ -1,0 +1,402 @@
+//! Erasure coding by the device: redundancy is created, updated, and used to recover lost data.
+
+use std::ptr;
+use std::ptr::NonNull;
+use std::rc::Rc;
+
+use crate::context::{Context, ContextId, CtxState, NO_DATA, Object, Task, completion_callbacks};
+use crate::device::non_null;
+use crate::error::call;
+use crate::{Buf, Device, ErrorCode, Pe, Result};
+
+/// Settings of an [`ErasureCoding`] instance. Kinds of tasks whose number is not set cannot be created.
+#[derive(Debug, Clone)]
+#[must_use = "a builder does nothing until it starts"]
+pub struct ErasureCodingBuilder {
+    device: Device,
+    create_tasks: u32,
+    update_tasks: u32,
+    recover_tasks: u32,
+}
+
+impl ErasureCodingBuilder {
+    fn new(device: &Device) -> Self {
+        Self {
+            device: device.clone(),
+            create_tasks: 0,
+            update_tasks: 0,
+            recover_tasks: 0,
+        }
+    }
+
+    /// Sets the number of create tasks.
+    pub fn create_tasks(mut self, count: u32) -> Self {
+        self.create_tasks = count;
+        self
+    }
+
+    /// Sets the number of update tasks.
+    pub fn update_tasks(mut self, count: u32) -> Self {
+        self.update_tasks = count;
+        self
+    }
+
+    /// Sets the number of recover tasks.
+    pub fn recover_tasks(mut self, count: u32) -> Self {
+        self.recover_tasks = count;
+        self
+    }
+
+    /// Starts the instance on `pe`.
+    ///
+    /// # Errors
+    ///
+    /// Those of `doca_ctx_start` and of the functions that create the instance.
+    pub fn start(self, pe: &Pe) -> Result<ErasureCoding> {
+        ErasureCoding::create(pe, &self)
+    }
+}
+
+use doca_sys as sys;
+
+/// An erasure-coding instance.
+///
+/// The source of a task is a sequence of blocks of equal length, a multiple of 64 bytes; it may be a list of bufs
+/// ([`Buf::append`]). The results are appended to the data of its destination.
+///
+/// ```no_run
+/// use doca::{Buf, Device, EcMatrixType, ErasureCoding, Pe};
+///
+/// fn protect(pe: &Pe, device: &Device, data: &Buf, parity: &Buf) -> doca::Result<()> {
+///     let ec = ErasureCoding::builder(device).create_tasks(1).start(pe)?;
+///     // Two data blocks, each half of the data, and one redundancy block.
+///     let matrix = ec.matrix(EcMatrixType::Cauchy, 2, 1)?;
+///     let task = ec.create_task(&matrix, data, parity, 1)?;
+///     task.submit().expect("a new task of a running instance");
+///     while task.is_in_flight() {
+///         pe.poll();
+///     }
+///     ec.stop()
+/// }
+/// ```
+#[derive(Debug)]
+pub struct ErasureCoding {
+    /// Shared with the matrices, which the object must outlive.
+    context: Rc<Context<sys::doca_ec>>,
+}
+
+// SAFETY: both functions are those of this type.
+unsafe impl Object for sys::doca_ec {
+    type Events = ();
+    const DESTROY: &'static str = "doca_ec_destroy";
+
+    unsafe fn as_ctx(object: *mut Self) -> *mut sys::doca_ctx {
+        // SAFETY: guaranteed by the caller.
+        unsafe { sys::doca_ec_as_ctx(object) }
+    }
+
+    unsafe fn destroy(object: *mut Self) -> sys::doca_error_t {
+        // SAFETY: guaranteed by the caller.
+        unsafe { sys::doca_ec_destroy(object) }
+    }
+}
+
+/// Defines a method that creates a task.
+macro_rules! task {
+    ($(#[$doc:meta])* $name:ident: $allocate_init:ident, $as_task:ident) => {
+        $(#[$doc])*
+        pub fn $name(&self, matrix: &EcMatrix, source: &Buf, destination: &Buf, token: u64) -> Result<Task> {
+            let mut task = ptr::null_mut();
+            // SAFETY: instance, matrix and bufs are live, the out-parameter is valid. The task's cell keeps the bufs
+            // alive; the matrix may be dropped.
+            unsafe {
+                call!($allocate_init(
+                    self.context.object(),
+                    matrix.as_ptr(),
+                    source.as_ptr(),
+                    destination.as_ptr(),
+                    NO_DATA,
+                    &mut task
+                ))?;
+                let bufs = [Some(source), Some(destination)];
+                self.context.adopt(stringify!($allocate_init), sys::$as_task(task), bufs, token)
+            }
+        }
+    };
+}
+
+impl ErasureCoding {
+    /// Returns the settings of an instance, to be changed before it is started.
+    pub fn builder(device: &Device) -> ErasureCodingBuilder {
+        ErasureCodingBuilder::new(device)
+    }
+
+    fn create(pe: &Pe, settings: &ErasureCodingBuilder) -> Result<Self> {
+        let mut ec = ptr::null_mut();
+        // SAFETY: the device is open, the out-parameter is valid.
+        unsafe { call!(doca_ec_create(settings.device.as_ptr(), &mut ec)) }?;
+        let object = non_null("doca_ec_create", ec)?;
+        let tasks = [
+            settings.create_tasks,
+            settings.update_tasks,
+            settings.recover_tasks,
+        ];
+        let max_tasks = tasks
+            .iter()
+            .fold(0usize, |sum, &count| sum.saturating_add(count as usize));
+        // SAFETY: just created, and not used elsewhere.
+        let context = unsafe { Context::new(object, pe, (), max_tasks, settings.device.clone()) }?;
+        macro_rules! configure {
+            ($set_conf:ident, $count:expr) => {
+                if $count != 0 {
+                    let (completed, failed) = completion_callbacks();
+                    // SAFETY: the instance is live and not started; the callbacks have the declared types.
+                    unsafe { call!($set_conf(ec, completed, failed, $count)) }?;
+                }
+            };
+        }
+        configure!(doca_ec_task_create_set_conf, settings.create_tasks);
+        configure!(doca_ec_task_update_set_conf, settings.update_tasks);
+        configure!(doca_ec_task_recover_set_conf, settings.recover_tasks);
+        context.start()?;
+        Ok(Self {
+            context: Rc::new(context),
+        })
+    }
+
+    /// Creates a coding matrix for `data` data blocks and `redundancy` redundancy blocks.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorCode::INVALID_VALUE`](crate::ErrorCode::INVALID_VALUE) if either is 0 or they are more than the device
+    /// supports.
+    pub fn matrix(
+        &self,
+        matrix_type: EcMatrixType,
+        data: usize,
+        redundancy: usize,
+    ) -> Result<EcMatrix> {
+        let mut matrix = ptr::null_mut();
+        // SAFETY: the instance is live, the out-parameter is valid.
+        unsafe {
+            call!(doca_ec_matrix_create(
+                self.context.object(),
+                matrix_type.to_raw(),
+                data,
+                redundancy,
+                &mut matrix
+            ))
+        }?;
+        EcMatrix::new("doca_ec_matrix_create", matrix, &self.context)
+    }
+
+    /// Creates the matrix for [`update_task`](Self::update_task) after the data blocks `changed` (ascending) have
+    /// changed.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorCode::INVALID_VALUE`](crate::ErrorCode::INVALID_VALUE) if they are not ascending, or not data blocks of
+    /// `coding`.
+    pub fn update_matrix(&self, coding: &EcMatrix, changed: &[u32]) -> Result<EcMatrix> {
+        // The C parameter is not const.
+        let (mut changed, mut matrix) = (changed.to_vec(), ptr::null_mut());
+        // SAFETY: instance and matrix are live, the indices are as many, the out-parameter is valid.
+        unsafe {
+            call!(doca_ec_matrix_create_update(
+                self.context.object(),
+                coding.as_ptr(),
+                changed.as_mut_ptr(),
+                changed.len(),
+                &mut matrix
+            ))
+        }?;
+        EcMatrix::new("doca_ec_matrix_create_update", matrix, &self.context)
+    }
+
+    /// Creates the matrix for [`recover_task`](Self::recover_task) after the loss of the blocks `missing` (ascending).
+    /// Redundancy blocks are numbered after the data blocks.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorCode::INVALID_VALUE`](crate::ErrorCode::INVALID_VALUE) if they are not ascending, or not blocks of
+    /// `coding`, and if this loss cannot be recovered.
+    pub fn recover_matrix(&self, coding: &EcMatrix, missing: &[u32]) -> Result<EcMatrix> {
+        // The C parameter is not const.
+        let (mut missing, mut matrix) = (missing.to_vec(), ptr::null_mut());
+        // SAFETY: instance and matrix are live, the indices are as many, the out-parameter is valid.
+        unsafe {
+            call!(doca_ec_matrix_create_recover(
+                self.context.object(),
+                coding.as_ptr(),
+                missing.as_mut_ptr(),
+                missing.len(),
+                &mut matrix
+            ))
+        }?;
+        EcMatrix::new("doca_ec_matrix_create_recover", matrix, &self.context)
+    }
+
+    task! {
+        /// Creates a task that computes all redundancy blocks from the data blocks in `source`, with a matrix of
+        /// [`matrix`](Self::matrix).
+        ///
+        /// # Errors
+        ///
+        /// [`ErrorCode::BAD_STATE`](crate::ErrorCode::BAD_STATE) if the instance is not running,
+        /// [`ErrorCode::NO_MEMORY`](crate::ErrorCode::NO_MEMORY) if all its tasks of this kind exist.
+        create_task: doca_ec_task_create_allocate_init, doca_ec_task_create_as_task
+    }
+
+    task! {
+        /// Creates a task that computes all new redundancy blocks, with a matrix of
+        /// [`update_matrix`](Self::update_matrix). `source` contains the old and the new block for each changed block,
+        /// then the old redundancy blocks.
+        ///
+        /// # Errors
+        ///
+        /// As for [`create_task`](Self::create_task).
+        update_task: doca_ec_task_update_allocate_init, doca_ec_task_update_as_task
+    }
+
+    task! {
+        /// Creates a task that recovers missing blocks, with a matrix of [`recover_matrix`](Self::recover_matrix).
+        /// `source` contains as many blocks as there are data blocks: the first available ones, ascending.
+        ///
+        /// # Errors
+        ///
+        /// As for [`create_task`](Self::create_task).
+        recover_task: doca_ec_task_recover_allocate_init, doca_ec_task_recover_as_task
+    }
+
+    /// Identifies the instance in [`Event::State`](crate::Event::State).
+    pub fn id(&self) -> ContextId {
+        self.context.id()
+    }
+
+    /// State of the instance.
+    pub fn state(&self) -> CtxState {
+        self.context.state()
+    }
+
+    /// Number of tasks in flight.
+    pub fn in_flight(&self) -> usize {
+        self.context.in_flight()
+    }
+
+    /// Flushes the tasks in flight, whose completions are returned by [`Pe::poll`](crate::Pe::poll), and destroys the
+    /// instance, immediately or with the last of its matrices.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorCode::TIME_OUT`](crate::ErrorCode::TIME_OUT) if it does not become idle. The instance is leaked then.
+    pub fn stop(self) -> Result<()> {
+        if Rc::strong_count(&self.context) > 1 {
+            self.context.halt()
+        } else {
+            self.context.close()
+        }
+    }
+}
+
+impl Drop for ErasureCoding {
+    fn drop(&mut self) {
+        // Otherwise it is stopped when it is destroyed, which is now.
+        if Rc::strong_count(&self.context) > 1
+            && let Err(error) = self.context.halt()
+            && error.code != ErrorCode::IN_PROGRESS
+        {
+            tracing::error!(%error, "an erasure-coding instance could not be stopped");
+        }
+    }
+}
+
+/// Choice of the factors of a coding matrix.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum EcMatrixType {
+    /// Any combination of losses can be recovered, up to the number of redundancy blocks.
+    Cauchy,
+    /// The first redundancy block is the exclusive or of the data. Some patterns of losses cannot be recovered.
+    Vandermonde,
+}
+
+impl EcMatrixType {
+    fn to_raw(self) -> sys::doca_ec_matrix_type {
+        match self {
+            Self::Cauchy => sys::DOCA_EC_MATRIX_TYPE_CAUCHY,
+            Self::Vandermonde => sys::DOCA_EC_MATRIX_TYPE_VANDERMONDE,
+        }
+    }
+}
+
+/// Factors that map input blocks to output blocks; created by an [`ErasureCoding`](crate::ErasureCoding) instance.
+///
+/// It may be dropped before the tasks that use it, and before or after its instance, which is destroyed with the last
+/// of its matrices.
+#[derive(Debug)]
+pub struct EcMatrix {
+    matrix: NonNull<sys::doca_ec_matrix>,
+    // Dropped after the matrix was destroyed.
+    _instance: Rc<Context<sys::doca_ec>>,
+}
+
+impl EcMatrix {
+    fn new(
+        operation: &'static str,
+        matrix: *mut sys::doca_ec_matrix,
+        instance: &Rc<Context<sys::doca_ec>>,
+    ) -> Result<Self> {
+        non_null(operation, matrix).map(|matrix| Self {
+            matrix,
+            _instance: Rc::clone(instance),
+        })
+    }
+
+    fn as_ptr(&self) -> *mut sys::doca_ec_matrix {
+        self.matrix.as_ptr()
+    }
+}
+
+impl Drop for EcMatrix {
+    fn drop(&mut self) {
+        // SAFETY: created by a function of the C API and destroyed once.
+        if let Err(error) = unsafe { call!(doca_ec_matrix_destroy(self.as_ptr())) } {
+            tracing::warn!(%error, "a matrix stays");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_instance_is_destroyed_with_the_last_of_its_matrices() {
+        let device = Device::open("3b:00.0").expect("the built-in topology has it");
+        let pe = Pe::new().expect("an engine");
+        let start = || {
+            let builder = ErasureCoding::builder(&device).create_tasks(1);
+            let ec = builder.start(&pe).expect("a running instance");
+            let matrix = ec.matrix(EcMatrixType::Cauchy, 2, 2).expect("a matrix");
+            let lost = ec.recover_matrix(&matrix, &[0]).expect("recoverable");
+            let context = Rc::downgrade(&ec.context);
+            (ec, [matrix, lost], context)
+        };
+        for is_stopped in [true, false] {
+            let (ec, [matrix, lost], context) = start();
+            match is_stopped {
+                true => ec.stop().expect("it has no tasks"),
+                false => drop(ec),
+            }
+            let state = || context.upgrade().map(|context| context.state());
+            assert_eq!(state(), Some(CtxState::Idle), "stopped, and still there");
+            drop(matrix);
+            assert_eq!(state(), Some(CtxState::Idle));
+            drop(lost);
+            assert_eq!(state(), None);
+        }
+        let (ec, matrices, context) = start();
+        drop(matrices);
+        ec.stop().expect("it has no tasks");
+        assert!(context.upgrade().is_none(), "at once, without matrices");
+    }
+}

@@ -1,0 +1,435 @@
+//! RDMA: messages, and one-sided reads, writes, atomics and events, between two instances.
+
+mod connection;
+mod tasks;
+
+use std::{ptr, slice};
+
+pub use connection::{RdmaAddress, RdmaConnection, RdmaEvent};
+pub use tasks::{ReceiveTask, Received};
+
+use self::connection::{Address, Connections};
+use crate::context::{Context, ContextId, CtxState, Object, completion_callbacks};
+use crate::device::non_null;
+use crate::error::call;
+use crate::{Access, Device, Error, ErrorCode, Pe, Result};
+
+/// Settings of an [`Rdma`] instance. Kinds of tasks whose number is not set cannot be created.
+#[derive(Debug, Clone)]
+#[must_use = "a builder does nothing until it starts"]
+pub struct RdmaBuilder {
+    device: Device,
+    permissions: Access,
+    tasks: TaskCounts,
+    /// DOCA's default if `None`.
+    max_connections: Option<u16>,
+    /// DOCA's default if `None`.
+    gid_index: Option<u32>,
+    by_address: bool,
+}
+
+/// Number of tasks of each kind.
+#[derive(Debug, Clone, Copy, Default)]
+struct TaskCounts {
+    receive: u32,
+    send: u32,
+    send_immediate: u32,
+    read: u32,
+    write: u32,
+    write_immediate: u32,
+    compare_swap: u32,
+    fetch_add: u32,
+    event_get: u32,
+    event_set: u32,
+    event_add: u32,
+}
+
+impl TaskCounts {
+    fn sum(&self) -> usize {
+        let counts = [
+            self.receive,
+            self.send,
+            self.send_immediate,
+            self.read,
+            self.write,
+            self.write_immediate,
+            self.compare_swap,
+            self.fetch_add,
+            self.event_get,
+            self.event_set,
+            self.event_add,
+        ];
+        counts
+            .iter()
+            .fold(0usize, |sum, &count| sum.saturating_add(count as usize))
+    }
+}
+
+macro_rules! counts {
+    ($($setter:ident: $field:ident, $what:literal;)+) => { $(
+        #[doc = concat!("How many ", $what, " tasks there may be.")]
+        pub fn $setter(mut self, count: u32) -> Self {
+            self.tasks.$field = count;
+            self
+        }
+    )+ };
+}
+
+impl RdmaBuilder {
+    fn new(device: &Device) -> Self {
+        Self {
+            device: device.clone(),
+            permissions: Access::LOCAL_READ_WRITE,
+            tasks: TaskCounts::default(),
+            max_connections: None,
+            gid_index: None,
+            by_address: false,
+        }
+    }
+
+    /// Sets the permissions of peers, which are also limited by those of the memory maps; none by default.
+    pub fn permissions(mut self, permissions: Access) -> Self {
+        self.permissions = permissions;
+        self
+    }
+
+    counts! {
+        receive_tasks: receive, "receive";
+        send_tasks: send, "send";
+        send_immediate_tasks: send_immediate, "send-with-immediate";
+        read_tasks: read, "read";
+        write_tasks: write, "write";
+        write_immediate_tasks: write_immediate, "write-with-immediate";
+        compare_swap_tasks: compare_swap, "compare-and-swap";
+        fetch_add_tasks: fetch_add, "fetch-and-add";
+        event_get_tasks: event_get, "remote-event get";
+        event_set_tasks: event_set, "remote-event set";
+        event_add_tasks: event_add, "remote-event add";
+    }
+
+    /// Sets the maximum number of connections; DOCA's default unless set.
+    pub fn max_connections(mut self, count: u16) -> Self {
+        self.max_connections = Some(count);
+        self
+    }
+
+    /// Sets the index in the device's GID table, for networks that need it; DOCA's default unless set.
+    pub fn gid_index(mut self, index: u32) -> Self {
+        self.gid_index = Some(index);
+        self
+    }
+
+    /// Allows the instance to listen to ports and connect to addresses, and enables [`Rdma::connection_event`].
+    pub fn by_address(mut self) -> Self {
+        self.by_address = true;
+        self
+    }
+
+    /// Starts the instance on `pe`.
+    ///
+    /// # Errors
+    ///
+    /// Those of `doca_ctx_start` and of the functions that create the instance.
+    pub fn start(self, pe: &Pe) -> Result<Rdma> {
+        Rdma::create(pe, &self)
+    }
+}
+
+use doca_sys as sys;
+
+/// An RDMA instance.
+///
+/// Both sides export a connection, exchange the descriptions by any other channel, and connect; see
+/// [`export`](Self::export).
+///
+/// ```no_run
+/// use doca::{Access, Buf, Device, Event, Pe, Rdma};
+///
+/// /// Reads the peer's memory at `remote` into `local`.
+/// fn fetch(exchange: impl Fn(&[u8]) -> Vec<u8>, remote: &Buf, local: &Buf) -> doca::Result<()> {
+///     let device = Device::open("mlx5_0")?;
+///     let pe = Pe::new()?;
+///     let rdma = Rdma::builder(&device).permissions(Access::RDMA_READ).read_tasks(1).start(&pe)?;
+///     let (description, connection) = rdma.export()?;
+///     rdma.connect(&connection, &exchange(&description))?;
+///
+///     let task = rdma.read_task(&connection, remote, local, 1)?;
+///     task.submit().expect("a new task of a running instance");
+///     while task.is_in_flight() {
+///         if let Some(Event::Task(completion)) = pe.poll() {
+///             println!("read: {:?}", completion.result);
+///         }
+///     }
+///     Ok(())
+/// }
+/// ```
+#[derive(Debug)]
+pub struct Rdma {
+    context: Context<sys::doca_rdma>,
+    by_address: bool,
+}
+
+// SAFETY: both functions are those of this type.
+unsafe impl Object for sys::doca_rdma {
+    type Events = Connections;
+    const DESTROY: &'static str = "doca_rdma_destroy";
+
+    unsafe fn as_ctx(object: *mut Self) -> *mut sys::doca_ctx {
+        // SAFETY: guaranteed by the caller.
+        unsafe { sys::doca_rdma_as_ctx(object) }
+    }
+
+    unsafe fn destroy(object: *mut Self) -> sys::doca_error_t {
+        // SAFETY: guaranteed by the caller.
+        unsafe { sys::doca_rdma_destroy(object) }
+    }
+}
+
+impl Rdma {
+    /// Returns the settings of an instance, to be changed before it is started.
+    pub fn builder(device: &Device) -> RdmaBuilder {
+        RdmaBuilder::new(device)
+    }
+
+    fn create(pe: &Pe, settings: &RdmaBuilder) -> Result<Self> {
+        let mut rdma = ptr::null_mut();
+        // SAFETY: the device is open, the out-parameter is valid.
+        unsafe { call!(doca_rdma_create(settings.device.as_ptr(), &mut rdma)) }?;
+        let object = non_null("doca_rdma_create", rdma)?;
+        // SAFETY: just created, and not used elsewhere.
+        let context = unsafe {
+            let max_tasks = settings.tasks.sum();
+            Context::new(
+                object,
+                pe,
+                Connections::new(settings.by_address),
+                max_tasks,
+                settings.device.clone(),
+            )
+        }?;
+        // SAFETY: the instance is live and not started; the callbacks have the declared types.
+        unsafe {
+            call!(doca_rdma_set_permissions(rdma, settings.permissions.bits()))?;
+            if let Some(count) = settings.max_connections {
+                call!(doca_rdma_set_max_num_connections(rdma, count))?;
+            }
+            if let Some(index) = settings.gid_index {
+                call!(doca_rdma_set_gid_index(rdma, index))?;
+            }
+            // Needed without addresses as well: the callbacks report closed connections.
+            call!(doca_rdma_set_connection_state_callbacks(
+                rdma,
+                Some(connection::requested),
+                Some(connection::established),
+                Some(connection::failed),
+                Some(connection::disconnected)
+            ))?;
+            macro_rules! configure {
+                ($($set_conf:ident: $count:ident;)+) => { $(
+                    if settings.tasks.$count != 0 {
+                        let (completed, failed) = completion_callbacks();
+                        call!($set_conf(rdma, completed, failed, settings.tasks.$count))?;
+                    }
+                )+ };
+            }
+            configure! {
+                doca_rdma_task_receive_set_conf: receive;
+                doca_rdma_task_send_set_conf: send;
+                doca_rdma_task_send_imm_set_conf: send_immediate;
+                doca_rdma_task_read_set_conf: read;
+                doca_rdma_task_write_set_conf: write;
+                doca_rdma_task_write_imm_set_conf: write_immediate;
+                doca_rdma_task_atomic_cmp_swp_set_conf: compare_swap;
+                doca_rdma_task_atomic_fetch_add_set_conf: fetch_add;
+                doca_rdma_task_remote_net_sync_event_get_set_conf: event_get;
+                doca_rdma_task_remote_net_sync_event_notify_set_set_conf: event_set;
+                doca_rdma_task_remote_net_sync_event_notify_add_set_conf: event_add;
+            }
+        }
+        context.start()?;
+        let by_address = settings.by_address;
+        Ok(Self {
+            context,
+            by_address,
+        })
+    }
+
+    /// Creates a connection and returns it with its description, which the peer passes to its
+    /// [`connect`](Self::connect).
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorCode::BAD_STATE`] if the instance is not running; those of `doca_rdma_export`, e.g. at the maximum number
+    /// of connections.
+    pub fn export(&self) -> Result<(Vec<u8>, RdmaConnection)> {
+        const OPERATION: &str = "doca_rdma_export";
+        let (mut details, mut len, mut connection) = (ptr::null(), 0, ptr::null_mut());
+        // SAFETY: the instance is live, the out-parameters are valid.
+        unsafe {
+            call!(doca_rdma_export(
+                self.context.object(),
+                &mut details,
+                &mut len,
+                &mut connection
+            ))
+        }?;
+        let connection = non_null(OPERATION, connection)?;
+        let connection = self.context.events().find_or_add(self.id(), connection);
+        if details.is_null() {
+            return Err(Error::new(OPERATION, ErrorCode::UNEXPECTED));
+        }
+        // SAFETY: the instance owns `len` bytes of description, at least until its next export.
+        let details = unsafe { slice::from_raw_parts(details.cast::<u8>(), len) }.to_vec();
+        Ok((details, connection))
+    }
+
+    /// Connects to the peer that exported `description`. Tasks may be submitted immediately: they wait until the peer
+    /// has connected, too.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorCode::INVALID_VALUE`] for a connection of another instance; those of `doca_rdma_connect`, for a
+    /// description that is damaged or for another device.
+    pub fn connect(&self, connection: &RdmaConnection, description: &[u8]) -> Result<()> {
+        let connection = connection.for_instance("doca_rdma_connect", self.id())?;
+        // SAFETY: instance and connection are live and belong together, the description is valid for its length.
+        unsafe {
+            call!(doca_rdma_connect(
+                self.context.object(),
+                description.as_ptr().cast(),
+                description.len(),
+                connection
+            ))
+        }
+    }
+
+    /// Listens for connection requests at a port of the device: [`RdmaEvent::Requested`].
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorCode::NOT_SUPPORTED`] unless the instance was started with [`RdmaBuilder::by_address`]; those of
+    /// `doca_rdma_start_listen_to_port`, e.g. if another instance listens to the port.
+    pub fn listen(&self, port: u16) -> Result<()> {
+        self.expect_by_address("doca_rdma_start_listen_to_port")?;
+        // SAFETY: the instance is live.
+        unsafe { call!(doca_rdma_start_listen_to_port(self.context.object(), port)) }
+    }
+
+    /// Stops listening at a port. Connections stay.
+    ///
+    /// # Errors
+    ///
+    /// Those of `doca_rdma_stop_listen_to_port`, e.g. if the instance does not listen to the port.
+    pub fn stop_listening(&self, port: u16) -> Result<()> {
+        // SAFETY: the instance is live.
+        unsafe { call!(doca_rdma_stop_listen_to_port(self.context.object(), port)) }
+    }
+
+    /// Requests a connection to the instance that listens at an address. The result is reported by
+    /// [`connection_event`](Self::connection_event), with the token.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorCode::NOT_SUPPORTED`] unless the instance was started with [`RdmaBuilder::by_address`];
+    /// [`ErrorCode::INVALID_VALUE`] for port 0; those of `doca_rdma_connect_to_addr`.
+    pub fn connect_to(&self, address: impl Into<RdmaAddress>, token: u64) -> Result<()> {
+        self.expect_by_address("doca_rdma_connect_to_addr")?;
+        let address = Address::new(address.into())?;
+        let addr = self.context.events().keep(address);
+        let token = sys::doca_data { u64: token };
+        // SAFETY: instance and address are live; the address is kept as long as the instance.
+        unsafe {
+            call!(doca_rdma_connect_to_addr(
+                self.context.object(),
+                addr,
+                token
+            ))
+        }
+    }
+
+    /// Accepts a peer's connection request. [`RdmaEvent::Established`] follows, with the token.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorCode::CONNECTION_ABORTED`] if the peer is gone, [`ErrorCode::BAD_STATE`] for a connection that was not
+    /// requested.
+    pub fn accept(&self, connection: &RdmaConnection, token: u64) -> Result<()> {
+        let connection = connection.for_instance("doca_rdma_connection_accept", self.id())?;
+        let token = sys::doca_data { u64: token };
+        // SAFETY: the connection is live; there is no private data.
+        unsafe {
+            call!(doca_rdma_connection_set_user_data(connection, token))?;
+            call!(doca_rdma_connection_accept(connection, ptr::null_mut(), 0))
+        }
+    }
+
+    /// Rejects a peer's connection request, which closes the connection.
+    ///
+    /// # Errors
+    ///
+    /// As for [`accept`](Self::accept).
+    pub fn reject(&self, connection: &RdmaConnection) -> Result<()> {
+        let raw = connection.for_instance("doca_rdma_connection_reject", self.id())?;
+        // SAFETY: the connection is live.
+        unsafe { call!(doca_rdma_connection_reject(raw)) }?;
+        self.context.events().forget(connection);
+        Ok(())
+    }
+
+    /// Disconnects a connection; its tasks in flight fail. The peer is notified.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorCode::NOT_CONNECTED`] if it is already closed, [`ErrorCode::INVALID_VALUE`] for a connection of another
+    /// instance.
+    pub fn disconnect(&self, connection: &RdmaConnection) -> Result<()> {
+        let raw = connection.for_instance("doca_rdma_connection_disconnect", self.id())?;
+        // SAFETY: the connection is live.
+        unsafe { call!(doca_rdma_connection_disconnect(raw)) }?;
+        connection.invalidate();
+        Ok(())
+    }
+
+    /// The next connection event of an instance that was started with [`RdmaBuilder::by_address`]. Events arrive while
+    /// [`Pe::poll`] makes progress.
+    pub fn connection_event(&self) -> Option<RdmaEvent> {
+        self.context.events().next_event()
+    }
+
+    fn expect_by_address(&self, operation: &'static str) -> Result<()> {
+        if self.by_address {
+            return Ok(());
+        }
+        let detail = "start the instance with RdmaBuilder::by_address";
+        Err(Error::with_detail(
+            operation,
+            ErrorCode::NOT_SUPPORTED,
+            detail,
+        ))
+    }
+
+    /// Identifies the instance in [`Event::State`](crate::Event::State).
+    pub fn id(&self) -> ContextId {
+        self.context.id()
+    }
+
+    /// State of the instance.
+    pub fn state(&self) -> CtxState {
+        self.context.state()
+    }
+
+    /// Number of tasks in flight.
+    pub fn in_flight(&self) -> usize {
+        self.context.in_flight()
+    }
+
+    /// Flushes the tasks in flight, whose completions are returned by [`Pe::poll`](crate::Pe::poll), disconnects the
+    /// connections and destroys the instance.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorCode::TIME_OUT`] if it does not become idle. The instance is leaked then.
+    pub fn stop(self) -> Result<()> {
+        self.context.close()
+    }
+}

@@ -1,0 +1,410 @@
+//! Contexts whose tasks run in software, in the thread that progresses them: DMA, compress, erasure coding, SHA,
+//! AES-GCM.
+//!
+//! * [`Accelerator`] is the interface of one kind of context; [`Offload`] is the driver that runs its tasks.
+//! * [`Gathered`] and [`Appender`] give [`engines`](crate::engines) access to the bufs of a task.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::ptr::NonNull;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use crate::buffer::{Buf, BufHandle, Segment, Segments};
+use crate::device::Device;
+use crate::engines::stripe::Extent;
+use crate::error::{Error, Result};
+use crate::memory::{ExportKind, Mmap};
+use crate::progress::{Ctx, Driver, Event, Started, Task, TaskPool};
+
+/// A buf of the program; dereferenced only while the task is in flight.
+pub(crate) type BufSlot = Cell<Option<BufHandle>>;
+
+/// Largest source or result of a task, and largest block of an erasure code, in bytes.
+pub(crate) const MAX_BUF_SIZE: usize = 128 << 20;
+/// Maximum number of bufs in a list.
+pub(crate) const MAX_BUF_LIST_LEN: usize = 64;
+/// Maximum number of tasks of one instance, all kinds together.
+pub(crate) const MAX_TASKS: u32 = 65_536;
+
+/// Bytes to process before other contexts are progressed, whatever the number of tasks: about 10 us of erasure coding,
+/// up to 100 us of decompression.
+const BYTES_AT_A_TIME: usize = 256 << 10;
+
+/// For kinds of context with slow tasks, one progress call runs a quarter of the pending tasks plus one. Running as
+/// many as of other events would leave the program and the other contexts without progress for too long: with 16
+/// concurrent reads of compressed blocks, all of them would wait for one batch. Measured: 1.2 times the throughput in
+/// that case, about the same with many concurrent reads.
+const WAITING_PER_TURN: usize = 4;
+
+/// One kind of context.
+pub(crate) trait Accelerator: 'static {
+    /// `true` if a task on a few KiB takes longer than a progress iteration of all other contexts.
+    const TAKES_LONG: bool;
+
+    /// `true` if a failed task stops its context, as on hardware, where it puts the queue into the error state.
+    const FAILURE_IS_FATAL: bool;
+
+    /// Task pools of all kinds of tasks.
+    fn pools(&self) -> impl Iterator<Item = &TaskPool>;
+
+    /// Checks a task without running it.
+    ///
+    /// # Errors
+    /// The error that the task would complete with.
+    fn check(&self, _task: &Task) -> Result<()> {
+        Ok(())
+    }
+
+    /// Runs a task. Returns the number of bytes processed.
+    ///
+    /// # Errors
+    /// The error that the task completes with; [`Error::InvalidValue`] for a task of another kind of context.
+    fn run(&self, task: &Task) -> Result<usize>;
+}
+
+/// A driver that runs tasks in submission order, one per event.
+pub(crate) struct Offload<A> {
+    accelerator: A,
+    /// Keeps the device open for the lifetime of the instance.
+    _device: Arc<Device>,
+    submitted: RefCell<VecDeque<NonNull<Task>>>,
+    /// Failed or flushed tasks whose completion has not been reported.
+    ended: RefCell<VecDeque<(NonNull<Task>, Error)>>,
+    /// Bytes processed in the current progress iteration.
+    worked: Cell<usize>,
+}
+
+impl<A: Accelerator> Offload<A> {
+    /// Creates the context of an instance on `device`.
+    pub(crate) fn context(accelerator: A, device: Arc<Device>) -> Rc<Ctx> {
+        Ctx::new(Self {
+            accelerator,
+            _device: device,
+            submitted: RefCell::default(),
+            ended: RefCell::default(),
+            worked: Cell::new(0),
+        })
+    }
+
+    pub(crate) fn accelerator(&self) -> &A {
+        &self.accelerator
+    }
+}
+
+impl<A: Accelerator> Driver for Offload<A> {
+    fn start(&self, _ctx: &Ctx) -> Result<Started> {
+        let tasks = self
+            .accelerator
+            .pools()
+            .map(TaskPool::limit)
+            .fold(0, u32::saturating_add);
+        if tasks > MAX_TASKS {
+            return Err(Error::InvalidValue.because(format_args!(
+                "expected at most {MAX_TASKS} tasks of all kinds together, {tasks} are configured"
+            )));
+        }
+        // So that the data path does not allocate.
+        self.submitted.borrow_mut().reserve(tasks as usize);
+        self.ended.borrow_mut().reserve(tasks as usize);
+        Ok(Started::Running)
+    }
+
+    fn check(&self, _ctx: &Ctx, task: &Task) -> Result<()> {
+        self.accelerator.check(task)
+    }
+
+    fn submit(&self, _ctx: &Ctx, task: &Task) -> Result<()> {
+        self.submitted.borrow_mut().push_back(NonNull::from(task));
+        Ok(())
+    }
+
+    fn next_event(&self, _ctx: &Ctx) -> Option<Event> {
+        if let Some((task, error)) = self.ended.borrow_mut().pop_front() {
+            return Some(Event::Task(task, Err(error)));
+        }
+        if self.worked.get() >= BYTES_AT_A_TIME {
+            return None;
+        }
+        let task = self.submitted.borrow_mut().pop_front()?;
+        // SAFETY: a task in flight lives: freeing it takes effect after its completion.
+        let result = self.accelerator.run(unsafe { task.as_ref() });
+        if let Ok(bytes) = result {
+            self.worked.set(self.worked.get() + bytes);
+        }
+        match result {
+            Err(error) if A::FAILURE_IS_FATAL => {
+                // The state change is reported first: tasks that the program submits in its error callback would not
+                // run.
+                self.ended.borrow_mut().push_back((task, error));
+                Some(Event::Broken)
+            }
+            result => Some(Event::Task(task, result.map(|_| ()))),
+        }
+    }
+
+    fn begin_turn(&self, most: u32) -> u32 {
+        self.worked.set(0);
+        if !A::TAKES_LONG {
+            return most;
+        }
+        let waiting = self.submitted.borrow().len();
+        let part = u32::try_from(1 + waiting / WAITING_PER_TURN).unwrap_or(u32::MAX);
+        most.min(part)
+    }
+
+    fn flush(&self, _ctx: &Ctx) {
+        let mut submitted = self.submitted.borrow_mut();
+        let flushed = submitted.drain(..).map(|task| (task, Error::Shutdown));
+        self.ended.borrow_mut().extend(flushed);
+    }
+
+    fn finish_stop(&self, _ctx: &Ctx) -> bool {
+        true
+    }
+}
+
+/// Checks that a buf is set and that its list is not too long.
+///
+/// # Errors
+/// [`Error::InvalidValue`].
+pub(crate) fn check_list(buf: Option<&Buf>) -> Result<&Buf> {
+    let list = buf.ok_or(Error::InvalidValue)?;
+    if list.list().nth(MAX_BUF_LIST_LEN).is_some() {
+        return Err(Error::InvalidValue);
+    }
+    Ok(list)
+}
+
+/// Refuses memory that a peer exported for RDMA: accelerators cannot access it.
+///
+/// # Errors
+/// [`Error::NotPermitted`].
+pub(crate) fn check_reach(mmap: &Mmap) -> Result<()> {
+    if mmap.import_kind() == Some(ExportKind::Rdma) {
+        return Err(Error::NotPermitted);
+    }
+    Ok(())
+}
+
+fn check_destination(mmap: &Mmap) -> Result<()> {
+    check_reach(mmap)?;
+    if mmap.is_writable() {
+        Ok(())
+    } else {
+        Err(Error::NotPermitted)
+    }
+}
+
+/// Checks that a source can be read.
+///
+/// # Errors
+/// [`Error::NotPermitted`].
+fn check_reachable(source: &Buf) -> Result<()> {
+    source
+        .data_segments()
+        .try_for_each(|segment| check_reach(&segment.mmap))
+}
+
+/// Returns the bufs of a task after checking that they are set and usable.
+///
+/// # Errors
+/// [`Error::InvalidValue`], [`Error::NotPermitted`].
+pub(crate) fn check_bufs<'a>(
+    source: Option<&'a Buf>,
+    destination: Option<&'a Buf>,
+) -> Result<(&'a Buf, &'a Buf)> {
+    let (source, destination) = (check_list(source)?, check_list(destination)?);
+    check_reachable(source)?;
+    check_room(destination)?;
+    Ok((source, destination))
+}
+
+/// Length of a task's source in bytes.
+///
+/// # Errors
+/// [`Error::InvalidValue`] if it is 0 or exceeds [`MAX_BUF_SIZE`], [`Error::NotPermitted`] if the memory cannot be
+/// accessed.
+pub(crate) fn source_len(source: &Buf) -> Result<usize> {
+    check_reachable(source)?;
+    match source.list_data_len() {
+        0 => Err(Error::InvalidValue),
+        len if len > MAX_BUF_SIZE => Err(Error::InvalidValue),
+        len => Ok(len),
+    }
+}
+
+/// Checks that results can be appended to a destination.
+///
+/// # Errors
+/// [`Error::NotPermitted`].
+fn check_room(destination: &Buf) -> Result<()> {
+    destination
+        .tail_segments()
+        .try_for_each(|segment| check_destination(&segment.mmap))
+}
+
+/// Copies a task's source to private memory, where other processes cannot change it.
+///
+/// # Errors
+/// As [`source_len`], and those of [`memory::copy`](crate::memory::copy()).
+pub(crate) fn read_source<'a>(source: &Buf, scratch: &'a mut Vec<u8>) -> Result<&'a [u8]> {
+    let len = source_len(source)?;
+    if scratch.len() < len {
+        scratch.resize(len, 0);
+    }
+    // SAFETY: the scratch memory has `len` bytes.
+    let read = unsafe { source.read_data(scratch.as_mut_ptr(), len) }?;
+    Ok(&scratch[..read])
+}
+
+/// Appends data piecewise to the data of a destination.
+pub(crate) struct Appender<'a> {
+    list: &'a Buf,
+    segments: Segments<'a>,
+    current: Option<Segment<'a>>,
+    written: usize,
+}
+
+impl<'a> Appender<'a> {
+    /// # Errors
+    /// As [`check_room`].
+    pub(crate) fn new(list: &'a Buf) -> Result<Self> {
+        check_room(list)?;
+        Ok(Self {
+            list,
+            segments: list.tail_segments(),
+            current: None,
+            written: 0,
+        })
+    }
+
+    /// Number of bytes that can still be appended.
+    pub(crate) fn room(&self) -> usize {
+        self.list.list_tail_len() - self.written
+    }
+
+    /// Writes after the bytes written before. They become data with [`finish`](Self::finish).
+    ///
+    /// # Errors
+    /// [`Error::TooBig`] if the destination is full, otherwise those of [`memory::copy`](crate::memory::copy()).
+    pub(crate) fn write(&mut self, mut data: &[u8]) -> Result<()> {
+        while !data.is_empty() {
+            if self.current.as_ref().is_none_or(|segment| segment.len == 0) {
+                self.current = self.segments.next();
+            }
+            let segment = self.current.as_mut().ok_or(Error::TooBig)?;
+            let len = data.len().min(segment.len);
+            // SAFETY: the slice has `len` bytes.
+            unsafe { segment.mmap.write_from(segment.addr, data.as_ptr(), len) }?;
+            segment.addr += len as u64;
+            segment.len -= len;
+            self.written += len;
+            data = &data[len..];
+        }
+        Ok(())
+    }
+
+    /// Adds the written bytes to the destination's data length.
+    ///
+    /// # Errors
+    /// [`Error::TooBig`] if the bufs were changed in the meantime.
+    pub(crate) fn finish(self) -> Result<()> {
+        self.list.append(self.written)
+    }
+}
+
+/// The memory of a list of bufs as extents; keeps its working memory for reuse.
+///
+/// Memory that is not mapped here (another host's memory across PCIe) is staged in private memory.
+#[derive(Default)]
+pub(crate) struct Gathered {
+    extents: Vec<Extent>,
+    /// Staging memory, and the index of the extent that it stands for.
+    private: Vec<(usize, Vec<u8>)>,
+}
+
+impl Gathered {
+    /// The data of a list, readable until a map is stopped.
+    ///
+    /// # Errors
+    /// Those of [`memory::copy`](crate::memory::copy()).
+    pub(crate) fn source(&mut self, list: &Buf) -> Result<&[Extent]> {
+        self.gather(list.data_segments(), usize::MAX, |segment, memory| {
+            // SAFETY: the memory is as long as the segment.
+            unsafe {
+                segment
+                    .mmap
+                    .read_into(segment.addr, memory.as_mut_ptr(), memory.len())
+            }
+        })
+    }
+
+    /// The first `len` bytes after the data of a list, writable until a map is stopped.
+    /// [`write_back`](Self::write_back) copies staged bytes to their destination.
+    ///
+    /// # Errors
+    /// [`Error::TooBig`] if fewer than `len` bytes are free.
+    pub(crate) fn destination(&mut self, list: &Buf, len: usize) -> Result<&[Extent]> {
+        if list.list_tail_len() < len {
+            return Err(Error::TooBig);
+        }
+        self.gather(list.tail_segments(), len, |_, _| Ok(()))
+    }
+
+    /// Copies staged results to the destination and adds `len` bytes to its data.
+    ///
+    /// # Errors
+    /// Those of [`memory::copy`](crate::memory::copy()).
+    pub(crate) fn write_back(&self, list: &Buf, len: usize) -> Result<()> {
+        for (extent, memory) in &self.private {
+            let segment = list.tail_segments().nth(*extent).ok_or(Error::BadState)?;
+            // SAFETY: the memory has that many bytes; the segment had them when it was gathered, and is checked again.
+            unsafe {
+                segment
+                    .mmap
+                    .write_from(segment.addr, memory.as_ptr(), memory.len())
+            }?;
+        }
+        list.append(len)
+    }
+
+    /// Clears the list and frees the staging memory.
+    pub(crate) fn clear(&mut self) {
+        self.extents.clear();
+        self.private = Vec::new();
+    }
+
+    fn gather(
+        &mut self,
+        segments: Segments<'_>,
+        mut left: usize,
+        fill: impl Fn(&Segment<'_>, &mut [u8]) -> Result<()>,
+    ) -> Result<&[Extent]> {
+        self.clear();
+        for segment in segments {
+            if left == 0 {
+                break;
+            }
+            let len = segment.len.min(left);
+            left -= len;
+            if !segment.mmap.is_usable() {
+                return Err(Error::BadState);
+            }
+            let start = match segment.mmap.local_ptr(segment.addr, len as u64) {
+                Some(pointer) => pointer,
+                None => {
+                    let mut memory = vec![0; len];
+                    fill(&segment, &mut memory)?;
+                    self.private.push((self.extents.len(), memory));
+                    // The heap address stays the same when the list grows.
+                    self.private
+                        .last_mut()
+                        .map_or(std::ptr::null_mut(), |(_, memory)| memory.as_mut_ptr())
+                }
+            };
+            self.extents.push(Extent { start, len });
+        }
+        Ok(&self.extents)
+    }
+}

@@ -1,0 +1,184 @@
+//! `doca_mmap_advise.h`: memory advice.
+
+#[cfg(test)]
+mod tests;
+
+use doca_abi::{
+    doca_buf, doca_ctx, doca_data, doca_dev, doca_devinfo, doca_mmap_advise,
+    doca_mmap_advise_task_invalidate_cache, doca_mmap_advise_task_invalidate_cache_completion_cb_t,
+    doca_task,
+};
+
+use super::doca_ctx::{destroy_ctx, give_ctx};
+use super::task::{as_task, buf, buf_handle, generic, put_limit, put_task, supported, with_driver};
+use super::{Handle, Keeper, borrow, check_out, doca_error_t, guard, guard_with, put, share};
+use crate::accelerator::{MAX_BUF_SIZE, Offload};
+use crate::mmap_advise::{Advise, Invalidate};
+use crate::progress::{Ctx, TaskOf, TaskPool};
+
+// SAFETY: instances are given out as pointers from `Rc::into_raw(Rc<Ctx>)`, as all contexts are.
+unsafe impl Handle for doca_mmap_advise {
+    type Engine = Ctx;
+
+    const KEEPER: Keeper = Keeper::Rc;
+}
+
+// SAFETY: tasks are given out as pointers to what `TaskPool::allocate` made of this body.
+unsafe impl Handle for doca_mmap_advise_task_invalidate_cache {
+    type Engine = TaskOf<Invalidate>;
+}
+
+fn invalidations(driver: &Offload<Advise>) -> &TaskPool {
+    &driver.accelerator().invalidations
+}
+
+/// Creates an instance on a device.
+///
+/// # Safety
+/// `dev` is NULL or an open device; `mmap_advise` is NULL or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_mmap_advise_create(
+    dev: *mut doca_dev,
+    mmap_advise: *mut *mut doca_mmap_advise,
+) -> doca_error_t {
+    guard(|| {
+        check_out(mmap_advise)?;
+        // SAFETY: guaranteed by the caller.
+        unsafe { put(mmap_advise, give_ctx(Advise::context(share(dev)?))) }
+    })
+}
+
+/// Destroys an idle instance.
+///
+/// # Safety
+/// `mmap_advise` is NULL or a live instance; on success it is invalid afterwards.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_mmap_advise_destroy(
+    mmap_advise: *mut doca_mmap_advise,
+) -> doca_error_t {
+    // SAFETY: guaranteed by the caller.
+    guard(|| unsafe { destroy_ctx(mmap_advise) })
+}
+
+/// The instance's context.
+///
+/// # Safety
+/// Safe for any pointer: it is not dereferenced.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_mmap_advise_as_ctx(
+    mmap_advise: *mut doca_mmap_advise,
+) -> *mut doca_ctx {
+    mmap_advise.cast()
+}
+
+/// `DOCA_SUCCESS` for every device.
+///
+/// # Safety
+/// Safe for any pointer: it is not dereferenced.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_mmap_advise_cap_task_cache_invalidate_is_supported(
+    devinfo: *const doca_devinfo,
+) -> doca_error_t {
+    supported(devinfo)
+}
+
+/// Gets the maximum number of bytes that a task can cover.
+///
+/// # Safety
+/// `buf_size` is NULL or writable; `devinfo` is not dereferenced.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_mmap_advise_task_cache_invalidate_get_max_buf_size(
+    devinfo: *const doca_devinfo,
+    buf_size: *mut u64,
+) -> doca_error_t {
+    // SAFETY: guaranteed by the caller.
+    unsafe { put_limit(devinfo, buf_size, MAX_BUF_SIZE as u64) }
+}
+
+/// Sets the callbacks and the number of tasks; before the start.
+///
+/// # Safety
+/// `mmap_advise` is NULL or live, and used by no other thread meanwhile.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_mmap_advise_task_invalidate_cache_set_conf(
+    mmap_advise: *mut doca_mmap_advise,
+    completion_cb: doca_mmap_advise_task_invalidate_cache_completion_cb_t,
+    error_cb: doca_mmap_advise_task_invalidate_cache_completion_cb_t,
+    num_tasks: u32,
+) -> doca_error_t {
+    let (success, failure) = (generic(completion_cb), generic(error_cb));
+    // SAFETY: guaranteed by the caller.
+    guard(|| unsafe {
+        with_driver(mmap_advise, |ctx, driver| {
+            invalidations(driver).configure(ctx, success, failure, num_tasks)
+        })
+    })
+}
+
+/// Allocates a task that invalidates the cache of a buf's memory.
+///
+/// # Safety
+/// As [`doca_mmap_advise_task_invalidate_cache_set_conf`]; `buf` is NULL or stays valid while the task is in flight; `task` is
+/// NULL or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_mmap_advise_task_invalidate_cache_alloc_init(
+    mmap_advise: *mut doca_mmap_advise,
+    buf_or_null: *mut doca_buf,
+    user_data: doca_data,
+    task: *mut *mut doca_mmap_advise_task_invalidate_cache,
+) -> doca_error_t {
+    // SAFETY: guaranteed by the caller.
+    guard(|| unsafe {
+        put_task(task, || {
+            with_driver(mmap_advise, |ctx, driver| {
+                let body = Invalidate::new(buf(buf_or_null));
+                invalidations(driver).allocate(ctx, body, user_data)
+            })
+        })
+    })
+}
+
+/// The generic task.
+///
+/// # Safety
+/// Safe for any pointer: it is not dereferenced.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_mmap_advise_task_invalidate_cache_as_doca_task(
+    task: *mut doca_mmap_advise_task_invalidate_cache,
+) -> *mut doca_task {
+    as_task(task)
+}
+
+/// Sets the task's buf; not while it is in flight.
+///
+/// # Safety
+/// `task` is NULL or live, and used by no other thread meanwhile; the buf is NULL or stays valid while the task is in
+/// flight.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_mmap_advise_task_invalidate_cache_set_buf(
+    task: *mut doca_mmap_advise_task_invalidate_cache,
+    buf_or_null: *mut doca_buf,
+) {
+    // SAFETY: guaranteed by the caller.
+    let _ = guard(|| unsafe {
+        borrow(task)?.body.buf.set(buf(buf_or_null));
+        Ok(())
+    });
+}
+
+/// The task's buf; NULL for NULL.
+///
+/// # Safety
+/// `task` is NULL or live, and used by no other thread meanwhile.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doca_mmap_advise_task_invalidate_cache_get_buf(
+    task: *const doca_mmap_advise_task_invalidate_cache,
+) -> *mut doca_buf {
+    guard_with(std::ptr::null_mut(), || {
+        // SAFETY: guaranteed by the caller.
+        let task = unsafe { borrow(task) }.ok();
+        buf_handle(task.and_then(|task| task.body.buf.get()))
+    })
+}
+
+doca_abi::check_definitions!(doca_mmap_advise_functions, crate::capi::doca_mmap_advise);

@@ -1,0 +1,185 @@
+//! Reports of programming errors that hardware punishes and an emulator would hide.
+//!
+//! With `SOFTDOCA_CHECK=1` in the environment, the first occurrence of each kind of [`Mistake`] is reported in a line
+//! on standard error: the error, the object, and its consequence on hardware. Return values stay the same, except that
+//! the use of a destroyed object, which is undefined otherwise, is refused: its memory is kept until the process exits.
+//! Without the variable, a check costs one load of a flag. At exit, objects that the program has not destroyed are
+//! reported as well.
+
+use std::fmt;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
+
+use crate::log::{Level, Origin, Record, Sink as _, StandardError};
+
+/// `true` if `SOFTDOCA_CHECK=1` is set.
+pub(crate) fn is_on() -> bool {
+    static ON: OnceLock<bool> = OnceLock::new();
+    *ON.get_or_init(|| {
+        let on = std::env::var_os("SOFTDOCA_CHECK").is_some_and(|value| value == "1");
+        if on {
+            report_at_exit();
+        }
+        on
+    })
+}
+
+/// Kinds of programming errors.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Mistake {
+    TaskFreedInFlight,
+    TaskFreedTwice,
+    TaskUsedAfterFree,
+    TaskSubmittedTwice,
+    ContextDestroyedRunning,
+    BufOutside,
+    BufReturnedTwice,
+    MmapDestroyedWithBufs,
+    WithdrawnMemoryUsed,
+    DestroyedHandleUsed,
+    Leak,
+}
+
+impl Mistake {
+    fn what(self) -> &'static str {
+        match self {
+            Mistake::TaskFreedInFlight => "a task was freed while it is in flight",
+            Mistake::TaskFreedTwice => "a task was freed twice",
+            Mistake::TaskUsedAfterFree => "a task was submitted after it was freed",
+            Mistake::TaskSubmittedTwice => "a task was submitted again while it is in flight",
+            Mistake::ContextDestroyedRunning => "a context was destroyed before it was stopped",
+            Mistake::BufOutside => "a buf reaches outside of its memory",
+            Mistake::BufReturnedTwice => "a buf was given back twice",
+            Mistake::MmapDestroyedWithBufs => {
+                "a mmap was stopped or destroyed while bufs point into it"
+            }
+            Mistake::WithdrawnMemoryUsed => {
+                "memory of a peer was used after the peer stopped its mmap"
+            }
+            Mistake::DestroyedHandleUsed => "an object was used after it was destroyed",
+            Mistake::Leak => "objects were left when the process ended",
+        }
+    }
+
+    fn consequence(self) -> &'static str {
+        match self {
+            Mistake::TaskFreedInFlight => {
+                "hardware completes into memory that belongs to somebody else by then"
+            }
+            Mistake::TaskFreedTwice => "the context's pool hands the same task out twice",
+            Mistake::TaskUsedAfterFree => "hardware runs whatever task has its memory by then",
+            Mistake::TaskSubmittedTwice => {
+                "hardware runs it twice over one completion, and the second one corrupts the queue"
+            }
+            Mistake::ContextDestroyedRunning => "its queues go while hardware still writes to them",
+            Mistake::BufOutside => {
+                "hardware stops the queue with a protection error, or touches the program's other memory"
+            }
+            Mistake::BufReturnedTwice => "the inventory hands the same buf out twice",
+            Mistake::MmapDestroyedWithBufs => {
+                "hardware loses the registration of memory that tasks still name"
+            }
+            Mistake::WithdrawnMemoryUsed => {
+                "hardware fails the access and the connection, or reaches what the memory is used for by then"
+            }
+            Mistake::DestroyedHandleUsed => {
+                "the library reads and writes memory that belongs to something else by then"
+            }
+            Mistake::Leak => {
+                "the device keeps their queues and registrations until the process is gone"
+            }
+        }
+    }
+}
+
+/// Reports the first mistake of each kind, if checks are on.
+#[cold]
+pub(crate) fn report(mistake: Mistake, object: fmt::Arguments<'_>) {
+    static REPORTED: AtomicU32 = AtomicU32::new(0);
+    let kind = 1 << mistake as u32;
+    if !is_on() || REPORTED.fetch_or(kind, Ordering::Relaxed) & kind != 0 {
+        return;
+    }
+    let text = format!(
+        "SOFTDOCA_CHECK: {}: {object}; {}",
+        mistake.what(),
+        mistake.consequence()
+    );
+    // Not through the log back ends: they belong to the program, and it may have none.
+    StandardError.accept(&Record {
+        origin: Origin::Sdk,
+        level: Level::Error,
+        file: file!(),
+        line: line!(),
+        function: None,
+        text: &text,
+    });
+}
+
+/// Kinds of objects that programs create and destroy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Object {
+    Device,
+    Representor,
+    /// A list of devices or representors.
+    List,
+    Mmap,
+    Inventory,
+    BufPool,
+    Buf,
+    Engine,
+    Context,
+    Task,
+    Graph,
+    GraphInstance,
+}
+
+const KINDS: [(Object, &str); 12] = [
+    (Object::Device, "doca_dev"),
+    (Object::Representor, "doca_dev_rep"),
+    (Object::List, "list of devices"),
+    (Object::Mmap, "doca_mmap"),
+    (Object::Inventory, "doca_buf_inventory"),
+    (Object::BufPool, "doca_buf_pool"),
+    (Object::Buf, "doca_buf"),
+    (Object::Engine, "doca_pe"),
+    (Object::Context, "doca_ctx"),
+    (Object::Task, "doca_task"),
+    (Object::Graph, "doca_graph"),
+    (Object::GraphInstance, "doca_graph_instance"),
+];
+
+static COUNTS: [AtomicI64; KINDS.len()] = [const { AtomicI64::new(0) }; KINDS.len()];
+
+/// Counts a created object.
+#[inline]
+pub(crate) fn created(object: Object) {
+    if is_on() {
+        COUNTS[object as usize].fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// Counts a destroyed object.
+#[inline]
+pub(crate) fn destroyed(object: Object) {
+    if is_on() {
+        COUNTS[object as usize].fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Registers the report of undestroyed objects at exit.
+fn report_at_exit() {
+    extern "C" fn at_exit() {
+        let left: Vec<String> = KINDS
+            .iter()
+            .map(|(object, name)| (COUNTS[*object as usize].load(Ordering::Relaxed), name))
+            .filter(|(count, _)| *count > 0)
+            .map(|(count, name)| format!("{count} {name}"))
+            .collect();
+        if !left.is_empty() {
+            report(Mistake::Leak, format_args!("{}", left.join(", ")));
+        }
+    }
+    // SAFETY: the function does not unwind. If the registration fails, the process exits without a report.
+    unsafe { libc::atexit(at_exit) };
+}

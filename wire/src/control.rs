@@ -1,0 +1,144 @@
+//! Control messages, which the roles exchange over TCP and over Comch.
+//!
+//! A frame is a header and a payload; their layout is in [`crate::layout::TABLE`]. Frames are written with
+//! [`Message::encode`] and read with [`FrameDecoder`], which accepts a frame in pieces or several at once.
+//!
+//! Decoding never panics, never reads past the input, and allocates no more than the input justifies (blobs share the
+//! frame's memory). Unknown types and values, lengths over their limits, and bytes after the last field are refused.
+//! Invalid UTF-8 is not refused but replaced by U+FFFD, because the only text is the explanation of an error, which
+//! must not be lost.
+
+use bytes::BytesMut;
+
+use crate::DecodeError;
+use crate::release::Release;
+
+include!(concat!(env!("OUT_DIR"), "/control.rs"));
+
+/// Bit of [`FeatureQuery::features`] and [`AnnouncedStorage::features`] for flush and write_fua messages.
+pub const FEATURE_FLUSH: u32 = 1;
+
+impl Payload {
+    /// The init_storage_request of a release. Only 3.0 has a batch size.
+    #[must_use]
+    pub fn init_storage_of(release: Release, init: InitStorage, batch_size: u32) -> Self {
+        if release != Release::V3_0 {
+            return Self::InitStorageRequest(init);
+        }
+        let InitStorage {
+            transaction_count,
+            core_count,
+            mmap_export_blob,
+        } = init;
+        Self::BatchedInitStorageRequest(BatchedInitStorage {
+            transaction_count,
+            batch_size,
+            core_count,
+            mmap_export_blob,
+        })
+    }
+
+    /// The init_storage_request of any release, with its batch size, which only 3.0 has.
+    #[must_use]
+    pub fn as_init_storage(&self) -> Option<(InitStorage, Option<u32>)> {
+        match self {
+            Self::InitStorageRequest(init) => Some((init.clone(), None)),
+            Self::BatchedInitStorageRequest(init) => {
+                let same = InitStorage {
+                    transaction_count: init.transaction_count,
+                    core_count: init.core_count,
+                    mmap_export_blob: init.mmap_export_blob.clone(),
+                };
+                Some((same, Some(init.batch_size)))
+            }
+            _ => None,
+        }
+    }
+}
+
+impl Message {
+    /// The response to this request: its message id and correlation id with another payload.
+    #[must_use]
+    pub fn response(&self, payload: Payload) -> Message {
+        Message {
+            message_id: self.message_id,
+            correlation_id: self.correlation_id,
+            payload,
+        }
+    }
+
+    /// The bytes of this message's frame; see [`encode`](Self::encode).
+    #[must_use]
+    pub fn encode_to_vec(&self) -> Vec<u8> {
+        let mut frame = bytes::BytesMut::new();
+        self.encode(&mut frame);
+        frame.into()
+    }
+}
+
+/// Collects received bytes, in pieces of any size, and returns the messages in them.
+///
+/// Call [`next`](Self::next) until it returns `None` after each [`push`](Self::push): then less than
+/// [`Message::MAX_FRAME_SIZE`] bytes are buffered, whatever a peer sends, since a frame whose length is out of bounds
+/// is refused as soon as its length was received.
+///
+/// Errors are final, because the start of the next frame is unknown: every later call returns the same error, and
+/// pushed bytes are dropped.
+#[derive(Debug, Default)]
+pub struct FrameDecoder {
+    buffer: BytesMut,
+    failure: Option<DecodeError>,
+}
+
+impl FrameDecoder {
+    /// A decoder at the start of a frame.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds received bytes.
+    pub fn push(&mut self, bytes: &[u8]) {
+        if self.failure.is_none() {
+            self.buffer.extend_from_slice(bytes);
+        }
+    }
+
+    /// The next complete message, or `None` if more bytes are needed.
+    ///
+    /// # Errors
+    ///
+    /// The frame is not valid. Nothing more can be read from the channel.
+    #[expect(
+        clippy::should_implement_trait,
+        reason = "an iterator is over when it returns None; this one goes on after the next push"
+    )]
+    pub fn next(&mut self) -> Result<Option<Message>, DecodeError> {
+        if let Some(failure) = &self.failure {
+            return Err(failure.clone());
+        }
+        let result = self.decode_next();
+        if let Err(failure) = &result {
+            self.failure = Some(failure.clone());
+            self.buffer = BytesMut::new();
+        }
+        result
+    }
+
+    /// Number of buffered bytes of an incomplete frame. If it is not zero when a channel closes, the frame was
+    /// truncated.
+    #[must_use]
+    pub fn buffered(&self) -> usize {
+        self.buffer.len()
+    }
+
+    fn decode_next(&mut self) -> Result<Option<Message>, DecodeError> {
+        match Message::frame_size(&self.buffer)? {
+            Some(size) if size <= self.buffer.len() => {
+                let frame = self.buffer.split_to(size).freeze();
+                Message::decode_frame(&frame).map(Some)
+            }
+            _ => Ok(None),
+        }
+    }
+}
