@@ -16,7 +16,6 @@
 //! * [`report`] what all checks report, for people and as JUnit XML.
 #![forbid(unsafe_code)]
 
-mod access;
 pub mod faults;
 pub mod hammer;
 pub mod hostile;

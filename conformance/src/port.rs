@@ -1,14 +1,14 @@
 //! TCP ports for programs that are told on which one to listen, and waiting until they do.
 
-use std::fs;
-use std::io;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
+use std::{fs, io};
 
-use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use rustix::net;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
 /// Below those that Linux gives to whoever asks for any port, or connects to somewhere (`ip_local_port_range`, 32768 and up).
 const RANGE: Range<u32> = 12_000..32_000;

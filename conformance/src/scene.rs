@@ -1,16 +1,15 @@
 //! Where the processes of one check meet, and nobody else: a runtime directory, files, a channel, ports.
 
 use std::cell::RefCell;
-use std::fs;
-use std::io;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::{fs, io};
 
 use tempfile::TempDir;
 
-use crate::port::Port;
+use super::port::Port;
 
 /// The DPU's device in softdoca's built-in topology.
 pub const DPU_DEVICE: &str = "03:00.0";

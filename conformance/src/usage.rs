@@ -3,8 +3,8 @@
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use crate::implementation::{Error, Implementation, Role};
-use crate::process::Process;
+use super::implementation::{Error, Implementation, Role};
+use super::process::Process;
 
 /// Time that a program gets to print its usage.
 const PATIENCE: Duration = Duration::from_secs(20);

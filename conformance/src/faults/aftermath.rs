@@ -4,11 +4,8 @@ use std::time::{Duration, Instant};
 
 use wire::control::MessageType;
 
-use super::actor::Actor;
 use super::case::{Fault, Mode, Part, Phase};
-use super::command_lines::Work;
-use super::content::BLOCKS;
-use super::stage::{Stage, WAITING, soon};
+use super::stage::{Actor, BLOCKS, Stage, WAITING, Work, soon};
 use crate::process::Signal;
 
 /// What is said of a session that is over, whichever way.

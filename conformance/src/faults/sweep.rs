@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
-use super::actor::{Actor, Ended};
 use super::case::{Case, Fault};
-use super::settings::{Interrupted, Settings};
-use super::stage::Stage;
-use crate::report::{self, Outcome};
+use super::stage::{Actor, Ended, Stage};
+use crate::implementation::Implementation;
+use crate::report;
+use crate::report::Outcome;
 
 /// How often a session may fail to come to the place of the fault.
 const ATTEMPTS: u32 = 3;
@@ -195,4 +195,23 @@ fn processes_of(runtime: &std::path::Path) -> std::io::Result<Vec<String>> {
         }
     }
     Ok(found)
+}
+
+// What all cases of a run have in common.
+
+/// Says that nobody waits for the result any longer.
+pub type Interrupted<'a> = &'a (dyn Fn() -> bool + Sync);
+
+/// How cases are run.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// Whose programs.
+    pub implementation: Implementation,
+    /// Timeout of all roles where a peer is stopped: nothing else tells of it. Whole seconds.
+    pub timeout: Duration,
+    /// Time in which all others have to know of the fault, and to end, on a machine that does other things, too. Where nobody is stopped
+    /// the roles' own timeouts are longer than this, so that none of them passes for having noticed.
+    pub notice: Duration,
+    /// CPUs for the roles' workers, at least one.
+    pub cpus: Vec<usize>,
 }

@@ -1,13 +1,13 @@
 //! The roles of one deployment: started, hurt, started again.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
+use std::{fs, io};
 
 use super::plan::Victim;
-use super::redundancy::{self, Redundancy};
 use super::run::Settings;
 use crate::faults::relay::FaultyLine;
 use crate::implementation::Role;
@@ -220,7 +220,7 @@ impl<'a> Deployment<'a> {
     /// What the service says of its targets.
     pub(super) fn redundancy(&self) -> Redundancy {
         let log = fs::read_to_string(&self.service_log).unwrap_or_default();
-        redundancy::of_log(&log, self.layout.targets())
+        of_log(&log, self.layout.targets())
     }
 
     /// Waits until the service says this of its targets.
@@ -324,4 +324,188 @@ pub(super) fn survivors(scene: &Scene) -> Result<Vec<String>, Wrong> {
         }
     }
     Ok(found)
+}
+
+// What a gga service says of its targets, in its log.
+
+/// Whether all targets hold all blocks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Redundancy {
+    /// They do.
+    Whole,
+    /// This one is lost.
+    Without(usize),
+    /// This one is back, and gets what it has missed.
+    Rebuilding(usize),
+    /// All are there, and it is looked whether their halves fit each other.
+    Verifying,
+}
+
+/// From the log so far of a service with these targets: what it says of the session at hand.
+pub(super) fn of_log(log: &str, targets: &[&str]) -> Redundancy {
+    let mut state = Redundancy::Whole;
+    for line in log.lines() {
+        let names = |before: &str, after: &str| {
+            let of = |name: &&str| line.contains(&format!("{before}storage target {name}{after}"));
+            targets.iter().position(of)
+        };
+        // When too few are left, it is the first one that has missed writes.
+        if let Some(target) = names("detached ", ", going on without it") {
+            state = Redundancy::Without(target);
+        } else if let Some(target) = names("", " is online: rebuilding") {
+            state = Redundancy::Rebuilding(target);
+        } else if let Some(target) = names("", " is missing: starting without it") {
+            state = Redundancy::Without(target);
+        } else if line.contains("was not shut down cleanly: verifying") {
+            state = Redundancy::Verifying;
+        } else if names("", " is up to date").is_some()
+            || line.contains("resync completed")
+            // In the next session, it says anew what there is to do.
+            || line.starts_with("waiting for the initiator")
+        {
+            state = Redundancy::Whole;
+        }
+    }
+    state
+}
+
+// What a process takes of the machine, and whether that grows.
+
+/// Memory that an allocator may keep from the largest session so far, KiB.
+const MEMORY_SLACK: u64 = 8 * 1024;
+/// Descriptors that softdoca keeps of the last few connections.
+const DESCRIPTOR_SLACK: usize = 4 * 8;
+
+/// Memory, descriptors and threads of a process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Resources {
+    /// Resident memory, KiB.
+    pub memory: u64,
+    /// Open files, sockets and shared memory.
+    pub descriptors: usize,
+    /// Pieces of shared memory that are mapped.
+    pub shared: usize,
+    /// Threads.
+    pub threads: usize,
+}
+
+impl Resources {
+    /// Of a running process.
+    ///
+    /// # Errors
+    ///
+    /// It has ended.
+    pub fn of(process: &Process) -> io::Result<Self> {
+        Self::of_id(process.id())
+    }
+
+    /// The same, by the process id.
+    pub(crate) fn of_id(id: u32) -> io::Result<Self> {
+        let proc = format!("/proc/{id}");
+        let entries =
+            |name: &str| Ok::<_, io::Error>(fs::read_dir(format!("{proc}/{name}"))?.count());
+        let status = fs::read_to_string(format!("{proc}/status"))?;
+        let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        let memory = resident.and_then(|text| text.trim().strip_suffix(" kB"));
+        let maps = fs::read_to_string(format!("{proc}/maps"))?;
+        Ok(Self {
+            memory: memory
+                .and_then(|text| text.trim().parse().ok())
+                .ok_or_else(|| io::Error::other("a process without memory"))?,
+            descriptors: entries("fd")?,
+            shared: maps.matches("/memfd:").count(),
+            threads: entries("task")?,
+        })
+    }
+
+    /// The most of each.
+    #[must_use]
+    pub fn most(self, other: Self) -> Self {
+        Self {
+            memory: self.memory.max(other.memory),
+            descriptors: self.descriptors.max(other.descriptors),
+            shared: self.shared.max(other.shared),
+            threads: self.threads.max(other.threads),
+        }
+    }
+
+    /// Whether nothing has grown since `before`, but for what is kept for the next session.
+    pub fn is_flat_since(self, before: Self) -> bool {
+        self.memory <= before.memory + MEMORY_SLACK
+            && self.descriptors <= before.descriptors + DESCRIPTOR_SLACK
+            && self.shared <= before.shared + DESCRIPTOR_SLACK
+            && self.threads <= before.threads
+    }
+}
+
+#[cfg(test)]
+mod redundancy_tests {
+    use super::*;
+
+    const TARGETS: [&str; 3] = ["data_1", "data_2", "data_p"];
+
+    #[test]
+    fn the_last_word_counts() {
+        let lost = "WARN detached storage target data_2, going on without it: reset\n";
+        let back = "INFO storage target data_2 is online: rebuilding 3 stripes, those that it has missed\n";
+        let whole = "INFO storage target data_2 is up to date: 3 stripes rebuilt in 1ms\n";
+        let doubt = "INFO the set was not shut down cleanly: verifying 64 stripes (resync)\n";
+        let fit = "INFO resync completed: 64 stripes verified\n";
+        let missing = "WARN storage target data_2 is missing: starting without it\n";
+        let next = "waiting for the initiator on Comch \"name\"\n";
+        let second = "ERROR detached storage target data_p, with which too few are left\n";
+        let cases = [
+            (String::new(), Redundancy::Whole),
+            (lost.to_owned(), Redundancy::Without(1)),
+            ([lost, back].concat(), Redundancy::Rebuilding(1)),
+            ([lost, back, whole].concat(), Redundancy::Whole),
+            ([lost, second].concat(), Redundancy::Without(1)),
+            ([back, whole, doubt].concat(), Redundancy::Verifying),
+            ([doubt, fit].concat(), Redundancy::Whole),
+            ([lost, next].concat(), Redundancy::Whole),
+            ([next, missing].concat(), Redundancy::Without(1)),
+            ([next, missing, back].concat(), Redundancy::Rebuilding(1)),
+            ([lost, next, back].concat(), Redundancy::Rebuilding(1)),
+        ];
+        for (log, expected) in cases {
+            assert_eq!(of_log(&log, &TARGETS), expected, "{log}");
+        }
+    }
+}
+
+#[cfg(test)]
+mod resources_tests {
+    use super::*;
+
+    #[test]
+    fn growth_of_each_kind_is_seen() {
+        let before = Resources {
+            memory: 10_000,
+            descriptors: 20,
+            shared: 5,
+            threads: 3,
+        };
+        assert!(before.is_flat_since(before));
+        let grown = [
+            Resources {
+                memory: 20_000,
+                ..before
+            },
+            Resources {
+                descriptors: 60,
+                ..before
+            },
+            Resources {
+                shared: 50,
+                ..before
+            },
+            Resources {
+                threads: 4,
+                ..before
+            },
+        ];
+        for after in grown {
+            assert!(!after.is_flat_since(before), "{after:?}");
+        }
+    }
 }

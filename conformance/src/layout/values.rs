@@ -8,7 +8,7 @@ use wire::io_message::{IoMessage, IoMessageType, Repr};
 use wire::release::{CorrelationId as _, IoLayout, Release3_0, Release3_1};
 use wire::{backing, io_message_3_0, io_message_3_1, sbc, stored_block};
 
-use super::file::to_hex;
+use super::to_hex;
 
 /// Fields by name, with their values as vector files have them; and the bytes that the crate writes for them.
 #[derive(Debug, PartialEq, Eq)]

@@ -2,6 +2,10 @@
 
 use serde::Serialize;
 
+use super::content::CORRUPT;
+use super::mix::{Layout, Mix, Traits};
+use crate::implementation::Role;
+
 /// What an initiator does in a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -115,6 +119,85 @@ impl Check {
                 "a byte of one block in the target's (in gga, data_1's) file is wrong: the initiator's comparison finds it, or \
                  the gga service makes the block anew from its parity"
             }
+        }
+    }
+}
+
+// What a mix is expected to make of a check.
+
+/// How a session should end.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Expectation {
+    /// All roles end well, count the same, and leave nothing behind.
+    Good,
+    /// The initiator fails, and its output has these words.
+    Found(Vec<String>),
+    /// The initiator ends well: this role is known to hide what has happened.
+    Hidden(Role),
+    /// All end well, and the service says that it has corrected blocks.
+    Healed,
+}
+
+impl Expectation {
+    /// For this mix. The knowledge must stay true: a mix that does better than expected fails, too.
+    pub fn of(mix: &Mix<'_>, check: Check) -> Self {
+        let initiator = mix.initiator.traits(Role::Initiator);
+        let service = mix.service.traits(mix.layout.service());
+        match check {
+            Check::Strategy(_) => Self::Good,
+            // Writes, in gga, all targets refuse.
+            Check::IoPastEnd
+                if mix.layout == Layout::ZeroCopy
+                    && !mix.targets[0].traits(Role::Target).checks_read_offsets =>
+            {
+                Self::Hidden(Role::Target)
+            }
+            Check::FailingIo | Check::IoPastEnd
+                if mix.layout == Layout::ZeroCopy && !service.forwards_errors =>
+            {
+                Self::Hidden(Role::ZeroCopy)
+            }
+            Check::FailingIo | Check::IoPastEnd if !initiator.looks_at_results => {
+                Self::Hidden(Role::Initiator)
+            }
+            Check::FailingIo => Self::Found(vec!["DOCA_ERROR_IO_FAILED".to_owned()]),
+            Check::IoPastEnd => Self::Found(vec!["DOCA_ERROR_".to_owned()]),
+            Check::CorruptBlock if mix.layout == Layout::Gga && service.checksums => {
+                let generated = mix
+                    .generator
+                    .is_some_and(|member| member.traits(Role::SbcGenerator).checksums);
+                match (generated, initiator.looks_at_results) {
+                    (true, _) => Self::Healed,
+                    // Three halves that do not agree, and no checksum that says which is right: an I/O error.
+                    (false, true) => Self::Found(vec!["DOCA_ERROR_IO_FAILED".to_owned()]),
+                    // The memory that the I/O did not fill is not what was expected either.
+                    (false, false) => Self::mismatch(initiator),
+                }
+            }
+            Check::CorruptBlock => Self::mismatch(initiator),
+        }
+    }
+
+    fn mismatch(initiator: Traits) -> Self {
+        Self::Found(if initiator.looks_at_results {
+            vec!["mismatch".to_owned(), format!("block {CORRUPT}")]
+        } else if initiator.one_pass {
+            vec!["Data mismatch".to_owned()]
+        } else {
+            vec!["does not match expected value".to_owned()]
+        })
+    }
+}
+
+impl Check {
+    /// What the initiator does in it.
+    pub(super) fn strategy(self, layout: Layout) -> Strategy {
+        match (self, layout) {
+            (Self::Strategy(strategy), _) => strategy,
+            (Self::FailingIo | Self::IoPastEnd, Layout::ZeroCopy) => Strategy::ReadThroughput,
+            // A read that fails in gga is no error: the block is made anew from the other targets, by a service that does so.
+            (Self::FailingIo | Self::IoPastEnd, Layout::Gga) => Strategy::WriteThroughput,
+            (Self::CorruptBlock, _) => Strategy::ReadValidation,
         }
     }
 }

@@ -4,13 +4,10 @@ use std::time::Instant;
 
 use serde::Serialize;
 
-use super::check::{Check, Strategy};
-use super::content::BLOCKS;
-use super::expectation::Expectation;
-use super::files::Library;
-use super::mix::{Layout, Mix};
+use super::check::{Check, Expectation, Strategy};
+use super::content::{BLOCKS, Library};
+use super::mix::{Interrupted, Layout, Mix, Settings};
 use super::session::{Plan, Session, Stage};
-use super::settings::{Interrupted, Settings};
 use super::verdict::judge;
 use crate::implementation::Role;
 use crate::report::{Case, Outcome};

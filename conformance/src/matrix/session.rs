@@ -1,23 +1,22 @@
 //! The processes of one session, from the first that starts to the last that ends.
 
-mod command_lines;
-
-use std::io;
+use std::io::{Read as _, Write as _};
+use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::PathBuf;
 use std::process::{Command, ExitStatus};
 use std::time::{Duration, Instant};
+use std::{io, thread};
+
+use wire::control::{FrameDecoder, Payload};
 
 use super::check::Strategy;
-use super::files::Files;
-use super::member::{Member, Traits};
-use super::mix::Mix;
-use super::overstate::overstate;
-use super::settings::{Interrupted, Settings};
+use super::content::{BLOCK_SIZE, BLOCKS, Files};
+use super::mix::{IO_TIMEOUT, Interrupted, Layout, Member, Mix, PROTOCOL, Settings, Traits};
 use crate::implementation::Role;
 use crate::port::wait_for_listener;
 use crate::process::{Process, Signal};
-use crate::scene::Scene;
+use crate::scene::{DPU_DEVICE, HOST_DEVICE, Scene};
 
 /// Time that a role gets to be ready for its peers.
 const READY: Duration = Duration::from_secs(20);
@@ -310,5 +309,258 @@ fn not_ready(label: &str, what: &str, status: Option<ExitStatus>) -> String {
     match status {
         Some(status) => format!("{label} ended ({status}) before it {what}"),
         None => format!("{label} has not {what} in {} s", READY.as_secs()),
+    }
+}
+
+// The command lines of the roles.
+
+/// Seconds that control operations may take, where a program can be told.
+const CONTROL_TIMEOUT: &str = "20";
+/// I/Os that an initiator has in flight.
+const TRANSACTIONS: &str = "32";
+/// The I/O that a scripted target fails, counted from 0, and its result, `DOCA_ERROR_IO_FAILED`.
+const FAULT: &str = "fail-io:21:17";
+
+impl Stage<'_> {
+    /// A CPU for role number `index`, counted from the service; the initiator has one of its own where there are two.
+    fn cpu(&self, index: usize) -> usize {
+        let cpus = &self.settings.cpus;
+        cpus[index % cpus.len()]
+    }
+
+    fn command(&self, member: &Member, role: Role, cpu: usize) -> Result<Command, String> {
+        let mut command = member
+            .command(role, cpu)
+            .map_err(|error| error.to_string())?;
+        command.args(["--cpu", &cpu.to_string()]);
+        if let Some(protocol) = &self.settings.protocol
+            && member.traits(role).protocol
+        {
+            command.args([PROTOCOL, protocol]);
+        }
+        self.scene.place(&mut command);
+        Ok(command)
+    }
+
+    fn file(&self, name: &str, content: &[u8]) -> Result<PathBuf, String> {
+        self.scene
+            .file(name, content)
+            .map_err(|error| format!("{name}: {error}"))
+    }
+
+    fn target(&self, member: &Member, index: usize, port: u16) -> Result<Command, String> {
+        let label = self.mix.layout.targets()[index];
+        let content = self.file(label, &self.files.targets[index])?;
+        let mut command = self.command(member, Role::Target, self.cpu(index))?;
+        command
+            .args(["--device", HOST_DEVICE])
+            .args(["--listen-port", &port.to_string()])
+            .arg("--binary-content")
+            .arg(content);
+        if self.mix.layout == Layout::ZeroCopy {
+            command
+                .args(["--block-count", &BLOCKS.to_string()])
+                .args(["--block-size", &BLOCK_SIZE.to_string()]);
+        }
+        Ok(command)
+    }
+
+    fn start_scripted(&self, label: &'static str, port: u16) -> Result<Running, String> {
+        let layout = self.mix.layout;
+        let content = self.file(label, self.files.first_content(layout))?;
+        let block_size = self.files.block_size;
+        let [program, arguments @ ..] = &self.settings.scripted_target[..] else {
+            return Err("there is no scripted target".to_owned());
+        };
+        let mut command = Command::new(program);
+        command
+            .args(arguments)
+            .args(["--device", HOST_DEVICE])
+            .args(["--listen-port", &port.to_string()])
+            .args(["--block-size", &block_size.to_string()])
+            .args(["--fault", FAULT])
+            .arg("--content")
+            .arg(content);
+        self.scene.place(&mut command);
+        Ok(Running {
+            label,
+            name: "scripted".to_owned(),
+            traits: Traits::OURS,
+            process: Process::spawn(label, command).map_err(|failure| failure.to_string())?,
+            status: None,
+        })
+    }
+
+    fn service(&self, ports: &[u16]) -> Result<Command, String> {
+        let layout = self.mix.layout;
+        let mut command = self.command(self.mix.service, layout.service(), self.cpu(0))?;
+        command
+            .args(["--device", DPU_DEVICE])
+            .args(["--representor", HOST_DEVICE])
+            .args(["--command-channel-name", self.scene.channel()])
+            .args(["--control-timeout", CONTROL_TIMEOUT]);
+        for (flag, port) in std::iter::zip(layout.storage_flags(), ports) {
+            command.args([flag, format!("127.0.0.1:{port}").as_str()]);
+        }
+        if layout == Layout::Gga {
+            let every = self.plan.recover_every.to_string();
+            command.args(["--trigger-recovery-read-every-n", &every]);
+        }
+        Ok(command)
+    }
+
+    fn initiator(&self) -> Result<Command, String> {
+        let traits = self.mix.initiator.traits(Role::Initiator);
+        let mut command = self.command(self.mix.initiator, Role::Initiator, self.cpu(1))?;
+        command
+            .args(["--device", HOST_DEVICE])
+            .args(["--command-channel-name", self.scene.channel()])
+            .args(["--control-timeout", CONTROL_TIMEOUT])
+            .args(["--execution-strategy", self.plan.strategy.name()])
+            .args([
+                "--run-limit-operation-count",
+                &self.plan.operations.to_string(),
+            ])
+            .args([traits.transactions_flag, TRANSACTIONS]);
+        if traits.io_timeout {
+            // On a busy machine an answer may take its time: that is not what is checked.
+            let seconds = self.settings.timeout.as_secs().to_string();
+            command.args([IO_TIMEOUT, &seconds]);
+        }
+        if self.plan.strategy.validates() {
+            let plain = self.file("plain", &self.files.plain)?;
+            command.arg("--storage-plain-content").arg(plain);
+        }
+        Ok(command)
+    }
+}
+
+// A relay between a service and a target that overstates the storage.
+
+/// Bytes that are passed on at a time.
+const PIECE: usize = 4096;
+
+/// Listens for a service, and passes everything on between it and the target at `target`, but for the storage's size: the service is
+/// told of one block more than there is. So an initiator will ask for that block, and the target cannot do this I/O. Answers
+/// the relay's port. It ends with the connection; without one, with this process.
+///
+/// # Errors
+///
+/// There is no port.
+pub(super) fn overstate(target: u16) -> io::Result<u16> {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+    let port = listener.local_addr()?.port();
+    thread::spawn(move || {
+        // Whatever fails here, both ends see a closed connection, and the session says so.
+        if let Ok((service, _)) = listener.accept() {
+            drop(listener);
+            let _ = relay(&service, target);
+            let _ = service.shutdown(Shutdown::Both);
+        }
+    });
+    Ok(port)
+}
+
+fn relay(service: &TcpStream, target: u16) -> io::Result<()> {
+    let target = TcpStream::connect((Ipv4Addr::LOCALHOST, target))?;
+    let (from_service, to_target) = (service.try_clone()?, target.try_clone()?);
+    let requests = thread::spawn(move || {
+        let _ = io::copy(&mut &from_service, &mut &to_target);
+        let _ = to_target.shutdown(Shutdown::Write);
+    });
+    let responses = pass_responses(&target, service);
+    let _ = service.shutdown(Shutdown::Write);
+    let _ = requests.join();
+    responses
+}
+
+fn pass_responses(mut target: &TcpStream, mut service: &TcpStream) -> io::Result<()> {
+    let mut decoder = FrameDecoder::new();
+    let mut piece = [0; PIECE];
+    loop {
+        let read = target.read(&mut piece)?;
+        if read == 0 {
+            return Ok(());
+        }
+        decoder.push(&piece[..read]);
+        while let Some(mut message) = decoder.next().map_err(io::Error::other)? {
+            match &mut message.payload {
+                Payload::QueryStorageResponse(details) => {
+                    details.total_size += u64::from(details.block_size);
+                }
+                // A service that asks for superblocks is told of the storage with them.
+                Payload::IdentifiedStorageResponse(storage) => {
+                    storage.total_size += u64::from(storage.block_size);
+                }
+                _ => {}
+            }
+            service.write_all(&message.encode_to_vec())?;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use wire::control::{IdentifiedStorage, Message, RecordState, StorageDetails};
+
+    use super::*;
+
+    #[test]
+    fn only_the_size_is_changed() {
+        let identified = |total_size| Message {
+            message_id: 9,
+            correlation_id: 9,
+            payload: Payload::IdentifiedStorageResponse(IdentifiedStorage {
+                total_size,
+                block_size: 512,
+                set_high: 1,
+                set_low: 2,
+                epoch: 3,
+                epoch_id: 4,
+                next_epoch: 0,
+                next_epoch_id: 0,
+                member: 0,
+                state: RecordState::Clean,
+                flags: 0,
+                identity: Bytes::from_static(b"the one"),
+            }),
+        };
+        let details = |total_size| Message {
+            message_id: 7,
+            correlation_id: 9,
+            payload: Payload::QueryStorageResponse(StorageDetails {
+                total_size,
+                block_size: 512,
+            }),
+        };
+        let other = Message {
+            message_id: 8,
+            correlation_id: 9,
+            payload: Payload::StartStorageResponse,
+        };
+        let target = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+        let port = overstate(target.local_addr().expect("an address").port()).expect("a port");
+        let mut service = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).expect("the relay");
+        let (mut target, _) = target.accept().expect("the relay");
+
+        service.write_all(b"a request").expect("sent");
+        service.shutdown(Shutdown::Write).expect("closed");
+        let mut request = Vec::new();
+        target.read_to_end(&mut request).expect("passed on");
+        assert_eq!(request, b"a request");
+
+        let sent = [details(4096), other.clone(), identified(4096)];
+        let sent = sent.map(|message| message.encode_to_vec());
+        // In two pieces, the first of which ends within a frame.
+        let bytes = sent.concat();
+        target.write_all(&bytes[..30]).expect("sent");
+        target.write_all(&bytes[30..]).expect("sent");
+        drop(target);
+        let mut response = Vec::new();
+        service.read_to_end(&mut response).expect("passed on");
+        let expected = [details(4096 + 512), other, identified(4096 + 512)];
+        let expected = expected.map(|message| message.encode_to_vec());
+        assert_eq!(response, expected.concat());
     }
 }

@@ -12,7 +12,7 @@ use wire::io_message::{IoMessage, IoMessageType, Repr, SIZE};
 
 use super::Error;
 use super::fault::{Faults, Verdict};
-use crate::access::REMOTE;
+use crate::role::REMOTE;
 
 /// `DOCA_ERROR_INVALID_VALUE`, the result of an I/O outside of the memories.
 const INVALID_VALUE: u32 = 6;

@@ -1,16 +1,15 @@
 //! The scripted service: an honest one, whose every step a check may do in its own way instead.
 
-mod honest;
-
 use std::time::{Duration, Instant};
 
-use doca::Device;
-use wire::control::Message;
+use doca::{Access, Buf, BufInventory, Device, Dma, Event, MemoryRegion, Mmap, Pe, Task};
+use wire::control::{InitStorage, Message, Payload};
 
-use super::data_path::{DataPath, Io};
-use super::plan::Plan;
-use crate::role::step::Step;
-use crate::role::{Bench, ComchPeer, ControlPeer as _, During as _, Polled, Running, Wrong};
+use super::Plan;
+use super::data_path::{Bounds, DataPath, Io};
+use crate::role::{
+    Bench, ComchPeer, ControlPeer as _, During as _, IoChannel, Polled, Running, Step, Wrong,
+};
 
 /// A service, and the initiator that it serves.
 pub(super) struct Service {
@@ -233,5 +232,235 @@ impl Service {
     /// Requests that came on the data path so far.
     pub(super) fn seen(&self) -> &[Io] {
         self.data.as_ref().map_or(&[], |data| &data.seen)
+    }
+}
+
+// What an honest service does for the requests, and what it looks at there.
+
+impl Service {
+    /// Does what a request asks for; the answer to it.
+    pub(super) fn perform(&mut self, request: &Payload) -> Result<Payload, Wrong> {
+        Ok(match request {
+            Payload::QueryStorageRequest => {
+                Payload::QueryStorageResponse(self.plan.details.clone())
+            }
+            Payload::InitStorageRequest(init) => {
+                self.init(init)?;
+                Payload::InitStorageResponse
+            }
+            Payload::StartStorageRequest => {
+                self.meet_consumers()?;
+                Payload::StartStorageResponse
+            }
+            Payload::StopStorageRequest => {
+                self.data()?.close_channels()?;
+                Payload::StopStorageResponse
+            }
+            Payload::ShutdownRequest => {
+                // Those of the workers, which would write into a service that is going.
+                Wrong::unless(
+                    self.control()?.consumers().is_empty(),
+                    "an initiator that has destroyed its consumers before shutdown_request",
+                    format!("consumers {:?}", self.control()?.consumers()),
+                )?;
+                Payload::ShutdownResponse
+            }
+            other => return Err(Wrong::expected("a request", other.message_type())),
+        })
+    }
+
+    /// Exports the initiator's memory again, as a service does for its targets.
+    pub(super) fn pass_on_memory(&self, request: &Payload) -> Result<(), Wrong> {
+        let Payload::InitStorageRequest(init) = request else {
+            return Err(Wrong::expected("memory", request.message_type()));
+        };
+        let memory = Mmap::import(&self.device, &init.mmap_export_blob)?;
+        let blob = memory
+            .export_rdma(&self.device)
+            .during("exporting the initiator's memory for RDMA")?;
+        // Which is also how a target reaches it.
+        let len = Mmap::import(&self.device, &blob)?.len();
+        Wrong::unless(len == memory.len(), format!("{} bytes", memory.len()), len)
+    }
+
+    /// For a while, no request for I/O may come, because it has to come after `what`.
+    pub(super) fn expect_no_io(&mut self, what: &str) -> Result<(), Wrong> {
+        let deadline = Instant::now() + Duration::from_millis(150);
+        while Instant::now() < deadline {
+            if let Some(io) = self.data()?.next()? {
+                return Err(Wrong::expected(
+                    format!("no request before {what}"),
+                    format!("{io:?}"),
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// Looks at what init_storage_request says, and makes this side of the data path.
+    fn init(&mut self, init: &InitStorage) -> Result<(), Wrong> {
+        let plan = &self.plan;
+        Wrong::unless(
+            init.core_count == plan.workers,
+            format!("core count {}, one for each --cpu", plan.workers),
+            init.core_count,
+        )?;
+        Wrong::unless(
+            (1..=plan.transactions).contains(&init.transaction_count),
+            format!("a transaction count of 1 to {}", plan.transactions),
+            init.transaction_count,
+        )?;
+        let host = HostMemory::import(&self.device, &init.mmap_export_blob)
+            .during("the export blob in init_storage_request")?;
+        let channels = self.channels(plan.workers, init.transaction_count)?;
+        self.data = Some(self.data_path(channels, host, init));
+        Ok(())
+    }
+
+    /// Consumers and producers of this side, one pair for a worker.
+    pub(super) fn channels(&self, count: u32, transactions: u32) -> Result<Vec<IoChannel>, Wrong> {
+        let Some(control) = &self.control else {
+            return Err(Wrong::new("the check has closed the channel"));
+        };
+        let channel = |_| IoChannel::start(&self.device, control, transactions * 2, self.patience);
+        (0..count).map(channel).collect()
+    }
+
+    fn data_path(
+        &self,
+        channels: Vec<IoChannel>,
+        host: HostMemory,
+        init: &InitStorage,
+    ) -> DataPath {
+        let bounds = Bounds {
+            storage: self.plan.details.clone(),
+            transactions: init.transaction_count,
+            io_size: self
+                .plan
+                .details
+                .block_size
+                .saturating_mul(self.plan.blocks_per_io),
+        };
+        let storage = self.plan.storage.clone();
+        DataPath::new(channels, host, bounds, storage, self.patience)
+    }
+
+    /// Waits for the initiator's consumers: the n-th belongs to the n-th worker.
+    fn meet_consumers(&mut self) -> Result<(), Wrong> {
+        let (count, patience) = (self.plan.workers as usize, self.patience);
+        let control = self.control()?;
+        let what = format!("{count} consumers of the initiator");
+        control.wait_until(&what, patience, |control| {
+            control.consumers().len() >= count
+        })?;
+        let consumers = control.consumers().to_vec();
+        Wrong::unless(consumers.len() == count, what, consumers.len())?;
+        self.data()?.send_to(&consumers)
+    }
+}
+
+// The initiator's memory, as the DPU reaches it: across PCIe, by DMA.
+
+/// Bytes that are copied at a time.
+const PIECE: usize = 64 * 1024;
+
+/// Time that one copy may take.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// A memory map that an initiator has exported.
+#[derive(Debug)]
+pub(super) struct HostMemory {
+    // Dropped in this order: tasks before their context, that before its engine.
+    from_host: Task,
+    to_host: Task,
+    host: Buf,
+    local: Buf,
+    len: u64,
+    _dma: Dma,
+    pe: Pe,
+}
+
+impl HostMemory {
+    /// The memory behind an export blob.
+    ///
+    /// # Errors
+    ///
+    /// The blob is none.
+    pub(super) fn import(device: &Device, blob: &[u8]) -> Result<Self, Wrong> {
+        let pe = Pe::new()?;
+        let memory = Mmap::import(device, blob)?;
+        let region = MemoryRegion::new(PIECE)?;
+        let pieces = Mmap::register(device, region, Access::LOCAL_READ_WRITE)?;
+        let inventory = BufInventory::new(2)?;
+        // Each copy aims them anew.
+        let host = inventory.buf(&memory, 0, 1)?;
+        let local = inventory.buf(&pieces, 0, PIECE)?;
+        let dma = Dma::start(&pe, device, 2)?;
+        Ok(Self {
+            from_host: dma.copy_task(&host, &local, 0)?,
+            to_host: dma.copy_task(&local, &host, 0)?,
+            host,
+            local,
+            len: memory.len(),
+            _dma: dma,
+            pe,
+        })
+    }
+
+    /// Its length in bytes.
+    pub(super) fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// Copies bytes at `offset` out of it.
+    ///
+    /// # Errors
+    ///
+    /// They are not inside of it, or the copy fails.
+    pub(super) fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), Wrong> {
+        let mut offset = offset;
+        for piece in into.chunks_mut(PIECE) {
+            self.host.set_data(offset, piece.len())?;
+            self.local.set_range(0, piece.len())?;
+            self.copy(&self.from_host)?;
+            self.local.read_data(piece)?;
+            offset += piece.len() as u64;
+        }
+        Ok(())
+    }
+
+    /// Copies bytes into it.
+    ///
+    /// # Errors
+    ///
+    /// As [`HostMemory::read`].
+    pub(super) fn write(&self, offset: u64, bytes: &[u8]) -> Result<(), Wrong> {
+        let mut offset = offset;
+        for piece in bytes.chunks(PIECE) {
+            self.local.set_range(0, piece.len())?;
+            self.local.write_data(piece)?;
+            self.host.set_range(offset, piece.len())?;
+            self.copy(&self.to_host)?;
+            offset += piece.len() as u64;
+        }
+        Ok(())
+    }
+
+    fn copy(&self, task: &Task) -> Result<(), Wrong> {
+        let deadline = Instant::now() + PATIENCE;
+        task.submit()?;
+        while task.is_in_flight() {
+            if let Some(Event::Task(completion)) = self.pe.poll() {
+                completion
+                    .result
+                    .map_err(|code| Wrong::expected("DMA to copy the initiator's memory", code))?;
+            } else if Instant::now() > deadline {
+                return Err(Wrong::expected(
+                    "DMA to copy the initiator's memory",
+                    format!("nothing in {PATIENCE:?}"),
+                ));
+            }
+        }
+        Ok(())
     }
 }

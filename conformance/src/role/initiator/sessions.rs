@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use wire::control::Payload;
+use wire::control::{ErrorResponse, Message, Payload};
 
+use super::Plan;
 use super::data_path::Io;
-use super::plan::Plan;
 use super::service::Service;
-use crate::role::step::Step;
-use crate::role::{Bench, Check, Wrong};
+use crate::process::Signal;
+use crate::role::{Bench, Check, Step, Wrong};
 
 pub(super) const CHECKS: &[Check] = &[
     Check {
@@ -197,4 +197,465 @@ fn repeated_sessions(bench: &Bench<'_>) -> Result<(), Wrong> {
         Service::begin(bench, plan())?.succeed()?;
     }
     Ok(())
+}
+
+// Answers on the control channel that are none, or that are the wrong ones.
+
+pub(super) const CONTROL_FAULT_CHECKS: &[Check] = &[
+    Check {
+        name: "error-response-to-query",
+        meaning: "error_response to query_storage_request makes the initiator fail",
+        play: |bench| refuse(bench, Step::Query),
+    },
+    Check {
+        name: "error-response-to-init",
+        meaning: "error_response to init_storage_request makes the initiator fail",
+        play: |bench| refuse(bench, Step::Init),
+    },
+    Check {
+        name: "error-response-to-start",
+        meaning: "error_response to start_storage_request makes the initiator fail",
+        play: |bench| refuse(bench, Step::Start),
+    },
+    Check {
+        name: "error-response-to-stop",
+        meaning: "error_response to stop_storage_request makes the initiator fail, although the run went well",
+        play: |bench| refuse(bench, Step::Stop),
+    },
+    Check {
+        name: "error-response-to-shutdown",
+        meaning: "error_response to shutdown_request makes the initiator fail, although the run went well",
+        play: |bench| refuse(bench, Step::Shutdown),
+    },
+    Check {
+        name: "error-response-without-error",
+        meaning: "error_response with error code 0 and no text makes the initiator fail nevertheless",
+        play: |bench| {
+            answer_bytes(bench, |request| {
+                let error = ErrorResponse {
+                    error_code: 0,
+                    message: String::new(),
+                };
+                request
+                    .response(Payload::ErrorResponse(error))
+                    .encode_to_vec()
+            })
+        },
+    },
+    Check {
+        name: "error-response-with-odd-text",
+        meaning: "error_response with a text that is not UTF-8 makes the initiator fail like any",
+        play: |bench| {
+            answer_bytes(bench, |request| {
+                let text = [0xff, 0xfe, 0x00, 0xc3];
+                frame(
+                    0,
+                    request,
+                    &[&[0, 0, 0, 18, 0, 0, 0, 4], &text[..]].concat(),
+                )
+            })
+        },
+    },
+    Check {
+        name: "no-answer-to-query",
+        meaning: "an initiator without an answer to query_storage_request fails after --control-timeout",
+        play: |bench| ignore(bench, Step::Query),
+    },
+    Check {
+        name: "no-answer-to-init",
+        meaning: "an initiator without an answer to init_storage_request fails after --control-timeout",
+        play: |bench| ignore(bench, Step::Init),
+    },
+    Check {
+        name: "no-answer-to-start",
+        meaning: "an initiator without an answer to start_storage_request fails after --control-timeout",
+        play: |bench| ignore(bench, Step::Start),
+    },
+    Check {
+        name: "no-answer-to-stop",
+        meaning: "an initiator without an answer to stop_storage_request fails after --control-timeout",
+        play: |bench| ignore(bench, Step::Stop),
+    },
+    Check {
+        name: "no-answer-to-shutdown",
+        meaning: "an initiator without an answer to shutdown_request fails after --control-timeout",
+        play: |bench| ignore(bench, Step::Shutdown),
+    },
+    Check {
+        name: "wrong-answer-to-query",
+        meaning: "an answer of another type to query_storage_request makes the initiator fail",
+        play: |bench| mistake(bench, Step::Query, Payload::InitStorageResponse),
+    },
+    Check {
+        name: "wrong-answer-to-init",
+        meaning: "an answer of another type to init_storage_request makes the initiator fail",
+        play: |bench| mistake(bench, Step::Init, Payload::StartStorageResponse),
+    },
+    Check {
+        name: "wrong-answer-to-start",
+        meaning: "an answer of another type to start_storage_request makes the initiator fail",
+        play: |bench| mistake(bench, Step::Start, Payload::StopStorageResponse),
+    },
+    Check {
+        name: "wrong-answer-to-stop",
+        meaning: "an answer of another type to stop_storage_request makes the initiator fail",
+        play: |bench| mistake(bench, Step::Stop, Payload::ShutdownResponse),
+    },
+    Check {
+        name: "wrong-answer-to-shutdown",
+        meaning: "an answer of another type to shutdown_request makes the initiator fail",
+        play: |bench| mistake(bench, Step::Shutdown, Payload::StopStorageRequest),
+    },
+    Check {
+        name: "answer-with-another-message-id",
+        meaning: "an answer with the message id of no request is none: without another, the initiator fails",
+        play: |bench| {
+            misnumber(bench, |answer| {
+                answer.message_id = answer.message_id.wrapping_add(7);
+            })
+        },
+    },
+    Check {
+        name: "answer-with-another-correlation-id",
+        meaning: "an answer with another correlation id than its request's makes the initiator fail (the reference does not look)",
+        play: |bench| {
+            misnumber(bench, |answer| {
+                answer.correlation_id = answer.correlation_id.wrapping_add(7);
+            })
+        },
+    },
+    Check {
+        name: "request-to-the-initiator",
+        meaning: "a request in the middle of the run, which only services answer: the initiator ends by itself, sooner or later",
+        play: |bench| unasked(bench, Payload::QueryStorageRequest),
+    },
+    Check {
+        name: "unasked-error-response",
+        meaning: "error_response in the middle of the run, to no request: the initiator ends by itself, sooner or later",
+        play: |bench| unasked(bench, Payload::ErrorResponse(error())),
+    },
+    Check {
+        name: "unknown-message-type",
+        meaning: "an answer of an unknown type makes the initiator fail",
+        play: |bench| answer_bytes(bench, |request| frame(99, request, &[])),
+    },
+    Check {
+        name: "frame-of-no-bytes",
+        meaning: "a frame too short for its header makes the initiator fail",
+        play: |bench| answer_bytes(bench, |_| vec![0; 4]),
+    },
+    Check {
+        name: "frame-of-4-gib",
+        meaning: "a frame that says it has 4294967295 bytes makes the initiator fail",
+        play: |bench| {
+            answer_bytes(bench, |request| {
+                let mut bytes = frame(2, request, &[0; 12]);
+                bytes[..4].fill(0xff);
+                bytes
+            })
+        },
+    },
+    Check {
+        name: "frame-without-end",
+        meaning: "a frame whose last byte never comes makes the initiator fail after --control-timeout",
+        play: |bench| {
+            answer_bytes(bench, |request| {
+                let mut bytes = frame(2, request, &[0; 12]);
+                bytes.pop();
+                bytes
+            })
+        },
+    },
+    Check {
+        name: "payload-too-short",
+        meaning: "query_storage_response with a payload of 11 bytes makes the initiator fail (the reference reads beyond it)",
+        play: |bench| answer_bytes(bench, |request| frame(2, request, &query_payload()[..11])),
+    },
+    Check {
+        name: "payload-too-long",
+        meaning: "query_storage_response with a byte behind its payload makes the initiator fail (the reference does not look)",
+        play: |bench| {
+            answer_bytes(bench, |request| {
+                frame(2, request, &[&query_payload()[..], &[0]].concat())
+            })
+        },
+    },
+    Check {
+        name: "text-longer-than-its-frame",
+        meaning: "error_response whose text is longer than its frame makes the initiator fail (the reference reads beyond it)",
+        play: |bench| {
+            answer_bytes(bench, |request| {
+                frame(0, request, &[0, 0, 0, 18, 0xff, 0xff, 0xff, 0xff, b'x'])
+            })
+        },
+    },
+];
+
+fn strict_plan() -> Plan {
+    Plan::new("read_write_data_validity_test").impatient()
+}
+
+fn error() -> ErrorResponse {
+    ErrorResponse {
+        // DOCA_ERROR_BAD_STATE
+        error_code: 18,
+        message: "refused by the check".to_owned(),
+    }
+}
+
+/// An honest service to a request, which is answered otherwise, and then an honest one again: the initiator has to fail.
+fn otherwise(
+    bench: &Bench<'_>,
+    step: Step,
+    answer: impl FnOnce(&mut Service, &Message) -> Result<(), Wrong>,
+) -> Result<(), Wrong> {
+    let mut service = Service::begin(bench, strict_plan())?;
+    let request = service.until(step)?;
+    answer(&mut service, &request)?;
+    service.play_on(|data, io| data.serve(&io));
+    service.expect_failure()
+}
+
+fn refuse(bench: &Bench<'_>, step: Step) -> Result<(), Wrong> {
+    mistake(bench, step, Payload::ErrorResponse(error()))
+}
+
+fn ignore(bench: &Bench<'_>, step: Step) -> Result<(), Wrong> {
+    let mut service = Service::begin(bench, strict_plan())?;
+    service.until(step)?;
+    service.expect_failure()
+}
+
+fn mistake(bench: &Bench<'_>, step: Step, answer: Payload) -> Result<(), Wrong> {
+    otherwise(bench, step, |service, request| {
+        service.reply(&request.response(answer))
+    })
+}
+
+/// The answer to start_storage_request gets other ids.
+fn misnumber(bench: &Bench<'_>, change: impl FnOnce(&mut Message)) -> Result<(), Wrong> {
+    otherwise(bench, Step::Start, |service, request| {
+        let payload = service.perform(&request.payload)?;
+        let mut answer = request.response(payload);
+        change(&mut answer);
+        service.reply(&answer)
+    })
+}
+
+/// The answer to query_storage_request is these bytes.
+fn answer_bytes(bench: &Bench<'_>, bytes: impl FnOnce(&Message) -> Vec<u8>) -> Result<(), Wrong> {
+    otherwise(bench, Step::Query, |service, request| {
+        service.send_bytes(&bytes(request))
+    })
+}
+
+/// A message while I/O runs that answers nothing. The service stays honest.
+fn unasked(bench: &Bench<'_>, payload: Payload) -> Result<(), Wrong> {
+    let mut service = Service::begin(bench, strict_plan())?;
+    let request = service.until(Step::Start)?;
+    service.answer(&request)?;
+    service.reply(&Message {
+        message_id: 1000,
+        correlation_id: 1000,
+        payload,
+    })?;
+    service.play_on(|data, io| data.serve(&io));
+    service.expect_end()
+}
+
+/// A frame by hand, with the ids of `request`.
+fn frame(message_type: u32, request: &Message, payload: &[u8]) -> Vec<u8> {
+    let len = 12 + payload.len() as u32;
+    let header = [
+        len,
+        message_type,
+        request.message_id,
+        request.correlation_id,
+    ];
+    let header = header.into_iter().flat_map(u32::to_be_bytes);
+    header.chain(payload.iter().copied()).collect()
+}
+
+/// A storage of 64 KiB in blocks of 4 KiB.
+fn query_payload() -> [u8; 12] {
+    [0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0x10, 0]
+}
+
+// A service that goes, that lacks something, or that is not there; and a user who has seen enough.
+
+pub(super) const DEPARTURE_CHECKS: &[Check] = &[
+    Check {
+        name: "no-service",
+        meaning: "an initiator without a service fails after --control-timeout",
+        play: |bench| {
+            Service::start(bench, &departure_plan().impatient())?.expect_failure(bench.patience())
+        },
+    },
+    Check {
+        name: "service-gone-at-query",
+        meaning: "a service that goes instead of answering query_storage_request makes the initiator fail",
+        play: |bench| gone_at(bench, Step::Query),
+    },
+    Check {
+        name: "service-gone-after-query",
+        meaning: "a service that goes when it has answered query_storage_request makes the initiator fail",
+        play: |bench| gone_after(bench, Step::Query),
+    },
+    Check {
+        name: "service-gone-at-init",
+        meaning: "a service that goes instead of answering init_storage_request makes the initiator fail",
+        play: |bench| gone_at(bench, Step::Init),
+    },
+    Check {
+        name: "service-gone-after-init",
+        meaning: "a service that goes when it has answered init_storage_request makes the initiator fail",
+        play: |bench| gone_after(bench, Step::Init),
+    },
+    Check {
+        name: "service-gone-at-start",
+        meaning: "a service that goes instead of answering start_storage_request makes the initiator fail",
+        play: |bench| gone_at(bench, Step::Start),
+    },
+    Check {
+        name: "service-gone-after-start",
+        meaning: "a service that goes when it has answered start_storage_request makes the initiator fail",
+        play: |bench| gone_after(bench, Step::Start),
+    },
+    Check {
+        name: "service-gone-in-the-run",
+        meaning: "a service that goes with requests in flight makes the initiator fail (the reference waits for results forever)",
+        play: gone_in_the_run,
+    },
+    Check {
+        name: "service-gone-at-stop",
+        meaning: "a service that goes instead of answering stop_storage_request makes the initiator fail",
+        play: |bench| gone_at(bench, Step::Stop),
+    },
+    Check {
+        name: "service-gone-after-stop",
+        meaning: "a service that goes when it has answered stop_storage_request, and was not shut down, makes the initiator fail",
+        play: |bench| gone_after(bench, Step::Stop),
+    },
+    Check {
+        name: "service-gone-at-shutdown",
+        meaning: "a service that goes instead of answering shutdown_request makes the initiator fail",
+        play: |bench| gone_at(bench, Step::Shutdown),
+    },
+    Check {
+        name: "service-gone-after-shutdown",
+        meaning: "a service that goes when it has answered shutdown_request is in order",
+        play: gone_after_shutdown,
+    },
+    Check {
+        name: "consumer-gone-in-the-run",
+        meaning: "a service whose consumer goes with requests in flight makes the initiator fail after --io-timeout (the reference has no such flag)",
+        play: consumer_gone,
+    },
+    Check {
+        name: "too-few-consumers",
+        meaning: "a service with fewer consumers than workers makes the initiator fail after --control-timeout",
+        play: |bench| consumers(bench, 1),
+    },
+    Check {
+        name: "too-many-consumers",
+        meaning: "a service with more consumers than workers makes the initiator fail",
+        play: |bench| consumers(bench, 3),
+    },
+    Check {
+        name: "consumers-that-never-go",
+        meaning: "a service whose consumers never go: the initiator ends by itself (the reference waits for them forever)",
+        play: consumers_that_never_go,
+    },
+    Check {
+        name: "interrupt",
+        meaning: "SIGINT in the run: the initiator stops the storage, shuts it down and ends (the reference runs on to its end)",
+        play: |bench| interrupt(bench, Signal::INT),
+    },
+    Check {
+        name: "terminate",
+        meaning: "SIGTERM in the run: the initiator stops the storage, shuts it down and ends (the reference dies of it)",
+        play: |bench| interrupt(bench, Signal::TERM),
+    },
+];
+
+fn departure_plan() -> Plan {
+    Plan::new("read_throughput_test")
+}
+
+fn gone_at(bench: &Bench<'_>, step: Step) -> Result<(), Wrong> {
+    let mut service = Service::begin(bench, departure_plan())?;
+    service.until(step)?;
+    service.hang_up();
+    service.expect_failure()
+}
+
+fn gone_after(bench: &Bench<'_>, step: Step) -> Result<(), Wrong> {
+    let mut service = Service::begin(bench, departure_plan())?;
+    let request = service.until(step)?;
+    service.answer(&request)?;
+    service.hang_up();
+    service.expect_failure()
+}
+
+fn gone_after_shutdown(bench: &Bench<'_>) -> Result<(), Wrong> {
+    let mut service = Service::begin(bench, departure_plan())?;
+    service.finish()?;
+    service.hang_up();
+    service.expect_success()
+}
+
+/// Serves five requests and no more, until four are in flight.
+fn into_the_run(bench: &Bench<'_>, plan: Plan) -> Result<Service, Wrong> {
+    let mut service = Service::begin(bench, plan)?;
+    let request = service.until(Step::Start)?;
+    service.answer(&request)?;
+    service.serve_until(|data| data.seen.len() == 9, 5)?;
+    Ok(service)
+}
+
+fn gone_in_the_run(bench: &Bench<'_>) -> Result<(), Wrong> {
+    let mut service = into_the_run(bench, departure_plan())?;
+    service.hang_up();
+    service.expect_failure()
+}
+
+fn consumer_gone(bench: &Bench<'_>) -> Result<(), Wrong> {
+    let mut service = into_the_run(bench, departure_plan().flags(&["--io-timeout", "1"]))?;
+    service.data()?.close_channels()?;
+    service.play_on(|data, io| data.serve(&io));
+    service.expect_failure()
+}
+
+/// For two workers.
+fn consumers(bench: &Bench<'_>, count: u32) -> Result<(), Wrong> {
+    let mut service = Service::begin(bench, departure_plan().workers(2).impatient())?;
+    let request = service.until(Step::Init)?;
+    let _channels = service.channels(count, 4)?;
+    service.reply(&request.response(Payload::InitStorageResponse))?;
+    service.expect_failure()
+}
+
+fn consumers_that_never_go(bench: &Bench<'_>) -> Result<(), Wrong> {
+    let mut service = Service::begin(bench, departure_plan().impatient())?;
+    let request = service.until(Step::Stop)?;
+    service.reply(&request.response(Payload::StopStorageResponse))?;
+    service.finish()?;
+    service.expect_end()
+}
+
+fn interrupt(bench: &Bench<'_>, signal: Signal) -> Result<(), Wrong> {
+    let operations = 20_000;
+    let mut service = into_the_run(bench, departure_plan().operations(operations))?;
+    service.initiator.signal(signal);
+    let data = service.data()?;
+    let waiting = data.in_flight().to_vec();
+    waiting.iter().try_for_each(|io| data.serve(io))?;
+    service.finish()?;
+    service.expect_end()?;
+    let seen = service.seen().len();
+    Wrong::unless(
+        seen < operations as usize,
+        "the run to be cut short",
+        format!("{seen} requests"),
+    )
 }

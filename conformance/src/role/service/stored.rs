@@ -2,7 +2,7 @@
 
 use lz4_flex::block::{compress, decompress};
 
-use super::layout::BLOCK;
+use super::BLOCK;
 use crate::role::Wrong;
 
 /// Bytes of a half block.

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use fastrand::Rng;
 
 use super::*;
-use crate::hammer::account;
 use crate::hammer::load::Mischief;
+use crate::hammer::witness;
 use crate::matrix::Layout;
 
 const STORAGE: StorageDetails = StorageDetails {
@@ -59,7 +59,7 @@ impl Bench {
     /// What the witness was told that must not be.
     fn broken(self) -> Vec<String> {
         drop(self.traffic);
-        account::entries(self.witness)
+        witness::entries(self.witness)
             .filter_map(|entry| match entry.expect("readable") {
                 Entry::Broken(what) => Some(what),
                 _ => None,

@@ -1,15 +1,14 @@
 //! What only the gga_offload service does: halves, parity, recovery.
 
 use wire::control::{Payload, StorageDetails};
-use wire::io_message::IoMessageType::{self, Read, Write};
+use wire::io_message::IoMessageType;
+use wire::io_message::IoMessageType::{Read, Write};
 
-use super::super::cast::Cast;
-use super::super::layout::{BLOCK, BLOCKS};
-use super::super::stored::HALF;
-use super::super::target::Reply;
-use super::volume::{Volume, content, contents, holding};
-use crate::role::step::Step;
-use crate::role::{Bench, Check, Wrong};
+use super::{Volume, content, contents, holding};
+use crate::role::service::cast::{Cast, Reply};
+use crate::role::service::stored::HALF;
+use crate::role::service::{BLOCK, BLOCKS};
+use crate::role::{Bench, Check, Step, Wrong};
 
 /// Has every read do without one of the halves.
 const RECOVER: [&str; 2] = ["--trigger-recovery-read-every-n", "1"];

@@ -1,0 +1,529 @@
+//! A relay between services and targets, and who stands in its middle: a [`Recorder`] writes down what passes.
+
+use std::io;
+use std::io::{ErrorKind, Read as _, Write};
+use std::net::{Shutdown, TcpListener, TcpStream, ToSocketAddrs as _};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use super::{Entry, Event, Header, Piece, Side, Splitter, Writer};
+
+/// How often a wait looks whether it is still wanted.
+const TICK: Duration = Duration::from_millis(50);
+
+/// A relay: whoever connects to a channel's listener is connected to the channel's server.
+///
+/// Bytes are passed on unchanged, in the portions in which they were read, unless its [`Interceptor`] decides otherwise; so are the
+/// end of a direction, and the failure of a connection, as a reset.
+#[derive(Debug)]
+pub struct Relay {
+    /// A listener and the server behind it, `HOST:PORT`, for each channel.
+    pub channels: Vec<(TcpListener, String)>,
+    /// How long a server that refuses is asked again: it may be about to start.
+    pub patience: Duration,
+    /// Connections of each channel after which it takes no more; without limit until it is stopped.
+    pub sessions: Option<u32>,
+}
+
+impl Relay {
+    /// Works until each channel has had its sessions, or `stop` says so.
+    ///
+    /// # Errors
+    ///
+    /// A listener fails. Failures of connections are events like others.
+    pub fn run(
+        &self,
+        interceptor: &impl Interceptor,
+        stop: &(dyn Fn() -> bool + Sync),
+    ) -> io::Result<()> {
+        let failed = AtomicBool::new(false);
+        let stop = &|| stop() || failed.load(Ordering::Relaxed);
+        std::thread::scope(|scope| {
+            let accepting: Vec<_> = std::iter::zip(0.., &self.channels)
+                .map(|(channel, (listener, server))| {
+                    let failed = &failed;
+                    scope.spawn(move || {
+                        let mut session = 0;
+                        while self.sessions.is_none_or(|limit| session < limit) && !stop() {
+                            let client = match accept(listener) {
+                                Ok(Some(client)) => client,
+                                Ok(None) => continue,
+                                Err(error) => {
+                                    failed.store(true, Ordering::Relaxed);
+                                    return Err(error);
+                                }
+                            };
+                            let place = Place { channel, session };
+                            scope.spawn(move || {
+                                serve(client, server, self.patience, interceptor, place, stop)
+                            });
+                            session += 1;
+                        }
+                        Ok(())
+                    })
+                })
+                .collect();
+            accepting.into_iter().try_for_each(|thread| {
+                thread
+                    .join()
+                    .unwrap_or_else(|_| Err(io::Error::other("a thread has panicked")))
+            })
+        })
+    }
+}
+
+/// The next client, if one comes soon.
+fn accept(listener: &TcpListener) -> io::Result<Option<TcpStream>> {
+    let tick = Timespec::try_from(TICK).map_err(io::Error::other)?;
+    match poll(&mut [PollFd::new(listener, PollFlags::IN)], Some(&tick)) {
+        Ok(0) | Err(rustix::io::Errno::INTR) => return Ok(None),
+        Ok(_) => {}
+        Err(error) => return Err(error.into()),
+    }
+    match listener.accept() {
+        Ok((client, _)) => Ok(Some(client)),
+        // It has gone again.
+        Err(error) if passing(&error) || error.kind() == ErrorKind::ConnectionAborted => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Try again.
+fn passing(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted
+    )
+}
+
+// One connection through the relay.
+
+/// How long a server may take to answer.
+const CONNECT_PATIENCE: Duration = Duration::from_secs(3);
+/// Most bytes that are read, and so passed on, at once.
+const CHUNK: usize = 65536;
+
+/// One connection, from its beginning to its end.
+fn serve(
+    client: TcpStream,
+    server: &str,
+    patience: Duration,
+    interceptor: &impl Interceptor,
+    place: Place,
+    stop: &(dyn Fn() -> bool + Sync),
+) {
+    relay(client, server, patience, interceptor, place, stop);
+    interceptor.ended(place);
+}
+
+fn relay(
+    client: TcpStream,
+    server: &str,
+    patience: Duration,
+    interceptor: &impl Interceptor,
+    place: Place,
+    stop: &(dyn Fn() -> bool + Sync),
+) {
+    let server = interceptor.route(place, server);
+    let server = server.as_str();
+    interceptor.observe(place, Some(Side::Client), Event::Opened);
+    let server = match connect(server, patience, stop) {
+        Ok(stream) => stream,
+        Err(error) => {
+            let why = format!("cannot connect to {server}: {error}");
+            interceptor.observe(place, None, Event::Failed(why));
+            reset_when_dropped(&client);
+            return;
+        }
+    };
+    let session = Session {
+        client,
+        server,
+        interceptor,
+        place,
+        failed: AtomicBool::new(false),
+        cut: AtomicBool::new(false),
+        stop,
+    };
+    if let Err(error) = session.prepare() {
+        session.fail(None, &error);
+        return;
+    }
+    std::thread::scope(|scope| {
+        scope.spawn(|| session.pump(Side::Client));
+        session.pump(Side::Server);
+    });
+}
+
+fn connect(server: &str, patience: Duration, stop: &dyn Fn() -> bool) -> io::Result<TcpStream> {
+    let deadline = Instant::now() + patience;
+    loop {
+        match connect_once(server) {
+            Err(error)
+                if error.kind() == ErrorKind::ConnectionRefused
+                    && Instant::now() < deadline
+                    && !stop() =>
+            {
+                std::thread::sleep(TICK);
+            }
+            result => return result,
+        }
+    }
+}
+
+/// With a limit for those who never answer.
+fn connect_once(server: &str) -> io::Result<TcpStream> {
+    let mut result = Err(io::Error::other("the name has no address"));
+    for address in server.to_socket_addrs()? {
+        result = TcpStream::connect_timeout(&address, CONNECT_PATIENCE);
+        if result.is_ok() {
+            break;
+        }
+    }
+    result
+}
+
+struct Session<'a, I> {
+    client: TcpStream,
+    server: TcpStream,
+    interceptor: &'a I,
+    place: Place,
+    /// The connection has failed, and the other direction is of no use any more.
+    failed: AtomicBool,
+    /// The interceptor has ended it: both sides have been told, and what they still say is not passed on.
+    cut: AtomicBool,
+    stop: &'a (dyn Fn() -> bool + Sync),
+}
+
+impl<I: Interceptor> Session<'_, I> {
+    fn prepare(&self) -> io::Result<()> {
+        for stream in [&self.client, &self.server] {
+            stream.set_nodelay(true)?;
+            stream.set_nonblocking(false)?;
+            stream.set_read_timeout(Some(TICK))?;
+            stream.set_write_timeout(Some(TICK))?;
+        }
+        Ok(())
+    }
+
+    fn stream(&self, side: Side) -> &TcpStream {
+        match side {
+            Side::Client => &self.client,
+            Side::Server => &self.server,
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        self.failed.load(Ordering::Acquire) || (self.stop)()
+    }
+
+    fn is_cut(&self) -> bool {
+        self.cut.load(Ordering::Acquire)
+    }
+
+    fn observe(&self, side: Side, event: Event) {
+        self.interceptor.observe(self.place, Some(side), event);
+    }
+
+    /// Passes on what comes from `side`, until that has ended.
+    fn pump(&self, side: Side) {
+        let mut from = self.stream(side);
+        let mut splitter = Splitter::new();
+        let mut buffer = vec![0; CHUNK];
+        loop {
+            match from.read(&mut buffer) {
+                Ok(0) if self.failed.load(Ordering::Acquire) => break,
+                Ok(0) => return self.close(side, &mut splitter),
+                Ok(_) if self.is_cut() => {}
+                Ok(count) => {
+                    if let Err(error) = self.pass(side, &mut splitter, &buffer[..count]) {
+                        self.fail(Some(side.peer()), &error);
+                        break;
+                    }
+                }
+                Err(error) if passing(&error) => {
+                    if self.is_over() {
+                        break;
+                    }
+                    let action = self.interceptor.interrupt(self.place, side);
+                    if let Err(error) = self.act(side, Bytes::new(), action) {
+                        self.fail(Some(side.peer()), &error);
+                        break;
+                    }
+                }
+                Err(error) => {
+                    self.fail(Some(side), &error);
+                    break;
+                }
+            }
+        }
+        if let Some(bytes) = splitter.rest() {
+            self.observe(side, Event::Raw(bytes));
+        }
+    }
+
+    /// Passes on what has come from `side`.
+    fn pass(&self, side: Side, splitter: &mut Splitter, bytes: &[u8]) -> io::Result<()> {
+        let decides = self.interceptor.decides();
+        splitter.push(bytes);
+        while let Some(piece) = splitter.next() {
+            // Written down first, so that no answer stands before its request.
+            self.observe(side, event(piece.clone()));
+            if decides {
+                let action = self.interceptor.intercept(self.place, side, &piece);
+                self.act(side, piece.to_bytes(), action)?;
+            }
+        }
+        if decides {
+            return Ok(());
+        }
+        self.forward(self.stream(side.peer()), bytes)
+    }
+
+    /// Does with `bytes` from `side` what the interceptor wants.
+    fn act(&self, side: Side, bytes: Bytes, action: Action) -> io::Result<()> {
+        if self.is_cut() {
+            return Ok(());
+        }
+        let to = self.stream(side.peer());
+        match action {
+            Action::Pass => self.forward(to, &bytes),
+            Action::Replace(bytes) => self.forward(to, &bytes),
+            Action::Cut(bytes, end) => {
+                let forwarded = self.forward(to, &bytes);
+                self.cut(end);
+                forwarded
+            }
+        }
+    }
+
+    /// `side` sends nothing more: the other one is to know.
+    fn close(&self, side: Side, splitter: &mut Splitter) {
+        let to = self.stream(side.peer());
+        if let Some(rest) = splitter.rest() {
+            self.observe(side, Event::Raw(rest.clone()));
+            if self.interceptor.decides() && !self.is_cut() {
+                // It may have gone itself, as below.
+                let _ = self.forward(to, &rest);
+            }
+        }
+        self.observe(side, Event::Closed);
+        // It may have gone itself, which its own direction will tell.
+        let _ = to.shutdown(Shutdown::Write);
+    }
+
+    /// Ends the connections with both sides. After an orderly end each is listened to until it closes its own: unread bytes would
+    /// make it a reset.
+    fn cut(&self, end: End) {
+        self.cut.store(true, Ordering::Release);
+        match end {
+            End::Close => {
+                for stream in [&self.client, &self.server] {
+                    // Who has gone needs no end.
+                    let _ = stream.shutdown(Shutdown::Write);
+                }
+            }
+            End::Reset => self.fail(None, &io::Error::other("cut off")),
+        }
+    }
+
+    fn forward(&self, mut to: &TcpStream, mut bytes: &[u8]) -> io::Result<()> {
+        while !bytes.is_empty() {
+            match to.write(bytes) {
+                Ok(count) => bytes = &bytes[count..],
+                Err(error) if passing(&error) && !self.is_over() => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// The connection with `side` has failed: the other side is to see the same, and this one that all is over.
+    fn fail(&self, side: Option<Side>, error: &io::Error) {
+        if self.failed.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        self.interceptor
+            .observe(self.place, side, Event::Failed(error.to_string()));
+        for stream in [&self.client, &self.server] {
+            reset_when_dropped(stream);
+            // Wakes the other direction's thread.
+            let _ = stream.shutdown(Shutdown::Read);
+        }
+    }
+}
+
+fn event(piece: Piece) -> Event {
+    match piece {
+        Piece::Frame(frame) => Event::Frame(frame),
+        Piece::Raw(bytes) => Event::Raw(bytes),
+    }
+}
+
+/// The peer gets a reset instead of an orderly end. At worst it gets the latter.
+fn reset_when_dropped(stream: &TcpStream) {
+    let _ = rustix::net::sockopt::set_socket_linger(stream, Some(Duration::ZERO));
+}
+
+// What stands in the middle of a relay.
+
+/// Where something happens: on which connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Place {
+    /// Which of the relay's channels, from 0.
+    pub channel: u32,
+    /// Which of the channel's connections, from 0.
+    pub session: u32,
+}
+
+/// How a relay ends a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    /// Both sides read an orderly end.
+    Close,
+    /// Both sides get a reset.
+    Reset,
+}
+
+/// What a relay does.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Action {
+    /// What came is passed on as it is.
+    Pass,
+    /// These bytes are passed on in its place, as if the same side had sent them; maybe none.
+    Replace(Bytes),
+    /// The same, and then the connections with both sides end.
+    Cut(Bytes, End),
+}
+
+/// Who sees what passes a relay, and may have a say in it. The relay calls it from two threads for each connection, one for each
+/// direction, which wait while it works.
+pub trait Interceptor: Sync {
+    /// Something has happened, which the other side does not know yet. Nobody sends what the relay does itself.
+    fn observe(&self, place: Place, from: Option<Side>, event: Event);
+
+    /// Where a new connection goes, instead of to the channel's `server`, `HOST:PORT`. Nothing of it happens while this waits.
+    fn route(&self, _place: Place, server: &str) -> String {
+        server.to_owned()
+    }
+
+    /// A connection has ended, and both sides know it.
+    fn ended(&self, _place: Place) {}
+
+    /// Whether nothing is passed on until [`intercept`](Self::intercept) has said so. Otherwise bytes are passed on in the portions in
+    /// which they came, parts of frames among them, and it is not asked.
+    fn decides(&self) -> bool {
+        false
+    }
+
+    /// What becomes of a frame, or of bytes that are none. As long as it does not answer, nothing else passes in this direction.
+    fn intercept(&self, _place: Place, _from: Side, _piece: &Piece) -> Action {
+        Action::Pass
+    }
+
+    /// Asked often while nothing comes from this side: whether the relay is to do something by itself.
+    fn interrupt(&self, _place: Place, _from: Side) -> Action {
+        Action::Pass
+    }
+}
+
+// What several threads write into one transcript.
+
+/// What was recorded.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Summary {
+    /// Connections.
+    pub sessions: u64,
+    /// Frames.
+    pub frames: u64,
+    /// Bytes that were no frames.
+    pub raw_bytes: u64,
+}
+
+/// A transcript that several threads write.
+#[derive(Debug)]
+pub struct Recorder<W> {
+    started: Instant,
+    state: Mutex<State<W>>,
+}
+
+#[derive(Debug)]
+struct State<W> {
+    writer: Writer<W>,
+    summary: Summary,
+    error: Option<io::Error>,
+}
+
+impl<W: Write> Recorder<W> {
+    /// Begins a transcript.
+    ///
+    /// # Errors
+    ///
+    /// Those of the sink.
+    pub fn new(sink: W, header: &Header) -> io::Result<Self> {
+        Ok(Self {
+            started: Instant::now(),
+            state: Mutex::new(State {
+                writer: Writer::new(sink, header)?,
+                summary: Summary::default(),
+                error: None,
+            }),
+        })
+    }
+
+    /// Adds what happened now. A failure is kept for [`finish`](Self::finish): the deployment must not suffer from it.
+    fn record(&self, place: Place, from: Option<Side>, event: Event) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        match &event {
+            Event::Opened => state.summary.sessions += 1,
+            Event::Frame(_) => state.summary.frames += 1,
+            Event::Raw(bytes) => state.summary.raw_bytes += bytes.len() as u64,
+            Event::Closed | Event::Failed(_) | Event::Ended => {}
+        }
+        if state.error.is_none() {
+            let entry = Entry {
+                // Taken under the lock, so that the times of entries never decrease.
+                time: self.started.elapsed(),
+                channel: place.channel,
+                session: place.session,
+                from,
+                event,
+            };
+            state.error = state.writer.write(&entry).err();
+        }
+    }
+
+    /// Ends the transcript.
+    ///
+    /// # Errors
+    ///
+    /// The first failure of the sink; the transcript is good up to there.
+    pub fn finish(self) -> io::Result<Summary> {
+        let place = Place {
+            channel: 0,
+            session: 0,
+        };
+        self.record(place, None, Event::Ended);
+        let state = self
+            .state
+            .into_inner()
+            .unwrap_or_else(PoisonError::into_inner);
+        match state.error {
+            Some(error) => Err(error),
+            None => Ok(state.summary),
+        }
+    }
+}
+
+impl<W: Write + Send> Interceptor for Recorder<W> {
+    fn observe(&self, place: Place, from: Option<Side>, event: Event) {
+        self.record(place, from, event);
+    }
+}
+
+#[cfg(test)]
+mod tests;
