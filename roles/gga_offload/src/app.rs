@@ -8,29 +8,28 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use doca::{Device, Mmap};
-use role_common::Failure;
 use role_common::application::Environment;
 use role_common::service::session::{Described, Memory, Returned};
-use role_common::service::{self, Reply, Service, Survival, WorkerCommand, WorkerSetup};
+use role_common::service::{Reply, Service, Survival, WorkerCommand, WorkerSetup};
 use role_common::shutdown::Waker;
 use role_common::stored_block::{Geometry, MatrixType};
-use role_common::superblock::{self, SetId, Superblock};
+use role_common::superblock::{SetId, Superblock};
+use role_common::{Failure, service, superblock};
 use wire::control::FEATURE_FLUSH;
-
 use wire::release::Release;
 
-use crate::cli::{ChecksumPolicy, Degraded, Flags, Scrub};
-use crate::data_path::commands::Commands;
-use crate::data_path::memory::{StripeBuffer, StripeMemory};
-use crate::data_path::{self, AnyGgaDataPath, Setup, all_slots};
-use crate::engine::assembly::{Assembly, Found, Instructions, assemble};
-use crate::engine::membership::EpochIds;
-use crate::engine::request::Volume;
-use crate::engine::set::{ScrubPlan, Set};
-use crate::engine::stripe_lock::StripeLocks;
-use crate::session::Striped;
-use crate::statistics::GgaStatistics;
-use crate::target::Target;
+use super::cli::{ChecksumPolicy, Degraded, Flags, Scrub};
+use super::data_path;
+use super::data_path::memory::{StripeBuffer, StripeMemory};
+use super::data_path::{AnyGgaDataPath, Commands, Setup, all_slots};
+use super::engine::assembly::{Assembly, Found, Instructions, assemble};
+use super::engine::membership::EpochIds;
+use super::engine::request::Volume;
+use super::engine::set::{ScrubPlan, Set};
+use super::engine::stripe_lock::StripeLocks;
+use super::session::Striped;
+use super::statistics::GgaStatistics;
+use super::target::Target;
 
 pub(crate) fn run(flags: Flags, environment: Environment) -> Result<(), Failure> {
     let layout = Striped {

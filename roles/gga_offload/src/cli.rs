@@ -9,7 +9,7 @@ use role_common::service::ServiceFlags;
 use role_common::stored_block::{Checksum, MatrixType, logical_block_size};
 use serde::Serialize;
 
-use crate::target::Target;
+use super::target::Target;
 
 const EXAMPLES: &str = "\
 Examples:

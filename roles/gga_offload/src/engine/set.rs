@@ -12,9 +12,8 @@ use serde::Serialize;
 
 use super::assembly::{Assembly, Found};
 use super::membership::Membership;
-use super::pass::{Next, Pass};
 use super::redundancy::{Redundancy, State, View};
-use super::stripe_bitmap::StripeBitmap;
+use super::stripe_bitmap::{Next, Pass, StripeBitmap};
 use crate::target::Target;
 
 /// Time before stripes that could not be rebuilt or verified are tried again.

@@ -1,6 +1,5 @@
 use doca::ErrorCode;
 use role_common::stored_block::Geometry;
-
 use wire::release::{CorrelationId as _, IoLayout, Release3_0, Release3_1, Release3_2};
 
 use super::*;

@@ -29,10 +29,8 @@
 
 pub mod assembly;
 mod examination;
-mod idle;
 mod io;
 pub mod membership;
-mod pass;
 pub mod redundancy;
 pub mod request;
 pub mod set;
@@ -47,9 +45,9 @@ use std::time::Duration;
 
 use role_common::stored_block::Defect;
 
-use crate::statistics::{DegradedCounts, GgaCoreStatistics};
-use crate::target::{Target, Targets};
-use idle::IdleTransactions;
+use super::statistics::{DegradedCounts, GgaCoreStatistics};
+use super::target::{Target, Targets};
+use io::IdleTransactions;
 use redundancy::View;
 use request::{Operation, Request};
 use set::{Set, Work};

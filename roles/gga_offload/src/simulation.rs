@@ -40,8 +40,9 @@ mod world;
 
 use std::fmt;
 
-use script::Script;
 use serde::Serialize;
+
+use script::Script;
 use world::World;
 
 /// What a run has done.
