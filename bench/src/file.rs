@@ -8,11 +8,11 @@ use std::time::{Duration, Instant};
 use conformance::process::Process;
 use serde::Serialize;
 
-use crate::Error;
-use crate::deployment::{Cast, measure_file};
-use crate::fio::{self, Times};
-use crate::point::{Operation, Point};
-use crate::series::Figures;
+use super::deployment::{Cast, measure_file};
+use super::fio::Times;
+use super::point::{Operation, Point};
+use super::series::Figures;
+use super::{Error, fio};
 
 /// Bytes of a block of the file.
 pub const BLOCK_SIZE: u32 = 4096;

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-use crate::Error;
-use crate::point::{Operation, Point};
-use crate::series::{Figures, Latency};
+use super::Error;
+use super::point::{Operation, Point};
+use super::series::{Figures, Latency};
 
 /// Which times are the latency.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -11,7 +11,7 @@ use doca::{Access, Device, MemoryRegion, Mmap};
 use wire::control::{InitStorage, Message, Payload, StorageDetails};
 use wire::io_message::{IoMessageType, Repr};
 
-use crate::series::{AfterPause, median};
+use super::series::{AfterPause, median};
 
 /// Time without I/O: the longest sleep of an idle thread is forty times shorter.
 pub(crate) const PAUSE: Duration = Duration::from_secs(2);

@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 use conformance::process::Process;
 use yardstick::ring::{Load, Measured, Pipeline};
 
-use crate::Error;
-use crate::first_ios::PAUSE;
-use crate::point::{Operation, Point};
-use crate::series::{Figures, Latency};
+use super::Error;
+use super::first_ios::PAUSE;
+use super::point::{Operation, Point};
+use super::series::{Figures, Latency};
 
 /// Time that a yardstick may take.
 const PATIENCE: Duration = Duration::from_secs(120);

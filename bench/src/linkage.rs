@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use conformance::implementation::{Implementation, Role};
 
-use crate::Error;
+use super::Error;
 
 /// Roles that have a twin.
 const ROLES: [Role; 4] = [

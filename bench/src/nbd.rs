@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 
 use conformance::process::Process;
 
-use crate::Error;
-use crate::fio::{self, Times};
-use crate::point::{Operation, Point};
-use crate::series::Figures;
+use super::fio::Times;
+use super::point::{Operation, Point};
+use super::series::Figures;
+use super::{Error, fio};
 
 /// Time beside the run itself.
 const PATIENCE: Duration = Duration::from_secs(30);

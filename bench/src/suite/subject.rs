@@ -7,13 +7,12 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::Error;
 use crate::deployment::{Cast, after_pause, cpu_of, measure, system_calls};
-use crate::file::{self, Work};
+use crate::file::Work;
 use crate::limits::Yardsticks;
-use crate::nbd;
 use crate::point::{Layout, Point};
 use crate::series::Figures;
+use crate::{Error, file, nbd};
 
 /// One thing.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize)]

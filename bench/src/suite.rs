@@ -1,22 +1,19 @@
 //! What is measured in one run of the bench, in turns, and what must come out.
 
 mod bars;
-mod limit;
 mod subject;
 
 use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::Error;
-use crate::kernels::ErasureCoding;
-use crate::machine::Machine;
-#[cfg(not(doca_sdk))]
-use crate::series::BlockKernels;
-use crate::series::{Figures, Series};
+use super::Error;
+use super::kernels::ErasureCoding;
+use super::machine::Machine;
+use super::point::{Layout, Operation, Point};
+use super::series::{BlockKernels, Figures, Series};
 
 pub use bars::{Bar, Sense, bars};
-pub use limit::{GgaLimit, Limits, gga_limit};
 pub use subject::{EXCHANGED, Exchanged, OURS, Runner, Subject, THEIRS};
 
 /// I/Os of the run that finds out how many are enough.
@@ -156,11 +153,11 @@ fn block_kernels(time: Duration, cpus: [usize; 2]) -> Result<Figures, Error> {
 
     const BLOCK: usize = 4096;
     let time = time / 5;
-    let content = crate::deployment::content(BLOCK);
+    let content = super::deployment::content(BLOCK);
     let incompressible = || std::io::Error::other("expected content that can be compressed");
     let lz4 = crate::kernels::lz4(&content, time).ok_or_else(incompressible)?;
-    let check = crate::kernels::check::cost(&content, cpus, time)?;
-    let parity = crate::kernels::erasure_coding::ours(BLOCK / 2, Vandermonde, time);
+    let check = super::kernels::cost(&content, cpus, time)?;
+    let parity = super::kernels::ours(BLOCK / 2, Vandermonde, time);
     Ok(Figures {
         kernels: Some(BlockKernels {
             compress_ns: lz4.compress.block_ns,
@@ -183,7 +180,7 @@ fn block_kernels(_: Duration, _: [usize; 2]) -> Result<Figures, Error> {
 pub fn kernels(time: Duration, left_out: &mut Vec<String>) -> Kernels {
     use softdoca::engines::matrix::MatrixType::Cauchy;
 
-    use crate::kernels::erasure_coding::{isal, ours};
+    use super::kernels::{isal, ours};
 
     const HALF: usize = 32 << 10;
     let isal = match yardstick::isal::IsaL::load() {
@@ -212,5 +209,88 @@ pub fn kernels(_: Duration, left_out: &mut Vec<String>) -> Kernels {
 ///
 /// A role cannot be started.
 pub fn idle(runner: &Runner, time: Duration) -> Result<f64, Error> {
-    crate::deployment::idle(runner.ours(), &runner.cpus, time)
+    super::deployment::idle(runner.ours(), &runner.cpus, time)
+}
+
+// What kernels, copies and ring hops of gga would allow, if nothing else cost anything.
+
+/// Time per I/O in nanoseconds, taken apart.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct GgaLimit {
+    /// Compression or decompression, in the service.
+    pub lz4_ns: f64,
+    /// Erasure coding, in the service.
+    pub parity_ns: f64,
+    /// Copies of content and stored block, in the service.
+    pub service_copies_ns: f64,
+    /// Copies between targets and service, in the targets.
+    pub target_copies_ns: f64,
+    /// All hops through rings, each in the process that takes the message.
+    pub hops_ns: f64,
+    /// Hops that the service takes.
+    pub service_hops_ns: f64,
+    /// I/Os a second that this allows on so many CPUs: none of them, and no single process, does more than it can.
+    pub rate: f64,
+}
+
+/// What one round found out about the machine.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Limits {
+    /// I/Os a second of the bare ring with blocks of 4 KiB.
+    pub ring: f64,
+    /// Blocks of 4 KiB that are copied in a second.
+    pub copies: f64,
+    /// The kernels.
+    pub kernels: BlockKernels,
+}
+
+/// The limit of one operation on blocks of 4 KiB.
+pub fn gga_limit(limits: Limits, operation: Operation, cpus: usize) -> GgaLimit {
+    let Limits {
+        ring,
+        copies,
+        kernels,
+    } = limits;
+    // A block of 4 KiB.
+    let copy_ns = 1e9 / copies;
+    // The ring's three processes share the CPUs: what is not copying is four hops.
+    let ring_cpus = cpus.min(3) as f64;
+    let hop_ns = ((ring_cpus * 1e9 / ring - copy_ns) / 4.0).max(0.0);
+
+    // Both ways between initiator and service, and both ways for every target that takes part.
+    let targets = match operation {
+        Operation::Read | Operation::RecoveryRead => 2.0,
+        Operation::Write => 3.0,
+    };
+    let hops_ns = (2.0 + 2.0 * targets) * hop_ns;
+    let service_hops_ns = (1.0 + targets) * hop_ns;
+    // Each target moves half a block.
+    let target_copies_ns = targets * copy_ns / 2.0;
+    // The stored block, and the content.
+    let service_copies_ns = 2.0 * copy_ns;
+    let (lz4_ns, parity_ns) = match operation {
+        Operation::Read => (kernels.decompress_ns, 0.0),
+        Operation::RecoveryRead => (kernels.decompress_ns, kernels.recover_ns),
+        Operation::Write => (kernels.compress_ns, kernels.create_ns),
+    };
+    let service = lz4_ns + parity_ns + service_copies_ns + service_hops_ns;
+    let all = lz4_ns + parity_ns + service_copies_ns + target_copies_ns + hops_ns;
+    GgaLimit {
+        lz4_ns,
+        parity_ns,
+        service_copies_ns,
+        target_copies_ns,
+        hops_ns,
+        service_hops_ns,
+        rate: 1e9 / service.max(all / cpus.min(5) as f64),
+    }
+}
+
+/// The point that a limit is compared with.
+fn gga_point(operation: Operation) -> Point {
+    Point {
+        layout: Layout::Gga,
+        operation,
+        ..Point::ZERO_COPY_READ
+    }
 }
