@@ -5,10 +5,10 @@ use role_target::backing::{Identity, check, emit};
 use role_target::content::Geometry;
 use wire::backing::{CONTENT_OFFSET, HEADER_SIZE};
 
-use crate::control_frames::rest;
-use crate::damage::{Damage, spoil};
-use crate::memory;
-use crate::tally::Judging;
+use super::control_frames::rest;
+use super::damage::{Damage, spoil};
+use super::memory;
+use super::tally::Judging;
 
 /// The beginning of a file, its length, and the storage that it is to hold.
 #[derive(Debug, Clone)]

@@ -1,6 +1,6 @@
 //! What happens to bytes on their way.
 
-use arbitrary::Arbitrary;
+use arbitrary::{Arbitrary, Result, Unstructured};
 
 /// One thing that goes wrong. Places are taken modulo what there is.
 #[derive(Debug, Clone, Arbitrary)]
@@ -115,6 +115,55 @@ pub fn spoil(bytes: &mut Vec<u8>, damages: &[Damage]) {
     damages.iter().for_each(|damage| damage.apply(bytes));
 }
 
+// Lists of some length. `Vec`'s own inputs are short: after each element, half of them end.
+
+/// At most `N` elements, each number of which is as likely as any other.
+#[derive(Debug, Clone, Default)]
+pub struct Many<T, const N: usize>(pub Vec<T>);
+
+impl<'a, T: Arbitrary<'a>, const N: usize> Arbitrary<'a> for Many<T, N> {
+    fn arbitrary(u: &mut Unstructured<'a>) -> Result<Self> {
+        let length = u.int_in_range(0..=N)?;
+        let mut all = Vec::new();
+        while all.len() < length && !u.is_empty() {
+            all.push(u.arbitrary()?);
+        }
+        Ok(Self(all))
+    }
+}
+
+// Bytes as a channel delivers them: in pieces.
+
+/// Sizes of pieces, over and over. Without any, all bytes come at once.
+#[derive(Debug, Clone, Default, Arbitrary)]
+pub struct Pieces(Vec<u16>);
+
+impl Pieces {
+    /// Pieces of one size.
+    #[must_use]
+    pub fn of(size: u16) -> Self {
+        Self(vec![size])
+    }
+
+    /// Divides `bytes`. Pieces may be empty, as reads that were interrupted are.
+    pub fn divide<'a>(&'a self, mut bytes: &'a [u8]) -> impl Iterator<Item = &'a [u8]> {
+        let mut sizes = self.0.iter().cycle();
+        // A round in which no byte comes would be the last, otherwise.
+        let mut empty = 0;
+        std::iter::from_fn(move || {
+            if bytes.is_empty() {
+                return None;
+            }
+            let size = sizes.next().map_or(bytes.len(), |&size| size.into());
+            empty = if size == 0 { empty + 1 } else { 0 };
+            let size = if empty > self.0.len() { 1 } else { size };
+            let (piece, rest) = bytes.split_at(size.min(bytes.len()));
+            bytes = rest;
+            Some(piece)
+        })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -142,5 +191,45 @@ mod tests {
         let mut some = vec![0; 5];
         spoil(&mut some, &all);
         assert_eq!(some, [2, 7, 7, 9, 2, 9]);
+    }
+}
+
+#[cfg(test)]
+mod many_tests {
+    use super::*;
+
+    #[test]
+    fn long_lists_are_as_likely_as_short_ones_and_end_with_the_bytes() {
+        let bytes: Vec<u8> = (0..=255).collect();
+        let lengths: Vec<usize> = (0..256)
+            .map(|first| {
+                let mut bytes = bytes.clone();
+                bytes[0] = first as u8;
+                let mut u = Unstructured::new(&bytes);
+                u.arbitrary::<Many<u8, 9>>().expect("enough bytes").0.len()
+            })
+            .collect();
+        assert!((0..=9).all(|length| lengths.iter().filter(|&&l| l == length).count() > 20));
+        let few = Unstructured::new(&[7, 1]).arbitrary::<Many<u8, 9>>();
+        assert!(few.expect("a list").0.len() <= 2);
+    }
+}
+
+#[cfg(test)]
+mod pieces_tests {
+    use super::*;
+
+    #[test]
+    fn pieces_are_the_bytes() {
+        let bytes: Vec<u8> = (0..100).collect();
+        for sizes in [vec![], vec![0], vec![0, 0, 7], vec![1], vec![200]] {
+            let pieces = Pieces(sizes);
+            assert_eq!(
+                pieces.divide(&bytes).collect::<Vec<_>>().concat(),
+                bytes,
+                "{pieces:?}"
+            );
+        }
+        assert_eq!(Pieces::of(7).divide(&bytes).count(), 15);
     }
 }

@@ -4,10 +4,10 @@ use arbitrary::{Arbitrary, Result, Unstructured};
 use role_target::content::{Content, Geometry};
 use wire::sbc::{HEADER_SIZE, Header, MAGIC, MAX_CONTENT};
 
-use crate::control_frames::rest;
-use crate::damage::{Damage, spoil};
-use crate::tally::Judging;
-use crate::{file, memory};
+use super::control_frames::rest;
+use super::damage::{Damage, spoil};
+use super::tally::Judging;
+use super::{file, memory};
 
 /// A file, and the flags of the target that is to read it.
 #[derive(Debug, Clone)]

@@ -4,7 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use arbitrary::{Arbitrary, Unstructured};
 
-use crate::{backing, control_frames, io_message, json_flags, sbc, settings, shared, stored_block};
+use super::{backing, control_frames, io_message, json_flags, sbc, settings, shared, stored_block};
 
 /// A property, and how its inputs are made.
 #[derive(Debug, Clone, Copy)]

@@ -6,13 +6,14 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
 use arbitrary::{Arbitrary, Result, Unstructured};
-use softdoca::argp::{self, Action, Definitions, Outcome, Param, Value, ValueType};
+use softdoca::argp;
+use softdoca::argp::{Action, Definitions, Outcome, Param, Value, ValueType};
 use softdoca::topology::Topology;
 
-use crate::control_frames::rest;
-use crate::damage::{Damage, spoil};
-use crate::tally::Judging;
-use crate::{file, memory};
+use super::control_frames::rest;
+use super::damage::{Damage, spoil};
+use super::tally::Judging;
+use super::{file, memory};
 
 /// A file, and who reads it.
 #[derive(Debug, Clone)]

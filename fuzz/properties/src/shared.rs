@@ -5,10 +5,10 @@ use std::sync::LazyLock;
 use arbitrary::{Arbitrary, Result, Unstructured};
 use softdoca::untrusted::{DECODERS, Decoder};
 
-use crate::control_frames::rest;
-use crate::damage::{Damage, spoil};
-use crate::memory;
-use crate::tally::Judging;
+use super::control_frames::rest;
+use super::damage::{Damage, spoil};
+use super::memory;
+use super::tally::Judging;
 
 /// Bytes, and which decoder gets them.
 #[derive(Debug, Clone)]

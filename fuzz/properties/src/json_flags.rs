@@ -1,10 +1,175 @@
-//! What a file of flags says, and how it is written down.
+//! Files of flags, as all programs read them.
 
-use arbitrary::Arbitrary;
-use clap::{Arg, ArgAction, Command};
+use std::ffi::OsString;
+use std::path::Path;
+use std::sync::LazyLock;
+
+use arbitrary::{Arbitrary, Result, Unstructured};
+use clap::{Arg, ArgAction, Command, CommandFactory as _};
+use role_common::flags;
+use role_common::flags::FlagsError;
 use serde_json::{Map, Number, Value, json};
 
-use super::Program;
+use super::control_frames::rest;
+use super::damage::{Damage, spoil};
+use super::tally::Judging;
+use super::{file, memory};
+
+/// A file of flags, and the program that reads it.
+#[derive(Debug, Clone)]
+pub enum Input {
+    /// Any bytes.
+    Raw {
+        /// Who reads it.
+        program: Program,
+        /// The bytes.
+        bytes: Vec<u8>,
+    },
+    /// Flags, most of which are some, with values, most of which make sense.
+    Flags {
+        /// Who reads it.
+        program: Program,
+        /// What it says.
+        document: Document,
+        /// How it is written down.
+        spacing: Spacing,
+        /// What happens to it.
+        damage: Vec<Damage>,
+    },
+}
+
+/// Two numbers for the kind and the program, and the bytes, so that a file is easily made an input.
+impl<'a> Arbitrary<'a> for Input {
+    fn arbitrary(u: &mut Unstructured<'a>) -> Result<Self> {
+        let kind = u.int_in_range(0..=2)?;
+        let program = *u.choose(&Program::ALL)?;
+        Ok(match kind {
+            0 => Self::Raw {
+                program,
+                bytes: rest(u)?,
+            },
+            1 => Self::Flags {
+                program,
+                document: u.arbitrary()?,
+                spacing: u.arbitrary()?,
+                damage: u.arbitrary()?,
+            },
+            _ => Self::Flags {
+                program,
+                document: Document::with_text(u.arbitrary()?),
+                spacing: u.arbitrary()?,
+                damage: Vec::new(),
+            },
+        })
+    }
+}
+
+/// A file gives a configuration or is refused with a message that names it; how it is written makes no difference, and the
+/// same flags on the command line are the same configuration.
+///
+/// # Panics
+///
+/// If that does not hold.
+pub fn property(input: &Input) {
+    match input {
+        Input::Raw { program, bytes } => {
+            let _ = read(*program, bytes);
+        }
+        Input::Flags {
+            program,
+            document,
+            spacing,
+            damage,
+        } => {
+            let value = document.value(*program);
+            let plain = read(*program, value.to_string().as_bytes());
+            let mut text = spacing.write(&value).into_bytes();
+            assert_eq!(
+                read(*program, &text).map_err(|_| ()),
+                plain.clone().map_err(|_| ()),
+                "comments and spaces mean nothing: {value}"
+            );
+            if let Some(arguments) = arguments(*program, &value) {
+                let arguments: Vec<_> = arguments.into_iter().map(OsString::from).collect();
+                let configuration = configuration(*program, &arguments, None);
+                assert_eq!(
+                    configuration.map_err(|_| ()),
+                    plain.map_err(|_| ()),
+                    "on the command line: {arguments:?}"
+                );
+            }
+            if !damage.is_empty() {
+                spoil(&mut text, damage);
+                let _ = read(*program, &text);
+            }
+        }
+    }
+}
+
+/// The configuration of a program with this file, as text; or the message that refuses it.
+fn read(program: Program, bytes: &[u8]) -> std::result::Result<String, String> {
+    let judging = Judging::by("JSON flags of the roles");
+    let result = file::with(bytes, |path| {
+        let result = configuration(program, &[], Some(path));
+        if let Err(message) = &result {
+            let text = std::str::from_utf8(bytes);
+            assert!(
+                message.contains(&format!("--json {}", path.display())) || names_a_flag(message),
+                "{message:?} says neither file nor flag, for {text:?}"
+            );
+        }
+        result
+    });
+    judging.done(result.is_ok());
+    result
+}
+
+/// Flags that are missing may be on the command line as well as in the file.
+fn names_a_flag(message: &str) -> bool {
+    message.contains("required arguments were not provided")
+        || message.contains("cannot be used with")
+}
+
+/// Bytes that a parser may need for each byte of a file, for its values and their messages.
+const PER_BYTE: usize = 256;
+
+/// Bytes that a program's flags need, with their descriptions, copied a few times.
+const FLAGS: usize = 1 << 20;
+
+fn configuration(
+    program: Program,
+    arguments: &[OsString],
+    path: Option<&Path>,
+) -> std::result::Result<String, String> {
+    let from_file = path.map_or(0, |path| path.metadata().map_or(0, |file| file.len()));
+    let from_arguments: usize = arguments.iter().map(|argument| argument.len() + 64).sum();
+    let justified = from_arguments + usize::try_from(from_file).expect("inputs are small");
+    let all = [OsString::from("program")].into_iter();
+    let file = path.map(|path| [OsString::from("--json"), path.into()]);
+    let all = all.chain(arguments.iter().cloned());
+    let all: Vec<_> = all.chain(file.into_iter().flatten()).collect();
+    let limit = FLAGS + PER_BYTE * justified;
+    memory::within(limit, "reading flags", || program.configuration(all)).map_err(|error| {
+        match error {
+            FlagsError::Information(text) => panic!("nobody asked for {text:?}"),
+            FlagsError::Usage(text) => text,
+        }
+    })
+}
+
+/// Reads the flags of a program, and says what they are.
+fn described<F: flags::RoleFlags + std::fmt::Debug>(
+    name: &'static str,
+    arguments: Vec<OsString>,
+    without_path: impl FnOnce(&mut F),
+) -> std::result::Result<F, FlagsError> {
+    flags::read::<F>(name, arguments).map(|mut flags| {
+        without_path(&mut flags);
+        flags
+    })
+}
+
+// What a file of flags says, and how it is written down.
 
 /// What a file says.
 #[derive(Debug, Clone, Arbitrary)]
@@ -45,7 +210,7 @@ enum AnyValue {
 
 /// A part of a text.
 #[derive(Debug, Clone, Copy, Arbitrary)]
-pub(super) enum Fragment {
+enum Fragment {
     Quote,
     Backslash,
     Slash,
@@ -140,7 +305,7 @@ fn of_object(command: &Command, general: bool) -> Vec<&Arg> {
 
 impl Document {
     /// What is accepted, with any text as the device.
-    pub(super) fn with_text(text: Vec<Fragment>) -> Self {
+    fn with_text(text: Vec<Fragment>) -> Self {
         Self {
             complete: true,
             general: Vec::new(),
@@ -150,7 +315,7 @@ impl Document {
     }
 
     /// The file as a value.
-    pub(super) fn value(&self, program: Program) -> Value {
+    fn value(&self, program: Program) -> Value {
         let command = program.command();
         let object = |flags: &[&Arg], chosen: &[(u8, AnyValue)]| {
             let mut object = Map::new();
@@ -203,7 +368,7 @@ fn accepted(arg: &Arg, name: &str) -> Value {
 }
 
 /// The arguments that say the same; none where the file says what the command line cannot.
-pub(super) fn arguments(program: Program, file: &Value) -> Option<Vec<String>> {
+fn arguments(program: Program, file: &Value) -> Option<Vec<String>> {
     let command = program.command();
     let mut arguments = Vec::new();
     for (object, flags) in file.as_object()? {
@@ -284,7 +449,7 @@ impl Space {
 
 impl Spacing {
     /// Writes a file.
-    pub(super) fn write(&self, value: &Value) -> String {
+    fn write(&self, value: &Value) -> String {
         let mut text = String::new();
         let mut spaces = self.0.iter().cycle();
         self.put(value, &mut text, &mut spaces);
@@ -325,5 +490,76 @@ impl Spacing {
             other => text.push_str(&other.to_string()),
         }
         text.extend(spaces.next().map(Space::text));
+    }
+}
+
+// The programs, by their flags.
+
+/// A program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the names are those of the roles")]
+pub enum Program {
+    Target,
+    ZeroCopy,
+    GgaOffload,
+    Initiator,
+    SbcGenerator,
+}
+
+impl Program {
+    /// All of them.
+    pub const ALL: [Self; 5] = [
+        Self::Target,
+        Self::ZeroCopy,
+        Self::GgaOffload,
+        Self::Initiator,
+        Self::SbcGenerator,
+    ];
+
+    /// Its flags, as it describes them.
+    #[must_use]
+    pub fn command(self) -> &'static Command {
+        // Making them takes as long as reading flags.
+        static COMMANDS: LazyLock<[Command; 5]> = LazyLock::new(|| {
+            [
+                role_target::cli::Flags::command(),
+                role_zero_copy::cli::Flags::command(),
+                role_gga_offload::cli::Flags::command(),
+                role_initiator::cli::Flags::command(),
+                role_sbc_generator::cli::Flags::command(),
+            ]
+        });
+        &COMMANDS[self as usize]
+    }
+
+    /// Reads its flags; says what they are, but for the file that they come from.
+    fn configuration(self, arguments: Vec<OsString>) -> Result<String, FlagsError> {
+        match self {
+            Self::Target => {
+                let forget = |flags: &mut role_target::cli::Flags| flags.general.json = None;
+                let flags = described(role_target::NAME, arguments, forget)?;
+                Ok(format!("{flags:?}"))
+            }
+            Self::ZeroCopy => {
+                let forget = |flags: &mut role_zero_copy::cli::Flags| flags.general.json = None;
+                let flags = described(role_zero_copy::NAME, arguments, forget)?;
+                Ok(format!("{flags:?}"))
+            }
+            Self::GgaOffload => {
+                let forget = |flags: &mut role_gga_offload::cli::Flags| flags.general.json = None;
+                let flags = described(role_gga_offload::NAME, arguments, forget)?;
+                Ok(format!("{flags:?}, {:?}", flags.checksum.written()))
+            }
+            Self::Initiator => {
+                let forget = |flags: &mut role_initiator::cli::Flags| flags.general.json = None;
+                let flags = described(role_initiator::cli::NAME, arguments, forget)?;
+                Ok(format!("{flags:?}, {:?}", flags.check()))
+            }
+            Self::SbcGenerator => {
+                let forget = |flags: &mut role_sbc_generator::cli::Flags| flags.general.json = None;
+                let flags = described(role_sbc_generator::NAME, arguments, forget)?;
+                Ok(format!("{flags:?}, {:?}", flags.geometry()))
+            }
+        }
     }
 }
