@@ -1,13 +1,13 @@
-//! Faults in a deployment that is at work: roles that die or stop, connections that end or say what makes no sense.
+//! Faults in a live deployment: roles that crash or stop, connections that are closed or carry malformed messages.
 //!
-//! * [`Case`] is one fault: which role of which deployment gets which signal at which place of a session. [`run`] starts the deployment with
-//!   real processes, goes to that place, does it, and looks at what becomes of the others, of the data, and of whoever comes next.
-//! * [`relay`] is how it gets there: all that happens in a session passes the connection between service and target.
+//! * A [`Case`] is one fault: the role of a deployment that gets a signal at a phase of a session. [`run`] starts the deployment with real
+//!   processes, brings the session to that phase, injects the fault, and checks the other roles, the data, and the next session.
+//! * [`relay`] finds the phase: every step of a session passes a connection between service and target.
 
 mod aftermath;
 mod case;
+mod deployment;
 pub mod relay;
-mod stage;
 mod sweep;
 
 pub use case::{Case, Fault, Mode, Part, Phase};

@@ -1,9 +1,8 @@
-//! Random faults against a live deployment of real processes, under a load that knows what every block must hold.
+//! Random faults in a live deployment of real processes, under a load that verifies every block.
 //!
-//! Three kinds of processes work together. Roles are what is hurt: a service and its targets, which keep their blocks in files. A
-//! [`Load`] plays the initiator, and is hurt too. The [`Witness`] is never hurt: it hears of each write before it is made and of each
-//! acknowledgement, and judges what every read brings. A [`Hammer`] starts them all, hurts them as a [`Plan`] says, and looks at
-//! what becomes of everybody.
+//! The faults hit a service and its targets, which keep their blocks in files, and the [`Load`], which plays the initiator. They never
+//! hit the [`Witness`], which is told of each write before it is submitted and of each acknowledgement, and judges the result of every read.
+//! A [`Hammer`] starts these processes, injects the faults of a [`Plan`], and checks the consequences.
 
 mod deployment;
 mod ledger;

@@ -20,7 +20,7 @@ pub struct Vector {
     pub name: String,
     /// Name of the message in the table of offsets, or `stored_block` for a whole one.
     pub message: String,
-    /// What the message says.
+    /// Meaning of the message, in a sentence.
     pub meaning: String,
     /// Its fields, in the order of their offsets and without gaps.
     pub fields: Vec<Field>,
@@ -36,25 +36,24 @@ pub struct Field {
     /// Its bytes.
     #[serde(serialize_with = "as_hex")]
     pub bytes: Vec<u8>,
-    /// What they say: a number, the name of an enumeration's value, a text, bytes in hexadecimal; nothing for bytes without
-    /// meaning.
+    /// Expected value: a number, the name of an enumerator, a text, or bytes in hexadecimal; empty for bytes without meaning.
     pub value: String,
-    /// What it is for.
+    /// Purpose of the vector, in a sentence.
     pub meaning: String,
 }
 
-/// Why a file is no vector.
+/// A file is not a valid vector.
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {
     /// It is no TOML, or has other keys.
     #[error(transparent)]
     Toml(#[from] Box<toml::de::Error>),
-    /// Bytes are not what is said of them.
+    /// The bytes do not match the description of the field.
     #[error("field {field}: {what}")]
     Field {
         /// Name of the field.
         field: String,
-        /// What is wrong.
+        /// Description of the error.
         what: String,
     },
 }
@@ -74,7 +73,7 @@ impl Vector {
     }
 }
 
-/// The vectors that come with this crate.
+/// The vectors of this crate.
 ///
 /// # Errors
 ///
@@ -180,8 +179,7 @@ fn as_hex<S: serde::Serializer>(bytes: &[u8], serializer: S) -> Result<S::Ok, S:
 
 // A vector against the `wire` crate and its table of offsets.
 
-/// Names of the parts of a stored block in the table: what it begins with, what each of its data blocks begins with, and
-/// what it ends in.
+/// Names of the parts of a stored block in the table: its header, the header of each of its data blocks, and its trailer.
 const STORED_BLOCK: [&str; 3] = [
     "stored_block_header",
     "lz4_data_block",
@@ -247,7 +245,7 @@ fn entry(name: &str) -> Result<&'static Message, String> {
 
 /// Every field of the table, with this message beginning at `base`.
 fn fields_of(vector: &Vector, message: &Message, base: usize) -> Result<(), String> {
-    // Contents of texts and blobs come between the fields of the table.
+    // Texts and blobs lie between the fields of the table.
     let mut shift = base;
     for expected in message.fields {
         let at = expected.offset as usize + shift;
@@ -342,7 +340,7 @@ mod file_tests {
     }
 
     #[test]
-    fn gaps_wrong_widths_and_what_is_no_hexadecimal_are_named() {
+    fn gaps_widths_and_invalid_hexadecimal_are_reported() {
         for (from, to, part) in [
             (
                 "offset = 2",
@@ -371,7 +369,7 @@ mod check_tests {
     }
 
     #[test]
-    fn every_vector_agrees() {
+    fn every_vector_matches() {
         for vector in vectors() {
             assert_eq!(check(&vector), Ok(()), "{}", vector.name);
         }
@@ -410,7 +408,7 @@ mod check_tests {
     }
 
     #[test]
-    fn any_changed_byte_and_any_changed_value_is_noticed() {
+    fn changed_bytes_and_values_are_detected() {
         for vector in vectors() {
             for at in 0..vector.fields.len() {
                 let mut changed = vector.clone();
@@ -428,7 +426,7 @@ mod check_tests {
     }
 
     #[test]
-    fn a_moved_field_is_noticed() {
+    fn moved_field_is_detected() {
         let mut vector = vectors()
             .into_iter()
             .find(|vector| vector.name == "query_storage_response")

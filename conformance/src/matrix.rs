@@ -1,9 +1,9 @@
 //! Every mix of implementations, in one deployment each.
 //!
-//! A [`Mix`] says whose program plays which part of a [`Layout`]; a [`Check`] is one session with it: the four strategies of
-//! the initiator, two I/Os that fail, a block that is corrupt. [`Matrix::run`] starts the session's processes in a
-//! [`Scene`](crate::scene::Scene) of their own, and compares how they ended, what they counted and what they left with the
-//! [`Expectation`] for this mix, which depends on what is known of its members ([`Traits`]).
+//! A [`Mix`] assigns an implementation to every role of a [`Layout`]; a [`Check`] is one session with it: the four strategies of the
+//! initiator, two I/Os that fail, a corrupt block. [`Matrix::run`] starts the processes of a session in a
+//! [`Sandbox`](deployment::sandbox::Sandbox), and compares their exits, their statistics and their leftovers with the [`Expectation`] for
+//! this mix, which depends on the [`Traits`] of its members.
 
 mod check;
 mod content;
@@ -13,5 +13,6 @@ mod session;
 mod verdict;
 
 pub use check::{Check, Expectation, Strategy};
-pub use mix::{Interrupted, Layout, Member, Mix, Settings, Traits, mixes};
+pub use deployment::implementation::Layout;
+pub use mix::{Interrupted, Member, Mix, Settings, Traits, mixes};
 pub use run::{Matrix, Tried};

@@ -1,4 +1,4 @@
-//! What a run of checks reports, whichever checks they are.
+//! The report of a run of checks, for terminals and as JUnit XML.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,13 +10,13 @@ use serde::Serialize;
 /// The highest exit status that counts: those above mean signals to a shell.
 const MOST_COUNTED: usize = 100;
 
-/// What became of one check.
+/// Result of one check.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(tag = "result", content = "reason", rename_all = "snake_case")]
 pub enum Outcome {
-    /// What was expected came.
+    /// The check passed.
     Passed,
-    /// It did not: what was expected, and what came.
+    /// The check failed: expected and actual behaviour.
     Failed(String),
     /// It was not tried, and why. Never the same as passed.
     NotRun(String),
@@ -25,21 +25,21 @@ pub enum Outcome {
 /// One check, after it was tried.
 #[derive(Debug, Clone, Serialize)]
 pub struct Case {
-    /// The group that it belongs to: `layout`, `role.target`, `matrix.gga`.
+    /// Its group: `layout`, `role.target`, `matrix.gga`.
     pub suite: String,
     /// Its name within the group.
     pub name: String,
-    /// What it checks, in a sentence.
+    /// The checked behaviour, in a sentence.
     pub meaning: String,
-    /// What became of it.
+    /// Its result.
     #[serde(flatten)]
     pub outcome: Outcome,
-    /// What a reader should know although it is no failure.
+    /// A remark for readers that is no failure.
     pub note: Option<String>,
     /// Time that it took.
     #[serde(rename = "seconds", serialize_with = "seconds")]
     pub took: Duration,
-    /// What the processes under test wrote, where that explains a failure.
+    /// Output of the processes under test, where it explains a failure.
     pub output: Option<String>,
 }
 
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_run_is_no_pass() {
+    fn check_that_was_not_run_has_not_passed() {
         let nothing = report(vec![Outcome::NotRun("no binary".to_owned())]);
         assert_eq!(nothing.exit_status(), 1);
         assert_eq!(
@@ -216,7 +216,7 @@ mod junit_tests {
     use super::*;
 
     #[test]
-    fn a_reader_of_junit_finds_everything() {
+    fn junit_has_all_cases_and_texts() {
         let failed = Case {
             took: Duration::from_millis(1500),
             output: Some("\u{1b}[31mERROR\u{1b}[0m <nothing>".to_owned()),

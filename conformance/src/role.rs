@@ -1,10 +1,10 @@
-//! Checks of **one** running role from the outside, whoever built it: every peer that it talks to is a script of ours.
+//! Checks of **one** running role of any implementation: every peer that it talks to is scripted.
 //!
-//! A [`Check`] starts the role on its [`Bench`], plays its peers over real TCP, Comch and RDMA, and says what was wrong. The peers
-//! live in this process, so this process and the role must share one runtime directory: the command gives both a private one.
+//! A [`Check`] starts the role in a [`Fixture`], scripts its peers over real TCP, Comch and RDMA, and reports violations. The peers live in
+//! this process, which has to share a runtime directory with the role: the command gives both a private one.
 
-mod bench;
 mod control;
+mod fixture;
 mod initiator;
 mod io_channel;
 pub(crate) mod service;
@@ -18,12 +18,12 @@ use std::time::Instant;
 use doca::Access;
 use wire::control::MessageType;
 
-use super::implementation::Role;
-use super::process::{Failure, Signal};
 use super::report::{Case, Outcome, Report};
+use deployment::implementation::Role;
+use deployment::process::{Failure, Signal};
 
-pub use bench::{Bench, Running, Subject};
 pub use control::{ComchPeer, ControlPeer, Listening, Polled, TcpPeer};
+pub use fixture::{Fixture, Running, Subject};
 pub use io_channel::IoChannel;
 
 /// One thing that a role must do, and how to see whether it does.
@@ -31,10 +31,10 @@ pub use io_channel::IoChannel;
 pub struct Check {
     /// Its name: a few words with dashes.
     pub name: &'static str,
-    /// What must happen, in a sentence.
+    /// The required behaviour, in a sentence.
     pub meaning: &'static str,
     /// Plays it.
-    pub play: fn(&Bench<'_>) -> Result<(), Wrong>,
+    pub play: fn(&Fixture<'_>) -> Result<(), Wrong>,
 }
 
 /// All checks of a role; none for the generator, which has no peers.
@@ -47,9 +47,9 @@ pub fn checks(role: Role) -> Vec<Check> {
     }
 }
 
-// What was wrong with a role.
+// Violations by a role.
 
-/// What was expected, and what came.
+/// A violation: the expected and the actual behaviour.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct Wrong(String);
@@ -137,7 +137,7 @@ impl Step {
         Self::Shutdown,
     ];
 
-    /// What the initiator asks.
+    /// The initiator's request of this step.
     fn request(self) -> MessageType {
         match self {
             Self::Query => MessageType::QueryStorageRequest,
@@ -148,7 +148,7 @@ impl Step {
         }
     }
 
-    /// What it is answered.
+    /// The response to it.
     fn answer(self) -> MessageType {
         match self {
             Self::Query => MessageType::QueryStorageResponse,
@@ -162,8 +162,8 @@ impl Step {
 
 // Runs checks: several at a time, because most of them mostly wait.
 
-/// Plays the checks on `jobs` threads. `done` is told the name of each that has ended; `interrupted` says that nobody wants the
-/// rest. The cases come in the order of the checks.
+/// Runs the checks on `jobs` threads. `done` is called with the name of each completed check; once `interrupted` returns `true`, the rest
+/// is skipped. Cases are in the order of the checks.
 pub fn run(
     subject: &Subject,
     checks: &[Check],
@@ -238,14 +238,14 @@ fn play(subject: &Subject, check: &Check) -> Case {
     }
 }
 
-/// A role that is killed by a signal nobody has sent has failed, whatever its peers saw.
+/// A role that was killed by a signal that the check did not send has failed, whatever its peers observed.
 fn play_once(subject: &Subject, check: &Check) -> (Result<(), Wrong>, String, Option<i32>) {
-    let bench = match Bench::new(subject) {
-        Ok(bench) => bench,
+    let fixture = match Fixture::new(subject) {
+        Ok(fixture) => fixture,
         Err(wrong) => return (Err(wrong), String::new(), None),
     };
-    let result = (check.play)(&bench);
-    let watch = bench.watch();
+    let result = (check.play)(&fixture);
+    let watch = fixture.watch();
     let result = result.and_then(|()| match watch.crash {
         None => Ok(()),
         Some(signal) => Err(Wrong::new(format!("it was killed by signal {signal}"))),
@@ -253,7 +253,7 @@ fn play_once(subject: &Subject, check: &Check) -> (Result<(), Wrong>, String, Op
     (result, watch.output.clone(), watch.crash)
 }
 
-// What the scripted peers allow others to do with their memory.
+// Memory access that the scripted peers grant.
 
 /// Reading and writing, by themselves and by RDMA peers.
 pub(crate) const REMOTE: Access = Access::LOCAL_READ_WRITE

@@ -1,8 +1,8 @@
-//! DOCA's own samples as a test of a DOCA implementation: programs in C that somebody else has built, started in pairs as
-//! their READMEs say, fed what they ask for, and held to their documented end.
+//! DOCA's own samples as a test of a DOCA implementation: C programs, built elsewhere, that are started in pairs as their READMEs say,
+//! given the input that they prompt for, and checked for their documented result.
 //!
-//! * `scenario` what a run consists of, as data; [`catalogue`] all runs that are known; `content` their files;
-//! * `binaries` where the programs are; `program` one of them running; `run` a scenario from start to verdict.
+//! * `scenario`: the description of a run, as data, with the contents of its files; [`catalogue`]: all known runs.
+//! * `binaries`: finds the programs; `run`: a scenario from start to verdict.
 
 mod binaries;
 mod catalogue;

@@ -1,4 +1,4 @@
-//! A storage target for one session that can be told to lie.
+//! A scripted storage target for one session, which can inject faults.
 
 mod fault;
 mod worker;
@@ -23,7 +23,7 @@ use worker::{Storage, Worker};
 
 pub use fault::{Fault, UnknownFault};
 
-/// Why a scripted target could not go on.
+/// A scripted target could not go on.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// DOCA refused something.
@@ -38,14 +38,14 @@ pub enum Error {
     /// The service sent something that this script does not expect.
     #[error("expected {expected}, got {got}")]
     Unexpected {
-        /// What the script waits for.
+        /// The event that the script waited for.
         expected: &'static str,
-        /// What came.
+        /// The event that occurred.
         got: String,
     },
 }
 
-/// What the target holds, and what is wrong with it.
+/// The storage of the target and its fault.
 #[derive(Debug, Clone)]
 pub struct Script {
     /// DOCA device, as the roles name it.
@@ -54,10 +54,10 @@ pub struct Script {
     pub block_size: u32,
     /// The blocks' content; its length is the capacity.
     pub content: Vec<u8>,
-    /// What the target does wrong.
+    /// The fault that the target injects.
     pub fault: Fault,
-    /// How many records of sets it keeps, one after the other, before it answers no more of these requests. Without, it knows of none,
-    /// as the reference.
+    /// Number of superblocks that it persists before it stops answering these requests; `None` for a target without superblocks, like the
+    /// reference's.
     pub records: Option<u32>,
     /// Extensions of the data path that it announces (`FeatureQuery::features`). Without any, it knows of no announcements, as the reference.
     pub features: u32,
@@ -92,8 +92,7 @@ impl ScriptedTarget {
         Ok(self.listener.local_addr()?.port())
     }
 
-    /// Serves one session, until the service has shut it down or has gone. Answers the content that the session has left,
-    /// of as many bytes as the script's.
+    /// Serves one session, until the service has shut it down or disconnected. Returns the content of the storage, of the script's size.
     ///
     /// # Errors
     ///
@@ -105,10 +104,10 @@ impl ScriptedTarget {
 
 // The control side of the scripted target: one TCP connection, one session.
 
-/// How long nothing is polled while nothing can happen.
+/// Polling interval while no event can occur.
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// Serves one session, until the service has shut it down or has gone. Answers what it leaves in the storage.
+/// Serves one session, until the service has shut it down or disconnected. Returns the content of the storage.
 fn serve(listener: &TcpListener, script: &Script) -> Result<Vec<u8>, Error> {
     let mut session = Session::new(script)?;
     let (stream, _) = listener.accept()?;
@@ -187,7 +186,7 @@ impl Connection {
 
 // A session of the scripted target, without its control channel.
 
-/// What a target does about the requests of a service, and with the I/Os of its workers. How they come is another's.
+/// The target's responses to the requests of a service, and its workers' I/Os, independent of how requests arrive.
 pub(crate) struct Session {
     workers: Vec<Worker>,
     device: Device,
@@ -202,7 +201,7 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    /// One that holds what the script says.
+    /// A session with the content and the fault of the script.
     pub(crate) fn new(script: &Script) -> Result<Self, Error> {
         let device = Device::open(&script.device)?;
         let region = MemoryRegion::new(script.content.len())?;
@@ -222,41 +221,41 @@ impl Session {
         })
     }
 
-    /// Keeps the I/Os that come from now on.
+    /// Records I/Os from now on.
     pub(crate) fn watch_ios(&mut self) {
         self.faults.watch();
     }
 
-    /// The I/Os that have come since the last time, in the order in which they came.
+    /// The I/Os since the last call, in the order of their arrival.
     pub(crate) fn take_ios(&mut self) -> Vec<Repr> {
         self.faults.take_seen()
     }
 
-    /// Whether I/Os are served.
+    /// Returns `true` if I/Os are served.
     pub(crate) fn is_running(&self) -> bool {
         self.running
     }
 
-    /// What it holds in the end. Nobody writes there any more: the workers' connections are gone.
+    /// The storage at the end. The workers' connections are closed, so that no peer writes to it any more.
     pub(crate) fn into_content(mut self) -> Result<Vec<u8>, Error> {
         self.workers.clear();
         self.content()
     }
 
-    /// What it holds now.
+    /// The storage as it is now.
     pub(crate) fn content(&self) -> Result<Vec<u8>, Error> {
         let mut content = vec![0; self.region.len()];
         self.region.read(0, &mut content)?;
         Ok(content)
     }
 
-    /// Whether a request is not answered at all.
+    /// Returns `true` if a request is not answered at all.
     pub(crate) fn withholds(&mut self, request: &Payload) -> bool {
         let records = self.records.as_mut();
         records.is_some_and(|records| records.withholds(request))
     }
 
-    /// Does what is asked, and says what to answer.
+    /// Carries out a request and returns the response.
     pub(crate) fn answer(&mut self, request: &Payload) -> Result<Payload, Error> {
         let details = StorageDetails {
             total_size: self.capacity,
@@ -330,7 +329,7 @@ impl Session {
         })
     }
 
-    /// Serves the I/Os that have come.
+    /// Serves the I/Os that have arrived.
     pub(crate) fn progress(&mut self) -> Result<(), Error> {
         for worker in &mut self.workers {
             worker.progress(&mut self.faults)?;

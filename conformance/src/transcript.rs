@@ -1,8 +1,8 @@
-//! Control transcripts: what was said on control connections between services and targets, and when.
+//! Control transcripts: the messages on control connections between services and targets, with their times.
 //!
-//! * [`Relay`] stands between the two, with a [`Recorder`] or another [`Interceptor`]; [`Splitter`] finds the frames in what passes.
-//! * [`Writer`], [`Reader`] and [`Transcript`] are the file; `proto/transcript.proto` is its schema.
-//! * [`replay`] plays one of the two sides again, against a live program.
+//! * [`Relay`] forwards connections under a [`Recorder`] or another [`Interceptor`]; [`Splitter`] finds the frames in a stream.
+//! * [`Writer`], [`Reader`] and [`Transcript`] are the file format; `proto/transcript.proto` is its schema.
+//! * [`replay`] replays one of the two sides against a live program.
 
 mod entry;
 mod file;

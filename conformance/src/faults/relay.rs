@@ -1,8 +1,8 @@
-//! The line between a service and its targets, with somebody on it.
+//! The relay between a service and its targets that injects connection faults.
 //!
-//! A [`FaultyLine`] is a relay before each target: the service is told its ports instead of theirs. Until it is told otherwise it passes
-//! everything on. Since all that happens in a session passes as a frame here, a frame that is held is a place in the session that
-//! every run comes to: [`FaultyLine::hold`]. What is not bound to a frame is done at once: cutting, sending, delaying.
+//! A [`FaultyLine`] is a relay in front of each target: the service is given its ports instead of theirs. Without orders it forwards
+//! everything. Every step of a session is a frame here, so a held frame is a reproducible phase of a session: [`FaultyLine::hold`]. Other
+//! faults are injected at once: cutting, sending, delaying.
 
 use std::collections::{HashMap, HashSet};
 use std::net::{Ipv4Addr, TcpListener};
@@ -20,12 +20,12 @@ use crate::transcript::{Action, Event, Frame, Interceptor, Piece, Place, Relay};
 
 pub use crate::transcript::{End, Side};
 
-// The relay that does what it is told.
+// The relay that injects faults.
 
-/// How often a wait looks whether it is still wanted.
+/// Polling interval of all waits.
 const TICK: Duration = Duration::from_millis(10);
-/// Time that a connection gets to end before the next one to the same target is made. A target that serves one client at a time must
-/// not see them in the other order; one that is stopped never ends any.
+/// Time for a connection to end before the next one to the same target is made. A target that serves one client at a time must see them in
+/// this order; a stopped target never ends a connection.
 const ORDER: Duration = Duration::from_secs(1);
 
 /// A relay before each target of a deployment. Dropping it ends all connections.
@@ -37,7 +37,7 @@ pub struct FaultyLine {
 }
 
 impl FaultyLine {
-    /// One in front of the targets that listen on these ports of this machine. They may begin to listen later.
+    /// Starts a relay for the targets on these ports of this machine, which may begin to listen later.
     ///
     /// # Errors
     ///
@@ -52,7 +52,7 @@ impl FaultyLine {
         }
         let relay = Relay {
             channels,
-            // Whoever asks may ask again. A connection that is made later than it was asked for would take the place of the next one.
+            // The service retries by itself. A connection that the relay makes late would take the place of the next one.
             patience: Duration::ZERO,
             sessions: None,
         };
@@ -71,19 +71,19 @@ impl FaultyLine {
         &self.ports
     }
 
-    /// Holds the next frame of this kind.
+    /// Holds the next such frame.
     pub fn hold(&self, moment: Moment) -> Trap {
         let (armed, trap) = Armed::new(moment);
         self.shared.state().traps.push(armed);
         trap
     }
 
-    /// Each frame before this target takes so much longer from now on; zero ends it.
+    /// Delays each frame of this target's connection from now on; zero ends that.
     pub fn delay(&self, channel: u32, time: Duration) {
         self.shared.state().delays.insert(channel, time);
     }
 
-    /// Ends the connection before this target now, if there is one. Within a tenth of a second; a frame that is held does not keep it.
+    /// Cuts the connection of this target now, if there is one: within 100 ms, even while a frame is held.
     pub fn cut(&self, channel: u32, end: End) {
         for side in [Side::Client, Side::Server] {
             let action = Action::Cut(Bytes::new(), end);
@@ -91,15 +91,14 @@ impl FaultyLine {
         }
     }
 
-    /// Sends bytes as if this side had, if there is a connection: behind what it has sent so far, between two frames, within a tenth of a
-    /// second.
+    /// Sends bytes as if this side had, if there is a connection: behind all that it has sent so far, between two frames, within 100 ms.
     pub fn send(&self, channel: u32, from: Side, bytes: impl Into<Bytes>) {
         let action = Action::Replace(bytes.into());
         self.shared.order(channel, from, action);
     }
 
-    /// Waits until what was to be cut and sent has been, as far as those connections have not ended; false when it takes longer than
-    /// this.
+    /// Waits until all cuts and sends have been carried out, except on connections that have ended; `false` if that takes longer than
+    /// `within`.
     pub fn settle(&self, within: Duration) -> bool {
         let deadline = Instant::now() + within;
         while self.shared.state().has_orders() {
@@ -128,7 +127,7 @@ impl Drop for FaultyLine {
     fn drop(&mut self) {
         self.shared.ended.store(true, Ordering::Release);
         if let Some(thread) = self.thread.take() {
-            // What a listener has failed with has been seen by whoever could not connect.
+            // The client of a failed listener could not connect, and has reported that.
             let _ = thread.join();
         }
     }
@@ -150,7 +149,7 @@ struct State {
     open: HashSet<Place>,
     /// The latest connection of each channel.
     last: HashMap<u32, u32>,
-    /// What is to be done on a connection, by the thread of the direction that begins at the side.
+    /// Actions for connections, carried out by the thread of the direction that starts at the side.
     orders: Vec<(Place, Side, Action)>,
 }
 
@@ -240,7 +239,7 @@ impl Interceptor for Shared {
 
     fn interrupt(&self, place: Place, from: Side) -> Action {
         let mut state = self.state();
-        // What was meant for a connection that has ended is meant for nobody.
+        // Drops actions for connections that have ended.
         let last = state.last.clone();
         state
             .orders
@@ -255,14 +254,14 @@ impl Interceptor for Shared {
 
 // A frame that is waited for, and then held.
 
-/// Which frame.
+/// A frame, by its connection, type and position.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Moment {
     /// Before which target, from 0.
     pub channel: u32,
-    /// Of this type. Requests come from the service, responses from the target.
+    /// Type of the frame. Requests are sent by the service, responses by the target.
     pub message: MessageType,
-    /// How many of this type pass before it.
+    /// Frames of this type that pass before it.
     pub after: u32,
 }
 
@@ -273,8 +272,7 @@ pub struct Trap {
 }
 
 impl Trap {
-    /// The frame, which nobody has seen yet but who has sent it. `None` when it has not come at `deadline`, or `given_up` says that nobody
-    /// waits any more.
+    /// The held frame, which has not been delivered. `None` if it has not arrived at `deadline`, or `given_up` returned `true`.
     pub fn wait(&self, deadline: Instant, mut given_up: impl FnMut() -> bool) -> Option<Held> {
         loop {
             match self.caught.recv_timeout(TICK) {
@@ -290,7 +288,7 @@ impl Trap {
     }
 }
 
-/// A frame that stands still, and with it all that comes behind it in its direction. Dropped, it goes on.
+/// A held frame, which blocks its direction of the connection. It is passed on when this is dropped.
 #[derive(Debug)]
 pub struct Held {
     frame: Frame,
@@ -298,22 +296,22 @@ pub struct Held {
 }
 
 impl Held {
-    /// What it says.
+    /// The decoded frame.
     pub fn message(&self) -> &Message {
         &self.frame.message
     }
 
-    /// It goes on as it is.
+    /// Passes it on unchanged.
     pub fn pass(self) {
         self.end(Action::Pass);
     }
 
-    /// These bytes go on in its place; with none, it has never been there.
+    /// Passes these bytes on instead; with none, the frame is dropped.
     pub fn replace(self, bytes: impl Into<Bytes>) {
         self.end(Action::Replace(bytes.into()));
     }
 
-    /// So many of its first bytes go on, and then the connections with both sides end.
+    /// Passes its first bytes on, this many, and closes the connections with both sides.
     pub fn cut(self, bytes: usize, end: End) {
         let mut frame = self.frame.to_bytes();
         frame.truncate(bytes);
@@ -345,7 +343,7 @@ impl Armed {
         (armed, Trap { caught })
     }
 
-    /// Whether it is this frame that it waits for.
+    /// Returns `true` for the frame that it waits for.
     fn meets(&mut self, channel: u32, frame: &Frame) -> bool {
         let Moment {
             channel: expected,
@@ -364,7 +362,7 @@ impl Armed {
         }
     }
 
-    /// Holds the frame until somebody has said what becomes of it, or the line ends.
+    /// Holds the frame until its owner has decided, or the relay ends.
     fn hold(self, frame: &Frame, ends: impl Fn() -> bool) -> Action {
         let (verdict, decided) = channel();
         let held = Held {

@@ -1,4 +1,4 @@
-//! What every block may hold, from what was told of its writes and reads.
+//! The versions that a block may hold, derived from its writes and reads.
 //!
 //! Versions of a block rise, and its writes do not overlap. So a read must find the last version that was acknowledged or read
 //! before it began, or a later one that was issued before it ended. A write that was not acknowledged may have happened or not; a read
@@ -14,7 +14,7 @@ use super::witness::{Entry, Reading, Version};
 /// Entries of each block that are kept to explain a violation.
 const HISTORY: usize = 24;
 
-/// How something was broken that the storage promises.
+/// A violated guarantee of the storage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
@@ -22,20 +22,20 @@ pub enum Kind {
     Lost,
     /// A read brought what is no version of the block that it may hold.
     Wrong,
-    /// Something came that the protocol does not have: a second result, a result for nothing.
+    /// A message that the protocol does not allow: a second result, a result without request.
     Protocol,
 }
 
 /// A promise that was broken.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Violation {
-    /// Which.
+    /// The violated guarantee.
     pub kind: Kind,
-    /// The block, where it is one block's.
+    /// The block, for a violation of a single block.
     pub block: Option<u64>,
-    /// What might have come.
+    /// Versions that would have been valid.
     pub expected: String,
-    /// What came.
+    /// The version that was read.
     pub came: String,
     /// The last entries of the block.
     pub history: Vec<String>,
@@ -46,24 +46,24 @@ impl fmt::Display for Violation {
         if let Some(block) = self.block {
             write!(f, "block {block}: ")?;
         }
-        write!(f, "expected {}, {} came", self.expected, self.came)
+        write!(f, "expected {}, got {}", self.expected, self.came)
     }
 }
 
-/// How often what happened.
+/// Numbers of events.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, serde::Deserialize)]
 pub struct Counts {
-    /// Blocks whose write was acknowledged.
+    /// Blocks of acknowledged writes.
     pub acknowledged: u64,
     /// Blocks that were read and held what they may.
     pub read_back: u64,
-    /// Blocks whose read or write ended in an error.
+    /// Blocks of reads and writes that failed.
     pub failed: u64,
-    /// Blocks whose write never ended, because the load or its session did.
+    /// Blocks of writes that never completed, because the load or its session ended.
     pub in_doubt: u64,
-    /// Blocks that were neither old nor new: a target was killed, or missing, when a write was cut off that was never acknowledged.
+    /// Torn blocks: a target was killed, or missing, while an unacknowledged write was cut off.
     pub torn: u64,
-    /// What is no I/O, and was refused.
+    /// Invalid requests that were refused.
     pub refused: u64,
     /// Violations: acknowledged writes that are not there.
     pub lost: u64,
@@ -93,12 +93,12 @@ impl std::ops::AddAssign for Counts {
     }
 }
 
-/// What became of a version.
+/// State of a version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fate {
     UnderWay,
     Acknowledged,
-    /// It ended in this moment, and nobody knows how.
+    /// The write ended in this epoch with an unknown outcome.
     InDoubt(u64),
 }
 
@@ -106,9 +106,9 @@ enum Fate {
 struct Block {
     /// The last version that is known to have been there.
     floor: u64,
-    /// Versions that a read may find: the floor, those after it, and those before it while a read is under way that may find them.
+    /// Versions that a read may return: the floor, later ones, and earlier ones while a read is pending that may return them.
     versions: BTreeMap<u64, Fate>,
-    /// Reads under way: the read, when it began, and the floor then.
+    /// Pending reads: the read, its start, and the floor at its start.
     reads: Vec<(u64, u64, u64)>,
     /// A write was in doubt when a target was killed, so that it may be half done.
     may_be_torn: bool,
@@ -122,12 +122,12 @@ pub struct Ledger {
     session: u64,
     /// Number of entries so far, as a clock.
     now: u64,
-    /// Of this session.
+    /// Counts of this session.
     counts: Counts,
 }
 
 impl Ledger {
-    /// Of so many blocks, of which none was written.
+    /// A ledger for this many blocks, none of which is written.
     pub fn new(blocks: u64) -> Self {
         Self {
             blocks: (0..blocks).map(|_| Block::default()).collect(),
@@ -174,7 +174,7 @@ impl Ledger {
         }
     }
 
-    /// The load is gone: what was under way has ended, nobody knows how. Answers the counts of its session.
+    /// Ends the session of a load that has exited: the outcome of its pending writes is unknown. Returns the counts of the session.
     pub fn end_session(&mut self) -> Counts {
         self.now += 1;
         for block in &mut self.blocks {
@@ -299,7 +299,7 @@ enum Verdict {
 }
 
 impl Block {
-    /// What a read says that began with this floor.
+    /// Judges the content that a read has returned which began in epoch `began` with the floor `least`.
     fn judge(&mut self, began: u64, least: u64, seen: &Seen) -> Verdict {
         match seen {
             Seen::Version(version) if *version < least => Verdict::Broken(Kind::Lost),
@@ -322,7 +322,7 @@ impl Block {
         version >= self.floor && self.versions.contains_key(&version)
     }
 
-    /// A read that began then has found this version: it stays, and writes that had ended by then without having been found never
+    /// A read that started at `began` has returned this version: it stays, and writes that had ended by then without being read never
     /// happened.
     fn settle(&mut self, found: u64, began: u64) {
         self.versions.retain(|version, fate| {
@@ -362,9 +362,9 @@ impl Block {
     }
 }
 
-// Blocks that say what they are: every line of 64 bytes names the block and the version that it was written with, and depends on both
-// and on the seed in half of its bytes. So a read tells which write it sees, and a wrong block, a torn one, an old version and
-// garbage are told apart.
+// Self-describing blocks: every line of 64 bytes names the block and the version that it was written with, and depends on both and on the
+// seed in half of its bytes. So a read identifies the write that it returns, and wrong blocks, torn blocks, old versions and garbage are
+// told apart.
 
 /// Bytes of a line. Blocks are a whole number of lines.
 pub const LINE: usize = 64;
@@ -372,22 +372,22 @@ pub const LINE: usize = 64;
 /// Bytes of a line that depend on everything: the rest are the block, the version, and blanks, so that blocks compress.
 const NOISE: usize = 32;
 
-/// What a block holds.
+/// The content of a block.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Seen {
-    /// This version of the block, and nothing else.
+    /// This version of the block.
     Version(u64),
     /// Lines of these versions of the block, in ascending order.
     Torn(Vec<u64>),
     /// A line that was written to another block.
     OtherBlock {
-        /// Which.
+        /// Number of that block.
         block: u64,
         /// Its version there.
         version: u64,
     },
-    /// Bytes that nobody has written with this seed.
+    /// Bytes that were not written with this seed.
     Garbage {
         /// Offset in the block of the first such line.
         offset: u64,
@@ -407,7 +407,7 @@ impl fmt::Display for Seen {
     }
 }
 
-/// What is written to blocks, from a seed.
+/// Generates the content of blocks from a seed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pattern {
     /// Patterns of different seeds have no line in common.
@@ -415,7 +415,7 @@ pub struct Pattern {
 }
 
 impl Pattern {
-    /// The content of a block in this version.
+    /// Fills `into` with the content of a block in this version.
     pub fn fill(self, block: u64, version: u64, into: &mut [u8]) {
         for (number, line) in into.chunks_mut(LINE).enumerate() {
             let content = self.line(block, version, number);
@@ -423,7 +423,7 @@ impl Pattern {
         }
     }
 
-    /// What this is, which was read from `block`.
+    /// Identifies the content that was read from `block`.
     pub fn look(self, block: u64, bytes: &[u8]) -> Seen {
         let mut versions = Vec::new();
         for (number, line) in bytes.chunks(LINE).enumerate() {
@@ -460,7 +460,7 @@ impl Pattern {
     }
 }
 
-/// The number at this place, 0 where the line is too short for one.
+/// The number at offset `at`, or 0 behind the end of the line.
 fn word(line: &[u8], at: usize) -> u64 {
     let bytes = line.get(at..at + 8).and_then(|bytes| bytes.try_into().ok());
     bytes.map_or(0, u64::from_be_bytes)
@@ -487,12 +487,12 @@ mod content_tests {
     }
 
     #[test]
-    fn a_block_tells_its_version() {
+    fn content_identifies_its_version() {
         assert_eq!(PATTERN.look(3, &block(3, 9)), Seen::Version(9));
     }
 
     #[test]
-    fn another_block_a_torn_one_and_garbage_are_told_apart() {
+    fn wrong_torn_and_garbage_blocks_are_distinguished() {
         let other = Seen::OtherBlock {
             block: 4,
             version: 9,
@@ -500,7 +500,7 @@ mod content_tests {
         assert_eq!(PATTERN.look(3, &block(4, 9)), other);
         let torn = [&block(3, 9)[..128], &block(3, 8)[128..]].concat();
         assert_eq!(PATTERN.look(3, &torn), Seen::Torn(vec![8, 9]));
-        // Halves of one block in another order are no lines of it.
+        // Halves of a block in another order form no valid line.
         let whole = block(3, 9);
         let swapped = [&whole[256..], &whole[..256]].concat();
         assert_eq!(PATTERN.look(3, &swapped), Seen::Garbage { offset: 0 });
@@ -510,7 +510,7 @@ mod content_tests {
     }
 
     #[test]
-    fn every_byte_counts() {
+    fn every_changed_byte_is_detected() {
         for at in 0..512 {
             let mut bytes = block(3, 9);
             bytes[at] ^= 1;

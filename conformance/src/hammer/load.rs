@@ -1,4 +1,4 @@
-//! The load: an initiator that knows what every block must hold. A process of its own, because it is hurt like everybody else.
+//! The load: an initiator that checks the content of every block. It is a process of its own, because faults are injected into it too.
 
 mod traffic;
 
@@ -19,13 +19,13 @@ use crate::matrix::Layout;
 use crate::role::{ComchPeer, ControlPeer as _, During as _, IoChannel, Polled, REMOTE, Wrong};
 use traffic::{MOST_BLOCKS, Source, Traffic};
 
-/// What every line begins with that says how far it has come.
+/// Prefix of the lines of standard error that report the load's state.
 const SAYS: &str = "load: ";
 
-/// How far a load has come.
+/// State of a load.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Stage {
-    /// The witness has heard of it.
+pub enum LoadState {
+    /// The witness knows it.
     Known,
     /// A service has let it in.
     Connected,
@@ -33,13 +33,13 @@ pub enum Stage {
     Started,
     /// It does what it was started for.
     Running,
-    /// It has sent what it was to send beside its I/Os.
+    /// It has sent its malformed messages.
     Acting,
     /// It does no more I/O but to read what all blocks hold.
     Ending,
 }
 
-impl Stage {
+impl LoadState {
     const ALL: [(Self, &str); 6] = [
         (Self::Known, "known"),
         (Self::Connected, "connected"),
@@ -49,32 +49,32 @@ impl Stage {
         (Self::Ending, "ending"),
     ];
 
-    /// From a line of the load's standard error, if it says so.
+    /// Parses a line of the load's standard error; `None` for other lines.
     pub fn parse(line: &str) -> Option<Self> {
         let said = line.strip_prefix(SAYS)?;
         let found = Self::ALL.iter().find(|(_, name)| said == *name);
-        found.map(|(stage, _)| *stage)
+        found.map(|(state, _)| *state)
     }
 
     fn say(self) {
-        if let Some((_, name)) = Self::ALL.iter().find(|(stage, _)| *stage == self) {
+        if let Some((_, name)) = Self::ALL.iter().find(|(state, _)| *state == self) {
             eprintln!("{SAYS}{name}");
         }
     }
 }
 
-/// What a load is for.
+/// Work of a load.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Task {
     /// To write every block once.
     Fill,
-    /// To read and write at random until it is told to end.
+    /// Read and write at random until it is terminated.
     Run,
-    /// To read every block once, to stay until it is told to end, and then to write those that cannot be read.
+    /// Read every block once, wait until it is terminated, and write the blocks that cannot be read.
     ReadBack,
 }
 
-/// What a load is told.
+/// Parameters of a load.
 #[derive(Debug, Clone)]
 pub struct Load {
     /// The service's Comch channel.
@@ -83,24 +83,24 @@ pub struct Load {
     pub device: String,
     /// The witness's socket.
     pub witness: PathBuf,
-    /// What the I/Os and the content of the blocks are made from.
+    /// Seed of the I/Os and of the content of blocks.
     pub seed: u64,
-    /// Its number: versions of later ones are higher.
+    /// Number of the session: versions of later sessions are higher.
     pub session: u64,
-    /// What kind of service it talks to.
+    /// The layout of the service.
     pub layout: Layout,
-    /// What it is for.
+    /// Its work.
     pub task: Task,
-    /// A target was killed, or missing, when the load before came to its end.
+    /// A target was killed, or missing, when the previous load ended.
     pub cut_off: bool,
-    /// What it does beside proper I/O.
+    /// Malformed requests to send beside its I/Os.
     pub mischief: Mischief,
     /// Time that an answer may take.
     pub patience: Duration,
 }
 
 impl Load {
-    /// Plays one session, until it is over or `stop` says so.
+    /// Runs one session, until it ends or `stop` returns `true`.
     ///
     /// # Errors
     ///
@@ -112,27 +112,27 @@ impl Load {
             cut_off: self.cut_off,
         });
         account.hand_over()?;
-        Stage::Known.say();
+        LoadState::Known.say();
         let mut link = Link::connect(self)?;
-        Stage::Connected.say();
+        LoadState::Connected.say();
         link.start()?;
-        Stage::Started.say();
+        LoadState::Started.say();
         let blocks = link.blocks();
         let mut traffic = Traffic::new(self, &link.storage, account);
-        Stage::Running.say();
+        LoadState::Running.say();
         let read_all = || Source::read_all(blocks);
         match self.task {
             Task::Fill => traffic.run(&mut link, Source::write_these((0..blocks).collect()))?,
             Task::ReadBack => {
                 traffic.run(&mut link, read_all())?;
-                Stage::Ending.say();
+                LoadState::Ending.say();
                 traffic.run(&mut link, Source::idle(stop))?;
                 let unreadable = traffic.unreadable();
                 traffic.run(&mut link, Source::write_these(unreadable))?;
             }
             Task::Run => {
                 traffic.run(&mut link, Source::random(self, blocks, stop))?;
-                Stage::Ending.say();
+                LoadState::Ending.say();
                 traffic.run(&mut link, read_all())?;
             }
         }
@@ -143,17 +143,17 @@ impl Load {
 
 // The session of a load: control channel, fast path, memory.
 
-/// I/Os under way at a time.
+/// I/Os in flight at a time.
 const DEPTH: usize = 16;
 
-/// What an initiator allows for its memory: a service may export it again for RDMA.
+/// Access that an initiator grants to its memory: a service may export it again for RDMA.
 const ACCESS: Access = REMOTE.union(Access::PCI_READ_WRITE);
 
-/// A session with a service. Dropped in this order: what uses a connection before the connection.
+/// A session with a service. Fields are in drop order: users of a connection before it.
 struct Link {
     io: Option<IoChannel>,
     control: ComchPeer,
-    /// Room for [`MOST_BLOCKS`] of each I/O under way.
+    /// Memory for [`MOST_BLOCKS`] of each I/O in flight.
     memory: Arc<MemoryRegion>,
     storage: StorageDetails,
     _memory_map: Mmap,
@@ -217,7 +217,7 @@ impl Link {
         expect(Payload::StartStorageResponse, answer)
     }
 
-    /// Ends the session, in which no I/O is under way.
+    /// Ends the session, with no I/O in flight.
     fn end(&mut self) -> Result<(), Wrong> {
         let answer = self.ask(Payload::StopStorageRequest)?;
         expect(Payload::StopStorageResponse, answer)?;
@@ -228,7 +228,7 @@ impl Link {
         expect(Payload::ShutdownResponse, answer)
     }
 
-    /// What has come on the control channel while I/O was done, which is nothing.
+    /// The next message on the control channel; none is expected during I/O.
     fn heard(&mut self) -> Result<Option<Message>, Wrong> {
         match self.control.poll()? {
             Polled::Nothing => Ok(None),
@@ -278,16 +278,16 @@ fn expect(expected: Payload, came: Payload) -> Result<(), Wrong> {
     )
 }
 
-// What a load sends that is no proper I/O, nor a proper request.
+// Malformed I/O messages and control messages.
 
-/// What a load does beside proper I/O.
+/// Malformed requests that a load sends beside its I/Os.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mischief {
     /// Nothing.
     None,
     /// One message in eight is no proper I/O.
     Io,
-    /// Once it says something wrong on the control channel.
+    /// One malformed message on the control channel.
     Control,
 }
 
@@ -303,7 +303,7 @@ struct Improper {
 }
 
 impl Improper {
-    /// One of many, for a storage and a memory of these sizes in bytes.
+    /// A random malformed message for a storage and a memory of these sizes in bytes.
     fn new(rng: &mut Rng, block_size: u32, storage: u64, memory: u64) -> Self {
         let block = u64::from(block_size);
         let kind = [IoMessageType::Read, IoMessageType::Write][rng.usize(..2)];
@@ -324,7 +324,7 @@ impl Improper {
             0 => improper.message_type = [0, 3, 0x0100_0000, u32::MAX][rng.usize(..4)],
             1 => request.storage_offset = storage + block * rng.u64(..8),
             2 => request.requester_offset = memory + rng.u64(..4096),
-            // The sum of offset and size is small again.
+            // The sum of offset and size wraps to a small number.
             3 => request.storage_offset = u64::MAX - (block - 1) * rng.u64(..=1),
             4 => request.requester_offset = u64::MAX - (block - 1) * rng.u64(..=1),
             5 => {
@@ -338,7 +338,7 @@ impl Improper {
         improper
     }
 
-    /// Its bytes, with this user data.
+    /// The bytes, with this user data.
     fn to_bytes(&self, user_data: u64) -> Vec<u8> {
         let mut bytes = Repr {
             user_data,
@@ -352,13 +352,13 @@ impl Improper {
         bytes
     }
 
-    /// Whether its answer can name it: whoever gets only a part of it need not know.
+    /// Returns `true` if the result has to carry the user data: a truncated message may lack it.
     fn is_whole(&self) -> bool {
         self.length == SIZE
     }
 }
 
-/// Bytes on a control channel that are wrong there.
+/// A malformed message for a control channel.
 pub(super) fn malformed_control(rng: &mut Rng) -> Vec<u8> {
     let message = |payload| {
         Message {
@@ -370,7 +370,7 @@ pub(super) fn malformed_control(rng: &mut Rng) -> Vec<u8> {
     };
     let mut request = message(Payload::QueryStorageRequest);
     match rng.u8(..6) {
-        // A request at the wrong time, a response to nothing.
+        // A request at the wrong time, or a response without request.
         0 => request,
         1 => message(Payload::StartStorageResponse),
         2 => message(Payload::ShutdownResponse),
@@ -380,7 +380,7 @@ pub(super) fn malformed_control(rng: &mut Rng) -> Vec<u8> {
             request[of_type].copy_from_slice(&rng.u32(1000..).to_be_bytes());
             request
         }
-        // A length that is none.
+        // An invalid length.
         4 => {
             request[..size_of::<u32>()].copy_from_slice(&rng.u32(..).to_be_bytes());
             request
@@ -389,31 +389,31 @@ pub(super) fn malformed_control(rng: &mut Rng) -> Vec<u8> {
     }
 }
 
-// A client that nobody has asked to come.
+// A second client of a service or a target.
 
-/// Time that it waits to be let in, and for an answer.
+/// Timeout of its connection, and of an answer.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// A client of a service that serves another one. A process of its own, as softdoca's clients are.
+/// A second client of a service in a session. It is a process of its own, because a softdoca process has one client.
 #[derive(Debug, Clone)]
 pub struct Stranger {
     /// The service's Comch channel.
     pub channel: String,
     /// The host's device.
     pub device: String,
-    /// What it sends is made from it.
+    /// Seed of the bytes that it sends.
     pub seed: u64,
 }
 
 impl Stranger {
-    /// Comes, says something wrong, and goes.
+    /// Connects, sends malformed messages, and disconnects.
     ///
     /// # Errors
     ///
     /// It cannot try.
     pub fn intrude(&self) -> Result<(), Wrong> {
         let device = Device::open(&self.device)?;
-        // Who is not let in has nothing to say.
+        // A rejected client sends nothing.
         let Ok(mut peer) = ComchPeer::connect(&device, &self.channel, PATIENCE) else {
             return Ok(());
         };
@@ -429,13 +429,13 @@ impl Stranger {
     }
 }
 
-/// A client of a target that serves another one: it sends garbage, and reads until it is shown the door or a second has passed.
+/// A second client of a target in a session: sends malformed bytes, and reads until the connection is closed or a second has passed.
 pub(super) fn disturb_target(port: u16, noise: u64) {
     let mut rng = Rng::with_seed(noise);
     let Ok(mut stream) = TcpStream::connect((Ipv4Addr::LOCALHOST, port)) else {
         return;
     };
-    // What cannot be sent, and what comes, does not matter: it is the others that are watched.
+    // Failures do not matter here: the session of the first client is checked.
     let _ = stream.set_read_timeout(Some(PATIENCE));
     let _ = stream.write_all(&malformed_control(&mut rng));
     let _ = stream.read(&mut [0; 1024]);
@@ -447,7 +447,7 @@ mod tests {
 
     use super::*;
 
-    /// Whether a careful service could do it.
+    /// Returns `true` if a careful service could do it.
     fn is_possible(bytes: &[u8], storage: u64, memory: u64) -> bool {
         let Ok(bytes) = <[u8; SIZE]>::try_from(bytes) else {
             return false;
@@ -467,7 +467,7 @@ mod tests {
     }
 
     #[test]
-    fn no_improper_message_can_be_done() {
+    fn malformed_messages_cannot_succeed() {
         let mut rng = Rng::with_seed(1);
         let mut kinds = std::collections::BTreeSet::new();
         for _ in 0..1000 {

@@ -1,4 +1,4 @@
-//! The witness: a process of its own that nobody hurts. It hears of each write before it is made, and judges every read.
+//! The witness: a process that faults never hit. It is told of every write before it is submitted, and judges the result of every read.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -12,32 +12,32 @@ use serde::{Deserialize, Serialize};
 
 use super::ledger::{Counts, Ledger, Seen, Violation};
 
-/// What the line begins with that tells of a session.
+/// Prefix of the lines of standard error that report a session.
 const SESSION: &str = "witness: session ";
-/// How often it looks whether whoever started it is still there.
+/// Interval at which it checks that its parent still runs.
 const TICK: Duration = Duration::from_millis(500);
 
-/// What the witness says of a session that is over.
+/// The witness's report of a session that has ended.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Testimony {
     /// Number of the session.
     pub session: u64,
-    /// How often what happened in it.
+    /// Counts of the session's I/Os.
     pub counts: Counts,
-    /// It came to its end, all that was begun with it.
+    /// The session ended cleanly, with all its I/Os.
     pub ended_well: bool,
-    /// What was broken, in words.
+    /// Description of the violation, if any.
     pub violation: Option<String>,
 }
 
 impl Testimony {
-    /// From a line of the witness's standard error, if it is one.
+    /// Parses a line of the witness's standard error; `None` for other lines.
     pub fn parse(line: &str) -> Option<Self> {
         serde_json::from_str(line.strip_prefix(SESSION)?).ok()
     }
 }
 
-/// What a witness is told.
+/// Parameters of a witness.
 #[derive(Debug, Clone)]
 pub struct Witness {
     /// The socket that loads find it at.
@@ -49,7 +49,7 @@ pub struct Witness {
 }
 
 impl Witness {
-    /// Listens to one load after the other, until the process that has started this one is gone.
+    /// Serves one load after the other, until its parent process has exited.
     ///
     /// # Errors
     ///
@@ -72,14 +72,14 @@ impl Witness {
         Ok(())
     }
 
-    /// Hears one load. It hangs up at the first violation.
+    /// Checks the messages of one load, up to the first violation.
     fn listen(
         &self,
         ledger: &mut Ledger,
         entries: impl Iterator<Item = io::Result<Entry>>,
     ) -> io::Result<Testimony> {
         let (mut session, mut ended_well, mut violation) = (0, false, None);
-        // What cannot be read is the last line of a load that was killed.
+        // Only the last line of a killed load is malformed.
         for entry in entries.map_while(Result::ok) {
             match entry {
                 Entry::Hello {
@@ -114,12 +114,12 @@ fn evidence(path: &Path, session: u64, violation: &Violation) -> io::Result<()> 
     fs::write(path, serde_json::to_vec_pretty(&evidence)?)
 }
 
-// What the load tells the witness, in the order in which it happens: one JSON document a line.
+// The load's messages to the witness, in order: one JSON document per line.
 //
 // An intention is handed to the operating system before it is carried out: what a load has told before it was killed is
 // read all the same.
 
-/// One thing that happened, or is about to.
+/// A message of the load.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Entry {
@@ -127,7 +127,7 @@ pub enum Entry {
     Hello {
         /// Its number.
         session: u64,
-        /// A target was killed, or missing, when the load before came to its end: writes that were under way may be half done.
+        /// A target was killed, or missing, when the previous load ended: its pending writes may have been torn.
         cut_off: bool,
     },
     /// A block is about to be written. Versions of a block rise.
@@ -138,25 +138,25 @@ pub enum Entry {
     WriteFailed(Version),
     /// A block is about to be read.
     Read(Reading),
-    /// A read was answered with success, and brought this.
+    /// A read has succeeded with this content.
     Found {
-        /// Which read.
+        /// The read.
         reading: Reading,
-        /// What.
+        /// Its content.
         seen: Seen,
     },
     /// A read ended in an error.
     ReadFailed {
-        /// Which read.
+        /// The read.
         reading: Reading,
-        /// A fault is on the way, which may be why.
+        /// A fault is being injected, which may be the reason.
         excused: bool,
     },
-    /// Something that is no proper I/O was refused, as it should be.
+    /// A malformed message was refused.
     Refused,
-    /// Something came that must not.
+    /// A message violates the protocol.
     Broken(String),
-    /// All that was begun has ended, and the session with it.
+    /// All I/Os have completed, and the session has ended.
     Farewell,
 }
 
@@ -166,12 +166,12 @@ pub struct Version {
     /// The block.
     #[serde(rename = "b")]
     pub block: u64,
-    /// What it is written with.
+    /// Version of the content.
     #[serde(rename = "v")]
     pub version: u64,
 }
 
-/// A block of a read that is under way.
+/// A block of a pending read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reading {
     /// The block.
@@ -205,12 +205,12 @@ impl Account {
 
     /// Notes something. It counts once [`Account::hand_over`] has returned.
     pub fn note(&mut self, entry: &Entry) {
-        // Numbers and texts, into memory: nothing that can fail.
+        // Serialisation into memory does not fail.
         let _ = serde_json::to_writer(&mut self.pending, entry);
         self.pending.push(b'\n');
     }
 
-    /// Gives the witness all that was noted.
+    /// Sends the pending messages to the witness.
     ///
     /// # Errors
     ///
@@ -222,7 +222,7 @@ impl Account {
     }
 }
 
-/// The witness's end: what one load tells. The last line of one that was killed may be cut.
+/// Parses the messages of one load. The last line of a killed load may be cut off.
 pub fn entries(stream: UnixStream) -> impl Iterator<Item = io::Result<Entry>> {
     BufReader::with_capacity(1 << 16, stream)
         .split(b'\n')

@@ -1,4 +1,4 @@
-//! What the `wire` crate makes of bytes, as the values of vector files, and back.
+//! Conversion between the messages of the `wire` crate and the values in vector files.
 
 use wire::control::{
     AnnouncedStorage, FeatureQuery, FrameDecoder, IdentifiedStorage, IdentityQuery, Message,

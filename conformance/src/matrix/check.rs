@@ -1,18 +1,19 @@
-//! What is tried with each mix.
+//! The checks that every mix is tried with.
 
 use serde::Serialize;
 
 use super::content::CORRUPT;
-use super::mix::{Layout, Mix, Traits};
-use crate::implementation::Role;
+use super::mix::{Mix, Traits};
+use deployment::implementation::Layout;
+use deployment::implementation::Role;
 
-/// What an initiator does in a session.
+/// An initiator's execution strategy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Strategy {
-    /// Reads, and looks at no content.
+    /// Read without validation.
     ReadThroughput,
-    /// Writes, and looks at no content.
+    /// Write without validation.
     WriteThroughput,
     /// Reads what the targets began with, and compares.
     ReadValidation,
@@ -52,7 +53,7 @@ impl Strategy {
         ))
     }
 
-    /// Whether the initiator compares content, and so has to know it.
+    /// Returns `true` if the initiator compares content, and so has to know it.
     pub(super) fn validates(self) -> bool {
         matches!(self, Self::ReadValidation | Self::WriteReadValidation)
     }
@@ -62,7 +63,7 @@ impl Strategy {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Check {
-    /// Everybody does as well as they can.
+    /// A session without fault, with this strategy.
     Strategy(Strategy),
     /// A target fails one I/O for no reason that the others could know.
     FailingIo,
@@ -94,7 +95,7 @@ impl Check {
         }
     }
 
-    /// What it proves.
+    /// The property that it proves.
     pub fn meaning(self) -> &'static str {
         match self {
             Self::Strategy(Strategy::ReadThroughput | Strategy::WriteThroughput) => {
@@ -123,18 +124,18 @@ impl Check {
     }
 }
 
-// What a mix is expected to make of a check.
+// The expected result of a check with a mix.
 
-/// How a session should end.
+/// Expected end of a session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Expectation {
-    /// All roles end well, count the same, and leave nothing behind.
+    /// All roles exit with success, count the same, and leave nothing behind.
     Good,
     /// The initiator fails, and its output has these words.
     Found(Vec<String>),
-    /// The initiator ends well: this role is known to hide what has happened.
+    /// The initiator exits with success: this role is known to hide the error.
     Hidden(Role),
-    /// All end well, and the service says that it has corrected blocks.
+    /// All roles exit with success, and the service reports corrected blocks.
     Healed,
 }
 
@@ -168,7 +169,7 @@ impl Expectation {
                     .is_some_and(|member| member.traits(Role::SbcGenerator).checksums);
                 match (generated, initiator.looks_at_results) {
                     (true, _) => Self::Healed,
-                    // Three halves that do not agree, and no checksum that says which is right: an I/O error.
+                    // Three inconsistent chunks, and no checksum to tell the wrong one: an I/O error.
                     (false, true) => Self::Found(vec!["DOCA_ERROR_IO_FAILED".to_owned()]),
                     // The memory that the I/O did not fill is not what was expected either.
                     (false, false) => Self::mismatch(initiator),
@@ -190,7 +191,7 @@ impl Expectation {
 }
 
 impl Check {
-    /// What the initiator does in it.
+    /// The initiator's strategy for it.
     pub(super) fn strategy(self, layout: Layout) -> Strategy {
         match (self, layout) {
             (Self::Strategy(strategy), _) => strategy,

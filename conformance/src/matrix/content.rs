@@ -1,4 +1,4 @@
-//! What is stored.
+//! Content of the storage.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -7,10 +7,11 @@ use std::time::{Duration, Instant};
 
 use wire::sbc::HEADER_SIZE;
 
-use super::mix::{Layout, Member, Mix};
-use crate::implementation::Role;
-use crate::process::Process;
-use crate::scene::{DPU_DEVICE, Scene};
+use super::mix::{Member, Mix};
+use deployment::implementation::Layout;
+use deployment::implementation::Role;
+use deployment::process::Process;
+use deployment::sandbox::{DPU_DEVICE, Sandbox};
 
 /// Blocks of the storage, as the initiator sees it.
 pub(super) const BLOCKS: usize = 256;
@@ -21,7 +22,7 @@ pub(super) const HALF_BLOCK_SIZE: usize = BLOCK_SIZE / 2;
 /// The block that is corrupt where one is.
 pub(super) const CORRUPT: usize = 13;
 
-/// Bytes that each block begins with which occur nowhere else, so that no LZ4 encoder refers to earlier ones for them.
+/// Bytes at the start of each block that occur nowhere else, so that no LZ4 encoder refers to earlier ones.
 const UNIQUE: usize = 128;
 /// The byte of a block, plain or stored, that is changed in a corrupt one. In a stored block it is behind the header (8 bytes), the
 /// size of the LZ4 block (4) and the token with the length of its first literals (2): one of these literals. So it still can
@@ -50,14 +51,14 @@ pub(super) fn corrupt(stored: &mut [u8], block_size: usize) {
     stored[CORRUPT * block_size + PLACE] ^= 0x20;
 }
 
-// What the targets begin with.
+// Initial content of the targets.
 
 /// The bytes of the files of one session.
 #[derive(Debug, Clone)]
 pub(super) struct Files {
-    /// What the initiator knows of the storage.
+    /// Content of the storage, as the initiator sees it.
     pub(super) plain: Vec<u8>,
-    /// What each target begins with: plain bytes, or a `.sbc` file.
+    /// Initial content of each target: plain bytes, or a `.sbc` file.
     pub(super) targets: Vec<Vec<u8>>,
     /// Bytes of a target's block. In gga, half of the initiator's; for generators of versions 3.0 and 3.1 of the reference, all of it.
     pub(super) block_size: usize,
@@ -72,7 +73,7 @@ pub(super) struct Library {
     plain: Vec<u8>,
     /// By the name of the generator's implementation.
     generated: Mutex<BTreeMap<String, Generated>>,
-    /// Time that a generator gets.
+    /// Time limit of a generator.
     timeout: Duration,
 }
 
@@ -98,7 +99,7 @@ impl Library {
                 return Err(format!("nobody has a {}", Role::SbcGenerator));
             }
             (Layout::Gga, Some(member)) => {
-                // Held while the generator runs: nobody else needs to make the same files.
+                // Locked while the generator runs, so that no other session generates the same files.
                 let mut generated = self
                     .generated
                     .lock()
@@ -122,8 +123,8 @@ impl Library {
 
     fn generate(&self, member: &Member, cpu: usize) -> Generated {
         let io = |error: io::Error| format!("{}'s generator: {error}", member.name());
-        let scene = Scene::new().map_err(io)?;
-        let original = scene.file("original", &self.plain).map_err(io)?;
+        let sandbox = Sandbox::new().map_err(io)?;
+        let original = sandbox.file("original", &self.plain).map_err(io)?;
         let mut command = member
             .command(Role::SbcGenerator, cpu)
             .map_err(|error| error.to_string())?;
@@ -132,12 +133,12 @@ impl Library {
             .arg("--original-input-data")
             .arg(original)
             .args(["--block-size", &BLOCK_SIZE.to_string()]);
-        let files = Layout::Gga.targets().iter().map(|name| scene.path(name));
+        let files = Layout::Gga.targets().iter().map(|name| sandbox.path(name));
         let files: Vec<_> = files.collect();
         for (flag, path) in std::iter::zip(["--data-1", "--data-2", "--data-p"], &files) {
             command.arg(flag).arg(path);
         }
-        scene.place(&mut command);
+        sandbox.place(&mut command);
         Process::spawn(Role::SbcGenerator.name(), command)
             .and_then(|process| process.finish(Instant::now() + self.timeout, || false))
             .map_err(|failure| format!("{}'s {failure}", member.name()))?;
@@ -169,8 +170,8 @@ impl Files {
         }
     }
 
-    /// Gives every block the content of the next one: what a session writes must not be there before, or nobody would notice
-    /// that it was not written.
+    /// Rotates the content by one block, so that the blocks that a session writes differ from the initial ones, and a missing write is
+    /// noticed.
     pub(super) fn shift(&mut self, layout: Layout) {
         for file in &mut self.targets {
             match layout {
@@ -180,7 +181,7 @@ impl Files {
         }
     }
 
-    /// What the first target holds, without the header of its file.
+    /// Content of the first target, without the file header.
     pub(super) fn first_content(&self, layout: Layout) -> &[u8] {
         match layout {
             Layout::ZeroCopy => &self.targets[0],
@@ -194,7 +195,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_changed_is_a_literal() {
+    fn corruption_hits_a_literal() {
         let content = plain();
         assert_eq!(content.len(), BLOCKS * BLOCK_SIZE);
         let block = &content[CORRUPT * BLOCK_SIZE..][..BLOCK_SIZE];
@@ -208,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn one_byte_of_one_block_is_changed() {
+    fn corruption_changes_one_byte() {
         let content = plain();
         let mut changed = content.clone();
         corrupt(&mut changed, BLOCK_SIZE);

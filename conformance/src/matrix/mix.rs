@@ -1,4 +1,4 @@
-//! Who plays which part.
+//! Mixes of implementations.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -7,70 +7,21 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
-use serde::Serialize;
+use deployment::implementation::Usage;
+use deployment::implementation::{Error, Implementation, Layout, Role};
 
-use crate::implementation::{Error, Implementation, Role};
-use crate::usage::Usage;
-
-/// A deployment of the reference.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Layout {
-    /// The zero-copy service before one target.
-    ZeroCopy,
-    /// The compressing and erasure coding service before three targets.
-    Gga,
-}
-
-impl Layout {
-    /// Both.
-    pub const ALL: [Self; 2] = [Self::ZeroCopy, Self::Gga];
-
-    /// The group of its cases in a report.
-    pub fn suite(self) -> &'static str {
-        match self {
-            Self::ZeroCopy => "matrix.zero_copy",
-            Self::Gga => "matrix.gga",
-        }
-    }
-
-    /// Its service.
-    pub fn service(self) -> Role {
-        match self {
-            Self::ZeroCopy => Role::ZeroCopy,
-            Self::Gga => Role::GgaOffload,
-        }
-    }
-
-    /// What its targets are called.
-    pub fn targets(self) -> &'static [&'static str] {
-        match self {
-            Self::ZeroCopy => &["target"],
-            Self::Gga => &["data_1", "data_2", "data_p"],
-        }
-    }
-
-    /// The service's flags that say where these are.
-    pub(crate) fn storage_flags(self) -> &'static [&'static str] {
-        match self {
-            Self::ZeroCopy => &["--storage-server"],
-            Self::Gga => &["--data-1-storage", "--data-2-storage", "--data-p-storage"],
-        }
-    }
-}
-
-/// Whose program plays which part.
+/// The implementation of every role of a deployment.
 #[derive(Debug, Clone)]
 pub struct Mix<'a> {
     /// The deployment.
     pub layout: Layout,
-    /// Whose initiator.
+    /// Implementation of the initiator.
     pub initiator: &'a Member,
-    /// Whose service; also whose generator, if they have one, made what gga targets begin with.
+    /// Implementation of the service; its generator, if it has one, makes the content of gga targets.
     pub service: &'a Member,
-    /// Whose targets, in the order of [`Layout::targets`].
+    /// Implementations of the targets, in the order of [`Layout::targets`].
     pub targets: Vec<&'a Member>,
-    /// Whose generator, where one is needed.
+    /// Implementation of the generator, where one is needed.
     pub generator: Option<&'a Member>,
 }
 
@@ -127,13 +78,12 @@ pub fn mixes(layout: Layout, members: &[Member]) -> Vec<Mix<'_>> {
 
 // An implementation and what is known of it.
 
-/// How long an initiator waits for an answer.
+/// The initiator's flag for the timeout of an I/O.
 pub(super) const IO_TIMEOUT: &str = "--io-timeout";
-/// The release of the reference whose messages a role speaks.
+/// The flag for the release of the reference whose messages a role speaks.
 pub(super) const PROTOCOL: &str = "--protocol";
 
-/// What an implementation of a role does where implementations differ. A difference that nobody expects fails a check; one
-/// that is expected must be there.
+/// Behaviour of a role in which implementations differ. An unexpected difference fails a check, and an expected one must be there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Traits {
     /// Initiators: an I/O that has failed is noticed.
@@ -149,13 +99,12 @@ pub struct Traits {
     pub io_timeout: bool,
     /// Initiators: the flag for the number of I/Os in flight.
     pub transactions_flag: &'static str,
-    /// Initiators: a strategy that validates makes one pass over the storage, whatever it is told, and counts reads and writes; as in version 3.0
-    /// of the reference, which alone has `--batch-size`.
+    /// Initiators: a validating strategy makes one pass over the storage, whatever the limit, and counts reads and writes; as in version
+    /// 3.0 of the reference, which alone has `--batch-size`.
     pub one_pass: bool,
     /// `--protocol` is a flag.
     pub protocol: bool,
-    /// May crash when a worker thread begins, before it does anything: the reference's threads read a handle that their
-    /// parent may not have stored yet.
+    /// May crash at the start of a worker thread: the reference's threads read a handle that their parent may not have stored yet.
     pub start_race: bool,
 }
 
@@ -203,7 +152,7 @@ impl Traits {
     }
 }
 
-/// An implementation that takes part, with what is known of each of its programs.
+/// An implementation, with the traits of each of its programs.
 #[derive(Debug, Clone)]
 pub struct Member {
     implementation: Implementation,
@@ -239,17 +188,17 @@ impl Member {
         }
     }
 
-    /// What its author is called.
+    /// Name of the implementation.
     pub fn name(&self) -> &str {
         self.implementation.name()
     }
 
-    /// Whether there is a program of this role.
+    /// Returns `true` if there is a program of this role.
     pub fn has(&self, role: Role) -> bool {
         self.implementation.has(role)
     }
 
-    /// What is known of a role; the least where nothing is known.
+    /// Traits of a role; those of the reference for a role that is not known.
     pub fn traits(&self, role: Role) -> Traits {
         self.traits.get(&role).copied().unwrap_or(Traits::REFERENCE)
     }
@@ -290,18 +239,7 @@ fn patient(command: Command, cpu: usize) -> Command {
     let Some(first) = words.next() else {
         return command;
     };
-    let mut wrapped = Command::new(first);
-    wrapped
-        .args(words)
-        .arg(command.get_program())
-        .args(command.get_args());
-    for (name, value) in command.get_envs() {
-        match value {
-            Some(value) => wrapped.env(name, value),
-            None => wrapped.env_remove(name),
-        };
-    }
-    wrapped
+    deployment::wrap(first, words, &command)
 }
 
 fn in_path(tool: &str) -> Option<PathBuf> {
@@ -311,19 +249,19 @@ fn in_path(tool: &str) -> Option<PathBuf> {
         .find(|path| path.is_file())
 }
 
-// What all checks of a run have in common.
+// Settings of all checks of a run.
 
-/// Says that nobody waits for the result any longer.
+/// Returns `true` once the result is not needed any more.
 pub type Interrupted<'a> = &'a (dyn Fn() -> bool + Sync);
 
-/// How checks are run.
+/// Settings of a run.
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// Operations of an initiator; a strategy that validates makes at least two passes over the storage.
     pub operations: u32,
     /// Time that a session may take.
     pub timeout: Duration,
-    /// How often a session that ended in a start race is repeated.
+    /// Number of repetitions of a session that ended in a start race.
     pub retries: u32,
     /// `--protocol` of the programs that know it, if any.
     pub protocol: Option<String>,
@@ -339,8 +277,8 @@ mod tests {
     use std::path::Path;
 
     use super::*;
-    use crate::implementation::Implementation;
     use crate::matrix::Traits;
+    use deployment::implementation::Implementation;
 
     fn member(name: &str) -> Member {
         let multi_call = Path::new("/nowhere/doca-storage");
@@ -349,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn every_part_is_played_by_everybody() {
+    fn mixes_are_all_combinations() {
         let members = [member("rust"), member("cpp")];
         let zero_copy = mixes(Layout::ZeroCopy, &members);
         let names: Vec<String> = zero_copy.iter().map(Mix::to_string).collect();
@@ -374,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_no_such_program_does_not_take_part() {
+    fn implementations_without_a_program_are_left_out() {
         let own = Implementation::of_binary("own", Role::Target, Path::new("/nowhere/own"));
         let members = [member("rust"), Member::with_traits(own, Traits::REFERENCE)];
         let names: Vec<_> = mixes(Layout::ZeroCopy, &members)
@@ -393,7 +331,7 @@ mod member_tests {
     use super::*;
 
     #[test]
-    fn ours_are_known_by_their_usage() {
+    fn traits_are_taken_from_the_usage() {
         let of = |usage: &str| Traits::of_usage(&Usage::from(usage));
         let usage = "  --output <FORMAT>  Format\n  --io-timeout <SECONDS>\n --protocol <RELEASE>";
         assert_eq!(of(usage), Traits::OURS);
@@ -424,13 +362,10 @@ mod member_tests {
     }
 
     #[test]
-    fn a_patient_command_runs_the_same() {
+    fn patient_command_keeps_arguments_and_environment() {
         let mut command = Command::new("/bin/sh");
         command.args(["-c", "echo $WORD"]).env("WORD", "hello");
-        let allowed = rustix::thread::sched_getaffinity(None).expect("CPUs");
-        let cpu = (0..rustix::thread::CpuSet::MAX_CPU)
-            .find(|&cpu| allowed.is_set(cpu))
-            .expect("a CPU");
+        let cpu = deployment::allowed_cpus().expect("an affinity mask")[0];
         let output = patient(command, cpu).output().expect("a shell");
         assert_eq!(output.stdout, b"hello\n");
     }

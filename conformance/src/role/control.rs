@@ -14,19 +14,19 @@ use wire::control::{FrameDecoder, Message, Payload};
 
 use super::Wrong;
 
-/// How long a peer sleeps when nothing has come.
+/// Sleep of a peer between two polls without event.
 pub(crate) const PAUSE: Duration = Duration::from_micros(500);
-/// How long the role may leave what was sent unread before the peer gives up.
+/// Time for which the role may leave a message unread before the peer gives up.
 const SEND: Duration = Duration::from_secs(10);
 
-/// What one look at a channel found.
+/// Result of polling a channel.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Polled {
     /// The role sent this.
     Message(Message),
     /// Nothing yet.
     Nothing,
-    /// The role has closed the channel, or has gone.
+    /// The role has closed the channel, or has exited.
     Closed,
 }
 
@@ -55,7 +55,7 @@ pub trait ControlPeer {
         self.send_bytes(&message.encode_to_vec())
     }
 
-    /// Waits for something other than nothing; [`Polled::Nothing`] when `patience` is over.
+    /// Waits for an event; [`Polled::Nothing`] if none occurs within `patience`.
     ///
     /// # Errors
     ///
@@ -70,7 +70,7 @@ pub trait ControlPeer {
         }
     }
 
-    /// Waits for a message. `what` says for which, in the error.
+    /// Waits for a message, which `what` names in errors.
     ///
     /// # Errors
     ///
@@ -142,11 +142,11 @@ pub struct ComchPeer {
     connection: Connection,
     decoder: FrameDecoder,
     messages: VecDeque<Message>,
-    /// Consumers of the role that are there, in the order in which they came.
+    /// Active consumers of the role, in the order of their creation.
     consumers: Vec<u32>,
     expired: usize,
     closed: bool,
-    // Last: contexts are stopped before their engine goes.
+    // Last: contexts are stopped before their engine is destroyed.
     pe: Pe,
 }
 
@@ -223,12 +223,12 @@ impl ComchPeer {
         &self.consumers
     }
 
-    /// How many consumers of the role have gone so far.
+    /// Number of the role's consumers that have expired so far.
     pub fn expired(&self) -> usize {
         self.expired
     }
 
-    /// Polls until `done`; messages that come meanwhile are kept for [`ControlPeer::poll`]. `what` completes "expected".
+    /// Polls until `done`; messages that arrive meanwhile are kept for [`ControlPeer::poll`]. `what` completes "expected".
     ///
     /// # Errors
     ///
@@ -324,7 +324,7 @@ pub struct Listening {
 }
 
 impl Listening {
-    /// Waits for the first client. `alive` says whether the role still runs.
+    /// Waits for the first client, while `alive` returns `true`.
     ///
     /// # Errors
     ///
@@ -423,7 +423,7 @@ impl TcpPeer {
         Ok(self.stream.shutdown(Shutdown::Write)?)
     }
 
-    /// Ends the connection with a reset, as a machine does that has lost its state.
+    /// Closes the connection with a reset, as a machine does that has lost its state.
     ///
     /// # Errors
     ///

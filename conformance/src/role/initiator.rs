@@ -8,7 +8,7 @@ mod strategies;
 use wire::control::StorageDetails;
 
 use super::Check;
-use crate::usage::Usage;
+use deployment::implementation::Usage;
 
 /// All of them, the plain ones first.
 pub(super) fn checks() -> Vec<Check> {
@@ -23,9 +23,9 @@ pub(super) fn checks() -> Vec<Check> {
     .concat()
 }
 
-// What a check starts the initiator with, and what it finds.
+// Parameters of an initiator under test.
 
-/// What the initiator is started with, and the storage that it finds.
+/// Flags of the initiator, and the storage that it is given.
 #[derive(Debug, Clone)]
 struct Plan {
     strategy: &'static str,
@@ -38,10 +38,10 @@ struct Plan {
     storage: Vec<u8>,
 }
 
-/// Size of the storage's blocks, if nothing else is said.
+/// Default size of the storage's blocks.
 const BLOCK: u32 = 4096;
 
-/// Blocks of the storage, if nothing else is said.
+/// Default number of blocks.
 const BLOCKS: u32 = 16;
 
 impl Plan {
@@ -69,7 +69,7 @@ impl Plan {
         self
     }
 
-    /// Its flags, but for those that the bench gives, as a program with this usage knows them.
+    /// Its flags, but for those that the fixture gives, as a program with this usage knows them.
     fn arguments(&self, usage: &Usage) -> Vec<String> {
         let mut counts = vec![
             ("--run-limit-operation-count", self.operations),
@@ -83,7 +83,7 @@ impl Plan {
             .into_iter()
             .map(|(flag, count)| [flag.to_owned(), count.to_string()]);
         let mut arguments: Vec<_> = counts.flatten().collect();
-        // The bench gives the first.
+        // The fixture gives the first.
         for _ in 1..self.workers {
             arguments.extend(["--cpu".to_owned(), "0".to_owned()]);
         }

@@ -40,8 +40,8 @@ pub struct IoChannel {
 }
 
 impl IoChannel {
-    /// Starts consumer and producer on the connection of `control`, for at most `depth` messages each way that nobody has taken
-    /// yet. The role learns of the consumer at once, and may send.
+    /// Starts consumer and producer on the connection of `control`, with `depth` credits each way. The role is told of the consumer at
+    /// once, and may send.
     ///
     /// # Errors
     ///
@@ -101,7 +101,7 @@ impl IoChannel {
         Ok(())
     }
 
-    /// Sends these bytes as one message; they need be no I/O message. It waits until the role has room for it.
+    /// Sends bytes as one message, valid or not. Waits for a credit of the role.
     ///
     /// # Errors
     ///
@@ -164,7 +164,7 @@ impl IoChannel {
         Ok(())
     }
 
-    /// The next message that has come, whatever its length; `None` when there is none.
+    /// The next received message, of any length; `None` if there is none.
     ///
     /// # Errors
     ///

@@ -1,9 +1,9 @@
 //! Checks of a service: `zero_copy` with one target, or `gga_offload` with three.
 
 mod answers;
-mod cast;
 mod course;
 mod io;
+mod peers;
 mod refusals;
 mod stored;
 
@@ -14,11 +14,11 @@ use doca::{Access, Device, MemoryRegion, Mmap};
 use wire::control::{InitStorage, Message, Payload, StorageDetails};
 use wire::io_message::{IoMessageType, Repr};
 
-use super::{Bench, Check, ComchPeer, ControlPeer as _, IoChannel, REMOTE, Step, Wrong};
-use crate::implementation::Role;
-use crate::scene::HOST_DEVICE;
+use super::{Check, ComchPeer, ControlPeer as _, Fixture, IoChannel, REMOTE, Step, Wrong};
 use crate::target::{Fault, Script};
-use cast::expect_answer;
+use deployment::implementation::Role;
+use deployment::sandbox::HOST_DEVICE;
+use peers::expect_answer;
 
 /// All checks of this service.
 pub(super) fn checks(role: Role) -> Vec<Check> {
@@ -31,20 +31,20 @@ pub(super) fn checks(role: Role) -> Vec<Check> {
     checks
 }
 
-// What the targets hold, and how the initiator sees it.
+// Storage of the targets, and as the initiator sees it.
 
 /// Bytes of a block, as the initiator sees it.
 const BLOCK: usize = 4096;
 /// Blocks of the storage.
 const BLOCKS: usize = 16;
-/// What the targets of a check hold: of a zero copy service one, of gga_offload three with half blocks.
-fn scripts(bench: &Bench<'_>) -> Vec<Script> {
-    let (targets, block_size) = match bench.subject().role {
+/// Scripts of a check's targets: one for a zero-copy service, three with half blocks for gga_offload.
+fn scripts(fixture: &Fixture<'_>) -> Vec<Script> {
+    let (targets, block_size) = match fixture.subject().role {
         Role::GgaOffload => (3, BLOCK / 2),
         _ => (1, BLOCK),
     };
     let script = |_| Script {
-        device: bench.subject().host_device.clone(),
+        device: fixture.subject().devices.host.clone(),
         block_size: block_size as u32,
         content: vec![0; BLOCKS * block_size],
         fault: Fault::None,
@@ -54,7 +54,7 @@ fn scripts(bench: &Bench<'_>) -> Vec<Script> {
     (0..targets).map(script).collect()
 }
 
-/// What the initiator is to be told of these targets.
+/// Details of the storage that the service has to report for these targets.
 fn presented(scripts: &[Script]) -> StorageDetails {
     let factor = if scripts.len() == 3 { 2 } else { 1 };
     StorageDetails {
@@ -69,8 +69,8 @@ const TRANSACTIONS: u32 = 4;
 /// Blocks of the storage that are written and read.
 const VISITED_BLOCKS: u64 = 8;
 
-/// Connects to the service, writes `rounds` blocks and reads them back, and leaves in good order. Sets `begun` when the query has been
-/// answered: from there on the session is this client's.
+/// Connects to the service, writes `rounds` blocks and reads them back, and disconnects cleanly. Sets `begun` when the query has been
+/// answered: from then on the session is this client's.
 ///
 /// # Errors
 ///

@@ -1,14 +1,11 @@
-//! Checks of a storage target: the peer is a service with its client's memory.
+//! Checks of a storage target: its peer is a scripted service with the memory of its client.
 //!
-//! * [`service`] the control side of that service, step by step; [`worker`] the data side of one of its workers; [`messages`]
-//!   what both say; [`plan`] a session's steps and its size.
-//! * [`sessions`] whole sessions, one after the other and in odd orders.
-//! * [`refusals`] requests that are not due or ask for the impossible.
-//! * [`frames`] frames in pieces, in heaps, and broken ones.
-//! * [`leaving`] services that go away.
-//! * [`io`] reads and writes, [`io_refusals`] those that must fail; [`store`] what they are compared with.
-//! * [`visit`] a client of checks that are not of this role.
-//! * [`content`] what a target begins with; [`flush`] the extension that makes blocks durable.
+//! * [`service`]: that service, step by step, and one of its workers.
+//! * [`sessions`]: whole sessions, repeated ones, and services that disconnect.
+//! * [`frames`]: split, merged and malformed frames, and requests that have to be refused.
+//! * [`io`]: reads and writes that must succeed or fail, flushes; [`content`]: the initial and the expected content.
+//!
+//! [`visit`] is a client for other checks.
 
 mod content;
 mod frames;
@@ -27,7 +24,7 @@ use wire::control::{
 use wire::io_message::{self, IoMessage, IoMessageType, Repr};
 
 use super::{Check, Wrong};
-use crate::scene::DPU_DEVICE;
+use deployment::sandbox::DPU_DEVICE;
 use io::{read, write};
 use service::Service;
 
@@ -48,7 +45,7 @@ pub(super) fn checks() -> Vec<Check> {
 
 // The steps of a session, and its size.
 
-/// What a session is going to do next.
+/// The next step of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Step {
     Query,
@@ -71,7 +68,7 @@ impl Step {
         Self::Shutdown,
     ];
 
-    /// What comes after it.
+    /// The step after it.
     fn next(self) -> Self {
         match self {
             Self::Query => Self::Init,
@@ -84,14 +81,14 @@ impl Step {
     }
 }
 
-/// How large a session is.
+/// Size of a session.
 #[derive(Debug, Clone, Copy)]
 struct Plan {
-    /// Workers that the target is asked for.
+    /// Workers to request of the target.
     cores: u32,
-    /// Transactions that the target is asked for.
+    /// Transactions to request of the target.
     transactions: u32,
-    /// Requests that the service may have under way for each worker.
+    /// Requests that the service keeps in flight for each worker.
     depth: usize,
     /// Bytes of the memory that the target reads and writes.
     memory: usize,
@@ -114,8 +111,8 @@ const SIZE: usize = 4096;
 /// Bytes of the storage that are written and read.
 const AREA: usize = 16 * SIZE;
 
-/// Connects to the target on `port`, writes `rounds` blocks and reads them back, and leaves in good order. Sets `begun` when the query has
-/// been answered: from there on the session is this client's.
+/// Connects to the target on `port`, writes `rounds` blocks and reads them back, and disconnects cleanly. Sets `begun` when the query has
+/// been answered: from then on the session is this client's.
 ///
 /// # Errors
 ///
@@ -200,12 +197,12 @@ fn one_of_each() -> Vec<Payload> {
     ]
 }
 
-/// Whether it says that something is wrong, and has a code for it.
+/// Returns `true` for an error response with an error code.
 fn is_error(payload: &Payload) -> bool {
     matches!(payload, Payload::ErrorResponse(error) if error.error_code != 0)
 }
 
-/// Whether it refuses this request.
+/// Returns `true` if it refuses this request.
 fn is_refusal(answer: &Message, request: &Message) -> bool {
     let ids = |message: &Message| (message.message_id, message.correlation_id);
     is_error(&answer.payload) && ids(answer) == ids(request)

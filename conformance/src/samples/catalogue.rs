@@ -6,12 +6,12 @@ use super::scenario::{
     Check, Content, Event, Lz4, Party, Reply, Scenario, Side, Step, Stream, crc32,
     deflate_checksum, xxh32,
 };
-use crate::scene::{DPU_DEVICE, HOST_DEVICE};
+use deployment::sandbox::{DPU_DEVICE, HOST_DEVICE};
 
 /// The device of the DPU, its network representor, and the device of the host, as the guides print them.
 const DPU: &str = DPU_DEVICE;
 const HOST: &str = HOST_DEVICE;
-/// The same devices, as RDMA names them.
+/// Names of the devices for RDMA.
 const DPU_RDMA: &str = "mlx5_0";
 const HOST_RDMA: &str = "mlx5_1";
 
@@ -28,8 +28,8 @@ pub fn catalogue() -> Vec<Scenario> {
     all
 }
 
-// `doca_comch`: a text each way, over the control path and over the fast path. The same code for host and DPU:
-// only their flags differ.
+// `doca_comch`: one text in each direction, over the control path and over the fast path. Host and DPU run the same code with different
+// flags.
 
 const COMCH_LIBRARY: &str = "doca_comch";
 /// Just below the 4080 bytes that the samples take.
@@ -51,10 +51,10 @@ fn comch_scenarios() -> Vec<Scenario> {
         ),
         ("long", "s".repeat(COMCH_LONG), "c".repeat(COMCH_LONG)),
     ];
-    let mut comch_scenarios = Vec::new();
+    let mut scenarios = Vec::new();
     for (server, client) in samples {
         for (kind, to_server, to_client) in &texts {
-            comch_scenarios.push(
+            scenarios.push(
                 Scenario::new(COMCH_LIBRARY, format!("{client}:{kind}"))
                     .party(
                         Party::new("server", server)
@@ -70,7 +70,7 @@ fn comch_scenarios() -> Vec<Scenario> {
             );
         }
     }
-    comch_scenarios
+    scenarios
 }
 
 // `doca_common`: progress engines, graphs, the cache, and sync events between host and DPU.
@@ -78,7 +78,7 @@ fn comch_scenarios() -> Vec<Scenario> {
 const COMMON_LIBRARY: &str = "doca_common";
 
 fn common_scenarios() -> Vec<Scenario> {
-    let mut common_scenarios = vec![
+    let mut scenarios = vec![
         alone("pe_polling", |party| party.says("All tasks are completed")),
         alone("pe_event", |party| party.says("All tasks completed")),
         alone("pe_single_task_comp_cb", |party| {
@@ -104,7 +104,7 @@ fn common_scenarios() -> Vec<Scenario> {
         alone("pe_task_try_submit", |party| {
             party.says("All tasks are completed")
         }),
-        // Stops with tasks in flight: some end well, the others are flushed.
+        // Stops with tasks in flight: some complete, the others are flushed.
         alone("pe_async_stop", |party| {
             party
                 .says("completed successfully")
@@ -112,7 +112,7 @@ fn common_scenarios() -> Vec<Scenario> {
                 .says("Task flushed")
                 .says("from stopping to idle")
         }),
-        // Its second task is wrong on purpose: the context stops by itself.
+        // Its second task is invalid on purpose: the context stops by itself.
         alone("pe_task_error", |party| {
             party
                 .says("Task failed with status")
@@ -145,17 +145,17 @@ fn common_scenarios() -> Vec<Scenario> {
             &["--async", "--async-num-tasks", "4", "--atomic"],
         ),
     ] {
-        common_scenarios.push(sync_event(mode, flags, Side::Dpu));
-        common_scenarios.push(sync_event(mode, flags, Side::Host));
+        scenarios.push(sync_event(mode, flags, Side::Dpu));
+        scenarios.push(sync_event(mode, flags, Side::Host));
     }
-    common_scenarios
+    scenarios
 }
 
 fn alone(sample: &'static str, party: impl Fn(Party) -> Party) -> Scenario {
     Scenario::new(COMMON_LIBRARY, sample).party(party(Party::new("sample", sample)))
 }
 
-/// An event that lives on one side of PCIe and is changed and awaited by both. The DPU has the server.
+/// An event on one side of PCIe that both sides change and wait for. The DPU runs the server.
 fn sync_event(mode: &str, flags: &[&str], home: Side) -> Scenario {
     let local = "sync_event_local_pci";
     let remote = "sync_event_remote_pci";
@@ -190,22 +190,22 @@ fn compress_scenarios() -> Vec<Scenario> {
         ("noise", Content::Noise(70_000)),
         ("one_byte", Content::Prose(1)),
     ];
-    let mut compress_scenarios = Vec::new();
+    let mut scenarios = Vec::new();
     for (kind, content) in &contents {
         for stream in [Stream::Deflate, Stream::Zlib] {
             let framed = stream == Stream::Zlib;
             let variant = format!("{kind}{}", if framed { "_framed" } else { "" });
-            compress_scenarios.push(round_trip(&variant, content, stream));
-            compress_scenarios.push(inflate(&variant, content, stream));
+            scenarios.push(round_trip(&variant, content, stream));
+            scenarios.push(inflate(&variant, content, stream));
         }
-        compress_scenarios.extend(lz4(kind, content));
+        scenarios.extend(lz4(kind, content));
     }
-    compress_scenarios
+    scenarios
 }
 
 /// The bytes of a content that needs no encoder.
 fn plain(content: &Content) -> Vec<u8> {
-    // Without an encoder nothing can fail; nothing else is asked for here.
+    // Cannot fail without an encoder, and no encoded content is requested here.
     content.bytes().unwrap_or_default()
 }
 
@@ -219,7 +219,7 @@ fn party(name: &str, sample: &'static str, framed: bool) -> Party {
     party
 }
 
-/// Compressed by one sample and decompressed by the other; our decoder reads what is between.
+/// Compressed by one sample and decompressed by the other; our decoder reads the compressed file.
 fn round_trip(variant: &str, content: &Content, stream: Stream) -> Scenario {
     let framed = stream == Stream::Zlib;
     let checksum = format!("Checksum is {}", deflate_checksum(&plain(content)));
@@ -245,7 +245,7 @@ fn round_trip(variant: &str, content: &Content, stream: Stream) -> Scenario {
         })
 }
 
-/// What our encoder made.
+/// Decompresses content of this crate's encoder.
 fn inflate(variant: &str, content: &Content, stream: Stream) -> Scenario {
     let decompress = party("decompress", "decompress_deflate", stream == Stream::Zlib)
         .says(format!("Checksum is {}", deflate_checksum(&plain(content))));
@@ -259,7 +259,7 @@ fn inflate(variant: &str, content: &Content, stream: Stream) -> Scenario {
 
 /// LZ4 with and without frame, in the forms that blocks have.
 fn lz4(kind: &str, content: &Content) -> Vec<Scenario> {
-    let mut compress_scenarios = Vec::new();
+    let mut scenarios = Vec::new();
     for (independent, block_checksums) in
         [(true, false), (true, true), (false, false), (false, true)]
     {
@@ -275,13 +275,12 @@ fn lz4(kind: &str, content: &Content) -> Vec<Scenario> {
                 Stream::Lz4Blocks(options)
             };
             let bytes = plain(content);
-            // The bytes of an LZ4 frame's checksum, read as a big-endian number: samples turn round what a frame has to
-            // compare the two.
+            // The checksum of an LZ4 frame as a big-endian number: samples swap the bytes of the frame's checksum to compare the two.
             let xxh32 = xxh32(&bytes).swap_bytes();
             let mut sample = party("decompress", "decompress_lz4_stream", framed)
                 .says(format!("CRC Checksum is {}", crc32(&bytes)))
                 .says(format!("xxHash Checksum is {xxh32}"));
-            // In a frame, its header says so.
+            // The header of a frame has that flag.
             if !framed && independent {
                 sample = sample.arguments(["-bi"]);
             }
@@ -294,10 +293,10 @@ fn lz4(kind: &str, content: &Content) -> Vec<Scenario> {
                 if block_checksums { "_checksums" } else { "" },
                 if framed { "_framed" } else { "" },
             );
-            compress_scenarios.push(decompressed(name, sample, content, stream));
+            scenarios.push(decompressed(name, sample, content, stream));
         }
     }
-    compress_scenarios
+    scenarios
 }
 
 fn decompressed(name: String, sample: Party, content: &Content, stream: Stream) -> Scenario {
@@ -343,7 +342,7 @@ fn digest(sample: &'static str, kind: &str, (message, digest): (&str, &str)) -> 
     Scenario::new("doca_sha", format!("{sample}:{kind}")).party(party)
 }
 
-/// Encrypted by one sample and decrypted by the other, with some bytes that are authenticated only.
+/// Encrypted by one sample and decrypted by the other, with some additional authenticated data.
 fn there_and_back(kind: &str, key: &str, tag_size: usize) -> Scenario {
     let content = Content::Noise(50_000);
     let tag_size = tag_size.to_string();
@@ -378,25 +377,25 @@ fn there_and_back(kind: &str, key: &str, tag_size: usize) -> Scenario {
         })
 }
 
-// `doca_dma`: a copy on the DPU, and one from the memory of a host.
+// `doca_dma`: a copy on the DPU, and one from a host's memory.
 
 const DMA_LIBRARY: &str = "doca_dma";
 /// As much as the samples take.
 const DMA_LONG: usize = 4096;
 
 fn dma_scenarios() -> Vec<Scenario> {
-    // Source and destination as chains of so many bufs.
+    // Number of bufs in the chains of source and destination.
     let chains = [("1", "1"), ("3", "1"), ("1", "4"), ("5", "3")];
     let texts = [
         ("short", "what the host has".to_owned()),
         ("long", "d".repeat(DMA_LONG)),
     ];
-    let mut dma_scenarios = Vec::new();
+    let mut scenarios = Vec::new();
     for (sources, destinations) in chains {
         for (kind, text) in &texts {
             let chain = ["-p", DPU, "-ns", sources, "-nd", destinations];
             let variant = format!("{kind}_{sources}_to_{destinations}");
-            dma_scenarios.push(
+            scenarios.push(
                 Scenario::new(DMA_LIBRARY, format!("dma_local_copy:{variant}")).party(
                     Party::new("dpu", "dma_local_copy")
                         .on(Side::Dpu)
@@ -405,10 +404,10 @@ fn dma_scenarios() -> Vec<Scenario> {
                         .says("copied and verified"),
                 ),
             );
-            dma_scenarios.push(from_host(&variant, text, &chain));
+            scenarios.push(from_host(&variant, text, &chain));
         }
     }
-    dma_scenarios
+    scenarios
 }
 
 fn from_host(variant: &str, text: &str, chain: &[&str]) -> Scenario {
@@ -432,18 +431,18 @@ fn from_host(variant: &str, text: &str, chain: &[&str]) -> Scenario {
         .party(copy)
 }
 
-// `doca_erasure_coding`: a file in blocks, some of which get lost.
+// `doca_erasure_coding`: a file in blocks, some of which are lost.
 
 const ERASURE_CODING_LIBRARY: &str = "doca_erasure_coding";
 const RECOVER_SAMPLE: &str = "erasure_coding_recover";
 
-/// How a file is split, and what is lost of it.
+/// Split of a file into blocks, and the blocks that are lost.
 struct Loss {
     matrix: &'static str,
     data: usize,
     redundancy: usize,
     lost: &'static [usize],
-    /// Source and destination as chains of so many bufs.
+    /// Number of bufs in the chains of source and destination.
     chains: (usize, usize),
 }
 
@@ -476,7 +475,7 @@ const fn loss(
 }
 
 fn erasure_coding_scenarios() -> Vec<Scenario> {
-    // No whole number of blocks: what the sample fills up with must not come back.
+    // Not a whole number of blocks: the sample's padding must not be in the result.
     let content = Content::Noise(100_003);
     LOSSES
         .iter()
@@ -510,7 +509,7 @@ impl Loss {
             .arguments(["-nd".to_owned(), destinations.to_string()])
     }
 
-    /// One process splits, deletes and recovers; the recovered file lies beside the input.
+    /// One process splits, deletes and recovers; the recovered file is beside the input.
     fn both(&self, content: &Content) -> Scenario {
         let lost: Vec<String> = self.lost.iter().map(usize::to_string).collect();
         let sample = self
@@ -559,7 +558,7 @@ mod tests {
     use crate::samples::scenario::Event;
 
     #[test]
-    fn scenarios_have_names_of_their_own() {
+    fn scenario_names_are_unique() {
         let all = catalogue();
         let names: BTreeSet<_> = all.iter().map(|scenario| &scenario.name).collect();
         assert_eq!(names.len(), all.len());
@@ -567,7 +566,7 @@ mod tests {
 
     /// A party that waits for one that does not exist, or for itself, would wait forever.
     #[test]
-    fn parties_wait_for_each_other() {
+    fn parties_wait_for_existing_other_parties() {
         for scenario in catalogue() {
             let parties: BTreeSet<_> = scenario.parties.iter().map(|party| &party.name).collect();
             assert_eq!(parties.len(), scenario.parties.len(), "{}", scenario.name);
@@ -593,7 +592,7 @@ mod tests {
 
     /// Every sample of the eight folders.
     #[test]
-    fn every_sample_takes_part() {
+    fn every_sample_has_a_scenario() {
         let samples: BTreeSet<_> = catalogue()
             .iter()
             .flat_map(|scenario| scenario.samples())

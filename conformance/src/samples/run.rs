@@ -1,27 +1,26 @@
 //! A scenario from its first process to the verdict.
 
 use std::ffi::OsString;
-use std::io::{BufRead as _, BufReader, Read, Write as _};
-use std::net::TcpListener;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::JoinHandle;
+use std::process::{Command, ExitStatus};
 use std::time::{Duration, Instant};
 use std::{fs, io};
+
+use deployment::port::Port;
+use deployment::process::Process;
 
 use super::binaries::Binaries;
 use super::scenario::{Check, Event, Party, Said, Scenario, Side, Step};
 
-/// What became of a scenario.
+/// Result of a scenario.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
-    /// All processes came to their documented end, and all checks held.
+    /// All processes had their documented result, and all checks passed.
     Pass,
     /// Not so, and why.
     Fail(String),
-    /// It was not run: these programs are not there.
+    /// It was not run: these programs were not found.
     NotFound(Vec<&'static str>),
 }
 
@@ -30,15 +29,14 @@ pub enum Verdict {
 pub struct Runner {
     /// The programs.
     pub binaries: Binaries,
-    /// Directory of the DOCA libraries, put before what `LD_LIBRARY_PATH` says; `None` for what the environment has.
+    /// Directory of the DOCA libraries, put before `LD_LIBRARY_PATH`; `None` for those of the environment.
     pub library_path: Option<PathBuf>,
-    /// How long a scenario may take.
+    /// Time limit of a scenario.
     pub timeout: Duration,
 }
 
 impl Runner {
-    /// Runs one scenario in a directory of its own, which must be empty. `interrupted` says that nobody wants the result
-    /// any more.
+    /// Runs one scenario in a directory of its own, which must be empty. `interrupted` ends it early.
     ///
     /// # Errors
     ///
@@ -54,12 +52,12 @@ impl Runner {
             return Ok((Verdict::NotFound(missing), Vec::new()));
         }
         let libraries = self.library_path.as_deref();
-        let bench = Bench::new(&self.binaries, libraries, scenario, directory)?;
-        let mut cast = Cast::new(&bench, scenario);
-        let verdict = cast
+        let workspace = Workspace::new(&self.binaries, libraries, scenario, directory)?;
+        let mut parties = Parties::new(&workspace, scenario);
+        let verdict = parties
             .play(self.timeout, interrupted)
-            .and_then(|()| bench.check(&scenario.checks));
-        let transcripts = cast.transcripts();
+            .and_then(|()| workspace.check(&scenario.checks));
+        let transcripts = parties.transcripts();
         let verdict = verdict.map_or_else(Verdict::Fail, |()| Verdict::Pass);
         Ok((verdict, transcripts))
     }
@@ -82,17 +80,16 @@ impl Runner {
 // Where a scenario runs: its directories, its programs, and what is in its files in the end.
 
 /// Where a scenario runs.
-struct Bench<'a> {
+struct Workspace<'a> {
     binaries: &'a Binaries,
     library_path: Option<&'a Path>,
     library: &'static str,
     shared: PathBuf,
     runtime: PathBuf,
-    /// Held by nobody: taken, asked for its number, and given back.
-    port: u16,
+    port: Port,
 }
 
-impl<'a> Bench<'a> {
+impl<'a> Workspace<'a> {
     /// Makes the directories and the files that are there before anything starts.
     fn new(
         binaries: &'a Binaries,
@@ -100,37 +97,39 @@ impl<'a> Bench<'a> {
         scenario: &Scenario,
         shared: &Path,
     ) -> io::Result<Self> {
-        let bench = Self {
+        let workspace = Self {
             binaries,
             library_path,
             library: scenario.library,
             shared: shared.to_owned(),
             runtime: shared.join("run"),
-            port: TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port(),
+            port: Port::reserve()?,
         };
-        fs::DirBuilder::new().mode(0o700).create(&bench.runtime)?;
+        fs::DirBuilder::new()
+            .mode(0o700)
+            .create(&workspace.runtime)?;
         for party in &scenario.parties {
             fs::create_dir(shared.join(&party.name))?;
         }
         for input in &scenario.inputs {
             fs::write(
-                bench.fill(&input.path, &scenario.parties[0].name),
+                workspace.fill(&input.path, &scenario.parties[0].name),
                 input.content.bytes()?,
             )?;
         }
-        Ok(bench)
+        Ok(workspace)
     }
 
-    /// Puts in what `{dir}`, `{shared}` and `{port}` stand for.
+    /// Replaces `{dir}`, `{shared}` and `{port}`.
     fn fill(&self, text: &str, party: &str) -> String {
         let directory = self.shared.join(party);
         text.replace("{dir}", &directory.to_string_lossy())
             .replace("{shared}", &self.shared.to_string_lossy())
-            .replace("{port}", &self.port.to_string())
+            .replace("{port}", &self.port.number().to_string())
     }
 
     /// Starts a party's program.
-    fn start(&self, party: &Party) -> Result<Program, String> {
+    fn start(&self, party: &Party) -> Result<Process, String> {
         let program = self.path(party.sample, party.side)?;
         let mut command = Command::new(program);
         command
@@ -150,8 +149,7 @@ impl<'a> Bench<'a> {
             }
             command.env("LD_LIBRARY_PATH", path);
         }
-        Program::start(command)
-            .map_err(|error| format!("{} could not be started: {error}", program.display()))
+        Process::spawn_interactive("sample", command).map_err(|failure| failure.what)
     }
 
     fn path(&self, sample: &str, side: Side) -> Result<&Path, String> {
@@ -219,16 +217,18 @@ fn difference(got: &[u8], expected: &[u8]) -> Option<String> {
     ))
 }
 
-// The processes of a scenario: who starts when, who gets which answer, and how each ended.
+// The processes of a scenario: start conditions, prompts and answers, exits.
 
-/// How often the processes are looked at.
+/// Polling interval of the processes.
 const TICK: Duration = Duration::from_millis(5);
-/// A program that has written nothing for so long will not go on before something happens.
+/// Time for the rest of the output once a program has exited; a process that it left may hold the pipes longer.
+const REST: Duration = Duration::from_secs(2);
+/// A program without output for this long waits for an event.
 const QUIET: Duration = Duration::from_secs(1);
-/// What lines of these levels look like in the log of a sample.
+/// Markers of error lines in the log of a sample.
 const ERROR_LEVELS: [&str; 2] = ["[ERR]", "[CRT]"];
 
-/// What a party wrote.
+/// Output of a party.
 #[derive(Debug, Clone)]
 pub struct Transcript {
     /// The party.
@@ -237,25 +237,25 @@ pub struct Transcript {
     pub lines: Vec<String>,
 }
 
-/// The parties of a scenario, as far as they have come.
-struct Cast<'a> {
-    bench: &'a Bench<'a>,
-    actors: Vec<Actor<'a>>,
+/// The parties of a scenario and their progress.
+struct Parties<'a> {
+    workspace: &'a Workspace<'a>,
+    running: Vec<RunningParty<'a>>,
 }
 
-struct Actor<'a> {
+struct RunningParty<'a> {
     party: &'a Party,
-    program: Option<Program>,
+    program: Option<Process>,
     ended: bool,
     /// Prompts that have been answered.
     answered: usize,
     /// Lines that have been searched for prompts.
     searched: usize,
-    /// The line that asks for the next answer was found.
+    /// The line with the next prompt was found.
     asked: bool,
 }
 
-impl<'a> Actor<'a> {
+impl<'a> RunningParty<'a> {
     fn new(party: &'a Party) -> Self {
         Self {
             party,
@@ -268,10 +268,7 @@ impl<'a> Actor<'a> {
     }
 
     fn transcript(&self) -> Transcript {
-        let lines = self
-            .program
-            .as_ref()
-            .map(|program| program.output().lines.clone());
+        let lines = self.program.as_ref().map(Process::lines);
         Transcript {
             party: self.party.name.clone(),
             lines: lines.unwrap_or_default(),
@@ -281,18 +278,18 @@ impl<'a> Actor<'a> {
     fn has_said(&self, said: &Said) -> bool {
         self.program
             .as_ref()
-            .is_some_and(|program| said.is_in(program.output().lines.iter().map(String::as_str)))
+            .is_some_and(|program| said.is_in(program.lines().iter().map(String::as_str)))
     }
 
-    /// Whether it has begun to write and then stopped.
+    /// Returns `true` if it has written something and then nothing for a while.
     fn rests(&self) -> bool {
         self.program
             .as_ref()
-            .and_then(Program::quiet_for)
+            .and_then(Process::quiet_for)
             .is_some_and(|time| time >= QUIET)
     }
 
-    /// Whether it asks for the next answer.
+    /// Returns `true` if it has printed the next prompt.
     fn asks(&mut self) -> bool {
         let Some(reply) = self.party.replies.get(self.answered) else {
             return false;
@@ -300,8 +297,8 @@ impl<'a> Actor<'a> {
         if !self.asked
             && let Some(program) = &self.program
         {
-            let lines = &program.output().lines;
-            let new = &lines[self.searched..];
+            let lines = program.lines();
+            let new = lines.get(self.searched..).unwrap_or_default();
             match new.iter().position(|line| line.contains(&reply.prompt)) {
                 Some(position) => {
                     self.asked = true;
@@ -313,7 +310,7 @@ impl<'a> Actor<'a> {
         self.asked
     }
 
-    /// It has ended: was this the documented end?
+    /// Checks the result of an exited party.
     fn judge(&self, status: ExitStatus) -> Result<(), String> {
         let name = &self.party.name;
         if !status.success() {
@@ -344,17 +341,17 @@ impl<'a> Actor<'a> {
     }
 }
 
-impl<'a> Cast<'a> {
-    fn new(bench: &'a Bench<'a>, scenario: &'a Scenario) -> Self {
+impl<'a> Parties<'a> {
+    fn new(workspace: &'a Workspace<'a>, scenario: &'a Scenario) -> Self {
         Self {
-            bench,
-            actors: scenario.parties.iter().map(Actor::new).collect(),
+            workspace,
+            running: scenario.parties.iter().map(RunningParty::new).collect(),
         }
     }
 
-    /// What everybody has written.
+    /// Output of all parties.
     fn transcripts(&self) -> Vec<Transcript> {
-        self.actors.iter().map(Actor::transcript).collect()
+        self.running.iter().map(RunningParty::transcript).collect()
     }
 
     /// Runs all to their end.
@@ -365,10 +362,10 @@ impl<'a> Cast<'a> {
     fn play(&mut self, timeout: Duration, interrupted: &dyn Fn() -> bool) -> Result<(), String> {
         let deadline = Instant::now() + timeout;
         loop {
-            for index in 0..self.actors.len() {
+            for index in 0..self.running.len() {
                 self.advance(index)?;
             }
-            if self.actors.iter().all(|actor| actor.ended) {
+            if self.running.iter().all(|running| running.ended) {
                 return Ok(());
             }
             if interrupted() {
@@ -381,44 +378,50 @@ impl<'a> Cast<'a> {
         }
     }
 
-    /// Lets one party go as far as it can.
+    /// Advances one party as far as possible.
     fn advance(&mut self, index: usize) -> Result<(), String> {
-        let party = self.actors[index].party;
-        if self.actors[index].ended {
+        let party = self.running[index].party;
+        if self.running[index].ended {
             return Ok(());
         }
-        if self.actors[index].program.is_none() {
+        if self.running[index].program.is_none() {
             if !self.all(&party.starts) {
                 return Ok(());
             }
             for step in &party.before {
-                self.bench.step(step, &party.name)?;
+                self.workspace.step(step, &party.name)?;
             }
-            self.actors[index].program = Some(self.bench.start(party)?);
+            self.running[index].program = Some(self.workspace.start(party)?);
         }
-        // Asked for before the output is looked at: what it wrote last is there then.
-        let status = match &mut self.actors[index].program {
-            Some(program) => program.ended().map_err(|error| error.to_string())?,
+        // Before the output is read, so that the last output is included.
+        let status = match &mut self.running[index].program {
+            Some(program) => {
+                let status = program.status();
+                if status.is_some() {
+                    program.drain(REST);
+                }
+                status
+            }
             None => None,
         };
-        while self.actors[index].asks() {
-            let reply = &party.replies[self.actors[index].answered];
+        while self.running[index].asks() {
+            let reply = &party.replies[self.running[index].answered];
             if !self.all(&reply.when) {
                 break;
             }
             for step in &reply.steps {
-                self.bench.step(step, &party.name)?;
+                self.workspace.step(step, &party.name)?;
             }
-            let actor = &mut self.actors[index];
-            if let Some(program) = &mut actor.program {
+            let running = &mut self.running[index];
+            if let Some(program) = &mut running.program {
                 program.press_enter();
             }
-            actor.answered += 1;
-            actor.asked = false;
+            running.answered += 1;
+            running.asked = false;
         }
         if let Some(status) = status {
-            self.actors[index].ended = true;
-            self.actors[index].judge(status)?;
+            self.running[index].ended = true;
+            self.running[index].judge(status)?;
         }
         Ok(())
     }
@@ -429,29 +432,29 @@ impl<'a> Cast<'a> {
 
     fn happened(&self, event: &Event) -> bool {
         let party = event.party();
-        self.actors
+        self.running
             .iter()
-            .filter(|actor| actor.party.name == party)
-            .any(|actor| match event {
-                Event::Says(_, said) => actor.has_said(said),
-                Event::Rests(_) => actor.rests(),
-                Event::Ends(_) => actor.ended,
+            .filter(|running| running.party.name == party)
+            .any(|running| match event {
+                Event::Says(_, said) => running.has_said(said),
+                Event::Rests(_) => running.rests(),
+                Event::Ends(_) => running.ended,
             })
     }
 
-    /// Who waits for what.
+    /// The parties that have not exited, and the events that they wait for.
     fn stuck(&self) -> String {
-        let waiting = self.actors.iter().filter(|actor| !actor.ended);
-        let reasons: Vec<String> = waiting.map(|actor| self.waits_for(actor)).collect();
+        let waiting = self.running.iter().filter(|running| !running.ended);
+        let reasons: Vec<String> = waiting.map(|running| self.waits_for(running)).collect();
         reasons.join("; ")
     }
 
-    fn waits_for(&self, actor: &Actor<'_>) -> String {
-        let name = &actor.party.name;
-        let reply = actor.party.replies.get(actor.answered);
+    fn waits_for(&self, running: &RunningParty<'_>) -> String {
+        let name = &running.party.name;
+        let reply = running.party.replies.get(running.answered);
         let events = match reply {
-            _ if actor.program.is_none() => &actor.party.starts,
-            Some(reply) if actor.asked => &reply.when,
+            _ if running.program.is_none() => &running.party.starts,
+            Some(reply) if running.asked => &reply.when,
             Some(reply) => return format!("{name} has not ended, nor asked {:?}", reply.prompt),
             None => return format!("{name} has not ended"),
         };
@@ -464,101 +467,4 @@ impl<'a> Cast<'a> {
             None => format!("{name} has not ended"),
         }
     }
-}
-
-// A sample that runs: its two outputs as one list of lines, in the order in which they came, and somebody to press Enter.
-
-/// Lines that are kept: a sample that prints without end must not fill the memory.
-const KEPT_LINES: usize = 20_000;
-/// Time for the rest of the output once the program has ended; a process that it left may hold the pipes longer.
-const REST: Duration = Duration::from_secs(2);
-
-/// What a program has written.
-#[derive(Default)]
-pub(super) struct Output {
-    /// Both outputs, in the order in which they came.
-    pub(super) lines: Vec<String>,
-    /// When the last one came.
-    last: Option<Instant>,
-}
-
-/// A running program. Dropping it kills it.
-pub(super) struct Program {
-    child: Child,
-    /// Kept open to the end: samples read until Enter comes and never look for the end of the input.
-    stdin: ChildStdin,
-    output: Arc<Mutex<Output>>,
-    readers: Vec<JoinHandle<()>>,
-}
-
-impl Program {
-    pub(super) fn start(mut command: Command) -> io::Result<Self> {
-        let mut child = command
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()?;
-        let stdin = child.stdin.take().expect("piped above");
-        let stdout = child.stdout.take().expect("piped above");
-        let stderr = child.stderr.take().expect("piped above");
-        let output = Arc::<Mutex<Output>>::default();
-        let readers = vec![collect(stdout, &output), collect(stderr, &output)];
-        Ok(Self {
-            child,
-            stdin,
-            output,
-            readers,
-        })
-    }
-
-    /// What it has written so far.
-    pub(super) fn output(&self) -> MutexGuard<'_, Output> {
-        // A reader cannot panic while it holds this.
-        self.output.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// How long ago it wrote its last line; `None` before the first.
-    pub(super) fn quiet_for(&self) -> Option<Duration> {
-        self.output().last.map(|last| last.elapsed())
-    }
-
-    /// Presses Enter. One that has ended in this moment does not need it any more.
-    pub(super) fn press_enter(&mut self) {
-        let _ = self.stdin.write_all(b"\n");
-    }
-
-    /// How it ended, once it has.
-    pub(super) fn ended(&mut self) -> io::Result<Option<ExitStatus>> {
-        let status = self.child.try_wait()?;
-        if status.is_some() {
-            let deadline = Instant::now() + REST;
-            while !self.readers.iter().all(JoinHandle::is_finished) && Instant::now() < deadline {
-                std::thread::sleep(Duration::from_millis(1));
-            }
-        }
-        Ok(status)
-    }
-}
-
-impl Drop for Program {
-    fn drop(&mut self) {
-        // It has ended, most of the time.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-/// Adds what comes to the output, until nothing more can come.
-fn collect(source: impl Read + Send + 'static, output: &Arc<Mutex<Output>>) -> JoinHandle<()> {
-    let output = Arc::clone(output);
-    std::thread::spawn(move || {
-        for line in BufReader::new(source).split(b'\n').map_while(Result::ok) {
-            let line = String::from_utf8_lossy(&line).into_owned();
-            let mut output = output.lock().unwrap_or_else(PoisonError::into_inner);
-            output.last = Some(Instant::now());
-            if output.lines.len() < KEPT_LINES {
-                output.lines.push(line);
-            }
-        }
-    })
 }

@@ -1,4 +1,4 @@
-//! What a run of one sample, or of samples that talk to each other, consists of: data, no behaviour.
+//! The description of a run of one sample, or of samples that talk to each other, as data.
 //!
 //! Paths and arguments may name `{dir}`, the directory of the party itself, `{shared}`, the one around the directories of
 //! all parties (`{shared}/sender` is the sender's), and `{port}`, a free TCP port.
@@ -11,18 +11,18 @@ use flate2::read::{DeflateDecoder, ZlibDecoder};
 use flate2::write::{DeflateEncoder, ZlibEncoder};
 use lz4_flex::frame::{BlockMode, BlockSize, FrameEncoder, FrameInfo};
 
-/// One line of the table: processes that do something together.
+/// One row of the table: a set of cooperating processes.
 #[derive(Debug, Clone)]
 pub struct Scenario {
-    /// Unique: the sample, or the main one of a pair, and after a colon what this run is about.
+    /// A unique name: the sample, or the main one of a pair, and after a colon the variant.
     pub name: String,
     /// The folder of the samples, `doca_rdma`.
     pub library: &'static str,
     /// Files that are there before anything starts.
     pub inputs: Vec<Input>,
-    /// The processes, in the order in which they are looked at; each starts when its time has come.
+    /// The processes, in polling order; each starts when its conditions hold.
     pub parties: Vec<Party>,
-    /// What must be true when all have ended well.
+    /// Conditions after all parties have exited.
     pub checks: Vec<Check>,
 }
 
@@ -31,34 +31,34 @@ pub struct Scenario {
 pub struct Input {
     /// Where.
     pub path: String,
-    /// What is in it.
+    /// Its content.
     pub content: Content,
 }
 
 /// One process.
 #[derive(Debug, Clone)]
 pub struct Party {
-    /// How others refer to it, and the name of its directory.
+    /// Name of the party and of its directory.
     pub name: String,
     /// The sample that it runs, without prefix: `rdma_send`.
     pub sample: &'static str,
-    /// Which build of the sample.
+    /// The build of the sample.
     pub side: Side,
     /// Its command line.
     pub arguments: Vec<String>,
-    /// It starts when all of these have happened; at once when there are none.
+    /// It starts when all of these events have occurred.
     pub starts: Vec<Event>,
     /// Done just before it starts.
     pub before: Vec<Step>,
-    /// What it asks for, in order.
+    /// Its prompts, in order.
     pub replies: Vec<Reply>,
-    /// What it must have written when it has ended.
+    /// Texts that it must have written at its exit.
     pub says: Vec<Said>,
-    /// Whether lines of level error are part of what the sample shows.
+    /// `true` if lines of level error are part of what the sample shows.
     pub shows_errors: bool,
 }
 
-/// Which build of a sample a party needs: a few contain different code for the two.
+/// The build of a sample that a party needs: a few differ between host and DPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Side {
     /// Whichever there is.
@@ -69,38 +69,38 @@ pub enum Side {
     Dpu,
 }
 
-/// A fragment of a line, and how often it must come.
+/// A fragment of a line, and its minimum number of occurrences.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Said {
     /// The fragment.
     pub text: String,
-    /// At least so many lines have it.
+    /// Minimum number of lines with it.
     pub times: usize,
 }
 
 /// Something that a party has done.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
-    /// It has written this.
+    /// The party has written this text.
     Says(String, Said),
-    /// It has written something, and nothing for a while: for those who wait without saying so.
+    /// The party has written something, and nothing for a while: for prompts without a text.
     Rests(String),
-    /// It has ended, and well.
+    /// The party has exited with success.
     Ends(String),
 }
 
 /// A prompt and the answer, which is Enter for all samples.
 #[derive(Debug, Clone)]
 pub struct Reply {
-    /// Fragment of the line that asks.
+    /// Fragment of the prompt line.
     pub prompt: String,
-    /// What must have happened before the answer.
+    /// Events that must have occurred before the answer.
     pub when: Vec<Event>,
-    /// What the user does before pressing Enter.
+    /// Steps of the user before pressing Enter.
     pub steps: Vec<Step>,
 }
 
-/// What a user does with files.
+/// A user's file operation.
 #[derive(Debug, Clone)]
 pub enum Step {
     /// Copies a file.
@@ -114,23 +114,23 @@ pub enum Step {
     Remove(String),
 }
 
-/// What is looked at in the end.
+/// A check of the results.
 #[derive(Debug, Clone)]
 pub enum Check {
-    /// A file has this content, to the byte.
+    /// A file has exactly this content.
     File {
         /// The file.
         path: String,
-        /// What must be in it.
+        /// Expected content.
         content: Content,
     },
-    /// A decoder that is not the one under test makes this content of the file.
+    /// A decoder other than the one under test decodes the file to this content.
     Decodes {
         /// The file.
         path: String,
-        /// What it is in.
+        /// Format of the stream.
         stream: Stream,
-        /// What must come out.
+        /// Expected content of the decoded stream.
         content: Content,
     },
 }
@@ -173,7 +173,7 @@ impl Scenario {
         samples
     }
 
-    /// Whether `--only` means this one by its name, one of its samples, or its folder.
+    /// Returns `true` if `--only` selects this scenario: by its name, one of its samples, or its directory.
     pub fn is_called(&self, name: &str) -> bool {
         self.name == name || self.library == name || self.samples().contains(&name)
     }
@@ -247,7 +247,7 @@ impl Said {
         Self { text, times: 1 }
     }
 
-    /// Whether these lines are enough.
+    /// Returns `true` if the text occurs in enough of these lines.
     pub fn is_in<'l>(&self, lines: impl IntoIterator<Item = &'l str>) -> bool {
         let lines = lines.into_iter();
         lines.filter(|line| line.contains(&self.text)).count() >= self.times
@@ -276,7 +276,7 @@ impl Event {
         Self::Ends(party.into())
     }
 
-    /// Whose doing it is.
+    /// The party that causes it.
     pub fn party(&self) -> &str {
         match self {
             Self::Says(party, _) | Self::Rests(party) | Self::Ends(party) => party,
@@ -285,7 +285,7 @@ impl Event {
 }
 
 impl Reply {
-    /// Enter, when a line with this fragment asks for it.
+    /// Presses Enter at a prompt with this fragment.
     pub(super) fn to(prompt: impl Into<String>) -> Self {
         Self {
             prompt: prompt.into(),
@@ -314,13 +314,12 @@ impl Step {
     }
 }
 
-// What is in the files that samples read, and what must be in those that they write. Nothing of it comes from the
-// implementation under test.
+// Contents of the files that samples read and write, generated independently of the implementation under test.
 
-/// Content that is the same at every call.
+/// Generated content, the same at every call.
 #[derive(Debug, Clone)]
 pub enum Content {
-    /// So many bytes that compress well.
+    /// This many bytes that compress well.
     Prose(usize),
     /// So many bytes that do not compress.
     Noise(usize),
@@ -328,7 +327,7 @@ pub enum Content {
     Encoded(Stream, Box<Content>),
 }
 
-/// How bytes are compressed.
+/// Format of compressed bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stream {
     /// Deflate without anything around it.
@@ -402,7 +401,7 @@ impl Stream {
         }
     }
 
-    /// What these bytes stand for.
+    /// Decodes a stream.
     ///
     /// # Errors
     ///
@@ -458,7 +457,7 @@ impl Lz4 {
     }
 }
 
-/// The two checksums of a deflate sample in its one number: Adler-32 above, CRC-32 below.
+/// The two checksums that a deflate sample combines into one number: Adler-32 in the upper half, CRC-32 in the lower.
 pub(super) fn deflate_checksum(plain: &[u8]) -> u64 {
     u64::from(simd_adler32::adler32(&plain)) << 32 | u64::from(crc32(plain))
 }
@@ -473,7 +472,7 @@ pub(super) fn xxh32(plain: &[u8]) -> u32 {
     twox_hash::XxHash32::oneshot(0, plain)
 }
 
-/// Lines that are alike, but none twice.
+/// Similar lines, each of them unique.
 fn prose(len: usize) -> Vec<u8> {
     let mut text = Vec::with_capacity(len + 64);
     let mut line = 0_u64;
@@ -488,7 +487,7 @@ fn prose(len: usize) -> Vec<u8> {
     text
 }
 
-/// Bytes of a xorshift generator: every run gets the same.
+/// Bytes of a xorshift generator, the same in every run.
 fn noise(len: usize) -> Vec<u8> {
     let mut state = 0x9E37_79B9_7F4A_7C15_u64;
     let words = std::iter::repeat_with(|| {
@@ -505,7 +504,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn streams_are_read_back() {
+    fn streams_round_trip() {
         for content in [
             Content::Prose(100_000),
             Content::Noise(1000),
@@ -525,9 +524,9 @@ mod tests {
         }
     }
 
-    /// The blocks alone: sizes that lead from one to the next and to the end.
+    /// The blocks alone: each size leads to the next block.
     #[test]
-    fn blocks_are_cut_out_of_the_frame() {
+    fn raw_blocks_are_extracted_from_the_frame() {
         for content_checksum in [false, true] {
             for block_checksums in [false, true] {
                 let options = Lz4 {
@@ -551,7 +550,7 @@ mod tests {
     }
 
     #[test]
-    fn checksums_are_the_published_ones() {
+    fn checksums_match_published_values() {
         assert_eq!(deflate_checksum(b"123456789"), 0x091E_01DE_CBF4_3926);
         assert_eq!(xxh32(b"abc"), 0x32D1_53FF);
         assert_eq!(crc32(b""), 0);

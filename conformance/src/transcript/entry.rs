@@ -1,4 +1,4 @@
-//! What a transcript consists of, and its way to prost's types and back.
+//! Entries of a transcript, and their conversion to and from prost's types.
 
 use std::fmt;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use wire::recording::transcript as recorded;
 
 use super::Role;
 
-/// What a transcript begins with.
+/// Header of a transcript.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Header {
     /// Role that connects.
@@ -49,9 +49,9 @@ fn role_name(role: Role) -> Option<&'static str> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Side {
-    /// Who connected.
+    /// The side that connected.
     Client,
-    /// Who listened.
+    /// The side that listened.
     Server,
 }
 
@@ -72,26 +72,26 @@ pub struct Entry {
     /// When, since the recording began; a whole number of nanoseconds.
     #[serde(rename = "time_ns", serialize_with = "nanoseconds")]
     pub time: Duration,
-    /// Which of the recorded servers, from 0.
+    /// Index of the recorded server.
     pub channel: u32,
-    /// Which of the channel's connections, from 0.
+    /// Index of the channel's connection.
     pub session: u32,
-    /// From whom it came; nobody for what the recorder did itself.
+    /// The sender; `None` for actions of the recorder itself.
     pub from: Option<Side>,
-    /// What happened.
+    /// The event.
     #[serde(flatten)]
     pub event: Event,
 }
 
-/// What happened.
+/// An event on a connection.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(tag = "event", content = "content", rename_all = "snake_case")]
 pub enum Event {
     /// A connection was made.
     Opened,
-    /// A frame came.
+    /// A frame was received.
     Frame(Frame),
-    /// Bytes came that are no frame.
+    /// Bytes were received that are no frame.
     Raw(#[serde(serialize_with = "hex")] Bytes),
     /// The side sends nothing more.
     Closed,
@@ -104,7 +104,7 @@ pub enum Event {
 /// A control frame.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Frame {
-    /// What it says.
+    /// The decoded message.
     pub message: Message,
     /// Its bytes, when they are not those that its message is encoded to.
     #[serde(serialize_with = "optional_hex")]
@@ -112,7 +112,7 @@ pub struct Frame {
 }
 
 impl Frame {
-    /// A frame with the bytes that everybody would write.
+    /// A frame in the canonical encoding.
     pub fn of(message: Message) -> Self {
         Self {
             message,
@@ -120,7 +120,7 @@ impl Frame {
         }
     }
 
-    /// Its bytes, as they came.
+    /// Its bytes, as received.
     pub fn to_bytes(&self) -> Bytes {
         self.bytes
             .clone()
@@ -180,7 +180,7 @@ impl TryFrom<recorded::Entry> for Entry {
             Ok(recorded::Side::Unspecified) => None,
             Ok(recorded::Side::Client) => Some(Side::Client),
             Ok(recorded::Side::Server) => Some(Side::Server),
-            Err(_) => return Err(format!("expected a side of 0 to 2, {} came", entry.side)),
+            Err(_) => return Err(format!("expected a side of 0 to 2, got {}", entry.side)),
         };
         let event = match entry.event.ok_or("expected an event, it has none")? {
             Recorded::Opened(()) => Event::Opened,
@@ -236,11 +236,11 @@ const SHOWN_BYTES: usize = 12;
 pub struct Field {
     /// Its name in the schema.
     pub name: &'static str,
-    /// What it holds.
+    /// Its value.
     pub value: Value,
 }
 
-/// What a field holds.
+/// The value of a field.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Value {
     /// A number.

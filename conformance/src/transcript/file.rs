@@ -12,14 +12,14 @@ use wire::recording::transcript as recorded;
 
 use super::{Entry, Event, Frame, Header, Role};
 
-/// What a transcript file begins with.
+/// First bytes of a transcript file.
 pub const MAGIC: [u8; 8] = *b"DOCA-TRN";
 /// The version of the schema that is written, and the only one that is read.
 pub const VERSION: u32 = 1;
-/// Most bytes of an entry: two times the largest frame, and room to spare.
+/// Maximum size of an entry: twice that of a frame, and some slack.
 pub const MAX_ENTRY: u64 = 1 << 20;
 
-/// Why a transcript cannot be read.
+/// A transcript cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The file cannot be read.
@@ -30,7 +30,7 @@ pub enum Error {
     Magic(String),
     /// It is of another version.
     #[error(
-        "expected a transcript of version {VERSION}, {0} came; read it with the program that wrote it"
+        "expected a transcript of version {VERSION}, got {0}; read it with the program that wrote it"
     )]
     Version(u32),
     /// It ends inside of something.
@@ -45,17 +45,17 @@ pub enum Error {
         /// Bytes that are left.
         came: u64,
     },
-    /// What an entry holds is none.
+    /// An entry, or the header, is malformed.
     #[error("{what}: {reason}")]
     Damaged {
-        /// Which entry, or the header.
+        /// The entry, or the header.
         what: String,
-        /// What is wrong with it.
+        /// Description of the error.
         reason: String,
     },
 }
 
-/// Writes a transcript. Each entry goes to `W` at once and whole, so that no buffer is lost with a recorder that is killed.
+/// Writes a transcript. Each entry is written to `W` at once and whole, so that a killed recorder loses none.
 #[derive(Debug)]
 pub struct Writer<W> {
     sink: W,
@@ -93,7 +93,7 @@ impl<W: Write> Writer<W> {
     }
 }
 
-/// Reads a transcript, entry by entry. It holds one entry at a time, and never asks for more memory than the file has bytes.
+/// Reads a transcript entry by entry. It holds one entry at a time, and allocates no more memory than the size of the file.
 #[derive(Debug)]
 pub struct Reader<R> {
     source: BufReader<R>,
@@ -143,7 +143,7 @@ impl<R: Read> Reader<R> {
         })
     }
 
-    /// What the transcript begins with.
+    /// Header of the transcript.
     pub fn header(&self) -> &Header {
         &self.header
     }
@@ -233,11 +233,11 @@ fn length(source: &mut impl Read, what: impl Fn() -> String) -> Result<Option<u6
 /// A whole transcript.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Transcript {
-    /// What it begins with.
+    /// Its header.
     pub header: Header,
-    /// What happened, in order.
+    /// Events, in order.
     pub entries: Vec<Entry>,
-    /// Where the file was cut inside of an entry: what [`Error::Truncated`] says. The entries are those before.
+    /// Set if the file was cut off inside of an entry: the text of [`Error::Truncated`]. The entries are those before.
     pub truncated: Option<String>,
 }
 
@@ -274,7 +274,7 @@ impl Transcript {
         })
     }
 
-    /// Whether its recorder ended well. Otherwise sessions may lack their end.
+    /// Returns `true` if its recorder ended well. Otherwise sessions may lack their end.
     pub fn is_whole(&self) -> bool {
         self.entries
             .last()
@@ -294,7 +294,7 @@ pub enum Piece {
 }
 
 impl Piece {
-    /// Its bytes, as they came.
+    /// Its bytes, as received.
     pub fn to_bytes(&self) -> Bytes {
         match self {
             Self::Frame(frame) => frame.to_bytes(),
@@ -303,7 +303,7 @@ impl Piece {
     }
 }
 
-/// Splits the bytes of one direction. Nothing is lost: the pieces' bytes, one after the other, are what was pushed.
+/// Splits the bytes of one direction. The concatenated pieces are the bytes that were pushed.
 ///
 /// Unlike [`wire::control::FrameDecoder`] it goes on after a frame that it does not understand, as long as the length of the frame
 /// is one; after that everything is raw, for nobody knows where a frame begins.
@@ -319,7 +319,7 @@ impl Splitter {
         Self::default()
     }
 
-    /// Adds bytes that came. Call [`next`](Self::next) until it has no more: less than one frame stays here then.
+    /// Adds received bytes. Call [`next`](Self::next) until it returns `None`: less than one frame remains then.
     pub fn push(&mut self, bytes: &[u8]) {
         self.buffer.extend_from_slice(bytes);
     }
@@ -384,9 +384,9 @@ mod splitter_tests {
     }
 
     #[test]
-    fn frames_are_found_in_pieces_of_any_size_and_the_rest_is_raw() {
+    fn frames_are_found_in_any_segmentation() {
         let mut stream = query(1).encode_to_vec();
-        // A type that nobody knows, in a frame of a good length.
+        // An unknown type in a frame of valid length.
         let mut unknown = query(2).encode_to_vec();
         unknown[7] = 99;
         stream.extend(&unknown);
@@ -404,7 +404,7 @@ mod splitter_tests {
     }
 
     #[test]
-    fn after_a_length_that_is_none_all_is_raw() {
+    fn bytes_after_an_invalid_length_are_raw() {
         let mut stream = query(1).encode_to_vec();
         stream.extend(b"\0\0\0\0");
         stream.extend(query(2).encode_to_vec());
@@ -417,7 +417,7 @@ mod splitter_tests {
     }
 
     #[test]
-    fn a_frame_that_would_be_written_otherwise_keeps_its_bytes() {
+    fn frame_in_another_encoding_keeps_its_bytes() {
         let response = query(1).response(Payload::ErrorResponse(ErrorResponse {
             error_code: 6,
             message: "?".to_owned(),

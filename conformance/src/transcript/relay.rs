@@ -1,4 +1,4 @@
-//! A relay between services and targets, and who stands in its middle: a [`Recorder`] writes down what passes.
+//! A relay between services and targets, and its interceptors: a [`Recorder`] records the traffic.
 
 use std::io;
 use std::io::{ErrorKind, Read as _, Write};
@@ -12,10 +12,10 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::{Entry, Event, Header, Piece, Side, Splitter, Writer};
 
-/// How often a wait looks whether it is still wanted.
+/// Polling interval of all waits.
 const TICK: Duration = Duration::from_millis(50);
 
-/// A relay: whoever connects to a channel's listener is connected to the channel's server.
+/// A relay: each connection to a channel's listener is connected to the channel's server.
 ///
 /// Bytes are passed on unchanged, in the portions in which they were read, unless its [`Interceptor`] decides otherwise; so are the
 /// end of a direction, and the failure of a connection, as a reset.
@@ -23,14 +23,14 @@ const TICK: Duration = Duration::from_millis(50);
 pub struct Relay {
     /// A listener and the server behind it, `HOST:PORT`, for each channel.
     pub channels: Vec<(TcpListener, String)>,
-    /// How long a server that refuses is asked again: it may be about to start.
+    /// Time for which connections to a refusing server are retried: it may be about to start.
     pub patience: Duration,
     /// Connections of each channel after which it takes no more; without limit until it is stopped.
     pub sessions: Option<u32>,
 }
 
 impl Relay {
-    /// Works until each channel has had its sessions, or `stop` says so.
+    /// Runs until each channel has had its sessions, or `stop` returns `true`.
     ///
     /// # Errors
     ///
@@ -76,7 +76,7 @@ impl Relay {
     }
 }
 
-/// The next client, if one comes soon.
+/// The next client, if one connects soon.
 fn accept(listener: &TcpListener) -> io::Result<Option<TcpStream>> {
     let tick = Timespec::try_from(TICK).map_err(io::Error::other)?;
     match poll(&mut [PollFd::new(listener, PollFlags::IN)], Some(&tick)) {
@@ -86,7 +86,7 @@ fn accept(listener: &TcpListener) -> io::Result<Option<TcpStream>> {
     }
     match listener.accept() {
         Ok((client, _)) => Ok(Some(client)),
-        // It has gone again.
+        // It has disconnected again.
         Err(error) if passing(&error) || error.kind() == ErrorKind::ConnectionAborted => Ok(None),
         Err(error) => Err(error),
     }
@@ -102,12 +102,12 @@ fn passing(error: &io::Error) -> bool {
 
 // One connection through the relay.
 
-/// How long a server may take to answer.
+/// Timeout of a connection attempt.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(3);
 /// Most bytes that are read, and so passed on, at once.
 const CHUNK: usize = 65536;
 
-/// One connection, from its beginning to its end.
+/// Serves one connection.
 fn serve(
     client: TcpStream,
     server: &str,
@@ -194,7 +194,7 @@ struct Session<'a, I> {
     place: Place,
     /// The connection has failed, and the other direction is of no use any more.
     failed: AtomicBool,
-    /// The interceptor has ended it: both sides have been told, and what they still say is not passed on.
+    /// The interceptor has closed the connections, and further input is dropped.
     cut: AtomicBool,
     stop: &'a (dyn Fn() -> bool + Sync),
 }
@@ -229,7 +229,7 @@ impl<I: Interceptor> Session<'_, I> {
         self.interceptor.observe(self.place, Some(side), event);
     }
 
-    /// Passes on what comes from `side`, until that has ended.
+    /// Forwards the input of `side` until it ends.
     fn pump(&self, side: Side) {
         let mut from = self.stream(side);
         let mut splitter = Splitter::new();
@@ -266,12 +266,12 @@ impl<I: Interceptor> Session<'_, I> {
         }
     }
 
-    /// Passes on what has come from `side`.
+    /// Forwards input of `side`.
     fn pass(&self, side: Side, splitter: &mut Splitter, bytes: &[u8]) -> io::Result<()> {
         let decides = self.interceptor.decides();
         splitter.push(bytes);
         while let Some(piece) = splitter.next() {
-            // Written down first, so that no answer stands before its request.
+            // Recorded first, so that no answer precedes its request.
             self.observe(side, event(piece.clone()));
             if decides {
                 let action = self.interceptor.intercept(self.place, side, &piece);
@@ -284,7 +284,7 @@ impl<I: Interceptor> Session<'_, I> {
         self.forward(self.stream(side.peer()), bytes)
     }
 
-    /// Does with `bytes` from `side` what the interceptor wants.
+    /// Carries out the interceptor's action for `bytes` of `side`.
     fn act(&self, side: Side, bytes: Bytes, action: Action) -> io::Result<()> {
         if self.is_cut() {
             return Ok(());
@@ -307,12 +307,12 @@ impl<I: Interceptor> Session<'_, I> {
         if let Some(rest) = splitter.rest() {
             self.observe(side, Event::Raw(rest.clone()));
             if self.interceptor.decides() && !self.is_cut() {
-                // It may have gone itself, as below.
+                // The other side may have disconnected too.
                 let _ = self.forward(to, &rest);
             }
         }
         self.observe(side, Event::Closed);
-        // It may have gone itself, which its own direction will tell.
+        // The other side may have disconnected, which its own direction reports.
         let _ = to.shutdown(Shutdown::Write);
     }
 
@@ -323,7 +323,7 @@ impl<I: Interceptor> Session<'_, I> {
         match end {
             End::Close => {
                 for stream in [&self.client, &self.server] {
-                    // Who has gone needs no end.
+                    // A closed stream needs no shutdown.
                     let _ = stream.shutdown(Shutdown::Write);
                 }
             }
@@ -342,7 +342,7 @@ impl<I: Interceptor> Session<'_, I> {
         Ok(())
     }
 
-    /// The connection with `side` has failed: the other side is to see the same, and this one that all is over.
+    /// The connection with `side` has failed: closes the other one in the same way, and ends this direction.
     fn fail(&self, side: Option<Side>, error: &io::Error) {
         if self.failed.swap(true, Ordering::AcqRel) {
             return;
@@ -364,23 +364,23 @@ fn event(piece: Piece) -> Event {
     }
 }
 
-/// The peer gets a reset instead of an orderly end. At worst it gets the latter.
+/// Closes the connection with a reset when it is dropped; at worst in order.
 fn reset_when_dropped(stream: &TcpStream) {
     let _ = rustix::net::sockopt::set_socket_linger(stream, Some(Duration::ZERO));
 }
 
-// What stands in the middle of a relay.
+// Interceptors of a relay's traffic.
 
 /// Where something happens: on which connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Place {
-    /// Which of the relay's channels, from 0.
+    /// Index of the relay's channel.
     pub channel: u32,
-    /// Which of the channel's connections, from 0.
+    /// Index of the channel's connection.
     pub session: u32,
 }
 
-/// How a relay ends a connection.
+/// How a relay closes a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {
     /// Both sides read an orderly end.
@@ -389,10 +389,10 @@ pub enum End {
     Reset,
 }
 
-/// What a relay does.
+/// An interceptor's decision.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Action {
-    /// What came is passed on as it is.
+    /// Forward it unchanged.
     Pass,
     /// These bytes are passed on in its place, as if the same side had sent them; maybe none.
     Replace(Bytes),
@@ -400,13 +400,13 @@ pub enum Action {
     Cut(Bytes, End),
 }
 
-/// Who sees what passes a relay, and may have a say in it. The relay calls it from two threads for each connection, one for each
-/// direction, which wait while it works.
+/// Observes the traffic of a relay and may change it. The relay calls it from two threads for each connection, one per direction, which
+/// block during the call.
 pub trait Interceptor: Sync {
     /// Something has happened, which the other side does not know yet. Nobody sends what the relay does itself.
     fn observe(&self, place: Place, from: Option<Side>, event: Event);
 
-    /// Where a new connection goes, instead of to the channel's `server`, `HOST:PORT`. Nothing of it happens while this waits.
+    /// Address for a new connection, instead of the channel's `server`, `HOST:PORT`. The connection waits while this blocks.
     fn route(&self, _place: Place, server: &str) -> String {
         server.to_owned()
     }
@@ -414,26 +414,26 @@ pub trait Interceptor: Sync {
     /// A connection has ended, and both sides know it.
     fn ended(&self, _place: Place) {}
 
-    /// Whether nothing is passed on until [`intercept`](Self::intercept) has said so. Otherwise bytes are passed on in the portions in
-    /// which they came, parts of frames among them, and it is not asked.
+    /// Returns `true` if every frame has to be decided by [`intercept`](Self::intercept). Otherwise bytes are forwarded in the portions in
+    /// which they arrive, parts of frames included, and it is not called.
     fn decides(&self) -> bool {
         false
     }
 
-    /// What becomes of a frame, or of bytes that are none. As long as it does not answer, nothing else passes in this direction.
+    /// Decides about a frame, or about bytes that are no frame. Until it returns, this direction of the connection forwards nothing else.
     fn intercept(&self, _place: Place, _from: Side, _piece: &Piece) -> Action {
         Action::Pass
     }
 
-    /// Asked often while nothing comes from this side: whether the relay is to do something by itself.
+    /// Called repeatedly while there is no input of this side: an action of the interceptor's own.
     fn interrupt(&self, _place: Place, _from: Side) -> Action {
         Action::Pass
     }
 }
 
-// What several threads write into one transcript.
+// Recorder of a transcript, shared by several threads.
 
-/// What was recorded.
+/// Counts of a recording.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Summary {
     /// Connections.

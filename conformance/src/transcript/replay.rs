@@ -1,10 +1,10 @@
-//! One side of a recorded session, played again against a live program.
+//! One side of a recorded session, replayed against a live program.
 //!
-//! What was sent is sent, what was received is compared, field by field, in the recorded order. What cannot be the same in two runs
-//! is made anew: exports of memory and of RDMA contexts are real ones of this process, and those that come are used. So a
-//! program that answers with something that looks like an export fails here.
+//! Recorded messages of this side are sent, and those of the other side compared field by field, in the recorded order. Values that differ
+//! between runs are replaced: exports of memory and of RDMA contexts are real ones of this process, and received ones are used, so that a
+//! program that answers with anything else than an export fails.
 //!
-//! A [`Script`] is a session of a transcript. [`against_target`] plays the service, [`against_service`] the target.
+//! A [`Script`] is a session of a transcript. [`against_target`] replays the service, [`against_service`] the target.
 
 mod player;
 
@@ -18,24 +18,24 @@ use super::{Event, Field, Side, Transcript, Value, fields};
 use crate::report::{Case, Outcome};
 use player::Player;
 
-/// How a script is played.
+/// Settings of a replay.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// DOCA device of the side that is played, as the roles name it.
+    /// DOCA device of the replayed side, as the roles name it.
     pub device: String,
-    /// How long an answer may take.
+    /// Timeout of an answer.
     pub timeout: Duration,
-    /// Whether the ids of a live service's requests are compared, too: those of another implementation, or behind another
+    /// `true` if the ids of a live service's requests are compared, too: those of another implementation, or behind another
     /// initiator, may be others. A target's answers always have the ids of their requests.
     pub compare_ids: bool,
-    /// Whether a block is read through the live connections once a target has started.
+    /// `true` if a block is read through the live connections once a target has started.
     pub probe: bool,
-    /// What a played target's storage holds at first; zeros where it is too short.
+    /// Initial content of a replayed target's storage, zeros behind its end.
     pub content: Vec<u8>,
 }
 
-/// Plays the service against the target at `address`, `HOST:PORT`: one case for everything that the target is to send. `stop` says
-/// that nobody wants to wait any longer.
+/// Replays the service against the target at `address`, `HOST:PORT`: one case for each message that the target has to send. `stop` ends the
+/// replay early.
 pub fn against_target(
     script: &Script,
     address: &str,
@@ -72,9 +72,9 @@ pub fn against_service(
     Ok(journal.finish(script, Side::Client))
 }
 
-// A session of a transcript, as something to play.
+// A session of a transcript, prepared for a replay.
 
-/// Why a transcript cannot be played.
+/// A transcript cannot be replayed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NoScript {
     /// It is cut off.
@@ -85,7 +85,7 @@ pub enum NoScript {
     Nothing(u32),
 }
 
-/// What happened on one connection.
+/// The events of one connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Script {
     /// The session: which of the channel's connections, from 0.
@@ -140,7 +140,7 @@ impl Script {
         Ok(scripts)
     }
 
-    /// Whether the session was shut down, and both sides are expected to end.
+    /// Returns `true` if the session was shut down, and both sides are expected to end.
     pub fn is_shut_down(&self) -> bool {
         self.steps.iter().any(|step| match &step.event {
             Event::Frame(frame) => frame.message.payload == Payload::ShutdownResponse,
@@ -150,7 +150,7 @@ impl Script {
 
     fn add(&mut self, entry: usize, side: Side, event: Event) {
         match (&event, self.steps.last_mut()) {
-            // In which portions raw bytes came says nothing.
+            // The portions of raw bytes have no meaning.
             (Event::Raw(more), Some(last)) if last.side == side => {
                 if let Event::Raw(bytes) = &mut last.event {
                     *bytes = [&bytes[..], &more[..]].concat().into();
@@ -183,7 +183,7 @@ impl Script {
     }
 }
 
-// What became of every step, as cases of a report.
+// The results of all steps, as cases of a report.
 
 /// The cases of one script.
 struct Journal {
@@ -191,7 +191,7 @@ struct Journal {
     cases: Vec<Case>,
     /// The entry at which the script was left, and why.
     stopped: Option<(usize, String)>,
-    /// Somebody is there to play with.
+    /// The program under test is connected.
     is_reached: bool,
 }
 
@@ -219,7 +219,7 @@ impl Journal {
         });
     }
 
-    /// There is nobody to play with.
+    /// Fails the replay because the program cannot be reached.
     fn unreachable(&mut self, why: String) {
         self.is_reached = false;
         let outcome = Outcome::Failed(why);
@@ -236,7 +236,7 @@ impl Journal {
         let (rest, left) = match self.stopped {
             Some((entry, why)) => {
                 let mut rest = script.steps.iter().filter(|step| step.entry >= entry);
-                // What failed is a case of its own, whoever it was up to.
+                // The failed step is a case of its own, whichever side it belongs to.
                 let failed = rest.next().map_or_else(String::new, name);
                 self.cases
                     .push(Case::new(&self.suite, failed, Outcome::Failed(why)));
@@ -261,14 +261,14 @@ fn name(step: &Step) -> String {
     format!("entry {}: {}", step.entry, step.event)
 }
 
-// What came, field by field beside what was recorded.
+// Comparison of received with recorded messages, field by field.
 
-/// What a comparison has found.
+/// Result of a comparison.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Comparison {
-    /// What must be the same and is not.
+    /// Differences in fields that have to be equal.
     differences: Vec<String>,
-    /// What is other and may be.
+    /// Differences in fields that may differ.
     notes: Vec<String>,
     /// It is another message: nothing after it can be trusted.
     is_other: bool,
@@ -286,7 +286,7 @@ fn compare(recorded: &Message, came: &Message, ids: bool) -> Comparison {
         };
         result
             .differences
-            .push(format!("expected {expected}, {got} came{said}"));
+            .push(format!("expected {expected}, got {got}{said}"));
         result.is_other = true;
     }
     if ids {
@@ -301,7 +301,7 @@ fn compare(recorded: &Message, came: &Message, ids: bool) -> Comparison {
             if expected != got {
                 result
                     .differences
-                    .push(format!("{name}: expected {expected}, {got} came"));
+                    .push(format!("{name}: expected {expected}, got {got}"));
             }
         }
     }
@@ -317,7 +317,7 @@ impl Comparison {
     fn field(&mut self, expected: &Field, got: &Field) {
         let differs = || {
             format!(
-                "{}: expected {}, {} came",
+                "{}: expected {}, got {}",
                 got.name, expected.value, got.value
             )
         };
@@ -369,8 +369,8 @@ mod tests {
         assert_eq!(
             found.differences,
             [
-                "correlation_id: expected 2, 9 came",
-                "total_size: expected 2048, 1024 came"
+                "correlation_id: expected 2, got 9",
+                "total_size: expected 2048, got 1024"
             ]
         );
         assert!(!found.is_other);
@@ -379,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn blobs_must_be_there_and_texts_may_differ() {
+    fn blobs_are_required_and_texts_may_differ() {
         let init = |blob: &'static [u8]| {
             message(Payload::InitStorageRequest(InitStorage {
                 transaction_count: 1,
@@ -394,7 +394,7 @@ mod tests {
         let found = compare(&init(b"one"), &init(b""), true);
         assert_eq!(
             found.differences,
-            ["mmap_export_blob: expected 3 bytes 6f6e65, 0 bytes came"]
+            ["mmap_export_blob: expected 3 bytes 6f6e65, got 0 bytes"]
         );
         let error = |text: &str| {
             message(Payload::ErrorResponse(ErrorResponse {
@@ -407,7 +407,7 @@ mod tests {
     }
 
     #[test]
-    fn another_message_is_told_with_what_it_says() {
+    fn difference_of_type_shows_the_fields() {
         let error = Payload::ErrorResponse(ErrorResponse {
             error_code: 18,
             message: "busy".to_owned(),
@@ -421,7 +421,7 @@ mod tests {
         assert_eq!(
             found.differences,
             [
-                "expected start_storage_response, error_response came (error_code 18, message \"busy\")"
+                "expected start_storage_response, got error_response (error_code 18, message \"busy\")"
             ]
         );
     }

@@ -1,4 +1,4 @@
-//! The scripted service: an honest one, whose every step a check may do in its own way instead.
+//! The scripted service: an honest one, every step of which a check may replace.
 
 use std::time::{Duration, Instant};
 
@@ -8,7 +8,7 @@ use wire::control::{InitStorage, Message, Payload};
 use super::Plan;
 use super::data_path::{Bounds, DataPath, Io};
 use crate::role::{
-    Bench, ComchPeer, ControlPeer as _, During as _, IoChannel, Polled, Running, Step, Wrong,
+    ComchPeer, ControlPeer as _, During as _, Fixture, IoChannel, Polled, Running, Step, Wrong,
 };
 
 /// A service, and the initiator that it serves.
@@ -20,7 +20,7 @@ pub(super) struct Service {
     control: Option<ComchPeer>,
     pub(super) initiator: Running,
     patience: Duration,
-    /// Requests that have come.
+    /// Received requests.
     pub(super) requests: Vec<Message>,
     /// Answers are sent in pieces of this many bytes.
     pub(super) piece: usize,
@@ -30,12 +30,12 @@ pub(super) struct Service {
 
 impl Service {
     /// Waits for an initiator that is started with this plan.
-    pub(super) fn begin(bench: &Bench<'_>, plan: Plan) -> Result<Self, Wrong> {
-        let device = Device::open(&bench.subject().dpu_device)?;
-        let representor = device.open_representor(&bench.subject().representor)?;
-        let listening = ComchPeer::serve(&device, &representor, bench.scene().channel())?;
-        let mut initiator = Self::start(bench, &plan)?;
-        let patience = bench.patience();
+    pub(super) fn begin(fixture: &Fixture<'_>, plan: Plan) -> Result<Self, Wrong> {
+        let device = Device::open(&fixture.subject().devices.dpu)?;
+        let representor = device.open_representor(&fixture.subject().devices.representor)?;
+        let listening = ComchPeer::serve(&device, &representor, fixture.sandbox().channel())?;
+        let mut initiator = Self::start(fixture, &plan)?;
+        let patience = fixture.patience();
         let control = listening
             .accept(patience, || initiator.is_running())
             .during("the initiator's start")?;
@@ -53,10 +53,10 @@ impl Service {
     }
 
     /// Starts the initiator of a plan, whether there is a service or not.
-    pub(super) fn start(bench: &Bench<'_>, plan: &Plan) -> Result<Running, Wrong> {
-        let arguments = plan.arguments(&bench.subject().usage);
+    pub(super) fn start(fixture: &Fixture<'_>, plan: &Plan) -> Result<Running, Wrong> {
+        let arguments = plan.arguments(&fixture.subject().usage);
         let flags: Vec<&str> = arguments.iter().map(String::as_str).collect();
-        bench.start_initiator(plan.strategy, &flags)
+        fixture.start_initiator(plan.strategy, &flags)
     }
 
     /// The control channel.
@@ -73,7 +73,7 @@ impl Service {
             .ok_or_else(|| Wrong::new("the check has not come to a data path"))
     }
 
-    /// Plays an honest service until the request of `step` has come, and returns that.
+    /// Acts as an honest service until the request of `step` is received, and returns it.
     pub(super) fn until(&mut self, step: Step) -> Result<Message, Wrong> {
         self.until_with(step, |data, io| data.serve(&io))
     }
@@ -159,13 +159,13 @@ impl Service {
         Ok(())
     }
 
-    /// Does what a request asks for, and answers it.
+    /// Carries out a request and answers it.
     pub(super) fn answer(&mut self, request: &Message) -> Result<(), Wrong> {
         let payload = self.perform(&request.payload)?;
         self.reply(&request.response(payload))
     }
 
-    /// Sends an answer, as slowly and in as many pieces as the check wants it.
+    /// Sends an answer, with the delay and the segments that the check wants.
     pub(super) fn reply(&mut self, message: &Message) -> Result<(), Wrong> {
         std::thread::sleep(self.delay);
         let bytes = message.encode_to_vec();
@@ -181,7 +181,7 @@ impl Service {
         self.control()?.send_bytes(bytes)
     }
 
-    /// Is gone, as far as the initiator can see.
+    /// Disconnects from the initiator.
     pub(super) fn hang_up(&mut self) {
         self.data = None;
         self.control = None;
@@ -202,13 +202,13 @@ impl Service {
         self.answer(&request)
     }
 
-    /// As [`Service::finish_with`], as far as it goes: the initiator may end at any time.
+    /// As [`Service::finish_with`], as far as possible: the initiator may exit at any time.
     pub(super) fn play_on(&mut self, each: impl FnMut(&mut DataPath, Io) -> Result<(), Wrong>) {
-        // What is wrong with the initiator then is seen by how it ends.
+        // An error of the initiator shows in its exit.
         let _ = self.finish_with(each);
     }
 
-    /// As [`Service::finish`], and the initiator ends well.
+    /// As [`Service::finish`], and the initiator exits with success.
     pub(super) fn succeed(&mut self) -> Result<(), Wrong> {
         self.finish()?;
         self.expect_success()
@@ -219,7 +219,7 @@ impl Service {
         self.initiator.expect_success(self.patience)
     }
 
-    /// The initiator ends by itself, and says that it has failed.
+    /// The initiator exits by itself, with a failure.
     pub(super) fn expect_failure(&mut self) -> Result<(), Wrong> {
         self.initiator.expect_failure(self.patience)
     }
@@ -229,16 +229,16 @@ impl Service {
         self.initiator.expect_end(self.patience)
     }
 
-    /// Requests that came on the data path so far.
+    /// Requests on the data path so far.
     pub(super) fn seen(&self) -> &[Io] {
         self.data.as_ref().map_or(&[], |data| &data.seen)
     }
 }
 
-// What an honest service does for the requests, and what it looks at there.
+// Responses of an honest service, and its checks of the requests.
 
 impl Service {
-    /// Does what a request asks for; the answer to it.
+    /// Carries out a request and returns the answer.
     pub(super) fn perform(&mut self, request: &Payload) -> Result<Payload, Wrong> {
         Ok(match request {
             Payload::QueryStorageRequest => {
@@ -257,7 +257,7 @@ impl Service {
                 Payload::StopStorageResponse
             }
             Payload::ShutdownRequest => {
-                // Those of the workers, which would write into a service that is going.
+                // Exports of the workers' connections, whose peer is about to disconnect.
                 Wrong::unless(
                     self.control()?.consumers().is_empty(),
                     "an initiator that has destroyed its consumers before shutdown_request",
@@ -278,12 +278,12 @@ impl Service {
         let blob = memory
             .export_rdma(&self.device)
             .during("exporting the initiator's memory for RDMA")?;
-        // Which is also how a target reaches it.
+        // Targets reach it the same way.
         let len = Mmap::import(&self.device, &blob)?.len();
         Wrong::unless(len == memory.len(), format!("{} bytes", memory.len()), len)
     }
 
-    /// For a while, no request for I/O may come, because it has to come after `what`.
+    /// Fails if a request for I/O arrives within a while: it has to follow `what`.
     pub(super) fn expect_no_io(&mut self, what: &str) -> Result<(), Wrong> {
         let deadline = Instant::now() + Duration::from_millis(150);
         while Instant::now() < deadline {
@@ -297,7 +297,7 @@ impl Service {
         Ok(())
     }
 
-    /// Looks at what init_storage_request says, and makes this side of the data path.
+    /// Checks init_storage_request, and creates this side of the data path.
     fn init(&mut self, init: &InitStorage) -> Result<(), Wrong> {
         let plan = &self.plan;
         Wrong::unless(
@@ -345,7 +345,7 @@ impl Service {
         DataPath::new(channels, host, bounds, storage, self.patience)
     }
 
-    /// Waits for the initiator's consumers: the n-th belongs to the n-th worker.
+    /// Waits for the initiator's consumers: the n-th one is that of worker n.
     fn meet_consumers(&mut self) -> Result<(), Wrong> {
         let (count, patience) = (self.plan.workers as usize, self.patience);
         let control = self.control()?;

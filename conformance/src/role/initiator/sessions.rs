@@ -7,8 +7,8 @@ use wire::control::{ErrorResponse, Message, Payload};
 use super::Plan;
 use super::data_path::Io;
 use super::service::Service;
-use crate::process::Signal;
-use crate::role::{Bench, Check, Step, Wrong};
+use crate::role::{Check, Fixture, Step, Wrong};
+use deployment::process::Signal;
 
 pub(super) const CHECKS: &[Check] = &[
     Check {
@@ -19,17 +19,21 @@ pub(super) const CHECKS: &[Check] = &[
     Check {
         name: "answers-in-single-bytes",
         meaning: "answers that come split at every byte are understood",
-        play: |bench| with(bench, |service| service.piece = 1),
+        play: |fixture| with(fixture, |service| service.piece = 1),
     },
     Check {
         name: "answers-in-pieces",
         meaning: "answers that come split inside of a field are understood",
-        play: |bench| with(bench, |service| service.piece = 7),
+        play: |fixture| with(fixture, |service| service.piece = 7),
     },
     Check {
         name: "slow-answers",
         meaning: "answers that come within --control-timeout are waited for",
-        play: |bench| with(bench, |service| service.delay = Duration::from_millis(300)),
+        play: |fixture| {
+            with(fixture, |service| {
+                service.delay = Duration::from_millis(300)
+            })
+        },
     },
     Check {
         name: "slow-results",
@@ -83,15 +87,15 @@ fn plan() -> Plan {
 }
 
 /// A session with a service of this manner.
-fn with(bench: &Bench<'_>, manner: impl FnOnce(&mut Service)) -> Result<(), Wrong> {
+fn with(fixture: &Fixture<'_>, manner: impl FnOnce(&mut Service)) -> Result<(), Wrong> {
     let plan = plan().flags(&["--control-timeout", "2"]);
-    let mut service = Service::begin(bench, plan)?;
+    let mut service = Service::begin(fixture, plan)?;
     manner(&mut service);
     service.succeed()
 }
 
-fn message_ids(bench: &Bench<'_>) -> Result<(), Wrong> {
-    let mut service = Service::begin(bench, plan())?;
+fn message_ids(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+    let mut service = Service::begin(fixture, plan())?;
     service.succeed()?;
     let mut ids: Vec<u32> = service.requests.iter().map(|it| it.message_id).collect();
     let all = format!("{ids:?}");
@@ -100,8 +104,8 @@ fn message_ids(bench: &Bench<'_>) -> Result<(), Wrong> {
     Wrong::unless(ids.len() == Step::ALL.len(), "five message ids", all)
 }
 
-fn slow_results(bench: &Bench<'_>) -> Result<(), Wrong> {
-    let mut service = Service::begin(bench, plan().operations(3).transactions(1))?;
+fn slow_results(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+    let mut service = Service::begin(fixture, plan().operations(3).transactions(1))?;
     service.finish_with(|data, io| {
         std::thread::sleep(Duration::from_millis(150));
         data.serve(&io)
@@ -109,8 +113,8 @@ fn slow_results(bench: &Bench<'_>) -> Result<(), Wrong> {
     service.expect_success()
 }
 
-fn results_out_of_order(bench: &Bench<'_>) -> Result<(), Wrong> {
-    let mut service = Service::begin(bench, plan())?;
+fn results_out_of_order(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+    let mut service = Service::begin(fixture, plan())?;
     service.finish_with(|data, _| {
         let waiting = data.in_flight().to_vec();
         if waiting.len() < 4 {
@@ -122,8 +126,8 @@ fn results_out_of_order(bench: &Bench<'_>) -> Result<(), Wrong> {
     service.expect_success()
 }
 
-fn results_with_rubbish(bench: &Bench<'_>) -> Result<(), Wrong> {
-    let mut service = Service::begin(bench, plan())?;
+fn results_with_rubbish(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+    let mut service = Service::begin(fixture, plan())?;
     service.finish_with(|data, io| {
         data.transfer(&io)?;
         data.forget(&io);
@@ -134,8 +138,8 @@ fn results_with_rubbish(bench: &Bench<'_>) -> Result<(), Wrong> {
     service.expect_success()
 }
 
-fn late_consumers(bench: &Bench<'_>) -> Result<(), Wrong> {
-    let mut service = Service::begin(bench, plan())?;
+fn late_consumers(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+    let mut service = Service::begin(fixture, plan())?;
     let request = service.until(Step::Init)?;
     service.reply(&request.response(Payload::InitStorageResponse))?;
     std::thread::sleep(Duration::from_millis(300));
@@ -143,8 +147,8 @@ fn late_consumers(bench: &Bench<'_>) -> Result<(), Wrong> {
     service.succeed()
 }
 
-fn consumers_that_stay(bench: &Bench<'_>) -> Result<(), Wrong> {
-    let mut service = Service::begin(bench, plan())?;
+fn consumers_that_stay(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+    let mut service = Service::begin(fixture, plan())?;
     let request = service.until(Step::Stop)?;
     service.reply(&request.response(Payload::StopStorageResponse))?;
     service.finish()?;
@@ -153,8 +157,8 @@ fn consumers_that_stay(bench: &Bench<'_>) -> Result<(), Wrong> {
     service.expect_success()
 }
 
-fn own_consumers(bench: &Bench<'_>) -> Result<(), Wrong> {
-    let mut service = Service::begin(bench, plan())?;
+fn own_consumers(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+    let mut service = Service::begin(fixture, plan())?;
     let request = service.until(Step::Stop)?;
     let consumers = service.control()?.consumers().len();
     Wrong::unless(
@@ -163,12 +167,12 @@ fn own_consumers(bench: &Bench<'_>) -> Result<(), Wrong> {
         format!("{consumers} consumers"),
     )?;
     service.answer(&request)?;
-    // Which looks for consumers.
+    // The next session checks for consumers.
     service.succeed()
 }
 
-fn requests_only_in_the_run(bench: &Bench<'_>) -> Result<(), Wrong> {
-    let mut service = Service::begin(bench, plan())?;
+fn requests_only_in_the_run(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+    let mut service = Service::begin(fixture, plan())?;
     let request = service.until(Step::Start)?;
     service.expect_no_io("start_storage_response")?;
     service.answer(&request)?;
@@ -184,17 +188,17 @@ fn requests_only_in_the_run(bench: &Bench<'_>) -> Result<(), Wrong> {
     service.succeed()
 }
 
-fn memory_for_targets(bench: &Bench<'_>) -> Result<(), Wrong> {
-    let mut service = Service::begin(bench, plan())?;
+fn memory_for_targets(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+    let mut service = Service::begin(fixture, plan())?;
     let request = service.until(Step::Init)?;
     service.pass_on_memory(&request.payload)?;
     service.answer(&request)?;
     service.succeed()
 }
 
-fn repeated_sessions(bench: &Bench<'_>) -> Result<(), Wrong> {
+fn repeated_sessions(fixture: &Fixture<'_>) -> Result<(), Wrong> {
     for _ in 0..3 {
-        Service::begin(bench, plan())?.succeed()?;
+        Service::begin(fixture, plan())?.succeed()?;
     }
     Ok(())
 }
@@ -205,33 +209,33 @@ pub(super) const CONTROL_FAULT_CHECKS: &[Check] = &[
     Check {
         name: "error-response-to-query",
         meaning: "error_response to query_storage_request makes the initiator fail",
-        play: |bench| refuse(bench, Step::Query),
+        play: |fixture| refuse(fixture, Step::Query),
     },
     Check {
         name: "error-response-to-init",
         meaning: "error_response to init_storage_request makes the initiator fail",
-        play: |bench| refuse(bench, Step::Init),
+        play: |fixture| refuse(fixture, Step::Init),
     },
     Check {
         name: "error-response-to-start",
         meaning: "error_response to start_storage_request makes the initiator fail",
-        play: |bench| refuse(bench, Step::Start),
+        play: |fixture| refuse(fixture, Step::Start),
     },
     Check {
         name: "error-response-to-stop",
         meaning: "error_response to stop_storage_request makes the initiator fail, although the run went well",
-        play: |bench| refuse(bench, Step::Stop),
+        play: |fixture| refuse(fixture, Step::Stop),
     },
     Check {
         name: "error-response-to-shutdown",
         meaning: "error_response to shutdown_request makes the initiator fail, although the run went well",
-        play: |bench| refuse(bench, Step::Shutdown),
+        play: |fixture| refuse(fixture, Step::Shutdown),
     },
     Check {
         name: "error-response-without-error",
         meaning: "error_response with error code 0 and no text makes the initiator fail nevertheless",
-        play: |bench| {
-            answer_bytes(bench, |request| {
+        play: |fixture| {
+            answer_bytes(fixture, |request| {
                 let error = ErrorResponse {
                     error_code: 0,
                     message: String::new(),
@@ -245,8 +249,8 @@ pub(super) const CONTROL_FAULT_CHECKS: &[Check] = &[
     Check {
         name: "error-response-with-odd-text",
         meaning: "error_response with a text that is not UTF-8 makes the initiator fail like any",
-        play: |bench| {
-            answer_bytes(bench, |request| {
+        play: |fixture| {
+            answer_bytes(fixture, |request| {
                 let text = [0xff, 0xfe, 0x00, 0xc3];
                 frame(
                     0,
@@ -259,58 +263,58 @@ pub(super) const CONTROL_FAULT_CHECKS: &[Check] = &[
     Check {
         name: "no-answer-to-query",
         meaning: "an initiator without an answer to query_storage_request fails after --control-timeout",
-        play: |bench| ignore(bench, Step::Query),
+        play: |fixture| ignore(fixture, Step::Query),
     },
     Check {
         name: "no-answer-to-init",
         meaning: "an initiator without an answer to init_storage_request fails after --control-timeout",
-        play: |bench| ignore(bench, Step::Init),
+        play: |fixture| ignore(fixture, Step::Init),
     },
     Check {
         name: "no-answer-to-start",
         meaning: "an initiator without an answer to start_storage_request fails after --control-timeout",
-        play: |bench| ignore(bench, Step::Start),
+        play: |fixture| ignore(fixture, Step::Start),
     },
     Check {
         name: "no-answer-to-stop",
         meaning: "an initiator without an answer to stop_storage_request fails after --control-timeout",
-        play: |bench| ignore(bench, Step::Stop),
+        play: |fixture| ignore(fixture, Step::Stop),
     },
     Check {
         name: "no-answer-to-shutdown",
         meaning: "an initiator without an answer to shutdown_request fails after --control-timeout",
-        play: |bench| ignore(bench, Step::Shutdown),
+        play: |fixture| ignore(fixture, Step::Shutdown),
     },
     Check {
         name: "wrong-answer-to-query",
         meaning: "an answer of another type to query_storage_request makes the initiator fail",
-        play: |bench| mistake(bench, Step::Query, Payload::InitStorageResponse),
+        play: |fixture| mistake(fixture, Step::Query, Payload::InitStorageResponse),
     },
     Check {
         name: "wrong-answer-to-init",
         meaning: "an answer of another type to init_storage_request makes the initiator fail",
-        play: |bench| mistake(bench, Step::Init, Payload::StartStorageResponse),
+        play: |fixture| mistake(fixture, Step::Init, Payload::StartStorageResponse),
     },
     Check {
         name: "wrong-answer-to-start",
         meaning: "an answer of another type to start_storage_request makes the initiator fail",
-        play: |bench| mistake(bench, Step::Start, Payload::StopStorageResponse),
+        play: |fixture| mistake(fixture, Step::Start, Payload::StopStorageResponse),
     },
     Check {
         name: "wrong-answer-to-stop",
         meaning: "an answer of another type to stop_storage_request makes the initiator fail",
-        play: |bench| mistake(bench, Step::Stop, Payload::ShutdownResponse),
+        play: |fixture| mistake(fixture, Step::Stop, Payload::ShutdownResponse),
     },
     Check {
         name: "wrong-answer-to-shutdown",
         meaning: "an answer of another type to shutdown_request makes the initiator fail",
-        play: |bench| mistake(bench, Step::Shutdown, Payload::StopStorageRequest),
+        play: |fixture| mistake(fixture, Step::Shutdown, Payload::StopStorageRequest),
     },
     Check {
         name: "answer-with-another-message-id",
         meaning: "an answer with the message id of no request is none: without another, the initiator fails",
-        play: |bench| {
-            misnumber(bench, |answer| {
+        play: |fixture| {
+            misnumber(fixture, |answer| {
                 answer.message_id = answer.message_id.wrapping_add(7);
             })
         },
@@ -318,8 +322,8 @@ pub(super) const CONTROL_FAULT_CHECKS: &[Check] = &[
     Check {
         name: "answer-with-another-correlation-id",
         meaning: "an answer with another correlation id than its request's makes the initiator fail (the reference does not look)",
-        play: |bench| {
-            misnumber(bench, |answer| {
+        play: |fixture| {
+            misnumber(fixture, |answer| {
                 answer.correlation_id = answer.correlation_id.wrapping_add(7);
             })
         },
@@ -327,28 +331,28 @@ pub(super) const CONTROL_FAULT_CHECKS: &[Check] = &[
     Check {
         name: "request-to-the-initiator",
         meaning: "a request in the middle of the run, which only services answer: the initiator ends by itself, sooner or later",
-        play: |bench| unasked(bench, Payload::QueryStorageRequest),
+        play: |fixture| unasked(fixture, Payload::QueryStorageRequest),
     },
     Check {
         name: "unasked-error-response",
         meaning: "error_response in the middle of the run, to no request: the initiator ends by itself, sooner or later",
-        play: |bench| unasked(bench, Payload::ErrorResponse(error())),
+        play: |fixture| unasked(fixture, Payload::ErrorResponse(error())),
     },
     Check {
         name: "unknown-message-type",
         meaning: "an answer of an unknown type makes the initiator fail",
-        play: |bench| answer_bytes(bench, |request| frame(99, request, &[])),
+        play: |fixture| answer_bytes(fixture, |request| frame(99, request, &[])),
     },
     Check {
         name: "frame-of-no-bytes",
         meaning: "a frame too short for its header makes the initiator fail",
-        play: |bench| answer_bytes(bench, |_| vec![0; 4]),
+        play: |fixture| answer_bytes(fixture, |_| vec![0; 4]),
     },
     Check {
         name: "frame-of-4-gib",
         meaning: "a frame that says it has 4294967295 bytes makes the initiator fail",
-        play: |bench| {
-            answer_bytes(bench, |request| {
+        play: |fixture| {
+            answer_bytes(fixture, |request| {
                 let mut bytes = frame(2, request, &[0; 12]);
                 bytes[..4].fill(0xff);
                 bytes
@@ -358,8 +362,8 @@ pub(super) const CONTROL_FAULT_CHECKS: &[Check] = &[
     Check {
         name: "frame-without-end",
         meaning: "a frame whose last byte never comes makes the initiator fail after --control-timeout",
-        play: |bench| {
-            answer_bytes(bench, |request| {
+        play: |fixture| {
+            answer_bytes(fixture, |request| {
                 let mut bytes = frame(2, request, &[0; 12]);
                 bytes.pop();
                 bytes
@@ -369,13 +373,13 @@ pub(super) const CONTROL_FAULT_CHECKS: &[Check] = &[
     Check {
         name: "payload-too-short",
         meaning: "query_storage_response with a payload of 11 bytes makes the initiator fail (the reference reads beyond it)",
-        play: |bench| answer_bytes(bench, |request| frame(2, request, &query_payload()[..11])),
+        play: |fixture| answer_bytes(fixture, |request| frame(2, request, &query_payload()[..11])),
     },
     Check {
         name: "payload-too-long",
         meaning: "query_storage_response with a byte behind its payload makes the initiator fail (the reference does not look)",
-        play: |bench| {
-            answer_bytes(bench, |request| {
+        play: |fixture| {
+            answer_bytes(fixture, |request| {
                 frame(2, request, &[&query_payload()[..], &[0]].concat())
             })
         },
@@ -383,8 +387,8 @@ pub(super) const CONTROL_FAULT_CHECKS: &[Check] = &[
     Check {
         name: "text-longer-than-its-frame",
         meaning: "error_response whose text is longer than its frame makes the initiator fail (the reference reads beyond it)",
-        play: |bench| {
-            answer_bytes(bench, |request| {
+        play: |fixture| {
+            answer_bytes(fixture, |request| {
                 frame(0, request, &[0, 0, 0, 18, 0xff, 0xff, 0xff, 0xff, b'x'])
             })
         },
@@ -405,36 +409,36 @@ fn error() -> ErrorResponse {
 
 /// An honest service to a request, which is answered otherwise, and then an honest one again: the initiator has to fail.
 fn otherwise(
-    bench: &Bench<'_>,
+    fixture: &Fixture<'_>,
     step: Step,
     answer: impl FnOnce(&mut Service, &Message) -> Result<(), Wrong>,
 ) -> Result<(), Wrong> {
-    let mut service = Service::begin(bench, strict_plan())?;
+    let mut service = Service::begin(fixture, strict_plan())?;
     let request = service.until(step)?;
     answer(&mut service, &request)?;
     service.play_on(|data, io| data.serve(&io));
     service.expect_failure()
 }
 
-fn refuse(bench: &Bench<'_>, step: Step) -> Result<(), Wrong> {
-    mistake(bench, step, Payload::ErrorResponse(error()))
+fn refuse(fixture: &Fixture<'_>, step: Step) -> Result<(), Wrong> {
+    mistake(fixture, step, Payload::ErrorResponse(error()))
 }
 
-fn ignore(bench: &Bench<'_>, step: Step) -> Result<(), Wrong> {
-    let mut service = Service::begin(bench, strict_plan())?;
+fn ignore(fixture: &Fixture<'_>, step: Step) -> Result<(), Wrong> {
+    let mut service = Service::begin(fixture, strict_plan())?;
     service.until(step)?;
     service.expect_failure()
 }
 
-fn mistake(bench: &Bench<'_>, step: Step, answer: Payload) -> Result<(), Wrong> {
-    otherwise(bench, step, |service, request| {
+fn mistake(fixture: &Fixture<'_>, step: Step, answer: Payload) -> Result<(), Wrong> {
+    otherwise(fixture, step, |service, request| {
         service.reply(&request.response(answer))
     })
 }
 
-/// The answer to start_storage_request gets other ids.
-fn misnumber(bench: &Bench<'_>, change: impl FnOnce(&mut Message)) -> Result<(), Wrong> {
-    otherwise(bench, Step::Start, |service, request| {
+/// Changes the ids of the answer to start_storage_request.
+fn misnumber(fixture: &Fixture<'_>, change: impl FnOnce(&mut Message)) -> Result<(), Wrong> {
+    otherwise(fixture, Step::Start, |service, request| {
         let payload = service.perform(&request.payload)?;
         let mut answer = request.response(payload);
         change(&mut answer);
@@ -443,15 +447,18 @@ fn misnumber(bench: &Bench<'_>, change: impl FnOnce(&mut Message)) -> Result<(),
 }
 
 /// The answer to query_storage_request is these bytes.
-fn answer_bytes(bench: &Bench<'_>, bytes: impl FnOnce(&Message) -> Vec<u8>) -> Result<(), Wrong> {
-    otherwise(bench, Step::Query, |service, request| {
+fn answer_bytes(
+    fixture: &Fixture<'_>,
+    bytes: impl FnOnce(&Message) -> Vec<u8>,
+) -> Result<(), Wrong> {
+    otherwise(fixture, Step::Query, |service, request| {
         service.send_bytes(&bytes(request))
     })
 }
 
 /// A message while I/O runs that answers nothing. The service stays honest.
-fn unasked(bench: &Bench<'_>, payload: Payload) -> Result<(), Wrong> {
-    let mut service = Service::begin(bench, strict_plan())?;
+fn unasked(fixture: &Fixture<'_>, payload: Payload) -> Result<(), Wrong> {
+    let mut service = Service::begin(fixture, strict_plan())?;
     let request = service.until(Step::Start)?;
     service.answer(&request)?;
     service.reply(&Message {
@@ -481,45 +488,46 @@ fn query_payload() -> [u8; 12] {
     [0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0x10, 0]
 }
 
-// A service that goes, that lacks something, or that is not there; and a user who has seen enough.
+// Services that disconnect, lack a feature or are not running, and a user who interrupts.
 
 pub(super) const DEPARTURE_CHECKS: &[Check] = &[
     Check {
         name: "no-service",
         meaning: "an initiator without a service fails after --control-timeout",
-        play: |bench| {
-            Service::start(bench, &departure_plan().impatient())?.expect_failure(bench.patience())
+        play: |fixture| {
+            Service::start(fixture, &departure_plan().impatient())?
+                .expect_failure(fixture.patience())
         },
     },
     Check {
         name: "service-gone-at-query",
         meaning: "a service that goes instead of answering query_storage_request makes the initiator fail",
-        play: |bench| gone_at(bench, Step::Query),
+        play: |fixture| gone_at(fixture, Step::Query),
     },
     Check {
         name: "service-gone-after-query",
         meaning: "a service that goes when it has answered query_storage_request makes the initiator fail",
-        play: |bench| gone_after(bench, Step::Query),
+        play: |fixture| gone_after(fixture, Step::Query),
     },
     Check {
         name: "service-gone-at-init",
         meaning: "a service that goes instead of answering init_storage_request makes the initiator fail",
-        play: |bench| gone_at(bench, Step::Init),
+        play: |fixture| gone_at(fixture, Step::Init),
     },
     Check {
         name: "service-gone-after-init",
         meaning: "a service that goes when it has answered init_storage_request makes the initiator fail",
-        play: |bench| gone_after(bench, Step::Init),
+        play: |fixture| gone_after(fixture, Step::Init),
     },
     Check {
         name: "service-gone-at-start",
         meaning: "a service that goes instead of answering start_storage_request makes the initiator fail",
-        play: |bench| gone_at(bench, Step::Start),
+        play: |fixture| gone_at(fixture, Step::Start),
     },
     Check {
         name: "service-gone-after-start",
         meaning: "a service that goes when it has answered start_storage_request makes the initiator fail",
-        play: |bench| gone_after(bench, Step::Start),
+        play: |fixture| gone_after(fixture, Step::Start),
     },
     Check {
         name: "service-gone-in-the-run",
@@ -529,17 +537,17 @@ pub(super) const DEPARTURE_CHECKS: &[Check] = &[
     Check {
         name: "service-gone-at-stop",
         meaning: "a service that goes instead of answering stop_storage_request makes the initiator fail",
-        play: |bench| gone_at(bench, Step::Stop),
+        play: |fixture| gone_at(fixture, Step::Stop),
     },
     Check {
         name: "service-gone-after-stop",
         meaning: "a service that goes when it has answered stop_storage_request, and was not shut down, makes the initiator fail",
-        play: |bench| gone_after(bench, Step::Stop),
+        play: |fixture| gone_after(fixture, Step::Stop),
     },
     Check {
         name: "service-gone-at-shutdown",
         meaning: "a service that goes instead of answering shutdown_request makes the initiator fail",
-        play: |bench| gone_at(bench, Step::Shutdown),
+        play: |fixture| gone_at(fixture, Step::Shutdown),
     },
     Check {
         name: "service-gone-after-shutdown",
@@ -554,12 +562,12 @@ pub(super) const DEPARTURE_CHECKS: &[Check] = &[
     Check {
         name: "too-few-consumers",
         meaning: "a service with fewer consumers than workers makes the initiator fail after --control-timeout",
-        play: |bench| consumers(bench, 1),
+        play: |fixture| consumers(fixture, 1),
     },
     Check {
         name: "too-many-consumers",
         meaning: "a service with more consumers than workers makes the initiator fail",
-        play: |bench| consumers(bench, 3),
+        play: |fixture| consumers(fixture, 3),
     },
     Check {
         name: "consumers-that-never-go",
@@ -569,12 +577,12 @@ pub(super) const DEPARTURE_CHECKS: &[Check] = &[
     Check {
         name: "interrupt",
         meaning: "SIGINT in the run: the initiator stops the storage, shuts it down and ends (the reference runs on to its end)",
-        play: |bench| interrupt(bench, Signal::INT),
+        play: |fixture| interrupt(fixture, Signal::INT),
     },
     Check {
         name: "terminate",
         meaning: "SIGTERM in the run: the initiator stops the storage, shuts it down and ends (the reference dies of it)",
-        play: |bench| interrupt(bench, Signal::TERM),
+        play: |fixture| interrupt(fixture, Signal::TERM),
     },
 ];
 
@@ -582,70 +590,70 @@ fn departure_plan() -> Plan {
     Plan::new("read_throughput_test")
 }
 
-fn gone_at(bench: &Bench<'_>, step: Step) -> Result<(), Wrong> {
-    let mut service = Service::begin(bench, departure_plan())?;
+fn gone_at(fixture: &Fixture<'_>, step: Step) -> Result<(), Wrong> {
+    let mut service = Service::begin(fixture, departure_plan())?;
     service.until(step)?;
     service.hang_up();
     service.expect_failure()
 }
 
-fn gone_after(bench: &Bench<'_>, step: Step) -> Result<(), Wrong> {
-    let mut service = Service::begin(bench, departure_plan())?;
+fn gone_after(fixture: &Fixture<'_>, step: Step) -> Result<(), Wrong> {
+    let mut service = Service::begin(fixture, departure_plan())?;
     let request = service.until(step)?;
     service.answer(&request)?;
     service.hang_up();
     service.expect_failure()
 }
 
-fn gone_after_shutdown(bench: &Bench<'_>) -> Result<(), Wrong> {
-    let mut service = Service::begin(bench, departure_plan())?;
+fn gone_after_shutdown(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+    let mut service = Service::begin(fixture, departure_plan())?;
     service.finish()?;
     service.hang_up();
     service.expect_success()
 }
 
 /// Serves five requests and no more, until four are in flight.
-fn into_the_run(bench: &Bench<'_>, plan: Plan) -> Result<Service, Wrong> {
-    let mut service = Service::begin(bench, plan)?;
+fn into_the_run(fixture: &Fixture<'_>, plan: Plan) -> Result<Service, Wrong> {
+    let mut service = Service::begin(fixture, plan)?;
     let request = service.until(Step::Start)?;
     service.answer(&request)?;
     service.serve_until(|data| data.seen.len() == 9, 5)?;
     Ok(service)
 }
 
-fn gone_in_the_run(bench: &Bench<'_>) -> Result<(), Wrong> {
-    let mut service = into_the_run(bench, departure_plan())?;
+fn gone_in_the_run(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+    let mut service = into_the_run(fixture, departure_plan())?;
     service.hang_up();
     service.expect_failure()
 }
 
-fn consumer_gone(bench: &Bench<'_>) -> Result<(), Wrong> {
-    let mut service = into_the_run(bench, departure_plan().flags(&["--io-timeout", "1"]))?;
+fn consumer_gone(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+    let mut service = into_the_run(fixture, departure_plan().flags(&["--io-timeout", "1"]))?;
     service.data()?.close_channels()?;
     service.play_on(|data, io| data.serve(&io));
     service.expect_failure()
 }
 
 /// For two workers.
-fn consumers(bench: &Bench<'_>, count: u32) -> Result<(), Wrong> {
-    let mut service = Service::begin(bench, departure_plan().workers(2).impatient())?;
+fn consumers(fixture: &Fixture<'_>, count: u32) -> Result<(), Wrong> {
+    let mut service = Service::begin(fixture, departure_plan().workers(2).impatient())?;
     let request = service.until(Step::Init)?;
     let _channels = service.channels(count, 4)?;
     service.reply(&request.response(Payload::InitStorageResponse))?;
     service.expect_failure()
 }
 
-fn consumers_that_never_go(bench: &Bench<'_>) -> Result<(), Wrong> {
-    let mut service = Service::begin(bench, departure_plan().impatient())?;
+fn consumers_that_never_go(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+    let mut service = Service::begin(fixture, departure_plan().impatient())?;
     let request = service.until(Step::Stop)?;
     service.reply(&request.response(Payload::StopStorageResponse))?;
     service.finish()?;
     service.expect_end()
 }
 
-fn interrupt(bench: &Bench<'_>, signal: Signal) -> Result<(), Wrong> {
+fn interrupt(fixture: &Fixture<'_>, signal: Signal) -> Result<(), Wrong> {
     let operations = 20_000;
-    let mut service = into_the_run(bench, departure_plan().operations(operations))?;
+    let mut service = into_the_run(fixture, departure_plan().operations(operations))?;
     service.initiator.signal(signal);
     let data = service.data()?;
     let waiting = data.in_flight().to_vec();

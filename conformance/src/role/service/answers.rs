@@ -9,21 +9,21 @@ use wire::control::{
     StorageDetails,
 };
 
-use super::cast::{Cast, Reply, describe};
-use crate::role::{Bench, Check, Step, Wrong};
+use super::peers::{Peers, Reply, describe};
+use crate::role::{Check, Fixture, Step, Wrong};
 
 // Where in a session a target can go wrong.
 
-/// A request to a target, and the step of the initiator that it belongs to.
+/// A request to a target, and the initiator's step that causes it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Point {
     pub(super) step: Step,
     pub(super) request: MessageType,
-    /// Which of three targets goes wrong there.
+    /// Index of the target of three that fails there.
     target: usize,
 }
 
-/// All requests that a target gets, in their order.
+/// All requests to a target, in order.
 pub(super) const POINTS: [Point; 6] = [
     point(Step::Query, MessageType::QueryStorageRequest, 0),
     point(Step::Init, MessageType::InitStorageRequest, 1),
@@ -42,7 +42,7 @@ const fn point(step: Step, request: MessageType, target: usize) -> Point {
 }
 
 impl Point {
-    /// Everybody is honest, but one of so many targets at this point.
+    /// Makes one of the targets answer differently at this point; all others are honest.
     pub(super) fn wrong(
         self,
         targets: usize,
@@ -86,9 +86,9 @@ pub(super) use at_each_point;
 
 /// Makes the service wait a second for its peers.
 const SHORT: [&str; 2] = ["--control-timeout", "1"];
-/// The same, with time for what everybody does before, on a machine with other things to do.
+/// As above, with time for the steps before it on a loaded machine.
 const STEADY: [&str; 2] = ["--control-timeout", "3"];
-/// What a service that waits a second may take until it says so, on a machine with other things to do.
+/// Time in which a service with a timeout of one second has to report it, on a loaded machine.
 const SOON: Duration = Duration::from_millis(3500);
 
 /// A code that no service makes up itself.
@@ -165,76 +165,76 @@ fn refusal() -> Payload {
     })
 }
 
-fn error<const POINT: usize>(bench: &Bench<'_>) -> Result<(), Wrong> {
+fn error<const POINT: usize>(fixture: &Fixture<'_>) -> Result<(), Wrong> {
     let point = POINTS[POINT];
-    let mut cast = Cast::start(bench, &[])?;
-    cast.take_until(point.step)?;
-    let targets = cast.targets.len();
-    let answer = cast.step(
+    let mut peers = Peers::start(fixture, &[])?;
+    peers.take_until(point.step)?;
+    let targets = peers.targets.len();
+    let answer = peers.step(
         point.step,
         &mut point.wrong(targets, |_| Reply::Say(refusal())),
     )?;
-    let code = Cast::expect_error(&answer)?;
+    let code = Peers::expect_error(&answer)?;
     Wrong::unless(code == CODE, format!("error {CODE}"), describe(&answer))
 }
 
-fn other<const POINT: usize>(bench: &Bench<'_>) -> Result<(), Wrong> {
+fn other<const POINT: usize>(fixture: &Fixture<'_>) -> Result<(), Wrong> {
     let point = POINTS[POINT];
-    let mut cast = Cast::start(bench, &[])?;
-    cast.take_until(point.step)?;
-    let targets = cast.targets.len();
+    let mut peers = Peers::start(fixture, &[])?;
+    peers.take_until(point.step)?;
+    let targets = peers.targets.len();
     let other = |request: &Message| {
         Reply::Say(match request.payload {
             Payload::StopStorageRequest => Payload::StartStorageResponse,
             _ => Payload::StopStorageResponse,
         })
     };
-    let answer = cast.step(point.step, &mut point.wrong(targets, other))?;
-    Cast::expect_error(&answer).map(|_| ())
+    let answer = peers.step(point.step, &mut point.wrong(targets, other))?;
+    Peers::expect_error(&answer).map(|_| ())
 }
 
-fn silence<const POINT: usize>(bench: &Bench<'_>) -> Result<(), Wrong> {
+fn silence<const POINT: usize>(fixture: &Fixture<'_>) -> Result<(), Wrong> {
     let point = POINTS[POINT];
     let timeout = if POINT == 0 { &SHORT } else { &STEADY };
-    let mut cast = Cast::start(bench, timeout)?;
-    cast.take_until(point.step)?;
-    let targets = cast.targets.len();
-    let answer = cast.step(point.step, &mut point.wrong(targets, |_| Reply::Silence))?;
-    Cast::expect_error(&answer).map(|_| ())
+    let mut peers = Peers::start(fixture, timeout)?;
+    peers.take_until(point.step)?;
+    let targets = peers.targets.len();
+    let answer = peers.step(point.step, &mut point.wrong(targets, |_| Reply::Silence))?;
+    Peers::expect_error(&answer).map(|_| ())
 }
 
-fn error_ends_it(bench: &Bench<'_>) -> Result<(), Wrong> {
+fn error_ends_it(fixture: &Fixture<'_>) -> Result<(), Wrong> {
     for point in POINTS {
-        let mut cast = Cast::start(bench, &[])?;
-        cast.take_until(point.step)?;
-        let targets = cast.targets.len();
-        let answer = cast.step(
+        let mut peers = Peers::start(fixture, &[])?;
+        peers.take_until(point.step)?;
+        let targets = peers.targets.len();
+        let answer = peers.step(
             point.step,
             &mut point.wrong(targets, |_| Reply::Say(refusal())),
         )?;
-        Cast::expect_error(&answer)?;
-        cast.expect_failure()?;
+        Peers::expect_error(&answer)?;
+        peers.expect_failure()?;
     }
     Ok(())
 }
 
-fn control_timeout(bench: &Bench<'_>) -> Result<(), Wrong> {
-    let mut cast = Cast::start(bench, &SHORT)?;
+fn control_timeout(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+    let mut peers = Peers::start(fixture, &SHORT)?;
     let begin = Instant::now();
-    let answer = cast.step(Step::Query, &mut |_, _| Reply::Silence)?;
-    Cast::expect_error(&answer)?;
+    let answer = peers.step(Step::Query, &mut |_, _| Reply::Silence)?;
+    Peers::expect_error(&answer)?;
     let took = begin.elapsed();
     Wrong::unless(
         (Duration::from_millis(800)..SOON).contains(&took),
         format!("an error after 1 s, at most {SOON:?}"),
         format!("one after {took:?}"),
     )?;
-    cast.expect_failure()
+    peers.expect_failure()
 }
 
-fn wrong_id(bench: &Bench<'_>) -> Result<(), Wrong> {
-    let mut cast = Cast::start(bench, &SHORT)?;
-    let answer = cast.step(Step::Query, &mut |_, request| {
+fn wrong_id(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+    let mut peers = Peers::start(fixture, &SHORT)?;
+    let answer = peers.step(Step::Query, &mut |_, request| {
         let answer = Payload::QueryStorageResponse(StorageDetails {
             total_size: 4096,
             block_size: 64,
@@ -243,10 +243,10 @@ fn wrong_id(bench: &Bench<'_>) -> Result<(), Wrong> {
         response.message_id ^= 0x4000_0000;
         Reply::Bytes(response.encode_to_vec())
     })?;
-    Cast::expect_error(&answer).map(|_| ())
+    Peers::expect_error(&answer).map(|_| ())
 }
 
-fn wrong_connection(bench: &Bench<'_>) -> Result<(), Wrong> {
+fn wrong_connection(fixture: &Fixture<'_>) -> Result<(), Wrong> {
     use RdmaConnectionRole::{IoControl, IoData};
     let swap = |details: &mut RdmaConnectionDetails| {
         details.role = match details.role {
@@ -257,31 +257,31 @@ fn wrong_connection(bench: &Bench<'_>) -> Result<(), Wrong> {
     let wrongs: [&dyn Fn(&mut RdmaConnectionDetails); 2] =
         [&|details| details.context_index += 1, &swap];
     for wrong in wrongs {
-        let answer = init_with(bench, wrong)?;
-        Cast::expect_error(&answer)?;
+        let answer = init_with(fixture, wrong)?;
+        Peers::expect_error(&answer)?;
     }
     Ok(())
 }
 
-fn connection_blob(bench: &Bench<'_>) -> Result<(), Wrong> {
+fn connection_blob(fixture: &Fixture<'_>) -> Result<(), Wrong> {
     for blob in [&b""[..], b"none", &[0xff; 300]] {
         let wrong = |details: &mut RdmaConnectionDetails| {
             details.connection_details = Bytes::copy_from_slice(blob);
         };
-        let answer = init_with(bench, &wrong)?;
-        Cast::expect_error(&answer)?;
+        let answer = init_with(fixture, &wrong)?;
+        Peers::expect_error(&answer)?;
     }
     Ok(())
 }
 
 /// The answer to init when the first target answers with other connection details than it should.
 fn init_with(
-    bench: &Bench<'_>,
+    fixture: &Fixture<'_>,
     wrong: &dyn Fn(&mut RdmaConnectionDetails),
 ) -> Result<Payload, Wrong> {
-    let mut cast = Cast::start(bench, &[])?;
-    cast.take(Step::Query)?;
-    cast.step(Step::Init, &mut |index, request| match &request.payload {
+    let mut peers = Peers::start(fixture, &[])?;
+    peers.take(Step::Query)?;
+    peers.step(Step::Init, &mut |index, request| match &request.payload {
         Payload::CreateRdmaConnectionRequest(details) if index == 0 => {
             let mut details = details.clone();
             wrong(&mut details);
@@ -291,40 +291,40 @@ fn init_with(
     })
 }
 
-fn unasked_error(bench: &Bench<'_>) -> Result<(), Wrong> {
+fn unasked_error(fixture: &Fixture<'_>) -> Result<(), Wrong> {
     for before in [Step::Query, Step::Start] {
-        let mut cast = Cast::start(bench, &[])?;
-        cast.take_until(before)?;
+        let mut peers = Peers::start(fixture, &[])?;
+        peers.take_until(before)?;
         let message = Message {
             message_id: 0,
             correlation_id: 0,
             payload: refusal(),
         };
-        cast.targets[0].say(&message.encode_to_vec())?;
-        cast.expect_failure()?;
+        peers.targets[0].say(&message.encode_to_vec())?;
+        peers.expect_failure()?;
     }
     Ok(())
 }
 
-fn absurd_storage(bench: &Bench<'_>) -> Result<(), Wrong> {
+fn absurd_storage(fixture: &Fixture<'_>) -> Result<(), Wrong> {
     for (total_size, block_size) in [(0, 0), (4096, 0), (u64::MAX, u32::MAX), (1, 4096)] {
-        let mut cast = Cast::start(bench, &[])?;
+        let mut peers = Peers::start(fixture, &[])?;
         let details = StorageDetails {
             total_size,
             block_size,
         };
-        let answer = cast.step(Step::Query, &mut |_, _| {
+        let answer = peers.step(Step::Query, &mut |_, _| {
             Reply::Say(Payload::QueryStorageResponse(details.clone()))
         })?;
         match answer {
             Payload::QueryStorageResponse(_) => {
-                let answer = cast.step(Step::Init, &mut |_, _| Reply::Honest)?;
+                let answer = peers.step(Step::Init, &mut |_, _| Reply::Honest)?;
                 if answer != Payload::InitStorageResponse {
-                    Cast::expect_error(&answer)?;
+                    Peers::expect_error(&answer)?;
                 }
             }
             other => {
-                Cast::expect_error(&other)?;
+                Peers::expect_error(&other)?;
             }
         }
     }

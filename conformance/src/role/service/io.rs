@@ -11,11 +11,11 @@ use wire::control::FEATURE_FLUSH;
 use wire::io_message::IoMessageType::{Flush, Read, Write, WriteFua};
 use wire::io_message::{IoMessage, IoMessageType, Repr, SIZE};
 
-use super::cast::{Cast, Heard, MEMORY_BLOCKS, TRANSACTIONS};
+use super::peers::{Heard, MEMORY_BLOCKS, Peers, TRANSACTIONS};
 use super::{BLOCK, BLOCKS, scripts, stored};
-use crate::implementation::Role;
-use crate::role::{Bench, Check, During as _, Step, Wrong};
+use crate::role::{Check, During as _, Fixture, Step, Wrong};
 use crate::target::{Fault, Script};
+use deployment::implementation::Role;
 
 /// Checks of I/O through this service.
 pub(super) fn checks(role: Role) -> Vec<Check> {
@@ -57,8 +57,8 @@ fn contents(version: u8) -> Vec<Vec<u8>> {
 }
 
 /// Targets that hold these blocks, in the way of the service: with a checksum, where it may have one.
-fn holding(bench: &Bench<'_>, blocks: &[Vec<u8>], checksum: bool) -> Vec<Script> {
-    let mut scripts = scripts(bench);
+fn holding(fixture: &Fixture<'_>, blocks: &[Vec<u8>], checksum: bool) -> Vec<Script> {
+    let mut scripts = scripts(fixture);
     if scripts.len() == 3 {
         let stored: Vec<_> = blocks
             .iter()
@@ -74,73 +74,75 @@ fn holding(bench: &Bench<'_>, blocks: &[Vec<u8>], checksum: bool) -> Vec<Script>
     scripts
 }
 
-/// A session in which I/O is possible. It behaves like its [`Cast`].
+/// A session in which I/O is possible. It behaves like its [`Peers`].
 struct Volume<'a> {
-    cast: Cast<'a>,
+    peers: Peers<'a>,
 }
 
 impl<'a> Deref for Volume<'a> {
-    type Target = Cast<'a>;
+    type Target = Peers<'a>;
 
-    fn deref(&self) -> &Cast<'a> {
-        &self.cast
+    fn deref(&self) -> &Peers<'a> {
+        &self.peers
     }
 }
 
 impl DerefMut for Volume<'_> {
     fn deref_mut(&mut self) -> &mut Self::Target {
-        &mut self.cast
+        &mut self.peers
     }
 }
 
 impl<'a> Volume<'a> {
     /// Targets that hold version 1 of every block, and one worker.
-    fn open(bench: &'a Bench<'a>, flags: &[&str]) -> Result<Self, Wrong> {
-        Self::with(bench, flags, &holding(bench, &contents(1), true), 1)
+    fn open(fixture: &'a Fixture<'a>, flags: &[&str]) -> Result<Self, Wrong> {
+        Self::with(fixture, flags, &holding(fixture, &contents(1), true), 1)
     }
 
     /// The same, but for this fault of this target; of the only one, if there is no such.
     fn faulty(
-        bench: &'a Bench<'a>,
+        fixture: &'a Fixture<'a>,
         flags: &[&str],
         target: usize,
         fault: Fault,
     ) -> Result<Self, Wrong> {
-        let mut scripts = holding(bench, &contents(1), true);
+        let mut scripts = holding(fixture, &contents(1), true);
         let count = scripts.len();
         scripts[target % count].fault = fault;
-        Self::with(bench, flags, &scripts, 1)
+        Self::with(fixture, flags, &scripts, 1)
     }
 
-    /// These targets, and so many workers, for which the flags have a CPU each but the first.
+    /// Opens a volume with these targets and this many workers, each with a CPU but the first.
     fn with(
-        bench: &'a Bench<'a>,
+        fixture: &'a Fixture<'a>,
         flags: &[&str],
         scripts: &[Script],
         workers: u32,
     ) -> Result<Self, Wrong> {
-        Self::announcing(bench, flags, scripts, workers, 0)
+        Self::announcing(fixture, flags, scripts, workers, 0)
     }
 
     /// The same, with an initiator that announces these extensions of the data path.
     fn announcing(
-        bench: &'a Bench<'a>,
+        fixture: &'a Fixture<'a>,
         flags: &[&str],
         scripts: &[Script],
         workers: u32,
         features: u32,
     ) -> Result<Self, Wrong> {
-        let mut cast = Cast::with(bench, flags, scripts)?;
-        (cast.workers, cast.features) = (workers, features);
-        cast.take_until(Step::Stop).during("start of the session")?;
-        cast.targets
+        let mut peers = Peers::with(fixture, flags, scripts)?;
+        (peers.workers, peers.features) = (workers, features);
+        peers
+            .take_until(Step::Stop)
+            .during("start of the session")?;
+        peers
+            .targets
             .iter_mut()
             .for_each(|target| target.session.watch_ios());
-        Ok(Self { cast })
+        Ok(Self { peers })
     }
 
-    /// Sends messages on a worker's fast path, at most as many as it has transactions, and waits for as many answers, in
-    /// the order in which they come.
+    /// Sends messages on a worker's fast path, at most one per transaction, and waits for as many answers, in the order of their arrival.
     fn exchange(&mut self, worker: usize, messages: &[Vec<u8>]) -> Result<Vec<[u8; SIZE]>, Wrong> {
         let patience = self.patience();
         for message in messages {
@@ -207,7 +209,7 @@ impl<'a> Volume<'a> {
         answered(request, &answers[0])
     }
 
-    /// Does one I/O of a block, or several; block `n` lies at place `n` of the memory.
+    /// Submits one I/O of one or more blocks; block `n` is at offset `n` of the memory.
     fn io(
         &mut self,
         message_type: IoMessageType,
@@ -259,7 +261,7 @@ impl<'a> Volume<'a> {
         )
     }
 
-    /// What was read into the memory at the place of this block must be this content.
+    /// Checks the content that was read into the memory of this block.
     fn expect_read(&self, block: usize, content: &[u8]) -> Result<(), Wrong> {
         let mut read = vec![0; BLOCK];
         self.memory.read(block * BLOCK, &mut read)?;
@@ -276,7 +278,7 @@ impl<'a> Volume<'a> {
         self.done(IoMessageType::Write, block, 1)
     }
 
-    /// What the targets hold of all blocks, as the initiator wrote it.
+    /// Content of all blocks on the targets, as the initiator wrote it.
     fn held(&self) -> Result<Vec<Vec<u8>>, Wrong> {
         let held = self
             .targets
@@ -295,7 +297,7 @@ impl<'a> Volume<'a> {
             .collect()
     }
 
-    /// Stops, shuts down, and sees the service end well.
+    /// Stops, shuts down, and waits for the service to exit with success.
     fn finish(mut self) -> Result<(), Wrong> {
         self.finish_from(Step::Stop)
     }
@@ -314,7 +316,7 @@ fn answered(request: Repr, answer: &[u8; SIZE]) -> Result<u32, Wrong> {
     Ok(code)
 }
 
-// What only the zero_copy service does.
+// Checks for the zero_copy service only.
 
 const ZERO_COPY_CHECKS: [Check; 2] = [
     Check {
@@ -329,15 +331,15 @@ const ZERO_COPY_CHECKS: [Check; 2] = [
     },
 ];
 
-fn flush_forwarded(bench: &Bench<'_>) -> Result<(), Wrong> {
+fn flush_forwarded(fixture: &Fixture<'_>) -> Result<(), Wrong> {
     for (initiator, target) in [
         (FEATURE_FLUSH, FEATURE_FLUSH),
         (FEATURE_FLUSH, 0),
         (0, FEATURE_FLUSH),
     ] {
-        let mut scripts = holding(bench, &contents(1), true);
+        let mut scripts = holding(fixture, &contents(1), true);
         scripts[0].features = target;
-        let mut volume = Volume::announcing(bench, &[], &scripts, 1, initiator)?;
+        let mut volume = Volume::announcing(fixture, &[], &scripts, 1, initiator)?;
         for (message_type, size) in [(Flush, 0), (WriteFua, BLOCK as u32), (Read, BLOCK as u32)] {
             let code = volume.io_at(message_type, size, 0, 0)?;
             let is_known = message_type == Read || initiator & target != 0;
@@ -365,8 +367,8 @@ fn flush_forwarded(bench: &Bench<'_>) -> Result<(), Wrong> {
     Ok(())
 }
 
-fn forwarded(bench: &Bench<'_>) -> Result<(), Wrong> {
-    let mut volume = Volume::open(bench, &[])?;
+fn forwarded(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+    let mut volume = Volume::open(fixture, &[])?;
     for message_type in [Read, Write] {
         for (user_data, size, requester_offset, storage_offset) in [
             (0, BLOCK as u32, 0, 0),
@@ -444,8 +446,8 @@ pub(crate) const BLOCK_CHECKS: [Check; 9] = [
     },
 ];
 
-fn reads(bench: &Bench<'_>) -> Result<(), Wrong> {
-    let mut volume = Volume::open(bench, &[])?;
+fn reads(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+    let mut volume = Volume::open(fixture, &[])?;
     for (block, content) in contents(1).iter().enumerate() {
         volume.expect_block(block, content)?;
     }
@@ -463,10 +465,10 @@ fn expect_held(volume: &Volume<'_>, expected: &[Vec<u8>]) -> Result<(), Wrong> {
     }
 }
 
-fn writes(bench: &Bench<'_>) -> Result<(), Wrong> {
-    let mut volume = Volume::open(bench, &[])?;
+fn writes(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+    let mut volume = Volume::open(fixture, &[])?;
     let mut expected = contents(1);
-    // Down: a service that adds up offsets goes the other way.
+    // In descending order, for services that sum up offsets.
     for block in (0..BLOCKS).rev() {
         expected[block] = content(block, 2);
         volume.write(block, &expected[block])?;
@@ -478,8 +480,8 @@ fn writes(bench: &Bench<'_>) -> Result<(), Wrong> {
     volume.finish()
 }
 
-fn several_blocks(bench: &Bench<'_>) -> Result<(), Wrong> {
-    let mut volume = Volume::open(bench, &[])?;
+fn several_blocks(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+    let mut volume = Volume::open(fixture, &[])?;
     let mut expected = contents(1);
     for (first, count) in [(0, 2), (3, 5), (0, BLOCKS), (BLOCKS - 3, 3)] {
         let version = 2 + first as u8;
@@ -502,8 +504,8 @@ fn several_blocks(bench: &Bench<'_>) -> Result<(), Wrong> {
     volume.finish()
 }
 
-fn own_offsets(bench: &Bench<'_>) -> Result<(), Wrong> {
-    let mut volume = Volume::open(bench, &[])?;
+fn own_offsets(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+    let mut volume = Volume::open(fixture, &[])?;
     let last = MEMORY_BLOCKS * BLOCK - BLOCK;
     for (block, place) in [(0, last), (BLOCKS - 1, 0), (3, 1), (4, 4097), (5, last - 7)] {
         let at = |block: usize| (block * BLOCK) as u64;
@@ -543,8 +545,8 @@ fn request(message_type: IoMessageType, block: usize, user_data: u64) -> Repr {
     }
 }
 
-fn results_repeat(bench: &Bench<'_>) -> Result<(), Wrong> {
-    let mut volume = Volume::open(bench, &[])?;
+fn results_repeat(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+    let mut volume = Volume::open(fixture, &[])?;
     for user_data in [0, 1, u64::MAX, 1 << 63, 0xffff_ffff] {
         for kind in [Read, Write] {
             let request = request(kind, 3, user_data);
@@ -557,8 +559,8 @@ fn results_repeat(bench: &Bench<'_>) -> Result<(), Wrong> {
     volume.finish()
 }
 
-fn reserved_bytes(bench: &Bench<'_>) -> Result<(), Wrong> {
-    let mut volume = Volume::open(bench, &[])?;
+fn reserved_bytes(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+    let mut volume = Volume::open(fixture, &[])?;
     for kind in [Read, Write] {
         let request = request(kind, 5, 77);
         volume.memory.write(5 * BLOCK, &content(5, 1))?;
@@ -608,8 +610,8 @@ fn at_once(volume: &mut Volume<'_>, kind: IoMessageType, blocks: &[usize]) -> Re
     Ok(())
 }
 
-fn window(bench: &Bench<'_>) -> Result<(), Wrong> {
-    let mut volume = Volume::open(bench, &[])?;
+fn window(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+    let mut volume = Volume::open(fixture, &[])?;
     let mut expected = contents(1);
     let count = TRANSACTIONS as usize;
     for round in 0..20 {
@@ -629,10 +631,10 @@ fn window(bench: &Bench<'_>) -> Result<(), Wrong> {
     volume.finish()
 }
 
-fn any_order(bench: &Bench<'_>) -> Result<(), Wrong> {
+fn any_order(fixture: &Fixture<'_>) -> Result<(), Wrong> {
     let count = TRANSACTIONS as usize;
     for together in [2, count] {
-        let mut volume = Volume::faulty(bench, &[], 1, Fault::Reverse { together })?;
+        let mut volume = Volume::faulty(fixture, &[], 1, Fault::Reverse { together })?;
         volume.memory.fill(0, volume.memory.len(), 0)?;
         let blocks: Vec<_> = (0..count).collect();
         at_once(&mut volume, Read, &blocks)?;
@@ -644,9 +646,9 @@ fn any_order(bench: &Bench<'_>) -> Result<(), Wrong> {
     Ok(())
 }
 
-fn workers(bench: &Bench<'_>) -> Result<(), Wrong> {
-    let scripts = holding(bench, &contents(1), true);
-    let mut volume = Volume::with(bench, &["--cpu", "0"], &scripts, 2)?;
+fn workers(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+    let scripts = holding(fixture, &contents(1), true);
+    let mut volume = Volume::with(fixture, &["--cpu", "0"], &scripts, 2)?;
     for round in 0..4 {
         let patience = volume.patience();
         let requests = [request(Read, round, 10), request(Read, round + 8, 20)];

@@ -8,9 +8,9 @@ use wire::control::{
     StorageDetails,
 };
 
-use super::cast::{Cast, Heard, Reply, SPLIT, TRANSACTIONS, expect_answer};
+use super::peers::{Heard, Peers, Reply, SPLIT, TRANSACTIONS, expect_answer};
 use super::{BLOCK, presented, scripts};
-use crate::role::{Bench, Check, During as _, Step, Wrong};
+use crate::role::{Check, During as _, Fixture, Step, Wrong};
 
 const WATCH: Duration = Duration::from_millis(60);
 
@@ -52,80 +52,80 @@ pub(super) const CHECKS: [Check; 6] = [
 ];
 
 /// A request of each step, whether it is due or not.
-fn requests(cast: &Cast<'_>) -> Result<Vec<(Step, Payload)>, Wrong> {
+fn requests(peers: &Peers<'_>) -> Result<Vec<(Step, Payload)>, Wrong> {
     Step::ALL
         .into_iter()
-        .map(|step| Ok((step, cast.payload(step)?)))
+        .map(|step| Ok((step, peers.payload(step)?)))
         .collect()
 }
 
-/// Says this, expects an error, and that nobody hears of it.
-fn refused(cast: &mut Cast<'_>, payload: Payload) -> Result<(), Wrong> {
+/// Sends a request that has to be refused and not forwarded to the targets.
+fn refused(peers: &mut Peers<'_>, payload: Payload) -> Result<(), Wrong> {
     let what = payload.message_type();
-    let request = cast.request(payload);
-    let before = cast.asked.len();
-    let answer = cast.exchange(&request, &mut |_, _| Reply::Silence)?;
-    Cast::expect_error(&answer)?;
+    let request = peers.request(payload);
+    let before = peers.asked.len();
+    let answer = peers.exchange(&request, &mut |_, _| Reply::Silence)?;
+    Peers::expect_error(&answer)?;
     Wrong::unless(
-        cast.asked.len() == before,
+        peers.asked.len() == before,
         format!("a refused {what} to be forwarded to nobody"),
         "another request at a target",
     )
 }
 
-fn unexpected_first(bench: &Bench<'_>) -> Result<(), Wrong> {
+fn unexpected_first(fixture: &Fixture<'_>) -> Result<(), Wrong> {
     for step in [Step::Init, Step::Start, Step::Stop, Step::Shutdown] {
-        let mut cast = Cast::start(bench, &[])?;
-        let payload = cast.payload(step)?;
-        refused(&mut cast, payload)?;
-        cast.expect_silence(WATCH, "after a request was refused")?;
+        let mut peers = Peers::start(fixture, &[])?;
+        let payload = peers.payload(step)?;
+        refused(&mut peers, payload)?;
+        peers.expect_silence(WATCH, "after a request was refused")?;
     }
     Ok(())
 }
 
-fn unexpected_later(bench: &Bench<'_>) -> Result<(), Wrong> {
-    let mut cast = Cast::start(bench, &[])?;
+fn unexpected_later(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+    let mut peers = Peers::start(fixture, &[])?;
     for step in Step::ALL {
-        cast.prepare(step)?;
-        for (other, payload) in requests(&cast)? {
+        peers.prepare(step)?;
+        for (other, payload) in requests(&peers)? {
             if other != step {
-                refused(&mut cast, payload)?;
+                refused(&mut peers, payload)?;
             }
         }
-        // What is prepared is not prepared twice.
-        let payload = cast.payload(step)?;
-        let request = cast.request(payload);
-        let answer = cast.exchange(&request, &mut |_, _| Reply::Honest)?;
+        // Preparing a step twice is an error.
+        let payload = peers.payload(step)?;
+        let request = peers.request(payload);
+        let answer = peers.exchange(&request, &mut |_, _| Reply::Honest)?;
         expect_answer(step, &answer)?;
     }
-    cast.expect_success()
+    peers.expect_success()
 }
 
-fn request_before_answer(bench: &Bench<'_>) -> Result<(), Wrong> {
-    let mut cast = Cast::start(bench, &[])?;
+fn request_before_answer(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+    let mut peers = Peers::start(fixture, &[])?;
     for step in Step::ALL {
-        cast.prepare(step)?;
-        let payload = cast.payload(step)?;
-        let request = cast.request(payload);
-        cast.say(&request)?;
+        peers.prepare(step)?;
+        let payload = peers.payload(step)?;
+        let request = peers.request(payload);
+        peers.say(&request)?;
         let mut held = Vec::new();
-        while held.len() < cast.targets.len() {
-            match cast.listen(bench.patience())? {
+        while held.len() < peers.targets.len() {
+            match peers.listen(fixture.patience())? {
                 Heard::Target(index, message) => held.push((index, message)),
                 heard => return Err(Wrong::expected("targets to be asked", heard.describe())),
             }
         }
-        refused(&mut cast, Payload::QueryStorageRequest)?;
+        refused(&mut peers, Payload::QueryStorageRequest)?;
         for (index, message) in held {
-            cast.targets[index].reply(&message, Reply::Honest)?;
+            peers.targets[index].reply(&message, Reply::Honest)?;
         }
-        let answer = cast.answer_to(&request, &mut |_, _| Reply::Honest)?;
+        let answer = peers.answer_to(&request, &mut |_, _| Reply::Honest)?;
         expect_answer(step, &answer)?;
     }
-    cast.expect_success()
+    peers.expect_success()
 }
 
-fn no_request(bench: &Bench<'_>) -> Result<(), Wrong> {
+fn no_request(fixture: &Fixture<'_>) -> Result<(), Wrong> {
     let details = RdmaConnectionDetails {
         context_index: 0,
         role: RdmaConnectionRole::IoData,
@@ -143,15 +143,15 @@ fn no_request(bench: &Bench<'_>) -> Result<(), Wrong> {
         Payload::CreateRdmaConnectionRequest(details),
         Payload::ShutdownResponse,
     ] {
-        let mut cast = Cast::start(bench, &[])?;
-        refused(&mut cast, payload)?;
+        let mut peers = Peers::start(fixture, &[])?;
+        refused(&mut peers, payload)?;
     }
     Ok(())
 }
 
-fn absurd_init(bench: &Bench<'_>) -> Result<(), Wrong> {
-    let mut cast = Cast::start(bench, &[])?;
-    cast.take(Step::Query)?;
+fn absurd_init(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+    let mut peers = Peers::start(fixture, &[])?;
+    peers.take(Step::Query)?;
     for (transaction_count, core_count) in [
         (TRANSACTIONS, 0),
         (TRANSACTIONS, 2),
@@ -164,24 +164,24 @@ fn absurd_init(bench: &Bench<'_>) -> Result<(), Wrong> {
         let init = InitStorage {
             transaction_count,
             core_count,
-            ..cast.init()?
+            ..peers.init()?
         };
-        refused(&mut cast, Payload::InitStorageRequest(init))?;
+        refused(&mut peers, Payload::InitStorageRequest(init))?;
     }
-    cast.finish_from(Step::Init)
+    peers.finish_from(Step::Init)
 }
 
-fn init_blob(bench: &Bench<'_>) -> Result<(), Wrong> {
+fn init_blob(fixture: &Fixture<'_>) -> Result<(), Wrong> {
     for blob in [&b""[..], b"none", &[0; 200], &[0xff; 512]] {
-        let mut cast = Cast::start(bench, &[])?;
-        cast.take(Step::Query)?;
+        let mut peers = Peers::start(fixture, &[])?;
+        peers.take(Step::Query)?;
         let init = InitStorage {
             mmap_export_blob: Bytes::copy_from_slice(blob),
-            ..cast.init()?
+            ..peers.init()?
         };
-        let request = cast.request(Payload::InitStorageRequest(init));
-        cast.say(&request)?;
-        cast.expect_refusal("a blob that is none")?;
+        let request = peers.request(Payload::InitStorageRequest(init));
+        peers.say(&request)?;
+        peers.expect_refusal("a blob that is none")?;
     }
     Ok(())
 }
@@ -228,60 +228,60 @@ pub(super) const FRAME_CHECKS: [Check; 7] = [
     },
 ];
 
-fn targets_pieces(bench: &Bench<'_>) -> Result<(), Wrong> {
-    let mut cast = Cast::start(bench, &[])?;
+fn targets_pieces(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+    let mut peers = Peers::start(fixture, &[])?;
     for step in Step::ALL {
-        let answer = cast.step(step, &mut |_, _| Reply::Bytewise)?;
+        let answer = peers.step(step, &mut |_, _| Reply::Bytewise)?;
         expect_answer(step, &answer)?;
     }
-    cast.expect_success()
+    peers.expect_success()
 }
 
-fn initiators_pieces(bench: &Bench<'_>) -> Result<(), Wrong> {
-    let mut cast = Cast::start(bench, &[])?;
+fn initiators_pieces(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+    let mut peers = Peers::start(fixture, &[])?;
     for step in Step::ALL {
-        cast.prepare(step)?;
-        let payload = cast.payload(step)?;
-        let request = cast.request(payload);
+        peers.prepare(step)?;
+        let payload = peers.payload(step)?;
+        let request = peers.request(payload);
         for byte in request.encode_to_vec() {
-            cast.say_bytes(&[byte])?;
+            peers.say_bytes(&[byte])?;
         }
-        let answer = cast.answer_to(&request, &mut |_, _| Reply::Honest)?;
+        let answer = peers.answer_to(&request, &mut |_, _| Reply::Honest)?;
         expect_answer(step, &answer)?;
     }
-    cast.expect_success()
+    peers.expect_success()
 }
 
 /// A session's first request and the answers to it, with one split after the other.
-fn split_in_two(bench: &Bench<'_>) -> Result<(), Wrong> {
-    let answer = Payload::QueryStorageResponse(presented(&scripts(bench)));
+fn split_in_two(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+    let answer = Payload::QueryStorageResponse(presented(&scripts(fixture)));
     let longest = plain(answer).encode_to_vec().len();
     for at in 1..longest {
-        let mut cast = Cast::start(bench, &[])?;
-        let request = cast.request(Payload::QueryStorageRequest);
+        let mut peers = Peers::start(fixture, &[])?;
+        let request = peers.request(Payload::QueryStorageRequest);
         let bytes = request.encode_to_vec();
         let (first, second) = bytes.split_at(at.min(bytes.len() - 1));
-        cast.say_bytes(first)?;
+        peers.say_bytes(first)?;
         std::thread::sleep(SPLIT);
-        cast.say_bytes(second)?;
-        let answer = cast.answer_to(&request, &mut |_, _| Reply::Split(at))?;
+        peers.say_bytes(second)?;
+        let answer = peers.answer_to(&request, &mut |_, _| Reply::Split(at))?;
         expect_answer(Step::Query, &answer).during(format_args!("split after {at} bytes"))?;
     }
     Ok(())
 }
 
-fn several(bench: &Bench<'_>) -> Result<(), Wrong> {
-    let mut cast = Cast::start(bench, &[])?;
-    let first = cast.request(Payload::StartStorageRequest);
-    let second = cast.request(Payload::StopStorageRequest);
+fn several(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+    let mut peers = Peers::start(fixture, &[])?;
+    let first = peers.request(Payload::StartStorageRequest);
+    let second = peers.request(Payload::StopStorageRequest);
     let bytes = [first.encode_to_vec(), second.encode_to_vec()].concat();
     let (begin, end) = bytes.split_at(bytes.len() - 3);
-    cast.say_bytes(begin)?;
+    peers.say_bytes(begin)?;
     std::thread::sleep(SPLIT);
-    cast.say_bytes(end)?;
+    peers.say_bytes(end)?;
     for request in [first, second] {
-        let answer = cast.answer_to(&request, &mut |_, _| Reply::Silence)?;
-        Cast::expect_error(&answer)?;
+        let answer = peers.answer_to(&request, &mut |_, _| Reply::Silence)?;
+        Peers::expect_error(&answer)?;
     }
     Ok(())
 }
@@ -310,45 +310,45 @@ fn garbage(message: &Message) -> Vec<(&'static str, Vec<u8>)> {
     ]
 }
 
-fn initiators_garbage(bench: &Bench<'_>) -> Result<(), Wrong> {
+fn initiators_garbage(fixture: &Fixture<'_>) -> Result<(), Wrong> {
     let count = garbage(&plain(Payload::QueryStorageRequest)).len();
     for index in 0..count {
-        let mut cast = Cast::start(bench, &[])?;
-        let message = cast.request(Payload::QueryStorageRequest);
+        let mut peers = Peers::start(fixture, &[])?;
+        let message = peers.request(Payload::QueryStorageRequest);
         let (what, bytes) = garbage(&message).swap_remove(index);
-        cast.say_bytes(&bytes)?;
-        cast.expect_refusal(what)?;
+        peers.say_bytes(&bytes)?;
+        peers.expect_refusal(what)?;
     }
     // With a payload, which has lengths of its own.
     for (what, offset, word) in [
         ("a blob of 4 GiB", 24, u32::MAX),
         ("a blob that is longer than the frame", 24, 5000),
     ] {
-        let mut cast = Cast::start(bench, &[])?;
-        cast.take(Step::Query)?;
-        let payload = cast.payload(Step::Init)?;
-        let mut bytes = cast.request(payload).encode_to_vec();
+        let mut peers = Peers::start(fixture, &[])?;
+        peers.take(Step::Query)?;
+        let payload = peers.payload(Step::Init)?;
+        let mut bytes = peers.request(payload).encode_to_vec();
         bytes[offset..offset + 4].copy_from_slice(&word.to_be_bytes());
-        cast.say_bytes(&bytes)?;
-        cast.expect_refusal(what)?;
+        peers.say_bytes(&bytes)?;
+        peers.expect_refusal(what)?;
     }
     Ok(())
 }
 
-fn targets_garbage(bench: &Bench<'_>) -> Result<(), Wrong> {
+fn targets_garbage(fixture: &Fixture<'_>) -> Result<(), Wrong> {
     let details = Payload::QueryStorageResponse(StorageDetails {
         total_size: 1 << 20,
         block_size: 4096,
     });
     let count = garbage(&plain(details.clone())).len();
     for index in 0..count {
-        let mut cast = Cast::start(bench, &[])?;
-        let payload = cast.payload(Step::Query)?;
-        let request = cast.request(payload);
-        cast.say(&request)?;
+        let mut peers = Peers::start(fixture, &[])?;
+        let payload = peers.payload(Step::Query)?;
+        let request = peers.request(payload);
+        peers.say(&request)?;
         let mut what = "";
-        // A service that was told to end before it could answer may just end.
-        let answer = cast.answer_to(&request, &mut |target, request| {
+        // A service that is terminated before its answer may exit without one.
+        let answer = peers.answer_to(&request, &mut |target, request| {
             if target > 0 {
                 return Reply::Honest;
             }
@@ -357,16 +357,17 @@ fn targets_garbage(bench: &Bench<'_>) -> Result<(), Wrong> {
             Reply::Bytes(bytes)
         });
         if let Ok(answer) = &answer {
-            Cast::expect_error(answer)?;
+            Peers::expect_error(answer)?;
         }
-        cast.expect_failure()
+        peers
+            .expect_failure()
             .map_err(|wrong| Wrong::new(format!("{what}: {wrong}")))?;
     }
     Ok(())
 }
 
-fn unasked_response(bench: &Bench<'_>) -> Result<(), Wrong> {
-    let mut cast = Cast::start(bench, &[])?;
+fn unasked_response(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+    let mut peers = Peers::start(fixture, &[])?;
     let early = Message {
         message_id: 0,
         correlation_id: 0,
@@ -375,9 +376,9 @@ fn unasked_response(bench: &Bench<'_>) -> Result<(), Wrong> {
             block_size: 64,
         }),
     };
-    cast.targets[0].say(&early.encode_to_vec())?;
-    match cast.listen(Duration::from_millis(200))? {
-        Heard::Initiator(message) => Cast::expect_error(&message.payload).map(|_| ()),
+    peers.targets[0].say(&early.encode_to_vec())?;
+    match peers.listen(Duration::from_millis(200))? {
+        Heard::Initiator(message) => Peers::expect_error(&message.payload).map(|_| ()),
         Heard::Nothing | Heard::InitiatorLeft | Heard::TargetLeft(_) => Ok(()),
         heard => Err(Wrong::expected("nothing", heard.describe())),
     }

@@ -1,4 +1,4 @@
-//! What a target begins with: a file, or zeros.
+//! Initial content of a target: a file, or zeros.
 
 use doca::MemoryRegion;
 use wire::io_message::{IoMessageType, Repr};
@@ -7,15 +7,15 @@ use wire::sbc::Header;
 use super::io::read;
 use super::service::Service;
 use super::{Plan, Step};
-use crate::role::{Bench, Check, During as _, Running, Wrong};
+use crate::role::{Check, During as _, Fixture, Running, Wrong};
 
 pub(super) const CHECKS: &[Check] = &[
     Check {
         name: "content-none",
         meaning: "Without a file all blocks are zeros",
-        play: |bench| {
+        play: |fixture| {
             begins_with(
-                bench,
+                fixture,
                 None,
                 &["--block-count", "5", "--block-size", "512"],
                 &[0; 5 * 512],
@@ -26,10 +26,10 @@ pub(super) const CHECKS: &[Check] = &[
     Check {
         name: "content-plain",
         meaning: "A plain file of exactly the storage's size is its content",
-        play: |bench| {
+        play: |fixture| {
             let content = pattern(7 * 512, 3);
             begins_with(
-                bench,
+                fixture,
                 Some(&content),
                 &["--block-count", "7", "--block-size", "512"],
                 &content,
@@ -40,10 +40,10 @@ pub(super) const CHECKS: &[Check] = &[
     Check {
         name: "content-sbc",
         meaning: "A .sbc file says how many blocks there are, of which size, whatever the flags say, and is their content",
-        play: |bench| {
+        play: |fixture| {
             let content = pattern(6 * 1024, 4);
             begins_with(
-                bench,
+                fixture,
                 Some(&sbc(1024, 6, &content)),
                 &["--block-count", "99"],
                 &content,
@@ -54,18 +54,18 @@ pub(super) const CHECKS: &[Check] = &[
     Check {
         name: "content-sbc-halves",
         meaning: "A .sbc file of a gga set, of half blocks, is served in half blocks",
-        play: |bench| {
+        play: |fixture| {
             let content = pattern(16 * 2048, 5);
-            begins_with(bench, Some(&sbc(2048, 16, &content)), &[], &content, 2048)
+            begins_with(fixture, Some(&sbc(2048, 16, &content)), &[], &content, 2048)
         },
     },
     Check {
         name: "content-sbc-too-long",
         meaning: "Bytes behind the last block of a .sbc file are not served",
-        play: |bench| {
+        play: |fixture| {
             let content = pattern(9 * 512, 6);
             begins_with(
-                bench,
+                fixture,
                 Some(&sbc(512, 8, &content)),
                 &[],
                 &content[..8 * 512],
@@ -76,70 +76,70 @@ pub(super) const CHECKS: &[Check] = &[
     Check {
         name: "content-sbc-too-short",
         meaning: "A .sbc file with less content than it says ends the target",
-        play: |bench| {
+        play: |fixture| {
             let content = pattern(8 * 512, 7);
-            refused(bench, &sbc(512, 8, &content[..8 * 512 - 1]))?;
-            refused(bench, &sbc(512, 8, &[]))
+            refused(fixture, &sbc(512, 8, &content[..8 * 512 - 1]))?;
+            refused(fixture, &sbc(512, 8, &[]))
         },
     },
     Check {
         name: "content-sbc-header-cut-off",
         meaning: "A .sbc file that ends within its header ends the target",
-        play: |bench| {
-            (1..4).try_for_each(|quarter| refused(bench, &sbc(512, 1, &[])[..quarter * 4]))
+        play: |fixture| {
+            (1..4).try_for_each(|quarter| refused(fixture, &sbc(512, 1, &[])[..quarter * 4]))
         },
     },
     Check {
         name: "content-sbc-wrong-magic",
         meaning: "A file with another magic is a plain one, and ends the target when its size is not the storage's",
-        play: |bench| {
+        play: |fixture| {
             let mut file = sbc(512, 2, &pattern(1024, 8));
             file[7] ^= 1;
-            refused(bench, &file)
+            refused(fixture, &file)
         },
     },
     Check {
         name: "content-sbc-of-nothing",
         meaning: "A .sbc file of no blocks, or of blocks without bytes, ends the target (the reference serves it)",
-        play: |bench| {
-            refused(bench, &sbc(0, 8, &[]))?;
-            refused(bench, &sbc(512, 0, &[]))
+        play: |fixture| {
+            refused(fixture, &sbc(0, 8, &[]))?;
+            refused(fixture, &sbc(512, 0, &[]))
         },
     },
     Check {
         name: "content-sbc-too-large",
         meaning: "A .sbc file that says more than 2 GiB ends the target",
-        play: |bench| {
-            refused(bench, &sbc(u32::MAX, u32::MAX, &[]))?;
-            refused(bench, &sbc(4096, 1 << 20, &[]))
+        play: |fixture| {
+            refused(fixture, &sbc(u32::MAX, u32::MAX, &[]))?;
+            refused(fixture, &sbc(4096, 1 << 20, &[]))
         },
     },
     Check {
         name: "content-plain-wrong-size",
         meaning: "A plain file that is shorter or longer than the storage, or empty, ends the target",
-        play: |bench| {
+        play: |fixture| {
             let content = pattern(128 * 4096 + 1, 9);
-            refused(bench, &content)?;
-            refused(bench, &content[..128 * 4096 - 1])?;
-            refused(bench, &[])
+            refused(fixture, &content)?;
+            refused(fixture, &content[..128 * 4096 - 1])?;
+            refused(fixture, &[])
         },
     },
     Check {
         name: "content-missing",
         meaning: "A file that is not there ends the target",
-        play: |bench| {
+        play: |fixture| {
             ends(
-                &mut spawn(bench, &["--binary-content", "/no/such/file"])?,
-                bench,
+                &mut spawn(fixture, &["--binary-content", "/no/such/file"])?,
+                fixture,
             )
         },
     },
     Check {
         name: "storage-of-nothing",
         meaning: "--block-count 0 and --block-size 0 end the target",
-        play: |bench| {
-            ends(&mut spawn(bench, &["--block-count", "0"])?, bench)?;
-            ends(&mut spawn(bench, &["--block-size", "0"])?, bench)
+        play: |fixture| {
+            ends(&mut spawn(fixture, &["--block-count", "0"])?, fixture)?;
+            ends(&mut spawn(fixture, &["--block-size", "0"])?, fixture)
         },
     },
     Check {
@@ -157,16 +157,16 @@ fn sbc(block_size: u32, block_count: u32, content: &[u8]) -> Vec<u8> {
     [&header.emit()[..], content].concat()
 }
 
-/// A target with this file says that its storage is `content`, and serves it.
+/// Starts a target with this file, which has to report `content` as its storage and serve it.
 fn begins_with(
-    bench: &Bench<'_>,
+    fixture: &Fixture<'_>,
     file: Option<&[u8]>,
     flags: &[&str],
     content: &[u8],
     block_size: u32,
 ) -> Result<(), Wrong> {
     let path = file
-        .map(|bytes| bench.scene().file("content", bytes))
+        .map(|bytes| fixture.sandbox().file("content", bytes))
         .transpose()?;
     let path = path.map(|path| path.display().to_string());
     let mut all = flags.to_vec();
@@ -177,7 +177,7 @@ fn begins_with(
         memory: content.len(),
         ..Plan::SMALL
     };
-    let (mut running, mut service) = Service::at(bench, &all, plan, Step::Query)?;
+    let (mut running, mut service) = Service::at(fixture, &all, plan, Step::Query)?;
     let details = service.query()?;
     Wrong::unless(
         (details.total_size, details.block_size) == (content.len() as u64, block_size),
@@ -197,29 +197,33 @@ fn begins_with(
 }
 
 /// A target with this file ends without success.
-fn refused(bench: &Bench<'_>, file: &[u8]) -> Result<(), Wrong> {
-    let path = bench.scene().file("content", file)?.display().to_string();
-    ends(&mut spawn(bench, &["--binary-content", &path])?, bench)
+fn refused(fixture: &Fixture<'_>, file: &[u8]) -> Result<(), Wrong> {
+    let path = fixture
+        .sandbox()
+        .file("content", file)?
+        .display()
+        .to_string();
+    ends(&mut spawn(fixture, &["--binary-content", &path])?, fixture)
 }
 
-fn spawn(bench: &Bench<'_>, flags: &[&str]) -> Result<Running, Wrong> {
-    bench.spawn_target(bench.scene().port()?, flags)
+fn spawn(fixture: &Fixture<'_>, flags: &[&str]) -> Result<Running, Wrong> {
+    fixture.spawn_target(fixture.sandbox().port()?, flags)
 }
 
-fn ends(running: &mut Running, bench: &Bench<'_>) -> Result<(), Wrong> {
-    running.expect_failure(bench.patience() / 4)
+fn ends(running: &mut Running, fixture: &Fixture<'_>) -> Result<(), Wrong> {
+    running.expect_failure(fixture.patience() / 4)
 }
 
-fn port_in_use(bench: &Bench<'_>) -> Result<(), Wrong> {
-    let (mut running, port) = bench.start_target(&[])?;
-    ends(&mut bench.spawn_target(port, &[])?, bench)?;
-    let mut service = Service::connect(bench, port, Plan::SMALL)?;
+fn port_in_use(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+    let (mut running, port) = fixture.start_target(&[])?;
+    ends(&mut fixture.spawn_target(port, &[])?, fixture)?;
+    let mut service = Service::connect(fixture, port, Plan::SMALL)?;
     service.go_to(Step::Stop)?;
     service.works()?;
     service.finish(&mut running)
 }
 
-// What the storage and the client's memory must contain, beside what they do.
+// The expected content of the storage and of the client's memory.
 
 /// Bytes of a block, and their number.
 pub(super) const BLOCK: usize = 512;
@@ -250,9 +254,9 @@ pub(super) struct Store {
 
 impl Store {
     /// One with a worker for each core of the plan. Its memory is as large as the storage.
-    pub(super) fn open(bench: &Bench<'_>, plan: Plan) -> Result<Self, Wrong> {
+    pub(super) fn open(fixture: &Fixture<'_>, plan: Plan) -> Result<Self, Wrong> {
         let storage = pattern(CAPACITY, 1);
-        let file = bench.scene().file("content", &storage)?;
+        let file = fixture.sandbox().file("content", &storage)?;
         let file = file.display().to_string();
         let (count, size) = (BLOCKS.to_string(), BLOCK.to_string());
         let mut flags = vec!["--binary-content", &file, "--block-count", &count];
@@ -264,7 +268,7 @@ impl Store {
             memory: CAPACITY,
             ..plan
         };
-        let (running, service) = Service::at(bench, &flags, plan, Step::Stop)?;
+        let (running, service) = Service::at(fixture, &flags, plan, Step::Stop)?;
         let memory = pattern(CAPACITY, 2);
         service.memory.write(0, &memory)?;
         Ok(Self {
@@ -292,7 +296,7 @@ impl Store {
             .during(format!("{request:?}"))
     }
 
-    /// What the two will contain when this was done.
+    /// Updates the expected content for a request that succeeds.
     pub(super) fn note(&mut self, request: &Repr) {
         if request.message_type == IoMessageType::Flush {
             return;

@@ -8,7 +8,7 @@ use wire::io_message::{IoMessage, IoMessageType, Repr};
 use super::content::{BLOCK, BLOCKS, CAPACITY, Store};
 use super::service::Service;
 use super::{Plan, Step, parse};
-use crate::role::{Bench, Check, During as _, Running, Wrong};
+use crate::role::{Check, During as _, Fixture, Running, Wrong};
 
 pub(super) const CHECKS: &[Check] = &[
     Check {
@@ -34,9 +34,9 @@ pub(super) const CHECKS: &[Check] = &[
     Check {
         name: "io-queue",
         meaning: "As many requests at once as there are transactions get one result each, again and again",
-        play: |bench| {
+        play: |fixture| {
             queue(
-                bench,
+                fixture,
                 Plan {
                     transactions: 16,
                     depth: 16,
@@ -48,9 +48,9 @@ pub(super) const CHECKS: &[Check] = &[
     Check {
         name: "io-queue-overfull",
         meaning: "More requests than there are transactions wait, and get one result each",
-        play: |bench| {
+        play: |fixture| {
             queue(
-                bench,
+                fixture,
                 Plan {
                     transactions: 2,
                     depth: 32,
@@ -62,9 +62,9 @@ pub(super) const CHECKS: &[Check] = &[
     Check {
         name: "io-queues-of-two-workers",
         meaning: "Two workers serve their queues at the same time, each with its own results",
-        play: |bench| {
+        play: |fixture| {
             queue(
-                bench,
+                fixture,
                 Plan {
                     cores: 2,
                     transactions: 8,
@@ -101,8 +101,8 @@ pub(super) fn at(block: usize) -> u64 {
     (block % BLOCKS * BLOCK) as u64
 }
 
-fn read_every_block(bench: &Bench<'_>) -> Result<(), Wrong> {
-    let mut store = Store::open(bench, Plan::SMALL)?;
+fn read_every_block(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+    let mut store = Store::open(fixture, Plan::SMALL)?;
     for block in (0..BLOCKS).rev() {
         // Every block of the memory, too, and in another order.
         store.good(0, &read(at(block * 5 + 3), at(block), BLOCK))?;
@@ -110,8 +110,8 @@ fn read_every_block(bench: &Bench<'_>) -> Result<(), Wrong> {
     store.close()
 }
 
-fn write_every_block(bench: &Bench<'_>) -> Result<(), Wrong> {
-    let mut store = Store::open(bench, Plan::SMALL)?;
+fn write_every_block(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+    let mut store = Store::open(fixture, Plan::SMALL)?;
     for block in 0..BLOCKS {
         store.good(0, &write(at(block * 7 + 2), at(block), BLOCK))?;
         if block == BLOCKS / 2 {
@@ -126,8 +126,8 @@ fn write_every_block(bench: &Bench<'_>) -> Result<(), Wrong> {
     store.close()
 }
 
-fn many_sizes(bench: &Bench<'_>) -> Result<(), Wrong> {
-    let mut store = Store::open(bench, Plan::SMALL)?;
+fn many_sizes(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+    let mut store = Store::open(fixture, Plan::SMALL)?;
     let end = CAPACITY as u64;
     for (requester, storage, size) in [
         (0, 0, 1),
@@ -147,8 +147,8 @@ fn many_sizes(bench: &Bench<'_>) -> Result<(), Wrong> {
     store.close()
 }
 
-fn fields(bench: &Bench<'_>) -> Result<(), Wrong> {
-    let mut store = Store::open(bench, Plan::SMALL)?;
+fn fields(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+    let mut store = Store::open(fixture, Plan::SMALL)?;
     for (nth, user_data) in [0, u64::MAX, 1 << 63, 0x0102_0304_0506_0708]
         .into_iter()
         .enumerate()
@@ -162,7 +162,7 @@ fn fields(bench: &Bench<'_>) -> Result<(), Wrong> {
                 result: u32::MAX,
                 ..base
             };
-            // What has no meaning is all ones.
+            // Reserved bytes are all ones.
             let mut message = IoMessage::new_unchecked_len([0xff; wire::io_message::SIZE]);
             request.emit(&mut message);
             let mut bytes = message.into_inner();
@@ -182,10 +182,10 @@ fn fields(bench: &Bench<'_>) -> Result<(), Wrong> {
     store.close()
 }
 
-/// Rounds of requests to all workers, as many at once as the plan says.
-fn queue(bench: &Bench<'_>, plan: Plan) -> Result<(), Wrong> {
+/// Rounds of requests to all workers, as many in flight as the plan says.
+fn queue(fixture: &Fixture<'_>, plan: Plan) -> Result<(), Wrong> {
     const ROUNDS: usize = 8;
-    let mut store = Store::open(bench, plan)?;
+    let mut store = Store::open(fixture, plan)?;
     let workers = plan.cores as usize;
     // Each I/O of a round has a place of its own, so that their order does not matter.
     let piece = CAPACITY / (workers * plan.depth);
@@ -211,8 +211,8 @@ fn queue(bench: &Bench<'_>, plan: Plan) -> Result<(), Wrong> {
         }
         for (worker, waiting) in waiting.iter_mut().enumerate() {
             while !waiting.is_empty() {
-                let bytes = store.service.workers[worker].receive(bench.patience())?;
-                // What has no meaning may be anything.
+                let bytes = store.service.workers[worker].receive(fixture.patience())?;
+                // Reserved bytes may have any value.
                 let result = parse(&bytes)?;
                 let expected = waiting.remove(&result.to_bytes());
                 Wrong::unless(
@@ -240,8 +240,8 @@ pub(super) const REFUSAL_CHECKS: &[Check] = &[
     Check {
         name: "io-beyond-storage",
         meaning: "I/O outside the storage gets an error result, moves nothing, and the next I/O works (the reference does not look: it moves the bytes of the transaction before)",
-        play: |bench| {
-            refused(bench, |offset, size, base| Repr {
+        play: |fixture| {
+            refused(fixture, |offset, size, base| Repr {
                 storage_offset: offset,
                 size,
                 ..base
@@ -251,8 +251,8 @@ pub(super) const REFUSAL_CHECKS: &[Check] = &[
     Check {
         name: "io-beyond-memory",
         meaning: "I/O outside the client's memory gets an error result, moves nothing, and the next I/O works (the reference does not look: it moves the bytes of the transaction before)",
-        play: |bench| {
-            refused(bench, |offset, size, base| Repr {
+        play: |fixture| {
+            refused(fixture, |offset, size, base| Repr {
                 requester_offset: offset,
                 size,
                 ..base
@@ -276,14 +276,14 @@ pub(super) const REFUSAL_CHECKS: &[Check] = &[
     },
     Check {
         name: "io-message-cut-off",
-        meaning: "A message of less than 64 bytes gets an error result (the reference takes the rest from the message before, and answers with as many bytes as came)",
+        meaning: "A message of less than 64 bytes gets an error result (the reference takes the rest from the message before, and answers with as many bytes as it received)",
         play: cut_off,
     },
 ];
 
 /// Places and sizes that are not in the storage, nor in the memory, which is as large.
-fn refused(bench: &Bench<'_>, aim: fn(u64, u32, Repr) -> Repr) -> Result<(), Wrong> {
-    let mut store = Store::open(bench, Plan::SMALL)?;
+fn refused(fixture: &Fixture<'_>, aim: fn(u64, u32, Repr) -> Repr) -> Result<(), Wrong> {
+    let mut store = Store::open(fixture, Plan::SMALL)?;
     let (end, block) = (CAPACITY as u64, BLOCK as u32);
     for (nth, (offset, size)) in [
         (end - u64::from(block) + 1, block),
@@ -313,8 +313,8 @@ fn refused(bench: &Bench<'_>, aim: fn(u64, u32, Repr) -> Repr) -> Result<(), Wro
     store.close()
 }
 
-fn of_nothing(bench: &Bench<'_>) -> Result<(), Wrong> {
-    let mut store = Store::open(bench, Plan::SMALL)?;
+fn of_nothing(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+    let mut store = Store::open(fixture, Plan::SMALL)?;
     for base in [
         read(0, 0, 0),
         write(0, 0, 0),
@@ -342,8 +342,8 @@ fn of_type(store: &mut Store, number: u32) -> Result<(), Wrong> {
     .during(format!("type {number:#x}"))
 }
 
-fn unknown_type(bench: &Bench<'_>) -> Result<(), Wrong> {
-    let mut store = Store::open(bench, Plan::SMALL)?;
+fn unknown_type(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+    let mut store = Store::open(fixture, Plan::SMALL)?;
     let result = IoMessageType::Result.number();
     for number in [result, 3, 0x0100_0000, 0x0200_0000, u32::MAX] {
         of_type(&mut store, number)?;
@@ -352,16 +352,16 @@ fn unknown_type(bench: &Bench<'_>) -> Result<(), Wrong> {
     store.close()
 }
 
-fn unknown_type_is_answered(bench: &Bench<'_>) -> Result<(), Wrong> {
-    let mut store = Store::open(bench, Plan::SMALL)?;
+fn unknown_type_is_answered(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+    let mut store = Store::open(fixture, Plan::SMALL)?;
     for number in [IoMessageType::Result.number(), 3] {
         of_type(&mut store, number)?;
     }
     Ok(())
 }
 
-fn cut_off(bench: &Bench<'_>) -> Result<(), Wrong> {
-    let mut store = Store::open(bench, Plan::SMALL)?;
+fn cut_off(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+    let mut store = Store::open(fixture, Plan::SMALL)?;
     for length in [63, 40, 24, 1] {
         // The rest would be right, if a target took it from what was there before.
         for nth in 0..Plan::SMALL.transactions as usize {
@@ -370,7 +370,7 @@ fn cut_off(bench: &Bench<'_>) -> Result<(), Wrong> {
         store.service.memory.fill(0, CAPACITY, 0x5a)?;
         store.memory.fill(0x5a);
         store.service.workers[0].send(&write(at(9), at(10), BLOCK).to_bytes()[..length])?;
-        let result = parse(&store.service.workers[0].receive(bench.patience())?)?;
+        let result = parse(&store.service.workers[0].receive(fixture.patience())?)?;
         Wrong::unless(result.result != 0, "an error result", format!("{result:?}"))
             .during(format!("{length} bytes"))?;
         store.memory_is_right()?;
@@ -387,8 +387,8 @@ pub(super) const FLUSH_CHECKS: &[Check] = &[
     Check {
         name: "flush-unannounced",
         meaning: "To a service that has announced nothing, flushes and durable writes are unknown, whatever the target has",
-        play: |bench| {
-            let (mut running, mut service) = open(bench)?;
+        play: |fixture| {
+            let (mut running, mut service) = open(fixture)?;
             service.go_to(Step::Stop)?;
             flush_refused(&mut service)?;
             service.finish(&mut running)
@@ -402,8 +402,8 @@ pub(super) const FLUSH_CHECKS: &[Check] = &[
     Check {
         name: "flush-other-features",
         meaning: "Extensions that nobody knows are not announced back, and bring no flush",
-        play: |bench| {
-            let (mut running, mut service) = open(bench)?;
+        play: |fixture| {
+            let (mut running, mut service) = open(fixture)?;
             let features = service.announce(!FEATURE_FLUSH)?;
             Wrong::unless(features == 0, "no extensions", format!("{features:#x}"))?;
             service.go_to(Step::Stop)?;
@@ -413,11 +413,16 @@ pub(super) const FLUSH_CHECKS: &[Check] = &[
     },
 ];
 
-/// A target whose blocks are in a file, if it can have them there: only then there is something to flush.
-fn open(bench: &Bench<'_>) -> Result<(Running, Service), Wrong> {
-    let file = bench.scene().path("blocks").display().to_string();
-    Service::at(bench, &["--backing-file", &file], Plan::SMALL, Step::Query)
-        .or_else(|_| Service::at(bench, &[], Plan::SMALL, Step::Query))
+/// A target with its blocks in a file, if it supports that: only then a flush has an effect.
+fn open(fixture: &Fixture<'_>) -> Result<(Running, Service), Wrong> {
+    let file = fixture.sandbox().path("blocks").display().to_string();
+    Service::at(
+        fixture,
+        &["--backing-file", &file],
+        Plan::SMALL,
+        Step::Query,
+    )
+    .or_else(|_| Service::at(fixture, &[], Plan::SMALL, Step::Query))
 }
 
 fn request_of_type(message_type: IoMessageType, block: usize) -> Repr {
@@ -443,8 +448,8 @@ fn flush_refused(service: &mut Service) -> Result<(), Wrong> {
     Ok(())
 }
 
-fn announced(bench: &Bench<'_>) -> Result<(), Wrong> {
-    let (mut running, mut service) = open(bench)?;
+fn announced(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+    let (mut running, mut service) = open(fixture)?;
     let features = service.announce(FEATURE_FLUSH)?;
     service.go_to(Step::Stop)?;
     if features == 0 {

@@ -14,9 +14,11 @@ use wire::control::{
 use wire::io_message::{Repr, SIZE};
 
 use super::{Plan, Step, describe, is_error, is_refusal, parse};
-use crate::role::{Bench, ControlPeer as _, During as _, Polled, REMOTE, Running, TcpPeer, Wrong};
+use crate::role::{
+    ControlPeer as _, During as _, Fixture, Polled, REMOTE, Running, TcpPeer, Wrong,
+};
 
-/// How bytes go to the target.
+/// Sends bytes to the target.
 pub(super) type Deliver = Box<dyn FnMut(&mut TcpPeer, &[u8]) -> Result<(), Wrong>>;
 
 /// Fields are in the order in which they are dropped: workers before the memory that their peers reach.
@@ -26,7 +28,7 @@ pub(super) struct Service {
     map: Mmap,
     device: Device,
     pub(super) control: TcpPeer,
-    /// How frames are sent: as one piece unless a check says otherwise.
+    /// How frames are sent: in one piece unless a check says otherwise.
     pub(super) deliver: Deliver,
     /// Message id and correlation id of the next request.
     pub(super) ids: Box<dyn FnMut() -> (u32, u32)>,
@@ -39,9 +41,9 @@ pub(super) struct Service {
 
 impl Service {
     /// One that has connected to the target on `port`.
-    pub(super) fn connect(bench: &Bench<'_>, port: u16, plan: Plan) -> Result<Self, Wrong> {
-        let device = Device::open(&bench.subject().dpu_device)?;
-        Self::new(device, port, plan, bench.patience())
+    pub(super) fn connect(fixture: &Fixture<'_>, port: u16, plan: Plan) -> Result<Self, Wrong> {
+        let device = Device::open(&fixture.subject().devices.dpu)?;
+        Self::new(device, port, plan, fixture.patience())
     }
 
     /// The same, on this device.
@@ -72,15 +74,15 @@ impl Service {
         })
     }
 
-    /// A target with these flags, and a service that has come to where `step` is due.
+    /// A target with these flags, and a service for which `step` is due.
     pub(super) fn at(
-        bench: &Bench<'_>,
+        fixture: &Fixture<'_>,
         flags: &[&str],
         plan: Plan,
         step: Step,
     ) -> Result<(Running, Self), Wrong> {
-        let (running, port) = bench.start_target(flags)?;
-        let mut service = Self::connect(bench, port, plan)?;
+        let (running, port) = fixture.start_target(flags)?;
+        let mut service = Self::connect(fixture, port, plan)?;
         service.go_to(step)?;
         Ok((running, service))
     }
@@ -204,7 +206,7 @@ impl Service {
         Ok(announced)
     }
 
-    /// What the target holds.
+    /// Storage details, as the target reports them.
     pub(super) fn query(&mut self) -> Result<StorageDetails, Wrong> {
         match self.ask(Payload::QueryStorageRequest)? {
             Payload::QueryStorageResponse(details) => Ok(details),
@@ -212,7 +214,7 @@ impl Service {
         }
     }
 
-    /// The request that asks for this service's plan.
+    /// The init request for this service's plan.
     pub(super) fn init_request(&self) -> Result<InitStorage, Wrong> {
         Ok(InitStorage {
             transaction_count: self.plan.transactions,
@@ -359,7 +361,7 @@ pub(super) struct Worker {
 }
 
 impl Worker {
-    /// One that can have `depth` requests under way.
+    /// A worker with `depth` requests in flight.
     pub(super) fn new(device: &Device, depth: usize) -> Result<Self, Wrong> {
         let messages = Mmap::register(device, MemoryRegion::new(depth * SIZE * 2)?, REMOTE)?;
         Ok(Self {

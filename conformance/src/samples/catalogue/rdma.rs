@@ -1,25 +1,25 @@
-//! `doca_rdma`: pairs of which one side waits and the other acts, connected in each of the ways that they offer.
+//! `doca_rdma`: pairs of a passive and an active side, connected in each of the supported ways.
 
 use super::{DPU_RDMA, HOST_RDMA};
 use crate::samples::scenario::{Event, Party, Reply, Scenario};
 
 const LIBRARY: &str = "doca_rdma";
 
-/// What a pair of samples does once it is connected.
+/// Behaviour of a pair of samples once they are connected.
 struct Pair {
     /// The side that waits, and its sample.
     passive: (&'static str, &'static str),
     /// The side that acts, and its sample.
     active: (&'static str, &'static str),
-    /// The text that is transferred: whose flag it is.
+    /// The transferred text, and the side that has a flag for it.
     text: Option<(Flag, &'static str)>,
-    /// What the passive side has to get done before the other may go on, in the way of its log.
+    /// The passive side's log text that the other side has to wait for.
     ready: &'static str,
-    /// Whether memory or an event of the passive side is handed over, too.
+    /// `true` if memory or an event of the passive side is handed over, too.
     resource: bool,
-    /// The passive side ends when told that the other has finished.
+    /// The passive side exits when Enter confirms that the other has finished.
     told: bool,
-    /// What both must have written.
+    /// Text in the output of both sides.
     passive_says: &'static str,
     active_says: &'static str,
 }
@@ -31,7 +31,7 @@ enum Flag {
 }
 
 const TEXT: &str = "what goes over the wire";
-/// What the active side writes when its work is done.
+/// Text of the active side when its task has completed.
 const DONE: &str = "task was done";
 /// The passive side is connected.
 const CONNECTED: &str = "finished initialization";
@@ -142,8 +142,7 @@ impl Pair {
         }
     }
 
-    /// Descriptors in files, which the user copies from one to the other. With dynamic connections the passive side does
-    /// not need the other's.
+    /// Descriptors in files, which the user copies between the sides. With dynamic connections the passive side does not need the other's.
     fn by_descriptors(&self, dynamic: bool) -> Scenario {
         let transport = if dynamic { "DC" } else { "RC" };
         let flags = [
@@ -214,7 +213,7 @@ impl Pair {
             )
     }
 
-    /// Without files, the passive side sends its descriptor when told that the other expects it.
+    /// Without files, the passive side sends its descriptor when Enter confirms that the other waits for it.
     fn negotiating(&self, mut passive: Party) -> Party {
         if self.resource {
             let expects = Event::says(self.active.0, "Negotiation receive task submission");
@@ -248,16 +247,16 @@ const COUNTS: [usize; 4] = [1, 2, 5, 8];
 const MULTI_CONNECTION_RECEIVING: &str = "All RDMA receive tasks";
 
 pub(super) fn multi_connection_scenarios() -> Vec<Scenario> {
-    let mut multi_connection_scenarios = Vec::new();
+    let mut scenarios = Vec::new();
     for count in COUNTS {
-        multi_connection_scenarios.push(by_descriptors(count));
-        multi_connection_scenarios.push(to_one_receiver(count));
-        multi_connection_scenarios.push(from_one_sender(count));
+        scenarios.push(by_descriptors(count));
+        scenarios.push(to_one_receiver(count));
+        scenarios.push(from_one_sender(count));
     }
-    multi_connection_scenarios
+    scenarios
 }
 
-/// All connections between two processes, one after the other; each has its own pair of files.
+/// All connections between two processes, sequentially; each has its own pair of files.
 fn by_descriptors(count: usize) -> Scenario {
     let flags = ["-ld", "{dir}/local", "-re", "{dir}/remote", "-nc"];
     let connections = count.to_string();

@@ -18,7 +18,7 @@ use crate::role::REMOTE;
 use crate::target::{Fault, Session};
 use crate::transcript::{Event, Piece, Splitter};
 
-/// What is alive of the side that is played.
+/// Live resources of the side that is replayed.
 pub(super) trait Part {
     /// The message to send instead of a recorded one, which `is_refused` where an error answered it.
     ///
@@ -27,7 +27,7 @@ pub(super) trait Part {
     /// What it needs cannot be made.
     fn send(&mut self, recorded: &Message, is_refused: bool) -> Result<Message, String>;
 
-    /// Uses what came instead of a recorded message; answers what is wrong with it.
+    /// Uses the received message instead of the recorded one. Returns an error for a wrong one.
     ///
     /// # Errors
     ///
@@ -46,14 +46,14 @@ pub(super) trait Part {
     /// Its data path fails.
     fn progress(&mut self) -> Result<bool, String>;
 
-    /// Whether what comes next is up to somebody who may take as long as they want.
+    /// Returns `true` if the next event is up to a peer without time limit.
     fn is_patient(&self) -> bool;
 
-    /// Whether the ids that come are those of requests sent from here.
+    /// Returns `true` if received ids are those of requests that this side has sent.
     fn ids_are_ours(&self) -> bool;
 }
 
-/// A script, and those who play it.
+/// A script, and the resources to replay it.
 pub(super) struct Player<'a> {
     script: &'a Script,
     us: Side,
@@ -82,13 +82,13 @@ impl<'a> Player<'a> {
         }
     }
 
-    /// Plays until the end, or until it makes no sense to go on.
+    /// Replays until the end, or until a failure makes that impossible.
     pub(super) fn play(mut self, journal: &mut Journal) {
         for (index, step) in self.script.steps.iter().enumerate() {
             let done = if step.side == self.us {
                 self.send(step)
             } else {
-                // Who of both closes first is a matter of luck.
+                // The order in which the sides close is not determined.
                 let only_closing = |step: &Step| step.event == Event::Closed;
                 if self.script.steps[index..].iter().all(only_closing) {
                     self.peer.close();
@@ -144,19 +144,19 @@ impl<'a> Player<'a> {
             Event::Raw(expected) => {
                 let came = self.raw(expected.len(), started)?;
                 if came != expected {
-                    differences.push(format!("expected the bytes {expected:x}, {came:x} came"));
+                    differences.push(format!("expected the bytes {expected:x}, got {came:x}"));
                 }
             }
             Event::Closed => match self.wait(started)? {
                 Came::Piece(piece) => {
-                    return Err(format!("expected its end, {} came", told(&piece)));
+                    return Err(format!("expected its end, got {}", told(&piece)));
                 }
                 Came::Failed(error) => notes.push(format!("it failed instead: {error}")),
                 Came::Closed | Came::Nothing => {}
             },
             Event::Failed(_) => match self.wait(started)? {
                 Came::Piece(piece) => {
-                    return Err(format!("expected no more, {} came", told(&piece)));
+                    return Err(format!("expected no more, got {}", told(&piece)));
                 }
                 Came::Closed | Came::Failed(_) | Came::Nothing => {}
             },
@@ -175,10 +175,10 @@ impl<'a> Player<'a> {
     fn frame(&mut self, started: Instant) -> Result<Message, String> {
         match self.wait(started)? {
             Came::Piece(Piece::Frame(frame)) => Ok(frame.message),
-            Came::Piece(raw) => Err(format!("expected it, {} came", told(&raw))),
+            Came::Piece(raw) => Err(format!("expected it, got {}", told(&raw))),
             Came::Closed => Err("expected it, the connection was closed".to_owned()),
             Came::Failed(error) => Err(format!("expected it, the connection failed: {error}")),
-            Came::Nothing => Err("expected it, nothing came".to_owned()),
+            Came::Nothing => Err("expected it, got nothing".to_owned()),
         }
     }
 
@@ -197,7 +197,7 @@ impl<'a> Player<'a> {
         Ok(bytes.freeze())
     }
 
-    /// What comes next.
+    /// Waits for the next event.
     fn wait(&mut self, started: Instant) -> Result<Came, String> {
         loop {
             match self.peer.receive() {
@@ -209,7 +209,7 @@ impl<'a> Player<'a> {
             }
             if !self.part.is_patient() && started.elapsed() >= self.settings.timeout {
                 return Err(format!(
-                    "expected it within {:?}, nothing came",
+                    "expected it within {:?}, got nothing",
                     self.settings.timeout
                 ));
             }
@@ -229,11 +229,11 @@ fn told(piece: &Piece) -> String {
 
 // The control connection with the program under test.
 
-/// How long nothing is done while nothing can happen.
+/// Polling interval while no event can occur.
 const PAUSE: Duration = Duration::from_millis(1);
 const CHUNK: usize = 4096;
 
-/// What came from the program.
+/// An event from the program under test.
 #[derive(Debug)]
 pub(super) enum Came {
     Piece(Piece),
@@ -265,7 +265,7 @@ impl Peer {
         })
     }
 
-    /// What has come.
+    /// The next event, if there is one.
     pub(super) fn receive(&mut self) -> Came {
         if let Some(piece) = self.pieces.pop_front() {
             return Came::Piece(piece);
@@ -298,7 +298,7 @@ impl Peer {
         }
     }
 
-    /// Puts back what came too early.
+    /// Puts back a piece that was received too early.
     pub(super) fn put_back(&mut self, piece: Piece) {
         self.pieces.push_front(piece);
     }
@@ -325,7 +325,7 @@ impl Peer {
         Ok(())
     }
 
-    /// Sends nothing more. The program may have gone already.
+    /// Closes the sending direction. The program may have disconnected already.
     pub(super) fn close(&mut self) {
         let _ = self.stream.shutdown(Shutdown::Write);
     }
@@ -373,7 +373,7 @@ pub(super) fn accept(listener: &TcpListener, stop: &dyn Fn() -> bool) -> io::Res
 const MOST_MEMORY: usize = 64 << 20;
 /// Most workers; each is two RDMA contexts.
 const MOST_WORKERS: u32 = 256;
-/// The block size before a target has told its own, in bytes.
+/// Block size until a target has reported its own, in bytes.
 const BLOCK_SIZE: u32 = 4096;
 /// Tokens of the probe's tasks.
 const ANSWER: u64 = 1;
@@ -390,7 +390,7 @@ pub(super) struct Service {
     session: Option<LiveSession>,
 }
 
-/// What lives from init to shutdown. Fields drop in this order.
+/// Resources from init to shutdown. Fields are in drop order.
 struct LiveSession {
     workers: Vec<Worker>,
     _memory: Mmap,
@@ -450,7 +450,7 @@ impl Service {
 impl Part for Service {
     fn send(&mut self, recorded: &Message, is_refused: bool) -> Result<Message, String> {
         let payload = match &recorded.payload {
-            // What was wrong with it must be wrong again.
+            // A malformed request is replayed as it is.
             payload if is_refused => payload.clone(),
             Payload::InitStorageRequest(init) => Payload::InitStorageRequest(InitStorage {
                 mmap_export_blob: self.init(init)?,
@@ -627,7 +627,7 @@ fn check(answer: &Buf, request: &Repr) -> Result<(), String> {
     if came == expected {
         Ok(())
     } else {
-        Err(format!("expected {expected:?}, {came:?} came"))
+        Err(format!("expected {expected:?}, got {came:?}"))
     }
 }
 
@@ -637,7 +637,7 @@ fn text(error: impl ToString) -> String {
 
 // The target's side: recorded answers with live connections, and a storage behind them.
 
-/// Largest storage that is played, in bytes.
+/// Largest storage that is replayed, in bytes.
 const MOST_CAPACITY: u64 = 1 << 30;
 
 /// A target, as far as a service can tell.
@@ -645,9 +645,9 @@ pub(super) struct Target {
     device: String,
     content: Vec<u8>,
     session: Option<Session>,
-    /// What is live of a recorded request, by its recorded id: the request that came, and an answer.
+    /// Live counterparts of recorded requests, by their recorded id: the received request, and its answer.
     pending: HashMap<u32, (Message, Option<Payload>)>,
-    /// The service has told that it is there.
+    /// The service has connected.
     has_begun: bool,
 }
 
@@ -662,7 +662,7 @@ impl Target {
         }
     }
 
-    /// The storage that the recorded target told of.
+    /// Opens the storage that the recorded target reported.
     fn open(&mut self, total_size: u64, block_size: u32) -> Result<(), String> {
         if total_size > MOST_CAPACITY {
             return Err(format!(
@@ -736,7 +736,7 @@ impl Part for Target {
     }
 
     fn is_patient(&self) -> bool {
-        // The service comes when an initiator makes it, and stops when it has had enough.
+        // The service sends requests when an initiator causes them, and stops when that has finished.
         !self.has_begun || self.session.as_ref().is_some_and(Session::is_running)
     }
 

@@ -6,9 +6,9 @@ use wire::io_message::IoMessageType::{Read, Write};
 use wire::io_message::{IoMessage, IoMessageType, Repr, SIZE};
 
 use super::{Volume, answered, content, contents};
-use crate::role::service::cast::{Cast, Reply};
+use crate::role::service::peers::{Peers, Reply};
 use crate::role::service::{BLOCK, BLOCKS};
-use crate::role::{Bench, Check, Step, Wrong};
+use crate::role::{Check, Fixture, Step, Wrong};
 use crate::target::Fault;
 
 /// A result that no service makes up itself.
@@ -55,13 +55,13 @@ pub(super) const CHECKS: [Check; 7] = [
     },
 ];
 
-fn error(bench: &Bench<'_>) -> Result<(), Wrong> {
+fn error(fixture: &Fixture<'_>) -> Result<(), Wrong> {
     for (target, kind) in [(0, Read), (0, Write), (1, Read), (2, Write)] {
         let fault = Fault::FailIo {
             nth: 1,
             result: CODE,
         };
-        let mut volume = Volume::faulty(bench, &[], target, fault)?;
+        let mut volume = Volume::faulty(fixture, &[], target, fault)?;
         let mut codes = Vec::new();
         for block in 0..3 {
             volume.memory.write(block * BLOCK, &content(block, 1))?;
@@ -89,11 +89,11 @@ fn read(block: usize) -> Repr {
     }
 }
 
-fn slow(bench: &Bench<'_>) -> Result<(), Wrong> {
-    let mut volume = Volume::open(bench, &[])?;
+fn slow(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+    let mut volume = Volume::open(fixture, &[])?;
     let patience = volume.patience();
     volume.memory.fill(0, volume.memory.len(), 0)?;
-    // The last of those that are asked for a read.
+    // The last one of those that a read uses.
     let slow = volume.targets.len().div_ceil(2) - 1;
     volume.targets[slow].is_paused = true;
     for block in 0..3 {
@@ -115,11 +115,11 @@ fn slow(bench: &Bench<'_>) -> Result<(), Wrong> {
     volume.finish()
 }
 
-fn twice(bench: &Bench<'_>) -> Result<(), Wrong> {
-    let mut volume = Volume::faulty(bench, &[], 0, Fault::AnswerTwice)?;
+fn twice(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+    let mut volume = Volume::faulty(fixture, &[], 0, Fault::AnswerTwice)?;
     for block in 0..4 {
-        volume.io[0].send(&read(block), bench.patience())?;
-        // Whatever comes, and comes again.
+        volume.io[0].send(&read(block), fixture.patience())?;
+        // Ignores the result, and any further one.
         volume.poll_result(0, Duration::from_millis(50)).ok();
     }
     if volume.service.is_running() {
@@ -134,9 +134,9 @@ fn twice(bench: &Bench<'_>) -> Result<(), Wrong> {
     volume.expect_failure()
 }
 
-fn nonsense(bench: &Bench<'_>) -> Result<(), Wrong> {
-    let mut volume = Volume::faulty(bench, &[], 0, Fault::Nonsense { nth: 0 })?;
-    volume.io[0].send(&read(0), bench.patience())?;
+fn nonsense(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+    let mut volume = Volume::faulty(fixture, &[], 0, Fault::Nonsense { nth: 0 })?;
+    volume.io[0].send(&read(0), fixture.patience())?;
     match volume.poll_result(0, Duration::from_millis(200)) {
         Ok(Some(bytes)) => {
             let answer = wire::io_message::IoMessage::new_unchecked_len(&bytes);
@@ -154,30 +154,30 @@ fn nonsense(bench: &Bench<'_>) -> Result<(), Wrong> {
 }
 
 /// A session with an I/O that no target answers.
-fn stuck<'a>(bench: &'a Bench<'a>, flags: &[&str]) -> Result<Volume<'a>, Wrong> {
-    let mut volume = Volume::faulty(bench, flags, 0, Fault::SwallowIo { nth: 0 })?;
-    volume.io[0].send(&read(0), bench.patience())?;
+fn stuck<'a>(fixture: &'a Fixture<'a>, flags: &[&str]) -> Result<Volume<'a>, Wrong> {
+    let mut volume = Volume::faulty(fixture, flags, 0, Fault::SwallowIo { nth: 0 })?;
+    volume.io[0].send(&read(0), fixture.patience())?;
     volume.poll_result(0, Duration::from_millis(30))?;
     Ok(volume)
 }
 
-fn target_leaves(bench: &Bench<'_>) -> Result<(), Wrong> {
-    let mut volume = stuck(bench, &[])?;
+fn target_leaves(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+    let mut volume = stuck(fixture, &[])?;
     volume.targets.remove(0);
     volume.expect_failure()
 }
 
-fn initiator_leaves(bench: &Bench<'_>) -> Result<(), Wrong> {
-    let mut volume = stuck(bench, &[])?;
+fn initiator_leaves(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+    let mut volume = stuck(fixture, &[])?;
     volume.leave();
     volume.expect_end()
 }
 
-fn stop(bench: &Bench<'_>) -> Result<(), Wrong> {
-    let mut volume = stuck(bench, &["--control-timeout", "3"])?;
+fn stop(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+    let mut volume = stuck(fixture, &["--control-timeout", "3"])?;
     let answer = volume.step(Step::Stop, &mut |_, _| Reply::Honest)?;
     if answer.message_type() != Step::Stop.answer() {
-        Cast::expect_error(&answer)?;
+        Peers::expect_error(&answer)?;
     }
     Ok(())
 }
@@ -205,8 +205,8 @@ pub(super) const REFUSAL_CHECKS: [Check; 3] = [
 ];
 
 /// Reads and writes of these sizes, places in memory and places in storage.
-fn all_refused(bench: &Bench<'_>, ios: &[(usize, u64, u64)]) -> Result<(), Wrong> {
-    let mut volume = Volume::open(bench, &[])?;
+fn all_refused(fixture: &Fixture<'_>, ios: &[(usize, u64, u64)]) -> Result<(), Wrong> {
+    let mut volume = Volume::open(fixture, &[])?;
     for (size, requester_offset, storage_offset) in ios {
         for kind in [Read, Write] {
             let size = *size as u32;
@@ -230,10 +230,10 @@ fn all_refused(bench: &Bench<'_>, ios: &[(usize, u64, u64)]) -> Result<(), Wrong
     volume.finish()
 }
 
-fn outside_storage(bench: &Bench<'_>) -> Result<(), Wrong> {
+fn outside_storage(fixture: &Fixture<'_>) -> Result<(), Wrong> {
     let end = (BLOCKS * BLOCK) as u64;
     all_refused(
-        bench,
+        fixture,
         &[
             (BLOCK, 0, end),
             (2 * BLOCK, 0, end - BLOCK as u64),
@@ -244,10 +244,10 @@ fn outside_storage(bench: &Bench<'_>) -> Result<(), Wrong> {
     )
 }
 
-fn outside_memory(bench: &Bench<'_>) -> Result<(), Wrong> {
+fn outside_memory(fixture: &Fixture<'_>) -> Result<(), Wrong> {
     let end = 2 * (BLOCKS * BLOCK) as u64;
     all_refused(
-        bench,
+        fixture,
         &[
             (BLOCK, end, 0),
             (BLOCK, end - BLOCK as u64 + 1, 0),
@@ -257,8 +257,8 @@ fn outside_memory(bench: &Bench<'_>) -> Result<(), Wrong> {
     )
 }
 
-fn no_io(bench: &Bench<'_>) -> Result<(), Wrong> {
-    let mut volume = Volume::open(bench, &[])?;
+fn no_io(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+    let mut volume = Volume::open(fixture, &[])?;
     let request = Repr {
         message_type: Read,
         user_data: 5,
@@ -270,7 +270,7 @@ fn no_io(bench: &Bench<'_>) -> Result<(), Wrong> {
     for (kind, length) in [
         (IoMessageType::Result as u32, SIZE),
         (3, SIZE),
-        // Nobody has announced them.
+        // They were not announced.
         (IoMessageType::Flush as u32, SIZE),
         (IoMessageType::WriteFua as u32, SIZE),
         (0x0100_0000, SIZE),

@@ -1,4 +1,4 @@
-//! The service under test between an initiator and targets that the check plays, all in one thread.
+//! The service under test between an initiator and targets, all of them scripted in one thread.
 
 use std::net::{Ipv4Addr, TcpListener};
 use std::sync::Arc;
@@ -11,21 +11,21 @@ use wire::control::{FeatureQuery, InitStorage, Message, Payload};
 use super::{BLOCK, BLOCKS, scripts};
 use crate::role::control::PAUSE;
 use crate::role::{
-    Bench, ComchPeer, ControlPeer as _, During as _, IoChannel, Polled, REMOTE, Running, Step,
+    ComchPeer, ControlPeer as _, During as _, Fixture, IoChannel, Polled, REMOTE, Running, Step,
     TcpPeer, Wrong,
 };
 use crate::target::{Script, Session};
 
 /// Blocks of the initiator's memory.
 pub(super) const MEMORY_BLOCKS: usize = 2 * BLOCKS;
-/// I/Os that the initiator may have under way on each worker.
+/// I/Os that the initiator keeps in flight on each worker.
 pub(super) const TRANSACTIONS: u32 = 8;
 
-/// What an initiator allows for its memory: a service may export it again for RDMA.
+/// Access that an initiator grants to its memory: a service may export it again for RDMA.
 const ACCESS: Access = REMOTE.union(Access::PCI_READ_WRITE);
 
-/// Everybody on the stage. Dropped in this order: what uses a connection before the connection.
-pub(super) struct Cast<'a> {
+/// All peers of the service under test. Fields are in drop order: users of a connection before it.
+pub(super) struct Peers<'a> {
     pub(super) io: Vec<IoChannel>,
     pub(super) initiator: Option<ComchPeer>,
     pub(super) targets: Vec<Target>,
@@ -34,27 +34,26 @@ pub(super) struct Cast<'a> {
     pub(super) memory: Arc<MemoryRegion>,
     memory_map: Mmap,
     host: Device,
-    pub(super) bench: &'a Bench<'a>,
-    /// Workers that the initiator asks for.
-    /// Extensions of the data path that the initiator announces.
+    pub(super) fixture: &'a Fixture<'a>,
+    /// Workers that the initiator requests. Extensions of the data path that the initiator announces.
     pub(super) features: u32,
     pub(super) workers: u32,
     /// Message id and correlation id of the next requests, the last first; when there are none, others are made up.
     pub(super) ids: Vec<(u32, u32)>,
     requests: u32,
-    /// What the targets were asked, in the order in which it came.
+    /// Requests to the targets, in the order of their arrival.
     pub(super) asked: Vec<(usize, Message)>,
 }
 
-impl<'a> Cast<'a> {
+impl<'a> Peers<'a> {
     /// Starts a service with these flags, and connects to it from both sides.
-    pub(super) fn start(bench: &'a Bench<'a>, flags: &[&str]) -> Result<Self, Wrong> {
-        Self::with(bench, flags, &scripts(bench))
+    pub(super) fn start(fixture: &'a Fixture<'a>, flags: &[&str]) -> Result<Self, Wrong> {
+        Self::with(fixture, flags, &scripts(fixture))
     }
 
-    /// As [`Cast::start`], with targets that hold this.
+    /// As [`Peers::start`], with targets that hold this.
     pub(super) fn with(
-        bench: &'a Bench<'a>,
+        fixture: &'a Fixture<'a>,
         flags: &[&str],
         scripts: &[Script],
     ) -> Result<Self, Wrong> {
@@ -62,12 +61,12 @@ impl<'a> Cast<'a> {
             .iter()
             .map(|_| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)))
             .collect::<Result<Vec<_>, _>>()?;
-        Self::at(bench, flags, scripts, &listeners)
+        Self::at(fixture, flags, scripts, &listeners)
     }
 
-    /// As [`Cast::with`], with targets that listen already.
+    /// As [`Peers::with`], with targets that listen already.
     pub(super) fn at(
-        bench: &'a Bench<'a>,
+        fixture: &'a Fixture<'a>,
         flags: &[&str],
         scripts: &[Script],
         listeners: &[TcpListener],
@@ -76,13 +75,13 @@ impl<'a> Cast<'a> {
             .iter()
             .map(|listener| Ok(listener.local_addr()?.port()))
             .collect::<Result<Vec<_>, Wrong>>()?;
-        let service = bench.start_service(&ports, flags)?;
+        let service = fixture.start_service(&ports, flags)?;
         let mut targets = Vec::new();
         for (script, listener) in scripts.iter().zip(listeners) {
-            targets.push(Target::accept(script, listener, bench.patience())?);
+            targets.push(Target::accept(script, listener, fixture.patience())?);
         }
-        let host = Device::open(&bench.subject().host_device)?;
-        let initiator = ComchPeer::connect(&host, bench.scene().channel(), bench.patience())?;
+        let host = Device::open(&fixture.subject().devices.host)?;
+        let initiator = ComchPeer::connect(&host, fixture.sandbox().channel(), fixture.patience())?;
         let memory = MemoryRegion::new(MEMORY_BLOCKS * BLOCK)?;
         let memory_map = Mmap::register(&host, Arc::clone(&memory), ACCESS)?;
         Ok(Self {
@@ -93,7 +92,7 @@ impl<'a> Cast<'a> {
             memory,
             memory_map,
             host,
-            bench,
+            fixture,
             workers: 1,
             features: 0,
             ids: Vec::new(),
@@ -103,7 +102,7 @@ impl<'a> Cast<'a> {
     }
 
     pub(super) fn patience(&self) -> Duration {
-        self.bench.patience()
+        self.fixture.patience()
     }
 
     /// The next request of the initiator.
@@ -118,7 +117,7 @@ impl<'a> Cast<'a> {
         }
     }
 
-    /// What the initiator asks for in this step.
+    /// The initiator's request of this step.
     pub(super) fn payload(&self, step: Step) -> Result<Payload, Wrong> {
         Ok(match step {
             Step::Query if self.features != 0 => Payload::AnnounceStorageRequest(FeatureQuery {
@@ -179,7 +178,7 @@ impl<'a> Cast<'a> {
         })
     }
 
-    /// Looks around until somebody says something; [`Heard::Nothing`] when nobody does in this time.
+    /// Polls all peers until an event occurs; [`Heard::Nothing`] if none does in this time.
     pub(super) fn listen(&mut self, time: Duration) -> Result<Heard, Wrong> {
         let deadline = Instant::now() + time;
         loop {
@@ -190,7 +189,7 @@ impl<'a> Cast<'a> {
         }
     }
 
-    /// Fails when anybody says something in this time.
+    /// Fails if an event occurs in this time.
     pub(super) fn expect_silence(&mut self, time: Duration, why: &str) -> Result<(), Wrong> {
         match self.listen(time)? {
             Heard::Nothing => Ok(()),
@@ -198,8 +197,7 @@ impl<'a> Cast<'a> {
         }
     }
 
-    /// The initiator says this, the targets reply to what they are asked, until the initiator has its answer: its ids are
-    /// the request's.
+    /// Sends a request of the initiator, answers the requests to the targets, and returns the response, whose ids have to match.
     pub(super) fn exchange(
         &mut self,
         request: &Message,
@@ -209,7 +207,7 @@ impl<'a> Cast<'a> {
         self.answer_to(request, reply)
     }
 
-    /// Waits for the answer to what the initiator has said.
+    /// Waits for the response to a request of the initiator.
     pub(super) fn answer_to(
         &mut self,
         request: &Message,
@@ -234,7 +232,7 @@ impl<'a> Cast<'a> {
                         .during(format_args!("answer to {what}"))?;
                     return Ok(answer.payload);
                 }
-                // The answer may come after it.
+                // The response may follow it.
                 Heard::TargetLeft(_) => {}
                 heard @ Heard::InitiatorLeft => {
                     return Err(Wrong::expected(
@@ -256,7 +254,7 @@ impl<'a> Cast<'a> {
         }
     }
 
-    /// Takes this step as everybody should, and checks the answer.
+    /// Takes this step with honest targets, and checks the answer.
     pub(super) fn take(&mut self, step: Step) -> Result<(), Wrong> {
         self.take_with(step, &mut |_, _| Reply::Honest)
     }
@@ -273,7 +271,7 @@ impl<'a> Cast<'a> {
         self.exchange(&request, reply)
     }
 
-    /// What the initiator does before it asks for this step.
+    /// Prepares what the initiator's request of this step needs.
     pub(super) fn prepare(&mut self, step: Step) -> Result<(), Wrong> {
         match step {
             Step::Start => self.open_io(),
@@ -334,17 +332,17 @@ impl<'a> Cast<'a> {
         expect_answer(step, &self.step(step, reply)?)
     }
 
-    /// The service ends well.
+    /// The service exits with success.
     pub(super) fn expect_success(&mut self) -> Result<(), Wrong> {
-        self.service.expect_success(self.bench.patience())
+        self.service.expect_success(self.fixture.patience())
     }
 
     /// The service ends, well or not.
     pub(super) fn expect_end(&mut self) -> Result<(), Wrong> {
-        self.service.expect_end(self.bench.patience())
+        self.service.expect_end(self.fixture.patience())
     }
 
-    /// The initiator goes without a word.
+    /// The initiator disconnects without a request.
     pub(super) fn leave(&mut self) {
         self.io.clear();
         self.initiator = None;
@@ -353,12 +351,12 @@ impl<'a> Cast<'a> {
     /// The initiator disconnects, and another one connects.
     pub(super) fn replace_initiator(&mut self) -> Result<(), Wrong> {
         self.leave();
-        let channel = self.bench.scene().channel();
+        let channel = self.fixture.sandbox().channel();
         self.initiator = Some(ComchPeer::connect(&self.host, channel, self.patience())?);
         Ok(())
     }
 
-    /// The initiator hears of an error, or the service ends with one. No target hears of anything.
+    /// The initiator gets an error, or the service exits with one. No target gets a request.
     pub(super) fn expect_refusal(&mut self, what: &str) -> Result<(), Wrong> {
         match self.listen(self.patience())? {
             Heard::Initiator(message) => {
@@ -381,26 +379,26 @@ impl<'a> Cast<'a> {
         }
     }
 
-    /// The service ends by itself and says so with its exit status, whatever the peers hear of it.
+    /// The service exits with a failure by itself, whatever its peers receive.
     pub(super) fn expect_failure(&mut self) -> Result<(), Wrong> {
-        self.service.expect_failure(self.bench.patience())
+        self.service.expect_failure(self.fixture.patience())
     }
 }
 
-// What a check hears of the service, on any of its channels.
+// Events from the service under test, on any of its channels.
 
-/// Who said something.
+/// An event, by its channel.
 #[derive(Debug)]
 pub(super) enum Heard {
-    /// This target was asked for something.
+    /// A request to this target.
     Target(usize, Message),
     /// The service has closed the connection to this target.
     TargetLeft(usize),
-    /// The initiator was told something.
+    /// A message to the initiator.
     Initiator(Message),
     /// The service has closed the channel to the initiator.
     InitiatorLeft,
-    /// Nobody, yet.
+    /// No event.
     Nothing,
 }
 
@@ -438,18 +436,18 @@ pub(super) fn describe(payload: &Payload) -> String {
     }
 }
 
-// One target that a check plays.
+// A scripted target.
 
-/// What a target does about a request.
+/// A target's answer to a request.
 #[derive(Debug)]
 pub(super) enum Reply {
-    /// What it should.
+    /// The right answer.
     Honest,
-    /// What it should, after this time.
+    /// The right answer, after this delay.
     Late(Duration),
-    /// What it should, each byte a segment of its own.
+    /// The right answer, each byte in a segment of its own.
     Bytewise,
-    /// What it should, in two segments, the first of this many bytes.
+    /// The right answer in two segments, the first of this many bytes.
     Split(usize),
     /// This instead.
     Say(Payload),
@@ -495,7 +493,7 @@ impl Target {
         })
     }
 
-    /// Looks for a request, and serves the I/Os that have come.
+    /// Polls for a request, and serves received I/Os.
     pub(super) fn poll(&mut self) -> Result<Polled, Wrong> {
         if self.session.is_running() && !self.is_paused {
             self.session.progress()?;
@@ -549,7 +547,7 @@ impl Target {
         }
     }
 
-    /// Whether the service has gone, or goes in this moment.
+    /// Returns `true` if the service has disconnected, or is about to.
     fn is_left(&mut self) -> bool {
         match &mut self.peer {
             Some(peer) => peer.wait_closed(MOMENT).is_ok(),

@@ -75,10 +75,13 @@ fn all_output_is_there_after_the_end() {
 
 #[test]
 fn cpu_time_is_there_until_the_end_is_taken() {
-    let mut process = shell("i=0; while [ $i -lt 200000 ]; do i=$((i + 1)); done");
+    let process = shell("i=0; while [ $i -lt 200000 ]; do i=$((i + 1)); done");
     process.wait_for_end(soon());
     assert!(process.cpu_time() > Some(Duration::ZERO));
     assert!(process.has_ended());
+    assert!(process.cpu_time() > Some(Duration::ZERO), "not reaped yet");
+    let mut process = process;
+    assert!(process.status().is_some());
     assert_eq!(process.cpu_time(), None);
 }
 

@@ -2,42 +2,32 @@
 
 use std::cell::RefCell;
 use std::os::unix::process::ExitStatusExt as _;
-use std::process::ExitStatus;
+use std::process::Command;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use super::Wrong;
-use crate::implementation::{Implementation, Role};
-use crate::port::wait_for_listener;
-use crate::process::{Process, Signal};
-use crate::scene::{DPU_DEVICE, HOST_DEVICE, Scene};
-use crate::usage::Usage;
+use deployment::implementation::{Implementation, Layout, Role, Usage};
+use deployment::process::{Process, Signal, is_orderly};
+use deployment::sandbox::{Devices, Sandbox};
 
-/// The exit status of a Rust program whose main thread has panicked.
-const PANICKED: i32 = 101;
-
-/// Time that a role which nobody needs any more gets to end: one that has crashed is gone from its channels a moment before
-/// its end is known.
+/// Time for the exit of a role that is not needed any more: a crashed one closes its channels a moment before its status is available.
 const GRACE: Duration = Duration::from_millis(100);
 
-/// What is tested.
+/// The role under test.
 #[derive(Debug, Clone)]
 pub struct Subject {
-    /// Whose binaries.
+    /// Its implementation.
     pub implementation: Implementation,
-    /// Which role of them.
+    /// The role.
     pub role: Role,
-    /// Flags that every start of it gets, behind those of the check.
+    /// Flags for every start of it, behind those of the check.
     pub flags: Vec<String>,
-    /// The device of a host, and of a target: identifier as for `-d`.
-    pub host_device: String,
-    /// The device of the DPU.
-    pub dpu_device: String,
-    /// The representor of the host on the DPU, as for `-r`.
-    pub representor: String,
-    /// Time that anything may take that should come at once.
+    /// Devices of its roles.
+    pub devices: Devices,
+    /// Timeout of events that should occur at once.
     pub patience: Duration,
-    /// How often a check is repeated because the role was killed by SIGSEGV: the reference's workers race with their own start.
+    /// Repetitions of a check after a SIGSEGV: the reference's workers have a race at their start.
     pub crash_retries: u32,
     /// Its usage text.
     pub usage: Usage,
@@ -50,9 +40,7 @@ impl Subject {
             implementation,
             role,
             flags: Vec::new(),
-            host_device: HOST_DEVICE.to_owned(),
-            dpu_device: DPU_DEVICE.to_owned(),
-            representor: HOST_DEVICE.to_owned(),
+            devices: Devices::default(),
             patience: Duration::from_secs(10),
             crash_retries: 0,
             usage: Usage::default(),
@@ -60,28 +48,28 @@ impl Subject {
     }
 }
 
-/// One check's room: the role's files, channel and processes.
+/// The fixture of one check: the role's files, channel and processes.
 #[derive(Debug)]
-pub struct Bench<'a> {
+pub struct Fixture<'a> {
     subject: &'a Subject,
-    scene: Scene,
+    sandbox: Sandbox,
     watch: Rc<RefCell<Watch>>,
 }
 
-/// What the check's processes left behind.
+/// Output and crash of a check's processes.
 #[derive(Debug, Default)]
 pub(super) struct Watch {
-    /// What they wrote.
+    /// Their output.
     pub(super) output: String,
-    /// One of them was killed by this signal, which nobody has sent.
+    /// Signal that killed one of them, unless the check has sent it.
     pub(super) crash: Option<i32>,
 }
 
-impl<'a> Bench<'a> {
+impl<'a> Fixture<'a> {
     pub(super) fn new(subject: &'a Subject) -> Result<Self, Wrong> {
         Ok(Self {
             subject,
-            scene: Scene::shared()?,
+            sandbox: Sandbox::shared()?.with_devices(subject.devices.clone()),
             watch: Rc::default(),
         })
     }
@@ -90,17 +78,17 @@ impl<'a> Bench<'a> {
         self.watch.borrow()
     }
 
-    /// What is tested.
+    /// The role under test.
     pub fn subject(&self) -> &Subject {
         self.subject
     }
 
     /// Files and the channel of this check.
-    pub fn scene(&self) -> &Scene {
-        &self.scene
+    pub fn sandbox(&self) -> &Sandbox {
+        &self.sandbox
     }
 
-    /// Time that anything may take that should come at once.
+    /// Timeout of events that should occur at once.
     pub fn patience(&self) -> Duration {
         self.subject.patience
     }
@@ -111,9 +99,9 @@ impl<'a> Bench<'a> {
     ///
     /// It does not.
     pub fn start_target(&self, flags: &[&str]) -> Result<(Running, u16), Wrong> {
-        let port = self.scene.port()?;
-        let mut running = self.spawn_target(port, flags)?;
-        self.wait_for_target(&mut running, port)?;
+        let port = self.sandbox.port()?;
+        let running = self.spawn_target(port, flags)?;
+        self.wait_for_target(&running, port)?;
         Ok((running, port))
     }
 
@@ -123,10 +111,8 @@ impl<'a> Bench<'a> {
     ///
     /// The program cannot be started.
     pub fn spawn_target(&self, port: u16, flags: &[&str]) -> Result<Running, Wrong> {
-        let port = port.to_string();
-        let device = self.subject.host_device.as_str();
-        let base = ["-d", device, "--cpu", "0", "--listen-port", &port];
-        self.start(Role::Target, &[&base, flags].concat())
+        let command = self.subject.implementation.command(Role::Target)?;
+        self.start(Role::Target, self.sandbox.target(command, port), flags)
     }
 
     /// Waits until a target listens on its port.
@@ -134,46 +120,29 @@ impl<'a> Bench<'a> {
     /// # Errors
     ///
     /// It does not.
-    pub fn wait_for_target(&self, running: &mut Running, port: u16) -> Result<(), Wrong> {
-        let deadline = Instant::now() + self.patience();
-        if wait_for_listener(port, deadline, || !running.is_running())? {
-            return Ok(());
-        }
-        Err(Wrong::expected(
-            format!("the target to listen on port {port}"),
-            running.state(),
-        ))
+    pub fn wait_for_target(&self, running: &Running, port: u16) -> Result<(), Wrong> {
+        let process = &running.process;
+        process
+            .wait_until_listening(port, self.patience(), || false)
+            .map_err(|why| Wrong::expected(format!("the target to listen on port {port}"), why))
     }
 
-    /// Starts a service whose targets are on these ports of this machine, with these flags beside devices, CPU, channel and
-    /// targets. It may still have to connect.
+    /// Starts a service with targets on these ports of this machine, and with these flags beside devices, CPU, channel and targets. It may
+    /// not be connected yet.
     ///
     /// # Errors
     ///
     /// The program cannot be started.
     pub fn start_service(&self, ports: &[u16], flags: &[&str]) -> Result<Running, Wrong> {
-        let names: &[&str] = match self.subject.role {
-            Role::GgaOffload => &["--data-1-storage", "--data-2-storage", "--data-p-storage"],
-            _ => &["--storage-server"],
+        let role = self.subject.role;
+        let layout = match role {
+            Role::GgaOffload => Layout::Gga,
+            _ => Layout::ZeroCopy,
         };
-        let addresses: Vec<String> = ports
-            .iter()
-            .map(|port| format!("127.0.0.1:{port}"))
-            .collect();
-        let mut base = vec![
-            "-d",
-            &self.subject.dpu_device,
-            "-r",
-            &self.subject.representor,
-            "--cpu",
-            "0",
-            "--command-channel-name",
-            self.scene.channel(),
-        ];
-        for (name, address) in names.iter().zip(&addresses) {
-            base.extend([name, address.as_str()]);
-        }
-        self.start(self.subject.role, &[&base, flags].concat())
+        let command = self.subject.implementation.command(role)?;
+        let channel = self.sandbox.channel();
+        let command = self.sandbox.service(command, layout, ports, channel);
+        self.start(role, command, flags)
     }
 
     /// Starts an initiator with these flags beside device, CPU, channel and strategy. It may still have to connect.
@@ -182,29 +151,20 @@ impl<'a> Bench<'a> {
     ///
     /// The program cannot be started.
     pub fn start_initiator(&self, strategy: &str, flags: &[&str]) -> Result<Running, Wrong> {
-        let base = [
-            "-d",
-            self.subject.host_device.as_str(),
-            "--cpu",
-            "0",
-            "--command-channel-name",
-            self.scene.channel(),
-            "--execution-strategy",
-            strategy,
-        ];
-        self.start(Role::Initiator, &[&base, flags].concat())
+        let command = self.subject.implementation.command(Role::Initiator)?;
+        let mut command = self.sandbox.initiator(command, self.sandbox.channel());
+        command.args(["--execution-strategy", strategy]);
+        self.start(Role::Initiator, command, flags)
     }
 
-    /// Starts the role with these flags and the subject's.
-    fn start(&self, role: Role, flags: &[&str]) -> Result<Running, Wrong> {
-        let mut command = self.subject.implementation.command(role)?;
-        self.scene
-            .place(&mut command)
+    /// Starts a role on CPU 0 with these flags and the subject's.
+    fn start(&self, role: Role, mut command: Command, flags: &[&str]) -> Result<Running, Wrong> {
+        command
+            .args(["--cpu", "0"])
             .args(flags)
             .args(&self.subject.flags);
         Ok(Running {
             process: Process::spawn(role.name(), command)?,
-            status: None,
             signalled: false,
             watch: Rc::clone(&self.watch),
         })
@@ -214,25 +174,24 @@ impl<'a> Bench<'a> {
 /// The role under test, running. Dropping it ends it.
 pub struct Running {
     process: Process,
-    status: Option<ExitStatus>,
     signalled: bool,
     watch: Rc<RefCell<Watch>>,
 }
 
 impl Running {
-    /// Whether it has not ended.
+    /// Returns `true` if it has not ended.
     pub fn is_running(&mut self) -> bool {
-        self.look(Instant::now()).is_none()
+        self.process.wait(Instant::now()).is_none()
     }
 
-    /// What it has written to standard error so far; the last lines when it was much.
+    /// The last lines of its standard error so far.
     pub fn stderr(&self) -> String {
         self.process.stderr()
     }
 
-    /// Whether it ends within this time, in whatever way.
+    /// Returns `true` if it ends within this time, in whatever way.
     pub fn ends_within(&mut self, time: Duration) -> bool {
-        self.look(Instant::now() + time).is_some()
+        self.process.wait(Instant::now() + time).is_some()
     }
 
     /// Sends a signal: whatever it dies of from now on is no crash.
@@ -247,7 +206,7 @@ impl Running {
     ///
     /// It ends otherwise, or not within `patience`.
     pub fn expect_success(&mut self, patience: Duration) -> Result<(), Wrong> {
-        match self.look(Instant::now() + patience) {
+        match self.process.wait(Instant::now() + patience) {
             Some(status) if status.success() => Ok(()),
             _ => Err(Wrong::expected("it to end with success", self.state())),
         }
@@ -259,7 +218,7 @@ impl Running {
     ///
     /// It ends otherwise, or not within `patience`.
     pub fn expect_failure(&mut self, patience: Duration) -> Result<(), Wrong> {
-        match self.look(Instant::now() + patience) {
+        match self.process.wait(Instant::now() + patience) {
             Some(status) if is_orderly(status) && !status.success() => Ok(()),
             _ => Err(Wrong::expected(
                 "it to end with an exit status other than 0",
@@ -274,7 +233,7 @@ impl Running {
     ///
     /// It is killed by a signal, has panicked, or runs on after `patience`.
     pub fn expect_end(&mut self, patience: Duration) -> Result<(), Wrong> {
-        match self.look(Instant::now() + patience) {
+        match self.process.wait(Instant::now() + patience) {
             Some(status) if is_orderly(status) => Ok(()),
             _ => Err(Wrong::expected("it to end", self.state())),
         }
@@ -282,28 +241,16 @@ impl Running {
 
     /// In words.
     pub fn state(&mut self) -> String {
-        match self.look(Instant::now()) {
+        match self.process.wait(Instant::now()) {
             None => "it running".to_owned(),
             Some(status) => format!("its end ({status})"),
         }
     }
-
-    fn look(&mut self, deadline: Instant) -> Option<ExitStatus> {
-        if self.status.is_none() {
-            self.status = self.process.wait(deadline);
-        }
-        self.status
-    }
-}
-
-/// Whether a program came to an end that it had foreseen.
-fn is_orderly(status: ExitStatus) -> bool {
-    status.code().is_some_and(|code| code != PANICKED)
 }
 
 impl Drop for Running {
     fn drop(&mut self) {
-        let status = self.look(Instant::now() + GRACE);
+        let status = self.process.wait(Instant::now() + GRACE);
         let mut watch = self.watch.borrow_mut();
         if let Some(signal) = status.and_then(|status| status.signal())
             && !self.signalled

@@ -1,4 +1,4 @@
-//! TCP ports for programs that are told on which one to listen, and waiting until they do.
+//! TCP ports for programs that take a port number as a flag, and waiting until they listen.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::ops::Range;
@@ -10,18 +10,18 @@ use std::{fs, io};
 use rustix::net;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
-/// Below those that Linux gives to whoever asks for any port, or connects to somewhere (`ip_local_port_range`, 32768 and up).
+/// Below the ephemeral ports of Linux (`ip_local_port_range`, 32768 and up).
 const RANGE: Range<u32> = 12_000..32_000;
-/// How often waiting looks around.
+/// Polling interval of all waits.
 const TICK: Duration = Duration::from_millis(2);
 /// The state of a listening socket in `/proc/net/tcp`.
 const LISTEN: &str = "0A";
 
-/// Numbers the ports of this process.
+/// Number of the next attempt of this process.
 static NEXT: AtomicU32 = AtomicU32::new(0);
 
-/// A TCP port, for a program that will listen there: nobody used it a moment ago, and no other `Port` of this machine has this
-/// number. It stays so while the program ends and another one begins.
+/// A reserved TCP port for a program that will listen on it. It was free when it was reserved, and no other `Port` of this network namespace
+/// has its number, also while programs that use it are restarted.
 #[derive(Debug)]
 pub struct Port {
     number: u16,
@@ -29,13 +29,13 @@ pub struct Port {
 }
 
 impl Port {
-    /// Finds one.
+    /// Reserves a free port.
     ///
     /// # Errors
     ///
-    /// There is none.
+    /// All ports of the range are in use.
     pub fn reserve() -> io::Result<Self> {
-        // Several processes look for one at the same time: each begins elsewhere.
+        // Processes that reserve ports at the same time start at different numbers.
         let start = std::process::id().wrapping_mul(97);
         for _ in RANGE {
             let step = start.wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed));
@@ -50,7 +50,7 @@ impl Port {
         )))
     }
 
-    /// This one. The reservation comes first: whoever looks whether the port is in use has it for a moment.
+    /// Reserves this port. The reservation precedes the check, which binds the port for a moment.
     fn take(number: u16) -> io::Result<Self> {
         let reservation = reservation(number)?;
         bind(number)?;
@@ -60,14 +60,14 @@ impl Port {
         })
     }
 
-    /// Its number.
+    /// The port number.
     pub fn number(&self) -> u16 {
         self.number
     }
 }
 
-/// A socket whose name says that the port is taken. The name is an abstract one: as a port, it belongs to the network namespace, and
-/// it goes with the socket, however its owner ends.
+/// Binds a socket whose abstract name marks the port as reserved. Like a port, the name belongs to the network namespace, and the kernel
+/// frees it when its owner exits for any reason.
 fn reservation(port: u16) -> io::Result<OwnedFd> {
     let socket = net::socket_with(
         AddressFamily::UNIX,
@@ -83,7 +83,7 @@ fn reservation(port: u16) -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
-/// Takes a TCP port without listening on it: [`wait_for_listener`] must not find somebody who only looks for a port.
+/// Binds a TCP port without listening, so that [`wait_for_listener`] does not mistake a check for a listener.
 fn bind(port: u16) -> io::Result<OwnedFd> {
     let socket = net::socket_with(
         AddressFamily::INET,
@@ -91,18 +91,18 @@ fn bind(port: u16) -> io::Result<OwnedFd> {
         SocketFlags::CLOEXEC,
         None,
     )?;
-    // As those who will listen there: connections that have just ended are no reason to refuse the port.
+    // As the roles do: connections in TIME_WAIT do not occupy the port.
     net::sockopt::set_socket_reuseaddr(&socket, true)?;
     net::bind(&socket, &SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, port))?;
     Ok(socket)
 }
 
-/// Waits until somebody listens on a TCP port, without connecting: a target serves only one client. `false` when nobody does
-/// at `deadline`, or `given_up` says so.
+/// Waits until a process listens on a TCP port, without connecting: a target serves only one client. `false` if none does at `deadline`,
+/// or `given_up` returned `true`.
 ///
 /// # Errors
 ///
-/// The operating system does not say who listens.
+/// The kernel's table of TCP sockets cannot be read.
 pub fn wait_for_listener(
     port: u16,
     deadline: Instant,
@@ -124,7 +124,7 @@ fn is_listening(port: u16) -> io::Result<bool> {
         match fs::read_to_string(table) {
             Ok(text) if listens(&text, port) => return Ok(true),
             Ok(_) => {}
-            // A kernel without IPv6.
+            // The kernel has no IPv6.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => return Err(error),
         }
@@ -149,7 +149,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn listeners_are_seen_without_connecting() {
+    fn listeners_are_found_without_connecting() {
         let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a port");
         let port = listener.local_addr().expect("an address").port();
         let now = Instant::now();
@@ -161,19 +161,19 @@ mod tests {
     }
 
     #[test]
-    fn whoever_looks_for_a_port_is_not_taken_for_one_that_listens() {
+    fn bound_port_is_not_a_listener() {
         let port = Port::reserve().expect("a port").number();
         let looking = bind(port).expect("free");
         let now = Instant::now();
         assert!(!wait_for_listener(port, now, || false).expect("a table"));
         net::listen(&looking, 1).expect("listening");
         assert!(wait_for_listener(port, now, || false).expect("a table"));
-        let taken = bind(port).expect_err("somebody listens there");
+        let taken = bind(port).expect_err("in use");
         assert_eq!(taken.kind(), io::ErrorKind::AddrInUse);
     }
 
     #[test]
-    fn a_port_is_reserved_until_it_is_dropped_whether_or_not_anybody_listens() {
+    fn port_is_reserved_until_it_is_dropped() {
         let port = Port::reserve().expect("a port");
         let number = port.number();
         let taken = Port::take(number).expect_err("it is reserved");
@@ -185,12 +185,12 @@ mod tests {
     }
 
     #[test]
-    fn a_port_that_somebody_listens_on_is_not_taken() {
+    fn port_with_a_listener_is_not_reserved() {
         let port = Port::reserve().expect("a port");
         let number = port.number();
         let _listener = TcpListener::bind(("127.0.0.1", number)).expect("free");
         drop(port);
-        let taken = Port::take(number).expect_err("somebody listens there");
+        let taken = Port::take(number).expect_err("in use");
         assert_eq!(taken.kind(), io::ErrorKind::AddrInUse);
     }
 }

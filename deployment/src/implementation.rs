@@ -1,34 +1,37 @@
-//! Somebody's binaries of the roles: ours, NVIDIA's, or their own.
+//! Programs of the storage roles: this project's, NVIDIA's, or any other implementation's.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 use serde::Serialize;
+
+use crate::process::Process;
 
 /// The program that has all our roles as subcommands.
 const MULTI_CALL: &str = "doca-storage";
 
-/// A part in a deployment.
+/// A role in a deployment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Role {
-    /// On the host: asks for I/O.
+    /// On the host; submits I/O.
     Initiator,
-    /// On the DPU: passes I/O on.
+    /// On the DPU; forwards I/O to one target.
     ZeroCopy,
-    /// On the DPU: compresses and protects blocks.
+    /// On the DPU; compresses blocks and stripes them with parity over three targets.
     GgaOffload,
-    /// Holds blocks.
+    /// Stores blocks.
     Target,
-    /// Prepares the targets' content for [`Role::GgaOffload`].
+    /// Generates the initial content of the targets of [`Role::GgaOffload`].
     SbcGenerator,
 }
 
 impl Role {
-    /// All of them.
+    /// All roles.
     pub const ALL: [Self; 5] = [
         Self::Initiator,
         Self::ZeroCopy,
@@ -37,7 +40,7 @@ impl Role {
         Self::SbcGenerator,
     ];
 
-    /// The name that this project gives it.
+    /// Its name in this project, in snake case.
     pub fn name(self) -> &'static str {
         match self {
             Self::Initiator => "initiator",
@@ -48,7 +51,7 @@ impl Role {
         }
     }
 
-    /// The name of the reference's program, which is also that of ours.
+    /// The file name of its program, the same as in the reference.
     pub fn program(self) -> &'static str {
         match self {
             Self::Initiator => "doca_storage_initiator_comch",
@@ -59,7 +62,7 @@ impl Role {
         }
     }
 
-    /// The subcommand of `doca-storage`.
+    /// Its subcommand of `doca-storage`.
     fn subcommand(self) -> String {
         self.name().replace('_', "-")
     }
@@ -71,29 +74,86 @@ impl fmt::Display for Role {
     }
 }
 
-/// Why there is no program to start.
+/// A deployment of the reference: a service and its targets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Layout {
+    /// `zero_copy` with one target.
+    ZeroCopy,
+    /// `gga_offload` with three targets.
+    Gga,
+}
+
+impl Layout {
+    /// Both layouts.
+    pub const ALL: [Self; 2] = [Self::ZeroCopy, Self::Gga];
+
+    /// The role of its service.
+    pub fn service(self) -> Role {
+        match self {
+            Self::ZeroCopy => Role::ZeroCopy,
+            Self::Gga => Role::GgaOffload,
+        }
+    }
+
+    /// Names of its targets.
+    pub fn targets(self) -> &'static [&'static str] {
+        match self {
+            Self::ZeroCopy => &["target"],
+            Self::Gga => &["data_1", "data_2", "data_p"],
+        }
+    }
+
+    /// The service's flags for the addresses of the targets, in the order of [`Layout::targets`].
+    pub fn storage_flags(self) -> &'static [&'static str] {
+        match self {
+            Self::ZeroCopy => &["--storage-server"],
+            Self::Gga => &["--data-1-storage", "--data-2-storage", "--data-p-storage"],
+        }
+    }
+
+    /// Block size of the targets for blocks of `block_size` bytes of the service, which stripes them over two data targets in
+    /// [`Layout::Gga`].
+    pub fn target_block_size(self, block_size: usize) -> usize {
+        match self {
+            Self::ZeroCopy => block_size,
+            Self::Gga => block_size / 2,
+        }
+    }
+}
+
+impl fmt::Display for Layout {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::ZeroCopy => "zero copy",
+            Self::Gga => "gga",
+        })
+    }
+}
+
+/// A program cannot be found.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Not `NAME=DIR`.
+    /// An implementation that is not given as `NAME=DIR`.
     #[error("{0:?}: expected NAME=DIR, as in rust=target/release")]
     Syntax(String),
-    /// A directory without any.
+    /// A directory without programs of roles.
     #[error(
         "{}: expected a directory with {MULTI_CALL} or the roles' programs ({} and so on), found none of them",
         .0.display(), Role::Initiator.program()
     )]
     Nothing(PathBuf),
-    /// The one asked for is not among them.
+    /// The implementation has no program for this role.
     #[error("implementation {implementation} has no {role}: expected {} in its directory", .role.program())]
     NoProgram {
-        /// Whose.
+        /// Name of the implementation.
         implementation: String,
-        /// Which.
+        /// The role.
         role: Role,
     },
 }
 
-/// Programs of some or all roles, by one author.
+/// The programs of one implementation, for some or all roles.
 #[derive(Debug, Clone)]
 pub struct Implementation {
     name: String,
@@ -102,11 +162,11 @@ pub struct Implementation {
 }
 
 impl Implementation {
-    /// Those of a directory: under the reference's names, or else in our `doca-storage`.
+    /// Finds the programs in a directory: under the reference's names, or else as subcommands of `doca-storage`.
     ///
     /// # Errors
     ///
-    /// There is none.
+    /// [`Error::Nothing`] if there are none.
     pub fn in_directory(name: &str, directory: &Path) -> Result<Self, Error> {
         let multi_call = directory.join(MULTI_CALL);
         let programs: BTreeMap<_, _> = Role::ALL
@@ -129,11 +189,11 @@ impl Implementation {
         })
     }
 
-    /// From `NAME=DIR`.
+    /// Parses `NAME=DIR` and finds the programs in the directory.
     ///
     /// # Errors
     ///
-    /// It is not of this form, or there is no program.
+    /// [`Error::Syntax`] or [`Error::Nothing`].
     pub fn parse(text: &str) -> Result<Self, Error> {
         match text.split_once('=') {
             Some((name, directory)) if !name.is_empty() && !directory.is_empty() => {
@@ -143,7 +203,7 @@ impl Implementation {
         }
     }
 
-    /// One binary, under whatever name, as `role`; a `doca-storage` as all roles.
+    /// An implementation of one binary, whose file may have any name, for `role`; `doca-storage` provides all roles.
     pub fn of_binary(name: &str, role: Role, path: &Path) -> Self {
         let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
         let roles = if is_multi_call(&path) {
@@ -158,28 +218,28 @@ impl Implementation {
         }
     }
 
-    /// The same, run with the DOCA libraries of this directory, before those that `LD_LIBRARY_PATH` names.
+    /// Runs its programs with the DOCA libraries of this directory, which goes in front of `LD_LIBRARY_PATH`.
     #[must_use]
     pub fn with_library_path(mut self, directory: Option<PathBuf>) -> Self {
         self.library_path = directory;
         self
     }
 
-    /// What its author is called.
+    /// Name of the implementation.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Whether there is a program of this role.
+    /// Returns `true` if there is a program for this role.
     pub fn has(&self, role: Role) -> bool {
         self.programs.contains_key(&role)
     }
 
-    /// A command line of this role, without flags.
+    /// The command that starts this role, without flags.
     ///
     /// # Errors
     ///
-    /// There is no such program.
+    /// [`Error::NoProgram`] if there is no program for it.
     pub fn command(&self, role: Role) -> Result<Command, Error> {
         let path = self.programs.get(&role).ok_or_else(|| Error::NoProgram {
             implementation: self.name.clone(),
@@ -192,7 +252,7 @@ impl Implementation {
         if let Some(directory) = &self.library_path {
             let inherited = std::env::var_os("LD_LIBRARY_PATH").unwrap_or_default();
             let inherited = std::env::split_paths(&inherited).filter(|path| path != "");
-            // What cannot be joined has a colon in it, which no loader would understand either.
+            // Joining fails for a directory with a colon, which the loader could not use either.
             let joined = std::env::join_paths(std::iter::once(directory.clone()).chain(inherited))
                 .unwrap_or_else(|_| directory.clone().into_os_string());
             command.env("LD_LIBRARY_PATH", joined);
@@ -203,6 +263,73 @@ impl Implementation {
 
 fn is_multi_call(path: &Path) -> bool {
     path.file_name() == Some(OsStr::new(MULTI_CALL))
+}
+
+/// Time that a program gets to print its usage.
+const USAGE_TIMEOUT: Duration = Duration::from_secs(20);
+/// A flag that all our roles have and the reference's do not.
+const OUR_FLAG: &str = "--output";
+/// The flag for the number of I/Os that an initiator keeps in flight, up to version 3.1 of the reference and after it.
+const TASK_COUNT: &str = "--task-count";
+const TRANSACTION_COUNT: &str = "--transaction-count";
+
+/// The usage text of a program (`--help`), by which implementations and their versions are told apart.
+#[derive(Debug, Clone, Default)]
+pub struct Usage(String);
+
+impl Usage {
+    /// Runs the program of a role with `--help`. The usage of a program that hangs or cannot be started is empty.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoProgram`] if there is no program for it.
+    pub fn of(implementation: &Implementation, role: Role) -> Result<Self, Error> {
+        let mut command = implementation.command(role)?;
+        command.arg("--help");
+        Ok(Self(printed(role.name(), command)))
+    }
+
+    /// Returns `true` if the program knows a flag.
+    #[must_use]
+    pub fn has(&self, flag: &str) -> bool {
+        self.0
+            .split(|c: char| c.is_whitespace() || c == ',' || c == '=')
+            .any(|word| word == flag)
+    }
+
+    /// Returns `true` for one of our programs, by a flag that the reference's do not have.
+    #[must_use]
+    pub fn is_ours(&self) -> bool {
+        self.has(OUR_FLAG)
+    }
+
+    /// The flag for the number of I/Os that an initiator keeps in flight.
+    #[must_use]
+    pub fn transactions_flag(&self) -> &'static str {
+        if self.has(TASK_COUNT) {
+            TASK_COUNT
+        } else {
+            TRANSACTION_COUNT
+        }
+    }
+}
+
+impl From<&str> for Usage {
+    fn from(text: &str) -> Self {
+        Self(text.to_owned())
+    }
+}
+
+/// Output of the program on both streams; empty when it hangs or cannot be started.
+fn printed(role: &'static str, command: Command) -> String {
+    let Ok(mut process) = Process::spawn(role, command) else {
+        return String::new();
+    };
+    if process.wait(Instant::now() + USAGE_TIMEOUT).is_none() {
+        return String::new();
+    }
+    let (stdout, stderr) = process.into_output();
+    stdout + "\n" + &stderr
 }
 
 #[cfg(test)]
@@ -217,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn own_programs_are_preferred_to_subcommands() {
+    fn named_programs_are_preferred_to_subcommands() {
         let directory = tempfile::tempdir().expect("a directory");
         let path = |name| directory.path().join(name).display().to_string();
         std::fs::write(path(MULTI_CALL), "").expect("a file");
@@ -234,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_named() {
+    fn errors_name_the_missing_program() {
         let directory = tempfile::tempdir().expect("a directory");
         let error = Implementation::in_directory("cpp", directory.path()).expect_err("nothing");
         assert!(
@@ -252,5 +379,20 @@ mod tests {
             error.to_string().contains("own has no initiator"),
             "{error}"
         );
+    }
+
+    #[test]
+    fn transactions_flag_is_taken_from_the_usage() {
+        let of = |usage: &str| Usage::from(usage).transactions_flag();
+        assert_eq!(of("  --task-count     Number of tasks"), "--task-count");
+        assert_eq!(of("  --transaction-count  N"), "--transaction-count");
+        assert_eq!(of(""), "--transaction-count");
+    }
+
+    #[test]
+    fn flags_are_matched_as_whole_words() {
+        let usage = Usage::from("-d, --device DEV\n--output=FORMAT");
+        assert!(usage.has("--device") && usage.has("-d") && usage.is_ours());
+        assert!(!usage.has("--dev"));
     }
 }
