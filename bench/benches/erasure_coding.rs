@@ -22,7 +22,7 @@ mod kernels {
                 let id = |what: &str| BenchmarkId::new(format!("{what}, {}", kernel.name()), half);
                 group.bench_function(id("products"), |bencher| {
                     bencher.iter(|| {
-                        // SAFETY: all three have `half` bytes, and nobody else uses them.
+                        // SAFETY: all three have `half` bytes and are not accessed otherwise.
                         unsafe { kernel.products(&[parity.as_mut_ptr()], &sources, &factors, half) }
                     });
                 });

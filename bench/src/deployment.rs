@@ -1,25 +1,25 @@
 //! One session of real roles.
 
-mod stage;
+mod session;
 
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use conformance::implementation::{Implementation, Role};
-use conformance::process::{Process, Signal};
-use conformance::scene::Scene;
-use conformance::usage::Usage;
+use deployment::implementation::Usage;
+use deployment::implementation::{Implementation, Role};
+use deployment::process::{Process, Signal};
+use deployment::sandbox::Sandbox;
 use serde::Deserialize;
 
 use super::Error;
 use super::point::Point;
 use super::series::{AfterPause, CpuTime, Distribution, Figures, Latency};
-use stage::Stage;
+use session::Session;
 
-pub use stage::{cannot_count, cpu_of, system_calls};
+pub use session::{cannot_count, cpu_of, system_calls};
 
-/// Whose programs play which role.
+/// The implementation of every role of a measured deployment.
 #[derive(Debug, Clone)]
 pub struct Cast {
     /// The initiator.
@@ -30,7 +30,7 @@ pub struct Cast {
     pub target: Implementation,
     /// Makes the gga targets' content.
     pub generator: Implementation,
-    /// The initiator is one of ours, which prints JSON when it is told to.
+    /// The initiator is ours, which prints JSON on request.
     pub prints_json: bool,
     /// The initiator's flag for the number of I/Os in flight.
     pub transactions_flag: &'static str,
@@ -39,7 +39,8 @@ pub struct Cast {
 }
 
 impl Cast {
-    /// One implementation in all roles. Of theirs, the initiator is asked for its flags; one that does not answer is taken for that of 3.2.
+    /// One implementation for all roles. The flags of a foreign initiator are taken from its usage; without a usage, it is taken for that
+    /// of 3.2.
     pub fn of(implementation: &Implementation, is_ours: bool) -> Self {
         let usage = if is_ours {
             Usage::default()
@@ -70,16 +71,16 @@ pub fn measure_file(
     cpus: &[usize],
     (file, flush): (&Path, bool),
 ) -> Result<Figures, Error> {
-    let stage = Stage {
+    let session = Session {
         cast,
         point,
         operations,
         cpus,
-        scene: Scene::new()?,
+        sandbox: Sandbox::new()?,
         backing: Some((file, flush)),
         tallies: None,
     };
-    let ended = stage.run()?;
+    let ended = session.run()?;
     if flush {
         parse_flushes(&ended.stdout, point)
     } else {
@@ -98,20 +99,20 @@ pub fn measure(
     operations: u64,
     cpus: &[usize],
 ) -> Result<Figures, Error> {
-    let stage = Stage {
+    let session = Session {
         cast,
         point,
         operations,
         cpus,
-        scene: Scene::new()?,
+        sandbox: Sandbox::new()?,
         backing: None,
         tallies: None,
     };
-    let ended = stage.run()?;
+    let ended = session.run()?;
     let mut figures = parse(&ended.stdout, point)?;
     let [initiator, service, targets] = ended
         .cpu
-        .map(|time| time.as_nanos() as f64 / stage.all_operations() as f64);
+        .map(|time| time.as_nanos() as f64 / session.all_operations() as f64);
     figures.cpu_ns = Some(CpuTime {
         initiator,
         service,
@@ -120,7 +121,7 @@ pub fn measure(
     Ok(figures)
 }
 
-// What the storage holds: bytes that compress like text, different in every block.
+// Content of the storage: it compresses like text and differs in every block.
 
 const WORDS: [&str; 16] = [
     "block ", "storage ", "target ", "read ", "write ", "offset ", "length ", "buffer ", "queue ",
@@ -143,7 +144,7 @@ pub fn content(capacity: usize) -> Vec<u8> {
     content
 }
 
-// What an initiator prints: ours JSON when it is told to, the reference its text.
+// Parser of an initiator's output: JSON of ours, text of the reference's.
 
 const DURATION: &str = "| Duration (seconds):";
 const OPERATIONS: &str = "| Operation count:";
@@ -209,7 +210,7 @@ fn parse(stdout: &str, point: Point) -> Result<Figures, Error> {
     })
 }
 
-/// The same of a run with flushes, whose latencies are those of the figures.
+/// As above, for a run with flushes, whose latencies are reported.
 fn parse_flushes(stdout: &str, point: Point) -> Result<Figures, Error> {
     let flushes = serde_json::from_str(stdout)
         .ok()
@@ -229,29 +230,29 @@ fn missing(expected: &'static str, got: &str) -> Error {
     }
 }
 
-// What service and targets cost while nothing is asked of them.
+// CPU time of an idle service and its target.
 
 /// Time after which a session is in the middle of its work, and after which processes without work have calmed down.
 const SETTLED: Duration = Duration::from_millis(500);
 
-/// CPU time that service and target of a session in progress take while nothing is asked of them, in percent of one CPU, over
-/// `time`. The initiator is stopped (SIGSTOP) in the middle of its work for that.
+/// CPU time of service and target in an idle session, in percent of one CPU, measured over `time`. The initiator is stopped (SIGSTOP) in
+/// the middle of its work.
 ///
 /// # Errors
 ///
 /// A role cannot be started, or has ended early.
 pub fn idle(cast: &Cast, cpus: &[usize], time: Duration) -> Result<f64, Error> {
-    let stage = Stage {
+    let session = Session {
         cast,
         point: Point::ZERO_COPY_READ,
         operations: u32::MAX.into(),
         cpus,
-        scene: Scene::new()?,
+        sandbox: Sandbox::new()?,
         backing: None,
         tallies: None,
     };
-    let (mut service, mut targets) = stage.start()?;
-    let initiator = Process::spawn("initiator", stage.initiator()?)?;
+    let (service, mut targets) = session.start()?;
+    let initiator = Process::spawn("initiator", session.initiator()?)?;
     std::thread::sleep(SETTLED);
     initiator.signal(Signal::STOP);
     std::thread::sleep(SETTLED);
@@ -267,7 +268,7 @@ pub fn idle(cast: &Cast, cpus: &[usize], time: Duration) -> Result<f64, Error> {
     if service.has_ended() {
         return Err(service.failed("ended while nothing happened").into());
     }
-    if let Some(at) = targets.iter_mut().position(Process::has_ended) {
+    if let Some(at) = targets.iter().position(Process::has_ended) {
         return Err(targets
             .swap_remove(at)
             .failed("ended while nothing happened")
@@ -278,7 +279,7 @@ pub fn idle(cast: &Cast, cpus: &[usize], time: Duration) -> Result<f64, Error> {
 
 // The first I/Os after a pause. Who measures is a process of its own, in the initiator's place: no initiator pauses.
 
-/// Runs a session with pauses. `program` is this one, which plays the initiator as `first-ios`.
+/// Runs a session with pauses. `program` is this program, which acts as the initiator with `first-ios`.
 ///
 /// # Errors
 ///
@@ -289,25 +290,25 @@ pub fn after_pause(
     point: Point,
     cpus: &[usize],
 ) -> Result<Figures, Error> {
-    let stage = Stage {
+    let session = Session {
         cast,
         point,
         operations: 0,
         cpus,
-        scene: Scene::new()?,
+        sandbox: Sandbox::new()?,
         backing: None,
         tallies: None,
     };
-    let (service, targets) = stage.start()?;
+    let (service, targets) = session.start()?;
     let mut command = Command::new(program);
-    stage
-        .scene
+    session
+        .sandbox
         .place(&mut command)
-        .args(["first-ios", "--channel", stage.scene.channel()])
+        .args(["first-ios", "--channel", session.sandbox.channel()])
         .args(["--cpu", &cpus[0].to_string()])
         .args(["--transactions", &point.transactions.to_string()]);
     let initiator = Process::spawn("initiator", command)?;
-    let ended = stage.finish(initiator, service, targets)?;
+    let ended = session.finish(initiator, service, targets)?;
     let measured: AfterPause = serde_json::from_str(&ended.stdout).map_err(|_| Error::Output {
         program: "the initiator that pauses",
         expected: "its figures as JSON",
@@ -324,7 +325,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_initiators_are_understood() {
+    fn output_of_both_initiators_is_parsed() {
         let text =
             "| Stats\n| Duration (seconds): 2.5\n| Operation count: 1000\n| IO rate: 0.0 MIOP/s\n";
         let figures = parse(text, Point::ZERO_COPY_READ).expect("figures");

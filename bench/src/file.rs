@@ -1,11 +1,11 @@
-//! A file on a disk: a deployment whose target has its blocks there, and fio's io_uring engine with direct I/O on the same bytes.
+//! Blocks in a file on a disk: a deployment whose target stores them there, and fio's io_uring engine with direct I/O on the same bytes.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use conformance::process::Process;
+use deployment::process::Process;
 use serde::Serialize;
 
 use super::deployment::{Cast, measure_file};
@@ -23,7 +23,7 @@ const CONTENT_OFFSET: u32 = 64 << 10;
 /// Time beside the run itself.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What is done with the file.
+/// A workload on the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 pub struct Work {
     /// Reads or writes of this size and depth: scattered where they are of one block, else one after the other.
@@ -142,7 +142,7 @@ pub fn fio(file: &Path, work: Work, time: Duration, cpus: &[usize]) -> Result<Fi
     fio::figures(&stdout, point, times)
 }
 
-/// What is not installed, in words; nothing when all is.
+/// Programs that are not installed, in words; `None` if all are.
 pub fn missing() -> Option<String> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let has =

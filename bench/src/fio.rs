@@ -1,4 +1,4 @@
-//! What fio prints.
+//! Parser of fio's JSON output.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use super::Error;
 use super::point::{Operation, Point};
 use super::series::{Figures, Latency};
 
-/// Which times are the latency.
+/// The times that count as latency.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Times {
     /// From the submission of an I/O to its completion.
@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn figures_are_those_of_the_direction_and_times_that_are_asked_for() {
+    fn figures_are_taken_from_the_requested_direction_and_times() {
         let times = |p50: u32| {
             format!(
                 r#"{{"percentile":{{"50.000000":{p50},"99.000000":{},"99.900000":{}}}}}"#,

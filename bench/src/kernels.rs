@@ -1,4 +1,4 @@
-//! What gga computes, alone: compression, decompression and erasure coding of blocks that lie in the caches, and what checking blocks costs.
+//! The kernels of gga, alone: compression, decompression and erasure coding of cached blocks, and the verification of blocks.
 //!
 //! Erasure coding is softdoca's own: a program that is linked to NVIDIA's SDK has no softdoca in it, and does not measure it.
 
@@ -95,12 +95,12 @@ pub fn lz4(content: &[u8], time: Duration) -> Option<Lz4> {
     })
 }
 
-// What it costs to check a stored block before it is used, against using it as it is.
+// Cost of verifying a stored block before it is used, compared with using it unverified.
 //
 // The service that trusts its targets has the device decompress from where they put a block: only the compressed bytes are ever brought
 // to its CPU. Ours takes the whole block out of their reach, calculates its checksum, and has what was checked decompressed.
 
-/// Blocks that are written and used together, as a deployment has so many I/Os under way.
+/// Blocks that are written and used together, like the I/Os in flight of a deployment.
 const BLOCKS: usize = 64;
 /// Batches of each kind at least.
 const FEWEST: usize = 8;
@@ -111,12 +111,12 @@ const AT: stored_block::Place = stored_block::Place {
     stripe: 5,
 };
 
-/// What has to be there for each block in use.
+/// Buffers of one block.
 #[derive(Clone)]
 struct BlockBuffers {
-    /// What was checked, as the device finds it.
+    /// The verified copy, from which the device decompresses.
     private: Vec<u8>,
-    /// What the device decompresses from: it copies its source first.
+    /// The device's source, which it copies first.
     source: Vec<u8>,
 }
 
@@ -124,7 +124,7 @@ struct BlockBuffers {
 struct User {
     geometry: Geometry,
     places: Vec<BlockBuffers>,
-    /// Room for the block that is looked at.
+    /// Buffer of the block that is verified.
     stored: Vec<u8>,
     compressed: std::ops::Range<usize>,
 }
@@ -207,7 +207,7 @@ pub(crate) fn cost(content: &[u8], cpus: [usize; 2], time: Duration) -> io::Resu
     })
 }
 
-/// Writes blocks into all memory that comes, until none does.
+/// Writes blocks into each buffer that is received, until the channel is closed.
 fn write(stored: &[u8], to_write: &Receiver<Vec<u8>>, written: &Sender<Vec<u8>>) {
     while let Some(mut memory) = next(to_write) {
         for block in memory.chunks_mut(stored.len()) {
@@ -244,7 +244,7 @@ fn compare(
     Some(checking? - trusting?)
 }
 
-/// The next that comes, without going to sleep: a CPU that sleeps is slow at first. `None` when nothing will.
+/// The next message, without sleeping: a CPU is slow after a sleep. `None` when the channel is closed.
 fn next(channel: &Receiver<Vec<u8>>) -> Option<Vec<u8>> {
     loop {
         match channel.try_recv() {
@@ -282,7 +282,7 @@ pub(crate) fn ours(half: usize, matrix_type: MatrixType, time: Duration) -> Eras
         let multipliers: Vec<_> = factors.iter().map(|&f| Multiplier::new(f)).collect();
         speed(half * 2, time, || {
             let sources = [black_box(&a).as_ptr(), b.as_ptr()];
-            // SAFETY: all three have `half` bytes, and nobody else uses them.
+            // SAFETY: all three have `half` bytes and are not accessed otherwise.
             unsafe {
                 if factors == [1, 1] {
                     kernel.sum(result.as_mut_ptr(), &sources, half);
@@ -320,7 +320,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn compression_has_a_speed() {
+    fn compression_is_measured() {
         let time = Duration::from_micros(100);
         let content: Vec<u8> = (0..8192_u32).map(|byte| (byte / 64) as u8).collect();
         let speeds = lz4(&content, time).expect("it compresses");
@@ -333,7 +333,7 @@ mod check_tests {
     use super::*;
 
     #[test]
-    fn a_check_costs_something() {
+    fn verification_is_measured() {
         let content: Vec<u8> = (0..4096_u32).map(|byte| (byte / 64) as u8).collect();
         let time = Duration::from_millis(20);
         let cost = cost(&content, [0, 0], time).expect("a CPU");
@@ -341,7 +341,7 @@ mod check_tests {
     }
 
     #[test]
-    fn what_does_not_compress_has_no_cost() {
+    fn incompressible_content_is_refused() {
         // High bytes of a linear congruential generator.
         let content: Vec<u8> = std::iter::successors(Some(1_u64), |state| {
             let next = state.wrapping_mul(6_364_136_223_846_793_005);
@@ -367,7 +367,7 @@ mod erasure_coding_tests {
     use super::*;
 
     #[test]
-    fn both_matrices_have_a_speed() {
+    fn both_matrices_are_measured() {
         let time = Duration::from_micros(100);
         for matrix_type in [MatrixType::Cauchy, MatrixType::Vandermonde] {
             let speeds = ours(4096, matrix_type, time);

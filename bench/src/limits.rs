@@ -1,10 +1,10 @@
-//! What the machine could do at best.
+//! Limits of the machine.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use conformance::process::Process;
+use deployment::process::Process;
 use yardstick::ring::{Load, Measured, Pipeline};
 
 use super::Error;

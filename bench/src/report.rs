@@ -23,7 +23,7 @@ pub fn html(results: &Results) -> Result<String, String> {
     Ok(page(results, &plots))
 }
 
-/// What a curve's points have in common.
+/// The parameters that the points of a curve share.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Over {
     Depth,
@@ -89,7 +89,7 @@ fn plots(results: &Results) -> Vec<Plot> {
     plots
 }
 
-/// One curve for each who plays, operation and number of workers.
+/// One curve for each cast, operation and number of workers.
 fn curves(
     results: &Results,
     layout: Layout,
@@ -250,7 +250,7 @@ fn measurements(page: &mut String, results: &Results) {
         "<h2>All measurements</h2><table><tr><th>measured<th>k I/O/s<th>GiB/s<th>p50 us<th>p99 us<th>p99.9 us\
          <th>CPU us per I/O: initiator<th>service<th>targets</tr>\n",
     );
-    // What was counted or timed apart stands beside its bar.
+    // Measurements without a rate are shown beside their limit.
     let with_rates = |one: &&Measurement| one.subject.has_rate();
     for measurement in results.measurements.iter().filter(with_rates) {
         let series = &measurement.series;
@@ -297,7 +297,7 @@ mod tests {
     use crate::suite::Kernels;
 
     #[test]
-    fn bars_are_shown_with_their_verdicts() {
+    fn page_shows_bars_with_verdicts() {
         let bar = |value| Bar {
             name: "a < b".to_owned(),
             value,

@@ -1,4 +1,4 @@
-//! Several measurements, in turns.
+//! Series of measurements that take turns.
 //!
 //! A noisy machine is noisy for minutes: two things that are measured one after the other are not measured on the same machine.
 //! So everything that is going to be compared is run in turns, round after round, and ratios are made within a round.
@@ -20,7 +20,7 @@ pub struct Figures {
     pub system_calls: Option<SystemCalls>,
     /// The first I/Os after a pause, where they were.
     pub after_pause: Option<AfterPause>,
-    /// What gga computes for a block, where that was.
+    /// Kernel times of gga for a block, where measured.
     pub kernels: Option<BlockKernels>,
     /// Time that waking up a sleeping CPU takes, in nanoseconds, where that was.
     pub wake_up_ns: Option<f64>,
@@ -56,11 +56,11 @@ pub struct Latency {
     pub p99_ns: f64,
     /// 999 of 1000 are not longer.
     pub p99_9_ns: f64,
-    /// Percentages, and what so many are not longer than, where the program says so.
+    /// Latency percentiles, where the program reports them.
     pub distribution: Option<Distribution>,
 }
 
-/// Percentages, and nanoseconds that so many of 100 I/Os are not longer than.
+/// Percentages, and the latency in nanoseconds that this share of the I/Os does not exceed.
 pub type Distribution = [(f64, f64); 12];
 
 /// CPU time per I/O in nanoseconds; targets together.
@@ -94,14 +94,14 @@ impl SystemCalls {
     }
 }
 
-/// What the first I/Os after a pause took, beside the same I/Os without one.
+/// Duration of the first I/Os after a pause, and of the same I/Os without one.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct AfterPause {
     /// Length of the pause in seconds.
     pub pause_seconds: f64,
-    /// The first I/Os after the pause, so many a second.
+    /// Rate of the first I/Os after the pause, per second.
     pub first_rate: f64,
-    /// As many I/Os right after others: so many a second, in the middle.
+    /// Median rate of as many I/Os without a pause, per second.
     pub steady_rate: f64,
     /// A single I/O after another pause, in nanoseconds.
     pub first_ns: f64,
@@ -135,14 +135,14 @@ pub struct BlockKernels {
     pub create_ns: f64,
     /// A half of 2 KiB from the other and the parity.
     pub recover_ns: f64,
-    /// What checking a stored block that another CPU has written takes more than trusting it, one block right after the other.
+    /// Extra time of verifying a stored block that another CPU has written, over using it unverified, in a sequence of blocks.
     pub check_ns: f64,
 }
 
 /// One thing that is measured again and again.
 #[derive(Debug, Clone, Serialize)]
 pub struct Series {
-    /// What it is.
+    /// Name of the series.
     pub name: String,
     /// A run per round.
     pub runs: Vec<Figures>,
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn ratios_are_made_within_a_round() {
+    fn ratios_are_computed_within_a_round() {
         // The machine was ten times slower in the second round, for both.
         let (ours, limit) = (series(&[50.0, 6.0, 70.0]), series(&[100.0, 10.0, 100.0]));
         assert_eq!(ours.ratio(&limit, |run| Some(run.rate)), Some(0.6));

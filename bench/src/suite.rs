@@ -1,4 +1,4 @@
-//! What is measured in one run of the bench, in turns, and what must come out.
+//! Subjects, measurements and limits of one bench run; subjects take turns.
 
 mod bars;
 mod subject;
@@ -25,15 +25,15 @@ const MOST: u64 = 20_000_000;
 /// A subject and its runs.
 #[derive(Debug, Clone, Serialize)]
 pub struct Measurement {
-    /// What was measured.
+    /// The measured subject.
     pub subject: Subject,
     /// Its runs.
     pub series: Series,
     /// I/Os of each.
     pub operations: u64,
-    /// Sessions that were lost because a program of the reference crashed, and begun again.
+    /// Sessions that were repeated because a program of the reference crashed.
     pub crashes: u32,
-    /// Why there are no more runs.
+    /// The error that ended its runs, if any.
     pub failure: Option<String>,
 }
 
@@ -53,15 +53,15 @@ pub struct Results {
     pub machine: Machine,
     /// Rounds that were run.
     pub rounds: usize,
-    /// Everything that was run in turns.
+    /// The measurements that took turns.
     pub measurements: Vec<Measurement>,
     /// The kernels.
     pub kernels: Kernels,
     /// CPU time of a started deployment without I/O, in percent of one CPU, all processes together.
     pub idle_percent: Option<f64>,
-    /// What must come out.
+    /// Required relations between measurements.
     pub bars: Vec<Bar>,
-    /// What was left out, and why.
+    /// Measurements that were left out, with the reason.
     pub left_out: Vec<String>,
 }
 
@@ -93,8 +93,8 @@ impl Results {
     }
 }
 
-/// Measures the subjects `rounds` times in turns, each run of about `time`. `told` gets the subject before each run;
-/// `interrupted` ends it all.
+/// Measures the subjects in turns, for `rounds` rounds and about `time` per run. `told` is called with the subject before each run;
+/// `interrupted` ends the measurement.
 pub fn measure(
     runner: &Runner,
     subjects: &[Subject],
@@ -113,7 +113,7 @@ pub fn measure(
             failure: None,
         })
         .collect();
-    // Round 0 only says how many I/Os take about as long as they should.
+    // Round 0 only determines the number of I/Os for a run of the given time.
     for round in 0..=rounds {
         for measurement in &mut measurements {
             let needless = round == 0 && !measurement.subject.is_counted();
@@ -126,7 +126,7 @@ pub fn measure(
             match result {
                 Ok(figures) if round == 0 => measurement.operations = enough(&figures, time),
                 Ok(figures) => measurement.series.runs.push(figures),
-                // Whoever interrupts this program may have interrupted its roles, too.
+                // An interrupt of this program may have interrupted its roles too.
                 Err(_) if interrupted() => {}
                 Err(error) if crashes > 0 => {
                     measurement.failure = Some(format!("{error} (after {crashes} crashes)"));
@@ -142,7 +142,7 @@ fn enough(figures: &Figures, time: Duration) -> u64 {
     ((figures.rate * time.as_secs_f64()) as u64).clamp(FEWEST, MOST)
 }
 
-/// What gga computes for a block, each kernel for about a fifth of `time`. The first CPU is that of a service, the second that of a target.
+/// Kernel times of gga for a block, each measured for about a fifth of `time`. The first CPU is a service's, the second a target's.
 ///
 /// # Errors
 ///
@@ -175,7 +175,7 @@ fn block_kernels(_: Duration, _: [usize; 2]) -> Result<Figures, Error> {
     Err(std::io::Error::other("this program is linked to NVIDIA's SDK, and has no kernels").into())
 }
 
-/// Erasure coding, ours and ISA-L's, each for about `time`; what cannot be used is told.
+/// Erasure coding of softdoca and ISA-L, each measured for about `time`. Unavailable kernels are added to `left_out`.
 #[cfg(not(doca_sdk))]
 pub fn kernels(time: Duration, left_out: &mut Vec<String>) -> Kernels {
     use softdoca::engines::matrix::MatrixType::Cauchy;
@@ -196,7 +196,7 @@ pub fn kernels(time: Duration, left_out: &mut Vec<String>) -> Kernels {
     }
 }
 
-/// Nothing: what cannot be measured is told.
+/// Empty: the missing kernels are added to `left_out`.
 #[cfg(doca_sdk)]
 pub fn kernels(_: Duration, left_out: &mut Vec<String>) -> Kernels {
     left_out.push("erasure coding in software: this program is linked to NVIDIA's SDK".to_owned());
@@ -212,7 +212,7 @@ pub fn idle(runner: &Runner, time: Duration) -> Result<f64, Error> {
     super::deployment::idle(runner.ours(), &runner.cpus, time)
 }
 
-// What kernels, copies and ring hops of gga would allow, if nothing else cost anything.
+// The rate that kernels, copies and ring hops of gga would allow if all else were free.
 
 /// Time per I/O in nanoseconds, taken apart.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
@@ -229,11 +229,11 @@ pub struct GgaLimit {
     pub hops_ns: f64,
     /// Hops that the service takes.
     pub service_hops_ns: f64,
-    /// I/Os a second that this allows on so many CPUs: none of them, and no single process, does more than it can.
+    /// I/Os per second that this allows on the given CPUs: neither all of them nor a single process exceeds its capacity.
     pub rate: f64,
 }
 
-/// What one round found out about the machine.
+/// Limits of the machine, as measured in one round.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Limits {
     /// I/Os a second of the bare ring with blocks of 4 KiB.
@@ -257,7 +257,7 @@ pub fn gga_limit(limits: Limits, operation: Operation, cpus: usize) -> GgaLimit 
     let ring_cpus = cpus.min(3) as f64;
     let hop_ns = ((ring_cpus * 1e9 / ring - copy_ns) / 4.0).max(0.0);
 
-    // Both ways between initiator and service, and both ways for every target that takes part.
+    // Both directions between initiator and service, and both for every target that takes part.
     let targets = match operation {
         Operation::Read | Operation::RecoveryRead => 2.0,
         Operation::Write => 3.0,

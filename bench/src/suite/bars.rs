@@ -1,4 +1,4 @@
-//! What must come out.
+//! Required relations between measurements.
 
 use serde::Serialize;
 
@@ -21,20 +21,20 @@ pub enum Sense {
 /// One bar.
 #[derive(Debug, Clone, Serialize)]
 pub struct Bar {
-    /// What is compared with what.
+    /// The two sides of the comparison.
     pub name: String,
-    /// The median of what came out; `None` when it was not measured.
+    /// The measured median; `None` without a measurement.
     pub value: Option<f64>,
     /// In which direction.
     pub sense: Sense,
     /// The bar.
     pub bar: f64,
-    /// Where the value comes from.
+    /// Origin of the value.
     pub detail: String,
 }
 
 impl Bar {
-    /// Whether it holds; `None` when it was not measured.
+    /// Returns `true` if it holds; `None` when it was not measured.
     pub fn holds(&self) -> Option<bool> {
         self.value.map(|value| match self.sense {
             Sense::AtLeast => value >= self.bar,
@@ -43,14 +43,14 @@ impl Bar {
     }
 }
 
-/// A bare ring below this rate says that the machine was not there: I/Os a second.
+/// Rate of a bare ring, in I/Os per second, below which the machine was not available.
 const RING_RATE: f64 = 1e6;
 /// System calls per I/O.
 const SYSTEM_CALLS: f64 = 0.05;
-/// What the first I/Os after a pause reach of the speed without one, once the CPU that slept is awake: another process is woken up on
-/// the way, on a CPU that is, and no cache has what it had.
+/// Fraction of the speed without a pause that the first I/Os after one have to reach, once the sleeping CPU has woken up: another process
+/// is woken on the way, and the caches are cold.
 const FIRST_IOS: f64 = 0.8;
-/// What is no slower may seem so by this much: medians of a few runs on a shared machine are not better than this.
+/// Tolerance for "no slower": medians of a few runs on a shared machine are not more accurate.
 const EVEN: f64 = 0.95;
 
 /// Blocks of a file, and more of it at a time, of what fio reaches; and the latency of a flush, of an fdatasync.
@@ -58,7 +58,7 @@ const FILE_BLOCKS: f64 = 0.8;
 const FILE_RUNS: f64 = 0.9;
 const FLUSH: f64 = 1.3;
 
-/// Whether the bare ring was measured, and below its rate.
+/// Returns `true` if the bare ring was measured, and below its rate.
 pub(super) fn is_void(results: &Results) -> bool {
     let ring = Subject::Ring {
         point: Point::ZERO_COPY_READ,
@@ -168,7 +168,7 @@ pub fn bars(results: &Results) -> Vec<Bar> {
         ("2 workers of 1", Point { workers: 2, ..base }),
     ] {
         let copy = |point| Subject::Copy { point };
-        // More of the initiator's memory is in use, and may be more than a cache has room for.
+        // More of the initiator's memory is in use, and may not fit into a cache.
         let copies = ratio(&copy(more), &copy(base), &rate)
             .map_or_else(String::new, |ratio| format!("; of memcpy alone {ratio:.2}"));
         let rates = detail(&ours(more), &ours(base), &rate, 1e3, "k I/Os a second");
@@ -238,7 +238,7 @@ fn runs<'a>(results: &'a Results, subject: &Subject) -> &'a [Figures] {
         .map_or(&[], |measurement| &measurement.series.runs)
 }
 
-/// What each round found out about the machine.
+/// The limits of each round.
 fn limits(results: &Results) -> Vec<Limits> {
     let point = Point::ZERO_COPY_READ;
     let (ring, copies) = (Subject::Ring { point }, Subject::Copy { point });
@@ -385,7 +385,7 @@ fn system_calls(results: &Results) -> Vec<Bar> {
 
 // Each Rust role in place of its C++ twin, among C++ roles and among Rust roles.
 
-/// What is no slower may seem so by this much: medians of a few ratios on a shared machine are not better than this.
+/// Tolerance for "no slower": medians of a few ratios on a shared machine are not more accurate.
 const TWIN_EVEN: f64 = 0.97;
 
 /// All that can be made of what was measured.
@@ -422,14 +422,13 @@ fn twin_bars(results: &Results) -> Vec<Bar> {
         .collect()
 }
 
-/// Whether ours checks what the twin takes as it is. Among their roles the service's time is not what limits the rate.
+/// Returns `true` if ours checks what the twin takes as it is. Among their roles the service's time is not what limits the rate.
 fn checks(point: Point, exchanged: Exchanged) -> bool {
     let reads = point.layout == Layout::Gga && point.operation == Operation::Read;
     reads && exchanged.role == "service" && !exchanged.among_theirs
 }
 
-/// How ours compares with a twin that would check blocks as ours does, on a CPU of its own, in the time that this takes where nothing comes
-/// in between.
+/// Our ratio to a twin that would verify blocks as ours does, on a CPU of its own, in the time that this takes when undisturbed.
 fn beside_a_twin_that_checks(
     results: &Results,
     ours: &Measurement,
@@ -445,15 +444,14 @@ fn beside_a_twin_that_checks(
     ))
 }
 
-/// Whether both twins do the same work. The reference's initiator writes memory that it has never touched: all zeros, which a service
+/// Returns `true` if both twins do the same work. The reference's initiator writes memory that it has never touched: all zeros, which a service
 /// that compresses is done with at once. Ours writes what does not compress so well.
 fn does_the_same(point: Point, exchanged: Exchanged) -> bool {
     let compresses = point.layout == Layout::Gga && point.operation == Operation::Write;
     !(compresses && exchanged.role == "initiator")
 }
 
-/// Throughput and CPU time of two deployments that differ in one role. The runs of one that came to no good end say nothing of how
-/// it compares: then nothing was measured.
+/// Throughput and CPU time of two deployments that differ in one role. If one of them has failed runs, nothing was measured.
 fn pair(point: Point, exchanged: Exchanged, ours: &Measurement, theirs: &Measurement) -> [Bar; 2] {
     let failed = ours.failure.is_some() || theirs.failure.is_some();
     let is_complete = !failed && ours.series.runs.len() == theirs.series.runs.len();
@@ -536,7 +534,7 @@ mod twin_tests {
     }
 
     #[test]
-    fn ours_is_always_what_is_compared_with_the_twin() {
+    fn our_role_is_compared_with_its_twin() {
         // Ours is twice as fast: among theirs the exchanged one has ours in it, among ours the other one.
         let measurements = vec![
             measured("cpp", &[100.0, 10.0, 100.0]),
@@ -574,7 +572,7 @@ mod twin_tests {
     }
 
     #[test]
-    fn initiators_are_not_compared_where_they_write_what_is_compressed() {
+    fn initiators_are_not_compared_for_compressed_writes() {
         for (layout, operation, compared) in [
             (Layout::Gga, Operation::Write, false),
             (Layout::Gga, Operation::Read, true),
@@ -601,7 +599,7 @@ mod twin_tests {
     }
 
     #[test]
-    fn a_deployment_that_did_not_come_to_its_end_holds_no_bar() {
+    fn failed_deployment_has_no_value() {
         let ours = || measured("rust", &[200.0, 200.0, 200.0]);
         let twin = |rates: &[f64]| measured("rust + cpp target", rates);
         let crashed = Measurement {
@@ -617,7 +615,7 @@ mod twin_tests {
     }
 
     #[test]
-    fn a_service_that_checks_blocks_is_also_compared_with_a_twin_that_does() {
+    fn verifying_service_is_also_compared_with_a_verifying_twin() {
         let point = |operation| Point {
             layout: Layout::Gga,
             operation,
@@ -671,7 +669,7 @@ mod twin_tests {
     }
 
     #[test]
-    fn without_the_other_deployment_there_is_no_bar() {
+    fn missing_deployment_has_no_bar() {
         assert!(of(vec![measured("cpp + rust service", &[1.0])]).is_empty());
         assert!(of(vec![measured("cpp", &[1.0]), measured("rust", &[1.0])]).is_empty());
     }

@@ -28,20 +28,20 @@ pub enum Subject {
         /// With memories of this.
         point: Point,
     },
-    /// What gga computes for a block of 4 KiB.
+    /// Kernels of gga for a block of 4 KiB.
     Kernels,
     /// Waking up a thread on a CPU without work.
     WakeUp,
     /// A deployment of real roles.
     Deployment {
-        /// What it does.
+        /// The point.
         point: Point,
-        /// Who plays: a name that the runner knows.
+        /// Name of the cast, as the runner knows it.
         cast: String,
     },
     /// The system calls of our roles in a deployment.
     SystemCalls {
-        /// What it does.
+        /// The point.
         point: Point,
     },
     /// The first I/Os of our service and targets after a pause.
@@ -51,12 +51,12 @@ pub enum Subject {
     },
     /// A deployment of our roles with its blocks in a file.
     File {
-        /// What it does.
+        /// The workload.
         work: Work,
     },
     /// fio on the same file.
     Fio {
-        /// What it does.
+        /// The workload.
         work: Work,
     },
     /// nbdkit's memory plugin under fio.
@@ -84,7 +84,7 @@ impl fmt::Display for Subject {
 }
 
 impl Subject {
-    /// Whether its I/Os a second are figures of interest, and not of a session that was measured for something else.
+    /// Returns `true` if its I/Os a second are figures of interest, and not of a session that was measured for something else.
     pub fn has_rate(&self) -> bool {
         !matches!(
             self,
@@ -92,7 +92,7 @@ impl Subject {
         )
     }
 
-    /// Whether it does as many I/Os as it is told.
+    /// Returns `true` if the number of its I/Os can be set.
     pub(super) fn is_counted(&self) -> bool {
         !matches!(
             self,
@@ -104,11 +104,11 @@ impl Subject {
 /// Measures subjects.
 #[derive(Debug)]
 pub struct Runner {
-    /// This program, which plays initiators and yardsticks.
+    /// This program, which provides initiators and yardsticks.
     pub program: PathBuf,
     /// The yardsticks.
     pub yardsticks: Yardsticks,
-    /// Who plays, by name. `rust` is ours.
+    /// Casts by name. `rust` is ours.
     pub casts: BTreeMap<String, Cast>,
     /// The file that is measured, if any.
     pub backing: Option<PathBuf>,
@@ -116,8 +116,8 @@ pub struct Runner {
     pub cpus: Vec<usize>,
 }
 
-/// How often a session with programs of the reference is repeated after a crash: their workers race with their own start, and on
-/// few CPUs half of the starts are lost.
+/// Repetitions of a session with programs of the reference after a crash: their workers have a race at their start, which half of the
+/// starts lose on few CPUs.
 const START_RACES: u32 = 20;
 
 /// A process was killed by SIGSEGV.
@@ -176,8 +176,8 @@ impl Runner {
         self.casts.get(OURS).expect("a cast called rust")
     }
 
-    /// One run of about `time`; of `operations` where the program counts them. Beside its figures, how often it had to begin again
-    /// because a program of the reference crashed.
+    /// One run of about `time`, or of `operations` where the program counts them. Returns its figures, and the number of repetitions after
+    /// crashes of a program of the reference.
     pub(super) fn run(
         &self,
         subject: &Subject,
@@ -198,7 +198,7 @@ impl Runner {
         }
     }
 
-    /// Whether programs of the reference take part.
+    /// Returns `true` if programs of the reference take part.
     fn has_theirs(&self, subject: &Subject) -> bool {
         match subject {
             Subject::Deployment { cast, .. } => {
@@ -208,7 +208,7 @@ impl Runner {
         }
     }
 
-    /// Where a role of zero copy runs, and what stands for it.
+    /// The CPU of a zero-copy role, or of its stand-in.
     fn cpu_of(&self, role: usize) -> usize {
         self.cpus[cpu_of(Layout::ZeroCopy, role, 0, self.cpus.len())]
     }

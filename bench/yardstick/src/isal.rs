@@ -14,7 +14,7 @@ type InitTables = unsafe extern "C" fn(c_int, c_int, *mut c_uchar, *mut c_uchar)
 type EncodeData =
     unsafe extern "C" fn(c_int, c_int, c_int, *mut c_uchar, *mut *mut c_uchar, *mut *mut c_uchar);
 
-/// Why there is nothing to compare with.
+/// ISA-L is not installed.
 #[derive(Debug, thiserror::Error)]
 #[error("ISA-L cannot be used ({0}); Debian's package is libisal2")]
 pub struct NotInstalled(#[from] libloading::Error);
@@ -34,7 +34,7 @@ impl IsaL {
     ///
     /// It is not installed.
     pub fn load() -> Result<Self, NotInstalled> {
-        // SAFETY: ISA-L's initialisation only looks at the CPU.
+        // SAFETY: ISA-L's initialisation only inspects the CPU.
         let library = unsafe { Library::new(NAMES[0]).or_else(|_| Library::new(NAMES[1])) }?;
         // SAFETY: the types are those of erasure_code.h; the pointers are used only as long as the library is loaded.
         let (init_tables, encode_data) = unsafe {

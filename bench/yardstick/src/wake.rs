@@ -20,7 +20,7 @@ pub fn latency([from, to]: [usize; 2], pause: Duration) -> io::Result<Duration> 
     let bell = eventfd(0, EventfdFlags::CLOEXEC)?;
     thread::scope(|scope| {
         let sleeper = scope.spawn(|| -> io::Result<Instant> {
-            // Not waited for in vain: whoever rings does so in any case.
+            // The wait ends: the other thread rings in any case.
             let pinned = crate::pin(to);
             read(&bell, &mut [0; 8])?;
             let woken = Instant::now();

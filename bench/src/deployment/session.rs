@@ -1,51 +1,49 @@
 //! One session's processes, and their command lines.
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use conformance::implementation::{Implementation, Role};
-use conformance::port::wait_for_listener;
-use conformance::process::Process;
-use conformance::scene::{DPU_DEVICE, HOST_DEVICE, Scene};
+use deployment::implementation::{Implementation, Role};
+use deployment::process::Process;
+use deployment::sandbox::{DPU_DEVICE, Sandbox};
 
 use super::{Cast, content};
 use crate::point::{Layout, Operation, Point};
 use crate::series::{Figures, SystemCalls};
 use crate::{Error, file};
 
-/// Time that a role gets to be ready for its peers.
+/// Time for a role to be ready for its peers.
 const READY: Duration = Duration::from_secs(20);
 /// Time that a session may take.
 const SESSION: Duration = Duration::from_secs(300);
 /// Time that service and targets get to end once the initiator has.
 const FAREWELL: Duration = Duration::from_secs(15);
-/// How often waiting looks around.
-const TICK: Duration = Duration::from_millis(2);
 
-/// What a session is made of.
-pub(super) struct Stage<'a> {
+/// Parameters of a session.
+pub(super) struct Session<'a> {
     pub(super) cast: &'a Cast,
     pub(super) point: Point,
     pub(super) operations: u64,
     pub(super) cpus: &'a [usize],
-    pub(super) scene: Scene,
+    pub(super) sandbox: Sandbox,
     /// The file that the only target has its blocks in, and whether every write is flushed.
     pub(super) backing: Option<(&'a Path, bool)>,
     /// Counts the system calls of all roles, where that is what is measured.
     pub(super) tallies: Option<Tallies>,
 }
 
-/// What a session left behind.
+/// Results of a session.
 pub(super) struct Ended {
-    /// What the initiator has printed.
+    /// Standard output of the initiator.
     pub(super) stdout: String,
-    /// CPU times of the initiator as a whole, and of service and all targets while it was there: how the reference waits
-    /// before and after that is none of the I/Os' costs.
+    /// CPU times of the initiator as a whole, and of service and targets while it ran: how the reference waits before and after that is no
+    /// cost of an I/O.
     pub(super) cpu: [Duration; 3],
 }
 
-impl Stage<'_> {
+impl Session<'_> {
     /// Targets and service, ready for an initiator.
     pub(super) fn start(&self) -> Result<(Process, Vec<Process>), Error> {
         let names = self.point.layout.targets();
@@ -53,29 +51,21 @@ impl Stage<'_> {
         let mut targets = Vec::new();
         let mut ports = Vec::new();
         for (index, name) in names.iter().enumerate() {
-            let port = self.scene.port()?;
-            let mut target = self.placed(name, self.target(index, port, &files[index])?)?;
-            let deadline = Instant::now() + READY;
-            if !wait_for_listener(port, deadline, || target.has_ended())? {
-                return Err(target.failed("has not listened on its port").into());
+            let port = self.sandbox.port()?;
+            let target = self.placed(name, self.target(index, port, &files[index])?)?;
+            if let Err(why) = target.wait_until_listening(port, READY, || false) {
+                return Err(target.failed(&why.to_string()).into());
             }
             targets.push(target);
             ports.push(port);
         }
-        let before = self.scene.leftovers()?;
-        let mut service = self.placed("service", self.service(&ports)?)?;
-        // softdoca makes the socket of a server when it can be connected to.
-        let deadline = Instant::now() + READY;
-        while self
-            .scene
-            .leftovers()?
-            .iter()
-            .all(|path| before.contains(path))
-        {
-            if Instant::now() > deadline || service.has_ended() {
-                return Err(service.failed("has not waited for an initiator").into());
-            }
-            std::thread::sleep(TICK);
+        let before = self.sandbox.servers()?;
+        let service = self.placed("service", self.service(&ports)?)?;
+        let serving = self
+            .sandbox
+            .wait_until_serving(&service, &before, READY, || false);
+        if let Err(why) = serving {
+            return Err(service.failed(&why.to_string()).into());
         }
         Ok((service, targets))
     }
@@ -87,7 +77,7 @@ impl Stage<'_> {
         self.finish(initiator, service, targets)
     }
 
-    /// Waits for all to end well, after whoever plays the initiator.
+    /// Waits until all processes have exited with success, the initiator first.
     pub(super) fn finish(
         &self,
         initiator: Process,
@@ -122,19 +112,19 @@ impl Stage<'_> {
         self.operations.div_ceil(self.point.workers.into()) * u64::from(self.point.workers)
     }
 
-    /// What the targets begin with, one file each.
+    /// Initial content of the targets, one file each.
     fn content(&self) -> Result<Vec<PathBuf>, Error> {
         if self.backing.is_some() {
             return Ok(vec![PathBuf::new()]);
         }
         let plain = content(self.point.capacity() as usize);
-        let plain = self.scene.file("content", &plain)?;
+        let plain = self.sandbox.file("content", &plain)?;
         if self.point.layout == Layout::ZeroCopy {
             return Ok(vec![plain]);
         }
-        let halves = ["1.sbc", "2.sbc", "p.sbc"].map(|name| self.scene.path(name));
+        let halves = ["1.sbc", "2.sbc", "p.sbc"].map(|name| self.sandbox.path(name));
         let mut command = self.cast.generator.command(Role::SbcGenerator)?;
-        self.scene
+        self.sandbox
             .place(&mut command)
             .args(["-d", DPU_DEVICE, "--original-input-data"])
             .arg(&plain)
@@ -147,8 +137,8 @@ impl Stage<'_> {
     }
 
     fn target(&self, index: usize, port: u16, content: &PathBuf) -> Result<Command, Error> {
-        let mut command = self.role(&self.cast.target, Role::Target, 2 + index)?;
-        command.args(["-d", HOST_DEVICE, "--listen-port", &port.to_string()]);
+        let command = self.role(&self.cast.target, Role::Target, 2 + index)?;
+        let mut command = self.sandbox.target(command, port);
         if let Some((file, _)) = self.backing {
             command
                 .arg("--backing-file")
@@ -168,20 +158,10 @@ impl Stage<'_> {
     }
 
     fn service(&self, ports: &[u16]) -> Result<Command, Error> {
-        let (role, flags): (_, &[&str]) = match self.point.layout {
-            Layout::ZeroCopy => (Role::ZeroCopy, &["--storage-server"]),
-            Layout::Gga => (
-                Role::GgaOffload,
-                &["--data-1-storage", "--data-2-storage", "--data-p-storage"],
-            ),
-        };
-        let mut command = self.role(&self.cast.service, role, 1)?;
-        command
-            .args(["-d", DPU_DEVICE, "-r", HOST_DEVICE])
-            .args(["--command-channel-name", self.scene.channel()]);
-        for (flag, port) in flags.iter().zip(ports) {
-            command.args([flag, format!("127.0.0.1:{port}").as_str()]);
-        }
+        let layout = self.point.layout;
+        let command = self.role(&self.cast.service, layout.service(), 1)?;
+        let channel = self.sandbox.channel();
+        let mut command = self.sandbox.service(command, layout, ports, channel);
         if self.point.operation == Operation::RecoveryRead {
             command.args(["--trigger-recovery-read-every-n", "1"]);
         }
@@ -194,10 +174,11 @@ impl Stage<'_> {
             Operation::Write => "write_throughput_test",
         };
         let operations = self.operations.div_ceil(self.point.workers.into());
-        let mut command = self.role(&self.cast.initiator, Role::Initiator, 0)?;
+        let command = self.role(&self.cast.initiator, Role::Initiator, 0)?;
+        let channel = self.sandbox.channel();
+        let mut command = self.sandbox.initiator(command, channel);
         command
-            .args(["-d", HOST_DEVICE, "--execution-strategy", strategy])
-            .args(["--command-channel-name", self.scene.channel()])
+            .args(["--execution-strategy", strategy])
             .args(["--run-limit-operation-count", &operations.to_string()])
             .args([
                 self.cast.transactions_flag,
@@ -224,7 +205,6 @@ impl Stage<'_> {
     /// A role's command line with its CPUs: initiator 0, service 1, targets from 2 on.
     fn role(&self, whose: &Implementation, role: Role, number: usize) -> Result<Command, Error> {
         let mut command = whose.command(role)?;
-        self.scene.place(&mut command);
         for worker in 0..self.point.workers as usize {
             let cpu = self.cpus[cpu_of(self.point.layout, number, worker, self.cpus.len())];
             command.args(["--cpu", &cpu.to_string()]);
@@ -242,8 +222,8 @@ impl Stage<'_> {
     }
 }
 
-/// Which of so many CPUs a worker of a role gets. Where there are fewer CPUs than roles, who touches most data has one alone and the
-/// others share: the target of zero copy, whose service touches none, and the service of gga, which does most of all.
+/// The CPU, of so many, for a worker of a role. With fewer CPUs than roles, the role that touches most data has one alone and the others
+/// share: the target of zero copy, whose service touches no data, and the service of gga.
 pub fn cpu_of(layout: Layout, role: usize, worker: usize, cpus: usize) -> usize {
     let roles = roles(layout);
     let place = match (layout, role) {
@@ -270,21 +250,21 @@ fn cpu_of_all<'a>(processes: impl IntoIterator<Item = &'a Process>) -> Duration 
 
 /// All system calls, of whatever name.
 const ALL: &str = "raw_syscalls:sys_enter";
-/// Those that only give the CPU away.
+/// System calls that only yield the CPU.
 const YIELDS: &str = "syscalls:sys_enter_sched_yield";
-/// Operations of the session whose calls are subtracted: it starts, fills its pipeline and ends as the long one does.
+/// Operations of the subtracted session: it starts, fills its pipeline and ends like the long one.
 const FEW: u64 = 1000;
-/// The long one has so many times what takes the time of a run: few calls are found among many operations.
+/// Factor on the operations of a normal run for the long session, so that few calls are found among many operations.
 const LONGER: u64 = 4;
 
-/// Counts of one process and all its threads, from its start to its end.
+/// Counts of one process and all its threads, over its lifetime.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 struct Tally {
     all: f64,
     yields: f64,
 }
 
-/// Why system calls cannot be counted here, in words; nothing when they can.
+/// The reason for which system calls cannot be counted here; `None` if they can.
 pub fn cannot_count() -> Option<String> {
     let counted = || -> Result<Tally, Error> {
         let tallies = Tallies {
@@ -292,7 +272,7 @@ pub fn cannot_count() -> Option<String> {
         };
         let output = tallies.around("true", &Command::new("true")).output()?;
         tallies.of("true").map_err(|error| match error {
-            // What it could not do is on its standard error.
+            // Its standard error has the reason.
             Error::Io(_) => Error::Output {
                 program: "perf",
                 expected: "its counts",
@@ -324,26 +304,14 @@ impl Tallies {
 
     /// The same command, counted from its first system call to its last.
     pub(super) fn around(&self, role: &str, command: &Command) -> Command {
-        let mut counted = Command::new("perf");
-        counted
-            .args(["stat", "-x", ",", "-e", ALL, "-e", YIELDS, "-o"])
-            .arg(self.file(role))
-            .arg("--")
-            .arg(command.get_program())
-            .args(command.get_args());
-        for (name, value) in command.get_envs() {
-            match value {
-                Some(value) => counted.env(name, value),
-                None => counted.env_remove(name),
-            };
-        }
-        if let Some(directory) = command.get_current_dir() {
-            counted.current_dir(directory);
-        }
-        counted
+        let mut arguments: Vec<OsString> = ["stat", "-x", ",", "-e", ALL, "-e", YIELDS, "-o"]
+            .map(OsString::from)
+            .into();
+        arguments.extend([self.file(role).into_os_string(), "--".into()]);
+        deployment::wrap("perf", arguments, command)
     }
 
-    /// What was counted of a process that has ended.
+    /// The counts of a process that has exited.
     fn of(&self, role: &str) -> Result<Tally, Error> {
         parse(&std::fs::read_to_string(self.file(role))?)
     }
@@ -387,10 +355,10 @@ pub fn system_calls(
     Ok(figures)
 }
 
-/// What each role calls more in a longer session: initiator, service, targets.
+/// Additional calls per operation in the longer session: initiator, service, targets.
 fn per_operation(short: &[Tally; 3], long: &[Tally; 3], operations: f64) -> SystemCalls {
     let more = |of: fn(&Tally) -> f64, role: usize| {
-        // May be below nothing by a little: roles sleep more or less often while sessions begin and end.
+        // May be slightly negative: roles sleep more or less often while sessions start and end.
         (of(&long[role]) - of(&short[role])) / operations
     };
     let working = |tally: &Tally| tally.all - tally.yields;
@@ -408,19 +376,19 @@ fn session(
     operations: u64,
     cpus: &[usize],
 ) -> Result<([Tally; 3], Figures), Error> {
-    let stage = Stage {
+    let session = Session {
         cast,
         point,
         operations,
         cpus,
-        scene: Scene::new()?,
+        sandbox: Sandbox::new()?,
         backing: None,
         tallies: Some(Tallies {
             directory: tempfile::tempdir()?,
         }),
     };
-    let ended = stage.run()?;
-    let tally = |role| match &stage.tallies {
+    let ended = session.run()?;
+    let tally = |role| match &session.tallies {
         Some(tallies) => tallies.of(role),
         None => Ok(Tally::default()),
     };
@@ -439,7 +407,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn counts_are_read_and_what_was_not_counted_is_no_zero() {
+    fn missing_count_is_an_error_and_not_zero() {
         let text = "# started on a day\n\n1024,,raw_syscalls:sys_enter,5000,100.00,,\n24,,syscalls:sys_enter_sched_yield,5000,100.00,,\n";
         let expected = Tally {
             all: 1024.0,
@@ -451,7 +419,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_session_calls_anyway_is_not_counted_per_operation() {
+    fn calls_of_the_short_session_are_subtracted() {
         let tally = |all, yields| Tally { all, yields };
         let short = [tally(500.0, 100.0); 3];
         let long = [
@@ -471,26 +439,5 @@ mod tests {
         for (came, expected) in calls.into_iter().zip(expected) {
             assert!((came - expected).abs() < 1e-9, "{calls:?}");
         }
-    }
-
-    #[test]
-    fn a_command_keeps_its_arguments_and_surroundings() {
-        let tallies = Tallies {
-            directory: tempfile::tempdir().expect("a directory"),
-        };
-        let mut command = Command::new("role");
-        command
-            .arg("--cpu")
-            .env("A", "b")
-            .env_remove("C")
-            .current_dir("/");
-        let counted = tallies.around("service", &command);
-        let words: Vec<_> = counted.get_args().collect();
-        assert!(
-            words.ends_with(&["--".as_ref(), "role".as_ref(), "--cpu".as_ref()]),
-            "{words:?}"
-        );
-        assert_eq!(counted.get_envs().count(), 2);
-        assert_eq!(counted.get_current_dir(), Some("/".as_ref()));
     }
 }
