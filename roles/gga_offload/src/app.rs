@@ -83,7 +83,7 @@ pub(crate) fn run(flags: Flags, environment: Environment) -> Result<(), Failure>
     )
 }
 
-/// What outlives a session.
+/// State that outlives a session.
 struct History {
     /// The set of this session, or of the one before.
     set: RefCell<Option<Arc<Set>>>,
@@ -121,12 +121,12 @@ struct GgaOffload {
     recover_every: u32,
     waker: Waker,
     stall_timeout: Duration,
-    /// Whether the session goes on without a target that is lost.
+    /// `true` if the session continues without a failed target.
     is_degradable: bool,
     history: Rc<History>,
 }
 
-/// What all workers of a session share.
+/// State that all workers of a session share.
 struct Prepared {
     memory: StripeMemory,
     initiator: Mmap,
@@ -135,7 +135,7 @@ struct Prepared {
     set_id: SetId,
     commands: Arc<Commands>,
     volume: Volume,
-    /// Which storages the targets are, as far as they know.
+    /// Identities of the targets' storages, as far as the targets report them.
     identities: [Option<Bytes>; 3],
 }
 
@@ -177,8 +177,8 @@ impl GgaOffload {
     }
 }
 
-/// Where the stripe buffers begin in a session of 3.0. Its messages name a place in the requester's memory by its distance from the place in the
-/// target's storage, which is positive and has 32 bits: the buffers lie behind as many bytes as a target has. Those are never touched.
+/// Offset of the first stripe buffer in a session of 3.0. Its messages give an offset in the requester's memory as a positive 32-bit
+/// distance from the offset in the target's storage, so the buffers follow as many unused bytes as a target has.
 fn first_of_mirrored(capacity: u64, geometry: Geometry, buffers: u64) -> Result<u64, Failure> {
     let end = buffers
         .checked_mul(StripeBuffer::size(geometry))
@@ -192,7 +192,7 @@ fn first_of_mirrored(capacity: u64, geometry: Geometry, buffers: u64) -> Result<
     )))
 }
 
-/// What a target that is there says of itself.
+/// The description of a reachable target.
 fn found_of(target: &Described) -> Found {
     match (&target.identity, target.superblock) {
         (None, _) => Found::Mute,

@@ -1,7 +1,7 @@
 //! One worker thread of the gga_offload service: drives a [`StripeEngine`] with DOCA's contexts and tasks.
 //!
-//! [`driver`] reports completions to the engine and carries out its actions, with the tasks of [`tasks`] and the memory of
-//! [`memory`]. [`commands`] are what the main thread asks of a worker that runs, to bring a target back.
+//! [`driver`] reports completions to the engine and carries out its actions, with the tasks of [`tasks`] and the memory of [`memory`].
+//! [`Commands`] are requests of the main thread to a running worker, to reattach a target.
 
 mod driver;
 pub(crate) mod memory;
@@ -40,12 +40,12 @@ use tasks::{Fetcher, Kind, Maker, Tasks};
 /// Tasks of each slot that can be deferred at once: at most one per target and one more, and the receives of results.
 const DEFERRED: usize = 3 + 1 + 3;
 
-/// Slots of each worker, for so many requests of the initiator.
+/// Slots of each worker for this many requests of the initiator.
 pub(crate) fn all_slots(requests: u32) -> u32 {
     requests + BACKGROUND_SLOTS
 }
 
-/// What a worker is made from.
+/// Parameters of a worker.
 pub(crate) struct Setup {
     pub(crate) worker: WorkerSetup,
     pub(crate) memory: StripeMemory,
@@ -62,7 +62,7 @@ pub(crate) struct Setup {
     pub(crate) is_degradable: bool,
     /// `true` if initiator and targets have announced flushes and durable writes.
     pub(crate) flush: bool,
-    /// A target that owes an answer for so long is unresponsive.
+    /// Time without an answer after which a target is unresponsive.
     pub(crate) stall_timeout: Duration,
     /// The moment that the engine's time is counted from.
     pub(crate) began: Instant,
@@ -107,7 +107,7 @@ pub(crate) fn create(setup: Setup) -> Result<AnyGgaDataPath, Failure> {
 
 /// The data path of one worker. Fields are in the order in which they must be dropped.
 pub(crate) struct GgaDataPath<L: IoLayout> {
-    /// How messages of the initiator and those of the targets are read.
+    /// Layouts of the messages of the initiator and of the targets.
     layouts: Layouts<L>,
     tasks: Tasks,
     fetcher: Fetcher,
@@ -125,8 +125,7 @@ pub(crate) struct GgaDataPath<L: IoLayout> {
     engine: StripeEngine,
     deferred: DeferredTasks,
     encoder: Encoder,
-    /// Room to look at what lies in memory of the device: content that is to be compressed, a stored block
-    /// that is to be judged, and a chunk of it that was recovered.
+    /// Private copies of device memory: content to compress, a stored block to judge, and a recovered chunk of it.
     content: Vec<u8>,
     stored: Vec<u8>,
     recovered: Vec<u8>,
@@ -138,7 +137,7 @@ pub(crate) struct GgaDataPath<L: IoLayout> {
     setup: Setup,
 }
 
-/// The engine's time. It is read when there is nothing to do, and once in so many poll iterations.
+/// The engine's time. It is read when the worker is idle, and once every few poll iterations.
 #[derive(Debug)]
 struct Clock {
     began: Instant,
@@ -306,7 +305,7 @@ impl<L: IoLayout> GgaDataPath<L> {
         Ok(())
     }
 
-    /// Whether parity is made of the stored block in private memory: a target that was detached while it was not scheduled may still
+    /// Returns `true` if parity is made of the stored block in private memory: a target that was detached while it was not scheduled may still
     /// write to its chunk of the stripe buffer.
     fn has_private_parity(&self) -> bool {
         self.setup.is_degradable
@@ -363,7 +362,7 @@ pub(crate) struct Commands {
 
 #[derive(Debug, Default)]
 struct Inbox {
-    /// Whether there is any: checked by the worker in every poll iteration.
+    /// `true` if there is any: checked by the worker in every poll iteration.
     has_any: AtomicBool,
     commands: Mutex<VecDeque<(u32, WorkerCommand)>>,
 }
@@ -380,7 +379,7 @@ pub(crate) struct WorkerReply {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Nothing under these locks leaves anything half done.
+    // A panic under these locks leaves consistent data.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

@@ -64,14 +64,14 @@ pub const BACKGROUND_SLOTS: u32 = 4;
 pub struct Status(pub u32);
 
 impl Status {
-    /// It has succeeded.
+    /// The operation has succeeded.
     pub const SUCCESS: Self = Self(0);
     /// The request is none.
     pub const INVALID_VALUE: Self = Self(6);
-    /// It has failed.
+    /// The operation has failed.
     pub const IO_FAILED: Self = Self(17);
 
-    /// Whether it has succeeded.
+    /// Returns `true` if it has succeeded.
     #[inline]
     #[must_use]
     pub fn is_success(self) -> bool {
@@ -100,21 +100,21 @@ fn doca_name(code: u32) -> Option<&'static str> {
     })
 }
 
-/// What has happened. Slots are the numbers that actions name.
+/// An event. Slots are numbered as in actions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Event {
     /// A request of the initiator, which came with this receive.
     Request {
         /// Number of the receive.
         lane: u32,
-        /// What is asked.
+        /// The request.
         request: Request,
     },
-    /// A message that is no valid request. It is to be answered with an error.
+    /// A message that is no valid request. It has to be answered with an error.
     Refused {
         /// Number of the receive.
         lane: u32,
-        /// As much of it as the answer repeats.
+        /// The fields that the answer repeats.
         request: Request,
     },
     /// The answer has left.
@@ -191,7 +191,7 @@ pub enum Event {
     Decompressed {
         /// The slot.
         slot: u32,
-        /// What became of it.
+        /// Result of the decompression.
         outcome: Decompression,
     },
     /// A target cannot be reached any more, or a message to or from it has failed.
@@ -208,15 +208,15 @@ pub enum Event {
     },
     /// Time has passed. To be told between any two waits, and at least every 100 ms.
     Tick {
-        /// Whether every completion that there was has been reported.
+        /// `true` if every completion that there was has been reported.
         is_idle: bool,
     },
 }
 
-/// What became of a decompression.
+/// Result of a decompression.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Decompression {
-    /// As many bytes as a block has were written.
+    /// The bytes of a whole block were written.
     Done,
     /// The data are no LZ4 blocks, or of another length.
     Corrupt,
@@ -224,7 +224,7 @@ pub enum Decompression {
     Failed(Status),
 }
 
-/// What is to be done. An action may be answered by an event at once; the next action is asked for after that.
+/// An action to carry out. It may be answered by an event at once, before the next action is polled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action {
     /// Have these targets write their chunks of the stripe into the slot's chunk memory.
@@ -244,7 +244,7 @@ pub enum Action {
         targets: Targets,
         /// The stripe.
         stripe: u64,
-        /// Whether the chunk is the one that was recovered last, and is to be put into its place first.
+        /// `true` if the chunk is the recovered one, which has to be copied into place first.
         is_recovered: bool,
         /// `true` if they have to be durable when the targets answer.
         is_durable: bool,
@@ -274,7 +274,7 @@ pub enum Action {
     CreateParity {
         /// The slot.
         slot: u32,
-        /// Whether the data chunks have just been read from their targets.
+        /// `true` if the data chunks have just been read from their targets.
         were_read: bool,
     },
     /// Make this data chunk of the two others, in private memory: [`Event::Recovered`].
@@ -334,16 +334,16 @@ pub enum Action {
         /// The target.
         target: Target,
     },
-    /// The session cannot go on: a target is lost, and it is not to go on without.
+    /// The session cannot continue: a target failed, and degraded operation is off.
     GiveUp {
         /// The target.
         target: Target,
-        /// What a message to it failed with.
+        /// Status of the failed message to it.
         status: Status,
     },
 }
 
-/// What a slot waits for.
+/// The completion that a slot waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
     /// A request, or work.
@@ -382,7 +382,7 @@ enum Stage {
     Commit,
     /// The chunks that work on a stripe needs.
     WorkChunks,
-    /// The chunk that is to be rewritten.
+    /// The chunk to rewrite.
     Remake(Target),
     /// The verdict on the block with it.
     RemakeVerification(Target),
@@ -394,7 +394,7 @@ enum Stage {
     ResealParity,
     /// The targets' confirmation of both.
     ResealStore,
-    /// That the answer has left.
+    /// The send of the answer.
     Answer,
 }
 
@@ -405,14 +405,14 @@ struct LockPlace {
     ticket: Ticket,
 }
 
-/// A request or work, from its beginning to its end.
+/// A request or work in progress.
 #[derive(Debug)]
 struct Slot {
     stage: Stage,
     request: Request,
     /// The receive that the request came with.
     lane: u32,
-    /// What it is there for, where it is no request.
+    /// The work, for a slot without request.
     work: Option<Work>,
     /// The number of the block at hand.
     block: u8,
@@ -422,9 +422,9 @@ struct Slot {
     sending: Targets,
     /// Targets that were asked last.
     asked: Targets,
-    /// Those of them that failed, or were detached.
+    /// Targets among them that failed or were detached.
     failed: Targets,
-    /// What the first of them failed with.
+    /// Status of the first failure.
     error: Option<Status>,
     /// When they were asked.
     asked_at: Duration,
@@ -432,9 +432,9 @@ struct Slot {
     recovered: Option<Target>,
     /// Targets that failed to read their chunk of the block at hand.
     avoided: Targets,
-    /// What was found when data_1 was suspected: the block as it was read, and with the recovered chunk.
+    /// Result of suspecting data_1: the block as it was read, and with the recovered chunk.
     first_comparison: Option<Comparison>,
-    /// What the rewriting of a chunk comes to when it is stored.
+    /// Outcome to report once the rewritten chunk is stored.
     remade: set::Outcome,
     place: Option<LockPlace>,
 }
@@ -474,7 +474,7 @@ impl Slot {
         self.request.first_stripe + u64::from(self.block)
     }
 
-    /// Whether no target owes a result and no message buffer is in use.
+    /// Returns `true` if no target owes a result and no message buffer is in use.
     fn is_quiet(&self) -> bool {
         self.awaited.is_empty() && self.sending.is_empty()
     }
@@ -484,22 +484,22 @@ impl Slot {
     }
 }
 
-/// What an engine is made with.
+/// Parameters of an engine.
 #[derive(Debug, Clone)]
 pub struct Setup {
     /// Number of the worker.
     pub worker: u32,
     /// Requests of the initiator at once.
     pub requests: u32,
-    /// Every so many reads, one does without a data chunk; 0 for never.
+    /// Interval of recovery reads, in reads; 0 for never.
     pub recover_every: u32,
-    /// Whether a block without a checksum is an I/O error when it is read.
+    /// `true` if a block without a checksum is an I/O error when it is read.
     pub requires_checksums: bool,
-    /// Whether it goes on without a target that is lost.
+    /// `true` if it continues without a failed target.
     pub is_degradable: bool,
-    /// A target that owes an answer for so long is unresponsive.
+    /// Time without an answer after which a target is unresponsive.
     pub stall_timeout: Duration,
-    /// What all workers share.
+    /// State that all workers share.
     pub set: Arc<Set>,
     /// The locks of the stripes, for all workers.
     pub locks: Arc<StripeLocks>,
@@ -524,7 +524,7 @@ pub struct StripeEngine {
     view: View,
     /// Targets whose connections were let go.
     detached: Targets,
-    /// Whether every completion from before the view has been reported.
+    /// `true` if every completion from before the view has been reported.
     is_settled: bool,
     watchdog: Watchdog,
     /// Reads until the next one does without a chunk; 0 for never.
@@ -584,14 +584,14 @@ impl StripeEngine {
         self.in_flight
     }
 
-    /// Whether the worker has let go of a target.
+    /// Returns `true` if the worker has let go of a target.
     #[inline]
     #[must_use]
     pub fn is_detached(&self, target: Target) -> bool {
         self.detached.contains(target)
     }
 
-    /// Whether nothing of a former view may still come: every completion from before it has been reported.
+    /// Returns `true` if nothing of a former view may still come: every completion from before it has been reported.
     #[must_use]
     pub fn is_settled(&self) -> bool {
         self.is_settled
@@ -611,7 +611,7 @@ impl StripeEngine {
         &mut self.statistics
     }
 
-    /// What is to be done next.
+    /// The next action to carry out.
     #[inline]
     pub fn poll_action(&mut self) -> Option<Action> {
         self.actions.pop()
@@ -675,7 +675,7 @@ impl StripeEngine {
         }
     }
 
-    /// As many receives as slots: there is always one.
+    /// There are as many receives as slots, so one is always free.
     #[inline]
     fn take_slot(&mut self, lane: u32, request: Request) -> Option<u32> {
         let slot = self.idle.take()? as u32;
@@ -751,7 +751,7 @@ impl StripeEngine {
 
     #[cold]
     fn retry_locked_out(&mut self) {
-        // Those that are still locked out go to the end, and keep their order among themselves.
+        // Slots that are still locked out go to the back, in the same order.
         for _ in 0..self.locked_out.len() {
             let Some(slot) = self.locked_out.pop_front() else {
                 break;
@@ -1054,7 +1054,7 @@ impl StripeEngine {
     }
 }
 
-/// What is wrong with a block that no checksum vouches for.
+/// Defect of a block without a valid checksum.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Flaw {
     /// Its checksum is that of other bytes, or of another place.
@@ -1066,7 +1066,7 @@ pub enum Flaw {
     },
     /// Its sizes cannot be right.
     Defect(Defect),
-    /// All of its bytes are 0: it was never written. A header of zeros alone may be a lost sector.
+    /// All bytes are 0: it was never written. A header of zeros alone may be a lost sector.
     Unwritten,
     /// It has no checksum, and cannot be decompressed.
     Undecodable,

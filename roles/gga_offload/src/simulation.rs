@@ -45,7 +45,7 @@ use serde::Serialize;
 use script::Script;
 use world::World;
 
-/// What a run has done.
+/// Counts of a run.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Totals {
     /// Sessions of the service.
@@ -68,16 +68,16 @@ impl Totals {
     }
 }
 
-/// A run that has gone wrong.
+/// A run that violates an invariant.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Violation {
     /// The seed of its script.
     pub seed: u64,
-    /// What has gone wrong.
+    /// Description of the violation.
     pub what: String,
     /// The steps that are needed for that, of those that the script has.
     pub steps: Vec<String>,
-    /// How many steps the script has.
+    /// Number of steps of the whole script.
     pub of_steps: usize,
     /// The end of what happened in the run of these steps.
     pub history: Vec<String>,

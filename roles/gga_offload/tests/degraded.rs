@@ -1,4 +1,4 @@
-//! `--degraded on`: targets that fail, and I/Os that go on without them.
+//! `--degraded on`: targets that fail, and I/O that continues without them.
 
 mod support;
 
@@ -77,7 +77,7 @@ fn expect_errors(deployment: &mut Deployment, blocks: u64) {
     }
 }
 
-/// The state at the end, how often this target was lost, and how many stripes one misses.
+/// The state at the end, the number of detachments of this target, and the number of missed stripes.
 fn redundancy(end: &End, target: usize) -> (&str, u64, u64) {
     let redundancy = &end.statistics["redundancy"];
     (
@@ -88,7 +88,7 @@ fn redundancy(end: &End, target: usize) -> (&str, u64, u64) {
 }
 
 #[test]
-fn a_target_that_fails_to_write_is_lost_and_all_goes_on() {
+fn target_that_fails_to_write_is_detached_and_io_continues() {
     let (old, new) = (
         text(BLOCKS, STORED),
         text(2 * BLOCKS, STORED)[BLOCKS as usize * STORED..].to_vec(),
@@ -129,7 +129,7 @@ fn a_target_that_fails_to_write_is_lost_and_all_goes_on() {
 }
 
 #[test]
-fn a_half_that_is_not_read_is_recovered_and_its_target_stays() {
+fn failed_chunk_read_is_recovered_and_its_target_stays() {
     let content = text(BLOCKS, STORED);
     let stripes = Stripes::of(&content, Checksum::Crc32c);
     for (target, name) in NAMES.iter().enumerate() {
@@ -161,7 +161,7 @@ fn a_half_that_is_not_read_is_recovered_and_its_target_stays() {
 }
 
 #[test]
-fn a_target_that_does_not_answer_is_lost() {
+fn unresponsive_target_is_detached() {
     let content = text(BLOCKS, STORED);
     let stripes = Stripes::of(&content, Checksum::Crc32c);
     for (target, name) in NAMES.iter().enumerate() {
@@ -186,7 +186,7 @@ fn a_target_that_does_not_answer_is_lost() {
 }
 
 #[test]
-fn a_second_loss_is_errors_and_never_data() {
+fn second_failure_causes_errors_and_no_wrong_data() {
     let content = text(BLOCKS, STORED);
     let stripes = Stripes::of(&content, Checksum::Crc32c);
     for (one, other) in [(0, 1), (0, 2), (1, 0), (1, 2), (2, 0), (2, 1)] {
@@ -207,13 +207,13 @@ fn a_second_loss_is_errors_and_never_data() {
         assert_eq!(redundancy(&end, other).0, "failed", "{one} {other}");
         assert_eq!(end.statistics["failed_count"], 4 + BLOCKS);
         let third = 3 - one - other;
-        // It stored one write; the second one too, perhaps, which was of the same content.
+        // It stored one write, and perhaps the second one, which has the same content.
         assert!(end.halves[third] == stripes.0[third]);
     }
 }
 
 #[test]
-fn two_halves_of_one_block_that_are_not_read_are_an_error_of_that_block() {
+fn two_failed_chunk_reads_are_an_error_of_that_block() {
     let content = text(BLOCKS, STORED);
     let stripes = Stripes::of(&content, Checksum::Crc32c);
     for (one, other) in [(0, 1), (0, 2), (1, 2)] {
@@ -231,7 +231,7 @@ fn two_halves_of_one_block_that_are_not_read_are_an_error_of_that_block() {
 }
 
 #[test]
-fn blocks_without_checksum_are_taken_as_two_halves_say_unless_one_is_required() {
+fn blocks_without_checksum_are_read_from_two_chunks_unless_checksums_are_required() {
     let content = text(BLOCKS, STORED);
     let stripes = Stripes::of(&content, Checksum::Off);
     for target in 0..3 {
@@ -242,7 +242,7 @@ fn blocks_without_checksum_are_taken_as_two_halves_say_unless_one_is_required() 
         for policy in ["crc32c", "require"] {
             let args = format!("--checksum {policy}");
             let mut deployment = deployment(&stripes.0, &args, &[(target, fail)]);
-            // All three halves of block 0 are read, and the last block is written.
+            // All three chunks of block 0 are read, and the last block is written.
             deployment.initiator.io(Read, 0, 1);
             let initiator = &mut deployment.initiator;
             initiator.memory.write(0, &content).expect("inside");
@@ -259,7 +259,7 @@ fn blocks_without_checksum_are_taken_as_two_halves_say_unless_one_is_required() 
 }
 
 #[test]
-fn a_wrong_half_without_a_third_one_is_an_error() {
+fn wrong_chunk_without_a_third_one_is_an_error() {
     let content = text(BLOCKS, STORED);
     for (lost, wrong) in [(0, 1), (0, 2), (1, 0), (1, 2), (2, 0), (2, 1)] {
         let stripes = Stripes::of(&content, Checksum::Crc32c).flip(wrong, 3, 30);
@@ -288,7 +288,7 @@ fn a_wrong_half_without_a_third_one_is_an_error() {
 }
 
 #[test]
-fn without_the_flag_the_session_ends_and_nothing_is_printed_of_it() {
+fn without_degraded_mode_the_session_ends_without_redundancy_output() {
     let content = text(BLOCKS, STORED);
     let stripes = Stripes::of(&content, Checksum::Crc32c);
     let fail = Fault::FailIo {
@@ -304,7 +304,7 @@ fn without_the_flag_the_session_ends_and_nothing_is_printed_of_it() {
     assert!(end.statistics["cores"][0].get("degraded").is_none());
 }
 
-/// Three targets with superblocks, one of which fails to write, and another one of which persists only so many superblocks.
+/// Three targets with superblocks: one fails to write, and another one persists only this many superblocks.
 fn with_superblocks(failing: usize, persists: (usize, u32)) -> Deployment {
     let mut faults = [Fault::None; 3];
     faults[failing] = Fault::FailIo {
@@ -318,7 +318,7 @@ fn with_superblocks(failing: usize, persists: (usize, u32)) -> Deployment {
     Deployment::keeping(&empty(), args, faults, superblocks, 1)
 }
 
-/// Superblocks of a target until the set is in use; until it goes on without one; until it is closed.
+/// Superblocks of a target until the set is in use; until it continues without a member; until it is closed.
 const OPEN: u32 = 2;
 const DEGRADED: u32 = OPEN + 2;
 const CLOSED: u32 = DEGRADED + 2;
@@ -326,7 +326,7 @@ const CLOSED: u32 = DEGRADED + 2;
 const PAIRS: [(usize, usize); 6] = [(0, 1), (0, 2), (1, 0), (1, 2), (2, 0), (2, 1)];
 
 #[test]
-fn a_write_that_a_lost_target_misses_is_not_acknowledged_before_both_others_keep_that() {
+fn degraded_write_is_acknowledged_only_after_the_epoch_is_persisted() {
     for (failing, withholding) in PAIRS {
         for persists in OPEN..DEGRADED {
             let mut deployment = with_superblocks(failing, (withholding, persists));

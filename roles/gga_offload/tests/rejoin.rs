@@ -1,4 +1,4 @@
-//! `--degraded on`: targets that come back, and what is rebuilt on them.
+//! `--degraded on`: targets that rejoin, and their rebuild.
 
 mod support;
 
@@ -51,7 +51,7 @@ fn expect(deployment: &mut Deployment, content: &[u8]) {
 }
 
 #[test]
-fn an_empty_target_in_the_place_of_a_lost_one_is_rebuilt_while_all_is_served() {
+fn empty_replacement_target_is_rebuilt_during_io() {
     let old = text(BLOCKS, STORED);
     let new = text(2 * BLOCKS, STORED)[BLOCKS as usize * STORED..].to_vec();
     let stripes = Stripes::of(&old, Checksum::Crc32c);
@@ -59,7 +59,7 @@ fn an_empty_target_in_the_place_of_a_lost_one_is_rebuilt_while_all_is_served() {
         for (target, name) in NAMES.iter().enumerate() {
             let mut faults = [Fault::None; 3];
             faults[target] = fails(0);
-            // Parity of the other matrix is not what these halves have: all is written first.
+            // The chunks have no parity of the other matrix: all blocks are written first.
             let args = format!("--degraded on --matrix-type {matrix}");
             let mut deployment = Deployment::with(&stripes.0, &args, faults, 1);
             write(&mut deployment, &old, 0, BLOCKS);
@@ -88,7 +88,7 @@ fn an_empty_target_in_the_place_of_a_lost_one_is_rebuilt_while_all_is_served() {
 }
 
 #[test]
-fn what_was_rebuilt_makes_up_for_another_loss() {
+fn rebuilt_target_covers_another_failure() {
     let content = text(BLOCKS, STORED);
     for (first, second) in [(0, 1), (0, 2), (1, 0), (1, 2), (2, 0), (2, 1)] {
         let mut faults = [Fault::None; 3];
@@ -114,7 +114,7 @@ fn what_was_rebuilt_makes_up_for_another_loss() {
 }
 
 #[test]
-fn every_target_that_comes_keeps_its_own_record() {
+fn every_replacement_target_persists_its_own_superblock() {
     let content = text(BLOCKS, STORED);
     for (target, name) in NAMES.iter().enumerate() {
         let mut faults = [Fault::None; 3];
@@ -125,7 +125,7 @@ fn every_target_that_comes_keeps_its_own_record() {
         let mut deployment = Deployment::keeping(&halves, args, faults, [keeps; 3], 1);
         write(&mut deployment, &content, 0, BLOCKS);
         deployment.last_content_of(target);
-        // It keeps that it has nothing, and leaves before it has anything.
+        // It persists that it has nothing, and disconnects before it has anything.
         deployment.replace_keeping(target, empty(), fails(10), keeps);
         deployment.last_content_of(target);
         deployment.replace_keeping(target, empty(), Fault::None, keeps);
@@ -139,13 +139,13 @@ fn every_target_that_comes_keeps_its_own_record() {
 }
 
 #[test]
-fn a_loss_during_a_rebuild_is_of_the_blocks_that_are_not_rebuilt() {
+fn failure_during_a_rebuild_loses_only_blocks_not_yet_rebuilt() {
     let content = text(BLOCKS, STORED);
     let stripes = Stripes::of(&content, Checksum::Crc32c);
     for (first, second, third) in [(0, 1, 2), (1, 2, 0), (2, 0, 1)] {
         let mut faults = [Fault::None; 3];
         faults[first] = fails(0);
-        // It fails to read one of the halves for the rebuild, which leaves that block for later.
+        // It fails to read one of the chunks for the rebuild, which leaves that block for later.
         faults[second] = fails(20);
         // It stores one block and reads all for the rebuild; then it fails.
         faults[third] = fails(1 + BLOCKS);
@@ -185,11 +185,11 @@ fn a_loss_during_a_rebuild_is_of_the_blocks_that_are_not_rebuilt() {
 }
 
 #[test]
-fn a_target_that_nobody_trusts_is_rebuilt_from_the_beginning() {
+fn discarded_target_is_rebuilt_completely() {
     let content = text(BLOCKS, STORED);
     let stripes = Stripes::of(&content, Checksum::Crc32c);
     for (target, name) in NAMES.iter().enumerate() {
-        // It holds blocks of another time, each of them whole.
+        // It has older versions of the blocks, each of them whole.
         let mut halves = stripes.0.clone();
         let older = text(2 * BLOCKS, STORED)[BLOCKS as usize * STORED..].to_vec();
         halves[target] = Stripes::of(&older, Checksum::Crc32c).0[target].clone();

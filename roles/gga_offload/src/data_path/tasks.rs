@@ -17,7 +17,7 @@ use crate::target::{Target, Targets};
 
 /// Message buffers of each slot: the initiator's request and its answer, one request and one result per target.
 const MESSAGES: usize = 2 + 3 + 3;
-/// All bufs of each slot, those of its copies included.
+/// Number of buffers of each slot, those of its copies included.
 const BUFS: usize = MESSAGES + 12;
 
 /// Message buffers for this many slots.
@@ -65,7 +65,7 @@ struct Lane {
     message: Message,
 }
 
-/// The tasks of a worker, but for those that fetch content.
+/// The tasks of a worker, except for those that fetch content.
 #[derive(Default)]
 pub(super) struct Tasks {
     slots: Vec<SlotTasks>,
@@ -75,10 +75,10 @@ pub(super) struct Tasks {
     results: [Vec<Lane>; 3],
 }
 
-/// What tasks are made with.
+/// Parameters of the tasks.
 pub(super) struct Maker<'a> {
     pub(super) comch: &'a ComchEnds,
-    /// The initiator's consumer that is answered to.
+    /// The initiator's consumer, which gets the answers.
     pub(super) initiator_consumer: u32,
     pub(super) targets: &'a [Option<TargetEnds>; 3],
     pub(super) coding: &'a ErasureCoding,
@@ -157,7 +157,7 @@ impl Tasks {
         &self.results[target.number()][index].message
     }
 
-    /// The task of this kind, if there is one here: those that copy content are the fetcher's.
+    /// The task of this kind; `None` for copies of content, which are the fetcher's.
     pub(super) fn task(&self, index: usize, kind: Kind) -> Option<&Task> {
         let tasks = || &self.slots[index];
         Some(match kind {
@@ -190,7 +190,7 @@ impl Maker<'_> {
         let answer_message = message()?;
         let requests = [message()?, message()?, message()?];
         for sent in requests.iter().chain([&answer_message]) {
-            // All that is ever sent from it.
+            // Every send from this buffer has the same offset.
             let offset = Messages::offset(sent.place) as u64;
             sent.buf.set_data(offset, io_message::SIZE)?;
         }
@@ -218,7 +218,7 @@ impl Maker<'_> {
             token(Kind::CreateParity),
         )?;
         let recover = |missing: Target| -> doca::Result<(Task, Buf)> {
-            // In the order of their numbers, as erasure coding wants them.
+            // In ascending order, as erasure coding requires.
             let mut survivors = Targets::without(missing).iter();
             let mut survivor = || {
                 let target = survivors.next().expect("two are left");
@@ -284,7 +284,7 @@ impl Maker<'_> {
         Ok(Lane { task, message })
     }
 
-    /// The ends for messages to and from a target, unless it is not there.
+    /// The connections for messages with a target; `None` if it is offline.
     fn control(&self, target: Target) -> Result<Option<(&TargetEnds, &RdmaConnection)>, Failure> {
         let Some(ends) = &self.targets[target.number()] else {
             return Ok(None);
@@ -364,7 +364,7 @@ impl Token {
 struct Fetch {
     task: Task,
     bufs: FetchBufs,
-    /// Where it copies from, in the initiator's memory.
+    /// Source offset in the initiator's memory.
     offset: u64,
 }
 
@@ -381,9 +381,9 @@ pub(super) struct Fetcher {
     dma: Option<Dma>,
     device: Device,
     count: u32,
-    /// Whether a task failed, and the context with it.
+    /// `true` if a task failed, and the context with it.
     broken: bool,
-    /// Slots whose tasks were flushed or could not be submitted, and what they are to copy from.
+    /// Slots whose tasks were flushed or could not be submitted, and their source offsets.
     repeat: Vec<(usize, u64)>,
     /// The context before this one: the last changes of its state are delivered late.
     replaced: Option<ContextId>,
@@ -408,12 +408,12 @@ impl Fetcher {
         state.unwrap_or(doca::CtxState::Idle)
     }
 
-    /// Whether an event is about this context, which may stop while the session goes on.
+    /// Returns `true` for an event of this context, which may stop while the session continues.
     pub(super) fn owns(&self, context: ContextId) -> bool {
         self.dma.as_ref().is_some_and(|dma| dma.id() == context)
     }
 
-    /// Whether an event is about the context that [`restart`](Self::restart) has replaced.
+    /// Returns `true` if an event is about the context that [`restart`](Self::restart) has replaced.
     pub(super) fn has_replaced(&self, context: ContextId) -> bool {
         self.replaced == Some(context)
     }
@@ -470,7 +470,7 @@ impl Fetcher {
         destination.reset_data().map_err(|error| error.code)
     }
 
-    /// Where the task of a slot copies from.
+    /// Source offset of a slot's task.
     #[cold]
     pub(super) fn offset(&self, index: usize) -> u64 {
         self.fetches[index].offset
@@ -480,20 +480,20 @@ impl Fetcher {
         &self.fetches[index].task
     }
 
-    /// Whether tasks can be submitted; otherwise the copy is to be [postponed](Self::postpone).
+    /// Returns `true` if tasks can be submitted; otherwise the copy has to be [postponed](Self::postpone).
     #[inline]
     pub(super) fn is_usable(&self) -> bool {
         // The context stops before the completion of the task that failed is taken.
         !self.broken && self.state() == doca::CtxState::Running
     }
 
-    /// Whether a task failed, and there is no new context yet.
+    /// Returns `true` if a task failed, and there is no new context yet.
     #[inline]
     pub(super) fn is_broken(&self) -> bool {
         self.broken
     }
 
-    /// The copy of this slot, from this offset, is to be submitted when there is a new context.
+    /// Postpones the copy of this slot from this offset until there is a new context.
     #[cold]
     pub(super) fn postpone(&mut self, slot: usize, offset: u64) {
         self.repeat.push((slot, offset));
@@ -508,7 +508,7 @@ impl Fetcher {
     /// Starts a new context when the old one has failed and all its tasks have completed, and returns the postponed copies.
     #[cold]
     pub(super) fn restart(&mut self, pe: &Pe) -> Result<Vec<(usize, u64)>, Failure> {
-        // Completions that were not reaped count: behind a restart they would be taken for those of the new tasks.
+        // Unreaped completions count: after a restart they would be taken for those of the new tasks.
         if self.fetches.iter().any(|fetch| fetch.task.is_in_flight()) {
             return Ok(Vec::new());
         }

@@ -97,7 +97,7 @@ impl StripeEngine {
         self.begin_read(slot);
     }
 
-    /// Makes a data chunk of the two others, in private memory.
+    /// Recomputes a data chunk from the two others, in private memory.
     #[inline]
     pub(super) fn recover(&mut self, slot: u32, target: Target, stage: Stage) {
         self.slot(slot).stage = stage;
@@ -277,7 +277,7 @@ impl StripeEngine {
         // The chunk of a target that has missed the stripe before does not count.
         let was_missed = self.setup.set.missed.contains(stripe);
         let holders = self.view.holders(asked, failed, was_missed);
-        // With a second target offline the chunks may be on two, but nothing says so to a read.
+        // With a second target offline, two targets may hold the chunks, but a read cannot tell.
         if holders.len() < 2 || self.setup.set.view().has_failed() {
             return self.too_few_targets(slot);
         }
@@ -321,7 +321,7 @@ impl StripeEngine {
         if view.has_failed() {
             return self.too_few_targets(slot);
         }
-        // One that was rebuilt meanwhile has blocks that it has not flushed, and a member may have been lost that has.
+        // A target that was rebuilt meanwhile has unflushed blocks, and a flushed member may have failed.
         if !view.sources(true).minus(asked.minus(failed)).is_empty() {
             return self.begin_flush(slot);
         }
@@ -354,22 +354,22 @@ impl StripeEngine {
 
 // Transactions that wait for a request.
 
-/// Transactions that rest while others can be taken. One that ended just now is not taken at once: with 16 transactions, reads are a
+/// Transactions that rest while others can be used. One that completed just now is not used at once: with 16 transactions, reads are a
 /// twentieth slower then (measured).
 const RESTING: usize = 12;
 
-/// Hands out transactions, as few different ones as will do: what they use is in the core's caches then. The initiator is given twice
-/// as many as it says that it uses, as in the reference, and in turns all of them would be used. It allocates only when it is made.
+/// Hands out transactions, as few different ones as possible, so that what they use stays in the core's caches. The initiator is given
+/// twice as many as it announces, as in the reference, and would use all of them in turn. It allocates only when it is created.
 #[derive(Debug)]
 pub(super) struct IdleTransactions {
     /// In the order in which they ended.
     ended: VecDeque<usize>,
-    /// Those that were never taken.
+    /// Transactions that were never used.
     unused: Range<usize>,
 }
 
 impl IdleTransactions {
-    /// The first so many transactions.
+    /// A queue with this many idle transactions.
     pub(super) fn new(count: usize) -> Self {
         Self {
             ended: VecDeque::with_capacity(count),
@@ -400,7 +400,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_are_handed_out_once() {
+    fn every_transaction_is_handed_out_once() {
         for count in [0, 1, RESTING, 100] {
             let mut idle = IdleTransactions::new(count);
             for _ in 0..3 {
@@ -412,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn few_are_used_and_those_that_rested_longest_come_first() {
+    fn few_transactions_are_used_longest_rested_first() {
         let mut idle = IdleTransactions::new(128);
         let mut in_flight: VecDeque<_> = (0..16).filter_map(|_| idle.take()).collect();
         let mut used: HashSet<_> = in_flight.iter().copied().collect();

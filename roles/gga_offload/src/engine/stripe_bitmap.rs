@@ -1,13 +1,13 @@
-//! Sets of stripes, in memory of bounded size: those that a target has missed, those that are to be verified.
+//! Sets of stripes in memory of bounded size: stripes that a target has missed, stripes to verify.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Most bits that are kept, 2 MiB. A larger storage has more than one stripe per bit.
+/// Maximum number of bits, 2 MiB. In a larger storage, a bit stands for several stripes.
 const MAX_BITS: u64 = 1 << 24;
 
-/// A set of stripes that all threads share. In a large storage, a bit stands for a run of neighbouring stripes: all of a run are in
-/// the set or none.
+/// A set of stripes that all threads share. In a large storage, a bit stands for a run of neighbouring stripes, which are in the set
+/// together.
 ///
 /// The locks of stripes order what different threads do about one stripe: the owner of a lock sees what was set and cleared under it
 /// before.
@@ -22,7 +22,7 @@ pub(crate) struct StripeBitmap {
 }
 
 impl StripeBitmap {
-    /// An empty set of so many stripes.
+    /// An empty set for this many stripes.
     pub(crate) fn new(stripes: u64) -> Self {
         Self::with_bits(stripes, MAX_BITS)
     }
@@ -114,13 +114,13 @@ impl StripeBitmap {
         self.runs.store(0, Ordering::Release);
     }
 
-    /// Whether a stripe, or another one of its run, is in the set.
+    /// Returns `true` if a stripe, or another one of its run, is in the set.
     pub(crate) fn contains(&self, stripe: u64) -> bool {
         let (word, bit) = Self::place(stripe >> self.shift);
         self.words[word].load(Ordering::Acquire) & bit != 0
     }
 
-    /// Number of stripes, all those of the runs counted.
+    /// Number of stripes, counting whole runs.
     pub(crate) fn len(&self) -> u64 {
         let runs = self.runs.load(Ordering::Acquire);
         runs.saturating_mul(1 << self.shift).min(self.stripes)
@@ -129,8 +129,8 @@ impl StripeBitmap {
 
 // The order in which stripes are rebuilt or verified.
 
-/// Which of the stripes of a [`StripeBitmap`] are handed out, and which are done. A run leaves the bitmap when all its stripes are done;
-/// what failed stays, for the next pass.
+/// A pass over a [`StripeBitmap`]: stripes that are handed out, and those that are done. A run leaves the bitmap when all its stripes are
+/// done; failed ones stay for the next pass.
 #[derive(Debug)]
 pub(super) struct Pass {
     /// Stripes in the bitmap at the beginning.
@@ -138,9 +138,9 @@ pub(super) struct Pass {
     done: u64,
     /// Stripes to hand out of the last run in `open`.
     current: Range<u64>,
-    /// Runs that were begun.
+    /// Runs that were started.
     open: Vec<OpenRun>,
-    /// Where the search for the next run begins.
+    /// Start of the search for the next run.
     next_run: u64,
     /// Stripes of this pass that failed.
     failed: u64,
@@ -161,7 +161,7 @@ pub(super) enum Next {
     Stripe(u64),
     /// None, until stripes that were handed out are done.
     Wait,
-    /// None: all were handed out once, and so many of them failed.
+    /// No stripe: all were handed out once, and this many of them failed.
     EndOfPass {
         /// They are tried again in the next pass.
         failed: u64,
@@ -187,7 +187,7 @@ impl Pass {
         (self.done, self.total)
     }
 
-    /// The next stripe. After the end of a pass, the next call begins another one.
+    /// The next stripe. After the end of a pass, the next call starts another one.
     pub(super) fn next(&mut self, missed: &StripeBitmap) -> Next {
         if let Some(stripe) = self.current.next() {
             return Next::Stripe(stripe);
@@ -242,7 +242,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_stripe_of_a_small_storage_is_for_itself() {
+    fn small_storage_has_one_stripe_per_bit() {
         let missed = StripeBitmap::new(130);
         for stripe in [0, 63, 64, 129, 129] {
             missed.insert(stripe);
@@ -357,7 +357,7 @@ mod pass_tests {
     }
 
     #[test]
-    fn what_is_missed_during_a_rebuild_is_not_forgotten() {
+    fn stripes_missed_during_a_rebuild_are_kept() {
         let missed = StripeBitmap::new(100);
         missed.insert(50);
         let mut pass = Pass::new(&missed);

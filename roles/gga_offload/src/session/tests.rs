@@ -103,7 +103,7 @@ fn a_session_with_three_targets_from_query_to_shutdown() {
 }
 
 #[test]
-fn targets_that_do_not_fit_are_named_in_the_answer() {
+fn incompatible_targets_are_named_in_the_response() {
     let mut world = World::new();
     world.storage[2].total_size = 2048;
     let error = world.error(Payload::QueryStorageRequest);
@@ -122,7 +122,7 @@ fn targets_that_do_not_fit_are_named_in_the_answer() {
 }
 
 #[test]
-fn one_target_that_is_silent_is_named_by_the_timeout() {
+fn timeout_names_the_unresponsive_target() {
     let mut world = World::new();
     world.script = Script::Silent(1);
     assert_eq!(world.request(Payload::QueryStorageRequest), None);
@@ -142,7 +142,7 @@ fn one_target_that_is_silent_is_named_by_the_timeout() {
 }
 
 #[test]
-fn what_one_target_refuses_is_told_with_its_name() {
+fn refusal_of_a_target_is_reported_with_its_name() {
     for (target, name) in Striped::TARGETS.iter().enumerate() {
         let mut world = World::new();
         world.request(Payload::QueryStorageRequest);
@@ -207,7 +207,7 @@ fn an_answer_with_another_targets_id_is_refused() {
     );
 }
 
-// What the initiator sees of the targets.
+// Storage details, as the initiator sees them.
 
 fn targets(total_size: u64, block_size: u32) -> [StorageDetails; 3] {
     [0; 3].map(|_| StorageDetails {
@@ -241,7 +241,7 @@ fn blocks_are_twice_as_large_and_as_many() {
 }
 
 #[test]
-fn a_logical_block_size_hides_what_is_stored() {
+fn logical_block_size_hides_the_stored_size() {
     let layout = Striped {
         logical_block_size: Some(4096),
     };
@@ -279,7 +279,7 @@ fn a_capacity_that_cannot_be_doubled_is_refused() {
     assert!(failure.message.contains("capacity"), "{failure}");
 }
 
-// Sessions that go on without a target.
+// Sessions that continue without a target.
 
 /// A session that serves I/Os.
 fn serving() -> World {
@@ -299,7 +299,7 @@ fn lose(world: &mut World, target: usize) {
 }
 
 #[test]
-fn who_is_lost_is_asked_nothing_and_owes_nothing() {
+fn detached_target_gets_no_requests_and_owes_no_response() {
     for lost in 0..3 {
         let mut world = serving();
         lose(&mut world, lost);
@@ -321,7 +321,7 @@ fn who_is_lost_is_asked_nothing_and_owes_nothing() {
 }
 
 #[test]
-fn all_may_be_lost_and_the_initiator_is_served_to_the_end() {
+fn session_ends_in_order_without_any_target() {
     let mut world = serving();
     (0..3).for_each(|target| lose(&mut world, target));
     let stopped = world.request(Payload::StopStorageRequest);
@@ -329,7 +329,7 @@ fn all_may_be_lost_and_the_initiator_is_served_to_the_end() {
 }
 
 #[test]
-fn who_is_lost_while_it_owes_an_answer_is_waited_for_no_longer() {
+fn response_of_a_detached_target_is_not_waited_for() {
     for stage in [Payload::StopStorageRequest, Payload::ShutdownRequest] {
         let mut world = serving();
         if stage == Payload::ShutdownRequest {
@@ -344,7 +344,7 @@ fn who_is_lost_while_it_owes_an_answer_is_waited_for_no_longer() {
 }
 
 #[test]
-fn before_io_is_served_and_after_the_end_nobody_may_be_lost() {
+fn targets_cannot_be_detached_before_or_after_io() {
     let mut world = World::new();
     assert!(!world.service.may_lose(0));
     world.request(Payload::QueryStorageRequest);
@@ -360,7 +360,7 @@ fn before_io_is_served_and_after_the_end_nobody_may_be_lost() {
 }
 
 #[test]
-fn who_leaves_after_its_shutdown_was_not_lost() {
+fn target_that_disconnects_after_shutdown_is_not_detached() {
     let mut world = World::new();
     world.run_to_stop();
     world.script = Script::Silent(0);
@@ -369,7 +369,7 @@ fn who_leaves_after_its_shutdown_was_not_lost() {
 }
 
 #[test]
-fn targets_are_asked_who_they_are_where_somebody_wants_to_know() {
+fn targets_are_queried_for_identities_on_request() {
     let mut plain = World::new();
     plain.request(Payload::QueryStorageRequest);
     assert!(
@@ -413,13 +413,13 @@ fn targets_are_asked_who_they_are_where_somebody_wants_to_know() {
 
 // A session of the service between a test that plays the initiator and the sessions of three targets.
 
-/// What one of the targets does differently.
+/// Deviation of one target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Script {
     Honest,
     Silent(usize),
     Refuses(usize),
-    /// It answers, and closes its connection right behind the answer.
+    /// It answers, and closes its connection right after the answer.
     LeavesAtOnce(usize),
 }
 
@@ -427,7 +427,7 @@ struct World {
     now: Instant,
     service: Session,
     targets: Vec<TargetSession>,
-    /// What the targets say of their storage.
+    /// Storage details that the targets report.
     storage: [StorageDetails; 3],
     script: Script,
     jobs: Vec<String>,

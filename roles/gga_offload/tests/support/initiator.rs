@@ -49,7 +49,7 @@ pub struct Initiator {
 /// Bytes of memory. The last are no whole page, which softdoca copies on request as long as it can be read.
 pub const MEMORY: usize = TAIL as usize + 1024;
 
-/// Where the last page begins.
+/// Offset of the last page.
 pub const TAIL: u64 = 300 * 1024;
 const PAGE: usize = 4096;
 
@@ -249,7 +249,7 @@ impl Initiator {
         lane.send.submit().expect("room for a message");
     }
 
-    /// Whether an answer comes within this time.
+    /// Returns `true` if an answer comes within this time.
     pub fn is_answered(&mut self, within: Duration) -> bool {
         let deadline = Instant::now() + within;
         while Instant::now() < deadline {
@@ -303,7 +303,7 @@ impl Initiator {
         unsafe { mprotect(tail.cast(), PAGE, MprotectFlags::empty()) }.expect("a page");
     }
 
-    /// What is in the memory of this block.
+    /// The memory of this block.
     pub fn block(&self, block: u64) -> Vec<u8> {
         let size = self.details.block_size as usize;
         self.bytes(block as usize * size, size)
