@@ -83,14 +83,14 @@ fn no_room(flags: &Flags, geometry: Geometry, index: u32, reason: Incompressible
     ))
 }
 
-// What the generator prints at the end.
+// The summary that the generator prints at the end.
 
 /// The files that were made.
 #[derive(Debug, Serialize)]
 pub(crate) struct Report {
     /// Bytes of content per block.
     pub(crate) block_size: u32,
-    /// Bytes that are stored per block; each file has half as many.
+    /// Size of a stored block; each file has half of it.
     pub(crate) stored_block_size: u32,
     pub(crate) block_count: u32,
     pub(crate) matrix_type: MatrixType,
@@ -119,7 +119,7 @@ impl fmt::Display for Report {
     }
 }
 
-// What the generator shows of itself while it works.
+// Progress output of the generator.
 
 /// Time between two lines where lines cannot be overwritten; less is not worth a bar either.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -160,7 +160,7 @@ impl Progress {
         }
     }
 
-    /// Shows, when it is time, that so many blocks are done.
+    /// Shows the number of completed blocks, at most a few times per second.
     pub(crate) fn show(&mut self, done: u32) {
         if matches!(self.display, Display::None) {
             return;
@@ -202,7 +202,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_says_how_far_and_how_fast() {
+    fn progress_line_has_position_and_rate() {
         assert_eq!(
             line(250, 1000, Duration::from_secs(2)),
             "250 of 1000 blocks (25 %), 125 per second"

@@ -25,7 +25,7 @@ pub(crate) struct Input {
 }
 
 impl Input {
-    /// Opens the file, and checks that half blocks of it do not exceed what a `.sbc` file may hold.
+    /// Opens the file, and checks that its half blocks fit into a `.sbc` file.
     pub(crate) fn open(path: &Path, geometry: Geometry) -> Result<Self, Failure> {
         let name = format!("--original-input-data {}", path.display());
         let failed = |error| io_failure(&name, &error);

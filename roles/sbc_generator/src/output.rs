@@ -97,7 +97,7 @@ impl SbcFile {
         let file = tempfile::Builder::new()
             .prefix(".sbc-")
             .suffix(".partial")
-            // As any other new file: what the umask leaves.
+            // As for any new file: the umask applies.
             .permissions(Permissions::from_mode(0o666))
             .tempfile_in(directory)
             .map_err(|error| io_failure(&name, &error))?;
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn places_where_no_file_can_be_are_refused() {
+    fn invalid_output_paths_are_refused() {
         let place = Place::new();
         for wrong in ["missing/a", ".", "in/a"] {
             let failure = place.create(wrong, "b").expect_err("refused");
