@@ -18,7 +18,7 @@ pub struct Input {
     start: Vec<u8>,
 }
 
-/// How a header comes to be.
+/// Parts of a header.
 #[derive(Debug, Arbitrary)]
 struct Parts {
     expected: (u16, u16),
@@ -26,7 +26,7 @@ struct Parts {
     other: Option<(u32, u32)>,
     identity: [u8; 16],
     damage: Vec<Damage>,
-    /// Whether the checksum is made right afterwards.
+    /// `true` if the checksum is made right afterwards.
     repair: bool,
     /// Bytes that the file has more or fewer than it needs.
     excess: i8,

@@ -17,41 +17,41 @@ use super::damage::{Damage, Many, Pieces, spoil};
 use super::tally::Judging;
 use super::{memory, tally};
 
-/// What a channel delivers.
+/// Input: bytes that a channel delivers.
 #[derive(Debug, Clone)]
 pub enum Input {
     /// Any bytes.
     Raw {
-        /// How they come.
+        /// Their segmentation.
         pieces: Pieces,
         /// The bytes.
         bytes: Vec<u8>,
     },
     /// Messages, which nothing happened to.
     Sound {
-        /// How they come.
+        /// Their segmentation.
         pieces: Pieces,
         /// The messages.
         messages: Vec<AnyMessage>,
     },
     /// Messages that something happened to.
     Damaged {
-        /// How they come.
+        /// Their segmentation.
         pieces: Pieces,
         /// The messages.
         messages: Vec<AnyMessage>,
-        /// How often they come, one after the other, less one.
+        /// Number of repetitions, less one.
         repeat: u8,
-        /// What happened to all of that.
+        /// Damage to all of it.
         damage: Vec<Damage>,
     },
     /// Frames that are right but for what is in them.
     Payloads {
-        /// How they come.
+        /// Their segmentation.
         pieces: Pieces,
         /// Of each, the type and the payload.
         frames: Many<(u8, Many<u8, 80>), 4>,
-        /// What happens to them.
+        /// Their damage.
         damage: Vec<Damage>,
     },
     /// Any bytes, as a recorded message in a file.
@@ -200,7 +200,7 @@ fn is_final(decoder: &mut FrameDecoder, error: &DecodeError) {
     }
 }
 
-/// Messages come back, those before the first one that is over a limit.
+/// Messages decode to themselves, up to the first one that exceeds a limit.
 fn sound(messages: &[AnyMessage], pieces: &Pieces) {
     let bytes = stream(messages);
     let expected: Vec<_> = messages
@@ -273,7 +273,7 @@ fn any_bytes(bytes: &[u8], pieces: &Pieces) {
 
 const HEADER: &str = "control frames: header";
 
-/// Which decoder has refused the frame that begins here, for the tally.
+/// Name of the decoder that has refused this frame, for the tally.
 fn refused_by(frame: &[u8], error: &DecodeError) -> &'static str {
     let number = frame
         .get(4..)
@@ -332,7 +332,7 @@ trait ReplacedText {
 }
 
 impl ReplacedText for Message {
-    /// Whether this is an error whose text, at the end of its frame, was not UTF-8.
+    /// Returns `true` if this is an error whose text, at the end of its frame, was not UTF-8.
     fn has_replaced_text(&self, frame: &[u8]) -> bool {
         const TEXT: usize = Message::HEADER_SIZE + 8;
         matches!(self.payload, wire::control::Payload::ErrorResponse(_))
@@ -481,7 +481,7 @@ impl AnyMessage {
         }
     }
 
-    /// Whether it is accepted. A text over its limit is: it is cut when it is written.
+    /// Returns `true` if it is accepted. A text over its limit is: it is cut when it is written.
     #[must_use]
     pub fn is_within_limits(&self) -> bool {
         match &self.payload {
@@ -494,7 +494,7 @@ impl AnyMessage {
         }
     }
 
-    /// As the other end gets it.
+    /// The message, as its receiver decodes it.
     #[must_use]
     pub fn as_received(&self) -> Message {
         let mut message = Message::from(self);

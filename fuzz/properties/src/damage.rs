@@ -1,4 +1,4 @@
-//! What happens to bytes on their way.
+//! Damage to bytes in transit.
 
 use arbitrary::{Arbitrary, Result, Unstructured};
 
@@ -7,49 +7,49 @@ use arbitrary::{Arbitrary, Result, Unstructured};
 pub enum Damage {
     /// A byte is another one.
     Overwrite {
-        /// Which byte.
+        /// Index of the byte.
         at: u16,
-        /// What it is now.
+        /// Its new value.
         byte: u8,
     },
     /// A big-endian word is another one: lengths, types and sizes are such words.
     OverwriteWord {
-        /// Where it begins.
+        /// Offset of the word.
         at: u16,
-        /// What it is now.
+        /// Its new value.
         word: u32,
     },
     /// A big-endian word is another one, small enough for a length.
     OverwriteLength {
-        /// Where it begins.
+        /// Offset of the length.
         at: u8,
-        /// What it is now.
+        /// Its new value.
         length: u16,
     },
     /// A bit is turned over.
     Flip {
-        /// Which byte.
+        /// Index of the byte.
         at: u16,
-        /// Which bit of it.
+        /// Index of the bit.
         bit: u8,
     },
-    /// Bytes come that nobody sent.
+    /// Bytes are inserted.
     Insert {
         /// Before which byte.
         at: u16,
         /// The bytes.
         bytes: Vec<u8>,
     },
-    /// Bytes are lost.
+    /// Bytes are removed.
     Remove {
         /// The first of them.
         at: u16,
-        /// How many.
+        /// Their number.
         count: u16,
     },
     /// A part comes twice.
     Repeat {
-        /// Where it begins.
+        /// Offset of the word.
         at: u16,
         /// Its length.
         count: u16,
@@ -104,7 +104,7 @@ impl Damage {
     }
 }
 
-/// As much of the word as there is room for.
+/// Overwrites as much of the word as fits.
 fn overwrite(bytes: &mut [u8], word: u32) {
     let places = bytes.iter_mut().zip(word.to_be_bytes());
     places.for_each(|(place, byte)| *place = byte);
@@ -115,7 +115,7 @@ pub fn spoil(bytes: &mut Vec<u8>, damages: &[Damage]) {
     damages.iter().for_each(|damage| damage.apply(bytes));
 }
 
-// Lists of some length. `Vec`'s own inputs are short: after each element, half of them end.
+// Lists with an even distribution of lengths. Those of `Vec` are short: each element is the last one with a probability of one half.
 
 /// At most `N` elements, each number of which is as likely as any other.
 #[derive(Debug, Clone, Default)]
@@ -169,7 +169,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn anything_can_happen_to_no_bytes_and_to_some() {
+    fn damage_of_empty_and_other_bytes_does_not_panic() {
         let all = [
             Damage::Overwrite { at: 1, byte: 9 },
             Damage::OverwriteWord {
@@ -199,7 +199,7 @@ mod many_tests {
     use super::*;
 
     #[test]
-    fn long_lists_are_as_likely_as_short_ones_and_end_with_the_bytes() {
+    fn list_lengths_are_evenly_distributed() {
         let bytes: Vec<u8> = (0..=255).collect();
         let lengths: Vec<usize> = (0..256)
             .map(|first| {
@@ -220,7 +220,7 @@ mod pieces_tests {
     use super::*;
 
     #[test]
-    fn pieces_are_the_bytes() {
+    fn pieces_concatenate_to_the_input() {
         let bytes: Vec<u8> = (0..100).collect();
         for sizes in [vec![], vec![0], vec![0, 0, 7], vec![1], vec![200]] {
             let pieces = Pieces(sizes);

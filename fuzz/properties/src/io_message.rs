@@ -24,16 +24,16 @@ use super::tally::Judging;
 /// Messages, and who gets them.
 #[derive(Debug, Clone)]
 pub enum Input {
-    /// Any bytes, for everybody.
+    /// Any bytes, for all receivers.
     Raw {
-        /// Where they come to.
+        /// The receiver's memories.
         world: World,
         /// The bytes.
         bytes: Vec<u8>,
     },
     /// A request, or almost one, for a target or a service.
     Request {
-        /// Where it comes to.
+        /// The receiver's memories.
         world: World,
         /// The request.
         request: AnyRequest,
@@ -133,7 +133,7 @@ fn double_word(bytes: &[u8; SIZE], at: usize) -> u64 {
     u64::from_be_bytes(*bytes[at..].first_chunk().expect("inside of the message"))
 }
 
-// What an initiator makes of answers, right and wrong ones, in any order.
+// Answers to an initiator, valid and invalid ones, in any order.
 
 /// A run of an initiator, and what happens in it.
 #[derive(Debug, Clone, Arbitrary)]
@@ -175,7 +175,7 @@ enum Step {
     Halt,
 }
 
-/// What is known of a slot from outside.
+/// State of a slot, as seen from outside.
 #[derive(Debug, Clone, Copy)]
 struct Known {
     request: Repr,
@@ -342,7 +342,7 @@ impl Run {
                 }
             }
             assert!(self.transactions.completed() <= self.transactions.operations());
-            // What was answered and not sent is still under way.
+            // Answers that were not sent are still in flight.
             let in_flight = self.slots.iter().flatten().count();
             if in_flight != 0 {
                 assert!(!self.transactions.at_rest(), "{in_flight} in flight");
@@ -394,7 +394,7 @@ impl Run {
         judging.done(accepted);
     }
 
-    /// Whether these bytes answered a request.
+    /// Returns `true` if these bytes answered a request.
     fn judge(&mut self, bytes: &[u8]) -> bool {
         // The one request that these bytes answer, if they do.
         let slot = self.slots.iter().position(|known| {
@@ -441,7 +441,7 @@ fn are_apart((a, a_size): (u64, u32), (b, b_size): (u64, u32)) -> bool {
     a + u64::from(a_size) <= b || b + u64::from(b_size) <= a
 }
 
-// What a target and the services make of a message.
+// Requests to a target and to the services.
 
 /// `DOCA_ERROR_INVALID_VALUE`.
 const INVALID_VALUE: u32 = 6;
@@ -515,7 +515,7 @@ pub struct AnyRequest {
     size: Amount,
     requester_offset: Place,
     storage_offset: Place,
-    /// What lies where no field is.
+    /// Value of the reserved bytes.
     reserved: u8,
     /// Bytes that do not come, or too many that do.
     length: (u8, u8),
@@ -565,7 +565,7 @@ impl AnyRequest {
     }
 }
 
-/// What the numbers in a message say, without any arithmetic that could overflow.
+/// The numbers in a message, evaluated without arithmetic that could overflow.
 struct Facts {
     bytes: [u8; SIZE],
     length: usize,
@@ -631,7 +631,7 @@ fn requests_property(world: &World, came: &[u8]) {
     }
 }
 
-/// Whether it is carried out.
+/// Returns `true` if it is carried out.
 fn target(world: &World, facts: &Facts) -> bool {
     let limits = Limits {
         storage: world.storage(),
@@ -654,7 +654,7 @@ fn target(world: &World, facts: &Facts) -> bool {
     expected.is_ok()
 }
 
-/// Whether it is passed on.
+/// Returns `true` if it is passed on.
 fn zero_copy(facts: &Facts) -> bool {
     let request = message::is_request(&facts.bytes, facts.length, false);
     assert_eq!(request, facts.operation.is_some());
@@ -671,7 +671,7 @@ fn zero_copy(facts: &Facts) -> bool {
     request
 }
 
-/// Whether it is carried out.
+/// Returns `true` if it is carried out.
 fn gga_offload(world: &World, facts: &Facts) -> bool {
     let &World {
         block_size,
@@ -717,7 +717,7 @@ fn gga_offload(world: &World, facts: &Facts) -> bool {
             assert_eq!(identity.blocks, 0, "nothing of it is carried out");
             identity
         }
-        (came, _) => panic!("expected {expected:?}, {came:?} came, in {world:?}"),
+        (came, _) => panic!("expected {expected:?}, got {came:?}, in {world:?}"),
     };
     facts.is_answer(&request.answer(Release3_2, 9), 9);
     expected.is_some()
@@ -740,7 +740,7 @@ pub enum Place {
     BlocksBeforeEnd(u8),
     /// 1 to 16 bytes more than that.
     BehindEnd(u8),
-    /// Where a sum is about to overflow.
+    /// Just before a sum overflows.
     BeforeOverflow(u16),
 }
 

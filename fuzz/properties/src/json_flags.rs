@@ -20,20 +20,20 @@ use super::{file, memory};
 pub enum Input {
     /// Any bytes.
     Raw {
-        /// Who reads it.
+        /// The program that reads it.
         program: Program,
         /// The bytes.
         bytes: Vec<u8>,
     },
     /// Flags, most of which are some, with values, most of which make sense.
     Flags {
-        /// Who reads it.
+        /// The program that reads it.
         program: Program,
-        /// What it says.
+        /// The content.
         document: Document,
-        /// How it is written down.
+        /// The white space and comments.
         spacing: Spacing,
-        /// What happens to it.
+        /// The damage.
         damage: Vec<Damage>,
     },
 }
@@ -169,16 +169,16 @@ fn described<F: flags::RoleFlags + std::fmt::Debug>(
     })
 }
 
-// What a file of flags says, and how it is written down.
+// Content and formatting of a file of flags.
 
-/// What a file says.
+/// Content of a file.
 #[derive(Debug, Clone, Arbitrary)]
 pub struct Document {
-    /// Whether the mandatory flags are all there, with values that are accepted where nothing else is said.
+    /// `true` if the mandatory flags are all there, with values that are accepted where nothing else is said.
     complete: bool,
     general: Vec<(u8, AnyValue)>,
     program: Vec<(u8, AnyValue)>,
-    /// What is no flag, or in the wrong object.
+    /// An unknown flag, or one in the wrong object.
     odd: Option<(OddPlace, String, AnyValue)>,
 }
 
@@ -195,7 +195,7 @@ enum AnyValue {
     /// One that is probably accepted.
     Plausible(u8),
     Text(String),
-    /// What a reader of comments stumbles over.
+    /// A text that a parser of comments may misread.
     Tricky(Vec<Fragment>),
     Number(i64),
     Large(u64),
@@ -304,7 +304,7 @@ fn of_object(command: &Command, general: bool) -> Vec<&Arg> {
 }
 
 impl Document {
-    /// What is accepted, with any text as the device.
+    /// Valid flags, with any text as the device.
     fn with_text(text: Vec<Fragment>) -> Self {
         Self {
             complete: true,
@@ -422,7 +422,7 @@ fn is_number(name: &str) -> bool {
     .contains(&name)
 }
 
-/// How a file is written down: what lies between its tokens, over and over.
+/// Formatting of a file: white space and comments between its tokens, repeated cyclically.
 #[derive(Debug, Clone, Arbitrary)]
 pub struct Spacing(Vec<Space>);
 

@@ -17,12 +17,12 @@ pub struct Input {
     file: Vec<u8>,
 }
 
-/// What a file is made of.
+/// Parts of a file.
 #[derive(Debug, Arbitrary)]
 struct Parts {
     header: Option<(u32, u32)>,
     content: Vec<u8>,
-    /// How often the content comes, so that it is as long as the header says.
+    /// Repetitions of the content, so that its length matches the header.
     repeat: u8,
     damage: Vec<Damage>,
 }
@@ -116,7 +116,7 @@ pub fn property(input: &Input) {
     judging.done(expected.is_some());
 }
 
-/// What the layout says that a file is.
+/// The content of a file, as the layout defines it.
 fn content(file: &[u8], flags: Geometry) -> Option<(&[u8], Geometry)> {
     let whole = |geometry: Geometry| {
         let size = u128::from(geometry.block_size) * u128::from(geometry.block_count);

@@ -226,7 +226,7 @@ fn definitions() -> Definitions {
     definitions
 }
 
-/// Whether a program with these parameters runs with this file.
+/// Returns `true` if a program with these parameters runs with this file.
 fn flags(definitions: &Definitions, path: &Path) -> bool {
     let path = CString::new(path.as_os_str().as_bytes()).expect("a path of plain characters");
     let arguments = [c"program", c"--json", path.as_c_str()];

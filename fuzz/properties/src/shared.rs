@@ -1,4 +1,4 @@
-//! What processes of one machine tell each other below the storage protocol: softdoca's exports, connections and frames.
+//! Messages between processes of one machine below the storage protocol: softdoca's exports, connections and frames.
 
 use std::sync::LazyLock;
 
@@ -46,7 +46,7 @@ impl<'a> Arbitrary<'a> for Input {
     }
 }
 
-/// What is accepted is written with the same bytes, nothing is read behind its end, and what is kept is no larger than what came.
+/// Accepted input encodes to the same bytes, nothing is read behind its end, and the decoded value is no larger than the input.
 ///
 /// # Panics
 ///

@@ -27,7 +27,7 @@ pub enum Input {
     Raw {
         /// Bytes of content that they should have, less one, in units of 64; 0 for as many as they are.
         logical: u8,
-        /// Whether they are made to have the right checksum.
+        /// `true` if they are made to have the right checksum.
         checksum: bool,
         /// The bytes.
         bytes: Vec<u8>,
@@ -36,20 +36,20 @@ pub enum Input {
     Content {
         /// The content.
         runs: Vec<Run>,
-        /// Whether the stored block is as large as its content.
+        /// `true` if the stored block is as large as its content.
         compatible: bool,
-        /// Whether it has a checksum.
+        /// `true` if it has a checksum.
         checksum: bool,
         /// Bytes of data that its header claims, less the room that there is for them.
         claim: Option<i8>,
-        /// What happens to it.
+        /// The damage.
         damage: Vec<Damage>,
-        /// Whether it has the right checksum afterwards.
+        /// `true` if it has the right checksum afterwards.
         repair: bool,
     },
     /// Data blocks, each of which is sound, but for what they come to together.
     DataBlocks {
-        /// What they hold, and whether that is stored as it is.
+        /// Their data, and `true` for blocks that are stored uncompressed.
         blocks: Vec<(bool, Run)>,
         /// Bytes of content that are claimed, less those that there are.
         claim: i8,
@@ -60,12 +60,12 @@ pub enum Input {
         stored: u32,
         /// Bytes of content.
         logical: u32,
-        /// What somebody wrote as a size.
+        /// A size as a user writes it.
         text: String,
     },
 }
 
-/// A number for the kind, two for how it is to be read, and the bytes, so that a stored block is easily made an input.
+/// One byte for the kind, two for the geometry, and the bytes, so that a stored block is easily made an input.
 impl<'a> Arbitrary<'a> for Input {
     fn arbitrary(u: &mut Unstructured<'a>) -> Result<Self> {
         Ok(match u.int_in_range(0..=3)? {
@@ -294,9 +294,9 @@ fn make_checksum_right(stored: &mut [u8]) {
     }
 }
 
-// What is said of a stored block, and what is made of it.
+// Verdict on a stored block, and its decompression.
 
-/// What is accepted has the sizes that it should have, and is decompressed by the device as by this, or refused by both.
+/// An accepted block has valid sizes, and the device and this crate agree on its decompression.
 fn any_bytes(bytes: &[u8], geometry: Geometry) {
     let judging = Judging::by("stored block: sizes and checksum");
     let sound = sizes_and_checksum(bytes, geometry);
@@ -357,7 +357,7 @@ fn sizes_and_checksum(bytes: &[u8], geometry: Geometry) -> Option<(Header, Verdi
     Some((header, verdict))
 }
 
-/// Whether the data is decompressed, by the device as by this.
+/// Returns `true` if the data is decompressed, by the device as by this.
 fn data_blocks_of(bytes: &[u8], header: Header, geometry: Geometry) -> bool {
     let room = geometry.logical_block_size as usize;
     let ours = decompress(bytes, header, room);
@@ -445,7 +445,7 @@ fn sizes_property(stored: u32, logical: u32, text: &str) {
         logical == 0 || Geometry::for_logical(logical).is_none()
     );
 
-    // Nobody chooses such sizes. That they are odd is no reason to write behind the end of something.
+    // Unusual sizes must not cause writes beyond a buffer.
     let geometry = Geometry {
         stored_block_size: stored % 4096,
         logical_block_size: logical % 4096 + 1,
