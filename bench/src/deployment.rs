@@ -1,4 +1,4 @@
-//! One session of real roles.
+//! One measured session of real roles.
 
 mod session;
 
@@ -26,7 +26,7 @@ pub struct Cast {
     pub initiator: Implementation,
     /// The service.
     pub service: Implementation,
-    /// All targets.
+    /// All targets' implementation.
     pub target: Implementation,
     /// Makes the gga targets' content.
     pub generator: Implementation,
@@ -34,7 +34,7 @@ pub struct Cast {
     pub prints_json: bool,
     /// The initiator's flag for the number of I/Os in flight.
     pub transactions_flag: &'static str,
-    /// All are ours.
+    /// `true` if all roles are ours.
     pub is_ours: bool,
 }
 
@@ -59,7 +59,8 @@ impl Cast {
     }
 }
 
-/// As [`measure`], with the blocks of the only target in a file. With `flush`, every write is flushed, and the latency is that of the flushes.
+/// As [`measure`], with the blocks of the only target in a file. With `flush`, every write is flushed, and the latency is that of the
+/// flushes.
 ///
 /// # Errors
 ///
@@ -128,7 +129,7 @@ const WORDS: [&str; 16] = [
     "depth ", "latency ", "parity ", "stripe ", "volume ", "device ", "memory ",
 ];
 
-/// So many bytes of it.
+/// Generates `capacity` bytes of content.
 pub fn content(capacity: usize) -> Vec<u8> {
     let mut content = Vec::with_capacity(capacity + 64);
     let mut state = 1_u64;
@@ -232,7 +233,7 @@ fn missing(expected: &'static str, got: &str) -> Error {
 
 // CPU time of an idle service and its target.
 
-/// Time after which a session is in the middle of its work, and after which processes without work have calmed down.
+/// Time after which a session is in full progress, and after which idle processes have settled.
 const SETTLED: Duration = Duration::from_millis(500);
 
 /// CPU time of service and target in an idle session, in percent of one CPU, measured over `time`. The initiator is stopped (SIGSTOP) in

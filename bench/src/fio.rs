@@ -13,7 +13,7 @@ use super::series::{Figures, Latency};
 pub(crate) enum Times {
     /// From the submission of an I/O to its completion.
     Completion,
-    /// Of the syncs between writes.
+    /// From one sync between writes to the next.
     Sync,
 }
 

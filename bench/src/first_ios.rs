@@ -1,4 +1,4 @@
-//! An initiator that pauses: what the first I/Os cost a deployment that has had nothing to do.
+//! An initiator that pauses, to measure the first I/Os of an idle deployment.
 //!
 //! No role's initiator pauses, and so this one is a script over the peers of [`conformance`]. It is slower than the real one, which
 //! does not matter: it is compared with itself.
@@ -13,7 +13,7 @@ use wire::io_message::{IoMessageType, Repr};
 
 use super::series::{AfterPause, median};
 
-/// Time without I/O: the longest sleep of an idle thread is forty times shorter.
+/// Duration of the pause: forty times the longest sleep of an idle thread.
 pub(crate) const PAUSE: Duration = Duration::from_secs(2);
 /// Repetitions of the measurement without a pause.
 const STEADY: usize = 21;

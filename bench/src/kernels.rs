@@ -17,7 +17,7 @@ use softdoca::engines::region::Kernel;
 use wire::stored_block::Header;
 use yardstick::isal::IsaL;
 
-/// Bytes that a kernel takes or makes in a second, and the time of one block.
+/// Bytes per second of a kernel, and its time for one block.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Speed {
     /// Bytes of content a second.
@@ -130,7 +130,7 @@ struct User {
 }
 
 impl User {
-    /// As the service that trusts its targets.
+    /// Unverified, as a service does that trusts its targets.
     fn trust(&mut self, blocks: &[u8]) {
         let blocks = blocks.chunks(self.stored.len());
         for (block, place) in blocks.zip(&mut self.places) {
@@ -141,7 +141,7 @@ impl User {
         }
     }
 
-    /// As ours.
+    /// Verified, as our service does.
     fn check(&mut self, blocks: &[u8]) {
         let blocks = blocks.chunks(self.stored.len());
         for (block, place) in blocks.zip(&mut self.places) {

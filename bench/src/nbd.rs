@@ -11,9 +11,9 @@ use super::point::{Operation, Point};
 use super::series::Figures;
 use super::{Error, fio};
 
-/// Time beside the run itself.
+/// Time limit beside the run itself.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// fio rounds shorter times down to nothing.
+/// fio rounds shorter times down to 0.
 const SHORTEST: Duration = Duration::from_secs(1);
 /// The programs, and the Debian packages that have them.
 const PROGRAMS: [&str; 2] = ["nbdkit", "fio"];
@@ -36,7 +36,7 @@ pub fn missing() -> Option<String> {
     })
 }
 
-/// One run of fio over a Unix socket, on a disk in nbdkit's memory of the same size as the storage at this point.
+/// Runs fio over a Unix socket, on a disk in nbdkit's memory of the size of the storage at this point.
 ///
 /// # Errors
 ///

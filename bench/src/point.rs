@@ -18,7 +18,7 @@ pub enum Operation {
     Write,
 }
 
-/// One point of the axes.
+/// A measured point.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 pub struct Point {
     /// The layout.

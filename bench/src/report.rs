@@ -1,4 +1,4 @@
-//! One page with everything, readable without a network: plots are SVG inside it.
+//! The report: one self-contained page with SVG plots.
 
 mod plot;
 
@@ -158,7 +158,7 @@ fn distribution(results: &Results) -> Plot {
             name: point.to_string(),
             points: points
                 .into_iter()
-                // All of them are not longer than the longest, which is infinitely far away.
+                // The maximum is infinitely far away on this axis.
                 .filter(|(percent, _)| *percent < 100.0)
                 .map(|(percent, ns)| (nines(percent), (ns / 1e3).max(0.1)))
                 .collect(),

@@ -22,17 +22,17 @@ pub struct Figures {
     pub after_pause: Option<AfterPause>,
     /// Kernel times of gga for a block, where measured.
     pub kernels: Option<BlockKernels>,
-    /// Time that waking up a sleeping CPU takes, in nanoseconds, where that was.
+    /// Wake-up time of a sleeping CPU in nanoseconds, where measured.
     pub wake_up_ns: Option<f64>,
 }
 
 impl Figures {
-    /// No I/Os at all.
+    /// Figures without a rate.
     pub fn without_rate() -> Self {
         Self::of_rate(0.0, 0)
     }
 
-    /// So many I/Os of this size a second; nothing else is known.
+    /// This many I/Os of this size per second, without other figures.
     pub fn of_rate(rate: f64, block_size: u32) -> Self {
         Self {
             rate,
@@ -66,29 +66,29 @@ pub type Distribution = [(f64, f64); 12];
 /// CPU time per I/O in nanoseconds; targets together.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct CpuTime {
-    /// Of the initiator.
+    /// The initiator's.
     pub initiator: f64,
-    /// Of the service.
+    /// The service's.
     pub service: f64,
-    /// Of all targets.
+    /// The sum of all targets.
     pub targets: f64,
 }
 
 /// System calls per I/O, by role; targets together. Those that only give the CPU away are counted apart.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct SystemCalls {
-    /// Of the initiator.
+    /// The initiator's.
     pub initiator: f64,
-    /// Of the service.
+    /// The service's.
     pub service: f64,
-    /// Of all targets.
+    /// The sum of all targets.
     pub targets: f64,
     /// `sched_yield` of all of them, which is in none of the others.
     pub yields: f64,
 }
 
 impl SystemCalls {
-    /// Of all roles, without yields.
+    /// The sum over all roles, without yields.
     pub fn total(&self) -> f64 {
         self.initiator + self.service + self.targets
     }
@@ -118,7 +118,7 @@ impl AfterPause {
         f64::from(Self::IOS) * 1e9 / self.first_rate
     }
 
-    /// Time of as many right after others.
+    /// Time of as many I/Os without a pause, in nanoseconds.
     pub fn steady_time_ns(&self) -> f64 {
         f64::from(Self::IOS) * 1e9 / self.steady_rate
     }
@@ -139,7 +139,7 @@ pub struct BlockKernels {
     pub check_ns: f64,
 }
 
-/// One thing that is measured again and again.
+/// Repeated measurements of one subject.
 #[derive(Debug, Clone, Serialize)]
 pub struct Series {
     /// Name of the series.
@@ -149,7 +149,7 @@ pub struct Series {
 }
 
 impl Series {
-    /// Without runs yet.
+    /// A series without runs.
     pub fn new(name: impl Into<String>) -> Self {
         Self {
             name: name.into(),

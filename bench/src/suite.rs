@@ -46,7 +46,7 @@ pub struct Kernels {
     pub isal: Option<ErasureCoding>,
 }
 
-/// All that one run of the bench found out.
+/// Results of one bench run.
 #[derive(Debug, Clone, Serialize)]
 pub struct Results {
     /// On what.
@@ -66,7 +66,7 @@ pub struct Results {
 }
 
 impl Results {
-    /// Of these measurements, on this machine; nothing else was found out.
+    /// Results with these measurements on this machine, and nothing else.
     #[cfg(test)]
     fn of_measurements(measurements: Vec<Measurement>) -> Self {
         Self {
@@ -214,7 +214,7 @@ pub fn idle(runner: &Runner, time: Duration) -> Result<f64, Error> {
 
 // The rate that kernels, copies and ring hops of gga would allow if all else were free.
 
-/// Time per I/O in nanoseconds, taken apart.
+/// Time per I/O in nanoseconds, by part.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct GgaLimit {
     /// Compression or decompression, in the service.
@@ -225,7 +225,7 @@ pub struct GgaLimit {
     pub service_copies_ns: f64,
     /// Copies between targets and service, in the targets.
     pub target_copies_ns: f64,
-    /// All hops through rings, each in the process that takes the message.
+    /// All ring hops, each in the process that receives the message.
     pub hops_ns: f64,
     /// Hops that the service takes.
     pub service_hops_ns: f64,
@@ -264,7 +264,7 @@ pub fn gga_limit(limits: Limits, operation: Operation, cpus: usize) -> GgaLimit 
     };
     let hops_ns = (2.0 + 2.0 * targets) * hop_ns;
     let service_hops_ns = (1.0 + targets) * hop_ns;
-    // Each target moves half a block.
+    // Each target copies half a block.
     let target_copies_ns = targets * copy_ns / 2.0;
     // The stored block, and the content.
     let service_copies_ns = 2.0 * copy_ns;

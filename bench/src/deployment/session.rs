@@ -1,4 +1,4 @@
-//! One session's processes, and their command lines.
+//! The processes of one session, and their command lines.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -16,9 +16,9 @@ use crate::{Error, file};
 
 /// Time for a role to be ready for its peers.
 const READY: Duration = Duration::from_secs(20);
-/// Time that a session may take.
+/// Time limit of a session.
 const SESSION: Duration = Duration::from_secs(300);
-/// Time that service and targets get to end once the initiator has.
+/// Time for service and targets to exit after the initiator.
 const FAREWELL: Duration = Duration::from_secs(15);
 
 /// Parameters of a session.
@@ -248,7 +248,7 @@ fn cpu_of_all<'a>(processes: impl IntoIterator<Item = &'a Process>) -> Duration 
 // System calls of a session's roles, counted by the kernel for `perf stat`: all of them, and apart from the others those that
 // only give the CPU away.
 
-/// All system calls, of whatever name.
+/// All system calls.
 const ALL: &str = "raw_syscalls:sys_enter";
 /// System calls that only yield the CPU.
 const YIELDS: &str = "syscalls:sys_enter_sched_yield";
@@ -302,7 +302,7 @@ impl Tallies {
         self.directory.path().join(role)
     }
 
-    /// The same command, counted from its first system call to its last.
+    /// Wraps a command so that all its system calls are counted.
     pub(super) fn around(&self, role: &str, command: &Command) -> Command {
         let mut arguments: Vec<OsString> = ["stat", "-x", ",", "-e", ALL, "-e", YIELDS, "-o"]
             .map(OsString::from)

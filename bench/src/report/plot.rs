@@ -21,7 +21,7 @@ const COLORS: [RGBColor; 8] = [
 pub(super) struct Axis {
     pub(super) name: String,
     pub(super) logarithmic: bool,
-    /// From one labelled place to the next, where it is logarithmic: sizes and depths double.
+    /// Ratio of neighbouring labels on a logarithmic axis: sizes and depths double.
     base: f64,
     /// Formats a value of the axis.
     label: fn(f64) -> String,
@@ -54,7 +54,7 @@ impl Axis {
     }
 }
 
-/// Where a percentage is on an axis of nines: 0 at 1, 90 at 10, 99 at 100.
+/// Position of a percentage on an axis of nines: 0 at 1, 90 at 10, 99 at 100.
 pub(super) fn nines(percent: f64) -> f64 {
     100.0 / (100.0 - percent)
 }
@@ -72,7 +72,7 @@ pub(super) struct Curve {
     pub(super) points: Vec<(f64, f64)>,
 }
 
-/// One plot.
+/// A plot.
 #[derive(Debug, Clone)]
 pub(super) struct Plot {
     pub(super) title: String,

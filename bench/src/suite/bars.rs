@@ -18,14 +18,14 @@ pub enum Sense {
     AtMost,
 }
 
-/// One bar.
+/// A required relation between measurements.
 #[derive(Debug, Clone, Serialize)]
 pub struct Bar {
     /// The two sides of the comparison.
     pub name: String,
     /// The measured median; `None` without a measurement.
     pub value: Option<f64>,
-    /// In which direction.
+    /// The direction in which the value has to differ from the limit.
     pub sense: Sense,
     /// The bar.
     pub bar: f64,
@@ -69,7 +69,7 @@ pub(super) fn is_void(results: &Results) -> bool {
     rate.is_some_and(|rate| rate < RING_RATE)
 }
 
-/// All bars.
+/// All relations.
 pub fn bars(results: &Results) -> Vec<Bar> {
     let rate = |run: &Figures| Some(run.rate);
     let bandwidth = |run: &Figures| Some(run.bandwidth);
@@ -272,7 +272,7 @@ fn medians(all: &[Limits]) -> Option<Limits> {
     })
 }
 
-/// Files beside fio, where that was measured.
+/// Relations between files and fio, where measured.
 fn files(results: &Results) -> Vec<Bar> {
     let bar = |work: Work| {
         let ours = &results.of(&Subject::File { work })?.series;
@@ -388,7 +388,7 @@ fn system_calls(results: &Results) -> Vec<Bar> {
 /// Tolerance for "no slower": medians of a few ratios on a shared machine are not more accurate.
 const TWIN_EVEN: f64 = 0.97;
 
-/// All that can be made of what was measured.
+/// All relations that the measurements allow.
 fn twin_bars(results: &Results) -> Vec<Bar> {
     results
         .measurements

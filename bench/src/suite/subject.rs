@@ -14,18 +14,18 @@ use crate::point::{Layout, Point};
 use crate::series::Figures;
 use crate::{Error, file, nbd};
 
-/// One thing.
+/// A measured subject.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Subject {
     /// The bare ring.
     Ring {
-        /// With blocks and depth of this.
+        /// With the block size and depth of this point.
         point: Point,
     },
     /// memcpy.
     Copy {
-        /// With memories of this.
+        /// With memories of this point's sizes.
         point: Point,
     },
     /// Kernels of gga for a block of 4 KiB.
@@ -46,7 +46,7 @@ pub enum Subject {
     },
     /// The first I/Os of our service and targets after a pause.
     FirstIos {
-        /// With blocks and depth of this.
+        /// With the block size and depth of this point.
         point: Point,
     },
     /// A deployment of our roles with its blocks in a file.
@@ -61,7 +61,7 @@ pub enum Subject {
     },
     /// nbdkit's memory plugin under fio.
     Nbd {
-        /// With blocks and depth of this.
+        /// With the block size and depth of this point.
         point: Point,
     },
 }
@@ -137,19 +137,19 @@ pub const EXCHANGED: [&str; 3] = ["initiator", "service", "target"];
 pub struct Exchanged {
     /// One of [`EXCHANGED`].
     pub role: &'static str,
-    /// It is ours among theirs, and not theirs among ours.
+    /// `true` for our role among theirs, `false` for their role among ours.
     pub among_theirs: bool,
 }
 
 impl Exchanged {
-    /// All there are.
+    /// All exchanges.
     pub fn all() -> impl Iterator<Item = Self> {
         [true, false]
             .into_iter()
             .flat_map(|among_theirs| EXCHANGED.map(|role| Self { role, among_theirs }))
     }
 
-    /// From the name of a cast; `None` where nothing is exchanged.
+    /// Parses the name of a cast; `None` for one without an exchange.
     pub fn parse(name: &str) -> Option<Self> {
         Self::all().find(|exchanged| exchanged.to_string() == name)
     }

@@ -1,4 +1,4 @@
-//! Memory that processes share, and nothing around it.
+//! Shared memory for yardsticks.
 
 use std::fs::File;
 use std::io;
@@ -36,7 +36,7 @@ impl Arena {
         Self::map(file.into(), len)
     }
 
-    /// Where other processes of the same user open it, as long as this one lives.
+    /// Path at which other processes of the same user open the memory while this value lives.
     pub(crate) fn path(&self) -> PathBuf {
         let (pid, file) = (std::process::id(), self.file.as_fd().as_raw_fd());
         format!("/proc/{pid}/fd/{file}").into()

@@ -25,7 +25,7 @@ pub(crate) struct End<'a> {
 }
 
 impl<'a> End<'a> {
-    /// One end of the ring at `offset`.
+    /// The end of the ring at `offset`.
     pub(crate) fn new(arena: &'a Arena, offset: usize) -> Self {
         assert!(offset.is_multiple_of(64) && offset + SIZE <= arena.len());
         // SAFETY: inside the arena and aligned, and other processes only access it as atomics.

@@ -5,7 +5,7 @@ use std::ptr;
 
 use libloading::Library;
 
-/// Names under which it is installed.
+/// Library names, in order of preference.
 const NAMES: [&str; 2] = ["libisal.so.2", "libisal.so"];
 /// Bytes of ISA-L's table for one coefficient.
 const TABLE: usize = 32;
@@ -106,7 +106,7 @@ impl Coder<'_> {
         for (pointer, block) in to.iter_mut().zip(results.iter_mut()) {
             *pointer = block.as_mut_ptr();
         }
-        // SAFETY: all blocks have `len` bytes, there are as many as the tables were made for, and sources are only read.
+        // SAFETY: all blocks have `len` bytes, their number matches the tables, and sources are only read.
         unsafe {
             (self.library.encode_data)(
                 c_int::try_from(len).expect("blocks below 2 GiB"),

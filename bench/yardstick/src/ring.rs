@@ -54,7 +54,7 @@ pub struct Load {
 /// Results of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Measured {
-    /// From the first request to the last result.
+    /// Seconds from the first request to the last result.
     pub seconds: f64,
     /// I/Os a second.
     pub rate: f64,

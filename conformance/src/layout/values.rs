@@ -167,7 +167,7 @@ fn io_message(bytes: &[u8]) -> Result<Decoded, String> {
     })
 }
 
-/// Through the generated view, as a check of the interface over it too: it writes what it has read.
+/// Uses the generated view, which is verified thereby: it writes the values that it has read.
 fn io_message_3_1(bytes: &[u8]) -> Result<Decoded, String> {
     let view = io_message_3_1::IoMessage::new_checked(bytes).map_err(|error| error.to_string())?;
     let repr = io_message_3_1::Repr::parse(&view).map_err(|error| error.to_string())?;

@@ -22,7 +22,7 @@ pub enum Strategy {
 }
 
 impl Strategy {
-    /// All of them.
+    /// All strategies.
     pub const ALL: [Self; 4] = [
         Self::ReadThroughput,
         Self::WriteThroughput,
@@ -59,7 +59,7 @@ impl Strategy {
     }
 }
 
-/// One session with a mix.
+/// A check: one session with a mix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Check {
@@ -67,14 +67,14 @@ pub enum Check {
     Strategy(Strategy),
     /// A target fails one I/O for no reason that the others could know.
     FailingIo,
-    /// The initiator is made to ask for a block behind the end of the targets, which they cannot do.
+    /// The initiator is made to request a block behind the end of the targets, which has to fail.
     IoPastEnd,
     /// A target holds a block with one wrong byte.
     CorruptBlock,
 }
 
 impl Check {
-    /// All of them.
+    /// All checks.
     pub const ALL: [Self; 7] = [
         Self::Strategy(Strategy::ReadThroughput),
         Self::Strategy(Strategy::WriteThroughput),
@@ -140,7 +140,7 @@ pub enum Expectation {
 }
 
 impl Expectation {
-    /// For this mix. The knowledge must stay true: a mix that does better than expected fails, too.
+    /// The expectation for this mix. It has to be exact: a mix that does better than expected fails too.
     pub fn of(mix: &Mix<'_>, check: Check) -> Self {
         let initiator = mix.initiator.traits(Role::Initiator);
         let service = mix.service.traits(mix.layout.service());

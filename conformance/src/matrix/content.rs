@@ -24,9 +24,9 @@ pub(super) const CORRUPT: usize = 13;
 
 /// Bytes at the start of each block that occur nowhere else, so that no LZ4 encoder refers to earlier ones.
 const UNIQUE: usize = 128;
-/// The byte of a block, plain or stored, that is changed in a corrupt one. In a stored block it is behind the header (8 bytes), the
-/// size of the LZ4 block (4) and the token with the length of its first literals (2): one of these literals. So it still can
-/// be decompressed, into one wrong byte: what a service makes of that which cannot be decompressed would be another test.
+/// Offset of the byte that is changed in a corrupt block, plain or stored. In a stored block it is behind the header (8 bytes), the size of
+/// the LZ4 block (4) and the token with the length of its first literals (2): one of these literals. So the block can still be
+/// decompressed, into one wrong byte: blocks that cannot be decompressed would be another test.
 const PLACE: usize = 60;
 
 /// Blocks that are all different, and that compress.

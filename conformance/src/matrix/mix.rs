@@ -88,8 +88,8 @@ pub(super) const PROTOCOL: &str = "--protocol";
 pub struct Traits {
     /// Initiators: an I/O that has failed is noticed.
     pub looks_at_results: bool,
-    /// Targets: a read behind their end is an error. The reference ignores that it could not aim a buffer at such a place, and
-    /// answers a read with what the buffer was aimed at before; a write fails, because that buffer is full.
+    /// Targets: a read behind their end is an error. The reference ignores that it could not set the range of the buffer, and transfers the
+    /// previous range; a write fails, because that buffer is full.
     pub checks_read_offsets: bool,
     /// The zero-copy service: an error of a target reaches the initiator.
     pub forwards_errors: bool,
@@ -109,7 +109,7 @@ pub struct Traits {
 }
 
 impl Traits {
-    /// Of our roles.
+    /// Traits of our roles.
     pub const OURS: Self = Self {
         looks_at_results: true,
         checks_read_offsets: true,
@@ -122,7 +122,7 @@ impl Traits {
         start_race: false,
     };
 
-    /// Of the C++ reference.
+    /// Traits of the C++ reference.
     pub const REFERENCE: Self = Self {
         looks_at_results: false,
         checks_read_offsets: false,
@@ -180,7 +180,7 @@ impl Member {
         })
     }
 
-    /// One of which these traits are known.
+    /// A member with known traits.
     pub fn with_traits(implementation: Implementation, traits: Traits) -> Self {
         Self {
             implementation,
@@ -218,8 +218,8 @@ impl Member {
     }
 }
 
-/// The same, with threads that do not preempt the one that made them, so that it wins the race at the start more often; as it
-/// is where the system has no tools for this.
+/// Wraps a command so that its threads do not preempt their parent, which then wins the race at their start more often. Without the tools
+/// for that, the command is returned as it is.
 fn patient(command: Command, cpu: usize) -> Command {
     let tools: Vec<Vec<OsString>> = [
         ("chrt", vec!["-b".to_owned(), "0".to_owned()]),

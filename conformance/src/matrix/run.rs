@@ -1,4 +1,4 @@
-//! One check after the other.
+//! Runs checks.
 
 use std::time::Instant;
 
@@ -31,7 +31,7 @@ pub struct Tried {
     pub cell: &'static str,
     /// Sessions that were repeated because a program crashed when its worker thread began.
     pub start_races: u32,
-    /// The same for a report.
+    /// The case, as a report shows it.
     #[serde(flatten)]
     pub case: Case,
 }
@@ -50,7 +50,7 @@ impl Matrix {
         Self { settings, library }
     }
 
-    /// Tries a check with a mix: the session, repeated while it ends in a start race of the reference.
+    /// Runs a check with a mix: one session, which is repeated while it ends in a start race of the reference.
     pub fn run(&self, mix: &Mix<'_>, check: Check, interrupted: Interrupted<'_>) -> Tried {
         let started = Instant::now();
         let expectation = Expectation::of(mix, check);
@@ -160,7 +160,7 @@ fn suite(layout: Layout) -> &'static str {
 }
 
 impl Tried {
-    /// It ended as expected.
+    /// Returns `true` if the result was the expected one.
     pub fn passed(&self) -> bool {
         self.case.outcome == Outcome::Passed
     }

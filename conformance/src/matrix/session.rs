@@ -84,7 +84,7 @@ impl Session {
         main.chain(&self.targets)
     }
 
-    /// Returns `true` if a crash of a kind that has nothing to do with the mix ended it.
+    /// Returns `true` if it ended in a crash that is unrelated to the mix.
     pub(super) fn is_start_race(&self) -> bool {
         self.all().any(Ended::is_start_race)
     }
@@ -269,7 +269,7 @@ const TRANSACTIONS: &str = "32";
 const FAULT: &str = "fail-io:21:17";
 
 impl Deployment<'_> {
-    /// A CPU for role number `index`, counted from the service; the initiator has one of its own where there are two.
+    /// A CPU for role number `index`, counted from the service; with two or more CPUs, the initiator has its own.
     fn cpu(&self, index: usize) -> usize {
         let cpus = &self.settings.cpus;
         cpus[index % cpus.len()]

@@ -101,7 +101,7 @@ fn note(mix: &Mix<'_>, expectation: &Expectation) -> Option<String> {
     }
 }
 
-/// All roles ended by themselves, with exit status 0, and left nothing.
+/// All roles exited by themselves with status 0, and left no files.
 fn ended_well(session: &Session) -> Result<(), String> {
     if let Some(bad) = session.all().find(|ended| !ended.exit.succeeded()) {
         return Err(match bad.exit.status {
@@ -126,7 +126,7 @@ fn ended_well(session: &Session) -> Result<(), String> {
 fn counted(mix: &Mix<'_>, plan: Plan, session: &Session) -> Result<(), String> {
     let operations = u64::from(plan.operations);
     let (reads, writes) = (plan.strategy.reads(), plan.strategy.writes());
-    // Of all targets together, for a read and for a write: any two halves, all three.
+    // Of all targets together, per read and per write: any two chunks, all three.
     let (for_read, for_write) = match mix.layout {
         Layout::ZeroCopy => (1, 1),
         Layout::Gga => (2, 3),
@@ -277,7 +277,7 @@ pub(super) struct Statistics {
 }
 
 impl Statistics {
-    /// From what a role wrote to standard output.
+    /// Parses the standard output of a role.
     pub(super) fn parse(text: &str) -> Self {
         let sum = |key: &str| {
             text.lines()

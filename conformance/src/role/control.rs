@@ -24,7 +24,7 @@ const SEND: Duration = Duration::from_secs(10);
 pub enum Polled {
     /// The role sent this.
     Message(Message),
-    /// Nothing yet.
+    /// No event.
     Nothing,
     /// The role has closed the channel, or has exited.
     Closed,
@@ -135,7 +135,7 @@ pub trait ControlPeer {
 
 // A Comch control channel: between an initiator and a service.
 
-/// One end of it: an initiator's, or a service's.
+/// One end of a Comch connection: an initiator's, or a service's.
 #[derive(Debug)]
 pub struct ComchPeer {
     end: End,
@@ -157,7 +157,7 @@ enum End {
 }
 
 impl ComchPeer {
-    /// Connects to a service, as an initiator does; tries again until one is there.
+    /// Connects to a service, as an initiator does, and retries until there is one.
     ///
     /// # Errors
     ///
@@ -362,7 +362,7 @@ impl Listening {
 
 // A TCP control channel: between a service and a target.
 
-/// One end of it.
+/// One end of a TCP connection.
 #[derive(Debug)]
 pub struct TcpPeer {
     stream: TcpStream,
@@ -405,7 +405,7 @@ impl TcpPeer {
 
     fn new(stream: TcpStream) -> Result<Self, Wrong> {
         stream.set_nonblocking(true)?;
-        // Each piece is a segment of its own.
+        // Each write becomes a segment of its own.
         stream.set_nodelay(true)?;
         Ok(Self {
             stream,
@@ -414,7 +414,7 @@ impl TcpPeer {
         })
     }
 
-    /// Sends nothing any more, but listens on.
+    /// Closes the sending direction, and continues to receive.
     ///
     /// # Errors
     ///

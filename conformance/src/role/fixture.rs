@@ -29,7 +29,7 @@ pub struct Subject {
     pub patience: Duration,
     /// Repetitions of a check after a SIGSEGV: the reference's workers have a race at their start.
     pub crash_retries: u32,
-    /// Its usage text.
+    /// The usage text of its program.
     pub usage: Usage,
 }
 

@@ -10,7 +10,7 @@ use wire::control::StorageDetails;
 use super::Check;
 use deployment::implementation::Usage;
 
-/// All of them, the plain ones first.
+/// All checks, regular sessions first.
 pub(super) fn checks() -> Vec<Check> {
     [
         strategies::CHECKS,
@@ -45,7 +45,7 @@ const BLOCK: u32 = 4096;
 const BLOCKS: u32 = 16;
 
 impl Plan {
-    /// One worker that works on each of the storage's blocks once, four at a time.
+    /// One worker that submits an I/O for each of the storage's blocks once, four at a time.
     fn new(strategy: &'static str) -> Self {
         Self {
             strategy,
@@ -69,7 +69,7 @@ impl Plan {
         self
     }
 
-    /// Its flags, but for those that the fixture gives, as a program with this usage knows them.
+    /// Flags beside those of the fixture, as a program with this usage knows them.
     fn arguments(&self, usage: &Usage) -> Vec<String> {
         let mut counts = vec![
             ("--run-limit-operation-count", self.operations),
@@ -116,7 +116,7 @@ impl Plan {
         self
     }
 
-    /// With a storage that the service only claims to have: nothing may be moved.
+    /// With a storage that the service only claims to have, so that no data may be transferred.
     fn claiming(mut self, total_size: u64, block_size: u32) -> Self {
         self.details = StorageDetails {
             total_size,

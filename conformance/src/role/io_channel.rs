@@ -11,7 +11,7 @@ use wire::io_message::{IoMessage, Repr, SIZE};
 
 use super::{ComchPeer, Wrong};
 
-/// Room for one message: more than any may have, to see one that is too long.
+/// Buffer size of a message: larger than a valid one, to detect longer messages.
 const ROOM: usize = 2 * SIZE;
 
 /// Says that a token is of a send task; the rest of it is the index.
@@ -24,8 +24,8 @@ struct Message {
     buf: Buf,
 }
 
-/// One worker's end of the fast path, an initiator's or a service's. It has an engine of its own: what happens on the control
-/// channel meanwhile waits there.
+/// One worker's end of the fast path, an initiator's or a service's. It has a progress engine of its own: events of the control channel
+/// wait meanwhile.
 #[derive(Debug)]
 pub struct IoChannel {
     // Dropped in this order: tasks before contexts, those before the engine.

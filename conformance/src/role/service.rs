@@ -63,7 +63,7 @@ fn presented(scripts: &[Script]) -> StorageDetails {
     }
 }
 
-// A whole session of a well-behaved initiator, as a client that is served beside others.
+// A whole session of a well-behaved initiator, as a second client of a service under test.
 
 const TRANSACTIONS: u32 = 4;
 /// Blocks of the storage that are written and read.

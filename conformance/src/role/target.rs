@@ -28,7 +28,7 @@ use deployment::sandbox::DPU_DEVICE;
 use io::{read, write};
 use service::Service;
 
-/// All of them.
+/// All checks.
 pub(super) fn checks() -> Vec<Check> {
     [
         sessions::CHECKS,
@@ -104,7 +104,7 @@ impl Plan {
     };
 }
 
-// A whole session of a well-behaved service, as a client that is served beside others.
+// A whole session of a well-behaved service, as a second client of a target under test.
 
 /// Bytes of an I/O.
 const SIZE: usize = 4096;

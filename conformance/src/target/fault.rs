@@ -8,13 +8,13 @@ use wire::io_message::{Repr, SIZE};
 /// A fault. Block numbers count from the start of the storage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
-    /// Nothing: the target is as good as any.
+    /// No fault.
     None,
     /// Writes are answered with success and not done.
     IgnoreWrites,
     /// Writes to one of two blocks go to the other one.
     SwapBlocks(u64, u64),
-    /// Only the first write to a block is done: from then on reads answer with an earlier pass.
+    /// Only the first write to a block is carried out: later reads return the data of an earlier pass.
     ReplayPreviousPass,
     /// The n-th I/O, counted from 0, is answered with this `doca_error_t` and not done.
     FailIo {
@@ -99,7 +99,7 @@ impl FromStr for Fault {
 pub(super) enum Verdict {
     /// Do it, at this storage offset.
     Do(u64),
-    /// Answer with this result, and do nothing.
+    /// Answer with this result without a transfer.
     Answer(u32),
     /// Answer with what is no result.
     Nonsense,

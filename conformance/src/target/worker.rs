@@ -49,14 +49,13 @@ struct Transaction {
     response: Task,
     to_host: Task,
     to_storage: Task,
-    /// `true` if the response at hand is the second to one request.
+    /// `true` if the response being sent is the second one to its request.
     answered_twice: Cell<bool>,
     /// The request to start once the message before it has been sent.
     postponed: Cell<Option<Repr>>,
 }
 
-/// One worker's engine, contexts and transactions. Fields drop in this order: tasks before contexts, those before the
-/// engine.
+/// One worker's engine, contexts and transactions. Fields are in drop order: tasks before contexts, contexts before the engine.
 pub(super) struct Worker {
     transactions: Vec<Transaction>,
     control: Rdma,
@@ -134,7 +133,7 @@ impl Worker {
         let inventory = BufInventory::new(self.count * 3)?;
         for index in 0..self.count {
             let message = inventory.buf(&self.messages, (index * SIZE) as u64, SIZE)?;
-            // Each I/O aims these two anew.
+            // Each I/O sets the ranges of these two buffers.
             let storage = inventory.buf(&self.storage.local, 0, 1)?;
             let host = inventory.buf(&self.storage.remote, 0, 1)?;
             let transfer = token(Step::Transfer, index);

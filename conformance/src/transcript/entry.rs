@@ -93,7 +93,7 @@ pub enum Event {
     Frame(Frame),
     /// Bytes were received that are no frame.
     Raw(#[serde(serialize_with = "hex")] Bytes),
-    /// The side sends nothing more.
+    /// The side has closed its sending direction.
     Closed,
     /// The connection has failed: why.
     Failed(String),
@@ -106,7 +106,7 @@ pub enum Event {
 pub struct Frame {
     /// The decoded message.
     pub message: Message,
-    /// Its bytes, when they are not those that its message is encoded to.
+    /// Its bytes, if they are not the canonical encoding of the message.
     #[serde(serialize_with = "optional_hex")]
     pub bytes: Option<Bytes>,
 }
@@ -234,7 +234,7 @@ const SHOWN_BYTES: usize = 12;
 /// A field of a payload.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Field {
-    /// Its name in the schema.
+    /// Name of the field in the schema.
     pub name: &'static str,
     /// Its value.
     pub value: Value,
@@ -245,7 +245,7 @@ pub struct Field {
 pub enum Value {
     /// A number.
     Number(u64),
-    /// One of a few names.
+    /// The name of an enumerator.
     Name(&'static str),
     /// A text for people.
     Text(String),
@@ -263,7 +263,7 @@ pub fn fields(payload: &Payload) -> Vec<Field> {
         name,
         value: Value::Blob(value.clone()),
     };
-    // Of a request and of an answer, which have the same fields for it.
+    // Fields of a request and of a response are the same.
     let superblock = |query: &IdentityQuery| {
         vec![
             number("set_high", query.set_high),

@@ -25,15 +25,15 @@ pub enum Error {
     /// The file cannot be read.
     #[error(transparent)]
     Io(#[from] io::Error),
-    /// It is something else.
+    /// The file is no transcript.
     #[error("expected a transcript, which begins with \"DOCA-TRN\"; the file begins with \"{0}\"")]
     Magic(String),
-    /// It is of another version.
+    /// The file has another version.
     #[error(
         "expected a transcript of version {VERSION}, got {0}; read it with the program that wrote it"
     )]
     Version(u32),
-    /// It ends inside of something.
+    /// The file ends inside of an entry.
     #[error(
         "truncated: {what} ends after {came} of {expected} bytes; its recorder was killed, or the file was cut"
     )]
@@ -100,7 +100,7 @@ pub struct Reader<R> {
     header: Header,
     /// Entries so far.
     count: usize,
-    /// Nothing more can be read.
+    /// No further entry can be read.
     over: bool,
 }
 
@@ -209,7 +209,7 @@ fn message<R: Read, M: prost::Message + Default>(
 /// A varint; `None` at the end of the file.
 fn length(source: &mut impl Read, what: impl Fn() -> String) -> Result<Option<u64>, Error> {
     let mut length = 0;
-    // Longer ones are over the limit whatever follows.
+    // Longer frames exceed the limit whatever follows.
     for index in 0..5 {
         let mut byte = Vec::with_capacity(1);
         if source.take(1).read_to_end(&mut byte)? == 0 {
@@ -289,7 +289,7 @@ impl Transcript {
 pub enum Piece {
     /// A frame.
     Frame(Frame),
-    /// Bytes that are none.
+    /// Bytes that form no frame.
     Raw(Bytes),
 }
 
@@ -314,7 +314,7 @@ pub struct Splitter {
 }
 
 impl Splitter {
-    /// One at the beginning of a stream.
+    /// A splitter at the start of a stream.
     pub fn new() -> Self {
         Self::default()
     }
@@ -423,7 +423,7 @@ mod splitter_tests {
             message: "?".to_owned(),
         }));
         let mut odd = response.encode_to_vec();
-        // Not UTF-8: decoded as U+FFFD, which has three bytes.
+        // Invalid UTF-8 is decoded as U+FFFD, which has three bytes.
         *odd.last_mut().expect("a text") = 0xff;
         let [Piece::Frame(frame)] = &pieces(&odd, 4)[..] else {
             panic!("a frame");

@@ -301,7 +301,7 @@ impl<I: Interceptor> Session<'_, I> {
         }
     }
 
-    /// `side` sends nothing more: the other one is to know.
+    /// `side` has closed its sending direction: forwards that to the other side.
     fn close(&self, side: Side, splitter: &mut Splitter) {
         let to = self.stream(side.peer());
         if let Some(rest) = splitter.rest() {
@@ -394,9 +394,9 @@ pub enum End {
 pub enum Action {
     /// Forward it unchanged.
     Pass,
-    /// These bytes are passed on in its place, as if the same side had sent them; maybe none.
+    /// These bytes are forwarded instead, as if the same side had sent them; possibly none.
     Replace(Bytes),
-    /// The same, and then the connections with both sides end.
+    /// As `Replace`, and then the connections with both sides are closed.
     Cut(Bytes, End),
 }
 

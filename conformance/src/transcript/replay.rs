@@ -25,8 +25,8 @@ pub struct Settings {
     pub device: String,
     /// Timeout of an answer.
     pub timeout: Duration,
-    /// `true` if the ids of a live service's requests are compared, too: those of another implementation, or behind another
-    /// initiator, may be others. A target's answers always have the ids of their requests.
+    /// `true` if the ids of a live service's requests are compared too: those of another implementation, or behind another initiator, may
+    /// differ. A target's responses always have the ids of their requests.
     pub compare_ids: bool,
     /// `true` if a block is read through the live connections once a target has started.
     pub probe: bool,
@@ -77,10 +77,10 @@ pub fn against_service(
 /// A transcript cannot be replayed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NoScript {
-    /// It is cut off.
+    /// The session is truncated.
     #[error("expected a whole transcript to replay: {0}")]
     Truncated(String),
-    /// It has no such session.
+    /// The transcript has no session of this number.
     #[error("expected a transcript with a session of its channel {0}, it has none")]
     Nothing(u32),
 }
@@ -270,7 +270,7 @@ struct Comparison {
     differences: Vec<String>,
     /// Differences in fields that may differ.
     notes: Vec<String>,
-    /// It is another message: nothing after it can be trusted.
+    /// It is another message: later comparisons are meaningless.
     is_other: bool,
 }
 

@@ -22,17 +22,17 @@ pub struct Input {
 #[derive(Debug, Arbitrary)]
 struct Parts {
     expected: (u16, u16),
-    /// Another geometry than is expected.
+    /// A geometry other than the expected one.
     other: Option<(u32, u32)>,
     identity: [u8; 16],
     damage: Vec<Damage>,
-    /// `true` if the checksum is made right afterwards.
+    /// `true` if the checksum is corrected afterwards.
     repair: bool,
     /// Bytes that the file has more or fewer than it needs.
     excess: i8,
 }
 
-/// A number for the kind, and the bytes, so that a file is easily made an input.
+/// One byte for the kind, and the bytes, so that a file is easily made an input.
 impl<'a> Arbitrary<'a> for Input {
     fn arbitrary(u: &mut Unstructured<'a>) -> Result<Self> {
         Ok(match u.int_in_range(0..=1)? {

@@ -27,14 +27,14 @@ pub enum Input {
         /// The bytes.
         bytes: Vec<u8>,
     },
-    /// Messages, which nothing happened to.
+    /// Undamaged messages.
     Sound {
         /// Their segmentation.
         pieces: Pieces,
         /// The messages.
         messages: Vec<AnyMessage>,
     },
-    /// Messages that something happened to.
+    /// Damaged messages.
     Damaged {
         /// Their segmentation.
         pieces: Pieces,
@@ -49,7 +49,7 @@ pub enum Input {
     Payloads {
         /// Their segmentation.
         pieces: Pieces,
-        /// Of each, the type and the payload.
+        /// Type and payload of each frame.
         frames: Many<(u8, Many<u8, 80>), 4>,
         /// Their damage.
         damage: Vec<Damage>,
@@ -63,7 +63,7 @@ pub enum Input {
     },
 }
 
-/// A number for the kind, one for the size of pieces, and the bytes, so that a frame is easily made an input.
+/// One byte for the kind, one for the size of pieces, and the bytes, so that a frame is easily made an input.
 impl<'a> Arbitrary<'a> for Input {
     fn arbitrary(u: &mut Unstructured<'a>) -> Result<Self> {
         Ok(match u.int_in_range(0..=4)? {
@@ -139,7 +139,7 @@ pub fn property(input: &Input) {
     }
 }
 
-/// These payloads behind headers that are right, but for types that there are not.
+/// Frames of these payloads with valid headers, except for unknown types.
 fn framed(frames: &[(u8, Many<u8, 80>)]) -> Vec<u8> {
     let mut bytes = Vec::new();
     for (message_type, Many(payload)) in frames {
@@ -311,7 +311,7 @@ fn decoder_of(message_type: MessageType) -> &'static str {
     }
 }
 
-/// A recorded message is one that could have come, or none.
+/// A recorded message decodes to a valid message, or is refused.
 fn recording(bytes: &[u8]) {
     let judging = Judging::by("recorded control message");
     let limit = 1024 + 64 * bytes.len();
@@ -340,7 +340,7 @@ impl ReplacedText for Message {
     }
 }
 
-// Any message, described in few bytes.
+// Any message, generated from few bytes.
 
 /// A message.
 #[derive(Debug, Clone, Arbitrary)]

@@ -2,7 +2,7 @@
 
 use arbitrary::{Arbitrary, Result, Unstructured};
 
-/// One thing that goes wrong. Places are taken modulo what there is.
+/// One damage. Offsets are taken modulo the length.
 #[derive(Debug, Clone, Arbitrary)]
 pub enum Damage {
     /// A byte is another one.
@@ -47,16 +47,16 @@ pub enum Damage {
         /// Their number.
         count: u16,
     },
-    /// A part comes twice.
+    /// A part is repeated.
     Repeat {
         /// Offset of the word.
         at: u16,
         /// Its length.
         count: u16,
     },
-    /// Nothing comes after this.
+    /// The rest is cut off.
     Truncate {
-        /// Bytes that come.
+        /// Number of inserted bytes.
         length: u16,
     },
 }
@@ -76,7 +76,7 @@ impl Damage {
                 overwrite(&mut bytes[place(*at, length)..], *word);
             }
             Self::OverwriteLength { at, length: word } => {
-                // Lengths and sizes begin at a multiple of four bytes, where nothing was inserted.
+                // Without insertions, lengths and sizes are at multiples of four bytes.
                 let at = u16::from(*at) * 4;
                 overwrite(&mut bytes[place(at, length)..], u32::from(*word));
             }
@@ -117,7 +117,7 @@ pub fn spoil(bytes: &mut Vec<u8>, damages: &[Damage]) {
 
 // Lists with an even distribution of lengths. Those of `Vec` are short: each element is the last one with a probability of one half.
 
-/// At most `N` elements, each number of which is as likely as any other.
+/// At most `N` elements, with an even distribution of their number.
 #[derive(Debug, Clone, Default)]
 pub struct Many<T, const N: usize>(pub Vec<T>);
 
@@ -134,7 +134,7 @@ impl<'a, T: Arbitrary<'a>, const N: usize> Arbitrary<'a> for Many<T, N> {
 
 // Bytes as a channel delivers them: in pieces.
 
-/// Sizes of pieces, over and over. Without any, all bytes come at once.
+/// Sizes of pieces, used cyclically; without any, there is one piece.
 #[derive(Debug, Clone, Default, Arbitrary)]
 pub struct Pieces(Vec<u16>);
 
@@ -148,7 +148,7 @@ impl Pieces {
     /// Divides `bytes`. Pieces may be empty, as reads that were interrupted are.
     pub fn divide<'a>(&'a self, mut bytes: &'a [u8]) -> impl Iterator<Item = &'a [u8]> {
         let mut sizes = self.0.iter().cycle();
-        // A round in which no byte comes would be the last, otherwise.
+        // A round without bytes would otherwise end the iteration.
         let mut empty = 0;
         std::iter::from_fn(move || {
             if bytes.is_empty() {

@@ -1,4 +1,4 @@
-//! I/O messages: the bytes, what targets and services make of a request, and what an initiator makes of answers.
+//! I/O messages: their bytes, their treatment as requests by targets and services, and as answers by an initiator.
 
 use std::time::{Duration, Instant};
 
@@ -42,7 +42,7 @@ pub enum Input {
     Answers(Answers),
 }
 
-/// A number for the kind, and the bytes, so that a message is easily made an input.
+/// One byte for the kind, and the bytes, so that a message is easily made an input.
 impl<'a> Arbitrary<'a> for Input {
     fn arbitrary(u: &mut Unstructured<'a>) -> Result<Self> {
         Ok(match u.int_in_range(0..=2)? {
@@ -59,7 +59,7 @@ impl<'a> Arbitrary<'a> for Input {
     }
 }
 
-/// Nothing that leaves one of the memories is carried out, everything that does not is, and every answer tells its request.
+/// No request beyond a memory is carried out, every other one is, and every answer repeats its request.
 ///
 /// # Panics
 ///
@@ -79,7 +79,7 @@ pub fn property(input: &Input) {
     }
 }
 
-/// The view says what lies where the layout says, and writes nothing else.
+/// The view reads and writes exactly the fields of the layout.
 fn view(bytes: &[u8]) {
     let judging = Judging::by("io_message: the bytes");
     let accepted = memory::within(0, "a view", || {
@@ -167,7 +167,7 @@ enum Step {
     Answer(u8),
     /// The answer says that the I/O failed.
     Failure(u8, u32),
-    /// An answer that something happened to.
+    /// A damaged answer.
     Damaged(u8, Vec<Damage>),
     /// Something else.
     Bytes(Vec<u8>),
@@ -273,7 +273,7 @@ struct Run {
     transactions: Transactions,
     share: Share,
     slots: Vec<Option<Known>>,
-    /// Nothing more is to begin.
+    /// No further I/O is started.
     ending: bool,
 }
 
@@ -400,7 +400,7 @@ impl Run {
         let slot = self.slots.iter().position(|known| {
             known.is_some_and(|known| {
                 let right = known.request.answer(0).to_bytes();
-                // A result of its own, and nothing where no field is.
+                // The result field, and bytes outside of fields.
                 let differs = |(at, (came, right)): (usize, (&u8, &u8))| {
                     came != right && !matches!(at, 4..8 | 16..20 | 40..64)
                 };
@@ -499,7 +499,7 @@ impl World {
     }
 }
 
-/// From here on, of 256. Not from 0 on: that is what inputs that are too short end with.
+/// Threshold of a rare choice, of 256. Not near 0, which inputs that are too short end with.
 const SELDOM: u8 = 224;
 
 /// A request, or almost one.
@@ -517,12 +517,12 @@ pub struct AnyRequest {
     storage_offset: Place,
     /// Value of the reserved bytes.
     reserved: u8,
-    /// Bytes that do not come, or too many that do.
+    /// Missing or additional bytes.
     length: (u8, u8),
 }
 
 impl AnyRequest {
-    /// Its bytes, in this world.
+    /// The bytes, with numbers of this world.
     #[must_use]
     pub fn bytes(&self, world: &World) -> Vec<u8> {
         let mut size = self.size.resolve(world.block_size);
@@ -645,7 +645,7 @@ fn target(world: &World, facts: &Facts) -> bool {
     let expected = match facts.operation.filter(|_| possible) {
         Some(Operation::Read) => Ok(request::Operation::Read),
         Some(Operation::Write) => Ok(request::Operation::Write { durable: false }),
-        // Not announced.
+        // It was not announced.
         Some(Operation::Flush) | None => Err(INVALID_VALUE),
     };
     assert_eq!(examined.operation.map_err(|code| code.0), expected);
@@ -728,11 +728,11 @@ fn gga_offload(world: &World, facts: &Facts) -> bool {
 /// An offset.
 #[derive(Debug, Clone, Copy, Arbitrary)]
 pub enum Place {
-    /// Any.
+    /// Any number.
     Any(u64),
     /// Near the beginning.
     At(u16),
-    /// So many blocks from the beginning.
+    /// A multiple of the block size.
     Block(u16),
     /// Up to 15 bytes less than what ends with the memory.
     BeforeEnd(u8),
@@ -766,7 +766,7 @@ impl Place {
 /// A number of bytes.
 #[derive(Debug, Clone, Copy, Arbitrary)]
 pub enum Amount {
-    /// Any.
+    /// Any number.
     Any(u32),
     /// A few.
     Few(u8),
@@ -774,7 +774,7 @@ pub enum Amount {
     Blocks(u8),
     /// Whole blocks, and a few bytes.
     BlocksAndMore(u8, u8),
-    /// More blocks than one I/O may have, or as many.
+    /// About as many blocks as one I/O may have, or more.
     ManyBlocks(u8),
 }
 

@@ -25,7 +25,7 @@ pub enum Input {
         /// The bytes.
         bytes: Vec<u8>,
     },
-    /// Flags, most of which are some, with values, most of which make sense.
+    /// Mostly known flags with mostly valid values.
     Flags {
         /// The program that reads it.
         program: Program,
@@ -38,7 +38,7 @@ pub enum Input {
     },
 }
 
-/// Two numbers for the kind and the program, and the bytes, so that a file is easily made an input.
+/// Two bytes for the kind and the program, and the bytes, so that a file is easily made an input.
 impl<'a> Arbitrary<'a> for Input {
     fn arbitrary(u: &mut Unstructured<'a>) -> Result<Self> {
         let kind = u.int_in_range(0..=2)?;
@@ -64,8 +64,8 @@ impl<'a> Arbitrary<'a> for Input {
     }
 }
 
-/// A file gives a configuration or is refused with a message that names it; how it is written makes no difference, and the
-/// same flags on the command line are the same configuration.
+/// A file yields a configuration, or is refused with a message that names it. Its formatting makes no difference, and the same flags on the
+/// command line yield the same configuration.
 ///
 /// # Panics
 ///
@@ -174,7 +174,7 @@ fn described<F: flags::RoleFlags + std::fmt::Debug>(
 /// Content of a file.
 #[derive(Debug, Clone, Arbitrary)]
 pub struct Document {
-    /// `true` if the mandatory flags are all there, with values that are accepted where nothing else is said.
+    /// `true` if all mandatory flags are set, with valid values unless overridden.
     complete: bool,
     general: Vec<(u8, AnyValue)>,
     program: Vec<(u8, AnyValue)>,
@@ -192,7 +192,7 @@ enum OddPlace {
 /// A value of a flag.
 #[derive(Debug, Clone, Arbitrary)]
 enum AnyValue {
-    /// One that is probably accepted.
+    /// A probably valid value.
     Plausible(u8),
     Text(String),
     /// A text that a parser of comments may misread.
@@ -507,7 +507,7 @@ pub enum Program {
 }
 
 impl Program {
-    /// All of them.
+    /// All programs.
     pub const ALL: [Self; 5] = [
         Self::Target,
         Self::ZeroCopy,
@@ -516,7 +516,7 @@ impl Program {
         Self::SbcGenerator,
     ];
 
-    /// Its flags, as it describes them.
+    /// Its flags, as clap describes them.
     #[must_use]
     pub fn command(self) -> &'static Command {
         // Making them takes as long as reading flags.
@@ -532,7 +532,7 @@ impl Program {
         &COMMANDS[self as usize]
     }
 
-    /// Reads its flags; says what they are, but for the file that they come from.
+    /// Parses its flags; the text of the configuration, without the name of the file.
     fn configuration(self, arguments: Vec<OsString>) -> Result<String, FlagsError> {
         match self {
             Self::Target => {

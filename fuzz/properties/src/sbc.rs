@@ -27,7 +27,7 @@ struct Parts {
     damage: Vec<Damage>,
 }
 
-/// A number for the kind, one each for the flags, and the bytes, so that a file is easily made an input.
+/// One byte for the kind, one each for the flags, and the bytes, so that a file is easily made an input.
 impl<'a> Arbitrary<'a> for Input {
     fn arbitrary(u: &mut Unstructured<'a>) -> Result<Self> {
         let kind = u.int_in_range(0..=3)?;
@@ -95,7 +95,7 @@ pub fn property(input: &Input) {
     };
     let expected = content(&input.file, flags);
     file::with(&input.file, |path| {
-        // Names and messages are short; a piece of the content is no larger than the content.
+        // Names and messages are short; a piece of the content is no longer than the content.
         let limit = 4096 + 8 * path.as_os_str().len() + input.file.len();
         let mut at = 0;
         let came = memory::within(limit, "loading content", || {

@@ -6,26 +6,26 @@ use arbitrary::{Arbitrary, Unstructured};
 
 use super::{backing, control_frames, io_message, json_flags, sbc, settings, shared, stored_block};
 
-/// A property, and how its inputs are made.
+/// A property, and the generator of its inputs.
 #[derive(Debug, Clone, Copy)]
 pub struct Search {
     /// Name of the property's module in this crate.
     pub name: &'static str,
-    /// Bytes of chance that an input is made of at most.
+    /// Maximum number of random bytes of an input.
     size: usize,
-    /// Of a thousand inputs, how many this one is tried with: some take a hundred times as long as others.
+    /// Inputs per thousand that this property is tried with: some take a hundred times as long as others.
     share: u64,
     try_with: fn(&[u8]),
 }
 
-/// Tries a property with the input that these bytes make, if they make one.
+/// Tries a property with the input that these bytes yield, if any.
 fn input<I: for<'a> Arbitrary<'a>>(bytes: &[u8], property: fn(&I)) {
     if let Ok(input) = I::arbitrary(&mut Unstructured::new(bytes)) {
         property(&input);
     }
 }
 
-/// All of them.
+/// All properties.
 pub const ALL: [Search; 8] = [
     Search {
         name: "control_frames",

@@ -23,7 +23,7 @@ static EXAMPLES: LazyLock<Vec<Vec<Vec<u8>>>> = LazyLock::new(|| {
     DECODERS.iter().map(examples).collect()
 });
 
-/// A number for the decoder, one for the kind, and the bytes, so that a message is easily made an input.
+/// One byte for the decoder, one for the kind, and the bytes, so that a message is easily made an input.
 impl<'a> Arbitrary<'a> for Input {
     fn arbitrary(u: &mut Unstructured<'a>) -> Result<Self> {
         let decoder = u.choose_index(DECODERS.len())?;

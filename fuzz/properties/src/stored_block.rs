@@ -1,4 +1,4 @@
-//! Stored blocks: what the gga_offload service makes of content, and what it finds on its targets.
+//! Stored blocks of the gga_offload service: encoding of content, and verification of what targets return.
 
 use arbitrary::{Arbitrary, Result, Unstructured};
 use role_common::stored_block::{
@@ -27,7 +27,7 @@ pub enum Input {
     Raw {
         /// Bytes of content that they should have, less one, in units of 64; 0 for as many as they are.
         logical: u8,
-        /// `true` if they are made to have the right checksum.
+        /// `true` if their checksum is corrected.
         checksum: bool,
         /// The bytes.
         bytes: Vec<u8>,
@@ -47,7 +47,7 @@ pub enum Input {
         /// `true` if it has the right checksum afterwards.
         repair: bool,
     },
-    /// Data blocks, each of which is sound, but for what they come to together.
+    /// Valid data blocks, whose total size may be invalid.
     DataBlocks {
         /// Their data, and `true` for blocks that are stored uncompressed.
         blocks: Vec<(bool, Run)>,
@@ -95,7 +95,7 @@ impl<'a> Arbitrary<'a> for Input {
     }
 }
 
-/// Content comes back; what is not what was written is noticed; what is decompressed nevertheless stays in its place.
+/// Content round-trips, damage is detected, and a decompression of damaged data stays within its buffer.
 ///
 /// # Panics
 ///
@@ -158,7 +158,7 @@ pub fn property(input: &Input) {
     }
 }
 
-// Stored blocks that are made: of content, or of data blocks.
+// Generated stored blocks: of content, or of data blocks.
 
 /// A part of the content.
 #[derive(Debug, Clone, Arbitrary)]
@@ -168,14 +168,14 @@ pub struct Run {
 }
 
 impl Run {
-    /// Its bytes, over and over, at most `most`.
+    /// Its bytes, repeated up to a length of `most`.
     fn content(&self, most: usize) -> Vec<u8> {
         let times = most.checked_div(self.bytes.len()).unwrap_or(0);
         self.bytes.repeat(times.min(self.repeat.into()))
     }
 }
 
-/// Bytes of content at most: a few pieces, as more of them are nothing new.
+/// Maximum length of content: a few pieces cover all cases.
 const LONGEST: usize = 4 * PIECE;
 
 /// Makes a stored block of content, if that is possible, and spoils it.
@@ -190,7 +190,7 @@ fn stored(
         content.extend(run.content(LONGEST - content.len()));
     }
     if content.is_empty() {
-        // No block is.
+        // The content is empty.
         return None;
     }
     let logical = u32::try_from(content.len()).expect("not that much");
@@ -244,7 +244,7 @@ fn stored(
     Some((stored, geometry))
 }
 
-/// A stored block with these data blocks in it, and nothing wrong but perhaps the size of its content.
+/// A stored block of these data blocks, valid except perhaps for the size of its content.
 fn data_blocks(blocks: &[(bool, Run)], claim: i8) {
     let mut stored = vec![0; Header::SIZE];
     let mut length = 0;
@@ -417,7 +417,7 @@ fn decompress(stored: &[u8], header: Header, room: usize) -> Option<Vec<u8>> {
 
 // Sizes of stored blocks.
 
-/// The sizes that are chosen are enough, and not too much; the flag accepts the same.
+/// The chosen sizes suffice and are not too large; the flag accepts the same ones.
 fn sizes_property(stored: u32, logical: u32, text: &str) {
     match Geometry::for_logical(logical) {
         Some(geometry) => {

@@ -19,7 +19,7 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// All of them.
+    /// The number of inputs.
     #[must_use]
     pub fn inputs(&self) -> u64 {
         self.refused + self.accepted + self.panics

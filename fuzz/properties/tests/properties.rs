@@ -1,5 +1,4 @@
-//! Every property, for as many inputs as there is time for. `ARBTEST_BUDGET_MS` makes it more, `ARBTEST_SEED` does a
-//! failed one again.
+//! Every property, for as many inputs as time allows. `ARBTEST_BUDGET_MS` extends the time, `ARBTEST_SEED` repeats a failure.
 
 use std::time::Duration;
 

@@ -21,7 +21,7 @@ fn empty() -> [Vec<u8>; 3] {
     [0; 3].map(|_| vec![0; BLOCKS as usize * HALF])
 }
 
-/// Three targets, of which these do things wrong.
+/// Three targets, of which these have faults.
 fn deployment(halves: &[Vec<u8>; 3], args: &str, faults: &[(usize, Fault)]) -> Deployment {
     let mut all = [Fault::None; 3];
     for &(target, fault) in faults {
@@ -60,7 +60,7 @@ fn expect(deployment: &mut Deployment, content: &[u8]) {
     }
 }
 
-/// Reads blocks one by one: each is an error, and nothing comes.
+/// Reads blocks one by one: each is an error without data.
 fn expect_errors(deployment: &mut Deployment, blocks: u64) {
     let initiator = &mut deployment.initiator;
     initiator
@@ -137,7 +137,7 @@ fn failed_chunk_read_is_recovered_and_its_target_stays() {
             nth: 1,
             result: FAILED,
         };
-        // Every read does without data_2 or data_1: all three are asked.
+        // Every read bypasses data_2 or data_1, so all three targets get requests.
         let mut deployment = deployment(
             &stripes.0,
             "--trigger-recovery-read-every-n 1",
@@ -353,7 +353,7 @@ fn degraded_write_is_acknowledged_only_after_the_epoch_is_persisted() {
     }
 }
 
-/// No I/O begins before all targets have persisted that the set is in use.
+/// No I/O starts before all targets have persisted that the set is in use.
 fn begins_with_so_many_superblocks_of_data_2(superblocks: u32) {
     let superblocks = [Some(u32::MAX), Some(superblocks), Some(u32::MAX)];
     let args = "--degraded on --control-timeout 1";

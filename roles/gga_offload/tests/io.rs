@@ -226,11 +226,11 @@ fn reads_of_blocks_that_were_never_written_are_errors() {
 #[test]
 fn ios_on_one_block_at_a_time_do_not_tear_it() {
     const ROUNDS: u64 = 300;
-    // Of one worker, requests reach all targets in one order; those of two workers mix.
+    // Requests of one worker reach all targets in one order; those of two workers interleave.
     let args = "--trigger-recovery-read-every-n 2";
     let mut deployment = Deployment::with(&empty(4), args, [Fault::None; 3], 2);
     let initiator = &mut deployment.initiator;
-    // Each writer has a block of its own in memory, each reader a place of its own.
+    // Each writer has its own block in memory, and each reader its own range.
     let versions: Vec<Vec<u8>> = (0..4u8).map(|version| vec![version + 1; STORED]).collect();
     for (version, bytes) in versions.iter().enumerate() {
         initiator

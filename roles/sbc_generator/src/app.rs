@@ -85,7 +85,7 @@ fn no_room(flags: &Flags, geometry: Geometry, index: u32, reason: Incompressible
 
 // The summary that the generator prints at the end.
 
-/// The files that were made.
+/// The generated files.
 #[derive(Debug, Serialize)]
 pub(crate) struct Report {
     /// Bytes of content per block.
@@ -121,10 +121,10 @@ impl fmt::Display for Report {
 
 // Progress output of the generator.
 
-/// Time between two lines where lines cannot be overwritten; less is not worth a bar either.
+/// Time between two progress lines where lines cannot be overwritten, and the duration from which on a bar is shown.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// The progress line: nothing for what is done within a second.
+/// Progress output, for runs of more than a second.
 #[derive(Debug)]
 pub(crate) struct Progress {
     total: u32,

@@ -138,7 +138,7 @@ mod tests {
         let most = sbc::MAX_CONTENT / 2112;
         assert_eq!(block_count(most * 4096, logical), Ok(1_016_800));
         assert!(block_count(most * 4096 + 1, logical).is_err());
-        // Not a multiple: what is left over has no room.
+        // A remainder has no room.
         assert_eq!(blocks(4 << 30, 384), blocks((4 << 30) + 1, 384));
     }
 }

@@ -17,7 +17,7 @@ const BUFFER: usize = 256 << 10;
 /// A file to create: the flag that names it, and its path.
 pub(crate) type Named<'a> = (&'static str, &'a Path);
 
-/// A set of `.sbc` files with blocks of equal size and number. Dropped before it is complete, it leaves nothing.
+/// A set of `.sbc` files with blocks of equal size and number. If it is dropped before it is complete, no file is left.
 #[derive(Debug)]
 pub(crate) struct FileSet<const N: usize> {
     files: [SbcFile; N],
@@ -31,8 +31,7 @@ struct SbcFile {
 }
 
 impl<const N: usize> FileSet<N> {
-    /// Begins the files, beside the paths where they are to appear, with `header`. None of them may be `input` or one
-    /// of the others.
+    /// Creates temporary files beside the final paths, with `header`. None of the paths may be `input` or one of the others.
     pub(crate) fn create(
         files: [Named<'_>; N],
         input: Named<'_>,

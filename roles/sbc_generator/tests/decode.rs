@@ -1,4 +1,4 @@
-//! The program's files, read by a decoder that shares nothing with the program but the LZ4 of single blocks.
+//! The program's files, decoded without its code except for LZ4 of single blocks.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -166,7 +166,7 @@ fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// Runs the generator for `content`, and decodes what it made. Sizes of blocks are the content's and what is stored.
+/// Runs the generator for `content`, and checks its files. `sizes`: of a block of content, and of a stored block.
 fn check_content(content: &[u8], sizes: [usize; 2], arguments: &[&str]) {
     let [logical, stored] = sizes;
     let bench = Bench::new(content);
@@ -188,7 +188,7 @@ fn check_content(content: &[u8], sizes: [usize; 2], arguments: &[&str]) {
             .map(|(&a, &b)| field.multiply(factors[0], a) ^ field.multiply(factors[1], b))
             .collect();
         assert!(*dp == expected, "parity of block {block}");
-        // Without data_1: what the parity has of it, by its factor.
+        // Without data_1: its share of the parity, divided by its factor.
         let inverse = field.inverse(factors[0]);
         let recovered: Vec<u8> = std::iter::zip(dp, d2)
             .map(|(&p, &b)| field.multiply(inverse, p ^ field.multiply(factors[1], b)))

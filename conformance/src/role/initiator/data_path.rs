@@ -61,7 +61,7 @@ pub(super) struct DataPath {
     host: HostMemory,
     bounds: Bounds,
     patience: Duration,
-    /// The content. May be shorter than the storage where nothing is moved.
+    /// The content. May be shorter than the storage where no data is transferred.
     pub(super) storage: Vec<u8>,
     /// All requests, in the order of their arrival.
     pub(super) seen: Vec<Io>,
@@ -285,8 +285,7 @@ impl DataPath {
     }
 }
 
-// Results that are none, or that say that something went wrong. How the initiator ends the session after that is its own affair,
-// as long as it ends, and with a failure.
+// Malformed results and error results. The initiator may end the session in any way after one, as long as it exits, and with a failure.
 
 pub(super) const RESULT_CHECKS: &[Check] = &[
     Check {
@@ -530,7 +529,7 @@ fn missing(fixture: &Fixture<'_>, is: impl Fn(usize) -> bool) -> Result<(), Wron
 enum Corruption {
     FirstByte,
     LastByte,
-    /// Its memory is left as it is.
+    /// The initiator's memory is left unchanged.
     Nothing,
     /// The content of the next block.
     AnotherBlock,

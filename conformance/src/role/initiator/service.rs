@@ -78,7 +78,7 @@ impl Service {
         self.until_with(step, |data, io| data.serve(&io))
     }
 
-    /// As [`Service::until`], with another data path than an honest one.
+    /// As [`Service::until`], with `each` in place of the honest data path.
     pub(super) fn until_with(
         &mut self,
         step: Step,
@@ -193,7 +193,7 @@ impl Service {
         self.answer(&request)
     }
 
-    /// As [`Service::finish`], with another data path than an honest one.
+    /// As [`Service::finish`], with `each` in place of the honest data path.
     pub(super) fn finish_with(
         &mut self,
         each: impl FnMut(&mut DataPath, Io) -> Result<(), Wrong>,
@@ -381,7 +381,7 @@ pub(super) struct HostMemory {
 }
 
 impl HostMemory {
-    /// The memory behind an export blob.
+    /// Imports the memory of an export blob.
     ///
     /// # Errors
     ///
@@ -392,7 +392,7 @@ impl HostMemory {
         let region = MemoryRegion::new(PIECE)?;
         let pieces = Mmap::register(device, region, Access::LOCAL_READ_WRITE)?;
         let inventory = BufInventory::new(2)?;
-        // Each copy aims them anew.
+        // Each copy sets their ranges.
         let host = inventory.buf(&memory, 0, 1)?;
         let local = inventory.buf(&pieces, 0, PIECE)?;
         let dma = Dma::start(&pe, device, 2)?;
@@ -407,7 +407,7 @@ impl HostMemory {
         })
     }
 
-    /// Its length in bytes.
+    /// Length of the memory in bytes.
     pub(super) fn len(&self) -> u64 {
         self.len
     }

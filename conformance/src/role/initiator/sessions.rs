@@ -203,7 +203,7 @@ fn repeated_sessions(fixture: &Fixture<'_>) -> Result<(), Wrong> {
     Ok(())
 }
 
-// Answers on the control channel that are none, or that are the wrong ones.
+// Malformed and wrong responses on the control channel.
 
 pub(super) const CONTROL_FAULT_CHECKS: &[Check] = &[
     Check {
@@ -456,7 +456,7 @@ fn answer_bytes(
     })
 }
 
-/// A message while I/O runs that answers nothing. The service stays honest.
+/// Sends a message during I/O that is no response to a request. The service stays honest.
 fn unasked(fixture: &Fixture<'_>, payload: Payload) -> Result<(), Wrong> {
     let mut service = Service::begin(fixture, strict_plan())?;
     let request = service.until(Step::Start)?;

@@ -221,7 +221,7 @@ fn reserved_bytes(fixture: &Fixture<'_>) -> Result<(), Wrong> {
     }
 }
 
-// Storages of odd size.
+// Storages of unusual size.
 
 pub(super) const GEOMETRY_CHECKS: &[Check] = &[
     Check {

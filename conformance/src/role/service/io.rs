@@ -99,7 +99,7 @@ impl<'a> Volume<'a> {
         Self::with(fixture, flags, &holding(fixture, &contents(1), true), 1)
     }
 
-    /// The same, but for this fault of this target; of the only one, if there is no such.
+    /// As above, with this fault of a target: of the given one, or of the only one.
     fn faulty(
         fixture: &'a Fixture<'a>,
         flags: &[&str],
@@ -122,7 +122,7 @@ impl<'a> Volume<'a> {
         Self::announcing(fixture, flags, scripts, workers, 0)
     }
 
-    /// The same, with an initiator that announces these extensions of the data path.
+    /// As above, with an initiator that announces these extensions of the data path.
     fn announcing(
         fixture: &'a Fixture<'a>,
         flags: &[&str],
@@ -220,7 +220,7 @@ impl<'a> Volume<'a> {
         self.io_at(message_type, (count * BLOCK) as u32, offset, offset)
     }
 
-    /// As [`Volume::io`], with success.
+    /// As [`Volume::io`], which has to succeed.
     fn done(
         &mut self,
         message_type: IoMessageType,
@@ -236,7 +236,7 @@ impl<'a> Volume<'a> {
         )
     }
 
-    /// Reads this block; it must have this content, and nothing around it may change.
+    /// Reads this block and checks its content, and that the memory around it is unchanged.
     fn expect_block(&mut self, block: usize, content: &[u8]) -> Result<(), Wrong> {
         self.memory.fill(0, self.memory.len(), 0xa5)?;
         self.done(IoMessageType::Read, block, 1)?;

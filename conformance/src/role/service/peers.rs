@@ -38,7 +38,7 @@ pub(super) struct Peers<'a> {
     /// Workers that the initiator requests. Extensions of the data path that the initiator announces.
     pub(super) features: u32,
     pub(super) workers: u32,
-    /// Message id and correlation id of the next requests, the last first; when there are none, others are made up.
+    /// Message ids and correlation ids of the next requests, the last pair first; without any, they are generated.
     pub(super) ids: Vec<(u32, u32)>,
     requests: u32,
     /// Requests to the targets, in the order of their arrival.
@@ -51,7 +51,7 @@ impl<'a> Peers<'a> {
         Self::with(fixture, flags, &scripts(fixture))
     }
 
-    /// As [`Peers::start`], with targets that hold this.
+    /// As [`Peers::start`], with targets with this content.
     pub(super) fn with(
         fixture: &'a Fixture<'a>,
         flags: &[&str],
@@ -64,7 +64,7 @@ impl<'a> Peers<'a> {
         Self::at(fixture, flags, scripts, &listeners)
     }
 
-    /// As [`Peers::with`], with targets that listen already.
+    /// As [`Peers::with`], with targets that are already listening.
     pub(super) fn at(
         fixture: &'a Fixture<'a>,
         flags: &[&str],
@@ -449,15 +449,15 @@ pub(super) enum Reply {
     Bytewise,
     /// The right answer in two segments, the first of this many bytes.
     Split(usize),
-    /// This instead.
+    /// This response.
     Say(Payload),
-    /// These bytes instead.
+    /// These bytes.
     Bytes(Vec<u8>),
-    /// Nothing.
+    /// No response.
     Silence,
-    /// It ends the connection.
+    /// Closes the connection.
     Close,
-    /// It resets the connection.
+    /// Resets the connection.
     Reset,
 }
 
@@ -470,12 +470,12 @@ pub(super) const SPLIT: Duration = Duration::from_millis(1);
 /// Between what a service does when it ends.
 const MOMENT: Duration = Duration::from_millis(300);
 
-/// Its control connection, and what it holds.
+/// A scripted target: its control connection and its storage.
 pub(super) struct Target {
-    /// None: it has left.
+    /// `None` once it has disconnected.
     pub(super) peer: Option<TcpPeer>,
     pub(super) session: Session,
-    /// It leaves I/Os alone.
+    /// It does not serve I/Os.
     pub(super) is_paused: bool,
 }
 
@@ -510,7 +510,7 @@ impl Target {
             Reply::Honest => {
                 let answer = match self.session.answer(&request.payload) {
                     Ok(answer) => answer,
-                    // Another target made the service end, which took its memory along.
+                    // Another target made the service exit, which unmapped its memory.
                     Err(_) if self.is_left() => return Ok(()),
                     Err(error) => return Err(error.into()),
                 };

@@ -319,7 +319,7 @@ fn initiators_garbage(fixture: &Fixture<'_>) -> Result<(), Wrong> {
         peers.say_bytes(&bytes)?;
         peers.expect_refusal(what)?;
     }
-    // With a payload, which has lengths of its own.
+    // With a payload, which has length fields too.
     for (what, offset, word) in [
         ("a blob of 4 GiB", 24, u32::MAX),
         ("a blob that is longer than the frame", 24, 5000),

@@ -186,7 +186,7 @@ fn begins_with(
     )?;
     service.taken(Step::Query);
     service.go_to(Step::Stop)?;
-    // So that a read which does nothing is seen.
+    // So that a read without effect is detected.
     service.memory.fill(0, content.len(), 0xee)?;
     let code = service.io(0, &read(0, 0, content.len()))?;
     Wrong::unless(code == 0, "a result of 0", code)?;
@@ -253,7 +253,7 @@ pub(super) struct Store {
 }
 
 impl Store {
-    /// One with a worker for each core of the plan. Its memory is as large as the storage.
+    /// A store with a worker for each core of the plan, and a memory as large as the storage.
     pub(super) fn open(fixture: &Fixture<'_>, plan: Plan) -> Result<Self, Wrong> {
         let storage = pattern(CAPACITY, 1);
         let file = fixture.sandbox().file("content", &storage)?;
@@ -288,7 +288,7 @@ impl Store {
             .during(format!("{request:?}"))
     }
 
-    /// An I/O that must fail, and change nothing in the memory.
+    /// Submits an I/O that must fail without changing the memory.
     pub(super) fn bad(&mut self, worker: usize, request: &Repr) -> Result<(), Wrong> {
         let code = self.service.io(worker, request)?;
         Wrong::unless(code != 0, "a result other than 0", code)
@@ -322,7 +322,7 @@ impl Store {
 
     /// Reads the whole storage and compares it. The memory contains it afterwards.
     pub(super) fn storage_is_right(&mut self) -> Result<(), Wrong> {
-        // So that a read which does nothing is seen.
+        // So that a read without effect is detected.
         self.memory.fill(0xee);
         self.service.memory.fill(0, CAPACITY, 0xee)?;
         let everything = super::io::read(0, 0, CAPACITY);

@@ -1,4 +1,4 @@
-//! Frames in pieces, several at once, and bytes that are none.
+//! Frames in pieces, several at once, and bytes that form no frame.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::role::{Check, ControlPeer as _, During as _, Fixture, Polled, Running
 
 /// Time for a target to read one segment before the next.
 const APART: Duration = Duration::from_micros(200);
-/// The same where there are few pieces: surely enough.
+/// The same for few pieces, with a safe margin.
 const FAR_APART: Duration = Duration::from_millis(20);
 /// Bytes of length, type and ids.
 const HEADER: usize = 16;
@@ -107,7 +107,7 @@ fn byte_by_byte(peer: &mut TcpPeer, bytes: &[u8], _: usize) -> Result<(), Wrong>
     })
 }
 
-/// At another place for every frame: within the length, behind it, within the ids, before the last byte.
+/// Splits each frame at another offset: within the length, behind it, within the ids, before the last byte.
 fn in_two(peer: &mut TcpPeer, bytes: &[u8], nth: usize) -> Result<(), Wrong> {
     let places = [1, 4, HEADER, bytes.len() - 1, 7, bytes.len() / 2, 3];
     let (first, second) = bytes.split_at(places[nth % places.len()].min(bytes.len() - 1));

@@ -76,7 +76,7 @@ pub(super) const CHECKS: &[Check] = &[
     },
 ];
 
-/// From the storage to the memory.
+/// A read: storage to memory.
 pub(super) fn read(requester_offset: u64, storage_offset: u64, size: usize) -> Repr {
     Repr {
         message_type: IoMessageType::Read,
@@ -88,7 +88,7 @@ pub(super) fn read(requester_offset: u64, storage_offset: u64, size: usize) -> R
     }
 }
 
-/// From the memory to the storage.
+/// A write: memory to storage.
 pub(super) fn write(requester_offset: u64, storage_offset: u64, size: usize) -> Repr {
     Repr {
         message_type: IoMessageType::Write,
@@ -104,7 +104,7 @@ pub(super) fn at(block: usize) -> u64 {
 fn read_every_block(fixture: &Fixture<'_>) -> Result<(), Wrong> {
     let mut store = Store::open(fixture, Plan::SMALL)?;
     for block in (0..BLOCKS).rev() {
-        // Every block of the memory, too, and in another order.
+        // Every block of the memory too, in another order.
         store.good(0, &read(at(block * 5 + 3), at(block), BLOCK))?;
     }
     store.close()
@@ -187,7 +187,7 @@ fn queue(fixture: &Fixture<'_>, plan: Plan) -> Result<(), Wrong> {
     const ROUNDS: usize = 8;
     let mut store = Store::open(fixture, plan)?;
     let workers = plan.cores as usize;
-    // Each I/O of a round has a place of its own, so that their order does not matter.
+    // Each I/O of a round has its own range, so that their order does not matter.
     let piece = CAPACITY / (workers * plan.depth);
     for round in 0..ROUNDS {
         let mut waiting = vec![BTreeSet::new(); workers];
@@ -234,7 +234,7 @@ fn queue(fixture: &Fixture<'_>, plan: Plan) -> Result<(), Wrong> {
     store.close()
 }
 
-// Requests for I/O that must fail, and harm nothing.
+// Requests for I/O that must fail without side effects.
 
 pub(super) const REFUSAL_CHECKS: &[Check] = &[
     Check {

@@ -40,13 +40,13 @@ pub(super) struct Service {
 }
 
 impl Service {
-    /// One that has connected to the target on `port`.
+    /// A service that has connected to the target on `port`.
     pub(super) fn connect(fixture: &Fixture<'_>, port: u16, plan: Plan) -> Result<Self, Wrong> {
         let device = Device::open(&fixture.subject().devices.dpu)?;
         Self::new(device, port, plan, fixture.patience())
     }
 
-    /// The same, on this device.
+    /// As above, on this device.
     pub(super) fn new(
         device: Device,
         port: u16,
@@ -112,7 +112,7 @@ impl Service {
         Ok(())
     }
 
-    /// The rest of the session, behind which the target ends with success.
+    /// Runs the rest of the session, after which the target has to exit with success.
     pub(super) fn finish(mut self, running: &mut Running) -> Result<(), Wrong> {
         self.go_to(Step::End)?;
         running
@@ -187,7 +187,7 @@ impl Service {
         }
     }
 
-    /// Announces extensions of the data path instead of the plain query, and returns those that the target has: none if it is one of the reference.
+    /// Announces extensions of the data path instead of the plain query, and returns those of the target: 0 for one of the reference.
     pub(super) fn announce(&mut self, features: u32) -> Result<u32, Wrong> {
         let query = Payload::AnnounceStorageRequest(FeatureQuery { features });
         let announced = match self.ask(query)? {
@@ -315,7 +315,7 @@ impl Service {
         parse(&self.workers[worker].receive(self.patience)?)
     }
 
-    /// The target loses its control connection, and nothing else: what is returned is the rest of the service.
+    /// Closes only the control connection, and returns the rest of the service.
     pub(super) fn hang_up(self, reset: bool) -> Result<impl Sized, Wrong> {
         let Self {
             workers,

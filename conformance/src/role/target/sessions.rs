@@ -118,7 +118,7 @@ fn one(fixture: &Fixture<'_>, flags: &[&str], plan: Plan) -> Result<(), Wrong> {
     service.finish(&mut running)
 }
 
-/// Each worker writes a block of its own, which the next one reads.
+/// Each worker writes a block, which the next one reads.
 fn every_worker_works(service: &mut Service) -> Result<(), Wrong> {
     const BLOCK: usize = 4096;
     let count = service.workers.len();
@@ -244,7 +244,7 @@ fn ids(fixture: &Fixture<'_>) -> Result<(), Wrong> {
     let mut next = unusual.into_iter().cycle();
     service.ids = Box::new(move || next.next().unwrap_or_default());
     service.go_to(Step::Stop)?;
-    // A refusal has the ids of what it refuses, too.
+    // A refusal has the ids of the refused request too.
     service.ids = Box::new(|| (0, u32::MAX));
     service.finish(&mut running)
 }

@@ -134,7 +134,7 @@ fn changed_bytes_cause_errors_at_most() {
             let mut changed = file.clone();
             changed[index] ^= change;
             match Transcript::from_reader(&changed[..]) {
-                // No entry is made of nothing.
+                // Every entry takes at least two bytes.
                 Ok(read) => assert!(read.entries.len() <= file.len() / 2),
                 Err(_) => refused += 1,
             }
@@ -161,7 +161,7 @@ fn recordings_of_this_crate_are_complete() {
             Event::Raw(_) | Event::Failed(_) => true,
             Event::Opened | Event::Closed | Event::Ended => false,
         };
-        // Every role writes the same bytes for the same message.
+        // All roles encode the same message to the same bytes.
         assert_eq!(
             transcript.entries.iter().find(odd),
             None,

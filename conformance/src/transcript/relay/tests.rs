@@ -110,7 +110,7 @@ fn incomplete_frame_is_recorded_as_raw_bytes() {
         let mut client = TcpStream::connect(relay).expect("the relay");
         client.write_all(&half).expect("the server listens");
         let (mut stream, _) = listener.accept().expect("a client");
-        // It is passed on before it is complete.
+        // It is forwarded before it is complete.
         let mut came = [0; 7];
         stream.read_exact(&mut came).expect("the client's bytes");
         drop(client);

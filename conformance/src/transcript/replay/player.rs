@@ -237,11 +237,11 @@ const CHUNK: usize = 4096;
 #[derive(Debug)]
 pub(super) enum Came {
     Piece(Piece),
-    /// It sends nothing more.
+    /// It has closed its sending direction.
     Closed,
     /// The connection has failed.
     Failed(io::Error),
-    /// Nothing yet.
+    /// No event.
     Nothing,
 }
 
@@ -635,7 +635,7 @@ fn text(error: impl ToString) -> String {
     error.to_string()
 }
 
-// The target's side: recorded answers with live connections, and a storage behind them.
+// The target's side: recorded responses with live connections, and a storage.
 
 /// Largest storage that is replayed, in bytes.
 const MOST_CAPACITY: u64 = 1 << 30;

@@ -79,7 +79,7 @@ impl Deployment {
         Self::with(halves, args, [Fault::None; 3], 1)
     }
 
-    /// As [`start`](Self::start), with targets that do these things wrong, and this many workers.
+    /// As [`start`](Self::start), with these faults of the targets, and this many workers.
     pub fn with(halves: &[Vec<u8>; 3], args: &str, faults: [Fault; 3], workers: u32) -> Self {
         Self::keeping(halves, args, faults, [None; 3], workers)
     }
@@ -165,7 +165,7 @@ impl Deployment {
         drop(initiator);
         let status = service.wait(Instant::now() + PATIENCE).expect("an end");
         assert_eq!(status.code(), Some(1));
-        // Nothing matches, so it waits for the last line.
+        // No line matches, so this waits for the exit.
         let _ = service.wait_for("ended", PATIENCE, |_| None::<()>);
         for target in targets {
             target.join().expect("a target");
@@ -182,7 +182,7 @@ impl Deployment {
             ..
         } = self;
         initiator.leave();
-        // Nothing matches, so it waits for the last line.
+        // No line matches, so this waits for the exit.
         let _ = service.wait_for("ended", PATIENCE, |_| None::<()>);
         let stderr = service.stderr();
         let stdout = service

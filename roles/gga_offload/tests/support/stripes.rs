@@ -69,7 +69,7 @@ impl Stripes {
         [&self.0[0][range.clone()], &self.0[1][range]].concat()
     }
 
-    /// With zeros for the checksums, which depend on the random identifier of a set, and for the parity of them.
+    /// With zeros for the checksums, which depend on the random identifier of a set, and for their parity.
     pub fn without_checksums(mut self) -> Self {
         for half in self.0[1..].iter_mut().flat_map(|it| it.chunks_mut(HALF)) {
             half[HALF - 4..].fill(0);
