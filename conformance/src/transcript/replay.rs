@@ -212,7 +212,7 @@ impl Journal {
             _ => Outcome::Failed(differences.join("; ")),
         };
         self.cases.push(Case {
-            meaning: "what the recording has comes again".to_owned(),
+            meaning: "the recorded message is received again".to_owned(),
             note: (!notes.is_empty()).then(|| notes.join("; ")),
             took,
             ..Case::new(&self.suite, name(step), outcome)

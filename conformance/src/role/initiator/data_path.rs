@@ -290,17 +290,17 @@ impl DataPath {
 pub(super) const RESULT_CHECKS: &[Check] = &[
     Check {
         name: "error-result-of-read",
-        meaning: "a read that failed makes read_throughput_test fail (the reference does not look)",
+        meaning: "a read that failed makes read_throughput_test fail (the reference does not check)",
         play: |fixture| failing(fixture, "read_throughput_test", IO_FAILED, Io::is_read),
     },
     Check {
         name: "error-result-of-write",
-        meaning: "a write that failed makes write_throughput_test fail (the reference does not look)",
+        meaning: "a write that failed makes write_throughput_test fail (the reference does not check)",
         play: |fixture| failing(fixture, "write_throughput_test", IO_FAILED, Io::is_write),
     },
     Check {
         name: "error-result-of-validated-read",
-        meaning: "a read that failed makes read_write_data_validity_test fail, whatever its data (the reference does not look)",
+        meaning: "a read that failed makes read_write_data_validity_test fail, whatever its data (the reference does not check)",
         play: |fixture| {
             failing(
                 fixture,
@@ -312,7 +312,7 @@ pub(super) const RESULT_CHECKS: &[Check] = &[
     },
     Check {
         name: "error-result-of-validated-write",
-        meaning: "a write that failed makes read_write_data_validity_test fail, whatever is read (the reference does not look)",
+        meaning: "a write that failed makes read_write_data_validity_test fail, whatever is read (the reference does not check)",
         play: |fixture| {
             failing(
                 fixture,
@@ -324,7 +324,7 @@ pub(super) const RESULT_CHECKS: &[Check] = &[
     },
     Check {
         name: "unknown-error-result",
-        meaning: "a result with a code that no error has makes the initiator fail (the reference does not look)",
+        meaning: "a result with a code that no error has makes the initiator fail (the reference does not check)",
         play: |fixture| failing(fixture, "read_throughput_test", u32::MAX, Io::is_read),
     },
     Check {
@@ -354,7 +354,7 @@ pub(super) const RESULT_CHECKS: &[Check] = &[
     },
     Check {
         name: "request-for-result",
-        meaning: "a read where a result should be makes the initiator fail (the reference does not look)",
+        meaning: "a read where a result should be makes the initiator fail (the reference does not check)",
         play: |fixture| {
             beside(fixture, |result| Repr {
                 message_type: IoMessageType::Read,
@@ -364,7 +364,7 @@ pub(super) const RESULT_CHECKS: &[Check] = &[
     },
     Check {
         name: "result-of-unknown-type",
-        meaning: "a message of an unknown type makes the initiator fail (the reference does not look)",
+        meaning: "a message of an unknown type makes the initiator fail (the reference does not check)",
         play: |fixture| {
             beside_bytes(fixture, |io| {
                 let mut bytes = io.request.answer(0).to_bytes().to_vec();
@@ -375,7 +375,7 @@ pub(super) const RESULT_CHECKS: &[Check] = &[
     },
     Check {
         name: "result-of-another-size",
-        meaning: "a result whose size is not that of its request makes the initiator fail (the reference does not look)",
+        meaning: "a result whose size is not that of its request makes the initiator fail (the reference does not check)",
         play: |fixture| {
             beside(fixture, |result| Repr {
                 size: 512,
@@ -385,7 +385,7 @@ pub(super) const RESULT_CHECKS: &[Check] = &[
     },
     Check {
         name: "result-of-another-place",
-        meaning: "a result whose storage offset is not that of its request makes the initiator fail (the reference does not look)",
+        meaning: "a result whose storage offset is not that of its request makes the initiator fail (the reference does not check)",
         play: |fixture| {
             beside(fixture, |result| Repr {
                 storage_offset: result.storage_offset ^ u64::from(BLOCK),

@@ -18,17 +18,17 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "answers-in-single-bytes",
-        meaning: "answers that come split at every byte are understood",
+        meaning: "answers that arrive split at every byte are understood",
         play: |fixture| with(fixture, |service| service.piece = 1),
     },
     Check {
         name: "answers-in-pieces",
-        meaning: "answers that come split inside of a field are understood",
+        meaning: "answers that arrive split inside of a field are understood",
         play: |fixture| with(fixture, |service| service.piece = 7),
     },
     Check {
         name: "slow-answers",
-        meaning: "answers that come within --control-timeout are waited for",
+        meaning: "answers that arrive within --control-timeout are waited for",
         play: |fixture| {
             with(fixture, |service| {
                 service.delay = Duration::from_millis(300)
@@ -42,7 +42,7 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "results-out-of-order",
-        meaning: "results that come in another order than their requests are taken",
+        meaning: "results in another order than their requests are accepted",
         play: results_out_of_order,
     },
     Check {
@@ -57,7 +57,7 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "consumers-that-stay",
-        meaning: "a service that destroys its consumers only after shutdown_response does the initiator no harm",
+        meaning: "a service that destroys its consumers only after shutdown_response does not affect the initiator",
         play: consumers_that_stay,
     },
     Check {
@@ -321,7 +321,7 @@ pub(super) const CONTROL_FAULT_CHECKS: &[Check] = &[
     },
     Check {
         name: "answer-with-another-correlation-id",
-        meaning: "an answer with another correlation id than its request's makes the initiator fail (the reference does not look)",
+        meaning: "an answer with another correlation id than its request's makes the initiator fail (the reference does not check)",
         play: |fixture| {
             misnumber(fixture, |answer| {
                 answer.correlation_id = answer.correlation_id.wrapping_add(7);
@@ -340,7 +340,7 @@ pub(super) const CONTROL_FAULT_CHECKS: &[Check] = &[
     },
     Check {
         name: "unknown-message-type",
-        meaning: "an answer of an unknown type makes the initiator fail",
+        meaning: "a response of an unknown type makes the initiator fail",
         play: |fixture| answer_bytes(fixture, |request| frame(99, request, &[])),
     },
     Check {
@@ -350,7 +350,7 @@ pub(super) const CONTROL_FAULT_CHECKS: &[Check] = &[
     },
     Check {
         name: "frame-of-4-gib",
-        meaning: "a frame that says it has 4294967295 bytes makes the initiator fail",
+        meaning: "a frame with a length of 4294967295 bytes makes the initiator fail",
         play: |fixture| {
             answer_bytes(fixture, |request| {
                 let mut bytes = frame(2, request, &[0; 12]);
@@ -377,7 +377,7 @@ pub(super) const CONTROL_FAULT_CHECKS: &[Check] = &[
     },
     Check {
         name: "payload-too-long",
-        meaning: "query_storage_response with a byte behind its payload makes the initiator fail (the reference does not look)",
+        meaning: "query_storage_response with a byte behind its payload makes the initiator fail (the reference does not check)",
         play: |fixture| {
             answer_bytes(fixture, |request| {
                 frame(2, request, &[&query_payload()[..], &[0]].concat())
@@ -501,62 +501,62 @@ pub(super) const DEPARTURE_CHECKS: &[Check] = &[
     },
     Check {
         name: "service-gone-at-query",
-        meaning: "a service that goes instead of answering query_storage_request makes the initiator fail",
+        meaning: "a service that disconnects instead of answering query_storage_request makes the initiator fail",
         play: |fixture| gone_at(fixture, Step::Query),
     },
     Check {
         name: "service-gone-after-query",
-        meaning: "a service that goes when it has answered query_storage_request makes the initiator fail",
+        meaning: "a service that disconnects after it has answered query_storage_request makes the initiator fail",
         play: |fixture| gone_after(fixture, Step::Query),
     },
     Check {
         name: "service-gone-at-init",
-        meaning: "a service that goes instead of answering init_storage_request makes the initiator fail",
+        meaning: "a service that disconnects instead of answering init_storage_request makes the initiator fail",
         play: |fixture| gone_at(fixture, Step::Init),
     },
     Check {
         name: "service-gone-after-init",
-        meaning: "a service that goes when it has answered init_storage_request makes the initiator fail",
+        meaning: "a service that disconnects after it has answered init_storage_request makes the initiator fail",
         play: |fixture| gone_after(fixture, Step::Init),
     },
     Check {
         name: "service-gone-at-start",
-        meaning: "a service that goes instead of answering start_storage_request makes the initiator fail",
+        meaning: "a service that disconnects instead of answering start_storage_request makes the initiator fail",
         play: |fixture| gone_at(fixture, Step::Start),
     },
     Check {
         name: "service-gone-after-start",
-        meaning: "a service that goes when it has answered start_storage_request makes the initiator fail",
+        meaning: "a service that disconnects after it has answered start_storage_request makes the initiator fail",
         play: |fixture| gone_after(fixture, Step::Start),
     },
     Check {
         name: "service-gone-in-the-run",
-        meaning: "a service that goes with requests in flight makes the initiator fail (the reference waits for results forever)",
+        meaning: "a service that disconnects with requests in flight makes the initiator fail (the reference waits for results forever)",
         play: gone_in_the_run,
     },
     Check {
         name: "service-gone-at-stop",
-        meaning: "a service that goes instead of answering stop_storage_request makes the initiator fail",
+        meaning: "a service that disconnects instead of answering stop_storage_request makes the initiator fail",
         play: |fixture| gone_at(fixture, Step::Stop),
     },
     Check {
         name: "service-gone-after-stop",
-        meaning: "a service that goes when it has answered stop_storage_request, and was not shut down, makes the initiator fail",
+        meaning: "a service that disconnects after it has answered stop_storage_request, and was not shut down, makes the initiator fail",
         play: |fixture| gone_after(fixture, Step::Stop),
     },
     Check {
         name: "service-gone-at-shutdown",
-        meaning: "a service that goes instead of answering shutdown_request makes the initiator fail",
+        meaning: "a service that disconnects instead of answering shutdown_request makes the initiator fail",
         play: |fixture| gone_at(fixture, Step::Shutdown),
     },
     Check {
         name: "service-gone-after-shutdown",
-        meaning: "a service that goes when it has answered shutdown_request is in order",
+        meaning: "a service that disconnects after it has answered shutdown_request is in order",
         play: gone_after_shutdown,
     },
     Check {
         name: "consumer-gone-in-the-run",
-        meaning: "a service whose consumer goes with requests in flight makes the initiator fail after --io-timeout (the reference has no such flag)",
+        meaning: "a service whose consumer expires with requests in flight makes the initiator fail after --io-timeout (the reference has no such flag)",
         play: consumer_gone,
     },
     Check {
@@ -571,17 +571,17 @@ pub(super) const DEPARTURE_CHECKS: &[Check] = &[
     },
     Check {
         name: "consumers-that-never-go",
-        meaning: "a service whose consumers never go: the initiator ends by itself (the reference waits for them forever)",
+        meaning: "a service whose consumers never expire: the initiator ends by itself (the reference waits for them forever)",
         play: consumers_that_never_go,
     },
     Check {
         name: "interrupt",
-        meaning: "SIGINT in the run: the initiator stops the storage, shuts it down and ends (the reference runs on to its end)",
+        meaning: "SIGINT during the run: the initiator stops the storage, shuts it down and exits (the reference completes the run)",
         play: |fixture| interrupt(fixture, Signal::INT),
     },
     Check {
         name: "terminate",
-        meaning: "SIGTERM in the run: the initiator stops the storage, shuts it down and ends (the reference dies of it)",
+        meaning: "SIGTERM during the run: the initiator stops the storage, shuts it down and exits (the reference is killed)",
         play: |fixture| interrupt(fixture, Signal::TERM),
     },
 ];

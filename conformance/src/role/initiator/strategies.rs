@@ -18,7 +18,7 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "read-only-validity",
-        meaning: "read_only_data_validity_test reads every block and is content when it is as in --storage-plain-content",
+        meaning: "read_only_data_validity_test reads every block and succeeds if it equals --storage-plain-content",
         play: read_only_validity,
     },
     Check {
@@ -297,7 +297,7 @@ pub(super) const GEOMETRY_CHECKS: &[Check] = &[
     },
     Check {
         name: "odd-block-size",
-        meaning: "blocks of 1536 bytes are read and written like any",
+        meaning: "blocks of 1536 bytes are read and written like any other",
         play: |fixture| {
             let size = 1536;
             let plan = Plan::new("read_write_data_validity_test").holding(content(24 * size, 1));

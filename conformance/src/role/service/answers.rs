@@ -132,7 +132,7 @@ const OWN: [Check; 7] = [
     },
     Check {
         name: "wrong-connection",
-        meaning: "a create_rdma_connection_response for another worker or role is an error; the reference does not look",
+        meaning: "a create_rdma_connection_response for another worker or role is an error; the reference does not check",
         play: wrong_connection,
     },
     Check {

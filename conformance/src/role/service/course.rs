@@ -31,7 +31,7 @@ pub(super) const CHECKS: [Check; 13] = [
     },
     Check {
         name: "unusual-ids",
-        meaning: "ids of 0, of 0xffffffff, repeated and descending ones are ids like others",
+        meaning: "ids of 0, of 0xffffffff, repeated and descending ones are valid ids",
         play: unusual_ids,
     },
     Check {

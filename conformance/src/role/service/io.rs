@@ -426,12 +426,12 @@ pub(crate) const BLOCK_CHECKS: [Check; 9] = [
     },
     Check {
         name: "reserved-bytes",
-        meaning: "what is in the reserved bytes of a request, and in its result, does not matter",
+        meaning: "the reserved bytes of a request, and its result field, are ignored",
         play: reserved_bytes,
     },
     Check {
         name: "as-many-as-agreed",
-        meaning: "the initiator may have as many I/Os under way as it said, again and again; each is answered once",
+        meaning: "the initiator may have as many I/Os in flight as it said, again and again; each is answered once",
         play: window,
     },
     Check {

@@ -23,7 +23,7 @@ pub(super) const CHECKS: [Check; 6] = [
     },
     Check {
         name: "unexpected-requests-leave-the-state",
-        meaning: "requests out of order are answered with an error_response in every state, and the session goes on as if they had not \
+        meaning: "requests out of order are answered with an error_response in every state, and the session continues as if they had not \
                   come; the reference takes each for the end of the state",
         play: unexpected_later,
     },
@@ -223,7 +223,7 @@ pub(super) const FRAME_CHECKS: [Check; 7] = [
     },
     Check {
         name: "unasked-response",
-        meaning: "a response that nobody asked for does not become an answer to the initiator",
+        meaning: "an unexpected response does not become an answer to the initiator",
         play: unasked_response,
     },
 ];

@@ -126,7 +126,7 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "content-missing",
-        meaning: "A file that is not there ends the target",
+        meaning: "A missing file ends the target",
         play: |fixture| {
             ends(
                 &mut spawn(fixture, &["--binary-content", "/no/such/file"])?,

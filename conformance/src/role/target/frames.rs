@@ -368,7 +368,7 @@ pub(super) const REFUSAL_CHECKS: &[Check] = &[
     },
     Check {
         name: "refusals-leave-the-session",
-        meaning: "After any message that is not due the session goes on where it was (the reference takes the next step instead)",
+        meaning: "After any message that is not due the session continues in the same state (the reference takes the next step instead)",
         play: leave_the_session,
     },
     Check {
@@ -445,7 +445,7 @@ pub(super) const REFUSAL_CHECKS: &[Check] = &[
     },
     Check {
         name: "impossible-requests-leave-the-session",
-        meaning: "After requests for the impossible, and for what was had already, the session goes on where it was, and I/O works (the reference takes the next step instead)",
+        meaning: "After impossible and repeated requests the session continues in the same state, and I/O works (the reference takes the next step instead)",
         play: impossible,
     },
 ];

@@ -61,7 +61,7 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "io-queues-of-two-workers",
-        meaning: "Two workers serve their queues at the same time, each with its own results",
+        meaning: "Two workers serve their queues concurrently, each with its own results",
         play: |fixture| {
             queue(
                 fixture,
@@ -239,7 +239,7 @@ fn queue(fixture: &Fixture<'_>, plan: Plan) -> Result<(), Wrong> {
 pub(super) const REFUSAL_CHECKS: &[Check] = &[
     Check {
         name: "io-beyond-storage",
-        meaning: "I/O outside the storage gets an error result, moves nothing, and the next I/O works (the reference does not look: it moves the bytes of the transaction before)",
+        meaning: "I/O outside the storage gets an error result, moves nothing, and the next I/O works (the reference does not check: it moves the bytes of the transaction before)",
         play: |fixture| {
             refused(fixture, |offset, size, base| Repr {
                 storage_offset: offset,
@@ -250,7 +250,7 @@ pub(super) const REFUSAL_CHECKS: &[Check] = &[
     },
     Check {
         name: "io-beyond-memory",
-        meaning: "I/O outside the client's memory gets an error result, moves nothing, and the next I/O works (the reference does not look: it moves the bytes of the transaction before)",
+        meaning: "I/O outside the client's memory gets an error result, moves nothing, and the next I/O works (the reference does not check: it moves the bytes of the transaction before)",
         play: |fixture| {
             refused(fixture, |offset, size, base| Repr {
                 requester_offset: offset,
@@ -401,7 +401,7 @@ pub(super) const FLUSH_CHECKS: &[Check] = &[
     },
     Check {
         name: "flush-other-features",
-        meaning: "Extensions that nobody knows are not announced back, and bring no flush",
+        meaning: "Unknown extensions are not announced back, and do not enable flush",
         play: |fixture| {
             let (mut running, mut service) = open(fixture)?;
             let features = service.announce(!FEATURE_FLUSH)?;

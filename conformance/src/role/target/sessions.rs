@@ -373,12 +373,12 @@ pub(super) const DEPARTURE_CHECKS: &[Check] = &[
     },
     Check {
         name: "died-with-io-under-way",
-        meaning: "When the service dies with requests under way, the target ends by itself, without success (the reference does not notice, and waits forever)",
+        meaning: "When the service dies with requests in flight, the target ends by itself, without success (the reference does not notice, and waits forever)",
         play: died,
     },
     Check {
         name: "rdma-lost",
-        meaning: "When the RDMA connections go with requests under way, the target ends without success, or ends at shutdown as ever: it neither crashes nor hangs",
+        meaning: "When the RDMA connections are closed with requests in flight, the target ends without success, or exits at shutdown as usual: it neither crashes nor hangs",
         play: rdma_lost,
     },
     Check {

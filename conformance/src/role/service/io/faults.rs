@@ -33,18 +33,18 @@ pub(super) const CHECKS: [Check; 7] = [
     },
     Check {
         name: "target-sends-nonsense",
-        meaning: "what is no result is not taken for one: the service ends with an exit status other than 0, or goes on without; the \
+        meaning: "a message that is no result is not taken for one: the service exits with a status other than 0, or ignores it; the \
                   zero_copy reference makes it a success, that of gga_offload reaches beyond its transactions",
         play: nonsense,
     },
     Check {
         name: "target-leaves-during-io",
-        meaning: "a target that goes with I/Os under way ends the service; the reference waits forever",
+        meaning: "a target that disconnects with I/Os in flight ends the service; the reference waits forever",
         play: target_leaves,
     },
     Check {
         name: "initiator-leaves-during-io",
-        meaning: "an initiator that goes with I/Os under way ends the service; the reference waits forever",
+        meaning: "an initiator that disconnects with I/Os in flight ends the service; the reference waits forever",
         play: initiator_leaves,
     },
     Check {
@@ -187,13 +187,13 @@ fn stop(fixture: &Fixture<'_>) -> Result<(), Wrong> {
 pub(super) const REFUSAL_CHECKS: [Check; 3] = [
     Check {
         name: "io-outside-of-the-storage",
-        meaning: "an I/O outside of the storage is an error result, and others go on; the zero_copy reference overwrites the target's \
+        meaning: "an I/O outside of the storage is an error result, and others continue; the zero_copy reference overwrites the target's \
                   result with success, that of gga_offload stops its worker",
         play: outside_storage,
     },
     Check {
         name: "io-outside-of-the-memory",
-        meaning: "an I/O outside of the initiator's memory is an error result, and others go on; the references as above",
+        meaning: "an I/O outside of the initiator's memory is an error result, and others continue; the references as above",
         play: outside_memory,
     },
     Check {

@@ -42,18 +42,18 @@ pub(super) const CHECKS: [Check; 11] = [
     },
     Check {
         name: "corrupt-halves",
-        meaning: "a block of which two halves are not what was written is an error result, not other content, and others go on; the reference \
+        meaning: "a block of which two halves are not what was written is an error result, not other content, and others continue; the reference \
                   gives it away, or stops its worker",
         play: corrupt_halves,
     },
     Check {
         name: "never-written",
-        meaning: "a read of a block that was never written is an error result, and others go on; the reference stops its worker",
+        meaning: "a read of a block that was never written is an error result, and others continue; the reference stops its worker",
         play: never_written,
     },
     Check {
         name: "incompressible",
-        meaning: "a write of content that does not fit is an error result, and others go on; the reference stops its worker",
+        meaning: "a write of content that does not fit is an error result, and others continue; the reference stops its worker",
         play: incompressible,
     },
     Check {
