@@ -15,14 +15,14 @@ mod kernels {
             let (a, b) = (vec![0x35_u8; half], vec![0xc6_u8; half]);
             let mut parity = vec![0_u8; half];
             let sources = [a.as_ptr(), b.as_ptr()];
-            // Not 0 or 1, which kernels may take for less work.
+            // Not 0 or 1, for which kernels may take shortcuts.
             let factors = [Multiplier::new(0x8e), Multiplier::new(0xf4)];
             group.throughput(Throughput::Bytes(2 * half as u64));
             for kernel in Kernel::available() {
                 let id = |what: &str| BenchmarkId::new(format!("{what}, {}", kernel.name()), half);
                 group.bench_function(id("products"), |bencher| {
                     bencher.iter(|| {
-                        // SAFETY: all three have `half` bytes, and nobody else uses them.
+                        // SAFETY: all three have `half` bytes and are not accessed otherwise.
                         unsafe { kernel.products(&[parity.as_mut_ptr()], &sources, &factors, half) }
                     });
                 });

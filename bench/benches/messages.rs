@@ -1,5 +1,5 @@
-//! What one message costs in software: pushed into a ring and taken out of it, with the tasks around both. Both ends are in one
-//! thread, so that no time goes into waiting, switching, or another CPU's cache.
+//! Software cost of one message: pushed into a ring and popped, with the tasks around both. Both ends are in one thread, so that no time is
+//! spent on waiting, context switches or cache misses to another core.
 //!
 //! Nobody looks at the messages, and their tasks are submitted again. A zero-copy read is four of these and a copy.
 
@@ -17,14 +17,14 @@ const DEPTH: u64 = 16;
 /// Tokens from here on are of sends.
 const SEND: u64 = 1000;
 
-/// A send, the receive that gets its message, and the buf of that.
+/// A send, its receive, and the buffer of the receive.
 struct Pair {
     send: Task,
     receive: Task,
     received: Buf,
 }
 
-/// Runs until `count` messages have come.
+/// Runs until `count` messages have been received.
 fn pump(pe: &Pe, pairs: &[Pair], count: u64) -> Duration {
     let started = Instant::now();
     let mut received = 0;

@@ -1,4 +1,4 @@
-//! What a task costs from its submission to its completion, apart from what it does: copies by DMA, from nothing much upwards.
+//! Cost of a task from submission to completion, apart from its work: DMA copies of increasing size.
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use doca::{Access, BufInventory, Completion, Device, Dma, Event, MemoryRegion, Mmap, Pe};

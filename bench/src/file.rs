@@ -1,18 +1,18 @@
-//! A file on a disk: a deployment whose target has its blocks there, and fio's io_uring engine with direct I/O on the same bytes.
+//! Blocks in a file on a disk: a deployment whose target stores them there, and fio's io_uring engine with direct I/O on the same bytes.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use conformance::process::Process;
+use deployment::process::Process;
 use serde::Serialize;
 
-use crate::Error;
-use crate::deployment::{Cast, measure_file};
-use crate::fio::{self, Times};
-use crate::point::{Operation, Point};
-use crate::series::Figures;
+use super::deployment::{Cast, measure_file};
+use super::fio::Times;
+use super::point::{Operation, Point};
+use super::series::Figures;
+use super::{Error, fio};
 
 /// Bytes of a block of the file.
 pub const BLOCK_SIZE: u32 = 4096;
@@ -20,20 +20,20 @@ pub const BLOCK_SIZE: u32 = 4096;
 pub const BLOCK_COUNT: u32 = 128 << 10;
 /// Bytes of the file before its blocks.
 const CONTENT_OFFSET: u32 = 64 << 10;
-/// Time beside the run itself.
+/// Time limit beside the run itself.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What is done with the file.
+/// A workload on the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 pub struct Work {
     /// Reads or writes of this size and depth: scattered where they are of one block, else one after the other.
     pub point: Point,
-    /// Every write is made durable before the next one; the latency is that.
+    /// Every write is flushed before the next one; the latency is that of the flushes.
     pub flush: bool,
 }
 
 impl Work {
-    /// All that is compared.
+    /// All compared workloads.
     pub fn all() -> [Self; 5] {
         let point = |operation, block_size| Self {
             point: Point {
@@ -77,7 +77,7 @@ impl fmt::Display for Work {
     }
 }
 
-/// Runs a deployment with its blocks in the file, which is made and filled if it is not there.
+/// Runs a deployment with its blocks in the file, which is created and filled if it does not exist.
 ///
 /// # Errors
 ///
@@ -128,7 +128,7 @@ pub fn fio(file: &Path, work: Work, time: Duration, cpus: &[usize]) -> Result<Fi
         .arg(format!("--iodepth={}", point.transactions))
         .arg(format!("--cpus_allowed={}", cpus.join(",")))
         .arg("--time_based")
-        // It rounds shorter times down to nothing.
+        // fio rounds shorter times down to 0.
         .arg(format!("--runtime={}ms", time.as_millis().max(1000)));
     if flush {
         fio.arg("--fdatasync=1");
@@ -142,7 +142,7 @@ pub fn fio(file: &Path, work: Work, time: Duration, cpus: &[usize]) -> Result<Fi
     fio::figures(&stdout, point, times)
 }
 
-/// What is not installed, in words; nothing when all is.
+/// Programs that are not installed, in words; `None` if all are.
 pub fn missing() -> Option<String> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let has =

@@ -1,19 +1,19 @@
-//! What fio prints.
+//! Parser of fio's JSON output.
 
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-use crate::Error;
-use crate::point::{Operation, Point};
-use crate::series::{Figures, Latency};
+use super::Error;
+use super::point::{Operation, Point};
+use super::series::{Figures, Latency};
 
-/// Which times are the latency.
+/// The times that count as latency.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Times {
     /// From the submission of an I/O to its completion.
     Completion,
-    /// Of the syncs between writes.
+    /// From one sync between writes to the next.
     Sync,
 }
 
@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn figures_are_those_of_the_direction_and_times_that_are_asked_for() {
+    fn figures_are_taken_from_the_requested_direction_and_times() {
         let times = |p50: u32| {
             format!(
                 r#"{{"percentile":{{"50.000000":{p50},"99.000000":{},"99.900000":{}}}}}"#,

@@ -1,4 +1,4 @@
-//! An initiator that pauses: what the first I/Os cost a deployment that has had nothing to do.
+//! An initiator that pauses, to measure the first I/Os of an idle deployment.
 //!
 //! No role's initiator pauses, and so this one is a script over the peers of [`conformance`]. It is slower than the real one, which
 //! does not matter: it is compared with itself.
@@ -6,21 +6,21 @@
 use std::time::{Duration, Instant};
 
 use conformance::role::{ComchPeer, ControlPeer as _, IoChannel, Wrong};
-use conformance::scene::HOST_DEVICE;
+use deployment::sandbox::HOST_DEVICE;
 use doca::{Access, Device, MemoryRegion, Mmap};
 use wire::control::{InitStorage, Message, Payload, StorageDetails};
 use wire::io_message::{IoMessageType, Repr};
 
-use crate::series::{AfterPause, median};
+use super::series::{AfterPause, median};
 
-/// Time without I/O: the longest sleep of an idle thread is forty times shorter.
+/// Duration of the pause: forty times the longest sleep of an idle thread.
 pub(crate) const PAUSE: Duration = Duration::from_secs(2);
-/// How often the same is measured right after other I/Os.
+/// Repetitions of the measurement without a pause.
 const STEADY: usize = 21;
-/// Time that anything may take that should come at once.
+/// Timeout of events that should occur at once.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// What is asked for.
+/// Parameters of the load.
 #[derive(Debug, Clone)]
 pub struct Load {
     /// Name of the service's channel.
@@ -56,7 +56,7 @@ pub fn run(load: &Load) -> Result<AfterPause, Wrong> {
     })
 }
 
-/// A session that has begun.
+/// A started session.
 struct Session {
     // Dropped in this order: what uses the connection, and then it.
     io: IoChannel,
@@ -106,7 +106,7 @@ impl Session {
         })
     }
 
-    /// Reads so many blocks, with so many I/Os on their way, from the first request to the last result.
+    /// Reads `count` blocks with `transactions` I/Os in flight. Returns the time from the first request to the last result.
     fn read(&mut self, count: u32, transactions: u32) -> Result<Duration, Wrong> {
         let started = Instant::now();
         let mut sent = 0;

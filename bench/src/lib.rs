@@ -1,13 +1,13 @@
-//! Figures of deployments of real processes, and beside each the limit that the machine sets.
+//! Performance of deployments of real processes, compared with limits of the machine.
 //!
-//! * [`point`] what is measured: a layout, an operation, sizes and depths.
-//! * [`deployment`] one session of real roles, whoever built them: rate, latencies, CPU time of every process.
-//! * [`first_ios`] an initiator that pauses, for what comes first after a pause.
-//! * [`limits`] what the machine could do at best, by the yardsticks.
-//! * [`kernels`] compression, erasure coding and the check of stored blocks, alone.
-//! * [`linkage`] which DOCA library a program runs with.
-//! * [`nbd`] what people would use instead.
-//! * [`series`] runs, their medians, and ratios between them; [`suite`] what is measured in turns, and the bars.
+//! * [`point`]: layout, operation, sizes and depths of a measurement.
+//! * [`deployment`]: one session of real roles of any implementation: rate, latencies, CPU time of every process.
+//! * [`first_ios`]: an initiator that pauses, for the first I/Os after a pause.
+//! * [`limits`]: limits of the machine, as the yardsticks measure them.
+//! * [`kernels`]: compression, erasure coding and verification of stored blocks, alone.
+//! * [`linkage`]: the DOCA library that a program loads.
+//! * [`nbd`], [`file`]: comparisons with nbdkit and fio.
+//! * [`series`]: repeated runs and their medians; [`suite`]: subjects that take turns, and the required relations between them.
 
 pub mod deployment;
 pub mod file;
@@ -23,26 +23,26 @@ pub mod report;
 pub mod series;
 pub mod suite;
 
-/// Why a measurement came to nothing.
+/// A measurement failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A role or a yardstick did not do its part.
     #[error(transparent)]
-    Process(#[from] conformance::process::Failure),
+    Process(#[from] ::deployment::process::Failure),
     /// There is no such program.
     #[error(transparent)]
-    Implementation(#[from] conformance::implementation::Error),
+    Implementation(#[from] ::deployment::implementation::Error),
     /// A file, a directory or a port cannot be had.
     #[error("{0}")]
     Io(#[from] std::io::Error),
     /// A program printed something else than its figures.
     #[error("{program}: expected {expected}, got {got:?}")]
     Output {
-        /// Which.
+        /// Name of the program.
         program: &'static str,
-        /// What it should have printed.
+        /// The expected output.
         expected: &'static str,
-        /// What it printed.
+        /// The actual output.
         got: String,
     },
 }

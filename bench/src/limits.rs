@@ -1,18 +1,18 @@
-//! What the machine could do at best.
+//! Limits of the machine.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use conformance::process::Process;
+use deployment::process::Process;
 use yardstick::ring::{Load, Measured, Pipeline};
 
-use crate::Error;
-use crate::first_ios::PAUSE;
-use crate::point::{Operation, Point};
-use crate::series::{Figures, Latency};
+use super::Error;
+use super::first_ios::PAUSE;
+use super::point::{Operation, Point};
+use super::series::{Figures, Latency};
 
-/// Time that a yardstick may take.
+/// Time limit of a yardstick.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Starts the yardsticks as processes of their own: this program again, as `yardstick STAGE ...`.
@@ -22,7 +22,7 @@ pub struct Yardsticks {
 }
 
 impl Yardsticks {
-    /// Of this program.
+    /// Yardsticks in this program.
     pub fn of(program: &Path) -> Self {
         Self {
             program: program.to_owned(),
@@ -103,7 +103,7 @@ impl Yardsticks {
     ///
     /// There is no such CPU.
     pub fn wake_up(&self, cpus: [usize; 2]) -> Result<Figures, Error> {
-        // As long as a deployment pauses: the longer a CPU has slept, the longer it takes.
+        // As long as the pause of a deployment: the longer a CPU has slept, the longer its wake-up takes.
         let latency = yardstick::wake::latency(cpus, PAUSE)?;
         Ok(Figures {
             wake_up_ns: Some(latency.as_nanos() as f64),

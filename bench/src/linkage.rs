@@ -1,11 +1,11 @@
-//! Which DOCA library a program would run with: two roles are compared with each other only on the same one.
+//! The DOCA library that a program would load: roles are compared only on the same one.
 
 use std::io;
 use std::path::PathBuf;
 
-use conformance::implementation::{Implementation, Role};
+use deployment::implementation::{Implementation, Role};
 
-use crate::Error;
+use super::Error;
 
 /// Roles that have a twin.
 const ROLES: [Role; 4] = [
@@ -14,10 +14,10 @@ const ROLES: [Role; 4] = [
     Role::GgaOffload,
     Role::Target,
 ];
-/// How the files of DOCA libraries begin that all programs need: softdoca's only one, and NVIDIA's first.
+/// Prefixes of the DOCA library files that every program loads: softdoca's only one, and NVIDIA's core library.
 const NAMES: [&str; 2] = ["libsoftdoca.so", "libdoca_common.so"];
 
-/// Why the roles of two implementations are no twins, in words; nothing when each pair runs on the same shared library.
+/// The reason for which the roles of two implementations are not comparable; `None` if each pair loads the same shared library.
 ///
 /// # Errors
 ///
@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_loader_is_understood() {
+    fn loader_output_is_parsed() {
         let text = "\tlinux-vdso.so.1 (0x1)\n\tlibdoca_common.so.2 => /opt/a b/libdoca_common.so.2 (0x2)\n\tlibc.so.6 => /lib/libc.so.6 (0x3)\n";
         assert_eq!(loaded(text), Some("/opt/a b/libdoca_common.so.2".into()));
         let missing = "\tlibsoftdoca.so.3 => not found\n";
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn programs_with_a_doca_of_their_own_are_no_twins() {
+    fn programs_with_a_linked_doca_are_not_comparable() {
         // Programs without any DOCA library, as ours are by default.
         let directory = tempfile::tempdir().expect("a directory");
         for role in ROLES {

@@ -1,4 +1,4 @@
-//! What the figures were measured on.
+//! Description of the machine that was measured.
 
 use std::fs;
 
@@ -13,13 +13,12 @@ pub struct Machine {
     pub cpus: usize,
     /// Kernel release.
     pub kernel: String,
-    /// Processes that wanted a CPU in the last minute, on average, before the measurements began: other load makes figures
-    /// worthless, and comparisons less so.
+    /// Load average over one minute before the measurements started: other load makes figures useless, and comparisons less accurate.
     pub load: f64,
 }
 
 impl Machine {
-    /// This one; what cannot be found out is empty or 0.
+    /// This machine; unknown values are empty or 0.
     pub fn this() -> Self {
         let read = |path| fs::read_to_string(path).unwrap_or_default();
         let cpu = read("/proc/cpuinfo")

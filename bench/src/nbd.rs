@@ -1,24 +1,24 @@
-//! What people would use instead: nbdkit's memory plugin, read by fio.
+//! Comparison with the usual software: nbdkit's memory plugin, read by fio.
 
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use conformance::process::Process;
+use deployment::process::Process;
 
-use crate::Error;
-use crate::fio::{self, Times};
-use crate::point::{Operation, Point};
-use crate::series::Figures;
+use super::fio::Times;
+use super::point::{Operation, Point};
+use super::series::Figures;
+use super::{Error, fio};
 
-/// Time beside the run itself.
+/// Time limit beside the run itself.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// fio rounds shorter times down to nothing.
+/// fio rounds shorter times down to 0.
 const SHORTEST: Duration = Duration::from_secs(1);
 /// The programs, and the Debian packages that have them.
 const PROGRAMS: [&str; 2] = ["nbdkit", "fio"];
 
-/// What is not installed, in words; nothing when all is.
+/// Programs that are not installed, in words; `None` if all are.
 pub fn missing() -> Option<String> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let has = |program: &&str| {
@@ -36,7 +36,7 @@ pub fn missing() -> Option<String> {
     })
 }
 
-/// One run of fio over a Unix socket, on a disk in nbdkit's memory of the same size as the storage at this point.
+/// Runs fio over a Unix socket, on a disk in nbdkit's memory of the size of the storage at this point.
 ///
 /// # Errors
 ///
@@ -49,7 +49,7 @@ pub fn measure(point: Point, time: Duration, cpus: &[usize]) -> Result<Figures, 
         .args(["--foreground", "--newstyle", "--unix"])
         .arg(&socket)
         .args(["memory", &format!("size={}", point.capacity())]);
-    let mut server = Process::spawn("nbdkit", server)?;
+    let server = Process::spawn("nbdkit", server)?;
     let deadline = Instant::now() + PATIENCE;
     while !socket.exists() {
         if Instant::now() > deadline || server.has_ended() {

@@ -1,20 +1,12 @@
-//! What is measured.
+//! A measured point: layout, operation, sizes and depths.
 
 use std::fmt;
 
 use serde::Serialize;
 
-/// Which service, over which targets.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Layout {
-    /// `zero_copy`, over one target.
-    ZeroCopy,
-    /// `gga_offload`, over three.
-    Gga,
-}
+pub use deployment::implementation::Layout;
 
-/// What the initiator asks for.
+/// The initiator's operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Operation {
@@ -26,12 +18,12 @@ pub enum Operation {
     Write,
 }
 
-/// One point of the axes.
+/// A measured point.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 pub struct Point {
-    /// Which service.
+    /// The layout.
     pub layout: Layout,
-    /// What it is asked for.
+    /// The operation.
     pub operation: Operation,
     /// Bytes of an I/O, and of a block.
     pub block_size: u32,
@@ -62,25 +54,6 @@ impl Point {
     /// Bytes of the storage.
     pub fn capacity(&self) -> u64 {
         u64::from(self.block_count()) * u64::from(self.block_size)
-    }
-}
-
-impl Layout {
-    /// What its targets are called.
-    pub fn targets(self) -> &'static [&'static str] {
-        match self {
-            Self::ZeroCopy => &["target"],
-            Self::Gga => &["data_1", "data_2", "data_p"],
-        }
-    }
-}
-
-impl fmt::Display for Layout {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::ZeroCopy => "zero copy",
-            Self::Gga => "gga",
-        })
     }
 }
 

@@ -169,7 +169,7 @@ fn an_answer_that_differs_fails_and_is_named() {
     });
     let (status, report) = replayed(&bench, &file);
     let failures = failures(&report);
-    let expected = "total_size: expected 65537, 65536 came";
+    let expected = "total_size: expected 65537, got 65536";
     assert!(
         matches!(&failures[..], [only] if only.contains(expected) && only.contains("entry 2")),
         "{failures:?}"

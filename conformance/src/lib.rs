@@ -1,34 +1,40 @@
-//! Tests of an implementation from the outside.
+//! Black-box tests of implementations of the DOCA storage protocol.
 //!
-//! * [`target`] Scripted peers for the DOCA storage protocol: they speak TCP, Comch and RDMA as a role would, and misbehave on
-//!   request, so that a test sees what the real role at the other end makes of it. Nothing here uses the roles' code: a peer
-//!   that shared it would share its mistakes.
-//! * [`samples`] DOCA's own samples, which somebody has built, run to their documented end.
-//! * [`role`] one role, between scripted peers.
-//! * [`layout`] what the wire's bytes are.
-//! * [`implementation`] somebody's binaries of the roles, [`process`] one of them as a process of its own, [`scene`] where they
-//!   meet without meeting anybody else.
-//! * [`transcript`] what was said on control connections: recorded, shown, replayed.
-//! * [`matrix`] every mix of implementations, in one deployment each.
-//! * [`faults`] roles that die, and connections that end, at every place of a session.
-//! * [`hammer`] random faults against a deployment under a load that knows what every block must hold.
-//! * [`hostile`] an attacker against one role, and what it may cost.
-//! * [`report`] what all checks report, for people and as JUnit XML.
+//! * [`layout`]: the bytes of the wire format, against golden vectors.
+//! * [`role`]: one role of any implementation between scripted peers.
+//! * [`target`]: a scripted storage target that injects faults. Like all scripted peers, it speaks TCP, Comch and RDMA without any code of
+//!   the roles, whose mistakes it would share.
+//! * [`matrix`]: every mix of implementations, in one deployment each.
+//! * [`faults`]: roles that crash or stop, and connections that end, at every phase of a session.
+//! * [`hammer`]: random faults in a deployment under a load that verifies every block.
+//! * [`hostile`]: attacks on one role, and their cost.
+//! * [`transcript`]: recording, display and replay of control connections.
+//! * [`samples`]: DOCA's own samples, run to their documented result.
+//! * [`report`]: results of checks, for terminals and as JUnit XML.
+//!
+//! Processes are started by the [`deployment`] crate.
 #![forbid(unsafe_code)]
 
-mod access;
 pub mod faults;
 pub mod hammer;
 pub mod hostile;
-pub mod implementation;
 pub mod layout;
 pub mod matrix;
-pub mod port;
-pub mod process;
 pub mod report;
 pub mod role;
 pub mod samples;
-pub mod scene;
 pub mod target;
 pub mod transcript;
-pub mod usage;
+
+pub use deployment::implementation::{self, Usage};
+pub use deployment::{port, process};
+
+/// Sandboxes of deployments, under the names that callers outside of this crate know.
+pub mod scene {
+    pub use deployment::sandbox::{DPU_DEVICE, HOST_DEVICE, Sandbox as Scene, entries};
+}
+
+/// Usage texts of programs, under the name that callers outside of this crate know.
+pub mod usage {
+    pub use deployment::implementation::Usage;
+}

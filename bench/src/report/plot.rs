@@ -4,7 +4,7 @@ use plotters::coord::ranged1d::{AsRangedCoord, Ranged, ValueFormatter};
 use plotters::prelude::*;
 
 const SIZE: (u32, u32) = (720, 420);
-/// Of the curves: told apart by most people, and dark enough for white paper.
+/// Colours of the curves: distinguishable for most readers, and dark enough for a white page.
 const COLORS: [RGBColor; 8] = [
     RGBColor(0, 114, 178),
     RGBColor(213, 94, 0),
@@ -21,9 +21,9 @@ const COLORS: [RGBColor; 8] = [
 pub(super) struct Axis {
     pub(super) name: String,
     pub(super) logarithmic: bool,
-    /// From one labelled place to the next, where it is logarithmic: sizes and depths double.
+    /// Ratio of neighbouring labels on a logarithmic axis: sizes and depths double.
     base: f64,
-    /// How a place on it is written.
+    /// Formats a value of the axis.
     label: fn(f64) -> String,
 }
 
@@ -44,7 +44,7 @@ impl Axis {
         }
     }
 
-    /// For places from [`nines`]: the last percent gets as much room as all before it.
+    /// For values of [`nines`]: the last percent takes as much space as all before it.
     pub(super) fn of_nines(name: &str) -> Self {
         Self {
             base: 10.0,
@@ -54,7 +54,7 @@ impl Axis {
     }
 }
 
-/// Where a percentage is on an axis of nines: 0 at 1, 90 at 10, 99 at 100.
+/// Position of a percentage on an axis of nines: 0 at 1, 90 at 10, 99 at 100.
 pub(super) fn nines(percent: f64) -> f64 {
     100.0 / (100.0 - percent)
 }
@@ -72,7 +72,7 @@ pub(super) struct Curve {
     pub(super) points: Vec<(f64, f64)>,
 }
 
-/// One plot.
+/// A plot.
 #[derive(Debug, Clone)]
 pub(super) struct Plot {
     pub(super) title: String,
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn nines_are_percentages() {
+    fn nines_axis_shows_percentages() {
         for (place, expected) in [(1.0, 0.0), (10.0, 90.0), (100.0, 99.0), (1e4, 99.99)] {
             assert_eq!(percent(place), expected);
             assert!((nines(expected) / place - 1.0).abs() < 1e-9);

@@ -7,62 +7,61 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::Error;
 use crate::deployment::{Cast, after_pause, cpu_of, measure, system_calls};
-use crate::file::{self, Work};
+use crate::file::Work;
 use crate::limits::Yardsticks;
-use crate::nbd;
 use crate::point::{Layout, Point};
 use crate::series::Figures;
+use crate::{Error, file, nbd};
 
-/// One thing.
+/// A measured subject.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Subject {
     /// The bare ring.
     Ring {
-        /// With blocks and depth of this.
+        /// With the block size and depth of this point.
         point: Point,
     },
     /// memcpy.
     Copy {
-        /// With memories of this.
+        /// With memories of this point's sizes.
         point: Point,
     },
-    /// What gga computes for a block of 4 KiB.
+    /// Kernels of gga for a block of 4 KiB.
     Kernels,
     /// Waking up a thread on a CPU without work.
     WakeUp,
     /// A deployment of real roles.
     Deployment {
-        /// What it does.
+        /// The point.
         point: Point,
-        /// Who plays: a name that the runner knows.
+        /// Name of the cast, as the runner knows it.
         cast: String,
     },
     /// The system calls of our roles in a deployment.
     SystemCalls {
-        /// What it does.
+        /// The point.
         point: Point,
     },
     /// The first I/Os of our service and targets after a pause.
     FirstIos {
-        /// With blocks and depth of this.
+        /// With the block size and depth of this point.
         point: Point,
     },
     /// A deployment of our roles with its blocks in a file.
     File {
-        /// What it does.
+        /// The workload.
         work: Work,
     },
     /// fio on the same file.
     Fio {
-        /// What it does.
+        /// The workload.
         work: Work,
     },
     /// nbdkit's memory plugin under fio.
     Nbd {
-        /// With blocks and depth of this.
+        /// With the block size and depth of this point.
         point: Point,
     },
 }
@@ -85,7 +84,7 @@ impl fmt::Display for Subject {
 }
 
 impl Subject {
-    /// Whether its I/Os a second are figures of interest, and not of a session that was measured for something else.
+    /// Returns `true` if its I/Os a second are figures of interest, and not of a session that was measured for something else.
     pub fn has_rate(&self) -> bool {
         !matches!(
             self,
@@ -93,7 +92,7 @@ impl Subject {
         )
     }
 
-    /// Whether it does as many I/Os as it is told.
+    /// Returns `true` if the number of its I/Os can be set.
     pub(super) fn is_counted(&self) -> bool {
         !matches!(
             self,
@@ -105,11 +104,11 @@ impl Subject {
 /// Measures subjects.
 #[derive(Debug)]
 pub struct Runner {
-    /// This program, which plays initiators and yardsticks.
+    /// This program, which provides initiators and yardsticks.
     pub program: PathBuf,
     /// The yardsticks.
     pub yardsticks: Yardsticks,
-    /// Who plays, by name. `rust` is ours.
+    /// Casts by name. `rust` is ours.
     pub casts: BTreeMap<String, Cast>,
     /// The file that is measured, if any.
     pub backing: Option<PathBuf>,
@@ -117,8 +116,8 @@ pub struct Runner {
     pub cpus: Vec<usize>,
 }
 
-/// How often a session with programs of the reference is repeated after a crash: their workers race with their own start, and on
-/// few CPUs half of the starts are lost.
+/// Repetitions of a session with programs of the reference after a crash: their workers have a race at their start, which half of the
+/// starts lose on few CPUs.
 const START_RACES: u32 = 20;
 
 /// A process was killed by SIGSEGV.
@@ -138,19 +137,19 @@ pub const EXCHANGED: [&str; 3] = ["initiator", "service", "target"];
 pub struct Exchanged {
     /// One of [`EXCHANGED`].
     pub role: &'static str,
-    /// It is ours among theirs, and not theirs among ours.
+    /// `true` for our role among theirs, `false` for their role among ours.
     pub among_theirs: bool,
 }
 
 impl Exchanged {
-    /// All there are.
+    /// All exchanges.
     pub fn all() -> impl Iterator<Item = Self> {
         [true, false]
             .into_iter()
             .flat_map(|among_theirs| EXCHANGED.map(|role| Self { role, among_theirs }))
     }
 
-    /// From the name of a cast; `None` where nothing is exchanged.
+    /// Parses the name of a cast; `None` for one without an exchange.
     pub fn parse(name: &str) -> Option<Self> {
         Self::all().find(|exchanged| exchanged.to_string() == name)
     }
@@ -177,8 +176,8 @@ impl Runner {
         self.casts.get(OURS).expect("a cast called rust")
     }
 
-    /// One run of about `time`; of `operations` where the program counts them. Beside its figures, how often it had to begin again
-    /// because a program of the reference crashed.
+    /// One run of about `time`, or of `operations` where the program counts them. Returns its figures, and the number of repetitions after
+    /// crashes of a program of the reference.
     pub(super) fn run(
         &self,
         subject: &Subject,
@@ -199,7 +198,7 @@ impl Runner {
         }
     }
 
-    /// Whether programs of the reference take part.
+    /// Returns `true` if programs of the reference take part.
     fn has_theirs(&self, subject: &Subject) -> bool {
         match subject {
             Subject::Deployment { cast, .. } => {
@@ -209,7 +208,7 @@ impl Runner {
         }
     }
 
-    /// Where a role of zero copy runs, and what stands for it.
+    /// The CPU of a zero-copy role, or of its stand-in.
     fn cpu_of(&self, role: usize) -> usize {
         self.cpus[cpu_of(Layout::ZeroCopy, role, 0, self.cpus.len())]
     }

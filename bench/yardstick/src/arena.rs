@@ -1,4 +1,4 @@
-//! Memory that processes share, and nothing around it.
+//! Shared memory for yardsticks.
 
 use std::fs::File;
 use std::io;
@@ -16,7 +16,7 @@ pub(crate) struct Arena {
     file: OwnedFd,
 }
 
-// SAFETY: it is memory; all access goes through raw pointers, whose users say why they may.
+// SAFETY: plain memory; all access goes through raw pointers, whose users justify it.
 unsafe impl Send for Arena {}
 // SAFETY: as above.
 unsafe impl Sync for Arena {}
@@ -36,7 +36,7 @@ impl Arena {
         Self::map(file.into(), len)
     }
 
-    /// Where other processes of the same user open it, as long as this one lives.
+    /// Path at which other processes of the same user open the memory while this value lives.
     pub(crate) fn path(&self) -> PathBuf {
         let (pid, file) = (std::process::id(), self.file.as_fd().as_raw_fd());
         format!("/proc/{pid}/fd/{file}").into()
@@ -54,7 +54,7 @@ impl Arena {
     }
 
     fn map(file: OwnedFd, len: usize) -> io::Result<Self> {
-        // All pages at once: none is to be faulted in while somebody measures.
+        // Populates all pages, so that none is faulted in during a measurement.
         let flags = MapFlags::SHARED | MapFlags::POPULATE;
         // SAFETY: a new mapping at an address that the kernel chooses.
         let start = unsafe {
@@ -74,7 +74,7 @@ impl Arena {
 
 impl Drop for Arena {
     fn drop(&mut self) {
-        // SAFETY: the whole mapping, which nobody uses any more: pointers into it live as long as their arena.
+        // SAFETY: the whole mapping, which is not used any more: pointers into it live no longer than their arena.
         let _ = unsafe { munmap(self.start.as_ptr().cast(), self.len) };
     }
 }
@@ -88,7 +88,7 @@ mod tests {
         let one = Arena::create(8192).expect("memory");
         let other = Arena::open(&one.path()).expect("the same");
         assert_eq!(other.len(), 8192);
-        // SAFETY: both mappings are live and nobody else uses them.
+        // SAFETY: both mappings are live and not accessed otherwise.
         unsafe {
             one.at(5000).write_volatile(17);
             assert_eq!(other.at(5000).read_volatile(), 17);

@@ -1,14 +1,14 @@
-//! A ring of messages of one cache line: one sender, one receiver, and nobody counts.
+//! A ring of one-cache-line messages with one sender, one receiver and no credits.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::arena::Arena;
 
-/// Messages that fit. More than ever are on their way, so the sender need not look whether there is room.
+/// Slots of the ring. There are never as many messages in flight, so the sender need not check for space.
 pub(crate) const SLOTS: usize = 512;
 /// Bytes of a ring.
 pub(crate) const SIZE: usize = SLOTS * size_of::<Slot>();
-/// Words of a message; the eighth of the cache line says that it is there.
+/// Words of a message; the eighth of the cache line marks it as present.
 pub(crate) const WORDS: usize = 7;
 
 #[repr(C, align(64))]
@@ -25,10 +25,10 @@ pub(crate) struct End<'a> {
 }
 
 impl<'a> End<'a> {
-    /// One end of the ring at `offset`.
+    /// The end of the ring at `offset`.
     pub(crate) fn new(arena: &'a Arena, offset: usize) -> Self {
         assert!(offset.is_multiple_of(64) && offset + SIZE <= arena.len());
-        // SAFETY: inside the arena, aligned, and atomics may be shared with whoever maps it.
+        // SAFETY: inside the arena and aligned, and other processes only access it as atomics.
         let slots = unsafe { &*arena.at(offset).cast::<[Slot; SLOTS]>() };
         Self { slots, next: 0 }
     }
@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn messages_come_in_order_round_after_round() {
+    fn messages_arrive_in_order_across_wraps() {
         let arena = Arena::create(SIZE).expect("memory");
         let (mut sender, mut receiver) = (End::new(&arena, 0), End::new(&arena, 0));
         for round in 0..SLOTS as u64 * 3 {

@@ -31,7 +31,7 @@ pub fn bandwidth(
         // A clock is read once for many blocks.
         for _ in 0..64 {
             let from = &black_box(&private)[copied % blocks * block_size..][..block_size];
-            // SAFETY: inside the arena, which nobody else uses.
+            // SAFETY: inside the arena, which is not accessed otherwise.
             unsafe {
                 shared
                     .at(copied % slots * block_size)
@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn there_is_some_bandwidth() {
+    fn bandwidth_is_positive() {
         let rate = bandwidth(4096, 4, 3, Duration::from_millis(1)).expect("memory");
         assert!(rate > 1e6, "{rate}");
         assert!(bandwidth(0, 1, 1, Duration::ZERO).is_err());

@@ -5,7 +5,7 @@ use std::ptr;
 
 use libloading::Library;
 
-/// Names under which it is installed.
+/// Library names, in order of preference.
 const NAMES: [&str; 2] = ["libisal.so.2", "libisal.so"];
 /// Bytes of ISA-L's table for one coefficient.
 const TABLE: usize = 32;
@@ -14,7 +14,7 @@ type InitTables = unsafe extern "C" fn(c_int, c_int, *mut c_uchar, *mut c_uchar)
 type EncodeData =
     unsafe extern "C" fn(c_int, c_int, c_int, *mut c_uchar, *mut *mut c_uchar, *mut *mut c_uchar);
 
-/// Why there is nothing to compare with.
+/// ISA-L is not installed.
 #[derive(Debug, thiserror::Error)]
 #[error("ISA-L cannot be used ({0}); Debian's package is libisal2")]
 pub struct NotInstalled(#[from] libloading::Error);
@@ -34,7 +34,7 @@ impl IsaL {
     ///
     /// It is not installed.
     pub fn load() -> Result<Self, NotInstalled> {
-        // SAFETY: ISA-L's initialisation only looks at the CPU.
+        // SAFETY: ISA-L's initialisation only inspects the CPU.
         let library = unsafe { Library::new(NAMES[0]).or_else(|_| Library::new(NAMES[1])) }?;
         // SAFETY: the types are those of erasure_code.h; the pointers are used only as long as the library is loaded.
         let (init_tables, encode_data) = unsafe {
@@ -106,7 +106,7 @@ impl Coder<'_> {
         for (pointer, block) in to.iter_mut().zip(results.iter_mut()) {
             *pointer = block.as_mut_ptr();
         }
-        // SAFETY: all blocks have `len` bytes, there are as many as the tables were made for, and sources are only read.
+        // SAFETY: all blocks have `len` bytes, their number matches the tables, and sources are only read.
         unsafe {
             (self.library.encode_data)(
                 c_int::try_from(len).expect("blocks below 2 GiB"),

@@ -1,5 +1,5 @@
-//! A pipeline of three processes: requests go from an initiator over a service to a target, which copies a block, and results come
-//! back the same way.
+//! A pipeline of three processes: requests go from an initiator over a service to a target, which copies a block, and results return the
+//! same way.
 //!
 //! It is the shape of a zero-copy read with everything left out but what shared memory costs: four hops of one cache line, one
 //! memcpy from the target's memory into the initiator's, and a yield of the CPU by whoever has nothing to do.
@@ -16,18 +16,18 @@ use serde::{Deserialize, Serialize};
 use crate::arena::Arena;
 use crate::bare_ring::{End, SIZE, SLOTS, WORDS};
 
-/// Where the rings begin: after a page of flags.
+/// Offset of the rings: after a page of flags.
 const RINGS: usize = 4096;
-/// Where the initiator's blocks begin.
+/// Offset of the initiator's blocks.
 const BLOCKS: usize = RINGS + 4 * SIZE;
-/// Longest time of an I/O that is told apart from longer ones: a minute.
+/// Maximum of the latency histogram: a minute.
 const LONGEST_NS: u64 = 60_000_000_000;
-/// Most looks at an empty ring before the CPU is given up.
+/// Polls of an empty ring before the CPU is yielded.
 const LOOKS: u32 = 64;
-/// How long a stage waits for the others to be there.
+/// Time limit for the other stages to start.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Which process of the three.
+/// One of the three processes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stage {
     /// Asks, and measures.
@@ -38,7 +38,7 @@ pub enum Stage {
     Target,
 }
 
-/// What is run.
+/// Parameters of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Load {
     /// I/Os on their way at any time; at most 256.
@@ -51,10 +51,10 @@ pub struct Load {
     pub operations: u64,
 }
 
-/// What came out.
+/// Results of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Measured {
-    /// From the first request to the last result.
+    /// Seconds from the first request to the last result.
     pub seconds: f64,
     /// I/Os a second.
     pub rate: f64,
@@ -89,13 +89,13 @@ impl Pipeline {
         Ok(Self { arena })
     }
 
-    /// What [`run`] of the three processes opens.
+    /// Path of the shared memory, for [`run`] of the three processes.
     pub fn path(&self) -> PathBuf {
         self.arena.path()
     }
 }
 
-/// One process's part, to its end. The initiator answers what it has measured.
+/// Runs one process of the pipeline. The initiator returns its measurements.
 ///
 /// # Errors
 ///
@@ -145,7 +145,7 @@ pub fn run(stage: Stage, path: &Path, load: Load) -> io::Result<Option<Measured>
                     let from = &storage[block as usize * load.block_size..][..load.block_size];
                     let to = BLOCKS + slot as usize * load.block_size;
                     assert!(to + load.block_size <= arena.len());
-                    // SAFETY: the destination is inside the arena; nobody else touches this slot before its result is sent.
+                    // SAFETY: the destination is inside the arena, and no other stage accesses this slot before its result is sent.
                     unsafe {
                         arena
                             .at(to)
@@ -240,7 +240,7 @@ impl<'a> Flags<'a> {
     }
 }
 
-/// Gives the CPU to whoever waits for it, when there is nothing to do.
+/// Yields the CPU when there is no work.
 #[derive(Default)]
 struct Idle(u32);
 

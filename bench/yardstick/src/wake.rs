@@ -1,4 +1,4 @@
-//! Waking up a thread that sleeps on another CPU, when nothing else runs there.
+//! Wake-up of a thread that sleeps on another, otherwise idle CPU.
 //!
 //! A CPU without work is halted, and starting it again is the machine's business: microseconds on bare metal, some hundred on a
 //! virtual machine whose host has given the CPU to somebody else meanwhile.
@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::{read, write};
 
-/// Time from the write to an eventfd on the first of these CPUs until the thread that was blocked in a read of it runs on the
-/// second, after both had nothing to do for `pause`.
+/// Time from a write to an eventfd on the first of these CPUs until a thread that blocks on it runs on the second, after `pause` without
+/// work on both.
 ///
 /// # Errors
 ///
@@ -20,7 +20,7 @@ pub fn latency([from, to]: [usize; 2], pause: Duration) -> io::Result<Duration> 
     let bell = eventfd(0, EventfdFlags::CLOEXEC)?;
     thread::scope(|scope| {
         let sleeper = scope.spawn(|| -> io::Result<Instant> {
-            // Not waited for in vain: whoever rings does so in any case.
+            // The wait ends: the other thread rings in any case.
             let pinned = crate::pin(to);
             read(&bell, &mut [0; 8])?;
             let woken = Instant::now();

@@ -186,7 +186,7 @@ impl Options {
             yardsticks: Yardsticks::of(&program),
             casts: plan::casts(&ours, cpp.as_ref(), exchanged),
             backing: self.backing.clone(),
-            cpus: allowed_cpus()?,
+            cpus: deployment::allowed_cpus()?,
             program,
         })
     }
@@ -250,10 +250,3 @@ impl Options {
 
 /// Time over which idling is looked at, at least: a tick of CPU time is 10 ms.
 const IDLE: Duration = Duration::from_secs(5);
-
-fn allowed_cpus() -> Result<Vec<usize>> {
-    let set = rustix::thread::sched_getaffinity(None)?;
-    Ok((0..rustix::thread::CpuSet::MAX_CPU)
-        .filter(|cpu| set.is_set(*cpu))
-        .collect())
-}

@@ -120,13 +120,11 @@ impl Faults {
             // Not the directory of this program, which may have others of another build.
             None => Implementation::of_binary("own", Role::Target, &std::env::current_exe()?),
         };
-        let allowed = rustix::thread::sched_getaffinity(None)?;
-        let cpus = (0..rustix::thread::CpuSet::MAX_CPU).filter(|cpu| allowed.is_set(*cpu));
         Ok(Settings {
             implementation,
             timeout: Duration::from_secs(self.control_timeout),
             notice: Duration::from_secs(self.notice),
-            cpus: cpus.collect(),
+            cpus: deployment::allowed_cpus()?,
         })
     }
 }

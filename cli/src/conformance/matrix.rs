@@ -192,15 +192,13 @@ impl Matrix {
     }
 
     fn settings(&self) -> Result<Settings> {
-        let allowed = rustix::thread::sched_getaffinity(None)?;
-        let cpus = (0..rustix::thread::CpuSet::MAX_CPU).filter(|cpu| allowed.is_set(*cpu));
         let program = std::env::current_exe()?;
         Ok(Settings {
             operations: self.operations,
             timeout: Duration::from_secs(self.timeout),
             retries: self.retries,
             protocol: self.protocol.clone(),
-            cpus: cpus.collect(),
+            cpus: deployment::allowed_cpus()?,
             scripted_target: vec![
                 program.into_os_string(),
                 "conformance".into(),

@@ -1,46 +1,43 @@
-//! What becomes of the others.
+//! Behaviour of the other roles after a fault.
 
 use std::time::{Duration, Instant};
 
 use wire::control::MessageType;
 
-use super::actor::Actor;
 use super::case::{Fault, Mode, Part, Phase};
-use super::command_lines::Work;
-use super::content::BLOCKS;
-use super::stage::{Stage, WAITING, soon};
-use crate::process::Signal;
+use super::deployment::{BLOCKS, Deployment, Running, WAITING, Work, soon};
+use deployment::process::Signal;
 
-/// What is said of a session that is over, whichever way.
+/// Log text at the end of a session, clean or not.
 const ENDED: &str = "session 1 ended";
-/// What stands behind the number of operations that an initiator has done, each second.
+/// Text behind the number of completed operations in an initiator's progress line, printed each second.
 const PROGRESS: &str = " of ";
-/// What a target says of a service that comes, and what of the end of its session.
+/// Log texts of a target for a connected service and for the end of its session.
 const CLIENT: &str = " connected";
 const SESSION: &str = "session ";
-/// What a service says that has lost its targets before there was an initiator.
+/// Log text of a service that loses its targets before an initiator has connected.
 const NOT_READY: &str = "not ready for session";
-/// What the service says of a target that it does without, and of one that is back.
+/// Log texts of a service for a detached target and for a rebuilt one.
 const LOST: &str = "detached storage target";
 const WHOLE: &str = "is up to date";
 
-/// How the others took it.
+/// Reaction of the other roles to the fault.
 #[derive(Debug, Default)]
 pub(super) struct Aftermath {
-    /// When the last of them had noticed, after the fault.
+    /// Time from the fault until the last of them had noticed.
     pub(super) noticed: Duration,
-    /// What should have been otherwise.
+    /// Violations.
     pub(super) problems: Vec<String>,
 }
 
-impl Stage<'_> {
-    /// Waits until everybody has noticed, and does what they then can do. An error is something without which this cannot go on.
+impl Deployment<'_> {
+    /// Waits until all other roles have noticed the fault, and runs what is possible then. An error ends the case.
     pub(super) fn watch(&mut self) -> Result<Aftermath, String> {
         let started = Instant::now();
         let mut aftermath = Aftermath::default();
         if self.case.phase == Phase::Waiting && self.case.fault == Fault::Stop {
-            // Who says nothing while nothing is asked is not missed.
-            let channel = self.scene.channel().to_owned();
+            // A stopped role that owes no response is not noticed.
+            let channel = self.sandbox.channel().to_owned();
             self.start_initiator(Work::WriteAndRead, &channel)?;
         }
         if self.case.is_survived() {
@@ -48,21 +45,22 @@ impl Stage<'_> {
         } else if self.case.mode == Mode::Serving {
             self.serve_on(&mut aftermath, started)?;
         } else {
-            let others = |stage: &Self, actor: &Actor| actor.part != stage.case.victim;
-            // The frame at hand is that of one target; the service may not have asked the others yet.
+            let others = |deployment: &Self, role: &Running| role.part != deployment.case.victim;
+            // The frame belongs to one target; the service may not have sent the request to the others yet.
             let first = [
                 Phase::Waiting,
                 Phase::Frame(MessageType::QueryStorageRequest, 0),
                 Phase::Frame(MessageType::QueryStorageResponse, 0),
             ];
             if first.contains(&self.case.phase) {
-                let is_target = |actor: &Actor| matches!(actor.part, Part::Target(_));
-                let askers =
-                    |stage: &Self, actor: &Actor| others(stage, actor) && !is_target(actor);
+                let is_target = |role: &Running| matches!(role.part, Part::Target(_));
+                let askers = |deployment: &Self, role: &Running| {
+                    others(deployment, role) && !is_target(role)
+                };
                 self.all_end(askers, &mut aftermath.problems);
-                // Targets that have not been asked for anything have no session that could end, and go on.
-                for actor in self.actors.iter().filter(|actor| is_target(actor)) {
-                    actor.signal(Signal::TERM);
+                // Targets without a request have no session that could end, and keep running.
+                for role in self.running.iter().filter(|role| is_target(role)) {
+                    role.signal(Signal::TERM);
                 }
             }
             self.all_end(others, &mut aftermath.problems);
@@ -74,41 +72,41 @@ impl Stage<'_> {
         Ok(aftermath)
     }
 
-    /// Waits for the ends of some, and notes who has not come to it.
-    fn all_end(&mut self, who: impl Fn(&Self, &Actor) -> bool, problems: &mut Vec<String>) {
+    /// Waits for some roles to exit, and reports those that do not.
+    fn all_end(&mut self, who: impl Fn(&Self, &Running) -> bool, problems: &mut Vec<String>) {
         let notice = self.settings.notice;
         let deadline = Instant::now() + notice;
-        for index in 0..self.actors.len() {
-            if !who(self, &self.actors[index]) {
+        for index in 0..self.running.len() {
+            if !who(self, &self.running[index]) {
                 continue;
             }
-            let actor = &mut self.actors[index];
-            if !actor.ends(deadline) {
+            let role = &mut self.running[index];
+            if !role.ends(deadline) {
                 let seconds = notice.as_secs();
-                problems.push(format!("{} still ran after {seconds} s", actor.label));
-                actor.signal(Signal::KILL);
-                actor.ends(soon());
+                problems.push(format!("{} still ran after {seconds} s", role.label()));
+                role.signal(Signal::KILL);
+                role.ends(soon());
             }
         }
     }
 
-    /// Who was stopped learns that the others have given it up.
+    /// Continues a stopped victim, which then learns that the others have given it up.
     fn wake_victim(&mut self) {
-        let Self { actors, case, .. } = self;
+        let Self { running, case, .. } = self;
         if case.fault == Fault::Stop
-            && let Some(actor) = actors.iter().find(|actor| actor.part == case.victim)
+            && let Some(role) = running.iter().find(|role| role.part == case.victim)
         {
-            actor.signal(Signal::CONT);
+            role.signal(Signal::CONT);
         }
     }
 
-    /// Looks at everybody's end, and puts them aside.
+    /// Checks the exit of every role and moves it to `ended`.
     fn judge(&mut self, problems: &mut Vec<String>) {
         let case = self.case;
-        // The first one that plays a part is the one that was there at the fault.
+        // The first process of a role is the one that ran at the time of the fault.
         let mut seen = Vec::new();
-        for actor in std::mem::take(&mut self.actors) {
-            let ended = actor.into_ended();
+        for role in std::mem::take(&mut self.running) {
+            let ended = role.into_ended();
             let was_there = !seen.contains(&ended.part);
             seen.push(ended.part);
             let is_victim = was_there && ended.part == case.victim;
@@ -116,19 +114,22 @@ impl Stage<'_> {
             if case.mode != Mode::Serving
                 && was_there
                 && !is_victim
-                && ended.is_well()
+                && ended.exit.succeeded()
                 && !case.may_end_well(ended.part)
             {
-                problems.push(format!("{} ended well, and noticed nothing", ended.label));
+                problems.push(format!(
+                    "{} ended well, and noticed nothing",
+                    ended.exit.role
+                ));
             }
             self.ended.push(ended);
         }
     }
 
-    /// The others serve the next session, with another one in the place of the victim.
+    /// The others serve the next session, with a replacement of the victim.
     fn serve_on(&mut self, aftermath: &mut Aftermath, started: Instant) -> Result<(), String> {
         let case = self.case;
-        let is_initiator = |_: &Self, actor: &Actor| actor.part == Part::Initiator;
+        let is_initiator = |_: &Self, role: &Running| role.part == Part::Initiator;
         let targets = 0..self.ports.len();
         if case.victim != Part::Initiator {
             self.all_end(is_initiator, &mut aftermath.problems);
@@ -137,15 +138,15 @@ impl Stage<'_> {
         for index in targets {
             let begun = case.phase != Phase::Waiting || case.victim == Part::Service;
             if case.victim != Part::Target(index) && begun {
-                self.actor(Part::Target(index))?.says(ENDED, 1, deadline)?;
+                self.role(Part::Target(index))?.says(ENDED, 1, deadline)?;
             }
         }
-        let mut channel = self.scene.channel().to_owned();
+        let mut channel = self.sandbox.channel().to_owned();
         let mut has_content = case.phase.is_written();
         let mut ready = 2;
         match (case.victim, case.fault) {
             (Part::Initiator, _) => {}
-            // The other one is there, and has nothing yet.
+            // The replacement has an empty storage.
             (Part::Target(_), Fault::Stop) => has_content = false,
             (Part::Target(index), _) => {
                 self.start_target(index, self.ports[index], 0)?;
@@ -172,27 +173,27 @@ impl Stage<'_> {
             Work::WriteAndRead
         };
         self.good_session(work, &channel)?;
-        // They would wait for the next one for ever.
-        for actor in &self.actors {
-            actor.signal(Signal::TERM);
+        // They would wait for the next session forever.
+        for role in &self.running {
+            role.signal(Signal::TERM);
         }
         self.all_end(|_, _| true, &mut aftermath.problems);
         Ok(())
     }
 
-    /// Waits until the service has been ready so many times, and is it: each target has a client.
+    /// Waits until the service has been ready this many times, and is ready: each target has a client.
     fn wait_until_ready(&mut self, times: usize, deadline: Instant) -> Result<(), String> {
-        self.actor(Part::Service)?.says(WAITING, times, deadline)?;
+        self.role(Part::Service)?.says(WAITING, times, deadline)?;
         for index in 0..self.ports.len() {
-            let target = self.actor(Part::Target(index))?;
-            target.says_what("that the service is there", deadline, |text| {
+            let target = self.role(Part::Target(index))?;
+            target.says_what("the service connected", deadline, |text| {
                 let is_over = |line: &&str| line.trim_start().starts_with(SESSION);
                 let over = text.lines().filter(is_over).count();
                 (text.matches(CLIENT).count() > over).then_some(())
             })?;
         }
-        let service = self.actor(Part::Service)?;
-        service.says_what("that it is ready", deadline, |text| {
+        let service = self.role(Part::Service)?;
+        service.says_what("it was ready", deadline, |text| {
             (text.rfind(WAITING) > text.rfind(NOT_READY)).then_some(())
         })
     }
@@ -204,8 +205,8 @@ impl Stage<'_> {
         problems: &mut Vec<String>,
     ) -> Result<(), String> {
         self.start_initiator(Work::Endless, channel)?;
-        let initiator = self.actor(Part::Initiator)?;
-        initiator.says_what("that it has written all", soon(), |text| {
+        let initiator = self.role(Part::Initiator)?;
+        initiator.says_what("all blocks were written", soon(), |text| {
             text.lines()
                 .any(|line| operations(line) >= 4 * BLOCKS)
                 .then_some(())
@@ -213,14 +214,14 @@ impl Stage<'_> {
         self.wake_victim();
         let victim = self.case.victim;
         let first = self
-            .actors
+            .running
             .iter_mut()
-            .find(|actor| actor.part == victim)
+            .find(|role| role.part == victim)
             .ok_or("there is no victim")?;
         if !first.ends(Instant::now() + self.settings.notice) {
-            problems.push(format!("{} has woken up and does not end", first.label));
+            problems.push(format!("{} has woken up and does not end", first.label()));
         }
-        let initiator = self.actor(Part::Initiator)?;
+        let initiator = self.role(Part::Initiator)?;
         if initiator.has_ended() {
             return Err("the next session ended when the victim woke up".to_owned());
         }
@@ -231,10 +232,10 @@ impl Stage<'_> {
         Ok(())
     }
 
-    /// One session whose initiator finds what it expects.
+    /// Runs one session whose initiator has to find the expected content.
     pub(super) fn good_session(&mut self, work: Work, channel: &str) -> Result<(), String> {
         self.start_initiator(work, channel)?;
-        let initiator = self.actor(Part::Initiator)?;
+        let initiator = self.role(Part::Initiator)?;
         if !initiator.ends(soon()) {
             return Err("the next session does not end".to_owned());
         }
@@ -245,21 +246,21 @@ impl Stage<'_> {
         }
     }
 
-    /// The session goes on without the target, and with it when it is back.
+    /// The session continues without the target, and with it after its rejoin.
     fn lose_and_regain(&mut self) -> Result<(), String> {
         let Part::Target(index) = self.case.victim else {
             return Err("only targets are done without".to_owned());
         };
         let deadline = Instant::now() + self.settings.notice;
-        self.actor(Part::Service)?.says(LOST, 1, deadline)?;
+        self.role(Part::Service)?.says(LOST, 1, deadline)?;
         self.wake_victim();
-        let victim = self.actor(self.case.victim)?;
+        let victim = self.role(self.case.victim)?;
         if !victim.ends(deadline) {
             return Err("the lost target does not end".to_owned());
         }
         self.start_target(index, self.ports[index], 0)?;
-        self.actor(Part::Service)?.says(WHOLE, 1, soon())?;
-        let initiator = self.actor(Part::Initiator)?;
+        self.role(Part::Service)?.says(WHOLE, 1, soon())?;
+        let initiator = self.role(Part::Initiator)?;
         if initiator.has_ended() {
             return Err("the session has ended with the target".to_owned());
         }
@@ -273,7 +274,7 @@ impl Stage<'_> {
     }
 }
 
-/// Operations that an initiator has done, from a line of its progress; none from another line.
+/// Number of completed operations in a progress line; 0 for other lines.
 fn operations(line: &str) -> usize {
     line.split_once(PROGRESS)
         .and_then(|(number, _)| number.trim().parse().ok())
@@ -285,7 +286,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn progress_is_counted() {
+    fn operations_are_parsed_from_progress_lines() {
         let line = "    17 of 200 operations (8 %), 3 per second";
         assert_eq!(operations(line), 17);
         assert_eq!(operations("4 sessions of 5 ended badly"), 0);

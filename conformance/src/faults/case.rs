@@ -1,4 +1,4 @@
-//! What is done to whom, and when.
+//! A fault: its kind, its victim and its moment.
 
 use std::fmt;
 
@@ -6,17 +6,17 @@ use serde::Serialize;
 use wire::control::MessageType;
 
 use crate::matrix::Layout;
-use crate::process::Signal;
+use deployment::process::Signal;
 
 /// A role of a deployment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Part {
-    /// Who asks for I/O.
+    /// Submits I/O.
     Initiator,
-    /// Who passes it on.
+    /// Forwards I/O.
     Service,
-    /// Who holds blocks: the number in [`Layout::targets`].
+    /// Stores blocks; its index in [`Layout::targets`].
     Target(usize),
 }
 
@@ -29,7 +29,7 @@ impl Part {
             .chain(targets.map(Self::Target))
     }
 
-    /// What it is called.
+    /// Name of the role in this layout.
     pub fn label(self, layout: Layout) -> &'static str {
         match self {
             Self::Initiator => "initiator",
@@ -39,7 +39,7 @@ impl Part {
     }
 }
 
-/// What is done.
+/// Kind of a fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Fault {
@@ -66,7 +66,7 @@ impl Fault {
         }
     }
 
-    /// Whether it asks the role to end.
+    /// Returns `true` if it asks the role to exit.
     pub(super) fn is_request(self) -> bool {
         matches!(self, Self::Terminate | Self::Interrupt)
     }
@@ -83,19 +83,19 @@ impl fmt::Display for Fault {
     }
 }
 
-/// A place of a session.
+/// A phase of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Phase {
     /// Service and targets have found each other, and wait for an initiator.
     Waiting,
-    /// A frame of this type, the first one after so many others, has been sent, and nobody has it yet.
+    /// A frame of this type has been sent and not yet delivered, the first one after this many others of the type.
     Frame(MessageType, u32),
     /// The whole storage has been written, and I/Os are in flight.
     Io,
 }
 
 impl Phase {
-    /// All of them, in the order in which a session comes to them.
+    /// All phases, in the order of a session.
     pub const ALL: [Self; 16] = [
         Self::Waiting,
         Self::Frame(MessageType::QueryStorageRequest, 0),
@@ -115,7 +115,7 @@ impl Phase {
         Self::Frame(MessageType::ShutdownResponse, 0),
     ];
 
-    /// Whether everything that the initiator writes has been acknowledged.
+    /// Returns `true` if everything that the initiator writes has been acknowledged.
     pub(super) fn is_written(self) -> bool {
         let at = |phase: &Self| *phase == self;
         Self::ALL.iter().position(at) >= Self::ALL.iter().position(|phase| *phase == Self::Io)
@@ -139,7 +139,7 @@ impl Serialize for Phase {
     }
 }
 
-/// How the others take it.
+/// Expected reaction of the other roles.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Mode {
@@ -147,7 +147,7 @@ pub enum Mode {
     Once,
     /// They have `--sessions forever`, and serve the next session.
     Serving,
-    /// The service has `--degraded on`, and goes on without a target.
+    /// The service has `--degraded on`, and continues without a target.
     Degraded,
 }
 
@@ -156,13 +156,13 @@ pub enum Mode {
 pub struct Case {
     /// In which deployment.
     pub layout: Layout,
-    /// How the others take it.
+    /// Expected reaction of the other roles.
     pub mode: Mode,
-    /// To whom.
+    /// The victim.
     pub victim: Part,
     /// When.
     pub phase: Phase,
-    /// What.
+    /// Kind of the fault.
     pub fault: Fault,
 }
 
@@ -189,8 +189,7 @@ impl Case {
         cases
     }
 
-    /// One fault for each role in each phase, another one from phase to phase and from role to role: every role meets every fault, and every
-    /// phase does.
+    /// One fault for each role and phase, alternating so that every role and every phase meets every fault.
     pub fn some() -> Vec<Self> {
         let all = Self::all();
         let mut chosen = Vec::new();
@@ -209,7 +208,7 @@ impl Case {
         is_there
             && match self.mode {
                 Mode::Once => true,
-                // A role that is asked to end has no next session, and its peers have seen it die.
+                // A role that is asked to exit has no next session, and its peers have seen it exit.
                 Mode::Serving => !self.fault.is_request(),
                 Mode::Degraded => self.layout == Layout::Gga && is_target,
             }
@@ -243,6 +242,67 @@ impl fmt::Display for Case {
     }
 }
 
+// Roles that may exit with success although another role was hit.
+
+impl Case {
+    /// Returns `true` if `part`, which is not the victim, may exit with success: its session can have ended by then, or continues.
+    pub(super) fn may_end_well(&self, part: Part) -> bool {
+        // It stops the storage before it ends.
+        let ends_in_order = self.victim == Part::Initiator && self.fault.is_request();
+        ends_in_order || self.is_survived() || self.is_over_for(part)
+    }
+
+    /// Returns `true` if `part` must exit with success: the session continues without the victim.
+    pub(super) fn is_survived(&self) -> bool {
+        self.mode == Mode::Degraded && self.phase == Phase::Io
+    }
+
+    /// Returns `true` if the session may already be complete for `part`.
+    fn is_over_for(&self, part: Part) -> bool {
+        let Phase::Frame(message, _) = self.phase else {
+            return false;
+        };
+        let is_answered = message == MessageType::ShutdownResponse;
+        let is_target = matches!(self.victim, Part::Target(_));
+        if message == MessageType::StopStorageResponse
+            && self.fault != Fault::Kill
+            && is_target
+            && matches!(part, Part::Target(_))
+        {
+            // It has answered, and is stopped or slow to exit: the session continues, and the others are shut down.
+            return true;
+        }
+        if self.mode == Mode::Degraded
+            && matches!(
+                message,
+                MessageType::StartStorageRequest
+                    | MessageType::StartStorageResponse
+                    | MessageType::StopStorageRequest
+                    | MessageType::StopStorageResponse
+            )
+        {
+            // The target may be detached during I/O, or shortly before or after.
+            return true;
+        }
+        if !is_answered && message != MessageType::ShutdownRequest {
+            return false;
+        }
+        match (part, self.victim) {
+            // They get the request before or after, and know no more.
+            (Part::Target(_), _) => true,
+            (Part::Service, Part::Initiator) => true,
+            // The target has done its part.
+            (Part::Service | Part::Initiator, Part::Target(_)) => {
+                // A role that is asked to exit may answer first.
+                is_answered || self.fault.is_request() || self.mode == Mode::Degraded
+            }
+            // A role that is asked to exit may be done first.
+            (Part::Initiator, Part::Service) => self.fault.is_request(),
+            (Part::Initiator, Part::Initiator) | (Part::Service, Part::Service) => true,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::HashSet;
@@ -269,10 +329,40 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_written_from_the_io_on() {
+    fn data_is_expected_from_the_io_phase_on() {
         assert!(!Phase::Waiting.is_written());
         assert!(!Phase::Frame(MessageType::StartStorageResponse, 0).is_written());
         assert!(Phase::Io.is_written());
         assert!(Phase::Frame(MessageType::ShutdownResponse, 0).is_written());
+    }
+}
+
+#[cfg(test)]
+mod expectation_tests {
+    use super::*;
+    use crate::matrix::Layout;
+
+    #[test]
+    fn no_role_exits_with_success_after_a_crash_in_the_session() {
+        let case = |victim, message, fault| Case {
+            layout: Layout::ZeroCopy,
+            mode: Mode::Once,
+            victim,
+            phase: Phase::Frame(message, 0),
+            fault,
+        };
+        let target = Part::Target(0);
+        let stop = case(Part::Service, MessageType::StopStorageRequest, Fault::Kill);
+        assert!(!stop.may_end_well(target) && !stop.may_end_well(Part::Initiator));
+        let shutdown = case(Part::Service, MessageType::ShutdownResponse, Fault::Kill);
+        assert!(shutdown.may_end_well(target) && !shutdown.may_end_well(Part::Initiator));
+        let late = case(target, MessageType::ShutdownRequest, Fault::Kill);
+        assert!(!late.may_end_well(Part::Service) && !late.may_end_well(Part::Initiator));
+        let asked = case(
+            Part::Initiator,
+            MessageType::StopStorageRequest,
+            Fault::Interrupt,
+        );
+        assert!(asked.may_end_well(Part::Service));
     }
 }

@@ -1,38 +1,36 @@
 //! One case after the other.
 
-use std::fs;
-use std::os::unix::ffi::OsStrExt as _;
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
-use super::actor::{Actor, Ended};
 use super::case::{Case, Fault};
-use super::settings::{Interrupted, Settings};
-use super::stage::Stage;
-use crate::report::{self, Outcome};
+use super::deployment::{Deployment, Ended, Running};
+use crate::report;
+use crate::report::Outcome;
+use deployment::implementation::Implementation;
 
-/// How often a session may fail to come to the place of the fault.
+/// Attempts to bring a session to the moment of the fault.
 const ATTEMPTS: u32 = 3;
-/// What an initiator says of a block that is not what it should be.
+/// Log text of an initiator for a block with unexpected content.
 const MISMATCH: &str = "not as expected: block";
-/// What it says of an answer too many, and what a service says.
+/// Log texts of an initiator and of a service for an unexpected result.
 const UNASKED: [&str; 2] = ["fits no request", "a result that nobody waits for"];
-/// What has gone wrong when a session behind the fault does not find what was acknowledged.
+/// Problem text of a session after the fault that did not find acknowledged data.
 const NO_SESSION: &str = "the next session";
 
 /// A case that was tried.
 #[derive(Debug, Clone, Serialize)]
 pub struct Tried {
-    /// What was done.
+    /// The fault.
     #[serde(rename = "fault")]
     pub case: Case,
-    /// Blocks that were not what they should be, answers too many, and sessions behind the fault that did not find what had been written.
+    /// Blocks with wrong content, unexpected results, and sessions after the fault that did not find the written data.
     pub lost_or_wrong: usize,
     /// Seconds until the last of the others had noticed.
     #[serde(serialize_with = "seconds")]
     pub noticed: Option<Duration>,
-    /// The same for a report.
+    /// The case, as a report shows it.
     #[serde(flatten)]
     pub report: report::Case,
 }
@@ -44,13 +42,13 @@ fn seconds<S: serde::Serializer>(
     time.map(|time| time.as_secs_f64()).serialize(serializer)
 }
 
-/// Tries a case. Its `number` among those of the run spreads them over the CPUs.
+/// Runs a case. Its `number` among those of the run spreads them over the CPUs.
 pub fn run(settings: &Settings, case: Case, number: usize, interrupted: Interrupted<'_>) -> Tried {
     let started = Instant::now();
     let mut attempts = 1;
     let mut played = Played::of(settings, case, number, interrupted);
     while !played.is_struck && case.fault == Fault::Stop && attempts < ATTEMPTS && !interrupted() {
-        // The roles' timeouts are short there: on a busy machine they may end a session that nothing was done to.
+        // With the short timeouts of the roles, an overloaded machine may end a session without a fault.
         attempts += 1;
         played = Played::of(settings, case, number, interrupted);
     }
@@ -98,10 +96,10 @@ fn meaning(case: Case) -> String {
     )
 }
 
-/// A case that is over.
+/// A completed case.
 #[derive(Debug, Default)]
 struct Played {
-    /// The session came to the place of the fault.
+    /// The session has reached the phase of the fault.
     is_struck: bool,
     problems: Vec<String>,
     noticed: Option<Duration>,
@@ -111,15 +109,15 @@ struct Played {
 impl Played {
     fn of(settings: &Settings, case: Case, number: usize, interrupted: Interrupted<'_>) -> Self {
         let mut played = Self::default();
-        match Stage::set(settings, case, number, interrupted) {
-            Ok(mut stage) => {
-                if let Err(why) = played.play(&mut stage) {
+        match Deployment::set(settings, case, number, interrupted) {
+            Ok(mut deployment) => {
+                if let Err(why) = played.play(&mut deployment) {
                     played.problems.push(why);
                 }
-                // Those who are left are not needed any more.
-                let rest = std::mem::take(&mut stage.actors);
-                let ended = stage.ended.drain(..);
-                let rest = rest.into_iter().map(Actor::into_ended);
+                // The remaining roles are not needed any more.
+                let rest = std::mem::take(&mut deployment.running);
+                let ended = deployment.ended.drain(..);
+                let rest = rest.into_iter().map(Running::into_ended);
                 played.ended = ended.chain(rest).collect();
             }
             Err(why) => played.problems.push(why),
@@ -127,32 +125,32 @@ impl Played {
         played
     }
 
-    fn play(&mut self, stage: &mut Stage<'_>) -> Result<(), String> {
-        let held = stage.reach()?;
+    fn play(&mut self, deployment: &mut Deployment<'_>) -> Result<(), String> {
+        let held = deployment.reach()?;
         self.is_struck = true;
-        stage.strike(held)?;
-        let aftermath = stage.watch()?;
+        deployment.strike(held)?;
+        let aftermath = deployment.watch()?;
         self.noticed = Some(aftermath.noticed);
         self.problems.extend(aftermath.problems);
-        // What somebody leaves who has no time to clean up is cleaned up by the next.
-        if stage.case.fault != Fault::Kill {
-            self.look_around(stage, "behind the fault")?;
+        // A killed process cannot clean up: the next start of a process does.
+        if deployment.case.fault != Fault::Kill {
+            self.look_around(deployment, "behind the fault")?;
         }
-        if stage.is_restarted() {
-            self.problems.extend(stage.restart());
+        if deployment.is_restarted() {
+            self.problems.extend(deployment.restart());
         }
-        self.look_around(stage, "at the end")
+        self.look_around(deployment, "at the end")
     }
 
     /// Nothing may be left.
-    fn look_around(&mut self, stage: &Stage<'_>, when: &str) -> Result<(), String> {
+    fn look_around(&mut self, deployment: &Deployment<'_>, when: &str) -> Result<(), String> {
         let failed = |error: std::io::Error| error.to_string();
-        let left = stage.scene.leftovers().map_err(failed)?;
+        let left = deployment.sandbox.leftovers().map_err(failed)?;
         if !left.is_empty() {
             let problem = format!("{when}, the runtime directory has {left:?}");
             self.problems.push(problem);
         }
-        let processes = processes_of(&stage.scene.path("run")).map_err(failed)?;
+        let processes = deployment.sandbox.processes().map_err(failed)?;
         if !processes.is_empty() {
             let problem = format!("{when}, there are still processes {processes:?}");
             self.problems.push(problem);
@@ -162,7 +160,7 @@ impl Played {
 
     fn lost_or_wrong(&self) -> usize {
         let count = |text: &str| -> usize {
-            let said = |ended: &Ended| ended.stderr.matches(text).count();
+            let said = |ended: &Ended| ended.exit.stderr.matches(text).count();
             self.ended.iter().map(said).sum()
         };
         let unasked: usize = UNASKED.into_iter().map(count).sum();
@@ -171,28 +169,26 @@ impl Played {
             .iter()
             .filter(|problem| problem.contains(NO_SESSION))
             .count();
-        // A session that has failed for a mismatch is one of both.
+        // A session that failed for a mismatch is in both counts.
         count(MISMATCH).max(missed) + unasked
     }
 }
 
-/// Processes that use this runtime directory.
-fn processes_of(runtime: &std::path::Path) -> std::io::Result<Vec<String>> {
-    let mut expected = b"SOFTDOCA_RUNTIME_DIR=".to_vec();
-    expected.extend(runtime.as_os_str().as_bytes());
-    let mut found = Vec::new();
-    for entry in fs::read_dir("/proc")? {
-        let path = entry?.path();
-        // It may have ended, or belong to somebody else.
-        let Ok(environment) = fs::read(path.join("environ")) else {
-            continue;
-        };
-        if environment
-            .split(|&byte| byte == 0)
-            .any(|word| word == expected)
-        {
-            found.push(path.display().to_string());
-        }
-    }
-    Ok(found)
+// Settings of all cases of a run.
+
+/// Returns `true` once the result is not needed any more.
+pub type Interrupted<'a> = &'a (dyn Fn() -> bool + Sync);
+
+/// Settings of a run.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// The programs under test.
+    pub implementation: Implementation,
+    /// Timeout of all roles where a peer is stopped, which only a timeout can reveal. Whole seconds.
+    pub timeout: Duration,
+    /// Time in which all other roles have to notice the fault and to exit, on a loaded machine. Where no role is stopped, the roles' own
+    /// timeouts are longer, so that a timeout does not pass for noticing.
+    pub notice: Duration,
+    /// CPUs for the roles' workers, at least one.
+    pub cpus: Vec<usize>,
 }

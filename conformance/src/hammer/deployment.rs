@@ -1,44 +1,41 @@
-//! The roles of one deployment: started, hurt, started again.
+//! The roles of one deployment, which are started, hit by faults and restarted.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
+use std::{fs, io};
 
 use super::plan::Victim;
-use super::redundancy::{self, Redundancy};
 use super::run::Settings;
 use crate::faults::relay::FaultyLine;
-use crate::implementation::Role;
 use crate::matrix::Layout;
-use crate::port::wait_for_listener;
-use crate::process::{Process, Signal};
-use crate::role::{During as _, Wrong};
-use crate::scene::{DPU_DEVICE, HOST_DEVICE, Scene};
+use crate::role::Wrong;
+use deployment::implementation::Role;
+use deployment::process::{Process, Signal, is_orderly};
+use deployment::sandbox::Sandbox;
 
 /// Bytes of the initiator's blocks.
-const BLOCK_SIZE: u64 = 4096;
-/// The exit status of a Rust program whose main thread has panicked.
-const PANICKED: i32 = 101;
-/// How often waiting looks around.
+const BLOCK_SIZE: usize = 4096;
+/// Polling interval of all waits.
 pub(super) const TICK: Duration = Duration::from_millis(5);
 
-/// Seconds after which a service gives up a peer that owes an answer; a target of gga is lost after half of it.
+/// Seconds without a response after which a service gives up a peer; half of it for a gga target.
 const CONTROL_TIMEOUT: &str = "4";
-/// Seconds after which a service gives up I/Os, and then an initiator that wants nothing.
+/// Seconds after which a service gives up I/Os, and an idle initiator.
 const IO_TIMEOUT: &str = "4";
 const IDLE_TIMEOUT: &str = "6";
-/// Seconds after which a target gives up a service that wants nothing: later than the service its initiator.
+/// Seconds after which a target gives up an idle service: later than the service gives up its initiator.
 const TARGET_IDLE_TIMEOUT: &str = "8";
-/// Which read of a gga service does without one of the data targets.
+/// Interval of recovery reads of a gga service, in reads.
 const RECOVER_EVERY: &str = "5";
 
-/// A service, its targets, and what stands before these.
+/// A service, its targets, and the relay between them.
 pub(super) struct Deployment<'a> {
     pub(super) layout: Layout,
     pub(super) settings: &'a Settings,
-    pub(super) scene: Scene,
+    pub(super) sandbox: Sandbox,
     pub(super) targets: Vec<Target>,
     /// Between the service and its targets.
     pub(super) line: FaultyLine,
@@ -56,13 +53,13 @@ pub(super) struct Target {
 }
 
 impl<'a> Deployment<'a> {
-    /// Nobody runs yet.
+    /// Reserves ports and starts the relay, but no role yet.
     pub(super) fn new(layout: Layout, settings: &'a Settings) -> Result<Self, Wrong> {
-        let scene = Scene::new()?;
+        let sandbox = Sandbox::new()?;
         let targets = layout.targets().iter().map(|&name| {
             Ok(Target {
                 name,
-                port: scene.port()?,
+                port: sandbox.port()?,
                 process: None,
             })
         });
@@ -74,13 +71,13 @@ impl<'a> Deployment<'a> {
             line: FaultyLine::start(&ports)?,
             targets,
             service: None,
-            service_log: scene.path("service.log"),
+            service_log: sandbox.path("service.log"),
             starts: 0,
-            scene,
+            sandbox,
         })
     }
 
-    /// Starts whoever does not run. A service waits for its initiator then, or is about to.
+    /// Starts all roles that are not running. The service is ready for an initiator, or about to be.
     pub(super) fn start(&mut self) -> Result<(), Wrong> {
         self.start_targets()?;
         if self.service.is_none() {
@@ -101,29 +98,23 @@ impl<'a> Deployment<'a> {
 
     /// Starts a target at its old port, with the blocks that it had.
     pub(super) fn start_target(&mut self, index: usize) -> Result<(), Wrong> {
-        let block_size = match self.layout {
-            Layout::ZeroCopy => BLOCK_SIZE,
-            Layout::Gga => BLOCK_SIZE / 2,
-        };
+        let block_size = self.layout.target_block_size(BLOCK_SIZE);
         let Target { name, port, .. } = self.targets[index];
-        let mut command = self.settings.implementation.command(Role::Target)?;
-        self.scene
-            .place(&mut command)
-            .args(["-d", HOST_DEVICE])
+        let command = self.settings.implementation.command(Role::Target)?;
+        let mut command = self.sandbox.target(command, port);
+        command
             .args(["--cpu", &self.settings.cpu(index + 1)])
             .args(["--listen-address", "127.0.0.1"])
-            .args(["--listen-port", &port.to_string()])
             .arg("--backing-file")
-            .arg(self.scene.path(&format!("{name}.blocks")))
+            .arg(self.sandbox.path(&format!("{name}.blocks")))
             .args(["--block-count", &self.settings.blocks.to_string()])
             .args(["--block-size", &block_size.to_string()])
             .args(["--idle-timeout", TARGET_IDLE_TIMEOUT])
             .args(["--sessions", "forever"]);
         let log = self.log(name)?;
         let process = Process::spawn_logged(name, command, log)?;
-        let deadline = Instant::now() + self.settings.limit;
-        if !wait_for_listener(port, deadline, || has_ended(&process))? {
-            return Err(process.failed("does not listen").into());
+        if let Err(why) = process.wait_until_listening(port, self.settings.limit, || false) {
+            return Err(process.failed(&why.to_string()).into());
         }
         self.targets[index].process = Some(process);
         Ok(())
@@ -131,24 +122,20 @@ impl<'a> Deployment<'a> {
 
     fn start_service(&mut self) -> Result<(), Wrong> {
         self.starts += 1;
-        let mut command = self
+        let command = self
             .settings
             .implementation
             .command(self.layout.service())?;
-        self.scene
-            .place(&mut command)
-            .args(["-d", DPU_DEVICE, "-r", HOST_DEVICE])
+        let (ports, channel) = (self.line.ports(), self.sandbox.channel());
+        let mut command = self.sandbox.service(command, self.layout, ports, channel);
+        command
             .args(["--cpu", &self.settings.cpu(0)])
-            .args(["--command-channel-name", self.scene.channel()])
             .args(["--control-timeout", CONTROL_TIMEOUT])
             .args(["--io-timeout", IO_TIMEOUT])
             .args(["--idle-timeout", IDLE_TIMEOUT])
             .args(["--sessions", "forever"])
-            // So that standard error has what it tells people, too.
+            // So that its messages for users go to standard error too.
             .args(["--output", "json"]);
-        for (flag, port) in self.layout.storage_flags().iter().zip(self.line.ports()) {
-            command.args([*flag, &format!("127.0.0.1:{port}")]);
-        }
         if self.layout == Layout::Gga {
             command
                 .args(["--degraded", "on"])
@@ -156,7 +143,7 @@ impl<'a> Deployment<'a> {
         }
         let name = format!("service-{}", self.starts);
         let log = self.log(&name)?;
-        self.service_log = self.scene.path(&format!("{name}.log"));
+        self.service_log = self.sandbox.path(&format!("{name}.log"));
         let mut process = Process::spawn_logged("service", command, log)?;
         process.wait_for("waited for the initiator", self.settings.limit, |line| {
             line.contains("waiting for the initiator").then_some(())
@@ -167,7 +154,7 @@ impl<'a> Deployment<'a> {
 
     /// A log that is written on where it was.
     pub(super) fn log(&self, name: &str) -> Result<File, Wrong> {
-        let path = self.scene.path(&format!("{name}.log"));
+        let path = self.sandbox.path(&format!("{name}.log"));
         Ok(File::options().create(true).append(true).open(path)?)
     }
 
@@ -175,7 +162,7 @@ impl<'a> Deployment<'a> {
         self.service.as_ref()
     }
 
-    /// Sends a signal to a service or a target; whoever does not run any more gets none.
+    /// Sends a signal to a service or a target, unless it has exited.
     pub(super) fn signal(&self, victim: Victim, target: usize, signal: Signal) {
         let process = match victim {
             Victim::Service => self.service.as_ref(),
@@ -187,7 +174,7 @@ impl<'a> Deployment<'a> {
         }
     }
 
-    /// Waits for the end of a service or a target that was told to end.
+    /// Waits for the exit of a service or a target that was terminated.
     pub(super) fn expect_end(&mut self, victim: Victim, target: usize) -> Result<(), Wrong> {
         let limit = self.settings.limit;
         let process = match victim {
@@ -198,17 +185,17 @@ impl<'a> Deployment<'a> {
         process.map_or(Ok(()), |process| end_of(process, limit).map(drop))
     }
 
-    /// Nobody but those of whom it was expected has ended.
+    /// Fails if a role has exited that should have served the next session.
     pub(super) fn inspect(&mut self) -> Result<(), Wrong> {
         for target in &mut self.targets {
-            let has_ended = target.process.as_ref().is_some_and(has_ended);
+            let has_ended = target.process.as_ref().is_some_and(Process::has_ended);
             if has_ended && let Some(process) = target.process.take() {
                 return Err(process
                     .failed("has ended, and was to serve the next session")
                     .into());
             }
         }
-        let has_ended = self.service.as_ref().is_some_and(has_ended);
+        let has_ended = self.service.as_ref().is_some_and(Process::has_ended);
         match self.service.take_if(|_| has_ended) {
             Some(service) => Err(service
                 .failed("has ended, and was to serve the next session")
@@ -217,13 +204,13 @@ impl<'a> Deployment<'a> {
         }
     }
 
-    /// What the service says of its targets.
+    /// The redundancy, according to the service's log.
     pub(super) fn redundancy(&self) -> Redundancy {
         let log = fs::read_to_string(&self.service_log).unwrap_or_default();
-        redundancy::of_log(&log, self.layout.targets())
+        of_log(&log, self.layout.targets())
     }
 
-    /// Waits until the service says this of its targets.
+    /// Waits until the redundancy that the service reports fulfils a condition.
     pub(super) fn wait_for(
         &self,
         what: &str,
@@ -231,7 +218,7 @@ impl<'a> Deployment<'a> {
     ) -> Result<(), Wrong> {
         let deadline = Instant::now() + self.settings.limit;
         while !is(self.redundancy()) {
-            let has_ended = self.service.as_ref().is_none_or(has_ended);
+            let has_ended = self.service.as_ref().is_none_or(Process::has_ended);
             if has_ended || Instant::now() > deadline {
                 let state = if has_ended {
                     "its end"
@@ -248,7 +235,7 @@ impl<'a> Deployment<'a> {
         Ok(())
     }
 
-    /// Targets and the service, those that run.
+    /// The running targets, and the service if it runs.
     pub(super) fn processes(&self) -> impl Iterator<Item = (&'static str, &Process)> {
         let targets = self
             .targets
@@ -257,7 +244,7 @@ impl<'a> Deployment<'a> {
         targets.chain(self.service.as_ref().map(|service| ("service", service)))
     }
 
-    /// Everybody is asked to end, and does, and leaves nothing.
+    /// Terminates all roles, which have to exit cleanly and leave nothing behind.
     pub(super) fn end(&mut self) -> Result<(), Wrong> {
         let limit = self.settings.limit;
         if let Some(service) = self.service.take() {
@@ -270,7 +257,7 @@ impl<'a> Deployment<'a> {
                 end_of(process, limit)?;
             }
         }
-        let mut left = self.scene.leftovers()?;
+        let mut left = self.sandbox.leftovers()?;
         left.retain(|path| !is_of_killed_agent(path));
         Wrong::unless(
             left.is_empty(),
@@ -288,40 +275,199 @@ fn is_of_killed_agent(path: &Path) -> bool {
         && UnixStream::connect(path).is_err_and(refused)
 }
 
-/// Whether a process has ended, without taking its end.
-pub(super) fn has_ended(process: &Process) -> bool {
-    process.is_over()
-}
-
-/// Waits for an end, which must not be a crash; a SIGKILL is nobody's but ours. Whether it was success.
+/// Waits for the exit of a process, which must not be a crash; only the hammer itself sends SIGKILL. Returns `true` for success.
 pub(super) fn end_of(mut process: Process, limit: Duration) -> Result<bool, Wrong> {
     let Some(status) = process.wait(Instant::now() + limit) else {
         return Err(process.failed("has not ended in time").into());
     };
     let is_killed = status.signal() == Some(Signal::KILL.as_raw());
-    let is_orderly = status.code().is_some_and(|code| code != PANICKED);
-    if !is_killed && !is_orderly || process.stderr().contains("panicked at") {
+    if !is_killed && !is_orderly(status) || process.stderr().contains("panicked at") {
         let what = format!("has crashed ({status})");
         return Err(process.failed(&what).into());
     }
     Ok(status.success())
 }
 
-/// Whether anybody still runs who uses this runtime directory.
-pub(super) fn survivors(scene: &Scene) -> Result<Vec<String>, Wrong> {
-    let wanted = format!("SOFTDOCA_RUNTIME_DIR={}", scene.runtime().display());
-    let mut found = Vec::new();
-    for entry in fs::read_dir("/proc").during("/proc")? {
-        let path = entry?.path();
-        let is_ours = |path: &Path| {
-            let environment = fs::read(path.join("environ")).unwrap_or_default();
-            environment
-                .split(|byte| *byte == 0)
-                .any(|variable| variable == wanted.as_bytes())
+// The redundancy that a gga service reports in its log.
+
+/// Whether all targets hold all blocks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Redundancy {
+    /// They do.
+    Whole,
+    /// This target is detached.
+    Without(usize),
+    /// This target has rejoined and is being rebuilt.
+    Rebuilding(usize),
+    /// All targets are online, and the service verifies that their chunks are consistent.
+    Verifying,
+}
+
+/// The redundancy according to a service's log so far: the latest report of the current session.
+pub(super) fn of_log(log: &str, targets: &[&str]) -> Redundancy {
+    let mut state = Redundancy::Whole;
+    for line in log.lines() {
+        let names = |before: &str, after: &str| {
+            let of = |name: &&str| line.contains(&format!("{before}storage target {name}{after}"));
+            targets.iter().position(of)
         };
-        if is_ours(&path) {
-            found.push(path.display().to_string());
+        // Once too few are left, the first detached one has missed writes.
+        if let Some(target) = names("detached ", ", going on without it") {
+            state = Redundancy::Without(target);
+        } else if let Some(target) = names("", " is online: rebuilding") {
+            state = Redundancy::Rebuilding(target);
+        } else if let Some(target) = names("", " is missing: starting without it") {
+            state = Redundancy::Without(target);
+        } else if line.contains("was not shut down cleanly: verifying") {
+            state = Redundancy::Verifying;
+        } else if names("", " is up to date").is_some()
+            || line.contains("resync completed")
+            // The next session reports its work again.
+            || line.starts_with("waiting for the initiator")
+        {
+            state = Redundancy::Whole;
         }
     }
-    Ok(found)
+    state
+}
+
+// Resources that a process uses, and whether they grow.
+
+/// Memory in KiB that an allocator may keep from the largest session so far.
+const MEMORY_SLACK: u64 = 8 * 1024;
+/// Descriptors that softdoca keeps of the last few connections.
+const DESCRIPTOR_SLACK: usize = 4 * 8;
+
+/// Memory, descriptors and threads of a process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Resources {
+    /// Resident memory, KiB.
+    pub memory: u64,
+    /// Open files, sockets and shared memory.
+    pub descriptors: usize,
+    /// Pieces of shared memory that are mapped.
+    pub shared: usize,
+    /// Threads.
+    pub threads: usize,
+}
+
+impl Resources {
+    /// Of a running process.
+    ///
+    /// # Errors
+    ///
+    /// It has ended.
+    pub fn of(process: &Process) -> io::Result<Self> {
+        Self::of_id(process.id())
+    }
+
+    /// Resources of the process with this id.
+    pub(crate) fn of_id(id: u32) -> io::Result<Self> {
+        let proc = format!("/proc/{id}");
+        let entries =
+            |name: &str| Ok::<_, io::Error>(fs::read_dir(format!("{proc}/{name}"))?.count());
+        let status = fs::read_to_string(format!("{proc}/status"))?;
+        let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        let memory = resident.and_then(|text| text.trim().strip_suffix(" kB"));
+        let maps = fs::read_to_string(format!("{proc}/maps"))?;
+        Ok(Self {
+            memory: memory
+                .and_then(|text| text.trim().parse().ok())
+                .ok_or_else(|| io::Error::other("a process without memory"))?,
+            descriptors: entries("fd")?,
+            shared: maps.matches("/memfd:").count(),
+            threads: entries("task")?,
+        })
+    }
+
+    /// The most of each.
+    #[must_use]
+    pub fn most(self, other: Self) -> Self {
+        Self {
+            memory: self.memory.max(other.memory),
+            descriptors: self.descriptors.max(other.descriptors),
+            shared: self.shared.max(other.shared),
+            threads: self.threads.max(other.threads),
+        }
+    }
+
+    /// Returns `true` if nothing has grown since `before`, except for what is kept for the next session.
+    pub fn is_flat_since(self, before: Self) -> bool {
+        self.memory <= before.memory + MEMORY_SLACK
+            && self.descriptors <= before.descriptors + DESCRIPTOR_SLACK
+            && self.shared <= before.shared + DESCRIPTOR_SLACK
+            && self.threads <= before.threads
+    }
+}
+
+#[cfg(test)]
+mod redundancy_tests {
+    use super::*;
+
+    const TARGETS: [&str; 3] = ["data_1", "data_2", "data_p"];
+
+    #[test]
+    fn latest_report_counts() {
+        let lost = "WARN detached storage target data_2, going on without it: reset\n";
+        let back = "INFO storage target data_2 is online: rebuilding 3 stripes, those that it has missed\n";
+        let whole = "INFO storage target data_2 is up to date: 3 stripes rebuilt in 1ms\n";
+        let doubt = "INFO the set was not shut down cleanly: verifying 64 stripes (resync)\n";
+        let fit = "INFO resync completed: 64 stripes verified\n";
+        let missing = "WARN storage target data_2 is missing: starting without it\n";
+        let next = "waiting for the initiator on Comch \"name\"\n";
+        let second = "ERROR detached storage target data_p, with which too few are left\n";
+        let cases = [
+            (String::new(), Redundancy::Whole),
+            (lost.to_owned(), Redundancy::Without(1)),
+            ([lost, back].concat(), Redundancy::Rebuilding(1)),
+            ([lost, back, whole].concat(), Redundancy::Whole),
+            ([lost, second].concat(), Redundancy::Without(1)),
+            ([back, whole, doubt].concat(), Redundancy::Verifying),
+            ([doubt, fit].concat(), Redundancy::Whole),
+            ([lost, next].concat(), Redundancy::Whole),
+            ([next, missing].concat(), Redundancy::Without(1)),
+            ([next, missing, back].concat(), Redundancy::Rebuilding(1)),
+            ([lost, next, back].concat(), Redundancy::Rebuilding(1)),
+        ];
+        for (log, expected) in cases {
+            assert_eq!(of_log(&log, &TARGETS), expected, "{log}");
+        }
+    }
+}
+
+#[cfg(test)]
+mod resources_tests {
+    use super::*;
+
+    #[test]
+    fn growth_of_each_resource_is_detected() {
+        let before = Resources {
+            memory: 10_000,
+            descriptors: 20,
+            shared: 5,
+            threads: 3,
+        };
+        assert!(before.is_flat_since(before));
+        let grown = [
+            Resources {
+                memory: 20_000,
+                ..before
+            },
+            Resources {
+                descriptors: 60,
+                ..before
+            },
+            Resources {
+                shared: 50,
+                ..before
+            },
+            Resources {
+                threads: 4,
+                ..before
+            },
+        ];
+        for after in grown {
+            assert!(!after.is_flat_since(before), "{after:?}");
+        }
+    }
 }

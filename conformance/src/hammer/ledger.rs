@@ -1,4 +1,4 @@
-//! What every block may hold, from what was told of its writes and reads.
+//! The versions that a block may hold, derived from its writes and reads.
 //!
 //! Versions of a block rise, and its writes do not overlap. So a read must find the last version that was acknowledged or read
 //! before it began, or a later one that was issued before it ended. A write that was not acknowledged may have happened or not; a read
@@ -7,15 +7,14 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
-use super::account::{Entry, Reading, Version};
-use super::content::Seen;
+use super::witness::{Entry, Reading, Version};
 
 /// Entries of each block that are kept to explain a violation.
 const HISTORY: usize = 24;
 
-/// How something was broken that the storage promises.
+/// A violated guarantee of the storage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
@@ -23,20 +22,20 @@ pub enum Kind {
     Lost,
     /// A read brought what is no version of the block that it may hold.
     Wrong,
-    /// Something came that the protocol does not have: a second result, a result for nothing.
+    /// A message that the protocol does not allow: a second result, a result without request.
     Protocol,
 }
 
 /// A promise that was broken.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Violation {
-    /// Which.
+    /// The violated guarantee.
     pub kind: Kind,
-    /// The block, where it is one block's.
+    /// The block, for a violation of a single block.
     pub block: Option<u64>,
-    /// What might have come.
+    /// Versions that would have been valid.
     pub expected: String,
-    /// What came.
+    /// The version that was read.
     pub came: String,
     /// The last entries of the block.
     pub history: Vec<String>,
@@ -47,24 +46,24 @@ impl fmt::Display for Violation {
         if let Some(block) = self.block {
             write!(f, "block {block}: ")?;
         }
-        write!(f, "expected {}, {} came", self.expected, self.came)
+        write!(f, "expected {}, got {}", self.expected, self.came)
     }
 }
 
-/// How often what happened.
+/// Numbers of events.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, serde::Deserialize)]
 pub struct Counts {
-    /// Blocks whose write was acknowledged.
+    /// Blocks of acknowledged writes.
     pub acknowledged: u64,
     /// Blocks that were read and held what they may.
     pub read_back: u64,
-    /// Blocks whose read or write ended in an error.
+    /// Blocks of reads and writes that failed.
     pub failed: u64,
-    /// Blocks whose write never ended, because the load or its session did.
+    /// Blocks of writes that never completed, because the load or its session ended.
     pub in_doubt: u64,
-    /// Blocks that were neither old nor new: a target was killed, or missing, when a write was cut off that was never acknowledged.
+    /// Torn blocks: a target was killed, or missing, while an unacknowledged write was cut off.
     pub torn: u64,
-    /// What is no I/O, and was refused.
+    /// Invalid requests that were refused.
     pub refused: u64,
     /// Violations: acknowledged writes that are not there.
     pub lost: u64,
@@ -94,12 +93,12 @@ impl std::ops::AddAssign for Counts {
     }
 }
 
-/// What became of a version.
+/// State of a version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fate {
     UnderWay,
     Acknowledged,
-    /// It ended in this moment, and nobody knows how.
+    /// The write ended in this epoch with an unknown outcome.
     InDoubt(u64),
 }
 
@@ -107,9 +106,9 @@ enum Fate {
 struct Block {
     /// The last version that is known to have been there.
     floor: u64,
-    /// Versions that a read may find: the floor, those after it, and those before it while a read is under way that may find them.
+    /// Versions that a read may return: the floor, later ones, and earlier ones while a read is pending that may return them.
     versions: BTreeMap<u64, Fate>,
-    /// Reads under way: the read, when it began, and the floor then.
+    /// Pending reads: the read, its start, and the floor at its start.
     reads: Vec<(u64, u64, u64)>,
     /// A write was in doubt when a target was killed, so that it may be half done.
     may_be_torn: bool,
@@ -123,12 +122,12 @@ pub struct Ledger {
     session: u64,
     /// Number of entries so far, as a clock.
     now: u64,
-    /// Of this session.
+    /// Counts of this session.
     counts: Counts,
 }
 
 impl Ledger {
-    /// Of so many blocks, of which none was written.
+    /// A ledger for this many blocks, none of which is written.
     pub fn new(blocks: u64) -> Self {
         Self {
             blocks: (0..blocks).map(|_| Block::default()).collect(),
@@ -175,7 +174,7 @@ impl Ledger {
         }
     }
 
-    /// The load is gone: what was under way has ended, nobody knows how. Answers the counts of its session.
+    /// Ends the session of a load that has exited: the outcome of its pending writes is unknown. Returns the counts of the session.
     pub fn end_session(&mut self) -> Counts {
         self.now += 1;
         for block in &mut self.blocks {
@@ -300,7 +299,7 @@ enum Verdict {
 }
 
 impl Block {
-    /// What a read says that began with this floor.
+    /// Judges the content that a read has returned which began in epoch `began` with the floor `least`.
     fn judge(&mut self, began: u64, least: u64, seen: &Seen) -> Verdict {
         match seen {
             Seen::Version(version) if *version < least => Verdict::Broken(Kind::Lost),
@@ -323,7 +322,7 @@ impl Block {
         version >= self.floor && self.versions.contains_key(&version)
     }
 
-    /// A read that began then has found this version: it stays, and writes that had ended by then without having been found never
+    /// A read that started at `began` has returned this version: it stays, and writes that had ended by then without being read never
     /// happened.
     fn settle(&mut self, found: u64, began: u64) {
         self.versions.retain(|version, fate| {
@@ -359,6 +358,168 @@ impl Block {
             expected: format!("version {}", allowed.collect::<Vec<_>>().join(" or ")),
             came: came.to_string(),
             history: self.history.iter().cloned().collect(),
+        }
+    }
+}
+
+// Self-describing blocks: every line of 64 bytes names the block and the version that it was written with, and depends on both and on the
+// seed in half of its bytes. So a read identifies the write that it returns, and wrong blocks, torn blocks, old versions and garbage are
+// told apart.
+
+/// Bytes of a line. Blocks are a whole number of lines.
+pub const LINE: usize = 64;
+
+/// Bytes of a line that depend on everything: the rest are the block, the version, and blanks, so that blocks compress.
+const NOISE: usize = 32;
+
+/// The content of a block.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Seen {
+    /// This version of the block.
+    Version(u64),
+    /// Lines of these versions of the block, in ascending order.
+    Torn(Vec<u64>),
+    /// A line that was written to another block.
+    OtherBlock {
+        /// Number of that block.
+        block: u64,
+        /// Its version there.
+        version: u64,
+    },
+    /// Bytes that were not written with this seed.
+    Garbage {
+        /// Offset in the block of the first such line.
+        offset: u64,
+    },
+}
+
+impl fmt::Display for Seen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Version(version) => write!(f, "version {version:#x}"),
+            Self::Torn(versions) => write!(f, "lines of the versions {versions:#x?}"),
+            Self::OtherBlock { block, version } => {
+                write!(f, "block {block} in version {version:#x}")
+            }
+            Self::Garbage { offset } => write!(f, "what nobody wrote, at byte {offset}"),
+        }
+    }
+}
+
+/// Generates the content of blocks from a seed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Pattern {
+    /// Patterns of different seeds have no line in common.
+    pub seed: u64,
+}
+
+impl Pattern {
+    /// Fills `into` with the content of a block in this version.
+    pub fn fill(self, block: u64, version: u64, into: &mut [u8]) {
+        for (number, line) in into.chunks_mut(LINE).enumerate() {
+            let content = self.line(block, version, number);
+            line.copy_from_slice(&content[..line.len()]);
+        }
+    }
+
+    /// Identifies the content that was read from `block`.
+    pub fn look(self, block: u64, bytes: &[u8]) -> Seen {
+        let mut versions = Vec::new();
+        for (number, line) in bytes.chunks(LINE).enumerate() {
+            let (of, version) = (word(line, NOISE), word(line, NOISE + 8));
+            if self.line(of, version, number)[..line.len()] != *line {
+                let offset = (number * LINE) as u64;
+                return Seen::Garbage { offset };
+            }
+            if of != block {
+                return Seen::OtherBlock { block: of, version };
+            }
+            if versions.last() != Some(&version) {
+                versions.push(version);
+            }
+        }
+        versions.sort_unstable();
+        versions.dedup();
+        match versions[..] {
+            [version] => Seen::Version(version),
+            _ => Seen::Torn(versions),
+        }
+    }
+
+    fn line(self, block: u64, version: u64, number: usize) -> [u8; LINE] {
+        let mut line = [b' '; LINE];
+        let mut state = mix(mix(mix(self.seed) ^ block) ^ version) ^ number as u64;
+        for word in line[..NOISE].chunks_exact_mut(8) {
+            state = mix(state);
+            word.copy_from_slice(&state.to_be_bytes());
+        }
+        line[NOISE..NOISE + 8].copy_from_slice(&block.to_be_bytes());
+        line[NOISE + 8..NOISE + 16].copy_from_slice(&version.to_be_bytes());
+        line
+    }
+}
+
+/// The number at offset `at`, or 0 behind the end of the line.
+fn word(line: &[u8], at: usize) -> u64 {
+    let bytes = line.get(at..at + 8).and_then(|bytes| bytes.try_into().ok());
+    bytes.map_or(0, u64::from_be_bytes)
+}
+
+/// SplitMix64: every bit of the result depends on every bit of the argument.
+fn mix(word: u64) -> u64 {
+    let word = word.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    word ^ (word >> 31)
+}
+
+#[cfg(test)]
+mod content_tests {
+    use super::*;
+
+    const PATTERN: Pattern = Pattern { seed: 7 };
+
+    fn block(block: u64, version: u64) -> Vec<u8> {
+        let mut bytes = vec![0; 512];
+        PATTERN.fill(block, version, &mut bytes);
+        bytes
+    }
+
+    #[test]
+    fn content_identifies_its_version() {
+        assert_eq!(PATTERN.look(3, &block(3, 9)), Seen::Version(9));
+    }
+
+    #[test]
+    fn wrong_torn_and_garbage_blocks_are_distinguished() {
+        let other = Seen::OtherBlock {
+            block: 4,
+            version: 9,
+        };
+        assert_eq!(PATTERN.look(3, &block(4, 9)), other);
+        let torn = [&block(3, 9)[..128], &block(3, 8)[128..]].concat();
+        assert_eq!(PATTERN.look(3, &torn), Seen::Torn(vec![8, 9]));
+        // Halves of a block in another order form no valid line.
+        let whole = block(3, 9);
+        let swapped = [&whole[256..], &whole[..256]].concat();
+        assert_eq!(PATTERN.look(3, &swapped), Seen::Garbage { offset: 0 });
+        assert_eq!(PATTERN.look(3, &[0; 512]), Seen::Garbage { offset: 0 });
+        let foreign = Pattern { seed: 8 };
+        assert_eq!(foreign.look(3, &block(3, 9)), Seen::Garbage { offset: 0 });
+    }
+
+    #[test]
+    fn every_changed_byte_is_detected() {
+        for at in 0..512 {
+            let mut bytes = block(3, 9);
+            bytes[at] ^= 1;
+            let offset = (at / LINE * LINE) as u64;
+            assert_eq!(
+                PATTERN.look(3, &bytes),
+                Seen::Garbage { offset },
+                "byte {at}"
+            );
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What is done to whom, and when: from a seed.
+//! The plan: faults, victims and times, derived from a seed.
 
 use std::fmt;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use crate::matrix::Layout;
 
-/// Who is hurt.
+/// The role that a fault is injected into.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Victim {
@@ -20,11 +20,11 @@ pub enum Victim {
     Target,
 }
 
-/// What is done.
+/// Kind of a fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Fault {
-    /// Nothing: a session as it should be.
+    /// No fault: a regular session.
     None,
     /// SIGKILL.
     Kill,
@@ -32,7 +32,7 @@ pub enum Fault {
     Stop,
     /// SIGSTOP until the others have given it up; then SIGKILL.
     StopAndKill,
-    /// SIGSTOP for so short a time that nobody may give it up.
+    /// SIGSTOP for less than every timeout.
     Delay,
     /// SIGTERM.
     Terminate,
@@ -42,11 +42,11 @@ pub enum Fault {
     Close,
     /// It is reset.
     Reset,
-    /// Bytes in this connection that nobody sent, for the victim.
+    /// Random bytes on this connection, to the victim.
     GarbageFrame,
-    /// A stranger connects to the victim and sends bytes that are no request.
+    /// A second client connects to the victim and sends malformed requests.
     Stranger,
-    /// The load says something wrong on its control channel.
+    /// The load sends malformed messages on its control channel.
     GarbageControl,
     /// One of eight of the load's messages is no proper I/O.
     GarbageIo,
@@ -58,11 +58,11 @@ pub enum Fault {
 pub enum Phase {
     /// While the load connects, and the session is made.
     SetUp,
-    /// While I/Os are under way.
+    /// During I/O.
     Io,
-    /// The same, with one target lost.
+    /// During I/O, with one target detached.
     Degraded,
-    /// The same, while a target is rebuilt.
+    /// During I/O, while a target is rebuilt.
     Rebuilding,
     /// While the load reads all back and ends the session.
     End,
@@ -73,42 +73,42 @@ pub enum Phase {
 pub struct Blow {
     /// Whom.
     pub victim: Victim,
-    /// What.
+    /// Kind of the fault.
     pub fault: Fault,
     /// When.
     pub phase: Phase,
 }
 
-/// What has to become of the load's session.
+/// Expected effect on the load's session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Expectation {
-    /// It goes on, and none of its I/Os fails.
+    /// The session continues, and none of its I/Os fails.
     Survives,
-    /// It may break, but until then none of its I/Os fails.
+    /// The session may break, but before that none of its I/Os fails.
     MayBreak,
-    /// It may break, and its I/Os may fail. Nothing may be lost all the same.
+    /// The session may break, and its I/Os may fail. Acknowledged data must not be lost.
     MayFail,
 }
 
-/// One round: a session of the load, and what is done to whom meanwhile.
+/// One round: a session of the load with one fault.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Round {
     /// Its number, from 1.
     pub number: u64,
-    /// What.
+    /// The fault to inject.
     #[serde(flatten)]
     pub blow: Blow,
-    /// Which target, where it is about one.
+    /// Index of the target that the fault is about, if any.
     pub target: usize,
-    /// The target that is lost before, in the phases that need one.
+    /// The target that is detached before, in the phases that need that.
     pub lost_before: usize,
     /// Time between the beginning of the phase and the fault.
     pub delay: Duration,
-    /// How long a delay is.
+    /// Duration of a delay.
     pub pause: Duration,
-    /// How long the load goes on afterwards.
+    /// Time for which the load goes on after the fault.
     pub linger: Duration,
-    /// What garbage is made from.
+    /// Seed of random bytes.
     pub noise: u64,
 }
 
@@ -147,12 +147,12 @@ impl Victim {
 }
 
 impl Fault {
-    /// Whether it is done to the connection between service and target.
+    /// Returns `true` if it is done to the connection between service and target.
     pub(super) fn is_of_connection(self) -> bool {
         matches!(self, Self::Close | Self::Reset | Self::GarbageFrame)
     }
 
-    /// Each with its name for tables, and with whom it is done to while I/Os are under way.
+    /// All kinds, with their names for tables and their victims during I/O.
     const ALL: [(Self, &str, &[Victim]); 13] = {
         use Victim::{Load, Service, Target};
         [
@@ -228,12 +228,12 @@ impl Blow {
         all
     }
 
-    /// What has to become of the session.
+    /// Expected effect on the session.
     pub fn expectation(self, layout: Layout) -> Expectation {
         use Fault::{Delay, GarbageIo, Interrupt, None, Stranger, Terminate};
         match (self.fault, self.victim, self.phase) {
             (None | Delay | Stranger | GarbageIo, _, _) => Expectation::Survives,
-            // The load is asked to end, which it does in order.
+            // The load is asked to exit, which it does in order.
             (Terminate, Victim::Load, _) => Expectation::Survives,
             (_, Victim::Target, Phase::Io) if layout == Layout::Gga => Expectation::Survives,
             // Two targets are too many.
@@ -245,7 +245,7 @@ impl Blow {
     }
 }
 
-/// Rounds of one deployment: every kind of fault in a random order, again and again.
+/// The rounds of one deployment: every kind of fault in random order, repeatedly.
 #[derive(Debug)]
 pub struct Plan {
     rng: Rng,
@@ -256,8 +256,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// The rounds that this seed gives; the same for the same seed. Only of those kinds of faults whose description contains
-    /// one of `only`, if there are any.
+    /// The rounds for a seed. With `only`, kinds of faults whose description contains one of its entries.
     pub fn new(seed: u64, layout: Layout, only: &[String]) -> Self {
         let chosen = |blow: &Blow| {
             let text = blow.to_string();
@@ -303,7 +302,7 @@ impl Iterator for Plan {
             number: self.rounds,
             blow,
             target,
-            // The same one, or another: both are different cases.
+            // The same target or another one: both are different cases.
             lost_before: rng.usize(..targets),
             delay,
             pause,

@@ -1,56 +1,58 @@
-//! One round: a session of the load, what is done to whom meanwhile, and what has to become of everybody.
+//! One round: a session of the load, the fault, and the checks after it.
 
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use fastrand::Rng;
 
-use super::deployment::{Deployment, TICK, end_of, has_ended};
+use super::deployment::{Deployment, Redundancy, TICK, end_of};
 use super::ledger::Counts;
-use super::load::{Mischief, Stage, Task, control_garbage};
+use super::load;
+use super::load::{Load, LoadState, Mischief, Stranger, Task, malformed_control};
 use super::plan::{Expectation, Fault, Phase, Round, Victim};
-use super::redundancy::Redundancy;
-use super::sessions::{Running, Sessions};
-use super::stranger;
+use super::run::{Actors, Settings};
+use super::witness::{Testimony, Witness};
 use crate::faults::relay::{End, Side};
 use crate::matrix::Layout;
-use crate::process::Signal;
 use crate::role::{During as _, Wrong};
+use deployment::process::{Process, Signal};
+use deployment::sandbox::{HOST_DEVICE, Sandbox};
 
-/// What became of a round in which nothing was wrong.
+/// Result of a round without violation.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Played {
-    /// The load's session came to its good end.
+    /// The load's session ended cleanly.
     pub(super) went_on: bool,
     pub(super) counts: Counts,
 }
 
-/// Plays a round. Afterwards everybody serves again, and every block was read back.
+/// Runs a round. Afterwards all roles serve again, and every block has been read back.
 pub(super) fn play(
     deployment: &mut Deployment<'_>,
     sessions: &mut Sessions<'_>,
     round: &Round,
 ) -> Result<Played, Wrong> {
-    let mut scene = Act {
+    let mut run = RoundRun {
         deployment,
         sessions,
         round,
         must_break: false,
         is_over: false,
     };
-    scene.play()
+    run.play()
 }
 
-struct Act<'a, 'b, 'c> {
+struct RoundRun<'a, 'b, 'c> {
     deployment: &'a mut Deployment<'b>,
     sessions: &'a mut Sessions<'c>,
     round: &'a Round,
-    /// The load's session cannot go on.
+    /// The load's session cannot continue.
     must_break: bool,
-    /// Who was stopped is not any more.
+    /// The victim has been continued or replaced.
     is_over: bool,
 }
 
-impl Act<'_, '_, '_> {
+impl RoundRun<'_, '_, '_> {
     fn play(&mut self) -> Result<Played, Wrong> {
         let blow = self.round.blow;
         self.deployment.start()?;
@@ -81,7 +83,7 @@ impl Act<'_, '_, '_> {
         })
     }
 
-    /// What was done to a connection may come late, and be for the session after this one: another one is played before the next round.
+    /// An action on a connection may take effect late and hit the next session: another one is run before the next round.
     fn settle(&mut self) -> Result<(), Wrong> {
         if !self.round.blow.fault.is_of_connection() {
             return Ok(());
@@ -96,9 +98,9 @@ impl Act<'_, '_, '_> {
         let phase = self.round.blow.phase;
         let limit = self.deployment.settings.limit;
         if phase == Phase::SetUp {
-            return load.wait_for(Stage::Known, limit);
+            return load.wait_for(LoadState::Known, limit);
         }
-        load.wait_for(Stage::Running, limit)?;
+        load.wait_for(LoadState::Running, limit)?;
         self.deployment
             .wait_for("all targets are whole", |state| state == Redundancy::Whole)?;
         match phase {
@@ -110,7 +112,7 @@ impl Act<'_, '_, '_> {
             Phase::Degraded => self.lose()?,
             Phase::Rebuilding => {
                 self.lose()?;
-                // It misses something meanwhile.
+                // So that the target misses some writes.
                 std::thread::sleep(self.round.linger / 2);
                 let lost = self.round.lost_before;
                 self.deployment.start_target(lost)?;
@@ -133,13 +135,13 @@ impl Act<'_, '_, '_> {
     }
 
     fn kill_target(&mut self, target: usize) -> Result<(), Wrong> {
-        // Of three halves, two are of one time.
+        // With three chunks, two are of the same write.
         self.sessions.cut_off |= self.deployment.layout == Layout::ZeroCopy;
         self.deployment.signal(Victim::Target, target, Signal::KILL);
         self.deployment.expect_end(Victim::Target, target)
     }
 
-    /// The target that is hit: not one that is not there.
+    /// Index of the target to hit, which has to be running.
     fn target(&self) -> usize {
         let Round {
             target,
@@ -156,7 +158,7 @@ impl Act<'_, '_, '_> {
 
     fn strike(&mut self, load: &Running) -> Result<(), Wrong> {
         let (victim, target) = (self.round.blow.victim, self.target());
-        // What a service or a target that is gone must end, at once or after its timeouts.
+        // Victims whose failure has to end the session, at once or after a timeout.
         let is_needed = match victim {
             Victim::Load => false,
             Victim::Service => true,
@@ -210,11 +212,11 @@ impl Act<'_, '_, '_> {
                     Victim::Target => Side::Client,
                     Victim::Load | Victim::Service => Side::Server,
                 };
-                let bytes = control_garbage(&mut Rng::with_seed(self.round.noise));
+                let bytes = malformed_control(&mut Rng::with_seed(self.round.noise));
                 line.send(channel, from, bytes);
             }
             Fault::Stranger if victim == Victim::Target => {
-                stranger::disturb_target(self.deployment.targets[target].port, self.round.noise);
+                load::disturb_target(self.deployment.targets[target].port, self.round.noise);
             }
             Fault::Stranger => self.sessions.intrude(self.deployment, self.round.noise)?,
         }
@@ -231,7 +233,7 @@ impl Act<'_, '_, '_> {
         }
     }
 
-    /// The load goes on, whoever was lost comes back, and the load ends well when it is asked to.
+    /// The load continues, a detached target rejoins, and the load exits cleanly when it is terminated.
     fn expect_to_go_on(&mut self, load: Running) -> Result<Counts, Wrong> {
         let is_stopped = matches!(self.round.blow.fault, Fault::Stop | Fault::StopAndKill);
         if is_stopped {
@@ -246,7 +248,7 @@ impl Act<'_, '_, '_> {
             || (self.round.blow.fault, self.round.blow.victim) == (Fault::Terminate, Victim::Load);
         if !is_asked {
             let whole = |state| state == Redundancy::Whole;
-            if has_ended(&load.process) {
+            if load.process.has_ended() {
                 return Err(load.process.failed("was to go on").into());
             }
             if self.deployment.layout == Layout::Gga {
@@ -266,7 +268,7 @@ impl Act<'_, '_, '_> {
         Ok(testimony.counts)
     }
 
-    /// The load's session ends, because it cannot go on or because it is asked to.
+    /// The load's session ends, because it cannot continue or because the load is terminated.
     fn expect_an_end(&mut self, load: Running, spoken: usize) -> Result<(bool, Counts), Wrong> {
         let limit = self.deployment.settings.limit;
         let blow = self.round.blow;
@@ -305,7 +307,7 @@ impl Act<'_, '_, '_> {
             let ended = service.find_line(spoken, Duration::ZERO, |line| {
                 line.contains("ended badly").then_some(())
             });
-            if ended.is_some() || has_ended(service) {
+            if ended.is_some() || service.has_ended() {
                 return Ok(());
             }
             if Instant::now() > deadline {
@@ -318,7 +320,7 @@ impl Act<'_, '_, '_> {
         }
     }
 
-    /// Whoever was stopped goes on or is killed, and whoever has ended is started again.
+    /// Continues or kills a stopped victim, and restarts roles that have exited.
     fn recover(&mut self) -> Result<(), Wrong> {
         let (victim, target) = (self.round.blow.victim, self.target());
         let is_over = std::mem::replace(&mut self.is_over, true);
@@ -333,5 +335,213 @@ impl Act<'_, '_, '_> {
             _ => {}
         }
         self.deployment.start_targets()
+    }
+}
+
+// Sequential sessions of the load, and the witness's report of each.
+
+/// Time for a witness to report.
+const MOMENT: Duration = Duration::from_millis(500);
+
+/// Loads, and their witness.
+pub(super) struct Sessions<'a> {
+    settings: &'a Settings,
+    actors: &'a Actors,
+    witness: Process,
+    socket: PathBuf,
+    /// Of the load that was started last.
+    number: u64,
+    /// Number of the last session that was reported.
+    told: u64,
+    /// Writes may have been torn since the last read-back.
+    pub(super) cut_off: bool,
+    /// Counts of all sessions so far.
+    pub(super) counts: Counts,
+    /// The last session ended cleanly, with all blocks read, and no write in doubt.
+    is_read_back: bool,
+}
+
+/// A running load.
+pub(super) struct Running {
+    pub(super) process: Process,
+    pub(super) session: u64,
+}
+
+impl Running {
+    /// Returns `true` if it has reached this state.
+    fn is(&self, state: LoadState) -> bool {
+        self.wait_for(state, Duration::ZERO).is_ok()
+    }
+
+    /// Waits until it has reached this state.
+    pub(super) fn wait_for(&self, state: LoadState, limit: Duration) -> Result<(), Wrong> {
+        let is = |line: &str| (LoadState::parse(line) == Some(state)).then_some(());
+        self.process.find_line(0, limit, is).ok_or_else(|| {
+            let said = self.process.stderr();
+            Wrong::expected(format!("the load to be {state:?}"), format!("this:{said}"))
+        })
+    }
+}
+
+impl<'a> Sessions<'a> {
+    /// Starts the witness.
+    pub(super) fn new(
+        settings: &'a Settings,
+        actors: &'a Actors,
+        sandbox: &Sandbox,
+    ) -> Result<Self, Wrong> {
+        let witness = Witness {
+            socket: sandbox.path("witness.sock"),
+            blocks: settings.blocks,
+            evidence: sandbox.path("violation.json"),
+        };
+        let mut process = Process::spawn("witness", (actors.witness)(&witness))?;
+        process.wait_for("listened", settings.limit, |line| {
+            line.contains("listening").then_some(())
+        })?;
+        Ok(Self {
+            settings,
+            actors,
+            witness: process,
+            socket: witness.socket,
+            number: 0,
+            told: 0,
+            cut_off: false,
+            counts: Counts::default(),
+            is_read_back: false,
+        })
+    }
+
+    /// Starts the next load.
+    pub(super) fn start(
+        &mut self,
+        deployment: &Deployment<'_>,
+        task: Task,
+        mischief: Mischief,
+    ) -> Result<Running, Wrong> {
+        self.number += 1;
+        self.is_read_back = false;
+        let load = Load {
+            channel: deployment.sandbox.channel().to_owned(),
+            device: HOST_DEVICE.to_owned(),
+            witness: self.socket.clone(),
+            seed: self.settings.seed,
+            session: self.number,
+            layout: deployment.layout,
+            task,
+            cut_off: self.cut_off,
+            mischief,
+            patience: self.settings.patience,
+        };
+        let mut command = (self.actors.load)(&load);
+        deployment.sandbox.place(&mut command);
+        let log = deployment.log("load")?;
+        Ok(Running {
+            process: Process::spawn_logged("load", command, log)?,
+            session: self.number,
+        })
+    }
+
+    /// The witness's report of a session that has ended.
+    pub(super) fn testimony(&mut self, session: u64) -> Result<Testimony, Wrong> {
+        let found = self.witness.find_line(0, self.settings.limit, |line| {
+            Testimony::parse(line).filter(|testimony| testimony.session == session)
+        });
+        // The witness does not know a load that was killed before its first message.
+        let testimony = found.ok_or_else(|| {
+            let said = self.witness.stderr();
+            Wrong::expected(
+                format!("the witness to tell of session {session}"),
+                format!("this:{said}"),
+            )
+        })?;
+        self.counts += testimony.counts;
+        self.told = session;
+        self.is_read_back = testimony.ended_well && testimony.counts.failed == 0;
+        match &testimony.violation {
+            Some(violation) => Err(Wrong::new(violation.clone())),
+            None => Ok(testimony),
+        }
+    }
+
+    /// Replaces an error by the violation that the witness has reported, if any: a load fails too when the witness disconnects.
+    pub(super) fn explain(&mut self, wrong: Wrong) -> Wrong {
+        let seen = self.witness.find_line(0, MOMENT, |line| {
+            Testimony::parse(line).filter(|testimony| testimony.violation.is_some())
+        });
+        match seen {
+            Some(testimony) if self.told < testimony.session => {
+                self.counts += testimony.counts;
+                Wrong::new(testimony.violation.unwrap_or_default())
+            }
+            _ => wrong,
+        }
+    }
+
+    /// Discards the result of the last read-back.
+    pub(super) fn read_back_again(&mut self) {
+        self.is_read_back = false;
+    }
+
+    /// Reads all blocks back, unless the last session did, and retries until it succeeds or the limit has passed.
+    pub(super) fn repair(&mut self, deployment: &mut Deployment<'_>) -> Result<Counts, Wrong> {
+        let mut counts = Counts::default();
+        let deadline = Instant::now() + self.settings.limit;
+        while !self.is_read_back {
+            deployment.start()?;
+            let load = self.start(deployment, Task::ReadBack, Mischief::None)?;
+            let (session, limit) = (load.session, self.settings.limit);
+            while !load.process.has_ended()
+                && !load.is(LoadState::Ending)
+                && Instant::now() < deadline
+            {
+                std::thread::sleep(TICK);
+            }
+            if load.is(LoadState::Ending) {
+                // The next fault is injected into a deployment with full redundancy.
+                deployment.wait_for("all targets are whole", |state| state == Redundancy::Whole)?;
+            }
+            load.process.signal(Signal::TERM);
+            let said = load.process.stderr();
+            end_of(load.process, limit).during("read-back")?;
+            counts += self.testimony(session)?.counts;
+            deployment.inspect()?;
+            if !self.is_read_back && Instant::now() > deadline {
+                return Err(Wrong::expected(
+                    format!("all blocks to be read back within {limit:?}"),
+                    format!("this:{said}"),
+                ));
+            }
+        }
+        self.cut_off = false;
+        Ok(counts)
+    }
+
+    /// Writes all blocks once.
+    pub(super) fn fill(&mut self, deployment: &mut Deployment<'_>) -> Result<(), Wrong> {
+        deployment.start()?;
+        let load = self.start(deployment, Task::Fill, Mischief::None)?;
+        let (session, said) = (load.session, load.process.stderr());
+        end_of(load.process, self.settings.limit).during("first writes")?;
+        let testimony = self.testimony(session)?;
+        Wrong::unless(
+            testimony.ended_well && testimony.counts.failed == 0,
+            "all blocks to be written",
+            format!("{testimony:?}, and it said{said}"),
+        )
+    }
+
+    /// Connects a second client to the service.
+    pub(super) fn intrude(&self, deployment: &Deployment<'_>, seed: u64) -> Result<(), Wrong> {
+        let stranger = Stranger {
+            channel: deployment.sandbox.channel().to_owned(),
+            device: HOST_DEVICE.to_owned(),
+            seed,
+        };
+        let mut command = (self.actors.stranger)(&stranger);
+        deployment.sandbox.place(&mut command);
+        let process = Process::spawn_logged("stranger", command, deployment.log("stranger")?)?;
+        end_of(process, self.settings.limit).during("stranger")?;
+        Ok(())
     }
 }

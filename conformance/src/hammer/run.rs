@@ -1,39 +1,41 @@
-//! A run: rounds until the time is over, or something is wrong.
+//! A run: rounds until the time has passed, or a violation is found.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use super::deployment::{Deployment, TICK, survivors};
-use super::load::Load;
-use super::plan::Plan;
-use super::resources::Resources;
-use super::round;
-use super::sessions::Sessions;
-use super::stranger::Stranger;
-use super::tally::{Failed, Tally, name};
-use super::witness::Witness;
-use crate::implementation::Implementation;
-use crate::matrix::Layout;
-use crate::role::Wrong;
+use serde::Serialize;
 
-/// Time in which a session comes to its end of which nobody waits for anything any more.
+use super::deployment::{Deployment, Resources, TICK};
+use super::ledger::Counts;
+use super::load::{Load, Stranger};
+use super::plan::{Blow, Plan};
+use super::round;
+use super::round::Sessions;
+use super::witness::Witness;
+use crate::matrix::Layout;
+use crate::report::{Case, Outcome, Report};
+use crate::role::Wrong;
+use deployment::implementation::Implementation;
+
+/// Time for an abandoned session to end.
 const SETTLING: Duration = Duration::from_secs(15);
 /// Rounds that a process has seen before its memory must not grow any more.
 const WARM_UP: u32 = 8;
 
-/// What is hammered, and how.
+/// Settings of a hammer run.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// Whose roles.
+    /// The programs under test.
     pub implementation: Implementation,
-    /// The deployments, one after the other.
+    /// The layouts, which are tested in sequence.
     pub layouts: Vec<Layout>,
-    /// What the plan and the I/Os are made from.
+    /// Seed of the plan and of the I/Os.
     pub seed: u64,
-    /// How long, in all.
+    /// Total duration.
     pub duration: Duration,
-    /// Only kinds of faults whose description contains one of these, if there are any.
+    /// Restricts the kinds of faults to those whose description contains one of these entries, if there are any.
     pub only: Vec<String>,
     /// Blocks of the storage.
     pub blocks: u64,
@@ -41,7 +43,7 @@ pub struct Settings {
     pub cpus: Vec<usize>,
     /// Time that the load waits for an answer.
     pub patience: Duration,
-    /// Time after which everybody must have noticed what has happened, and served or ended.
+    /// Time in which every role must have noticed a fault, and have recovered or exited.
     pub limit: Duration,
 }
 
@@ -52,9 +54,9 @@ impl Settings {
     }
 }
 
-/// How the hammer's own processes are started.
+/// Commands that start the hammer's own processes.
 pub struct Actors {
-    /// One that calls [`Load::play`].
+    /// A command that calls [`Load::play`].
     pub load: Box<dyn Fn(&Load) -> Command>,
     /// One that calls [`Witness::watch`].
     pub witness: Box<dyn Fn(&Witness) -> Command>,
@@ -62,17 +64,17 @@ pub struct Actors {
     pub stranger: Box<dyn Fn(&Stranger) -> Command>,
 }
 
-/// Deployments that are hurt.
+/// A hammer run: random faults in deployments.
 pub struct Hammer {
-    /// What, and how.
+    /// Its settings.
     pub settings: Settings,
-    /// Who does it.
+    /// Its own processes.
     pub actors: Actors,
 }
 
 impl Hammer {
-    /// Hammers until the time is over, something is wrong, or `interrupted` says so. `progress` is told what is next, and what was
-    /// so far.
+    /// Runs until the time has passed, a violation is found, or `interrupted` returns `true`. `progress` is called with the next step and
+    /// the tally so far.
     pub fn run(&self, progress: &dyn Fn(&str, &Tally), interrupted: &dyn Fn() -> bool) -> Tally {
         let started = Instant::now();
         let mut tally = Tally::new(self.settings.seed);
@@ -131,13 +133,13 @@ impl Hammer {
             },
         );
         if let Err(wrong) = result {
-            // Whoever still runs is ended before its files are looked at.
-            let Deployment { scene, .. } = deployment;
+            // Terminates the remaining processes before their files are examined.
+            let Deployment { sandbox, .. } = deployment;
             tally.failed = Some(Failed {
                 layout,
                 round: now,
                 what: wrong.to_string(),
-                directory: scene.keep(),
+                directory: sandbox.keep(),
             });
         }
     }
@@ -151,8 +153,8 @@ impl Hammer {
         progress: &mut dyn FnMut(&str, &Tally),
     ) -> Result<(), Wrong> {
         let layout = deployment.layout;
-        let mut sessions = Sessions::new(&self.settings, &self.actors, &deployment.scene)?;
-        let mut watch = Watch::default();
+        let mut sessions = Sessions::new(&self.settings, &self.actors, &deployment.sandbox)?;
+        let mut watch = ResourceWatch::default();
         let before = tally.blocks;
         progress("the first writes", tally);
         sessions.fill(deployment)?;
@@ -180,7 +182,7 @@ impl Hammer {
         tally.blocks = before + sessions.counts;
         drop(sessions);
         deployment.end()?;
-        let left = survivors(&deployment.scene)?;
+        let left = deployment.sandbox.processes()?;
         Wrong::unless(
             left.is_empty(),
             "no process to be left",
@@ -189,14 +191,14 @@ impl Hammer {
     }
 }
 
-/// What processes took of the machine while they warmed up: how many rounds, and the most of each.
+/// Resource usage of each process while it warmed up: number of rounds and maximum.
 #[derive(Default)]
-struct Watch {
+struct ResourceWatch {
     seen: BTreeMap<u32, (u32, Option<Resources>)>,
 }
 
-impl Watch {
-    /// Those who live on have not grown.
+impl ResourceWatch {
+    /// Fails if a process that lives on has grown.
     fn look(&mut self, deployment: &Deployment<'_>) -> Result<(), Wrong> {
         for (name, process) in deployment.processes() {
             let (rounds, most) = self.seen.entry(process.id()).or_default();
@@ -207,7 +209,7 @@ impl Watch {
                 continue;
             }
             let Some(most) = *most else { continue };
-            // One whose session is about to end has not given back what it took for it.
+            // A process whose session is about to end still has its resources.
             let deadline = Instant::now() + SETTLING;
             while let Ok(now) = Resources::of(process)
                 && !now.is_flat_since(most)
@@ -222,5 +224,151 @@ impl Watch {
             }
         }
         Ok(())
+    }
+}
+
+// Counts of injected faults and of the I/Os of their rounds.
+
+/// Counts of one kind of fault in one layout.
+#[derive(Debug, Clone, Serialize)]
+pub struct Row {
+    /// The deployment.
+    pub layout: Layout,
+    /// Kind, victim and phase of the fault.
+    #[serde(flatten)]
+    pub blow: Blow,
+    /// Number of injections.
+    pub injected: u64,
+    /// Injections after which all roles behaved as expected.
+    pub survived: u64,
+    /// Sessions of the load that ended cleanly nevertheless.
+    pub went_on: u64,
+    /// I/O counts of these rounds.
+    pub blocks: Counts,
+}
+
+/// The violation that ended the run.
+#[derive(Debug, Clone, Serialize)]
+pub struct Failed {
+    /// The deployment.
+    pub layout: Layout,
+    /// In which round, in words.
+    pub round: String,
+    /// Expected and actual behaviour.
+    pub what: String,
+    /// Where everything is that was left: logs, blocks, the witness's evidence.
+    pub directory: PathBuf,
+}
+
+/// A run of the hammer.
+#[derive(Debug, Clone, Serialize)]
+pub struct Tally {
+    /// Seed that repeats the run.
+    pub seed: u64,
+    /// Duration of the run.
+    #[serde(rename = "seconds", serialize_with = "seconds")]
+    pub took: Duration,
+    /// One row per kind of fault, injected or not.
+    pub rows: Vec<Row>,
+    /// Counts of all I/Os, those of the read-backs between the rounds included.
+    pub blocks: Counts,
+    /// The violation that ended the run, if any.
+    pub failed: Option<Failed>,
+    /// It was interrupted before its time was over.
+    pub interrupted: bool,
+}
+
+fn seconds<S: serde::Serializer>(took: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_f64(took.as_secs_f64())
+}
+
+impl Tally {
+    /// Nothing yet.
+    pub(super) fn new(seed: u64) -> Self {
+        Self {
+            seed,
+            took: Duration::ZERO,
+            rows: Vec::new(),
+            blocks: Counts::default(),
+            failed: None,
+            interrupted: false,
+        }
+    }
+
+    /// Rows for what a plan has.
+    pub(super) fn expect(&mut self, layout: Layout, plan: &Plan) {
+        let mut blows = plan.blows().to_vec();
+        blows.sort_unstable();
+        self.rows.extend(blows.into_iter().map(|blow| Row {
+            layout,
+            blow,
+            injected: 0,
+            survived: 0,
+            went_on: 0,
+            blocks: Counts::default(),
+        }));
+    }
+
+    /// The row of a kind of fault.
+    pub(super) fn row(&mut self, layout: Layout, blow: Blow) -> Option<&mut Row> {
+        self.rows
+            .iter_mut()
+            .find(|row| row.layout == layout && row.blow == blow)
+    }
+
+    /// Faults that were injected.
+    pub fn injected(&self) -> u64 {
+        self.rows.iter().map(|row| row.injected).sum()
+    }
+
+    /// The report: one case for each kind of fault. A kind without injection has not passed.
+    pub fn report(&self) -> Report {
+        let mut cases: Vec<Case> = self.rows.iter().map(case).collect();
+        if let Some(failed) = &self.failed {
+            let name = failed.round.clone();
+            let suite = suite(failed.layout);
+            cases.push(Case::new(
+                &suite,
+                name,
+                Outcome::Failed(failed.what.clone()),
+            ));
+        }
+        Report { cases }
+    }
+
+    /// Rows grouped by layout, for a table.
+    pub fn by_layout(&self) -> BTreeMap<&'static str, Vec<&Row>> {
+        let mut layouts: BTreeMap<_, Vec<&Row>> = BTreeMap::new();
+        for row in &self.rows {
+            layouts.entry(name(row.layout)).or_default().push(row);
+        }
+        layouts
+    }
+}
+
+/// As the commands have it.
+pub(super) fn name(layout: Layout) -> &'static str {
+    match layout {
+        Layout::ZeroCopy => "zero-copy",
+        Layout::Gga => "gga",
+    }
+}
+
+fn suite(layout: Layout) -> String {
+    format!("hammer.{}", name(layout))
+}
+
+fn case(row: &Row) -> Case {
+    let outcome = match row.injected {
+        0 => Outcome::NotRun("the time was over before".to_owned()),
+        injected if row.survived == injected => Outcome::Passed,
+        injected => Outcome::Failed(format!(
+            "expected {injected} of {injected} to be survived, {} were",
+            row.survived
+        )),
+    };
+    Case {
+        note: Some(format!("{} injected", row.injected)),
+        ..Case::new(&suite(row.layout), row.blow.to_string(), outcome)
     }
 }

@@ -1,44 +1,43 @@
-//! The witness: a process of its own that nobody hurts. It hears of each write before it is made, and judges every read.
+//! The witness: a process that faults never hit. It is told of every write before it is submitted, and judges the result of every read.
 
-use std::fs;
-use std::io;
-use std::os::unix::net::UnixListener;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use std::{fs, io};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::getppid;
 use serde::{Deserialize, Serialize};
 
-use super::account::{Entry, entries};
-use super::ledger::{Counts, Ledger, Violation};
+use super::ledger::{Counts, Ledger, Seen, Violation};
 
-/// What the line begins with that tells of a session.
+/// Prefix of the lines of standard error that report a session.
 const SESSION: &str = "witness: session ";
-/// How often it looks whether whoever started it is still there.
+/// Interval at which it checks that its parent still runs.
 const TICK: Duration = Duration::from_millis(500);
 
-/// What the witness says of a session that is over.
+/// The witness's report of a session that has ended.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Testimony {
     /// Number of the session.
     pub session: u64,
-    /// How often what happened in it.
+    /// Counts of the session's I/Os.
     pub counts: Counts,
-    /// It came to its end, all that was begun with it.
+    /// The session ended cleanly, with all its I/Os.
     pub ended_well: bool,
-    /// What was broken, in words.
+    /// Description of the violation, if any.
     pub violation: Option<String>,
 }
 
 impl Testimony {
-    /// From a line of the witness's standard error, if it is one.
+    /// Parses a line of the witness's standard error; `None` for other lines.
     pub fn parse(line: &str) -> Option<Self> {
         serde_json::from_str(line.strip_prefix(SESSION)?).ok()
     }
 }
 
-/// What a witness is told.
+/// Parameters of a witness.
 #[derive(Debug, Clone)]
 pub struct Witness {
     /// The socket that loads find it at.
@@ -50,7 +49,7 @@ pub struct Witness {
 }
 
 impl Witness {
-    /// Listens to one load after the other, until the process that has started this one is gone.
+    /// Serves one load after the other, until its parent process has exited.
     ///
     /// # Errors
     ///
@@ -73,14 +72,14 @@ impl Witness {
         Ok(())
     }
 
-    /// Hears one load. It hangs up at the first violation.
+    /// Checks the messages of one load, up to the first violation.
     fn listen(
         &self,
         ledger: &mut Ledger,
         entries: impl Iterator<Item = io::Result<Entry>>,
     ) -> io::Result<Testimony> {
         let (mut session, mut ended_well, mut violation) = (0, false, None);
-        // What cannot be read is the last line of a load that was killed.
+        // Only the last line of a killed load is malformed.
         for entry in entries.map_while(Result::ok) {
             match entry {
                 Entry::Hello {
@@ -113,4 +112,119 @@ fn evidence(path: &Path, session: u64, violation: &Violation) -> io::Result<()> 
     }
     let evidence = Evidence { session, violation };
     fs::write(path, serde_json::to_vec_pretty(&evidence)?)
+}
+
+// The load's messages to the witness, in order: one JSON document per line.
+//
+// An intention is handed to the operating system before it is carried out: what a load has told before it was killed is
+// read all the same.
+
+/// A message of the load.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Entry {
+    /// A load is there.
+    Hello {
+        /// Its number.
+        session: u64,
+        /// A target was killed, or missing, when the previous load ended: its pending writes may have been torn.
+        cut_off: bool,
+    },
+    /// A block is about to be written. Versions of a block rise.
+    Write(Version),
+    /// A write was acknowledged.
+    Written(Version),
+    /// A write ended in an error: it may have happened, or not.
+    WriteFailed(Version),
+    /// A block is about to be read.
+    Read(Reading),
+    /// A read has succeeded with this content.
+    Found {
+        /// The read.
+        reading: Reading,
+        /// Its content.
+        seen: Seen,
+    },
+    /// A read ended in an error.
+    ReadFailed {
+        /// The read.
+        reading: Reading,
+        /// A fault is being injected, which may be the reason.
+        excused: bool,
+    },
+    /// A malformed message was refused.
+    Refused,
+    /// A message violates the protocol.
+    Broken(String),
+    /// All I/Os have completed, and the session has ended.
+    Farewell,
+}
+
+/// A block in a version.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Version {
+    /// The block.
+    #[serde(rename = "b")]
+    pub block: u64,
+    /// Version of the content.
+    #[serde(rename = "v")]
+    pub version: u64,
+}
+
+/// A block of a pending read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reading {
+    /// The block.
+    #[serde(rename = "b")]
+    pub block: u64,
+    /// Number of the read, unique in its session.
+    #[serde(rename = "io")]
+    pub io: u64,
+}
+
+/// The load's end.
+#[derive(Debug)]
+pub struct Account {
+    stream: UnixStream,
+    pending: Vec<u8>,
+}
+
+impl Account {
+    /// Finds the witness.
+    ///
+    /// # Errors
+    ///
+    /// There is none.
+    pub fn open(witness: &Path) -> io::Result<Self> {
+        let stream = UnixStream::connect(witness)?;
+        Ok(Self {
+            stream,
+            pending: Vec::new(),
+        })
+    }
+
+    /// Notes something. It counts once [`Account::hand_over`] has returned.
+    pub fn note(&mut self, entry: &Entry) {
+        // Serialisation into memory does not fail.
+        let _ = serde_json::to_writer(&mut self.pending, entry);
+        self.pending.push(b'\n');
+    }
+
+    /// Sends the pending messages to the witness.
+    ///
+    /// # Errors
+    ///
+    /// It has hung up: it has seen enough.
+    pub fn hand_over(&mut self) -> io::Result<()> {
+        self.stream.write_all(&self.pending)?;
+        self.pending.clear();
+        Ok(())
+    }
+}
+
+/// Parses the messages of one load. The last line of a killed load may be cut off.
+pub fn entries(stream: UnixStream) -> impl Iterator<Item = io::Result<Entry>> {
+    BufReader::with_capacity(1 << 16, stream)
+        .split(b'\n')
+        .map(|line| Ok(serde_json::from_slice(&line?)?))
 }

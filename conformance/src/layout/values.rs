@@ -1,4 +1,4 @@
-//! What the `wire` crate makes of bytes, as the values of vector files, and back.
+//! Conversion between the messages of the `wire` crate and the values in vector files.
 
 use wire::control::{
     AnnouncedStorage, FeatureQuery, FrameDecoder, IdentifiedStorage, IdentityQuery, Message,
@@ -8,7 +8,7 @@ use wire::io_message::{IoMessage, IoMessageType, Repr};
 use wire::release::{CorrelationId as _, IoLayout, Release3_0, Release3_1};
 use wire::{backing, io_message_3_0, io_message_3_1, sbc, stored_block};
 
-use super::file::to_hex;
+use super::to_hex;
 
 /// Fields by name, with their values as vector files have them; and the bytes that the crate writes for them.
 #[derive(Debug, PartialEq, Eq)]
@@ -167,7 +167,7 @@ fn io_message(bytes: &[u8]) -> Result<Decoded, String> {
     })
 }
 
-/// Through the generated view, as a check of the interface over it too: it writes what it has read.
+/// Uses the generated view, which is verified thereby: it writes the values that it has read.
 fn io_message_3_1(bytes: &[u8]) -> Result<Decoded, String> {
     let view = io_message_3_1::IoMessage::new_checked(bytes).map_err(|error| error.to_string())?;
     let repr = io_message_3_1::Repr::parse(&view).map_err(|error| error.to_string())?;

@@ -1,14 +1,19 @@
-//! What is tried with each mix.
+//! The checks that every mix is tried with.
 
 use serde::Serialize;
 
-/// What an initiator does in a session.
+use super::content::CORRUPT;
+use super::mix::{Mix, Traits};
+use deployment::implementation::Layout;
+use deployment::implementation::Role;
+
+/// An initiator's execution strategy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Strategy {
-    /// Reads, and looks at no content.
+    /// Read without validation.
     ReadThroughput,
-    /// Writes, and looks at no content.
+    /// Write without validation.
     WriteThroughput,
     /// Reads what the targets began with, and compares.
     ReadValidation,
@@ -17,7 +22,7 @@ pub enum Strategy {
 }
 
 impl Strategy {
-    /// All of them.
+    /// All strategies.
     pub const ALL: [Self; 4] = [
         Self::ReadThroughput,
         Self::WriteThroughput,
@@ -48,28 +53,28 @@ impl Strategy {
         ))
     }
 
-    /// Whether the initiator compares content, and so has to know it.
+    /// Returns `true` if the initiator compares content, and so has to know it.
     pub(super) fn validates(self) -> bool {
         matches!(self, Self::ReadValidation | Self::WriteReadValidation)
     }
 }
 
-/// One session with a mix.
+/// A check: one session with a mix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Check {
-    /// Everybody does as well as they can.
+    /// A session without fault, with this strategy.
     Strategy(Strategy),
     /// A target fails one I/O for no reason that the others could know.
     FailingIo,
-    /// The initiator is made to ask for a block behind the end of the targets, which they cannot do.
+    /// The initiator is made to request a block behind the end of the targets, which has to fail.
     IoPastEnd,
     /// A target holds a block with one wrong byte.
     CorruptBlock,
 }
 
 impl Check {
-    /// All of them.
+    /// All checks.
     pub const ALL: [Self; 7] = [
         Self::Strategy(Strategy::ReadThroughput),
         Self::Strategy(Strategy::WriteThroughput),
@@ -90,7 +95,7 @@ impl Check {
         }
     }
 
-    /// What it proves.
+    /// The property that it proves.
     pub fn meaning(self) -> &'static str {
         match self {
             Self::Strategy(Strategy::ReadThroughput | Strategy::WriteThroughput) => {
@@ -115,6 +120,85 @@ impl Check {
                 "a byte of one block in the target's (in gga, data_1's) file is wrong: the initiator's comparison finds it, or \
                  the gga service makes the block anew from its parity"
             }
+        }
+    }
+}
+
+// The expected result of a check with a mix.
+
+/// Expected end of a session.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Expectation {
+    /// All roles exit with success, count the same, and leave nothing behind.
+    Good,
+    /// The initiator fails, and its output has these words.
+    Found(Vec<String>),
+    /// The initiator exits with success: this role is known to hide the error.
+    Hidden(Role),
+    /// All roles exit with success, and the service reports corrected blocks.
+    Healed,
+}
+
+impl Expectation {
+    /// The expectation for this mix. It has to be exact: a mix that does better than expected fails too.
+    pub fn of(mix: &Mix<'_>, check: Check) -> Self {
+        let initiator = mix.initiator.traits(Role::Initiator);
+        let service = mix.service.traits(mix.layout.service());
+        match check {
+            Check::Strategy(_) => Self::Good,
+            // Writes, in gga, all targets refuse.
+            Check::IoPastEnd
+                if mix.layout == Layout::ZeroCopy
+                    && !mix.targets[0].traits(Role::Target).checks_read_offsets =>
+            {
+                Self::Hidden(Role::Target)
+            }
+            Check::FailingIo | Check::IoPastEnd
+                if mix.layout == Layout::ZeroCopy && !service.forwards_errors =>
+            {
+                Self::Hidden(Role::ZeroCopy)
+            }
+            Check::FailingIo | Check::IoPastEnd if !initiator.looks_at_results => {
+                Self::Hidden(Role::Initiator)
+            }
+            Check::FailingIo => Self::Found(vec!["DOCA_ERROR_IO_FAILED".to_owned()]),
+            Check::IoPastEnd => Self::Found(vec!["DOCA_ERROR_".to_owned()]),
+            Check::CorruptBlock if mix.layout == Layout::Gga && service.checksums => {
+                let generated = mix
+                    .generator
+                    .is_some_and(|member| member.traits(Role::SbcGenerator).checksums);
+                match (generated, initiator.looks_at_results) {
+                    (true, _) => Self::Healed,
+                    // Three inconsistent chunks, and no checksum to tell the wrong one: an I/O error.
+                    (false, true) => Self::Found(vec!["DOCA_ERROR_IO_FAILED".to_owned()]),
+                    // The memory that the I/O did not fill is not what was expected either.
+                    (false, false) => Self::mismatch(initiator),
+                }
+            }
+            Check::CorruptBlock => Self::mismatch(initiator),
+        }
+    }
+
+    fn mismatch(initiator: Traits) -> Self {
+        Self::Found(if initiator.looks_at_results {
+            vec!["mismatch".to_owned(), format!("block {CORRUPT}")]
+        } else if initiator.one_pass {
+            vec!["Data mismatch".to_owned()]
+        } else {
+            vec!["does not match expected value".to_owned()]
+        })
+    }
+}
+
+impl Check {
+    /// The initiator's strategy for it.
+    pub(super) fn strategy(self, layout: Layout) -> Strategy {
+        match (self, layout) {
+            (Self::Strategy(strategy), _) => strategy,
+            (Self::FailingIo | Self::IoPastEnd, Layout::ZeroCopy) => Strategy::ReadThroughput,
+            // A read that fails in gga is no error: the block is made anew from the other targets, by a service that does so.
+            (Self::FailingIo | Self::IoPastEnd, Layout::Gga) => Strategy::WriteThroughput,
+            (Self::CorruptBlock, _) => Strategy::ReadValidation,
         }
     }
 }

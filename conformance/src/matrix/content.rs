@@ -1,4 +1,17 @@
-//! What is stored.
+//! Content of the storage.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use wire::sbc::HEADER_SIZE;
+
+use super::mix::{Member, Mix};
+use deployment::implementation::Layout;
+use deployment::implementation::Role;
+use deployment::process::Process;
+use deployment::sandbox::{DPU_DEVICE, Sandbox};
 
 /// Blocks of the storage, as the initiator sees it.
 pub(super) const BLOCKS: usize = 256;
@@ -9,11 +22,11 @@ pub(super) const HALF_BLOCK_SIZE: usize = BLOCK_SIZE / 2;
 /// The block that is corrupt where one is.
 pub(super) const CORRUPT: usize = 13;
 
-/// Bytes that each block begins with which occur nowhere else, so that no LZ4 encoder refers to earlier ones for them.
+/// Bytes at the start of each block that occur nowhere else, so that no LZ4 encoder refers to earlier ones.
 const UNIQUE: usize = 128;
-/// The byte of a block, plain or stored, that is changed in a corrupt one. In a stored block it is behind the header (8 bytes), the
-/// size of the LZ4 block (4) and the token with the length of its first literals (2): one of these literals. So it still can
-/// be decompressed, into one wrong byte: what a service makes of that which cannot be decompressed would be another test.
+/// Offset of the byte that is changed in a corrupt block, plain or stored. In a stored block it is behind the header (8 bytes), the size of
+/// the LZ4 block (4) and the token with the length of its first literals (2): one of these literals. So the block can still be
+/// decompressed, into one wrong byte: blocks that cannot be decompressed would be another test.
 const PLACE: usize = 60;
 
 /// Blocks that are all different, and that compress.
@@ -38,12 +51,151 @@ pub(super) fn corrupt(stored: &mut [u8], block_size: usize) {
     stored[CORRUPT * block_size + PLACE] ^= 0x20;
 }
 
+// Initial content of the targets.
+
+/// The bytes of the files of one session.
+#[derive(Debug, Clone)]
+pub(super) struct Files {
+    /// Content of the storage, as the initiator sees it.
+    pub(super) plain: Vec<u8>,
+    /// Initial content of each target: plain bytes, or a `.sbc` file.
+    pub(super) targets: Vec<Vec<u8>>,
+    /// Bytes of a target's block. In gga, half of the initiator's; for generators of versions 3.0 and 3.1 of the reference, all of it.
+    pub(super) block_size: usize,
+}
+
+/// The three `.sbc` files of a generator, or why it did not make them.
+type Generated = Result<Vec<Vec<u8>>, String>;
+
+/// Files that were made once for all sessions.
+#[derive(Debug)]
+pub(super) struct Library {
+    plain: Vec<u8>,
+    /// By the name of the generator's implementation.
+    generated: Mutex<BTreeMap<String, Generated>>,
+    /// Time limit of a generator.
+    timeout: Duration,
+}
+
+impl Library {
+    pub(super) fn new(timeout: Duration) -> Self {
+        Self {
+            plain: plain(),
+            generated: Mutex::default(),
+            timeout,
+        }
+    }
+
+    /// The files of a mix.
+    ///
+    /// # Errors
+    ///
+    /// Why they could not be made.
+    pub(super) fn of(&self, mix: &Mix<'_>, cpu: usize) -> Result<Files, String> {
+        let plain = self.plain.clone();
+        let targets = match (mix.layout, mix.generator) {
+            (Layout::ZeroCopy, _) => vec![plain.clone()],
+            (Layout::Gga, None) => {
+                return Err(format!("nobody has a {}", Role::SbcGenerator));
+            }
+            (Layout::Gga, Some(member)) => {
+                // Locked while the generator runs, so that no other session generates the same files.
+                let mut generated = self
+                    .generated
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner);
+                generated
+                    .entry(member.name().to_owned())
+                    .or_insert_with(|| self.generate(member, cpu))
+                    .clone()?
+            }
+        };
+        let block_size = match mix.layout {
+            Layout::ZeroCopy => BLOCK_SIZE,
+            Layout::Gga => (targets[0].len() - HEADER_SIZE) / BLOCKS,
+        };
+        Ok(Files {
+            plain,
+            targets,
+            block_size,
+        })
+    }
+
+    fn generate(&self, member: &Member, cpu: usize) -> Generated {
+        let io = |error: io::Error| format!("{}'s generator: {error}", member.name());
+        let sandbox = Sandbox::new().map_err(io)?;
+        let original = sandbox.file("original", &self.plain).map_err(io)?;
+        let mut command = member
+            .command(Role::SbcGenerator, cpu)
+            .map_err(|error| error.to_string())?;
+        command
+            .args(["--device", DPU_DEVICE])
+            .arg("--original-input-data")
+            .arg(original)
+            .args(["--block-size", &BLOCK_SIZE.to_string()]);
+        let files = Layout::Gga.targets().iter().map(|name| sandbox.path(name));
+        let files: Vec<_> = files.collect();
+        for (flag, path) in std::iter::zip(["--data-1", "--data-2", "--data-p"], &files) {
+            command.arg(flag).arg(path);
+        }
+        sandbox.place(&mut command);
+        Process::spawn(Role::SbcGenerator.name(), command)
+            .and_then(|process| process.finish(Instant::now() + self.timeout, || false))
+            .map_err(|failure| format!("{}'s {failure}", member.name()))?;
+        let read = |path| std::fs::read(path).map_err(io);
+        let files: Vec<_> = files.iter().map(read).collect::<Result<_, _>>()?;
+        let expected = [HALF_BLOCK_SIZE, BLOCK_SIZE].map(|size| HEADER_SIZE + BLOCKS * size);
+        let length = files[0].len();
+        let is_wrong = |file: &&Vec<u8>| file.len() != length || !expected.contains(&length);
+        match files.iter().find(is_wrong) {
+            Some(file) => Err(format!(
+                "{}'s generator: expected files of {} bytes each, or of {}, got one of {}",
+                member.name(),
+                expected[0],
+                expected[1],
+                file.len()
+            )),
+            None => Ok(files),
+        }
+    }
+}
+
+impl Files {
+    /// Damages a block of the first target.
+    pub(super) fn corrupt(&mut self, layout: Layout) {
+        let file = &mut self.targets[0];
+        match layout {
+            Layout::ZeroCopy => corrupt(file, BLOCK_SIZE),
+            Layout::Gga => corrupt(&mut file[HEADER_SIZE..], self.block_size),
+        }
+    }
+
+    /// Rotates the content by one block, so that the blocks that a session writes differ from the initial ones, and a missing write is
+    /// noticed.
+    pub(super) fn shift(&mut self, layout: Layout) {
+        for file in &mut self.targets {
+            match layout {
+                Layout::ZeroCopy => file.rotate_left(BLOCK_SIZE),
+                Layout::Gga => file[HEADER_SIZE..].rotate_left(self.block_size),
+            }
+        }
+    }
+
+    /// Content of the first target, without the file header.
+    pub(super) fn first_content(&self, layout: Layout) -> &[u8] {
+        match layout {
+            Layout::ZeroCopy => &self.targets[0],
+            Layout::Gga => &self.targets[0][HEADER_SIZE..],
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn what_is_changed_is_a_literal() {
+    fn corruption_hits_a_literal() {
         let content = plain();
         assert_eq!(content.len(), BLOCKS * BLOCK_SIZE);
         let block = &content[CORRUPT * BLOCK_SIZE..][..BLOCK_SIZE];
@@ -57,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn one_byte_of_one_block_is_changed() {
+    fn corruption_changes_one_byte() {
         let content = plain();
         let mut changed = content.clone();
         corrupt(&mut changed, BLOCK_SIZE);

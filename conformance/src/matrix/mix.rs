@@ -1,71 +1,27 @@
-//! Who plays which part.
+//! Mixes of implementations.
 
+use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
 use std::fmt;
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
 
-use serde::Serialize;
+use deployment::implementation::Usage;
+use deployment::implementation::{Error, Implementation, Layout, Role};
 
-use super::member::Member;
-use crate::implementation::Role;
-
-/// A deployment of the reference.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Layout {
-    /// The zero-copy service before one target.
-    ZeroCopy,
-    /// The compressing and erasure coding service before three targets.
-    Gga,
-}
-
-impl Layout {
-    /// Both.
-    pub const ALL: [Self; 2] = [Self::ZeroCopy, Self::Gga];
-
-    /// The group of its cases in a report.
-    pub fn suite(self) -> &'static str {
-        match self {
-            Self::ZeroCopy => "matrix.zero_copy",
-            Self::Gga => "matrix.gga",
-        }
-    }
-
-    /// Its service.
-    pub fn service(self) -> Role {
-        match self {
-            Self::ZeroCopy => Role::ZeroCopy,
-            Self::Gga => Role::GgaOffload,
-        }
-    }
-
-    /// What its targets are called.
-    pub fn targets(self) -> &'static [&'static str] {
-        match self {
-            Self::ZeroCopy => &["target"],
-            Self::Gga => &["data_1", "data_2", "data_p"],
-        }
-    }
-
-    /// The service's flags that say where these are.
-    pub(crate) fn storage_flags(self) -> &'static [&'static str] {
-        match self {
-            Self::ZeroCopy => &["--storage-server"],
-            Self::Gga => &["--data-1-storage", "--data-2-storage", "--data-p-storage"],
-        }
-    }
-}
-
-/// Whose program plays which part.
+/// The implementation of every role of a deployment.
 #[derive(Debug, Clone)]
 pub struct Mix<'a> {
     /// The deployment.
     pub layout: Layout,
-    /// Whose initiator.
+    /// Implementation of the initiator.
     pub initiator: &'a Member,
-    /// Whose service; also whose generator, if they have one, made what gga targets begin with.
+    /// Implementation of the service; its generator, if it has one, makes the content of gga targets.
     pub service: &'a Member,
-    /// Whose targets, in the order of [`Layout::targets`].
+    /// Implementations of the targets, in the order of [`Layout::targets`].
     pub targets: Vec<&'a Member>,
-    /// Whose generator, where one is needed.
+    /// Implementation of the generator, where one is needed.
     pub generator: Option<&'a Member>,
 }
 
@@ -120,13 +76,209 @@ pub fn mixes(layout: Layout, members: &[Member]) -> Vec<Mix<'_>> {
     mixes
 }
 
+// An implementation and what is known of it.
+
+/// The initiator's flag for the timeout of an I/O.
+pub(super) const IO_TIMEOUT: &str = "--io-timeout";
+/// The flag for the release of the reference whose messages a role speaks.
+pub(super) const PROTOCOL: &str = "--protocol";
+
+/// Behaviour of a role in which implementations differ. An unexpected difference fails a check, and an expected one must be there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Traits {
+    /// Initiators: an I/O that has failed is noticed.
+    pub looks_at_results: bool,
+    /// Targets: a read behind their end is an error. The reference ignores that it could not set the range of the buffer, and transfers the
+    /// previous range; a write fails, because that buffer is full.
+    pub checks_read_offsets: bool,
+    /// The zero-copy service: an error of a target reaches the initiator.
+    pub forwards_errors: bool,
+    /// Generators write a checksum into each block, and gga services make a block that has another one anew from its parity.
+    pub checksums: bool,
+    /// Initiators: `--io-timeout` is a flag, with a default of seconds.
+    pub io_timeout: bool,
+    /// Initiators: the flag for the number of I/Os in flight.
+    pub transactions_flag: &'static str,
+    /// Initiators: a validating strategy makes one pass over the storage, whatever the limit, and counts reads and writes; as in version
+    /// 3.0 of the reference, which alone has `--batch-size`.
+    pub one_pass: bool,
+    /// `--protocol` is a flag.
+    pub protocol: bool,
+    /// May crash at the start of a worker thread: the reference's threads read a handle that their parent may not have stored yet.
+    pub start_race: bool,
+}
+
+impl Traits {
+    /// Traits of our roles.
+    pub const OURS: Self = Self {
+        looks_at_results: true,
+        checks_read_offsets: true,
+        forwards_errors: true,
+        checksums: true,
+        io_timeout: true,
+        transactions_flag: "--transaction-count",
+        one_pass: false,
+        protocol: true,
+        start_race: false,
+    };
+
+    /// Traits of the C++ reference.
+    pub const REFERENCE: Self = Self {
+        looks_at_results: false,
+        checks_read_offsets: false,
+        forwards_errors: false,
+        checksums: false,
+        io_timeout: false,
+        transactions_flag: "--transaction-count",
+        one_pass: false,
+        protocol: false,
+        start_race: true,
+    };
+
+    /// Flags of a program with this usage.
+    fn of_usage(usage: &Usage) -> Self {
+        let known = if usage.is_ours() {
+            Self::OURS
+        } else {
+            Self::REFERENCE
+        };
+        Self {
+            io_timeout: usage.has(IO_TIMEOUT),
+            transactions_flag: usage.transactions_flag(),
+            one_pass: usage.has("--batch-size"),
+            protocol: usage.has(PROTOCOL),
+            ..known
+        }
+    }
+}
+
+/// An implementation, with the traits of each of its programs.
+#[derive(Debug, Clone)]
+pub struct Member {
+    implementation: Implementation,
+    traits: BTreeMap<Role, Traits>,
+}
+
+impl Member {
+    /// Asks each program for its usage (`--help`), from which its traits are known. A program that does not even print that is
+    /// taken for a reference: what is wrong with it will be seen when it is run.
+    ///
+    /// # Errors
+    ///
+    /// There is none: a role without a program is no error.
+    pub fn probe(implementation: Implementation) -> Result<Self, Error> {
+        let mut traits = BTreeMap::new();
+        for role in Role::ALL {
+            if implementation.has(role) {
+                let usage = Usage::of(&implementation, role)?;
+                traits.insert(role, Traits::of_usage(&usage));
+            }
+        }
+        Ok(Self {
+            implementation,
+            traits,
+        })
+    }
+
+    /// A member with known traits.
+    pub fn with_traits(implementation: Implementation, traits: Traits) -> Self {
+        Self {
+            implementation,
+            traits: Role::ALL.map(|role| (role, traits)).into(),
+        }
+    }
+
+    /// Name of the implementation.
+    pub fn name(&self) -> &str {
+        self.implementation.name()
+    }
+
+    /// Returns `true` if there is a program of this role.
+    pub fn has(&self, role: Role) -> bool {
+        self.implementation.has(role)
+    }
+
+    /// Traits of a role; those of the reference for a role that is not known.
+    pub fn traits(&self, role: Role) -> Traits {
+        self.traits.get(&role).copied().unwrap_or(Traits::REFERENCE)
+    }
+
+    /// A command line of this role, without flags, which starts on `cpu`.
+    ///
+    /// # Errors
+    ///
+    /// There is no such program.
+    pub(super) fn command(&self, role: Role, cpu: usize) -> Result<Command, Error> {
+        let command = self.implementation.command(role)?;
+        Ok(if self.traits(role).start_race {
+            patient(command, cpu)
+        } else {
+            command
+        })
+    }
+}
+
+/// Wraps a command so that its threads do not preempt their parent, which then wins the race at their start more often. Without the tools
+/// for that, the command is returned as it is.
+fn patient(command: Command, cpu: usize) -> Command {
+    let tools: Vec<Vec<OsString>> = [
+        ("chrt", vec!["-b".to_owned(), "0".to_owned()]),
+        ("taskset", vec!["-c".to_owned(), cpu.to_string()]),
+    ]
+    .into_iter()
+    .filter_map(|(tool, arguments)| {
+        let arguments = arguments.into_iter().map(OsString::from);
+        Some(
+            std::iter::once(in_path(tool)?.into_os_string())
+                .chain(arguments)
+                .collect(),
+        )
+    })
+    .collect();
+    let mut words = tools.into_iter().flatten();
+    let Some(first) = words.next() else {
+        return command;
+    };
+    deployment::wrap(first, words, &command)
+}
+
+fn in_path(tool: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_else(|| OsStr::new("/usr/bin:/bin").to_owned());
+    std::env::split_paths(&path)
+        .map(|directory| directory.join(tool))
+        .find(|path| path.is_file())
+}
+
+// Settings of all checks of a run.
+
+/// Returns `true` once the result is not needed any more.
+pub type Interrupted<'a> = &'a (dyn Fn() -> bool + Sync);
+
+/// Settings of a run.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// Operations of an initiator; a strategy that validates makes at least two passes over the storage.
+    pub operations: u32,
+    /// Time that a session may take.
+    pub timeout: Duration,
+    /// Number of repetitions of a session that ended in a start race.
+    pub retries: u32,
+    /// `--protocol` of the programs that know it, if any.
+    pub protocol: Option<String>,
+    /// CPUs for the roles' workers, at least one.
+    pub cpus: Vec<usize>,
+    /// Program and first arguments of a [`ScriptedTarget`](crate::target::ScriptedTarget) as a process:
+    /// `doca-storage conformance faulty-target`.
+    pub scripted_target: Vec<OsString>,
+}
+
 #[cfg(test)]
 mod tests {
     use std::path::Path;
 
     use super::*;
-    use crate::implementation::Implementation;
     use crate::matrix::Traits;
+    use deployment::implementation::Implementation;
 
     fn member(name: &str) -> Member {
         let multi_call = Path::new("/nowhere/doca-storage");
@@ -135,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn every_part_is_played_by_everybody() {
+    fn mixes_are_all_combinations() {
         let members = [member("rust"), member("cpp")];
         let zero_copy = mixes(Layout::ZeroCopy, &members);
         let names: Vec<String> = zero_copy.iter().map(Mix::to_string).collect();
@@ -160,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_no_such_program_does_not_take_part() {
+    fn implementations_without_a_program_are_left_out() {
         let own = Implementation::of_binary("own", Role::Target, Path::new("/nowhere/own"));
         let members = [member("rust"), Member::with_traits(own, Traits::REFERENCE)];
         let names: Vec<_> = mixes(Layout::ZeroCopy, &members)
@@ -168,5 +320,53 @@ mod tests {
             .map(Mix::to_string)
             .collect();
         assert_eq!(names, ["rust,rust,rust", "rust,rust,own"]);
+    }
+}
+
+#[cfg(test)]
+mod member_tests {
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    #[test]
+    fn traits_are_taken_from_the_usage() {
+        let of = |usage: &str| Traits::of_usage(&Usage::from(usage));
+        let usage = "  --output <FORMAT>  Format\n  --io-timeout <SECONDS>\n --protocol <RELEASE>";
+        assert_eq!(of(usage), Traits::OURS);
+        assert_eq!(of("--output-directory DIR"), Traits::REFERENCE);
+        assert_eq!(
+            of("  --task-count                Number of tasks").transactions_flag,
+            "--task-count"
+        );
+    }
+
+    #[test]
+    fn each_program_is_asked_for_its_usage() {
+        let directory = tempfile::tempdir().expect("a directory");
+        for (role, script) in [
+            (Role::Target, "echo '  --output FORMAT'"),
+            (Role::ZeroCopy, "echo usage; exit 1"),
+        ] {
+            let path = directory.path().join(role.program());
+            fs::write(&path, format!("#!/bin/sh\n{script}\n")).expect("a script");
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("a program");
+        }
+        let mixed = Implementation::in_directory("mixed", directory.path()).expect("programs");
+        let mixed = Member::probe(mixed).expect("programs");
+        let ours = mixed.traits(Role::Target);
+        assert!(ours.checksums && !ours.io_timeout);
+        assert_eq!(mixed.traits(Role::ZeroCopy), Traits::REFERENCE);
+        assert!(!mixed.has(Role::Initiator));
+    }
+
+    #[test]
+    fn patient_command_keeps_arguments_and_environment() {
+        let mut command = Command::new("/bin/sh");
+        command.args(["-c", "echo $WORD"]).env("WORD", "hello");
+        let cpu = deployment::allowed_cpus().expect("an affinity mask")[0];
+        let output = patient(command, cpu).output().expect("a shell");
+        assert_eq!(output.stdout, b"hello\n");
     }
 }

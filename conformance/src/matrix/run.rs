@@ -1,22 +1,20 @@
-//! One check after the other.
+//! Runs checks.
 
 use std::time::Instant;
 
 use serde::Serialize;
 
-use super::check::{Check, Strategy};
-use super::content::BLOCKS;
-use super::expectation::Expectation;
-use super::files::Library;
-use super::mix::{Layout, Mix};
-use super::session::{Plan, Session, Stage};
-use super::settings::{Interrupted, Settings};
+use super::check::{Check, Expectation, Strategy};
+use super::content::{BLOCKS, Library};
+use super::mix::{Interrupted, Mix, Settings};
+use super::session::{Deployment, Plan, Session};
 use super::verdict::judge;
-use crate::implementation::Role;
 use crate::report::{Case, Outcome};
-use crate::scene::Scene;
+use deployment::implementation::Layout;
+use deployment::implementation::Role;
+use deployment::sandbox::Sandbox;
 
-/// Which read of a gga service does without one of the data targets.
+/// Interval of recovery reads of a gga service, in reads.
 const RECOVER_EVERY: u32 = 2;
 
 /// A check that was tried.
@@ -26,14 +24,14 @@ pub struct Tried {
     pub layout: Layout,
     /// Names of the implementations, from the initiator to the last target.
     pub mix: Vec<String>,
-    /// What was tried.
+    /// The check.
     #[serde(skip)]
     pub check: Check,
     /// For a table: `pass`, `FAIL`, or where an error was noticed or hidden.
     pub cell: &'static str,
     /// Sessions that were repeated because a program crashed when its worker thread began.
     pub start_races: u32,
-    /// The same for a report.
+    /// The case, as a report shows it.
     #[serde(flatten)]
     pub case: Case,
 }
@@ -52,7 +50,7 @@ impl Matrix {
         Self { settings, library }
     }
 
-    /// Tries a check with a mix: the session, repeated while it ends in a start race of the reference.
+    /// Runs a check with a mix: one session, which is repeated while it ends in a start race of the reference.
     pub fn run(&self, mix: &Mix<'_>, check: Check, interrupted: Interrupted<'_>) -> Tried {
         let started = Instant::now();
         let expectation = Expectation::of(mix, check);
@@ -84,7 +82,7 @@ impl Matrix {
                 took: started.elapsed(),
                 output: verdict.output,
                 ..Case::new(
-                    mix.layout.suite(),
+                    suite(mix.layout),
                     format!("{mix}: {}", check.name()),
                     verdict.outcome,
                 )
@@ -99,7 +97,7 @@ impl Matrix {
         let operations = self.settings.operations;
         Plan {
             strategy,
-            // An initiator gets to the block behind the end in its first pass.
+            // An initiator reaches the block behind the end in its first pass.
             operations: if strategy.validates() && mix.initiator.traits(Role::Initiator).one_pass {
                 one_pass
             } else if strategy.validates() || check == Check::IoPastEnd {
@@ -109,7 +107,7 @@ impl Matrix {
             },
             recover_every: match check {
                 Check::Strategy(_) => RECOVER_EVERY,
-                // Which would sometimes do without the target that is wrong.
+                // A recovery read might bypass the faulty target.
                 Check::FailingIo | Check::IoPastEnd | Check::CorruptBlock => 0,
             },
             failing_io: check == Check::FailingIo,
@@ -137,24 +135,32 @@ impl Matrix {
             Check::Strategy(Strategy::WriteReadValidation) => files.shift(mix.layout),
             _ => {}
         }
-        let scene = match Scene::new() {
-            Ok(scene) => scene,
+        let sandbox = match Sandbox::new() {
+            Ok(sandbox) => sandbox,
             Err(error) => return trouble(format!("a directory: {error}")),
         };
-        let stage = Stage {
+        let deployment = Deployment {
             settings: &self.settings,
             mix,
             plan,
             files: &files,
             interrupted,
-            scene,
+            sandbox,
         };
-        stage.play()
+        deployment.play()
+    }
+}
+
+/// The group of a layout's cases in a report.
+fn suite(layout: Layout) -> &'static str {
+    match layout {
+        Layout::ZeroCopy => "matrix.zero_copy",
+        Layout::Gga => "matrix.gga",
     }
 }
 
 impl Tried {
-    /// It ended as expected.
+    /// Returns `true` if the result was the expected one.
     pub fn passed(&self) -> bool {
         self.case.outcome == Outcome::Passed
     }

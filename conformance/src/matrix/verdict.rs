@@ -1,28 +1,28 @@
-//! Whether a session ended as expected.
+//! `true` if a session ended as expected.
 
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::ExitStatus;
 
-use super::expectation::Expectation;
-use super::mix::{Layout, Mix};
+use super::check::Expectation;
+use super::mix::Mix;
 use super::session::{Ended, Plan, Session};
-use super::statistics::Statistics;
-use crate::implementation::Role;
 use crate::report::Outcome;
+use deployment::implementation::Layout;
+use deployment::implementation::Role;
 
 /// Lines and bytes of a line of each role that a report keeps: comparisons that fail print whole blocks in hexadecimal.
 const KEPT_LINES: usize = 30;
 const KEPT_LINE: usize = 240;
 
-/// What became of a check.
+/// Result of a check.
 #[derive(Debug)]
 pub(super) struct Verdict {
     pub(super) outcome: Outcome,
-    /// What a table shows: `pass`, or where an error was noticed or hidden.
+    /// Text for a table cell: `pass`, or where an error was noticed or hidden.
     pub(super) cell: &'static str,
-    /// What a reader should know.
+    /// Remark for readers.
     pub(super) note: Option<String>,
-    /// What the roles wrote, when the check failed.
+    /// Output of the roles, for a failed check.
     pub(super) output: Option<String>,
 }
 
@@ -101,12 +101,15 @@ fn note(mix: &Mix<'_>, expectation: &Expectation) -> Option<String> {
     }
 }
 
-/// All roles ended by themselves, with exit status 0, and left nothing.
+/// All roles exited by themselves with status 0, and left no files.
 fn ended_well(session: &Session) -> Result<(), String> {
-    if let Some(bad) = session.all().find(|ended| !ended.well()) {
-        return Err(match bad.status {
-            Some(status) => format!("{} of {} failed ({status})", bad.label, bad.name),
-            None => format!("{} of {} did not end and was killed", bad.label, bad.name),
+    if let Some(bad) = session.all().find(|ended| !ended.exit.succeeded()) {
+        return Err(match bad.exit.status {
+            Some(status) => format!("{} of {} failed ({status})", bad.exit.role, bad.name),
+            None => format!(
+                "{} of {} did not end and was killed",
+                bad.exit.role, bad.name
+            ),
         });
     }
     if session.leftovers.is_empty() {
@@ -123,7 +126,7 @@ fn ended_well(session: &Session) -> Result<(), String> {
 fn counted(mix: &Mix<'_>, plan: Plan, session: &Session) -> Result<(), String> {
     let operations = u64::from(plan.operations);
     let (reads, writes) = (plan.strategy.reads(), plan.strategy.writes());
-    // Of all targets together, for a read and for a write: any two halves, all three.
+    // Of all targets together, per read and per write: any two chunks, all three.
     let (for_read, for_write) = match mix.layout {
         Layout::ZeroCopy => (1, 1),
         Layout::Gga => (2, 3),
@@ -166,14 +169,15 @@ fn counted(mix: &Mix<'_>, plan: Plan, session: &Session) -> Result<(), String> {
 }
 
 fn statistics(ended: &Ended) -> Statistics {
-    Statistics::parse(&ended.stdout)
+    Statistics::parse(&ended.exit.stdout)
 }
 
-/// The initiator failed, and said these words.
+/// The initiator failed, and printed these words.
 fn found(words: &[String], session: &Session) -> Result<(), String> {
     let expected = words.join(", ");
     let initiator = session.initiator.as_ref().ok_or("there is no initiator")?;
     match initiator
+        .exit
         .status
         .and_then(|status: ExitStatus| status.code())
     {
@@ -186,13 +190,15 @@ fn found(words: &[String], session: &Session) -> Result<(), String> {
         None => {
             return Err(format!(
                 "expected the initiator to fail and to say {expected}; it was ended by a signal ({:?})",
-                initiator.status
+                initiator.exit.status
             ));
         }
     }
     let missing: Vec<_> = words
         .iter()
-        .filter(|word| !initiator.stderr.contains(*word) && !initiator.stdout.contains(*word))
+        .filter(|word| {
+            !initiator.exit.stderr.contains(*word) && !initiator.exit.stdout.contains(*word)
+        })
         .map(String::as_str)
         .collect();
     if missing.is_empty() {
@@ -216,7 +222,7 @@ fn healed(session: &Session) -> Result<(), String> {
     }
 }
 
-/// What all roles wrote, the end of it.
+/// The end of the output of all roles.
 ///
 /// Those that failed come last, and of them those that died of a signal, because a terminal shows the end. Among equals the
 /// initiator, which knows most.
@@ -224,7 +230,7 @@ fn transcript(session: &Session) -> String {
     let mut text = String::new();
     let mut all: Vec<_> = session.all().collect();
     all.reverse();
-    all.sort_by_key(|ended| match ended.status {
+    all.sort_by_key(|ended| match ended.exit.status {
         // Killed, as others had failed.
         None => 1,
         Some(status) if status.success() => 0,
@@ -232,15 +238,15 @@ fn transcript(session: &Session) -> String {
         Some(_) => 3,
     });
     for ended in all {
-        let status = match ended.status {
+        let status = match ended.exit.status {
             Some(status) => status.to_string(),
             None => "killed".to_owned(),
         };
         text.push_str(&format!(
             "--- {} of {} ({status})\n",
-            ended.label, ended.name
+            ended.exit.role, ended.name
         ));
-        for lines in [&ended.stdout, &ended.stderr] {
+        for lines in [&ended.exit.stdout, &ended.exit.stderr] {
             let lines: Vec<&str> = lines.lines().collect();
             for line in &lines[lines.len().saturating_sub(KEPT_LINES)..] {
                 match line.char_indices().nth(KEPT_LINE) {
@@ -251,4 +257,53 @@ fn transcript(session: &Session) -> String {
         }
     }
     text
+}
+
+// Statistics that the roles print at exit, in the reference's format, which is also ours.
+
+const OPERATIONS: &str = "| Operation count:";
+const RECOVERIES: &str = "| Recovery count:";
+const CORRECTED: &str = "| Corrected half blocks of data_1:";
+
+/// The numbers of a role, summed over its workers.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Statistics {
+    /// I/Os, or operations of an initiator. `None` when the role did not say.
+    pub(super) operations: Option<u64>,
+    /// Blocks that a gga service read without one of the targets.
+    pub(super) recoveries: Option<u64>,
+    /// Half blocks of data_1 that a gga service found wrong, and corrected; the reference does not look.
+    pub(super) corrected: Option<u64>,
+}
+
+impl Statistics {
+    /// Parses the standard output of a role.
+    pub(super) fn parse(text: &str) -> Self {
+        let sum = |key: &str| {
+            text.lines()
+                .filter_map(|line| line.strip_prefix(key)?.trim().parse::<u64>().ok())
+                .reduce(u64::saturating_add)
+        };
+        Self {
+            operations: sum(OPERATIONS),
+            recoveries: sum(RECOVERIES),
+            corrected: sum(CORRECTED),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn statistics_are_summed_over_workers() {
+        let text = "[DOCA] log\n| Core: 0\n| Operation count: 20\n| Recovery count: 3\n| PE hit rate: 1.0% (1:2)\n\
+                    | Corrected half blocks of data_1: 2\n| Core: 1\n| Operation count: 5\n| Recovery count: 1\n";
+        let parsed = Statistics::parse(text);
+        assert_eq!(parsed.operations, Some(25));
+        assert_eq!(parsed.recoveries, Some(4));
+        assert_eq!(parsed.corrected, Some(2));
+        assert_eq!(Statistics::parse("nothing"), Statistics::default());
+    }
 }

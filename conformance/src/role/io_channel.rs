@@ -11,7 +11,7 @@ use wire::io_message::{IoMessage, Repr, SIZE};
 
 use super::{ComchPeer, Wrong};
 
-/// Room for one message: more than any may have, to see one that is too long.
+/// Buffer size of a message: larger than a valid one, to detect longer messages.
 const ROOM: usize = 2 * SIZE;
 
 /// Says that a token is of a send task; the rest of it is the index.
@@ -24,8 +24,8 @@ struct Message {
     buf: Buf,
 }
 
-/// One worker's end of the fast path, an initiator's or a service's. It has an engine of its own: what happens on the control
-/// channel meanwhile waits there.
+/// One worker's end of the fast path, an initiator's or a service's. It has a progress engine of its own: events of the control channel
+/// wait meanwhile.
 #[derive(Debug)]
 pub struct IoChannel {
     // Dropped in this order: tasks before contexts, those before the engine.
@@ -40,8 +40,8 @@ pub struct IoChannel {
 }
 
 impl IoChannel {
-    /// Starts consumer and producer on the connection of `control`, for at most `depth` messages each way that nobody has taken
-    /// yet. The role learns of the consumer at once, and may send.
+    /// Starts consumer and producer on the connection of `control`, with `depth` credits each way. The role is told of the consumer at
+    /// once, and may send.
     ///
     /// # Errors
     ///
@@ -101,7 +101,7 @@ impl IoChannel {
         Ok(())
     }
 
-    /// Sends these bytes as one message; they need be no I/O message. It waits until the role has room for it.
+    /// Sends bytes as one message, valid or not. Waits for a credit of the role.
     ///
     /// # Errors
     ///
@@ -164,7 +164,7 @@ impl IoChannel {
         Ok(())
     }
 
-    /// The next message that has come, whatever its length; `None` when there is none.
+    /// The next received message, of any length; `None` if there is none.
     ///
     /// # Errors
     ///

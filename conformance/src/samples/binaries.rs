@@ -2,14 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
-use std::fs::{self, FileType};
-use std::io;
+use std::fs::FileType;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
+use std::{fs, io};
 
 use super::scenario::Side;
 
-/// How deep below a directory programs are looked for: `<samples>/<library>/<sample>/<build>/` and a little more.
+/// Depth of the search below a directory: `<samples>/<library>/<sample>/<build>/`, and a little more.
 const DEPTH: usize = 6;
 
 /// The programs below some directories.
@@ -51,7 +51,7 @@ impl Binaries {
 
     /// The program of a sample that suits a side best.
     pub fn find(&self, library: &str, sample: &str, side: Side) -> Option<&Path> {
-        // Built for the other side is worse than nothing where the side matters: the sample would only say so.
+        // A program for the other side ranks below none where the side matters: the sample would only report that.
         let rank = |binary: &Binary| match (side, binary.side) {
             (wanted, built) if wanted == built => Some(0),
             (Side::Any, Side::Host) | (Side::Host | Side::Dpu, Side::Any) => Some(1),
@@ -79,7 +79,7 @@ impl Binaries {
                     Side::Any => side,
                     marked => marked,
                 };
-                // Somebody else's directory in a shared place is not why the rest should not be found.
+                // An unreadable directory of another user must not hide the rest.
                 let _ = self.walk(&path, below, depth - 1);
             } else if let Some(name) = name.to_str()
                 && is_program(&path, kind)
@@ -105,10 +105,10 @@ impl Binaries {
     }
 }
 
-/// Whether a directory's name says for which side its programs are built: `build-dpu`, `host`.
+/// The side for which a directory's programs are built, by its name: `build-dpu`, `host`.
 fn side_of_directory(name: &OsStr) -> Side {
     let name = name.to_string_lossy();
-    // A folder named like a sample says nothing: doca_dma/dma_copy_dpu.
+    // A directory named like a sample does not tell the side: doca_dma/dma_copy_dpu.
     if name.starts_with("dma_copy_") {
         return Side::Any;
     }
@@ -122,7 +122,7 @@ fn side_of_directory(name: &OsStr) -> Side {
         .unwrap_or(Side::Any)
 }
 
-/// Whether this is a file that somebody may execute; links to such files count.
+/// Returns `true` if this is an executable file, or a link to one.
 fn is_program(path: &Path, kind: FileType) -> bool {
     (kind.is_file() || kind.is_symlink())
         && fs::metadata(path)
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_that_is_not_there_is_named() {
+    fn missing_directory_is_named() {
         let error = Binaries::below(&["/nowhere/at/all"]).expect_err("nothing to search");
         assert!(error.to_string().contains("/nowhere/at/all"), "{error}");
     }

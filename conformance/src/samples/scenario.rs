@@ -1,22 +1,28 @@
-//! What a run of one sample, or of samples that talk to each other, consists of: data, no behaviour.
+//! The description of a run of one sample, or of samples that talk to each other, as data.
 //!
 //! Paths and arguments may name `{dir}`, the directory of the party itself, `{shared}`, the one around the directories of
 //! all parties (`{shared}/sender` is the sender's), and `{port}`, a free TCP port.
 
-use super::content::{Content, Stream};
+use std::io;
+use std::io::{Read as _, Write as _};
 
-/// One line of the table: processes that do something together.
+use flate2::Compression;
+use flate2::read::{DeflateDecoder, ZlibDecoder};
+use flate2::write::{DeflateEncoder, ZlibEncoder};
+use lz4_flex::frame::{BlockMode, BlockSize, FrameEncoder, FrameInfo};
+
+/// One row of the table: a set of cooperating processes.
 #[derive(Debug, Clone)]
 pub struct Scenario {
-    /// Unique: the sample, or the main one of a pair, and after a colon what this run is about.
+    /// A unique name: the sample, or the main one of a pair, and after a colon the variant.
     pub name: String,
     /// The folder of the samples, `doca_rdma`.
     pub library: &'static str,
     /// Files that are there before anything starts.
     pub inputs: Vec<Input>,
-    /// The processes, in the order in which they are looked at; each starts when its time has come.
+    /// The processes, in polling order; each starts when its conditions hold.
     pub parties: Vec<Party>,
-    /// What must be true when all have ended well.
+    /// Conditions after all parties have exited.
     pub checks: Vec<Check>,
 }
 
@@ -25,34 +31,34 @@ pub struct Scenario {
 pub struct Input {
     /// Where.
     pub path: String,
-    /// What is in it.
+    /// Its content.
     pub content: Content,
 }
 
 /// One process.
 #[derive(Debug, Clone)]
 pub struct Party {
-    /// How others refer to it, and the name of its directory.
+    /// Name of the party and of its directory.
     pub name: String,
     /// The sample that it runs, without prefix: `rdma_send`.
     pub sample: &'static str,
-    /// Which build of the sample.
+    /// The build of the sample.
     pub side: Side,
     /// Its command line.
     pub arguments: Vec<String>,
-    /// It starts when all of these have happened; at once when there are none.
+    /// It starts when all of these events have occurred.
     pub starts: Vec<Event>,
     /// Done just before it starts.
     pub before: Vec<Step>,
-    /// What it asks for, in order.
+    /// Its prompts, in order.
     pub replies: Vec<Reply>,
-    /// What it must have written when it has ended.
+    /// Texts that it must have written at its exit.
     pub says: Vec<Said>,
-    /// Whether lines of level error are part of what the sample shows.
+    /// `true` if lines of level error are part of what the sample shows.
     pub shows_errors: bool,
 }
 
-/// Which build of a sample a party needs: a few contain different code for the two.
+/// The build of a sample that a party needs: a few differ between host and DPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Side {
     /// Whichever there is.
@@ -63,38 +69,38 @@ pub enum Side {
     Dpu,
 }
 
-/// A fragment of a line, and how often it must come.
+/// A fragment of a line, and its minimum number of occurrences.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Said {
     /// The fragment.
     pub text: String,
-    /// At least so many lines have it.
+    /// Minimum number of lines with it.
     pub times: usize,
 }
 
 /// Something that a party has done.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
-    /// It has written this.
+    /// The party has written this text.
     Says(String, Said),
-    /// It has written something, and nothing for a while: for those who wait without saying so.
+    /// The party has written something, and nothing for a while: for prompts without a text.
     Rests(String),
-    /// It has ended, and well.
+    /// The party has exited with success.
     Ends(String),
 }
 
 /// A prompt and the answer, which is Enter for all samples.
 #[derive(Debug, Clone)]
 pub struct Reply {
-    /// Fragment of the line that asks.
+    /// Fragment of the prompt line.
     pub prompt: String,
-    /// What must have happened before the answer.
+    /// Events that must have occurred before the answer.
     pub when: Vec<Event>,
-    /// What the user does before pressing Enter.
+    /// Steps of the user before pressing Enter.
     pub steps: Vec<Step>,
 }
 
-/// What a user does with files.
+/// A user's file operation.
 #[derive(Debug, Clone)]
 pub enum Step {
     /// Copies a file.
@@ -108,23 +114,23 @@ pub enum Step {
     Remove(String),
 }
 
-/// What is looked at in the end.
+/// A check of the results.
 #[derive(Debug, Clone)]
 pub enum Check {
-    /// A file has this content, to the byte.
+    /// A file has exactly this content.
     File {
         /// The file.
         path: String,
-        /// What must be in it.
+        /// Expected content.
         content: Content,
     },
-    /// A decoder that is not the one under test makes this content of the file.
+    /// A decoder other than the one under test decodes the file to this content.
     Decodes {
         /// The file.
         path: String,
-        /// What it is in.
+        /// Format of the stream.
         stream: Stream,
-        /// What must come out.
+        /// Expected content of the decoded stream.
         content: Content,
     },
 }
@@ -167,7 +173,7 @@ impl Scenario {
         samples
     }
 
-    /// Whether `--only` means this one by its name, one of its samples, or its folder.
+    /// Returns `true` if `--only` selects this scenario: by its name, one of its samples, or its directory.
     pub fn is_called(&self, name: &str) -> bool {
         self.name == name || self.library == name || self.samples().contains(&name)
     }
@@ -241,7 +247,7 @@ impl Said {
         Self { text, times: 1 }
     }
 
-    /// Whether these lines are enough.
+    /// Returns `true` if the text occurs in enough of these lines.
     pub fn is_in<'l>(&self, lines: impl IntoIterator<Item = &'l str>) -> bool {
         let lines = lines.into_iter();
         lines.filter(|line| line.contains(&self.text)).count() >= self.times
@@ -270,7 +276,7 @@ impl Event {
         Self::Ends(party.into())
     }
 
-    /// Whose doing it is.
+    /// The party that causes it.
     pub fn party(&self) -> &str {
         match self {
             Self::Says(party, _) | Self::Rests(party) | Self::Ends(party) => party,
@@ -279,7 +285,7 @@ impl Event {
 }
 
 impl Reply {
-    /// Enter, when a line with this fragment asks for it.
+    /// Presses Enter at a prompt with this fragment.
     pub(super) fn to(prompt: impl Into<String>) -> Self {
         Self {
             prompt: prompt.into(),
@@ -305,5 +311,248 @@ impl Step {
             from: from.into(),
             to: to.into(),
         }
+    }
+}
+
+// Contents of the files that samples read and write, generated independently of the implementation under test.
+
+/// Generated content, the same at every call.
+#[derive(Debug, Clone)]
+pub enum Content {
+    /// This many bytes that compress well.
+    Prose(usize),
+    /// So many bytes that do not compress.
+    Noise(usize),
+    /// Other content, encoded.
+    Encoded(Stream, Box<Content>),
+}
+
+/// Format of compressed bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stream {
+    /// Deflate without anything around it.
+    Deflate,
+    /// Deflate with zlib's header and Adler-32.
+    Zlib,
+    /// A whole LZ4 frame.
+    Lz4Frame(Lz4),
+    /// The data blocks of an LZ4 frame, without its header and without the end mark and what follows.
+    Lz4Blocks(Lz4),
+}
+
+/// Options of an LZ4 frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Lz4 {
+    /// Blocks do not refer to earlier ones.
+    pub independent: bool,
+    /// Each block is followed by a checksum.
+    pub block_checksums: bool,
+    /// The frame ends with a checksum of the content.
+    pub content_checksum: bool,
+}
+
+/// Sizes of an LZ4 frame's parts: magic, flags, block descriptor, checksum of the header; and the end mark.
+const LZ4_HEADER: usize = 4 + 1 + 1 + 1;
+const LZ4_END_MARK: usize = 4;
+const LZ4_CONTENT_CHECKSUM: usize = 4;
+
+impl Content {
+    /// This content, encoded.
+    pub(super) fn encoded(&self, stream: Stream) -> Self {
+        Self::Encoded(stream, Box::new(self.clone()))
+    }
+
+    /// The bytes.
+    ///
+    /// # Errors
+    ///
+    /// An encoder refuses.
+    pub fn bytes(&self) -> io::Result<Vec<u8>> {
+        match self {
+            Self::Prose(len) => Ok(prose(*len)),
+            Self::Noise(len) => Ok(noise(*len)),
+            Self::Encoded(stream, content) => stream.encode(&content.bytes()?),
+        }
+    }
+}
+
+impl Stream {
+    fn encode(self, plain: &[u8]) -> io::Result<Vec<u8>> {
+        match self {
+            Self::Deflate => {
+                let mut encoder = DeflateEncoder::new(Vec::new(), Compression::default());
+                encoder.write_all(plain)?;
+                encoder.finish()
+            }
+            Self::Zlib => {
+                let mut encoder = ZlibEncoder::new(Vec::new(), Compression::default());
+                encoder.write_all(plain)?;
+                encoder.finish()
+            }
+            Self::Lz4Frame(options) => options.frame(plain),
+            Self::Lz4Blocks(options) => {
+                let frame = options.frame(plain)?;
+                let mut end = frame.len() - LZ4_END_MARK;
+                if options.content_checksum {
+                    end -= LZ4_CONTENT_CHECKSUM;
+                }
+                Ok(frame[LZ4_HEADER..end].to_vec())
+            }
+        }
+    }
+
+    /// Decodes a stream.
+    ///
+    /// # Errors
+    ///
+    /// They are no such stream, or more than one. LZ4 is not decoded: no sample writes it.
+    pub fn decode(self, bytes: &[u8]) -> io::Result<Vec<u8>> {
+        let mut plain = Vec::new();
+        let used = match self {
+            Self::Deflate => {
+                let mut decoder = DeflateDecoder::new(bytes);
+                decoder.read_to_end(&mut plain)?;
+                decoder.total_in()
+            }
+            Self::Zlib => {
+                let mut decoder = ZlibDecoder::new(bytes);
+                decoder.read_to_end(&mut plain)?;
+                decoder.total_in()
+            }
+            Self::Lz4Frame(_) | Self::Lz4Blocks(_) => {
+                return Err(io::Error::new(
+                    io::ErrorKind::Unsupported,
+                    "LZ4 is not decoded here",
+                ));
+            }
+        };
+        if used != bytes.len() as u64 {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidData,
+                format!(
+                    "the stream ends after {used} bytes, but there are {}",
+                    bytes.len()
+                ),
+            ));
+        }
+        Ok(plain)
+    }
+}
+
+impl Lz4 {
+    fn frame(self, plain: &[u8]) -> io::Result<Vec<u8>> {
+        let mode = if self.independent {
+            BlockMode::Independent
+        } else {
+            BlockMode::Linked
+        };
+        let info = FrameInfo::new()
+            .block_mode(mode)
+            .block_size(BlockSize::Max64KB)
+            .block_checksums(self.block_checksums)
+            .content_checksum(self.content_checksum);
+        let mut encoder = FrameEncoder::with_frame_info(info, Vec::new());
+        encoder.write_all(plain)?;
+        encoder.finish().map_err(io::Error::other)
+    }
+}
+
+/// The two checksums that a deflate sample combines into one number: Adler-32 in the upper half, CRC-32 in the lower.
+pub(super) fn deflate_checksum(plain: &[u8]) -> u64 {
+    u64::from(simd_adler32::adler32(&plain)) << 32 | u64::from(crc32(plain))
+}
+
+/// CRC-32 of zlib.
+pub(super) fn crc32(plain: &[u8]) -> u32 {
+    crc32fast::hash(plain)
+}
+
+/// XXH32 without seed, as LZ4 frames use it.
+pub(super) fn xxh32(plain: &[u8]) -> u32 {
+    twox_hash::XxHash32::oneshot(0, plain)
+}
+
+/// Similar lines, each of them unique.
+fn prose(len: usize) -> Vec<u8> {
+    let mut text = Vec::with_capacity(len + 64);
+    let mut line = 0_u64;
+    while text.len() < len {
+        let square = line * line;
+        text.extend_from_slice(
+            format!("line {line}: the square of {line} is {square}\n").as_bytes(),
+        );
+        line += 1;
+    }
+    text.truncate(len);
+    text
+}
+
+/// Bytes of a xorshift generator, the same in every run.
+fn noise(len: usize) -> Vec<u8> {
+    let mut state = 0x9E37_79B9_7F4A_7C15_u64;
+    let words = std::iter::repeat_with(|| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state
+    });
+    words.flat_map(u64::to_le_bytes).take(len).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn streams_round_trip() {
+        for content in [
+            Content::Prose(100_000),
+            Content::Noise(1000),
+            Content::Prose(0),
+        ] {
+            let plain = content.bytes().expect("content");
+            for stream in [Stream::Deflate, Stream::Zlib] {
+                let encoded = content.encoded(stream).bytes().expect("a stream");
+                assert_eq!(stream.decode(&encoded).expect("decodes"), plain);
+                let longer = [&encoded[..], b"more"].concat();
+                assert!(stream.decode(&longer).is_err(), "{stream:?} with a tail");
+                assert!(
+                    stream.decode(&encoded[..encoded.len() - 1]).is_err(),
+                    "{stream:?} without its end"
+                );
+            }
+        }
+    }
+
+    /// The blocks alone: each size leads to the next block.
+    #[test]
+    fn raw_blocks_are_extracted_from_the_frame() {
+        for content_checksum in [false, true] {
+            for block_checksums in [false, true] {
+                let options = Lz4 {
+                    independent: true,
+                    block_checksums,
+                    content_checksum,
+                };
+                let content = Content::Prose(200_000).encoded(Stream::Lz4Blocks(options));
+                let blocks = content.bytes().expect("blocks");
+                let mut rest = &blocks[..];
+                let mut count = 0;
+                while let Some((size, after)) = rest.split_first_chunk() {
+                    let size = (u32::from_le_bytes(*size) & 0x7FFF_FFFF) as usize;
+                    assert!(size > 0, "an end mark was left in");
+                    rest = &after[size + 4 * usize::from(block_checksums)..];
+                    count += 1;
+                }
+                assert_eq!((count, rest.len()), (4, 0));
+            }
+        }
+    }
+
+    #[test]
+    fn checksums_match_published_values() {
+        assert_eq!(deflate_checksum(b"123456789"), 0x091E_01DE_CBF4_3926);
+        assert_eq!(xxh32(b"abc"), 0x32D1_53FF);
+        assert_eq!(crc32(b""), 0);
     }
 }

@@ -1,4 +1,4 @@
-//! What a scripted target does wrong.
+//! Faults of a scripted target.
 
 use std::collections::HashSet;
 use std::str::FromStr;
@@ -8,17 +8,17 @@ use wire::io_message::{Repr, SIZE};
 /// A fault. Block numbers count from the start of the storage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
-    /// Nothing: the target is as good as any.
+    /// No fault.
     None,
     /// Writes are answered with success and not done.
     IgnoreWrites,
     /// Writes to one of two blocks go to the other one.
     SwapBlocks(u64, u64),
-    /// Only the first write to a block is done: from then on reads answer with an earlier pass.
+    /// Only the first write to a block is carried out: later reads return the data of an earlier pass.
     ReplayPreviousPass,
     /// The n-th I/O, counted from 0, is answered with this `doca_error_t` and not done.
     FailIo {
-        /// Which I/O.
+        /// Number of the I/O.
         nth: u64,
         /// The result, not 0.
         result: u32,
@@ -27,25 +27,25 @@ pub enum Fault {
     ScribbleAfterRead,
     /// Every I/O is answered twice.
     AnswerTwice,
-    /// Every I/O is answered once more when the next one has come, before that is begun.
+    /// Every I/O is answered once more when the next one has arrived, before that is started.
     AnswerLate,
-    /// Every I/O is sent back as it came, before it is begun.
+    /// Every I/O is sent back unchanged before it is started.
     Echo,
-    /// Every I/O is answered with a result that lacks its last byte, before it is begun.
+    /// Every I/O is answered with a result without its last byte before it is started.
     Truncate,
     /// The n-th I/O, counted from 0, is answered with a message that is no result.
     Nonsense {
-        /// Which I/O.
+        /// Number of the I/O.
         nth: u64,
     },
-    /// Results leave in reverse, always so many together.
+    /// Results are sent in reverse order, in groups of this size.
     Reverse {
-        /// How many, not 0.
+        /// Number of results, at least 1.
         together: usize,
     },
     /// The n-th I/O, counted from 0, is never answered.
     SwallowIo {
-        /// Which I/O.
+        /// Number of the I/O.
         nth: u64,
     },
 }
@@ -94,12 +94,12 @@ impl FromStr for Fault {
     }
 }
 
-/// What to do with one I/O.
+/// Treatment of one I/O.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Verdict {
     /// Do it, at this storage offset.
     Do(u64),
-    /// Answer with this result, and do nothing.
+    /// Answer with this result without a transfer.
     Answer(u32),
     /// Answer with what is no result.
     Nonsense,
@@ -114,7 +114,7 @@ pub(super) struct Faults {
     block_size: u64,
     ios: u64,
     written: HashSet<u64>,
-    /// The I/Os so far, if somebody wants to know.
+    /// I/Os so far, if they are recorded.
     seen: Option<Vec<Repr>>,
 }
 
@@ -129,24 +129,24 @@ impl Faults {
         }
     }
 
-    /// Keeps the I/Os that come from now on.
+    /// Records I/Os from now on.
     pub(super) fn watch(&mut self) {
         self.seen = Some(Vec::new());
     }
 
-    /// The I/Os that have come since the last time.
+    /// I/Os since the last call.
     pub(super) fn take_seen(&mut self) -> Vec<Repr> {
         self.seen.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
-    /// An I/O has come.
+    /// Counts an I/O that has arrived.
     pub(super) fn saw(&mut self, io: &Repr) {
         if let Some(seen) = &mut self.seen {
             seen.push(*io);
         }
     }
 
-    /// How many results leave together, in reverse.
+    /// Number of results that are sent together, in reverse order.
     pub(super) fn together(&self) -> usize {
         match self.fault {
             Fault::Reverse { together } => together,
@@ -154,22 +154,22 @@ impl Faults {
         }
     }
 
-    /// Whether reads are followed by other bytes.
+    /// Returns `true` if reads are followed by other bytes.
     pub(super) fn scribbles(&self) -> bool {
         self.fault == Fault::ScribbleAfterRead
     }
 
-    /// Whether every I/O is answered twice.
+    /// Returns `true` if every I/O is answered twice.
     pub(super) fn answers_twice(&self) -> bool {
         self.fault == Fault::AnswerTwice
     }
 
-    /// Whether every I/O is answered once more when the next one has come.
+    /// Returns `true` if every I/O is answered once more when the next one has arrived.
     pub(super) fn answers_late(&self) -> bool {
         self.fault == Fault::AnswerLate
     }
 
-    /// What is sent before an I/O is begun, and is no result of it.
+    /// A message to send before an I/O is started, other than its result.
     pub(super) fn premature(&self, io: &Repr) -> Option<Vec<u8>> {
         match self.fault {
             Fault::Echo => Some(io.to_bytes().to_vec()),
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn faults_hit_what_they_name_and_nothing_else() {
+    fn faults_affect_only_the_named_io() {
         let judge = |fault, ios: &[(bool, u64)]| {
             let mut faults = Faults::new(fault, 512);
             ios.iter()

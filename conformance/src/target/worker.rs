@@ -12,7 +12,7 @@ use wire::io_message::{IoMessage, IoMessageType, Repr, SIZE};
 
 use super::Error;
 use super::fault::{Faults, Verdict};
-use crate::access::REMOTE;
+use crate::role::REMOTE;
 
 /// `DOCA_ERROR_INVALID_VALUE`, the result of an I/O outside of the memories.
 const INVALID_VALUE: u32 = 6;
@@ -29,7 +29,7 @@ pub(super) struct Storage {
 /// Times that a read's place is written again.
 const SCRIBBLES: usize = 200;
 
-/// What a token stands for, in its upper half; the lower half is the transaction.
+/// The kind of operation in the upper half of a token; the lower half is the transaction.
 #[derive(Clone, Copy)]
 enum Step {
     Request,
@@ -49,14 +49,13 @@ struct Transaction {
     response: Task,
     to_host: Task,
     to_storage: Task,
-    /// Whether the response at hand is the second to one request.
+    /// `true` if the response being sent is the second one to its request.
     answered_twice: Cell<bool>,
-    /// The request that is begun when what is sent before it has left.
+    /// The request to start once the message before it has been sent.
     postponed: Cell<Option<Repr>>,
 }
 
-/// One worker's engine, contexts and transactions. Fields drop in this order: tasks before contexts, those before the
-/// engine.
+/// One worker's engine, contexts and transactions. Fields are in drop order: tasks before contexts, contexts before the engine.
 pub(super) struct Worker {
     transactions: Vec<Transaction>,
     control: Rdma,
@@ -67,11 +66,11 @@ pub(super) struct Worker {
     messages: Mmap,
     storage: Arc<Storage>,
     count: usize,
-    /// Completions that came while a scribble was under way.
+    /// Completions during a scribble.
     postponed: VecDeque<Completion>,
-    /// Transactions whose results wait for others, to leave after them.
+    /// Transactions whose results are held back, to follow others.
     held: Vec<usize>,
-    /// The transaction whose answer is sent once more when the next request has come.
+    /// The transaction whose answer is sent once more when the next request has arrived.
     late: Option<usize>,
 }
 
@@ -134,7 +133,7 @@ impl Worker {
         let inventory = BufInventory::new(self.count * 3)?;
         for index in 0..self.count {
             let message = inventory.buf(&self.messages, (index * SIZE) as u64, SIZE)?;
-            // Each I/O aims these two anew.
+            // Each I/O sets the ranges of these two buffers.
             let storage = inventory.buf(&self.storage.local, 0, 1)?;
             let host = inventory.buf(&self.storage.remote, 0, 1)?;
             let transfer = token(Step::Transfer, index);
@@ -211,14 +210,14 @@ impl Worker {
                     transaction.message.reset_data()?;
                     submit(&transaction.request)?;
                 }
-                // Flushed: the peer has gone, or the session stops.
+                // Flushed: the peer has disconnected, or the session stops.
                 _ => {}
             }
         }
         Ok(())
     }
 
-    /// Holds a result back until so many are there.
+    /// Holds a result back until there are enough.
     fn hold(&mut self, index: usize, together: usize) -> Result<(), Error> {
         self.held.push(index);
         if self.held.len() >= together {
@@ -240,7 +239,7 @@ impl Worker {
         }
     }
 
-    /// Writes the next block and the right one in turn over what a read was answered with.
+    /// Overwrites the data of an answered read with that of the next block and its own in turn.
     fn scribble(&mut self, index: usize, io: &Repr) -> Result<(), Error> {
         let transaction = &self.transactions[index];
         let size = io.size as usize;

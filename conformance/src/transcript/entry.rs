@@ -1,16 +1,16 @@
-//! What a transcript consists of, and its way to prost's types and back.
+//! Entries of a transcript, and their conversion to and from prost's types.
 
 use std::fmt;
 use std::time::Duration;
 
 use bytes::Bytes;
 use serde::{Serialize, Serializer};
-use wire::control::Message;
+use wire::control::{IdentityQuery, Message, Payload, RdmaConnectionDetails};
 use wire::recording::transcript as recorded;
 
 use super::Role;
 
-/// What a transcript begins with.
+/// Header of a transcript.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Header {
     /// Role that connects.
@@ -49,9 +49,9 @@ fn role_name(role: Role) -> Option<&'static str> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Side {
-    /// Who connected.
+    /// The side that connected.
     Client,
-    /// Who listened.
+    /// The side that listened.
     Server,
 }
 
@@ -72,28 +72,28 @@ pub struct Entry {
     /// When, since the recording began; a whole number of nanoseconds.
     #[serde(rename = "time_ns", serialize_with = "nanoseconds")]
     pub time: Duration,
-    /// Which of the recorded servers, from 0.
+    /// Index of the recorded server.
     pub channel: u32,
-    /// Which of the channel's connections, from 0.
+    /// Index of the channel's connection.
     pub session: u32,
-    /// From whom it came; nobody for what the recorder did itself.
+    /// The sender; `None` for actions of the recorder itself.
     pub from: Option<Side>,
-    /// What happened.
+    /// The event.
     #[serde(flatten)]
     pub event: Event,
 }
 
-/// What happened.
+/// An event on a connection.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(tag = "event", content = "content", rename_all = "snake_case")]
 pub enum Event {
     /// A connection was made.
     Opened,
-    /// A frame came.
+    /// A frame was received.
     Frame(Frame),
-    /// Bytes came that are no frame.
+    /// Bytes were received that are no frame.
     Raw(#[serde(serialize_with = "hex")] Bytes),
-    /// The side sends nothing more.
+    /// The side has closed its sending direction.
     Closed,
     /// The connection has failed: why.
     Failed(String),
@@ -104,15 +104,15 @@ pub enum Event {
 /// A control frame.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Frame {
-    /// What it says.
+    /// The decoded message.
     pub message: Message,
-    /// Its bytes, when they are not those that its message is encoded to.
+    /// Its bytes, if they are not the canonical encoding of the message.
     #[serde(serialize_with = "optional_hex")]
     pub bytes: Option<Bytes>,
 }
 
 impl Frame {
-    /// A frame with the bytes that everybody would write.
+    /// A frame in the canonical encoding.
     pub fn of(message: Message) -> Self {
         Self {
             message,
@@ -120,7 +120,7 @@ impl Frame {
         }
     }
 
-    /// Its bytes, as they came.
+    /// Its bytes, as received.
     pub fn to_bytes(&self) -> Bytes {
         self.bytes
             .clone()
@@ -180,7 +180,7 @@ impl TryFrom<recorded::Entry> for Entry {
             Ok(recorded::Side::Unspecified) => None,
             Ok(recorded::Side::Client) => Some(Side::Client),
             Ok(recorded::Side::Server) => Some(Side::Server),
-            Err(_) => return Err(format!("expected a side of 0 to 2, {} came", entry.side)),
+            Err(_) => return Err(format!("expected a side of 0 to 2, got {}", entry.side)),
         };
         let event = match entry.event.ok_or("expected an event, it has none")? {
             Recorded::Opened(()) => Event::Opened,
@@ -223,5 +223,156 @@ fn optional_hex<S: Serializer>(bytes: &Option<Bytes>, serializer: S) -> Result<S
     match bytes {
         Some(bytes) => hex(bytes, serializer),
         None => serializer.serialize_none(),
+    }
+}
+
+// The fields of a message, by name: what is shown and compared.
+
+/// Most bytes of a blob that are shown.
+const SHOWN_BYTES: usize = 12;
+
+/// A field of a payload.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Field {
+    /// Name of the field in the schema.
+    pub name: &'static str,
+    /// Its value.
+    pub value: Value,
+}
+
+/// The value of a field.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Value {
+    /// A number.
+    Number(u64),
+    /// The name of an enumerator.
+    Name(&'static str),
+    /// A text for people.
+    Text(String),
+    /// Bytes that only DOCA understands, and only while what they describe lives.
+    Blob(Bytes),
+}
+
+/// The fields of a payload, in the order of the wire.
+pub fn fields(payload: &Payload) -> Vec<Field> {
+    let number = |name, value: u64| Field {
+        name,
+        value: Value::Number(value),
+    };
+    let blob = |name, value: &Bytes| Field {
+        name,
+        value: Value::Blob(value.clone()),
+    };
+    // Fields of a request and of a response are the same.
+    let superblock = |query: &IdentityQuery| {
+        vec![
+            number("set_high", query.set_high),
+            number("set_low", query.set_low),
+            number("epoch", query.epoch),
+            number("epoch_id", query.epoch_id),
+            number("next_epoch", query.next_epoch),
+            number("next_epoch_id", query.next_epoch_id),
+            number("member", query.member.into()),
+            Field {
+                name: "state",
+                value: Value::Name(query.state.name()),
+            },
+            number("flags", query.flags.into()),
+        ]
+    };
+    let connection = |details: &RdmaConnectionDetails| {
+        vec![
+            number("context_index", details.context_index.into()),
+            Field {
+                name: "role",
+                value: Value::Name(details.role.name()),
+            },
+            blob("connection_details", &details.connection_details),
+        ]
+    };
+    match payload {
+        Payload::ErrorResponse(error) => vec![
+            number("error_code", error.error_code.into()),
+            Field {
+                name: "message",
+                value: Value::Text(error.message.clone()),
+            },
+        ],
+        Payload::QueryStorageResponse(details) => vec![
+            number("total_size", details.total_size),
+            number("block_size", details.block_size.into()),
+        ],
+        Payload::IdentifyStorageRequest(query) => superblock(query),
+        Payload::IdentifiedStorageResponse(storage) => [
+            vec![
+                number("total_size", storage.total_size),
+                number("block_size", storage.block_size.into()),
+            ],
+            superblock(&IdentityQuery {
+                set_high: storage.set_high,
+                set_low: storage.set_low,
+                epoch: storage.epoch,
+                epoch_id: storage.epoch_id,
+                next_epoch: storage.next_epoch,
+                next_epoch_id: storage.next_epoch_id,
+                member: storage.member,
+                state: storage.state,
+                flags: storage.flags,
+            }),
+            vec![blob("identity", &storage.identity)],
+        ]
+        .concat(),
+        Payload::AnnounceStorageRequest(query) => vec![number("features", query.features.into())],
+        Payload::AnnouncedStorageResponse(storage) => vec![
+            number("total_size", storage.total_size),
+            number("block_size", storage.block_size.into()),
+            number("features", storage.features.into()),
+        ],
+        Payload::InitStorageRequest(init) => vec![
+            number("transaction_count", init.transaction_count.into()),
+            number("core_count", init.core_count.into()),
+            blob("mmap_export_blob", &init.mmap_export_blob),
+        ],
+        Payload::BatchedInitStorageRequest(init) => vec![
+            number("transaction_count", init.transaction_count.into()),
+            number("batch_size", init.batch_size.into()),
+            number("core_count", init.core_count.into()),
+            blob("mmap_export_blob", &init.mmap_export_blob),
+        ],
+        Payload::CreateRdmaConnectionRequest(details)
+        | Payload::CreateRdmaConnectionResponse(details) => connection(details),
+        Payload::QueryStorageRequest
+        | Payload::InitStorageResponse
+        | Payload::StartStorageRequest
+        | Payload::StartStorageResponse
+        | Payload::StopStorageRequest
+        | Payload::StopStorageResponse
+        | Payload::ShutdownRequest
+        | Payload::ShutdownResponse => Vec::new(),
+    }
+}
+
+impl fmt::Display for Field {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.name, self.value)
+    }
+}
+
+impl fmt::Display for Value {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Number(number) => write!(f, "{number}"),
+            Self::Name(name) => f.write_str(name),
+            Self::Text(text) => write!(f, "{text:?}"),
+            Self::Blob(bytes) => {
+                write!(f, "{} bytes", bytes.len())?;
+                let shown = bytes.slice(..bytes.len().min(SHOWN_BYTES));
+                let dots = if shown.len() < bytes.len() { "…" } else { "" };
+                match shown.is_empty() {
+                    true => Ok(()),
+                    false => write!(f, " {shown:x}{dots}"),
+                }
+            }
+        }
     }
 }

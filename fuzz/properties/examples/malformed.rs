@@ -14,7 +14,7 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
     let (inputs, seed) = (number(100_000)?, number(1)?);
     let start = Instant::now();
     let mut failed = false;
-    // Each on a thread of its own: none waits for the slowest.
+    // Each on a thread of its own, so that none waits for the slowest.
     std::thread::scope(|scope| {
         let threads: Vec<_> = ALL
             .iter()

@@ -1,4 +1,4 @@
-//! Writes inputs for the fuzz targets to begin with: `cargo run -p fuzz-properties --example seeds` makes `fuzz/corpus/`.
+//! Writes seed inputs for the fuzz targets: `cargo run -p fuzz-properties --example seeds` creates `fuzz/corpus/`.
 //!
 //! They are the golden vectors of the conformance suite, behind the few numbers that say how an input is to be read, and
 //! files of flags as the guides print them.
@@ -24,7 +24,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         let bytes = vector.bytes();
         match message.as_str() {
             "io_message" => write("io_message", name, &[0], &bytes)?,
-            // With the flags of a target, which do not count for a .sbc file.
+            // With flags of a target, which a .sbc file overrides.
             "sbc_header" => write("sbc", name, &[0, 4, 3], &bytes)?,
             "stored_block" => {
                 write("stored_block", name, &[0, 0, 0], &bytes)?;
@@ -71,7 +71,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// For each program, in the order of `json_flags::Program::ALL`.
+/// Flags for each program, in the order of `json_flags::Program::ALL`.
 const FLAGS: [&str; 5] = [
     r#"{ // a target
     "doca_general_flags": { "log-level": 60, "sdk-log-level": 30 },

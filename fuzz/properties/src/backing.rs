@@ -5,10 +5,10 @@ use role_target::backing::{Identity, check, emit};
 use role_target::content::Geometry;
 use wire::backing::{CONTENT_OFFSET, HEADER_SIZE};
 
-use crate::control_frames::rest;
-use crate::damage::{Damage, spoil};
-use crate::memory;
-use crate::tally::Judging;
+use super::control_frames::rest;
+use super::damage::{Damage, spoil};
+use super::memory;
+use super::tally::Judging;
 
 /// The beginning of a file, its length, and the storage that it is to hold.
 #[derive(Debug, Clone)]
@@ -18,21 +18,21 @@ pub struct Input {
     start: Vec<u8>,
 }
 
-/// How a header comes to be.
+/// Parts of a header.
 #[derive(Debug, Arbitrary)]
 struct Parts {
     expected: (u16, u16),
-    /// Another geometry than is expected.
+    /// A geometry other than the expected one.
     other: Option<(u32, u32)>,
     identity: [u8; 16],
     damage: Vec<Damage>,
-    /// Whether the checksum is made right afterwards.
+    /// `true` if the checksum is corrected afterwards.
     repair: bool,
     /// Bytes that the file has more or fewer than it needs.
     excess: i8,
 }
 
-/// A number for the kind, and the bytes, so that a file is easily made an input.
+/// One byte for the kind, and the bytes, so that a file is easily made an input.
 impl<'a> Arbitrary<'a> for Input {
     fn arbitrary(u: &mut Unstructured<'a>) -> Result<Self> {
         Ok(match u.int_in_range(0..=1)? {

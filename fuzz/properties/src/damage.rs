@@ -1,62 +1,62 @@
-//! What happens to bytes on their way.
+//! Damage to bytes in transit.
 
-use arbitrary::Arbitrary;
+use arbitrary::{Arbitrary, Result, Unstructured};
 
-/// One thing that goes wrong. Places are taken modulo what there is.
+/// One damage. Offsets are taken modulo the length.
 #[derive(Debug, Clone, Arbitrary)]
 pub enum Damage {
     /// A byte is another one.
     Overwrite {
-        /// Which byte.
+        /// Index of the byte.
         at: u16,
-        /// What it is now.
+        /// Its new value.
         byte: u8,
     },
     /// A big-endian word is another one: lengths, types and sizes are such words.
     OverwriteWord {
-        /// Where it begins.
+        /// Offset of the word.
         at: u16,
-        /// What it is now.
+        /// Its new value.
         word: u32,
     },
     /// A big-endian word is another one, small enough for a length.
     OverwriteLength {
-        /// Where it begins.
+        /// Offset of the length.
         at: u8,
-        /// What it is now.
+        /// Its new value.
         length: u16,
     },
     /// A bit is turned over.
     Flip {
-        /// Which byte.
+        /// Index of the byte.
         at: u16,
-        /// Which bit of it.
+        /// Index of the bit.
         bit: u8,
     },
-    /// Bytes come that nobody sent.
+    /// Bytes are inserted.
     Insert {
         /// Before which byte.
         at: u16,
         /// The bytes.
         bytes: Vec<u8>,
     },
-    /// Bytes are lost.
+    /// Bytes are removed.
     Remove {
         /// The first of them.
         at: u16,
-        /// How many.
+        /// Their number.
         count: u16,
     },
-    /// A part comes twice.
+    /// A part is repeated.
     Repeat {
-        /// Where it begins.
+        /// Offset of the word.
         at: u16,
         /// Its length.
         count: u16,
     },
-    /// Nothing comes after this.
+    /// The rest is cut off.
     Truncate {
-        /// Bytes that come.
+        /// Number of inserted bytes.
         length: u16,
     },
 }
@@ -76,7 +76,7 @@ impl Damage {
                 overwrite(&mut bytes[place(*at, length)..], *word);
             }
             Self::OverwriteLength { at, length: word } => {
-                // Lengths and sizes begin at a multiple of four bytes, where nothing was inserted.
+                // Without insertions, lengths and sizes are at multiples of four bytes.
                 let at = u16::from(*at) * 4;
                 overwrite(&mut bytes[place(at, length)..], u32::from(*word));
             }
@@ -104,7 +104,7 @@ impl Damage {
     }
 }
 
-/// As much of the word as there is room for.
+/// Overwrites as much of the word as fits.
 fn overwrite(bytes: &mut [u8], word: u32) {
     let places = bytes.iter_mut().zip(word.to_be_bytes());
     places.for_each(|(place, byte)| *place = byte);
@@ -115,12 +115,61 @@ pub fn spoil(bytes: &mut Vec<u8>, damages: &[Damage]) {
     damages.iter().for_each(|damage| damage.apply(bytes));
 }
 
+// Lists with an even distribution of lengths. Those of `Vec` are short: each element is the last one with a probability of one half.
+
+/// At most `N` elements, with an even distribution of their number.
+#[derive(Debug, Clone, Default)]
+pub struct Many<T, const N: usize>(pub Vec<T>);
+
+impl<'a, T: Arbitrary<'a>, const N: usize> Arbitrary<'a> for Many<T, N> {
+    fn arbitrary(u: &mut Unstructured<'a>) -> Result<Self> {
+        let length = u.int_in_range(0..=N)?;
+        let mut all = Vec::new();
+        while all.len() < length && !u.is_empty() {
+            all.push(u.arbitrary()?);
+        }
+        Ok(Self(all))
+    }
+}
+
+// Bytes as a channel delivers them: in pieces.
+
+/// Sizes of pieces, used cyclically; without any, there is one piece.
+#[derive(Debug, Clone, Default, Arbitrary)]
+pub struct Pieces(Vec<u16>);
+
+impl Pieces {
+    /// Pieces of one size.
+    #[must_use]
+    pub fn of(size: u16) -> Self {
+        Self(vec![size])
+    }
+
+    /// Divides `bytes`. Pieces may be empty, as reads that were interrupted are.
+    pub fn divide<'a>(&'a self, mut bytes: &'a [u8]) -> impl Iterator<Item = &'a [u8]> {
+        let mut sizes = self.0.iter().cycle();
+        // A round without bytes would otherwise end the iteration.
+        let mut empty = 0;
+        std::iter::from_fn(move || {
+            if bytes.is_empty() {
+                return None;
+            }
+            let size = sizes.next().map_or(bytes.len(), |&size| size.into());
+            empty = if size == 0 { empty + 1 } else { 0 };
+            let size = if empty > self.0.len() { 1 } else { size };
+            let (piece, rest) = bytes.split_at(size.min(bytes.len()));
+            bytes = rest;
+            Some(piece)
+        })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn anything_can_happen_to_no_bytes_and_to_some() {
+    fn damage_of_empty_and_other_bytes_does_not_panic() {
         let all = [
             Damage::Overwrite { at: 1, byte: 9 },
             Damage::OverwriteWord {
@@ -142,5 +191,45 @@ mod tests {
         let mut some = vec![0; 5];
         spoil(&mut some, &all);
         assert_eq!(some, [2, 7, 7, 9, 2, 9]);
+    }
+}
+
+#[cfg(test)]
+mod many_tests {
+    use super::*;
+
+    #[test]
+    fn list_lengths_are_evenly_distributed() {
+        let bytes: Vec<u8> = (0..=255).collect();
+        let lengths: Vec<usize> = (0..256)
+            .map(|first| {
+                let mut bytes = bytes.clone();
+                bytes[0] = first as u8;
+                let mut u = Unstructured::new(&bytes);
+                u.arbitrary::<Many<u8, 9>>().expect("enough bytes").0.len()
+            })
+            .collect();
+        assert!((0..=9).all(|length| lengths.iter().filter(|&&l| l == length).count() > 20));
+        let few = Unstructured::new(&[7, 1]).arbitrary::<Many<u8, 9>>();
+        assert!(few.expect("a list").0.len() <= 2);
+    }
+}
+
+#[cfg(test)]
+mod pieces_tests {
+    use super::*;
+
+    #[test]
+    fn pieces_concatenate_to_the_input() {
+        let bytes: Vec<u8> = (0..100).collect();
+        for sizes in [vec![], vec![0], vec![0, 0, 7], vec![1], vec![200]] {
+            let pieces = Pieces(sizes);
+            assert_eq!(
+                pieces.divide(&bytes).collect::<Vec<_>>().concat(),
+                bytes,
+                "{pieces:?}"
+            );
+        }
+        assert_eq!(Pieces::of(7).divide(&bytes).count(), 15);
     }
 }

@@ -7,7 +7,7 @@ use std::path::Path;
 use tempfile::NamedTempFile;
 
 thread_local! {
-    /// One for all inputs of a thread: making one takes longer than reading it.
+    /// One file per thread for all inputs: creating one takes longer than reading it.
     static FILE: RefCell<Option<NamedTempFile>> = const { RefCell::new(None) };
 }
 

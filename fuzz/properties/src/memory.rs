@@ -1,4 +1,4 @@
-//! How much a decoder may allocate.
+//! Limits on the allocations of a decoder.
 //!
 //! Linking this crate makes `allocation_counter` the global allocator: it counts for each thread on its own, so that tests
 //! may run side by side.
@@ -36,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_too_much_is_noticed_even_when_it_is_given_back() {
+    fn freed_allocations_count_too() {
         assert_eq!(within(100, "a vector", || vec![1_u8; 100].len()), 100);
         let more = catch_unwind(|| within(99, "a vector", || drop(vec![1_u8; 100])));
         more.expect_err("100 bytes are more than 99");

@@ -4,10 +4,10 @@ use arbitrary::{Arbitrary, Result, Unstructured};
 use role_target::content::{Content, Geometry};
 use wire::sbc::{HEADER_SIZE, Header, MAGIC, MAX_CONTENT};
 
-use crate::control_frames::rest;
-use crate::damage::{Damage, spoil};
-use crate::tally::Judging;
-use crate::{file, memory};
+use super::control_frames::rest;
+use super::damage::{Damage, spoil};
+use super::tally::Judging;
+use super::{file, memory};
 
 /// A file, and the flags of the target that is to read it.
 #[derive(Debug, Clone)]
@@ -17,17 +17,17 @@ pub struct Input {
     file: Vec<u8>,
 }
 
-/// What a file is made of.
+/// Parts of a file.
 #[derive(Debug, Arbitrary)]
 struct Parts {
     header: Option<(u32, u32)>,
     content: Vec<u8>,
-    /// How often the content comes, so that it is as long as the header says.
+    /// Repetitions of the content, so that its length matches the header.
     repeat: u8,
     damage: Vec<Damage>,
 }
 
-/// A number for the kind, one each for the flags, and the bytes, so that a file is easily made an input.
+/// One byte for the kind, one each for the flags, and the bytes, so that a file is easily made an input.
 impl<'a> Arbitrary<'a> for Input {
     fn arbitrary(u: &mut Unstructured<'a>) -> Result<Self> {
         let kind = u.int_in_range(0..=3)?;
@@ -95,7 +95,7 @@ pub fn property(input: &Input) {
     };
     let expected = content(&input.file, flags);
     file::with(&input.file, |path| {
-        // Names and messages are short; a piece of the content is no larger than the content.
+        // Names and messages are short; a piece of the content is no longer than the content.
         let limit = 4096 + 8 * path.as_os_str().len() + input.file.len();
         let mut at = 0;
         let came = memory::within(limit, "loading content", || {
@@ -116,7 +116,7 @@ pub fn property(input: &Input) {
     judging.done(expected.is_some());
 }
 
-/// What the layout says that a file is.
+/// The content of a file, as the layout defines it.
 fn content(file: &[u8], flags: Geometry) -> Option<(&[u8], Geometry)> {
     let whole = |geometry: Geometry| {
         let size = u128::from(geometry.block_size) * u128::from(geometry.block_count);

@@ -1,31 +1,31 @@
-//! Every property, for so many inputs each, made of chance by a seed.
+//! Every property, for a number of random inputs each, generated from a seed.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use arbitrary::{Arbitrary, Unstructured};
 
-use crate::{backing, control_frames, io_message, json_flags, sbc, settings, shared, stored_block};
+use super::{backing, control_frames, io_message, json_flags, sbc, settings, shared, stored_block};
 
-/// A property, and how its inputs are made.
+/// A property, and the generator of its inputs.
 #[derive(Debug, Clone, Copy)]
 pub struct Search {
-    /// What the inputs are: the name of a module of this crate.
+    /// Name of the property's module in this crate.
     pub name: &'static str,
-    /// Bytes of chance that an input is made of at most.
+    /// Maximum number of random bytes of an input.
     size: usize,
-    /// Of a thousand inputs, how many this one is tried with: some take a hundred times as long as others.
+    /// Inputs per thousand that this property is tried with: some take a hundred times as long as others.
     share: u64,
     try_with: fn(&[u8]),
 }
 
-/// Tries a property with the input that these bytes make, if they make one.
+/// Tries a property with the input that these bytes yield, if any.
 fn input<I: for<'a> Arbitrary<'a>>(bytes: &[u8], property: fn(&I)) {
     if let Ok(input) = I::arbitrary(&mut Unstructured::new(bytes)) {
         property(&input);
     }
 }
 
-/// All of them.
+/// All properties.
 pub const ALL: [Search; 8] = [
     Search {
         name: "control_frames",
@@ -84,7 +84,7 @@ impl Search {
         let mut bytes = Vec::with_capacity(self.size);
         for number in 0..(inputs * self.share).div_ceil(1000) {
             chance(seed, number, self.size, &mut bytes);
-            // Whatever a property keeps is the tally's, which a panic does not leave half done.
+            // The only state of a property is the tally, which a panic leaves consistent.
             if catch_unwind(AssertUnwindSafe(|| (self.try_with)(&bytes))).is_err() {
                 failed(number);
             }
@@ -103,7 +103,7 @@ fn chance(seed: u64, number: u64, most: usize, bytes: &mut Vec<u8>) {
         word = (word ^ word >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
         word ^ word >> 31
     };
-    // Short ones as often as long ones: each half of the length is as likely as what is longer.
+    // Prefers short inputs: each length class is as likely as the next longer one.
     let most = most >> (next() % 5);
     let length = next() as usize % (most + 1);
     bytes.clear();
@@ -118,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_same_seed_makes_the_same_inputs_and_others_make_others() {
+    fn inputs_are_determined_by_the_seed() {
         let make = |seed, number| {
             let mut bytes = Vec::new();
             chance(seed, number, 512, &mut bytes);
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_is_told_and_the_search_goes_on() {
+    fn panic_is_counted_and_the_search_continues() {
         let search = Search {
             name: "a property that does not hold",
             size: 8,

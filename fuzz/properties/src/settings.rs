@@ -6,13 +6,14 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
 use arbitrary::{Arbitrary, Result, Unstructured};
-use softdoca::argp::{self, Action, Definitions, Outcome, Param, Value, ValueType};
+use softdoca::argp;
+use softdoca::argp::{Action, Definitions, Outcome, Param, Value, ValueType};
 use softdoca::topology::Topology;
 
-use crate::control_frames::rest;
-use crate::damage::{Damage, spoil};
-use crate::tally::Judging;
-use crate::{file, memory};
+use super::control_frames::rest;
+use super::damage::{Damage, spoil};
+use super::tally::Judging;
+use super::{file, memory};
 
 /// A file, and who reads it.
 #[derive(Debug, Clone)]
@@ -23,7 +24,7 @@ pub enum Input {
     Argp(Vec<u8>),
 }
 
-/// A number for the reader, one for the kind, and the bytes, so that a file is easily made an input.
+/// One byte for the reader, one for the kind, and the bytes, so that a file is easily made an input.
 impl<'a> Arbitrary<'a> for Input {
     fn arbitrary(u: &mut Unstructured<'a>) -> Result<Self> {
         let is_topology = u.int_in_range(0..=1)? == 0;
@@ -60,7 +61,7 @@ impl<'a> Arbitrary<'a> for Input {
     }
 }
 
-/// Every third one is spoilt.
+/// Damages every third input.
 fn damaged(text: String, u: &mut Unstructured<'_>) -> Result<Vec<u8>> {
     let mut bytes = text.into_bytes();
     if u.ratio(1, 3)? {
@@ -69,7 +70,7 @@ fn damaged(text: String, u: &mut Unstructured<'_>) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Values that make sense somewhere, and some that never do.
+/// Values that are valid for some keys, and some that never are.
 const VALUES: [&str; 20] = [
     "\"0000:03:00.0\"",
     "\"3b:00.1\"",
@@ -117,7 +118,7 @@ impl TopologyEntry {
             text.push_str(&format!("ibdev = \"mlx5_{bus}\"\n"));
         }
         for &(key, value) in self.values.iter().take(3) {
-            // Mostly a key that makes sense here.
+            // Mostly a key that is valid here.
             let key = KEYS[usize::from(key) % if key < 250 { 5 } else { KEYS.len() }];
             let value = VALUES[usize::from(value) % VALUES.len()];
             text.push_str(&format!("{key} = {value}\n"));
@@ -225,7 +226,7 @@ fn definitions() -> Definitions {
     definitions
 }
 
-/// Whether a program with these parameters runs with this file.
+/// Returns `true` if a program with these parameters runs with this file.
 fn flags(definitions: &Definitions, path: &Path) -> bool {
     let path = CString::new(path.as_os_str().as_bytes()).expect("a path of plain characters");
     let arguments = [c"program", c"--json", path.as_c_str()];

@@ -1,14 +1,14 @@
-//! What processes of one machine tell each other below the storage protocol: softdoca's exports, connections and frames.
+//! Messages between processes of one machine below the storage protocol: softdoca's exports, connections and frames.
 
 use std::sync::LazyLock;
 
 use arbitrary::{Arbitrary, Result, Unstructured};
 use softdoca::untrusted::{DECODERS, Decoder};
 
-use crate::control_frames::rest;
-use crate::damage::{Damage, spoil};
-use crate::memory;
-use crate::tally::Judging;
+use super::control_frames::rest;
+use super::damage::{Damage, spoil};
+use super::memory;
+use super::tally::Judging;
 
 /// Bytes, and which decoder gets them.
 #[derive(Debug, Clone)]
@@ -23,7 +23,7 @@ static EXAMPLES: LazyLock<Vec<Vec<Vec<u8>>>> = LazyLock::new(|| {
     DECODERS.iter().map(examples).collect()
 });
 
-/// A number for the decoder, one for the kind, and the bytes, so that a message is easily made an input.
+/// One byte for the decoder, one for the kind, and the bytes, so that a message is easily made an input.
 impl<'a> Arbitrary<'a> for Input {
     fn arbitrary(u: &mut Unstructured<'a>) -> Result<Self> {
         let decoder = u.choose_index(DECODERS.len())?;
@@ -46,7 +46,7 @@ impl<'a> Arbitrary<'a> for Input {
     }
 }
 
-/// What is accepted is written with the same bytes, nothing is read behind its end, and what is kept is no larger than what came.
+/// Accepted input encodes to the same bytes, nothing is read behind its end, and the decoded value is no larger than the input.
 ///
 /// # Panics
 ///

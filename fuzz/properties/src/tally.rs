@@ -1,4 +1,4 @@
-//! How many inputs each decoder has judged, and how.
+//! Counts of inputs per decoder, by verdict.
 //!
 //! A property opens a [`Judging`] for each decoder that it tries, and says at its end, when nothing is left to check, whether the
 //! input was accepted. One that is dropped by a panic counts as that. The counts are those of the whole process.
@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// What became of the inputs of one decoder.
+/// Counts of one decoder.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Refused with an error, and left alone.
@@ -19,7 +19,7 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// All of them.
+    /// The number of inputs.
     #[must_use]
     pub fn inputs(&self) -> u64 {
         self.refused + self.accepted + self.panics
@@ -29,7 +29,7 @@ impl Counts {
 static COUNTS: Mutex<BTreeMap<&'static str, Counts>> = Mutex::new(BTreeMap::new());
 
 fn counts() -> MutexGuard<'static, BTreeMap<&'static str, Counts>> {
-    // A panic between two additions leaves nothing half done.
+    // A panic between two additions leaves consistent counts.
     COUNTS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -69,7 +69,7 @@ pub fn count(decoder: &'static str, accepted: bool) {
     }
 }
 
-/// What has been counted so far.
+/// The counts so far.
 #[must_use]
 pub fn snapshot() -> BTreeMap<&'static str, Counts> {
     counts().clone()

@@ -1,4 +1,4 @@
-//! Every decoder of bytes from outside is tried, has something to refuse and something to accept, and never panics.
+//! Every decoder of untrusted bytes is tried, refuses and accepts some inputs, and never panics.
 
 use fuzz_properties::search::ALL;
 use fuzz_properties::tally::{Counts, Table, snapshot};
@@ -6,7 +6,7 @@ use fuzz_properties::tally::{Counts, Table, snapshot};
 /// The usual number of inputs of a property: as many as take some seconds.
 const INPUTS: u64 = 1500;
 
-/// All decoders of the project. One that is new belongs here, and into a property.
+/// All decoders of the project. A new one has to be added here, and to a property.
 const DECODERS: [&str; 35] = [
     ".sbc file or plain content",
     ".sbc header",

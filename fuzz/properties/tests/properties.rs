@@ -1,5 +1,4 @@
-//! Every property, for as many inputs as there is time for. `ARBTEST_BUDGET_MS` makes it more, `ARBTEST_SEED` does a
-//! failed one again.
+//! Every property, for as many inputs as time allows. `ARBTEST_BUDGET_MS` extends the time, `ARBTEST_SEED` repeats a failure.
 
 use std::time::Duration;
 
@@ -9,7 +8,7 @@ use fuzz_properties::{
     backing, control_frames, io_message, json_flags, sbc, settings, shared, stored_block,
 };
 
-/// Runs a property for so long, with inputs made of at most `size` bytes of chance.
+/// Runs a property for this many seconds, with inputs generated from at most `size` random bytes.
 fn run<I: for<'a> Arbitrary<'a>>(seconds: u64, size: u32, property: impl Fn(&I)) {
     let mut inputs = 0;
     let test = |u: &mut Unstructured<'_>| -> Result<()> {
@@ -57,7 +56,7 @@ fn backing_headers() {
 }
 
 #[test]
-fn what_processes_of_a_machine_share() {
+fn shared_memory_messages() {
     run(1, 512, shared::property);
 }
 

@@ -8,29 +8,28 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use doca::{Device, Mmap};
-use role_common::Failure;
 use role_common::application::Environment;
 use role_common::service::session::{Described, Memory, Returned};
-use role_common::service::{self, Reply, Service, Survival, WorkerCommand, WorkerSetup};
+use role_common::service::{Reply, Service, Survival, WorkerCommand, WorkerSetup};
 use role_common::shutdown::Waker;
 use role_common::stored_block::{Geometry, MatrixType};
-use role_common::superblock::{self, SetId, Superblock};
+use role_common::superblock::{SetId, Superblock};
+use role_common::{Failure, service, superblock};
 use wire::control::FEATURE_FLUSH;
-
 use wire::release::Release;
 
-use crate::cli::{ChecksumPolicy, Degraded, Flags, Scrub};
-use crate::data_path::commands::Commands;
-use crate::data_path::memory::{StripeBuffer, StripeMemory};
-use crate::data_path::{self, AnyGgaDataPath, Setup, all_slots};
-use crate::engine::assembly::{Assembly, Found, Instructions, assemble};
-use crate::engine::membership::EpochIds;
-use crate::engine::request::Volume;
-use crate::engine::set::{ScrubPlan, Set};
-use crate::engine::stripe_lock::StripeLocks;
-use crate::session::Striped;
-use crate::statistics::GgaStatistics;
-use crate::target::Target;
+use super::cli::{ChecksumPolicy, Degraded, Flags, Scrub};
+use super::data_path;
+use super::data_path::memory::{StripeBuffer, StripeMemory};
+use super::data_path::{AnyGgaDataPath, Commands, Setup, all_slots};
+use super::engine::assembly::{Assembly, Found, Instructions, assemble};
+use super::engine::membership::EpochIds;
+use super::engine::request::Volume;
+use super::engine::set::{ScrubPlan, Set};
+use super::engine::stripe_lock::StripeLocks;
+use super::session::Striped;
+use super::statistics::GgaStatistics;
+use super::target::Target;
 
 pub(crate) fn run(flags: Flags, environment: Environment) -> Result<(), Failure> {
     let layout = Striped {
@@ -84,7 +83,7 @@ pub(crate) fn run(flags: Flags, environment: Environment) -> Result<(), Failure>
     )
 }
 
-/// What outlives a session.
+/// State that outlives a session.
 struct History {
     /// The set of this session, or of the one before.
     set: RefCell<Option<Arc<Set>>>,
@@ -122,12 +121,12 @@ struct GgaOffload {
     recover_every: u32,
     waker: Waker,
     stall_timeout: Duration,
-    /// Whether the session goes on without a target that is lost.
+    /// `true` if the session continues without a failed target.
     is_degradable: bool,
     history: Rc<History>,
 }
 
-/// What all workers of a session share.
+/// State that all workers of a session share.
 struct Prepared {
     memory: StripeMemory,
     initiator: Mmap,
@@ -136,7 +135,7 @@ struct Prepared {
     set_id: SetId,
     commands: Arc<Commands>,
     volume: Volume,
-    /// Which storages the targets are, as far as they know.
+    /// Identities of the targets' storages, as far as the targets report them.
     identities: [Option<Bytes>; 3],
 }
 
@@ -178,8 +177,8 @@ impl GgaOffload {
     }
 }
 
-/// Where the stripe buffers begin in a session of 3.0. Its messages name a place in the requester's memory by its distance from the place in the
-/// target's storage, which is positive and has 32 bits: the buffers lie behind as many bytes as a target has. Those are never touched.
+/// Offset of the first stripe buffer in a session of 3.0. Its messages give an offset in the requester's memory as a positive 32-bit
+/// distance from the offset in the target's storage, so the buffers follow as many unused bytes as a target has.
 fn first_of_mirrored(capacity: u64, geometry: Geometry, buffers: u64) -> Result<u64, Failure> {
     let end = buffers
         .checked_mul(StripeBuffer::size(geometry))
@@ -193,7 +192,7 @@ fn first_of_mirrored(capacity: u64, geometry: Geometry, buffers: u64) -> Result<
     )))
 }
 
-/// What a target that is there says of itself.
+/// The description of a reachable target.
 fn found_of(target: &Described) -> Found {
     match (&target.identity, target.superblock) {
         (None, _) => Found::Mute,

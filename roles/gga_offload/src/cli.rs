@@ -9,7 +9,7 @@ use role_common::service::ServiceFlags;
 use role_common::stored_block::{Checksum, MatrixType, logical_block_size};
 use serde::Serialize;
 
-use crate::target::Target;
+use super::target::Target;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -37,7 +37,7 @@ pub struct Flags {
     #[command(flatten)]
     pub general: GeneralFlags,
 
-    /// Where it runs, and how it talks to its initiator.
+    /// Devices, CPUs, and the connection to the initiator.
     #[command(flatten)]
     pub service: ServiceFlags,
 
@@ -70,7 +70,7 @@ pub struct Flags {
     #[arg(long, value_enum, value_name = "POLICY", default_value = "crc32c")]
     pub checksum: ChecksumPolicy,
 
-    /// Whether I/Os go on when one of the targets is lost
+    /// Continue I/O without a target that fails or does not respond
     #[arg(long, value_enum, value_name = "SWITCH", default_value = "off")]
     pub degraded: Degraded,
 
@@ -124,7 +124,7 @@ fn scrub_rate(text: &str) -> Result<u64, String> {
         .ok_or_else(|| "expected a number of MiB per second, at least 1".to_owned())
 }
 
-/// What is written into the trailers of stored blocks, and what is accepted there.
+/// Checksum policy: the trailer of written blocks, and the trailers that reads accept.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ChecksumPolicy {
@@ -138,7 +138,7 @@ pub enum ChecksumPolicy {
 }
 
 impl ChecksumPolicy {
-    /// What is written.
+    /// The checksum of written blocks.
     #[must_use]
     pub fn written(self) -> Checksum {
         match self {
@@ -148,14 +148,14 @@ impl ChecksumPolicy {
     }
 }
 
-/// What the loss of a target means while I/Os are served.
+/// Policy for the loss of a target during I/O.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Degraded {
     /// The session ends, as the reference's does
     #[default]
     Off,
-    /// Reads and writes go on with the two others; with a second loss, writes are I/O errors
+    /// Continue with the two others; after a second loss, writes are I/O errors
     On,
 }
 

@@ -1,5 +1,4 @@
-//! The control session of the gga_offload service: three targets that hold half blocks, and what the
-//! initiator sees of them.
+//! The control session of the gga_offload service: three targets with half blocks, presented to the initiator as one storage.
 
 use doca::ErrorCode;
 use role_common::Failure;
@@ -10,7 +9,7 @@ use wire::control::{FEATURE_FLUSH, StorageDetails};
 /// The session of a service with three targets.
 pub type Session = session::Session<Striped>;
 
-/// Stored blocks lie in halves on two targets, their parity on the third.
+/// Layout of stored blocks: two data chunks on two targets, their parity chunk on the third.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Striped {
     /// Bytes of the initiator's blocks; `None` for as many as are stored of them.

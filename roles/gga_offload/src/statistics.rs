@@ -1,4 +1,4 @@
-//! What the workers counted, in the reference's words and with what it does not count.
+//! Statistics of the workers, in the reference's format, with additional counts.
 
 use std::fmt;
 
@@ -13,7 +13,7 @@ use crate::target::Target;
 pub(crate) struct GgaCoreStatistics {
     #[serde(flatten)]
     pub(crate) core: CoreStatistics,
-    /// Reads of a block that did without one of its halves, because of `--trigger-recovery-read-every-n`.
+    /// Recovery reads, as requested by `--trigger-recovery-read-every-n`.
     pub(crate) recovery_count: u64,
     /// I/O operations that ended with an error.
     pub(crate) failed_count: u64,
@@ -23,7 +23,7 @@ pub(crate) struct GgaCoreStatistics {
     /// Writes of content that does not compress, among the failed ones.
     #[serde(skip)]
     pub(crate) incompressible: Occurrences,
-    /// Results of targets that nobody had asked for.
+    /// Unexpected results of targets.
     #[serde(skip)]
     pub(crate) unasked: Occurrences,
     #[serde(flatten)]
@@ -33,14 +33,14 @@ pub(crate) struct GgaCoreStatistics {
     pub(crate) degraded: Option<DegradedCounts>,
 }
 
-/// What was done without a target that was lost, or that failed.
+/// Counts of operations without a failed target.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct DegradedCounts {
-    /// Reads of a block whose lost half was recovered.
+    /// Reads of a block of which a chunk was recovered.
     pub(crate) reads: u64,
     /// Writes of a block to the targets that are left.
     pub(crate) writes: u64,
-    /// Reads of a half block that data_1, data_2 and data_p answered with an error.
+    /// Chunk reads that data_1, data_2 and data_p answered with an error.
     pub(crate) failed_reads: [Occurrences; 3],
     /// Blocks for which too few targets were left.
     pub(crate) impossible: Occurrences,
@@ -57,13 +57,13 @@ impl DegradedCounts {
     }
 }
 
-/// How often something has happened that is worth a line in the log, though not a million lines.
+/// Number of occurrences of an event that is logged, though not each time.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 #[serde(transparent)]
 pub(crate) struct Occurrences(pub(crate) u64);
 
 impl Occurrences {
-    /// It happened once more. True when that is to be logged: each time that the number has doubled.
+    /// Counts one occurrence. Returns `true` if it is to be logged: whenever the number has doubled.
     pub(crate) fn count(&mut self) -> bool {
         self.0 += 1;
         self.0.is_power_of_two()
@@ -214,14 +214,14 @@ mod tests {
     }
 
     #[test]
-    fn a_million_times_are_twenty_lines() {
+    fn a_million_occurrences_are_twenty_log_lines() {
         let mut often = Occurrences::default();
         let lines = (0..1_000_000).filter(|_| often.count()).count();
         assert_eq!((lines, often.0), (20, 1_000_000));
     }
 
     #[test]
-    fn corruption_is_told_with_its_target() {
+    fn corruption_is_printed_per_target() {
         let mut wrong = core();
         wrong.corruption.corrected[Target::Data2.number()].count();
         wrong.corruption.uncorrectable.0 = 4;
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn what_went_on_without_a_target_is_told() {
+    fn degraded_operation_is_printed() {
         let mut survivor = core();
         let counts = survivor.degraded.get_or_insert_default();
         counts.reads = 5;

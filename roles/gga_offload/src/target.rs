@@ -7,13 +7,13 @@ use serde::Serialize;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ValueEnum)]
 #[serde(rename_all = "snake_case")]
 pub enum Target {
-    /// It holds the first halves of stored blocks
+    /// Stores the first halves of stored blocks
     #[value(name = "data_1")]
     Data1 = 0,
-    /// It holds the second halves
+    /// Stores the second halves
     #[value(name = "data_2")]
     Data2 = 1,
-    /// It holds the parity of the two
+    /// Stores the parity of the two
     #[value(name = "data_p")]
     DataP = 2,
 }
@@ -46,14 +46,14 @@ pub struct Targets(u8);
 impl Targets {
     pub const NONE: Self = Self(0);
     pub const ALL: Self = Self(0b111);
-    /// Those that hold the stored block itself.
+    /// The targets of the two data chunks.
     pub const DATA: Self = Self(0b011);
 
     pub fn only(target: Target) -> Self {
         Self(1 << target.number())
     }
 
-    /// The two that are left when `lost` does not answer.
+    /// The two targets other than `lost`.
     pub fn without(lost: Target) -> Self {
         Self(Self::ALL.0 & !Self::only(lost).0)
     }
@@ -75,7 +75,7 @@ impl Targets {
         Self(self.0 | other.0)
     }
 
-    /// Those that are not in `other`.
+    /// The targets that are not in `other`.
     #[inline]
     pub fn minus(self, other: Self) -> Self {
         Self(self.0 & !other.0)

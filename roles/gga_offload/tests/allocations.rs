@@ -1,4 +1,4 @@
-//! What the service does with each block allocates nothing, once each task has run.
+//! The steps of a block do not allocate once each task has run.
 
 use doca::{
     Access, BufInventory, Compress, Device, Dma, EcMatrixType, ErasureCoding, Event, Lz4Stream,
@@ -11,7 +11,7 @@ use wire::stored_block::Header;
 const BLOCK: usize = 4096;
 const HALF: usize = BLOCK / 2;
 
-/// Where things lie in the one region that all tasks use.
+/// Offsets in the one region that all tasks use.
 const CONTENT: u64 = 0;
 const FETCHED: u64 = 4096;
 const STORED: u64 = 2 * 4096;
@@ -31,7 +31,7 @@ fn run(pe: &Pe, task: &Task) {
 }
 
 #[test]
-fn the_steps_of_a_block_allocate_nothing() {
+fn steps_of_a_block_do_not_allocate() {
     let device = Device::open("mlx5_0").expect("device");
     let pe = Pe::new().expect("engine");
     let region = MemoryRegion::new(SIZE).expect("memory");
@@ -78,7 +78,7 @@ fn the_steps_of_a_block_allocate_nothing() {
         stripe: 0,
     };
     let mut block = |number: usize| {
-        // As well compressible as the others, and different.
+        // Different content of the same compressibility.
         for (at, byte) in content.iter_mut().enumerate() {
             *byte = (number + at / 16) as u8;
         }

@@ -27,7 +27,7 @@ const RECOVERIES: [&str; 3] = [
 ];
 
 #[test]
-fn a_wrong_half_of_any_one_target_is_made_good_for_and_named() {
+fn wrong_chunk_of_any_target_is_corrected_and_reported() {
     let content = content();
     for args in RECOVERIES {
         for target in 0..3 {
@@ -63,7 +63,7 @@ fn a_wrong_half_of_any_one_target_is_made_good_for_and_named() {
                     .sum();
                 assert_eq!(others, 0, "{args} {target} {byte}: {corrected:?}");
                 let count = corrected[target].as_u64().expect("count");
-                // A read that does without the wrong half does not see it.
+                // A read that bypasses the wrong chunk does not notice it.
                 let seen = match (target, args) {
                     (0 | 1, "--trigger-recovery-read-every-n 0") => 4,
                     (2, "--trigger-recovery-read-every-n 0") => 0,
@@ -91,7 +91,7 @@ fn a_wrong_half_of_any_one_target_is_made_good_for_and_named() {
 }
 
 #[test]
-fn two_wrong_halves_are_an_error_and_never_data() {
+fn two_wrong_chunks_are_an_error_and_no_wrong_data() {
     let content = content();
     for args in RECOVERIES {
         for (one, other) in [(0, 1), (0, 2), (1, 2)] {
@@ -103,7 +103,7 @@ fn two_wrong_halves_are_an_error_and_never_data() {
             for _ in 0..4 {
                 initiator.memory.fill(0, STORED * 8, 0xee).expect("inside");
                 match initiator.io(Read, 3, 1) {
-                    // Where the parity is one of them, a regular read has what was written.
+                    // Where the parity is one of them, a regular read is right.
                     ErrorCode::SUCCESS => assert_eq!(initiator.block(3), block(&content, 3)),
                     code => {
                         assert_eq!(code, ErrorCode::IO_FAILED);
@@ -157,10 +157,10 @@ fn blocks_without_checksum_are_compared_with_their_parity() {
 }
 
 #[test]
-fn a_block_that_lost_its_checksum_gets_it_back_from_the_parity() {
+fn lost_checksum_is_restored_from_the_parity() {
     let content = content();
     let mut stripes = Stripes::of(&content, Checksum::Crc32c);
-    // The trailer is the end of data_2's half.
+    // The trailer is at the end of data_2's chunk.
     stripes.0[1][2 * HALF - 4..2 * HALF].fill(0);
     for args in ["", "--checksum require", "--checksum off"] {
         let mut deployment = Deployment::start(&stripes.0, args);
@@ -183,7 +183,7 @@ fn checksums_can_be_required() {
 }
 
 #[test]
-fn headers_that_promise_too_much_are_not_believed() {
+fn headers_with_too_large_sizes_are_refused() {
     let content = content();
     let stripes = Stripes::of(&content, Checksum::Crc32c);
     // Original and compressed size, with a checksum and a parity that are right.
@@ -221,7 +221,7 @@ fn lz4_data_that_is_shorter_or_longer_than_the_block_is_an_error() {
     ] {
         refused_without_a_byte(&stored_block(&data), what);
     }
-    // The same, made well.
+    // The same block without the defect.
     let stripes = Stripes::of_stored(&[stored_block(&run(STORED))]);
     let mut deployment = Deployment::start(&stripes.0, "");
     assert_eq!(deployment.initiator.io(Read, 0, 1), ErrorCode::SUCCESS);
@@ -258,7 +258,7 @@ fn run(length: usize) -> Vec<u8> {
 }
 
 #[test]
-fn what_a_target_writes_after_its_answer_is_never_data() {
+fn late_writes_of_a_target_are_never_returned() {
     // Data blocks as they are: what is written over them would decompress all the same.
     let content = noise(960 * 8, 2);
     let halves = [0; 3].map(|_| vec![0; 8 * HALF]);
@@ -287,7 +287,7 @@ fn what_a_target_writes_after_its_answer_is_never_data() {
     deployment.end();
 }
 
-/// Reading this stored block is an I/O error, and nothing behind the initiator's block is written.
+/// Reading this stored block is an I/O error, and no byte behind the initiator's block is written.
 fn refused_without_a_byte(stored: &[u8], what: &str) {
     let stripes = Stripes::of_stored(&[stored.to_vec(), stored.to_vec()]);
     let mut deployment = Deployment::start(&stripes.0, "");

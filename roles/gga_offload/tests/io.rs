@@ -19,7 +19,7 @@ fn empty(blocks: usize) -> [Vec<u8>; 3] {
 }
 
 #[test]
-fn what_is_written_lies_in_three_halves_and_is_read_again() {
+fn writes_are_striped_over_three_targets_and_read_back() {
     let content = text(8, STORED);
     for (args, checksum) in [("", Checksum::Crc32c), ("--checksum off", Checksum::Off)] {
         let mut deployment = Deployment::start(&empty(8), args);
@@ -226,11 +226,11 @@ fn reads_of_blocks_that_were_never_written_are_errors() {
 #[test]
 fn ios_on_one_block_at_a_time_do_not_tear_it() {
     const ROUNDS: u64 = 300;
-    // Of one worker, requests reach all targets in one order; those of two workers mix.
+    // Requests of one worker reach all targets in one order; those of two workers interleave.
     let args = "--trigger-recovery-read-every-n 2";
     let mut deployment = Deployment::with(&empty(4), args, [Fault::None; 3], 2);
     let initiator = &mut deployment.initiator;
-    // Each writer has a block of its own in memory, each reader a place of its own.
+    // Each writer has its own block in memory, and each reader its own range.
     let versions: Vec<Vec<u8>> = (0..4u8).map(|version| vec![version + 1; STORED]).collect();
     for (version, bytes) in versions.iter().enumerate() {
         initiator
@@ -314,7 +314,7 @@ fn content_that_cannot_be_fetched_fails_its_write_and_no_other() {
     }
 }
 
-/// Reads all blocks again and again while data_2 sends what nobody asked for, which the service is to say, and nothing else.
+/// Reads all blocks repeatedly while data_2 sends unexpected messages, which the service has to log without other effect.
 fn disturbs_nobody(fault: Fault, said: &str) {
     let content = text(4, STORED);
     let stripes = Stripes::of(&content, Checksum::Crc32c);
@@ -327,26 +327,26 @@ fn disturbs_nobody(fault: Fault, said: &str) {
     let end = deployment.end();
     let said = format!("data_2 sent {said}");
     assert!(end.stderr.contains(&said), "{said}: {}", end.stderr);
-    // Taken for the result of a read, it would show as a half that has to be healed.
+    // Taken for the result of a read, it would show as a corrected chunk.
     assert_eq!(end.statistics["corrected"], serde_json::json!([0, 0, 0]));
 }
 
 #[test]
-fn a_second_result_disturbs_nobody() {
+fn second_result_is_ignored() {
     disturbs_nobody(Fault::AnswerTwice, "a result for transaction");
 }
 
 #[test]
-fn a_late_second_result_is_not_that_of_the_next_block() {
+fn late_second_result_is_not_taken_for_the_next_block() {
     disturbs_nobody(Fault::AnswerLate, "a result for transaction");
 }
 
 #[test]
-fn a_request_that_comes_back_is_no_result() {
+fn echoed_request_is_not_taken_for_a_result() {
     disturbs_nobody(Fault::Echo, "64 bytes that are no result");
 }
 
 #[test]
-fn a_result_that_lacks_a_byte_is_none() {
+fn truncated_result_is_ignored() {
     disturbs_nobody(Fault::Truncate, "63 bytes that are no result");
 }

@@ -1,18 +1,23 @@
 //! Drives a run: every block of the input into the three files.
 
+use std::fmt;
+use std::io::IsTerminal as _;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
 use doca::Device;
-use role_common::Failure;
+use indicatif::ProgressBar;
 use role_common::application::Environment;
-use role_common::stored_block::{Encoder, Geometry, Incompressible, Place};
+use role_common::stored_block::{Checksum, Encoder, Geometry, Incompressible, MatrixType, Place};
 use role_common::superblock::SetId;
+use role_common::{Failure, errln};
+use serde::Serialize;
 use wire::sbc;
 
-use crate::cli::Flags;
-use crate::input::Input;
-use crate::output::FileSet;
-use crate::parity::ParityEncoder;
-use crate::progress::Progress;
-use crate::report::Report;
+use super::cli::{Flags, ProgressMode};
+use super::input::Input;
+use super::output::FileSet;
+use super::parity::ParityEncoder;
 
 pub(crate) fn run(flags: Flags, environment: Environment) -> Result<(), Failure> {
     let device = Device::open(&flags.device)
@@ -76,4 +81,147 @@ fn no_room(flags: &Flags, geometry: Geometry, index: u32, reason: Incompressible
         flags.original_input_data.display(),
         begin + size - 1
     ))
+}
+
+// The summary that the generator prints at the end.
+
+/// The generated files.
+#[derive(Debug, Serialize)]
+pub(crate) struct Report {
+    /// Bytes of content per block.
+    pub(crate) block_size: u32,
+    /// Size of a stored block; each file has half of it.
+    pub(crate) stored_block_size: u32,
+    pub(crate) block_count: u32,
+    pub(crate) matrix_type: MatrixType,
+    pub(crate) checksum: Checksum,
+    pub(crate) data_1: PathBuf,
+    pub(crate) data_2: PathBuf,
+    pub(crate) data_p: PathBuf,
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "Output info:")?;
+        writeln!(f, "\tBlock size: {}", self.block_size)?;
+        if self.stored_block_size != self.block_size {
+            writeln!(f, "\tStored block size: {}", self.stored_block_size)?;
+        }
+        writeln!(f, "\tOut block count: {}", self.block_count)?;
+        for (name, path) in [
+            ("1", &self.data_1),
+            ("2", &self.data_2),
+            ("p", &self.data_p),
+        ] {
+            writeln!(f, "\tData {name}({}) created successfully", path.display())?;
+        }
+        Ok(())
+    }
+}
+
+// Progress output of the generator.
+
+/// Time between two progress lines where lines cannot be overwritten, and the duration from which on a bar is shown.
+const INTERVAL: Duration = Duration::from_secs(1);
+
+/// Progress output, for runs of more than a second.
+#[derive(Debug)]
+pub(crate) struct Progress {
+    total: u32,
+    begin: Instant,
+    next: Instant,
+    display: Display,
+}
+
+#[derive(Debug)]
+enum Display {
+    None,
+    Bar(ProgressBar),
+    Lines,
+}
+
+impl Progress {
+    /// Progress towards `total` blocks. Drawn on standard error: over itself on a terminal, otherwise, where asked for
+    /// always, as a line each second.
+    pub(crate) fn new(mode: ProgressMode, total: u32) -> Self {
+        let display = match (mode, std::io::stderr().is_terminal()) {
+            (ProgressMode::Never, _) | (ProgressMode::Auto, false) => Display::None,
+            (ProgressMode::Always | ProgressMode::Auto, true) => {
+                Display::Bar(role_common::progress::bar(total.into(), "blocks"))
+            }
+            (ProgressMode::Always, false) => Display::Lines,
+        };
+        let begin = Instant::now();
+        Self {
+            total,
+            begin,
+            next: begin + INTERVAL,
+            display,
+        }
+    }
+
+    /// Shows the number of completed blocks, at most a few times per second.
+    pub(crate) fn show(&mut self, done: u32) {
+        if matches!(self.display, Display::None) {
+            return;
+        }
+        let now = Instant::now();
+        if now < self.next {
+            return;
+        }
+        match &self.display {
+            Display::None => {}
+            Display::Bar(bar) => {
+                self.next = now + INTERVAL / 10;
+                bar.set_position(done.into());
+            }
+            Display::Lines => {
+                self.next = now + INTERVAL;
+                errln!("{}", line(done, self.total, now - self.begin));
+            }
+        }
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        if let Display::Bar(bar) = &self.display {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+fn line(done: u32, total: u32, elapsed: Duration) -> String {
+    let percent = f64::from(done) * 100.0 / f64::from(total.max(1));
+    let rate = f64::from(done) / elapsed.as_secs_f64().max(f64::EPSILON);
+    format!("{done} of {total} blocks ({percent:.0} %), {rate:.0} per second")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn progress_line_has_position_and_rate() {
+        assert_eq!(
+            line(250, 1000, Duration::from_secs(2)),
+            "250 of 1000 blocks (25 %), 125 per second"
+        );
+        assert_eq!(
+            line(0, 0, Duration::ZERO),
+            "0 of 0 blocks (0 %), 0 per second"
+        );
+    }
+
+    #[test]
+    fn the_next_line_is_due_a_second_after_the_last() {
+        let mut progress = Progress::new(ProgressMode::Never, 10);
+        progress.display = Display::Lines;
+        let due = progress.next;
+        progress.show(1);
+        assert_eq!(progress.next, due, "not yet");
+        progress.next = progress.begin;
+        progress.show(2);
+        assert!(progress.next >= due);
+    }
 }

@@ -121,7 +121,8 @@ fn block_size(text: &str) -> Result<u32, String> {
 
 #[cfg(test)]
 mod tests {
-    use role_common::flags::{self, FlagsError};
+    use role_common::flags;
+    use role_common::flags::FlagsError;
 
     use super::*;
 

@@ -25,7 +25,7 @@ pub(crate) struct Input {
 }
 
 impl Input {
-    /// Opens the file, and checks that half blocks of it do not exceed what a `.sbc` file may hold.
+    /// Opens the file, and checks that its half blocks fit into a `.sbc` file.
     pub(crate) fn open(path: &Path, geometry: Geometry) -> Result<Self, Failure> {
         let name = format!("--original-input-data {}", path.display());
         let failed = |error| io_failure(&name, &error);
@@ -138,7 +138,7 @@ mod tests {
         let most = sbc::MAX_CONTENT / 2112;
         assert_eq!(block_count(most * 4096, logical), Ok(1_016_800));
         assert!(block_count(most * 4096 + 1, logical).is_err());
-        // Not a multiple: what is left over has no room.
+        // A remainder has no room.
         assert_eq!(blocks(4 << 30, 384), blocks((4 << 30) + 1, 384));
     }
 }

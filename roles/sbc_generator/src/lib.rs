@@ -10,8 +10,6 @@ pub mod cli;
 mod input;
 mod output;
 mod parity;
-mod progress;
-mod report;
 
 use std::ffi::OsString;
 use std::process::ExitCode;

@@ -17,7 +17,7 @@ const BUFFER: usize = 256 << 10;
 /// A file to create: the flag that names it, and its path.
 pub(crate) type Named<'a> = (&'static str, &'a Path);
 
-/// A set of `.sbc` files with blocks of equal size and number. Dropped before it is complete, it leaves nothing.
+/// A set of `.sbc` files with blocks of equal size and number. If it is dropped before it is complete, no file is left.
 #[derive(Debug)]
 pub(crate) struct FileSet<const N: usize> {
     files: [SbcFile; N],
@@ -31,8 +31,7 @@ struct SbcFile {
 }
 
 impl<const N: usize> FileSet<N> {
-    /// Begins the files, beside the paths where they are to appear, with `header`. None of them may be `input` or one
-    /// of the others.
+    /// Creates temporary files beside the final paths, with `header`. None of the paths may be `input` or one of the others.
     pub(crate) fn create(
         files: [Named<'_>; N],
         input: Named<'_>,
@@ -97,7 +96,7 @@ impl SbcFile {
         let file = tempfile::Builder::new()
             .prefix(".sbc-")
             .suffix(".partial")
-            // As any other new file: what the umask leaves.
+            // As for any new file: the umask applies.
             .permissions(Permissions::from_mode(0o666))
             .tempfile_in(directory)
             .map_err(|error| io_failure(&name, &error))?;
@@ -226,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn places_where_no_file_can_be_are_refused() {
+    fn invalid_output_paths_are_refused() {
         let place = Place::new();
         for wrong in ["missing/a", ".", "in/a"] {
             let failure = place.create(wrong, "b").expect_err("refused");

@@ -1,4 +1,4 @@
-//! The parity of two half blocks, calculated by the device.
+//! Parity of two half blocks, calculated by the device.
 
 use doca::{
     Access, BufInventory, Device, ErasureCoding, ErrorCode, Event, MemoryRegion, Mmap, Pe, Task,

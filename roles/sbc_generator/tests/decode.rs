@@ -1,4 +1,4 @@
-//! The program's files, read by a decoder that shares nothing with the program but the LZ4 of single blocks.
+//! The program's files, decoded without its code except for LZ4 of single blocks.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -41,7 +41,7 @@ impl Field {
         self.exponentials[(255 - self.logarithms[a as usize]) % 255]
     }
 
-    /// Factors of the two halves in the parity: Cauchy 1 / (i + 2), Vandermonde (i + 1)^0.
+    /// Factors of the two data chunks in the parity: Cauchy 1 / (i + 2), Vandermonde (i + 1)^0.
     fn factors(&self, matrix: &str) -> [u8; 2] {
         match matrix {
             "cauchy" => [self.inverse(2), self.inverse(3)],
@@ -86,7 +86,7 @@ impl Bench {
             .expect("the program runs")
     }
 
-    /// The halves in a file, after its header was found to be right.
+    /// The half blocks in a file, after a check of its header.
     fn halves(&self, name: &str, half: usize, count: usize) -> Vec<Vec<u8>> {
         let bytes = std::fs::read(self.path(name)).expect("a file");
         let mut header = vec![0xDE, 0xAD, 0xF0, 0x0D, 0x13, 0x37, 0xFA, 0xDE];
@@ -166,7 +166,7 @@ fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// Runs the generator for `content`, and decodes what it made. Sizes of blocks are the content's and what is stored.
+/// Runs the generator for `content`, and checks its files. `sizes`: of a block of content, and of a stored block.
 fn check_content(content: &[u8], sizes: [usize; 2], arguments: &[&str]) {
     let [logical, stored] = sizes;
     let bench = Bench::new(content);
@@ -188,7 +188,7 @@ fn check_content(content: &[u8], sizes: [usize; 2], arguments: &[&str]) {
             .map(|(&a, &b)| field.multiply(factors[0], a) ^ field.multiply(factors[1], b))
             .collect();
         assert!(*dp == expected, "parity of block {block}");
-        // Without data_1: what the parity has of it, by its factor.
+        // Without data_1: its share of the parity, divided by its factor.
         let inverse = field.inverse(factors[0]);
         let recovered: Vec<u8> = std::iter::zip(dp, d2)
             .map(|(&p, &b)| field.multiply(inverse, p ^ field.multiply(factors[1], b)))
@@ -208,7 +208,7 @@ fn check_content(content: &[u8], sizes: [usize; 2], arguments: &[&str]) {
     assert!(padding.iter().all(|&byte| byte == 0));
 }
 
-/// The same for text and the reference's geometry.
+/// As above, for text and the reference's geometry.
 fn check(block_size: usize, length: usize, arguments: &[&str]) {
     check_content(&text(length), [block_size; 2], arguments);
 }
@@ -243,12 +243,12 @@ fn without_checksums_the_trailers_are_0() {
 }
 
 #[test]
-fn blocks_of_a_logical_size_hold_noise() {
+fn logical_block_size_allows_incompressible_content() {
     let sizes = [("4096", [4096, 4224]), ("65536", [65536, 65664])];
     for (flag, sizes) in sizes {
         check_content(&noise(150_000), sizes, &["--logical-block-size", flag]);
     }
-    // A size that no half block can have.
+    // An invalid half block size.
     check_content(
         &noise(5000),
         [1000, 1024],
@@ -283,7 +283,7 @@ fn an_incompressible_block_is_named_and_nothing_is_written() {
 }
 
 #[test]
-fn bad_inputs_are_explained() {
+fn invalid_inputs_are_reported() {
     let bench = Bench::new(b"");
     let output = bench.generate(&[]);
     assert_eq!(output.status.code(), Some(1));
@@ -311,7 +311,7 @@ fn bad_inputs_are_explained() {
 }
 
 #[test]
-fn what_is_printed_is_the_reference_s_text_or_json() {
+fn output_is_the_reference_s_text_or_json() {
     let bench = Bench::new(&text(5000));
     let output = bench.generate(&[]);
     let stdout = String::from_utf8(output.stdout).expect("text");

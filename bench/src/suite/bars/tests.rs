@@ -26,9 +26,9 @@ fn value_of(name: &str, measurements: Vec<Measurement>) -> Option<f64> {
 }
 
 #[test]
-fn gga_is_compared_with_what_the_machine_allowed_in_the_same_round() {
+fn gga_is_compared_with_the_limit_of_the_same_round() {
     let point = Point::ZERO_COPY_READ;
-    // In the second and third round somebody else has most of the machine.
+    // In rounds 2 and 3, another load takes most of the machine.
     let slower = [1.0, 4.0, 5.0];
     let of_rate = |rate: f64| slower.map(|by| Figures::of_rate(rate / by, 4096));
     let kernels = slower.map(|by| Figures {
@@ -62,7 +62,7 @@ fn gga_is_compared_with_what_the_machine_allowed_in_the_same_round() {
 }
 
 #[test]
-fn a_cpu_that_slept_may_take_the_time_that_this_takes() {
+fn wake_up_time_is_allowed_for() {
     let point = Point::ZERO_COPY_READ;
     let paused = |first_rate| Figures {
         after_pause: Some(AfterPause {

@@ -126,7 +126,7 @@ impl Hammer {
             duration: self.duration,
             only: self.only.clone(),
             blocks: self.blocks,
-            cpus: allowed_cpus()?,
+            cpus: deployment::allowed_cpus()?,
             patience: PATIENCE,
             limit: Duration::from_secs(self.limit),
         })
@@ -161,13 +161,6 @@ impl Hammer {
         }
         words.join(" ")
     }
-}
-
-/// Where this process may run.
-fn allowed_cpus() -> Result<Vec<usize>> {
-    let allowed = rustix::thread::sched_getaffinity(None)?;
-    let all = 0..rustix::thread::CpuSet::MAX_CPU;
-    Ok(all.filter(|cpu| allowed.is_set(*cpu)).collect())
 }
 
 pub(super) fn random_seed() -> Result<u64> {

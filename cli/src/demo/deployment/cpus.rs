@@ -8,15 +8,8 @@ pub(super) struct Cpus(Vec<usize>);
 impl Cpus {
     /// Those of this process's affinity mask.
     pub(super) fn allowed() -> Result<Self, Error> {
-        let set = rustix::thread::sched_getaffinity(None).map_err(|error| Error::Io {
-            what: "ask for the allowed CPUs".to_owned(),
-            error: error.into(),
-        })?;
-        Ok(Self(
-            (0..rustix::thread::CpuSet::MAX_CPU)
-                .filter(|cpu| set.is_set(*cpu))
-                .collect(),
-        ))
+        let cpus = deployment::allowed_cpus().map_err(Error::io("ask for the allowed CPUs"))?;
+        Ok(Self(cpus))
     }
 
     /// One for each worker of role number `role` in a session of so many `roles`. A pipeline of one worker each takes as

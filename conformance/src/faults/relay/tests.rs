@@ -65,7 +65,7 @@ fn query(id: u32) -> Vec<u8> {
 }
 
 #[test]
-fn a_frame_is_held_until_it_is_let_go_and_what_is_before_it_is_not() {
+fn frame_is_held_until_released_and_earlier_ones_pass() {
     let mut it = Connected::new();
     let trap = it.hold(MessageType::QueryStorageRequest, 1);
     let start = message(3, Payload::StartStorageRequest);
@@ -92,7 +92,7 @@ fn a_frame_is_held_until_it_is_let_go_and_what_is_before_it_is_not() {
 }
 
 #[test]
-fn other_bytes_may_take_a_frames_place() {
+fn held_frame_can_be_replaced() {
     let mut it = Connected::new();
     let trap = it.hold(MessageType::QueryStorageRequest, 0);
     it.client.write_all(&query(1)).expect("sent");
@@ -103,7 +103,7 @@ fn other_bytes_may_take_a_frames_place() {
 }
 
 #[test]
-fn a_connection_is_cut_in_a_frame() {
+fn connection_can_be_cut_inside_a_frame() {
     for (end, kept) in [(End::Close, 7), (End::Reset, 0)] {
         let mut it = Connected::new();
         let trap = it.hold(MessageType::QueryStorageRequest, 0);
@@ -124,7 +124,7 @@ fn a_connection_is_cut_in_a_frame() {
 }
 
 #[test]
-fn what_is_bound_to_no_frame_is_done_at_once() {
+fn cuts_sends_and_delays_take_effect_at_once() {
     let mut it = Connected::new();
     it.line.send(0, Side::Client, &b"from nobody"[..]);
     it.server_reads(b"from nobody");
@@ -151,7 +151,7 @@ fn what_is_bound_to_no_frame_is_done_at_once() {
 }
 
 #[test]
-fn a_line_that_ends_holds_nobody() {
+fn dropped_relay_releases_held_frames() {
     let mut it = Connected::new();
     let trap = it.hold(MessageType::QueryStorageRequest, 0);
     it.client.write_all(&query(1)).expect("sent");
@@ -167,7 +167,7 @@ fn a_line_that_ends_holds_nobody() {
 }
 
 #[test]
-fn a_trap_that_nobody_waits_at_catches_nothing() {
+fn dropped_trap_holds_no_frame() {
     let mut it = Connected::new();
     drop(it.hold(MessageType::QueryStorageRequest, 0));
     it.client.write_all(&query(1)).expect("sent");
@@ -175,7 +175,7 @@ fn a_trap_that_nobody_waits_at_catches_nothing() {
 }
 
 #[test]
-fn a_new_connection_waits_for_the_end_of_the_one_before_and_may_go_elsewhere() {
+fn new_connection_waits_for_the_previous_one_and_can_be_redirected() {
     let it = Connected::new();
     let other = TcpListener::bind(("127.0.0.1", 0)).expect("a port");
     let port = other.local_addr().expect("an address").port();

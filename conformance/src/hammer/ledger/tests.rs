@@ -54,7 +54,7 @@ impl Book {
 }
 
 #[test]
-fn an_acknowledged_write_is_there_and_nothing_older_is() {
+fn acknowledged_write_hides_older_versions() {
     let mut book = Book::new();
     book.write(1).written(1).write(2).written(2);
     assert_eq!(book.find(2), Ok(()));
@@ -67,7 +67,7 @@ fn an_acknowledged_write_is_there_and_nothing_older_is() {
 }
 
 #[test]
-fn a_version_that_nobody_wrote_is_wrong() {
+fn unwritten_version_is_a_violation() {
     let mut book = Book::new();
     book.write(1).written(1);
     assert_eq!(book.find(7), Err(Kind::Wrong));
@@ -81,7 +81,7 @@ fn a_version_that_nobody_wrote_is_wrong() {
 }
 
 #[test]
-fn a_write_in_doubt_has_happened_or_not_and_the_first_read_decides() {
+fn first_read_decides_a_write_in_doubt() {
     for found in [1, 2] {
         let mut book = Book::new();
         book.write(1).written(1).write(2);
@@ -94,7 +94,7 @@ fn a_write_in_doubt_has_happened_or_not_and_the_first_read_decides() {
 }
 
 #[test]
-fn a_failed_write_is_in_doubt_too() {
+fn failed_write_is_in_doubt() {
     for found in [1, 2] {
         let mut book = Book::new();
         book.write(1).written(1).write(2).failed(2);
@@ -103,13 +103,13 @@ fn a_failed_write_is_in_doubt_too() {
     }
 }
 
-/// It is the read's beginning that counts: a write may end while it is under way.
+/// The start of the read counts: a write may complete while the read is pending.
 #[test]
-fn a_read_beside_a_write_finds_what_was_before_or_is_after() {
+fn read_concurrent_with_a_write_returns_either_version() {
     let mut book = Book::new();
     book.write(1).written(1).begin(1).begin(2).write(2);
     assert_eq!(book.end(1, Seen::Version(2)), Ok(()));
-    // Seen once, it is there for whoever begins to read now, and not for whoever had begun.
+    // Once read, the version is current for reads that start now, but not for earlier ones.
     assert_eq!(book.find(1), Err(Kind::Lost));
     assert_eq!(book.end(2, Seen::Version(1)), Ok(()));
     book.begin(3).written(2);
@@ -117,7 +117,7 @@ fn a_read_beside_a_write_finds_what_was_before_or_is_after() {
 }
 
 #[test]
-fn a_read_that_began_before_the_end_of_a_write_decides_nothing() {
+fn read_that_started_before_the_write_ended_decides_nothing() {
     let mut book = Book::new();
     book.write(1).written(1).write(2).begin(1).failed(2);
     assert_eq!(book.end(1, Seen::Version(1)), Ok(()));
@@ -125,7 +125,7 @@ fn a_read_that_began_before_the_end_of_a_write_decides_nothing() {
 }
 
 #[test]
-fn torn_blocks_are_those_of_a_killed_target_until_they_are_written() {
+fn torn_blocks_are_allowed_after_a_kill_until_rewritten() {
     let torn = || Seen::Torn(vec![1, 2]);
     let mut book = Book::new();
     book.write(1).written(1).write(2);
@@ -139,11 +139,11 @@ fn torn_blocks_are_those_of_a_killed_target_until_they_are_written() {
     book.write(3).written(3);
     let after = Seen::Torn(vec![1, 3]);
     assert_eq!(book.begin(1).end(1, after), Err(Kind::Wrong));
-    // Nobody was killed since.
+    // No process was killed since.
     book.write(4);
     let under_way = || Seen::Torn(vec![3, 4]);
     assert_eq!(book.begin(1).end(1, under_way()), Err(Kind::Wrong));
-    // And never of writes that were acknowledged, nor of those that began afterwards.
+    // But never of acknowledged writes, nor of those that started later.
     book.written(4).session(true);
     book.write(5);
     let afterwards = Seen::Torn(vec![4, 5]);
@@ -153,7 +153,7 @@ fn torn_blocks_are_those_of_a_killed_target_until_they_are_written() {
 }
 
 #[test]
-fn a_block_that_cannot_be_read_back_is_lost_unless_its_write_was_cut_off() {
+fn unreadable_block_is_lost_unless_its_write_was_cut_off() {
     let mut book = Book::new();
     let fail = |book: &mut Book, excused| {
         book.begin(1);
@@ -171,7 +171,7 @@ fn a_block_that_cannot_be_read_back_is_lost_unless_its_write_was_cut_off() {
 }
 
 #[test]
-fn what_a_violation_says() {
+fn violation_names_block_and_versions() {
     let mut book = Book::new();
     book.write(1)
         .written(1)
@@ -185,7 +185,7 @@ fn what_a_violation_says() {
     let violation = book.0.enter(&entry).expect_err("it is lost");
     assert_eq!(
         violation.to_string(),
-        "block 1: expected version 0x2 or 0x3 (under way), version 0x1 came"
+        "block 1: expected version 0x2 or 0x3 (under way), got version 0x1"
     );
     assert!(violation.history.len() > 5, "{violation:?}");
     let violation = book
@@ -196,7 +196,7 @@ fn what_a_violation_says() {
 }
 
 #[test]
-fn nothing_is_kept_of_what_no_read_can_find() {
+fn versions_that_no_read_can_return_are_dropped() {
     let mut book = Book::new();
     for version in 1..1000 {
         book.write(version).written(version);
@@ -212,7 +212,7 @@ fn nothing_is_kept_of_what_no_read_can_find() {
 }
 
 #[test]
-fn counts_are_of_one_session() {
+fn counts_are_reset_per_session() {
     let mut book = Book::new();
     book.write(1).written(1).write(2).failed(2).write(3);
     let counts = book.0.end_session();

@@ -1,26 +1,25 @@
-//! I/Os under way: each ends once, and what is read goes to the witness.
+//! I/Os in flight: each completes once, and the content of reads is reported to the witness.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use doca::MemoryRegion;
+use fastrand::Rng;
 use wire::control::{Payload, StorageDetails};
 use wire::io_message::{IoMessage, IoMessageType, Repr, SIZE};
 
-use super::link::{DEPTH, Link};
-use super::mischief::Improper;
-use super::source::{Busy, Kind, MOST_BLOCKS, Next, Source};
-use super::{Load, Stage, Task};
-use crate::hammer::account::{Account, Entry, Reading, Version};
-use crate::hammer::content::Pattern;
+use super::{DEPTH, Improper, Link, Load, LoadState, Mischief, Task};
+use crate::hammer::ledger::Pattern;
+use crate::hammer::witness::{Account, Entry, Reading, Version};
+use crate::matrix::Layout;
 use crate::role::{ControlPeer as _, Wrong};
 
-/// How long it sleeps when there is nothing to do.
+/// Sleep between two polls without event.
 const PAUSE: Duration = Duration::from_millis(1);
-/// Turns between two looks at the control channel, while results come.
+/// Poll iterations between polls of the control channel while results arrive.
 const TURNS: u32 = 64;
 
-/// Who does I/Os, and watches them.
+/// Submits I/Os and checks their results.
 pub(super) struct Traffic {
     account: Account,
     pattern: Pattern,
@@ -32,11 +31,11 @@ pub(super) struct Traffic {
     under_way: HashMap<u64, UnderWay>,
     free: Vec<usize>,
     busy: Vec<Busy>,
-    /// Faults are on the way, so that I/Os may fail.
+    /// Faults are being injected, so that I/Os may fail.
     excused: bool,
     /// Blocks that could not be read.
     unreadable: BTreeSet<u64>,
-    /// Something wrong was said on the control channel, which may be answered.
+    /// A malformed message was sent on the control channel, which may be answered.
     provoked: bool,
     buffer: Vec<u8>,
 }
@@ -109,13 +108,13 @@ impl Traffic {
         self.unreadable.iter().copied().collect()
     }
 
-    /// Says that all is over.
+    /// Reports the end of the session.
     pub(super) fn farewell(mut self) -> Result<(), Wrong> {
         self.account.note(&Entry::Farewell);
         Ok(self.account.hand_over()?)
     }
 
-    /// Begins as many as there is room for; whether there will be no more.
+    /// Submits as many I/Os as the depth allows. Returns `true` once there are no more.
     fn begin(&mut self, link: &mut Link, source: &mut Source<'_>) -> Result<bool, Wrong> {
         let mut messages = Vec::new();
         let mut is_over = false;
@@ -131,7 +130,7 @@ impl Traffic {
                     continue;
                 }
                 Next::Control(bytes) => {
-                    Stage::Acting.say();
+                    LoadState::Acting.say();
                     self.provoked = true;
                     link.control.send_bytes(&bytes)?;
                 }
@@ -141,7 +140,7 @@ impl Traffic {
             self.free.push(slot);
             break;
         }
-        // What is about to be written is known before it can be.
+        // The witness is told of a write before it is submitted.
         self.account.hand_over()?;
         for message in messages {
             link.io()?.send_bytes(&message, self.patience)?;
@@ -166,7 +165,7 @@ impl Traffic {
             match kind {
                 Kind::Read => {
                     busy.readers += 1;
-                    // A read that changes nothing must not find what the one before it has brought.
+                    // So that a read that transfers nothing does not find the data of the one before it.
                     memory.fill(place, self.block_size, 0xa5)?;
                     self.account.note(&Entry::Read(Reading { block, io }));
                 }
@@ -211,7 +210,7 @@ impl Traffic {
 
     fn number(&mut self) -> u64 {
         self.next_io += 1;
-        // Any number may be user data; one that fills all bytes shows that none is lost.
+        // User data may be any number; one that uses all bytes shows that none is truncated.
         self.next_io << 24 | 0x00a5_a5a5
     }
 
@@ -220,7 +219,7 @@ impl Traffic {
         self.under_way.insert(io, UnderWay { slot, since, what });
     }
 
-    /// One result came: it must be that of an I/O under way, which is over with it.
+    /// Takes one result, which must be that of an I/O in flight, and completes the I/O.
     fn take_result(&mut self, memory: &MemoryRegion, bytes: &[u8]) -> Result<(), Wrong> {
         let Some(answer) = parse(bytes) else {
             return self.broken(format!("a message that is no result: {bytes:02x?}"));
@@ -312,7 +311,7 @@ impl Traffic {
         Ok(())
     }
 
-    /// What was sent only in part, and which an answer need not name.
+    /// A message that was sent only in part, and that its result need not name.
     fn unnamed(&self) -> Option<u64> {
         let cut = self.under_way.iter().filter(|(_, under_way)| {
             matches!(&under_way.what, What::Improper { message } if !message.is_whole())
@@ -357,11 +356,231 @@ impl Traffic {
     }
 }
 
-/// A result, if it is one.
+/// Parses a result; `None` for other messages.
 fn parse(bytes: &[u8]) -> Option<Repr> {
     let bytes = <[u8; SIZE]>::try_from(bytes).ok()?;
     let answer = Repr::parse(&IoMessage::new_unchecked_len(&bytes)).ok()?;
     (answer.message_type == IoMessageType::Result).then_some(answer)
+}
+
+// The I/Os of a load: each block once, or a random sequence.
+
+/// Maximum number of blocks of one I/O.
+pub(super) const MOST_BLOCKS: usize = 4;
+/// Attempts to find a place for an I/O that no pending I/O overlaps.
+const ATTEMPTS: usize = 8;
+
+/// Reads or writes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    Read,
+    Write,
+}
+
+/// The next action of a load.
+#[derive(Debug, Clone)]
+pub(super) enum Next {
+    /// An I/O of this many blocks from this one on.
+    Io { kind: Kind, first: u64, count: u64 },
+    /// Send a malformed message.
+    Improper(Improper),
+    /// Something on the control channel.
+    Control(Vec<u8>),
+    /// Nothing at the moment.
+    Wait,
+    /// Nothing any more.
+    End,
+}
+
+/// Number of I/Os in flight on each block.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Busy {
+    pub(super) readers: u32,
+    pub(super) writers: u32,
+}
+
+/// A sequence of I/Os.
+pub(super) struct Source<'a> {
+    choice: Choice<'a>,
+    blocks: u64,
+}
+
+enum Choice<'a> {
+    /// These blocks, each by itself.
+    These { kind: Kind, left: VecDeque<u64> },
+    Random {
+        rng: Rng,
+        layout: Layout,
+        mischief: Mischief,
+        /// I/Os until the next malformed control message.
+        until_control: u64,
+        stop: &'a dyn Fn() -> bool,
+    },
+    /// None.
+    Idle(&'a dyn Fn() -> bool),
+}
+
+impl<'a> Source<'a> {
+    /// Reads every block once with an I/O of its own, so that an unreadable block does not fail its neighbours.
+    pub(super) fn read_all(blocks: u64) -> Self {
+        let (kind, left) = (Kind::Read, (0..blocks).collect());
+        Self {
+            choice: Choice::These { kind, left },
+            blocks,
+        }
+    }
+
+    /// Writes these blocks once.
+    pub(super) fn write_these(blocks: Vec<u64>) -> Self {
+        let (kind, left) = (Kind::Write, VecDeque::from(blocks));
+        Self {
+            choice: Choice::These { kind, left },
+            blocks: 0,
+        }
+    }
+
+    /// Does nothing until `stop` returns `true`.
+    pub(super) fn idle(stop: &'a dyn Fn() -> bool) -> Self {
+        Self {
+            choice: Choice::Idle(stop),
+            blocks: 0,
+        }
+    }
+
+    /// Random I/Os, from the seed and the number of the session, until `stop` returns `true`.
+    pub(super) fn random(load: &Load, blocks: u64, stop: &'a dyn Fn() -> bool) -> Self {
+        let mut rng = Rng::with_seed(load.seed ^ load.session.rotate_left(32));
+        Self {
+            choice: Choice::Random {
+                until_control: rng.u64(200..2000),
+                rng,
+                layout: load.layout,
+                mischief: load.mischief,
+                stop,
+            },
+            blocks,
+        }
+    }
+
+    /// The next action, given the pending I/Os.
+    pub(super) fn next(&mut self, busy: &[Busy], block_size: u32, memory: u64) -> Next {
+        let blocks = self.blocks;
+        match &mut self.choice {
+            Choice::These { kind, left } => match left.pop_front() {
+                Some(first) => Next::Io {
+                    kind: *kind,
+                    first,
+                    count: 1,
+                },
+                None => Next::End,
+            },
+            Choice::Idle(stop) if stop() => Next::End,
+            Choice::Idle(_) => Next::Wait,
+            Choice::Random { stop, .. } if stop() => Next::End,
+            Choice::Random {
+                rng,
+                layout,
+                mischief,
+                until_control,
+                ..
+            } => {
+                *until_control = until_control.saturating_sub(1);
+                match mischief {
+                    Mischief::Io if rng.u8(..) < 32 => {
+                        let storage = blocks * u64::from(block_size);
+                        return Next::Improper(Improper::new(rng, block_size, storage, memory));
+                    }
+                    Mischief::Control if *until_control == 0 => {
+                        *mischief = Mischief::None;
+                        return Next::Control(super::malformed_control(rng));
+                    }
+                    _ => {}
+                }
+                random(rng, *layout, blocks, busy)
+            }
+        }
+    }
+}
+
+fn random(rng: &mut Rng, layout: Layout, blocks: u64, busy: &[Busy]) -> Next {
+    for _ in 0..ATTEMPTS {
+        let kind = if rng.bool() { Kind::Read } else { Kind::Write };
+        let most = blocks.min(MOST_BLOCKS as u64);
+        // Half of the I/Os have one block.
+        let count = if rng.bool() { 1 } else { rng.u64(1..=most) };
+        let first = rng.u64(..=blocks - count);
+        let place = first as usize..(first + count) as usize;
+        let is_free = |busy: &Busy| match kind {
+            // A service that orders the I/Os on a block gives a read the block before a write, or after it.
+            Kind::Read => busy.writers == 0 || layout == Layout::Gga,
+            Kind::Write => busy.writers == 0 && (busy.readers == 0 || layout == Layout::Gga),
+        };
+        if busy[place].iter().all(is_free) {
+            return Next::Io { kind, first, count };
+        }
+    }
+    Next::Wait
+}
+
+#[cfg(test)]
+mod source_tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::hammer::load::Task;
+
+    fn load(seed: u64, session: u64) -> Load {
+        Load {
+            channel: String::new(),
+            device: String::new(),
+            witness: Default::default(),
+            seed,
+            session,
+            layout: Layout::ZeroCopy,
+            task: Task::Run,
+            cut_off: false,
+            mischief: Mischief::Io,
+            patience: Duration::ZERO,
+        }
+    }
+
+    fn sequence(load: &Load) -> String {
+        let mut source = Source::random(load, 64, &|| false);
+        let next = |_| source.next(&[Busy::default(); 64], 4096, 1 << 20);
+        format!("{:?}", (0..200).map(next).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn sequence_depends_on_seed_and_session() {
+        assert_eq!(sequence(&load(1, 2)), sequence(&load(1, 2)));
+        assert_ne!(sequence(&load(1, 2)), sequence(&load(1, 3)));
+        assert_ne!(sequence(&load(1, 2)), sequence(&load(2, 2)));
+    }
+
+    #[test]
+    fn no_block_is_read_during_its_write() {
+        let mut source = Source::random(&load(1, 1), 8, &|| false);
+        let mut busy = [Busy::default(); 8];
+        busy[..7].fill(Busy {
+            readers: 0,
+            writers: 1,
+        });
+        for _ in 0..500 {
+            if let Next::Io { first, count, .. } = source.next(&busy, 4096, 1 << 20) {
+                assert_eq!((first, count), (7, 1));
+            }
+        }
+    }
+
+    #[test]
+    fn read_all_reads_every_block_once() {
+        let mut source = Source::read_all(10);
+        let mut read = Vec::new();
+        while let Next::Io { first, count, .. } = source.next(&[], 4096, 0) {
+            read.extend(first..first + count);
+        }
+        assert_eq!(read, (0..10).collect::<Vec<_>>());
+    }
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ fn rounds(seed: u64, layout: Layout) -> Vec<Round> {
 }
 
 #[test]
-fn a_seed_is_a_plan() {
+fn plan_is_determined_by_the_seed() {
     assert_eq!(rounds(1, Layout::Gga), rounds(1, Layout::Gga));
     let order = |seed| {
         let rounds = rounds(seed, Layout::Gga).into_iter();
@@ -15,7 +15,7 @@ fn a_seed_is_a_plan() {
 }
 
 #[test]
-fn every_kind_of_fault_comes_before_one_comes_again() {
+fn every_kind_of_fault_occurs_before_one_repeats() {
     for layout in Layout::ALL {
         let all = Blow::all(layout);
         let mut blows: Vec<Blow> = Plan::new(3, layout, &[])
@@ -31,7 +31,7 @@ fn every_kind_of_fault_comes_before_one_comes_again() {
 }
 
 #[test]
-fn some_of_them_can_be_chosen() {
+fn kinds_of_faults_can_be_selected() {
     let only = ["kill, target".to_owned()];
     let plan = Plan::new(3, Layout::Gga, &only);
     assert_eq!(plan.blows().len(), 6, "{:?}", plan.blows());
@@ -40,7 +40,7 @@ fn some_of_them_can_be_chosen() {
 }
 
 #[test]
-fn the_loss_of_one_target_is_no_excuse_in_gga() {
+fn gga_must_survive_the_loss_of_one_target() {
     let blow = Blow {
         victim: Victim::Target,
         fault: Fault::Kill,

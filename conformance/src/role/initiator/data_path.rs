@@ -1,22 +1,23 @@
-//! The data side of the scripted service: it holds the storage itself, and looks at every request.
+//! The data side of the scripted service: it holds the storage itself, and checks every request.
 
 use std::time::Duration;
 
 use wire::control::StorageDetails;
 use wire::io_message::{IoMessage, IoMessageType, Repr, SIZE};
 
-use super::host_memory::HostMemory;
-use crate::role::{IoChannel, Wrong};
+use super::service::{HostMemory, Service};
+use super::{BLOCK, BLOCKS, Plan, content};
+use crate::role::{Check, Fixture, IoChannel, Wrong};
 
 /// Bytes of an I/O message that belong to no field.
 const RESERVED: [std::ops::Range<usize>; 2] = [4..8, 40..SIZE];
 
-/// A request, and the worker of the initiator that it came from.
+/// A request, and the worker of the initiator that sent it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Io {
     pub(super) worker: usize,
     pub(super) request: Repr,
-    /// Whether bytes that belong to no field were not zero.
+    /// `true` if bytes that belong to no field were not zero.
     pub(super) has_rubbish: bool,
 }
 
@@ -41,12 +42,12 @@ impl Io {
     }
 }
 
-/// What the requests have to keep to.
+/// Constraints on the requests.
 #[derive(Debug)]
 pub(super) struct Bounds {
-    /// What the initiator was told.
+    /// Storage details, as they were reported to the initiator.
     pub(super) storage: StorageDetails,
-    /// What it has asked for in a worker.
+    /// Transactions of a worker, as the initiator requested them.
     pub(super) transactions: u32,
     /// The largest size that its flags allow.
     pub(super) io_size: u32,
@@ -60,9 +61,9 @@ pub(super) struct DataPath {
     host: HostMemory,
     bounds: Bounds,
     patience: Duration,
-    /// The content. May be shorter than the storage where nothing is moved.
+    /// The content. May be shorter than the storage where no data is transferred.
     pub(super) storage: Vec<u8>,
-    /// All requests, in the order in which they came.
+    /// All requests, in the order of their arrival.
     pub(super) seen: Vec<Io>,
 }
 
@@ -212,7 +213,7 @@ impl DataPath {
         self.host.write(io.request.requester_offset, bytes)
     }
 
-    /// What the storage holds `further` bytes behind where the request is; it begins again behind its end.
+    /// Content of the storage `further` bytes behind the offset of the request; it wraps at the end.
     pub(super) fn stored(&self, io: &Io, further: u32) -> Vec<u8> {
         let len = self.storage.len();
         let begin = io.range().start + further as usize;
@@ -231,7 +232,7 @@ impl DataPath {
         self.send(io.worker, &io.request.answer(result))
     }
 
-    /// Does what a request asks for, and says so.
+    /// Carries out a request and sends its result.
     ///
     /// # Errors
     ///
@@ -282,4 +283,320 @@ impl DataPath {
     pub(super) fn close_channels(&mut self) -> Result<(), Wrong> {
         self.channels.drain(..).try_for_each(IoChannel::stop)
     }
+}
+
+// Malformed results and error results. The initiator may end the session in any way after one, as long as it exits, and with a failure.
+
+pub(super) const RESULT_CHECKS: &[Check] = &[
+    Check {
+        name: "error-result-of-read",
+        meaning: "a read that failed makes read_throughput_test fail (the reference does not check)",
+        play: |fixture| failing(fixture, "read_throughput_test", IO_FAILED, Io::is_read),
+    },
+    Check {
+        name: "error-result-of-write",
+        meaning: "a write that failed makes write_throughput_test fail (the reference does not check)",
+        play: |fixture| failing(fixture, "write_throughput_test", IO_FAILED, Io::is_write),
+    },
+    Check {
+        name: "error-result-of-validated-read",
+        meaning: "a read that failed makes read_write_data_validity_test fail, whatever its data (the reference does not check)",
+        play: |fixture| {
+            failing(
+                fixture,
+                "read_write_data_validity_test",
+                IO_FAILED,
+                Io::is_read,
+            )
+        },
+    },
+    Check {
+        name: "error-result-of-validated-write",
+        meaning: "a write that failed makes read_write_data_validity_test fail, whatever is read (the reference does not check)",
+        play: |fixture| {
+            failing(
+                fixture,
+                "read_write_data_validity_test",
+                IO_FAILED,
+                Io::is_write,
+            )
+        },
+    },
+    Check {
+        name: "unknown-error-result",
+        meaning: "a result with a code that no error has makes the initiator fail (the reference does not check)",
+        play: |fixture| failing(fixture, "read_throughput_test", u32::MAX, Io::is_read),
+    },
+    Check {
+        name: "result-of-nobody",
+        meaning: "a result with user data that no request has makes the initiator fail",
+        play: |fixture| {
+            beside(fixture, |result| Repr {
+                user_data: u64::from(u32::MAX) + 1,
+                ..result
+            })
+        },
+    },
+    Check {
+        name: "result-of-the-next-transaction",
+        meaning: "a result with user data just beyond those of the transactions makes the initiator fail",
+        play: |fixture| {
+            beside(fixture, |result| Repr {
+                user_data: 4,
+                ..result
+            })
+        },
+    },
+    Check {
+        name: "result-twice",
+        meaning: "a second result of one request makes the initiator fail (the reference counts it for the next)",
+        play: twice,
+    },
+    Check {
+        name: "request-for-result",
+        meaning: "a read where a result should be makes the initiator fail (the reference does not check)",
+        play: |fixture| {
+            beside(fixture, |result| Repr {
+                message_type: IoMessageType::Read,
+                ..result
+            })
+        },
+    },
+    Check {
+        name: "result-of-unknown-type",
+        meaning: "a message of an unknown type makes the initiator fail (the reference does not check)",
+        play: |fixture| {
+            beside_bytes(fixture, |io| {
+                let mut bytes = io.request.answer(0).to_bytes().to_vec();
+                bytes[..4].copy_from_slice(&7_u32.to_be_bytes());
+                bytes
+            })
+        },
+    },
+    Check {
+        name: "result-of-another-size",
+        meaning: "a result whose size is not that of its request makes the initiator fail (the reference does not check)",
+        play: |fixture| {
+            beside(fixture, |result| Repr {
+                size: 512,
+                ..result
+            })
+        },
+    },
+    Check {
+        name: "result-of-another-place",
+        meaning: "a result whose storage offset is not that of its request makes the initiator fail (the reference does not check)",
+        play: |fixture| {
+            beside(fixture, |result| Repr {
+                storage_offset: result.storage_offset ^ u64::from(BLOCK),
+                ..result
+            })
+        },
+    },
+    Check {
+        name: "short-result",
+        meaning: "a result of 63 bytes makes the initiator fail (the reference takes it)",
+        play: |fixture| beside_bytes(fixture, |io| io.request.answer(0).to_bytes()[..63].to_vec()),
+    },
+    Check {
+        name: "missing-result",
+        meaning: "one request without a result ends the run after --io-timeout, with a failure (the reference has no such flag, and waits forever)",
+        play: |fixture| missing(fixture, |number| number == 5),
+    },
+    Check {
+        name: "no-results",
+        meaning: "requests without any result end the run after --io-timeout, with a failure (the reference has no such flag, and waits forever)",
+        play: |fixture| missing(fixture, |_| true),
+    },
+    Check {
+        name: "read-only-first-byte",
+        meaning: "read_only_data_validity_test fails for a wrong first byte of a block",
+        play: |fixture| corrupt(fixture, READ_ONLY, Corruption::FirstByte),
+    },
+    Check {
+        name: "read-only-last-byte",
+        meaning: "read_only_data_validity_test fails for a wrong last byte of a block",
+        play: |fixture| corrupt(fixture, READ_ONLY, Corruption::LastByte),
+    },
+    Check {
+        name: "read-only-not-moved",
+        meaning: "read_only_data_validity_test fails for a read that moved nothing",
+        play: |fixture| corrupt(fixture, READ_ONLY, Corruption::Nothing),
+    },
+    Check {
+        name: "read-only-another-block",
+        meaning: "read_only_data_validity_test fails for the content of another block",
+        play: |fixture| corrupt(fixture, READ_ONLY, Corruption::AnotherBlock),
+    },
+    Check {
+        name: "read-write-first-byte",
+        meaning: "read_write_data_validity_test fails for a wrong first byte of a block",
+        play: |fixture| corrupt(fixture, READ_WRITE, Corruption::FirstByte),
+    },
+    Check {
+        name: "read-write-last-byte",
+        meaning: "read_write_data_validity_test fails for a wrong last byte of a block",
+        play: |fixture| corrupt(fixture, READ_WRITE, Corruption::LastByte),
+    },
+    Check {
+        name: "read-write-not-moved",
+        meaning: "read_write_data_validity_test fails for a read that moved nothing",
+        play: |fixture| corrupt(fixture, READ_WRITE, Corruption::Nothing),
+    },
+    Check {
+        name: "read-write-another-block",
+        meaning: "read_write_data_validity_test fails for the content of another block (the reference's pattern is the same in all blocks)",
+        play: |fixture| corrupt(fixture, READ_WRITE, Corruption::AnotherBlock),
+    },
+    Check {
+        name: "write-ignored",
+        meaning: "read_write_data_validity_test fails for a write that was answered and not done",
+        play: write_ignored,
+    },
+];
+
+/// `DOCA_ERROR_IO_FAILED`.
+const IO_FAILED: u32 = 17;
+const READ_ONLY: &str = "read_only_data_validity_test";
+const READ_WRITE: &str = "read_write_data_validity_test";
+
+/// The first `is` request is done, and answered with `result`.
+fn failing(
+    fixture: &Fixture<'_>,
+    strategy: &'static str,
+    result: u32,
+    is: fn(&Io) -> bool,
+) -> Result<(), Wrong> {
+    let mut service = Service::begin(fixture, Plan::new(strategy))?;
+    let mut is_over = false;
+    service.play_on(|data, io| {
+        let is_it = is(&io) && !is_over;
+        is_over |= is_it;
+        data.transfer(&io)?;
+        data.answer(&io, if is_it { result } else { 0 })
+    });
+    service.expect_failure()
+}
+
+/// Sends another message before the result of the last request: an initiator that takes it for the result succeeds.
+fn beside_bytes(fixture: &Fixture<'_>, other: impl Fn(&Io) -> Vec<u8>) -> Result<(), Wrong> {
+    let mut service = Service::begin(fixture, Plan::new("read_throughput_test"))?;
+    service.play_on(|data, io| {
+        data.transfer(&io)?;
+        if data.seen.len() == BLOCKS as usize {
+            data.send_bytes(io.worker, &other(&io))?;
+        }
+        data.answer(&io, 0)
+    });
+    service.expect_failure()
+}
+
+/// Sends a result in the middle of the run twice.
+fn twice(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+    let mut service = Service::begin(fixture, Plan::new("read_throughput_test"))?;
+    service.play_on(|data, io| {
+        data.serve(&io)?;
+        if data.seen.len() == BLOCKS as usize / 2 {
+            data.answer(&io, 0)?;
+        }
+        Ok(())
+    });
+    service.expect_failure()
+}
+
+fn beside(fixture: &Fixture<'_>, other: impl Fn(Repr) -> Repr) -> Result<(), Wrong> {
+    beside_bytes(fixture, |io| {
+        other(io.request.answer(0)).to_bytes().to_vec()
+    })
+}
+
+/// Requests with these numbers get no result.
+fn missing(fixture: &Fixture<'_>, is: impl Fn(usize) -> bool) -> Result<(), Wrong> {
+    let plan = Plan::new("read_throughput_test").flags(&["--io-timeout", "1"]);
+    let mut service = Service::begin(fixture, plan)?;
+    service.play_on(|data, io| {
+        if is(data.seen.len() - 1) {
+            Ok(())
+        } else {
+            data.serve(&io)
+        }
+    });
+    service.expect_failure()
+}
+
+/// Corruption of one read's data.
+#[derive(Debug, Clone, Copy)]
+enum Corruption {
+    FirstByte,
+    LastByte,
+    /// The initiator's memory is left unchanged.
+    Nothing,
+    /// The content of the next block.
+    AnotherBlock,
+}
+
+/// Answers one read with success, but not with its data: the first one, or for missing data, the first of the second round, when the memory
+/// holds the right data from the first.
+fn corrupt(
+    fixture: &Fixture<'_>,
+    strategy: &'static str,
+    corruption: Corruption,
+) -> Result<(), Wrong> {
+    let bytes = content(BLOCKS * BLOCK, 0x33);
+    let rounds = match corruption {
+        Corruption::Nothing => 2,
+        _ => 1,
+    };
+    let mut plan = Plan::new(strategy)
+        .holding(bytes.clone())
+        .operations(rounds * BLOCKS)
+        .transactions(BLOCKS);
+    if strategy == READ_ONLY {
+        let file = fixture.sandbox().file("plain", &bytes)?;
+        plan = plan.flags(&["--storage-plain-content", &file.to_string_lossy()]);
+    }
+    let mut service = Service::begin(fixture, plan)?;
+    let mut reads = 0;
+    service.play_on(|data, io| {
+        if io.is_write() {
+            return write_all_before_reads(data, &io);
+        }
+        reads += 1;
+        if reads != (rounds - 1) * BLOCKS + 1 {
+            return data.serve(&io);
+        }
+        let mut bytes = data.stored(&io, 0);
+        match corruption {
+            Corruption::FirstByte => bytes[0] ^= 1,
+            Corruption::LastByte => bytes[BLOCK as usize - 1] ^= 0x80,
+            Corruption::Nothing => return data.answer(&io, 0),
+            Corruption::AnotherBlock => bytes = data.stored(&io, BLOCK),
+        }
+        data.give(&io, &bytes)?;
+        data.answer(&io, 0)
+    });
+    service.expect_failure()
+}
+
+/// Answers the writes when all blocks are written.
+fn write_all_before_reads(data: &mut DataPath, io: &Io) -> Result<(), Wrong> {
+    data.transfer(io)?;
+    let written = data.in_flight().to_vec();
+    if written.len() < BLOCKS as usize {
+        return Ok(());
+    }
+    written.iter().try_for_each(|io| data.answer(io, 0))
+}
+
+fn write_ignored(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+    let mut service = Service::begin(fixture, Plan::new(READ_WRITE))?;
+    let mut is_over = false;
+    service.play_on(|data, io| {
+        if io.is_write() && !is_over {
+            is_over = true;
+            return data.answer(&io, 0);
+        }
+        data.serve(&io)
+    });
+    service.expect_failure()
 }

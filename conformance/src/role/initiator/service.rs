@@ -1,16 +1,15 @@
-//! The scripted service: an honest one, whose every step a check may do in its own way instead.
-
-mod honest;
+//! The scripted service: an honest one, every step of which a check may replace.
 
 use std::time::{Duration, Instant};
 
-use doca::Device;
-use wire::control::Message;
+use doca::{Access, Buf, BufInventory, Device, Dma, Event, MemoryRegion, Mmap, Pe, Task};
+use wire::control::{InitStorage, Message, Payload};
 
-use super::data_path::{DataPath, Io};
-use super::plan::Plan;
-use crate::role::step::Step;
-use crate::role::{Bench, ComchPeer, ControlPeer as _, During as _, Polled, Running, Wrong};
+use super::Plan;
+use super::data_path::{Bounds, DataPath, Io};
+use crate::role::{
+    ComchPeer, ControlPeer as _, During as _, Fixture, IoChannel, Polled, Running, Step, Wrong,
+};
 
 /// A service, and the initiator that it serves.
 pub(super) struct Service {
@@ -21,7 +20,7 @@ pub(super) struct Service {
     control: Option<ComchPeer>,
     pub(super) initiator: Running,
     patience: Duration,
-    /// Requests that have come.
+    /// Received requests.
     pub(super) requests: Vec<Message>,
     /// Answers are sent in pieces of this many bytes.
     pub(super) piece: usize,
@@ -31,12 +30,12 @@ pub(super) struct Service {
 
 impl Service {
     /// Waits for an initiator that is started with this plan.
-    pub(super) fn begin(bench: &Bench<'_>, plan: Plan) -> Result<Self, Wrong> {
-        let device = Device::open(&bench.subject().dpu_device)?;
-        let representor = device.open_representor(&bench.subject().representor)?;
-        let listening = ComchPeer::serve(&device, &representor, bench.scene().channel())?;
-        let mut initiator = Self::start(bench, &plan)?;
-        let patience = bench.patience();
+    pub(super) fn begin(fixture: &Fixture<'_>, plan: Plan) -> Result<Self, Wrong> {
+        let device = Device::open(&fixture.subject().devices.dpu)?;
+        let representor = device.open_representor(&fixture.subject().devices.representor)?;
+        let listening = ComchPeer::serve(&device, &representor, fixture.sandbox().channel())?;
+        let mut initiator = Self::start(fixture, &plan)?;
+        let patience = fixture.patience();
         let control = listening
             .accept(patience, || initiator.is_running())
             .during("the initiator's start")?;
@@ -54,10 +53,10 @@ impl Service {
     }
 
     /// Starts the initiator of a plan, whether there is a service or not.
-    pub(super) fn start(bench: &Bench<'_>, plan: &Plan) -> Result<Running, Wrong> {
-        let arguments = plan.arguments(&bench.subject().usage);
+    pub(super) fn start(fixture: &Fixture<'_>, plan: &Plan) -> Result<Running, Wrong> {
+        let arguments = plan.arguments(&fixture.subject().usage);
         let flags: Vec<&str> = arguments.iter().map(String::as_str).collect();
-        bench.start_initiator(plan.strategy, &flags)
+        fixture.start_initiator(plan.strategy, &flags)
     }
 
     /// The control channel.
@@ -74,12 +73,12 @@ impl Service {
             .ok_or_else(|| Wrong::new("the check has not come to a data path"))
     }
 
-    /// Plays an honest service until the request of `step` has come, and returns that.
+    /// Acts as an honest service until the request of `step` is received, and returns it.
     pub(super) fn until(&mut self, step: Step) -> Result<Message, Wrong> {
         self.until_with(step, |data, io| data.serve(&io))
     }
 
-    /// As [`Service::until`], with another data path than an honest one.
+    /// As [`Service::until`], with `each` in place of the honest data path.
     pub(super) fn until_with(
         &mut self,
         step: Step,
@@ -160,13 +159,13 @@ impl Service {
         Ok(())
     }
 
-    /// Does what a request asks for, and answers it.
+    /// Carries out a request and answers it.
     pub(super) fn answer(&mut self, request: &Message) -> Result<(), Wrong> {
         let payload = self.perform(&request.payload)?;
         self.reply(&request.response(payload))
     }
 
-    /// Sends an answer, as slowly and in as many pieces as the check wants it.
+    /// Sends an answer, with the delay and the segments that the check wants.
     pub(super) fn reply(&mut self, message: &Message) -> Result<(), Wrong> {
         std::thread::sleep(self.delay);
         let bytes = message.encode_to_vec();
@@ -182,7 +181,7 @@ impl Service {
         self.control()?.send_bytes(bytes)
     }
 
-    /// Is gone, as far as the initiator can see.
+    /// Disconnects from the initiator.
     pub(super) fn hang_up(&mut self) {
         self.data = None;
         self.control = None;
@@ -194,7 +193,7 @@ impl Service {
         self.answer(&request)
     }
 
-    /// As [`Service::finish`], with another data path than an honest one.
+    /// As [`Service::finish`], with `each` in place of the honest data path.
     pub(super) fn finish_with(
         &mut self,
         each: impl FnMut(&mut DataPath, Io) -> Result<(), Wrong>,
@@ -203,13 +202,13 @@ impl Service {
         self.answer(&request)
     }
 
-    /// As [`Service::finish_with`], as far as it goes: the initiator may end at any time.
+    /// As [`Service::finish_with`], as far as possible: the initiator may exit at any time.
     pub(super) fn play_on(&mut self, each: impl FnMut(&mut DataPath, Io) -> Result<(), Wrong>) {
-        // What is wrong with the initiator then is seen by how it ends.
+        // An error of the initiator shows in its exit.
         let _ = self.finish_with(each);
     }
 
-    /// As [`Service::finish`], and the initiator ends well.
+    /// As [`Service::finish`], and the initiator exits with success.
     pub(super) fn succeed(&mut self) -> Result<(), Wrong> {
         self.finish()?;
         self.expect_success()
@@ -220,7 +219,7 @@ impl Service {
         self.initiator.expect_success(self.patience)
     }
 
-    /// The initiator ends by itself, and says that it has failed.
+    /// The initiator exits by itself, with a failure.
     pub(super) fn expect_failure(&mut self) -> Result<(), Wrong> {
         self.initiator.expect_failure(self.patience)
     }
@@ -230,8 +229,238 @@ impl Service {
         self.initiator.expect_end(self.patience)
     }
 
-    /// Requests that came on the data path so far.
+    /// Requests on the data path so far.
     pub(super) fn seen(&self) -> &[Io] {
         self.data.as_ref().map_or(&[], |data| &data.seen)
+    }
+}
+
+// Responses of an honest service, and its checks of the requests.
+
+impl Service {
+    /// Carries out a request and returns the answer.
+    pub(super) fn perform(&mut self, request: &Payload) -> Result<Payload, Wrong> {
+        Ok(match request {
+            Payload::QueryStorageRequest => {
+                Payload::QueryStorageResponse(self.plan.details.clone())
+            }
+            Payload::InitStorageRequest(init) => {
+                self.init(init)?;
+                Payload::InitStorageResponse
+            }
+            Payload::StartStorageRequest => {
+                self.meet_consumers()?;
+                Payload::StartStorageResponse
+            }
+            Payload::StopStorageRequest => {
+                self.data()?.close_channels()?;
+                Payload::StopStorageResponse
+            }
+            Payload::ShutdownRequest => {
+                // Exports of the workers' connections, whose peer is about to disconnect.
+                Wrong::unless(
+                    self.control()?.consumers().is_empty(),
+                    "an initiator that has destroyed its consumers before shutdown_request",
+                    format!("consumers {:?}", self.control()?.consumers()),
+                )?;
+                Payload::ShutdownResponse
+            }
+            other => return Err(Wrong::expected("a request", other.message_type())),
+        })
+    }
+
+    /// Exports the initiator's memory again, as a service does for its targets.
+    pub(super) fn pass_on_memory(&self, request: &Payload) -> Result<(), Wrong> {
+        let Payload::InitStorageRequest(init) = request else {
+            return Err(Wrong::expected("memory", request.message_type()));
+        };
+        let memory = Mmap::import(&self.device, &init.mmap_export_blob)?;
+        let blob = memory
+            .export_rdma(&self.device)
+            .during("exporting the initiator's memory for RDMA")?;
+        // Targets reach it the same way.
+        let len = Mmap::import(&self.device, &blob)?.len();
+        Wrong::unless(len == memory.len(), format!("{} bytes", memory.len()), len)
+    }
+
+    /// Fails if a request for I/O arrives within a while: it has to follow `what`.
+    pub(super) fn expect_no_io(&mut self, what: &str) -> Result<(), Wrong> {
+        let deadline = Instant::now() + Duration::from_millis(150);
+        while Instant::now() < deadline {
+            if let Some(io) = self.data()?.next()? {
+                return Err(Wrong::expected(
+                    format!("no request before {what}"),
+                    format!("{io:?}"),
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks init_storage_request, and creates this side of the data path.
+    fn init(&mut self, init: &InitStorage) -> Result<(), Wrong> {
+        let plan = &self.plan;
+        Wrong::unless(
+            init.core_count == plan.workers,
+            format!("core count {}, one for each --cpu", plan.workers),
+            init.core_count,
+        )?;
+        Wrong::unless(
+            (1..=plan.transactions).contains(&init.transaction_count),
+            format!("a transaction count of 1 to {}", plan.transactions),
+            init.transaction_count,
+        )?;
+        let host = HostMemory::import(&self.device, &init.mmap_export_blob)
+            .during("the export blob in init_storage_request")?;
+        let channels = self.channels(plan.workers, init.transaction_count)?;
+        self.data = Some(self.data_path(channels, host, init));
+        Ok(())
+    }
+
+    /// Consumers and producers of this side, one pair for a worker.
+    pub(super) fn channels(&self, count: u32, transactions: u32) -> Result<Vec<IoChannel>, Wrong> {
+        let Some(control) = &self.control else {
+            return Err(Wrong::new("the check has closed the channel"));
+        };
+        let channel = |_| IoChannel::start(&self.device, control, transactions * 2, self.patience);
+        (0..count).map(channel).collect()
+    }
+
+    fn data_path(
+        &self,
+        channels: Vec<IoChannel>,
+        host: HostMemory,
+        init: &InitStorage,
+    ) -> DataPath {
+        let bounds = Bounds {
+            storage: self.plan.details.clone(),
+            transactions: init.transaction_count,
+            io_size: self
+                .plan
+                .details
+                .block_size
+                .saturating_mul(self.plan.blocks_per_io),
+        };
+        let storage = self.plan.storage.clone();
+        DataPath::new(channels, host, bounds, storage, self.patience)
+    }
+
+    /// Waits for the initiator's consumers: the n-th one is that of worker n.
+    fn meet_consumers(&mut self) -> Result<(), Wrong> {
+        let (count, patience) = (self.plan.workers as usize, self.patience);
+        let control = self.control()?;
+        let what = format!("{count} consumers of the initiator");
+        control.wait_until(&what, patience, |control| {
+            control.consumers().len() >= count
+        })?;
+        let consumers = control.consumers().to_vec();
+        Wrong::unless(consumers.len() == count, what, consumers.len())?;
+        self.data()?.send_to(&consumers)
+    }
+}
+
+// The initiator's memory, as the DPU reaches it: across PCIe, by DMA.
+
+/// Bytes that are copied at a time.
+const PIECE: usize = 64 * 1024;
+
+/// Time that one copy may take.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// A memory map that an initiator has exported.
+#[derive(Debug)]
+pub(super) struct HostMemory {
+    // Dropped in this order: tasks before their context, that before its engine.
+    from_host: Task,
+    to_host: Task,
+    host: Buf,
+    local: Buf,
+    len: u64,
+    _dma: Dma,
+    pe: Pe,
+}
+
+impl HostMemory {
+    /// Imports the memory of an export blob.
+    ///
+    /// # Errors
+    ///
+    /// The blob is none.
+    pub(super) fn import(device: &Device, blob: &[u8]) -> Result<Self, Wrong> {
+        let pe = Pe::new()?;
+        let memory = Mmap::import(device, blob)?;
+        let region = MemoryRegion::new(PIECE)?;
+        let pieces = Mmap::register(device, region, Access::LOCAL_READ_WRITE)?;
+        let inventory = BufInventory::new(2)?;
+        // Each copy sets their ranges.
+        let host = inventory.buf(&memory, 0, 1)?;
+        let local = inventory.buf(&pieces, 0, PIECE)?;
+        let dma = Dma::start(&pe, device, 2)?;
+        Ok(Self {
+            from_host: dma.copy_task(&host, &local, 0)?,
+            to_host: dma.copy_task(&local, &host, 0)?,
+            host,
+            local,
+            len: memory.len(),
+            _dma: dma,
+            pe,
+        })
+    }
+
+    /// Length of the memory in bytes.
+    pub(super) fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// Copies bytes at `offset` out of it.
+    ///
+    /// # Errors
+    ///
+    /// They are not inside of it, or the copy fails.
+    pub(super) fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), Wrong> {
+        let mut offset = offset;
+        for piece in into.chunks_mut(PIECE) {
+            self.host.set_data(offset, piece.len())?;
+            self.local.set_range(0, piece.len())?;
+            self.copy(&self.from_host)?;
+            self.local.read_data(piece)?;
+            offset += piece.len() as u64;
+        }
+        Ok(())
+    }
+
+    /// Copies bytes into it.
+    ///
+    /// # Errors
+    ///
+    /// As [`HostMemory::read`].
+    pub(super) fn write(&self, offset: u64, bytes: &[u8]) -> Result<(), Wrong> {
+        let mut offset = offset;
+        for piece in bytes.chunks(PIECE) {
+            self.local.set_range(0, piece.len())?;
+            self.local.write_data(piece)?;
+            self.host.set_range(offset, piece.len())?;
+            self.copy(&self.to_host)?;
+            offset += piece.len() as u64;
+        }
+        Ok(())
+    }
+
+    fn copy(&self, task: &Task) -> Result<(), Wrong> {
+        let deadline = Instant::now() + PATIENCE;
+        task.submit()?;
+        while task.is_in_flight() {
+            if let Some(Event::Task(completion)) = self.pe.poll() {
+                completion
+                    .result
+                    .map_err(|code| Wrong::expected("DMA to copy the initiator's memory", code))?;
+            } else if Instant::now() > deadline {
+                return Err(Wrong::expected(
+                    "DMA to copy the initiator's memory",
+                    format!("nothing in {PATIENCE:?}"),
+                ));
+            }
+        }
+        Ok(())
     }
 }

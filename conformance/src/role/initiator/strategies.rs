@@ -1,32 +1,32 @@
-//! What the strategies ask for, and what they do with the data.
+//! Requests of the strategies, and their treatment of the data.
 
 use super::data_path::{DataPath, Io};
-use super::plan::{BLOCK, BLOCKS, Plan, content};
 use super::service::Service;
-use crate::role::{Bench, Check, Wrong};
+use super::{BLOCK, BLOCKS, Plan, content};
+use crate::role::{Check, Fixture, Step, Wrong};
 
 pub(super) const CHECKS: &[Check] = &[
     Check {
         name: "read-throughput",
         meaning: "read_throughput_test sends as many reads as operations were asked for, inside of storage and memory, and ends with success",
-        play: |bench| play(bench, Plan::new("read_throughput_test"), (BLOCKS, 0)),
+        play: |fixture| play(fixture, Plan::new("read_throughput_test"), (BLOCKS, 0)),
     },
     Check {
         name: "write-throughput",
         meaning: "write_throughput_test sends as many writes as operations were asked for, and ends with success",
-        play: |bench| play(bench, Plan::new("write_throughput_test"), (0, BLOCKS)),
+        play: |fixture| play(fixture, Plan::new("write_throughput_test"), (0, BLOCKS)),
     },
     Check {
         name: "read-only-validity",
-        meaning: "read_only_data_validity_test reads every block and is content when it is as in --storage-plain-content",
+        meaning: "read_only_data_validity_test reads every block and succeeds if it equals --storage-plain-content",
         play: read_only_validity,
     },
     Check {
         name: "read-write-validity",
         meaning: "read_write_data_validity_test writes every block, reads it after the write was answered, and ends with success",
-        play: |bench| {
+        play: |fixture| {
             let plan = Plan::new("read_write_data_validity_test");
-            play(bench, plan, (BLOCKS, BLOCKS))
+            play(fixture, plan, (BLOCKS, BLOCKS))
         },
     },
     Check {
@@ -37,17 +37,17 @@ pub(super) const CHECKS: &[Check] = &[
     Check {
         name: "more-operations-than-blocks",
         meaning: "an initiator with more operations than the storage has blocks begins again with those that are done",
-        play: |bench| {
+        play: |fixture| {
             let plan = Plan::new("read_write_data_validity_test").operations(50);
-            session(bench, plan, (50, 50)).map(drop)
+            session(fixture, plan, (50, 50)).map(drop)
         },
     },
     Check {
         name: "fewer-operations-than-transactions",
         meaning: "an initiator with fewer operations than transactions sends no more requests than operations",
-        play: |bench| {
+        play: |fixture| {
             let plan = Plan::new("read_throughput_test");
-            session(bench, plan.operations(3).transactions(8), (3, 0)).map(drop)
+            session(fixture, plan.operations(3).transactions(8), (3, 0)).map(drop)
         },
     },
     Check {
@@ -77,9 +77,9 @@ pub(super) const CHECKS: &[Check] = &[
     },
 ];
 
-/// Plays a session well, and counts reads and writes. Each write of a block comes before its read.
-fn session(bench: &Bench<'_>, plan: Plan, counts: (u32, u32)) -> Result<Service, Wrong> {
-    let mut service = Service::begin(bench, plan)?;
+/// Runs a session with success, and counts reads and writes. Each write of a block precedes its read.
+fn session(fixture: &Fixture<'_>, plan: Plan, counts: (u32, u32)) -> Result<Service, Wrong> {
+    let mut service = Service::begin(fixture, plan)?;
     service.succeed()?;
     let writes = service.seen().iter().filter(|io| io.is_write()).count();
     let came = (service.seen().len() - writes, writes);
@@ -92,8 +92,8 @@ fn session(bench: &Bench<'_>, plan: Plan, counts: (u32, u32)) -> Result<Service,
 }
 
 /// As [`session`], with requests for each block once in each direction.
-fn play(bench: &Bench<'_>, plan: Plan, counts: (u32, u32)) -> Result<(), Wrong> {
-    let service = session(bench, plan, counts)?;
+fn play(fixture: &Fixture<'_>, plan: Plan, counts: (u32, u32)) -> Result<(), Wrong> {
+    let service = session(fixture, plan, counts)?;
     each_once(&service, Io::is_read, counts.0)?;
     each_once(&service, Io::is_write, counts.1)
 }
@@ -112,21 +112,21 @@ fn each_once(service: &Service, is: impl Fn(&Io) -> bool, count: u32) -> Result<
     )
 }
 
-fn read_only_validity(bench: &Bench<'_>) -> Result<(), Wrong> {
+fn read_only_validity(fixture: &Fixture<'_>) -> Result<(), Wrong> {
     let bytes = content(BLOCKS * BLOCK, 0x33);
-    let file = bench.scene().file("plain", &bytes)?;
+    let file = fixture.sandbox().file("plain", &bytes)?;
     let plan = Plan::new("read_only_data_validity_test")
         .flags(&["--storage-plain-content", &file.to_string_lossy()])
         .holding(bytes);
-    play(bench, plan, (BLOCKS, 0))
+    play(fixture, plan, (BLOCKS, 0))
 }
 
-fn writes_plain_content(bench: &Bench<'_>) -> Result<(), Wrong> {
+fn writes_plain_content(fixture: &Fixture<'_>) -> Result<(), Wrong> {
     let bytes = content(BLOCKS * BLOCK, 0x33);
-    let file = bench.scene().file("plain", &bytes)?;
+    let file = fixture.sandbox().file("plain", &bytes)?;
     let plan = Plan::new("read_write_data_validity_test")
         .flags(&["--storage-plain-content", &file.to_string_lossy()]);
-    let mut service = session(bench, plan, (BLOCKS, BLOCKS))?;
+    let mut service = session(fixture, plan, (BLOCKS, BLOCKS))?;
     let stored = &service.data()?.storage;
     let differs = stored
         .iter()
@@ -139,9 +139,9 @@ fn writes_plain_content(bench: &Bench<'_>) -> Result<(), Wrong> {
     )
 }
 
-fn several_blocks_per_io(bench: &Bench<'_>) -> Result<(), Wrong> {
+fn several_blocks_per_io(fixture: &Fixture<'_>) -> Result<(), Wrong> {
     let plan = Plan::new("read_write_data_validity_test");
-    let service = session(bench, plan.operations(4).blocks_per_io(4), (4, 4))?;
+    let service = session(fixture, plan.operations(4).blocks_per_io(4), (4, 4))?;
     let size = 4 * BLOCK;
     let is_wrong = |io: &&Io| {
         io.request.size != size || !io.request.storage_offset.is_multiple_of(u64::from(size))
@@ -155,10 +155,10 @@ fn several_blocks_per_io(bench: &Bench<'_>) -> Result<(), Wrong> {
     }
 }
 
-fn transactions_in_flight(bench: &Bench<'_>) -> Result<(), Wrong> {
+fn transactions_in_flight(fixture: &Fixture<'_>) -> Result<(), Wrong> {
     let count = 8;
     let plan = Plan::new("read_throughput_test").transactions(count);
-    let mut service = Service::begin(bench, plan)?;
+    let mut service = Service::begin(fixture, plan)?;
     // Answered when all are there. The data path itself sees to it that there are never more.
     service.finish_with(|data, _| {
         if data.in_flight().len() == count as usize {
@@ -174,12 +174,12 @@ fn answer_all(data: &mut DataPath) -> Result<(), Wrong> {
     waiting.iter().try_for_each(|io| data.serve(io))
 }
 
-fn two_workers(bench: &Bench<'_>) -> Result<(), Wrong> {
+fn two_workers(fixture: &Fixture<'_>) -> Result<(), Wrong> {
     let half = BLOCKS / 2;
     let plan = Plan::new("read_throughput_test")
         .workers(2)
         .operations(half);
-    let service = session(bench, plan, (BLOCKS, 0))?;
+    let service = session(fixture, plan, (BLOCKS, 0))?;
     each_once(&service, |_| true, BLOCKS)?;
     let middle = u64::from(half * BLOCK);
     let is_wrong = |io: &&Io| (io.request.storage_offset >= middle) != (io.worker == 1);
@@ -192,13 +192,13 @@ fn two_workers(bench: &Bench<'_>) -> Result<(), Wrong> {
     }
 }
 
-fn small_local_region(bench: &Bench<'_>) -> Result<(), Wrong> {
+fn small_local_region(fixture: &Fixture<'_>) -> Result<(), Wrong> {
     let blocks = 4;
     let size = blocks * BLOCK;
     let plan = Plan::new("read_write_data_validity_test")
         .transactions(8)
         .flags(&["--local-io-region-size", &size.to_string()]);
-    let service = session(bench, plan, (BLOCKS, BLOCKS))?;
+    let service = session(fixture, plan, (BLOCKS, BLOCKS))?;
     let fits = |io: &Io| io.request.requester_offset + u64::from(io.request.size) <= size.into();
     match service.seen().iter().find(|io| !fits(io)) {
         None => Ok(()),
@@ -209,9 +209,9 @@ fn small_local_region(bench: &Bench<'_>) -> Result<(), Wrong> {
     }
 }
 
-fn reserved_bytes(bench: &Bench<'_>) -> Result<(), Wrong> {
+fn reserved_bytes(fixture: &Fixture<'_>) -> Result<(), Wrong> {
     let plan = Plan::new("read_write_data_validity_test");
-    let service = session(bench, plan, (BLOCKS, BLOCKS))?;
+    let service = session(fixture, plan, (BLOCKS, BLOCKS))?;
     match service.seen().iter().find(|io| io.has_rubbish) {
         None => Ok(()),
         Some(io) => Err(Wrong::expected(
@@ -219,4 +219,168 @@ fn reserved_bytes(bench: &Bench<'_>) -> Result<(), Wrong> {
             format!("others in {:?}", io.request),
         )),
     }
+}
+
+// Storages of unusual size.
+
+pub(super) const GEOMETRY_CHECKS: &[Check] = &[
+    Check {
+        name: "storage-of-no-blocks",
+        meaning: "a storage of 0 bytes makes the initiator fail",
+        play: |fixture| {
+            refused(
+                fixture,
+                Plan::new("read_throughput_test").claiming(0, BLOCK),
+            )
+        },
+    },
+    Check {
+        name: "blocks-of-no-bytes",
+        meaning: "a block size of 0 makes the initiator fail (the reference divides by it)",
+        play: |fixture| {
+            refused(
+                fixture,
+                Plan::new("read_throughput_test").claiming(1 << 20, 0),
+            )
+        },
+    },
+    Check {
+        name: "block-larger-than-storage",
+        meaning: "a storage smaller than its block makes the initiator fail",
+        play: |fixture| {
+            refused(
+                fixture,
+                Plan::new("read_throughput_test").claiming(512, BLOCK),
+            )
+        },
+    },
+    Check {
+        name: "io-size-overflow",
+        meaning: "blocks so large that --blocks-per-io of them do not fit the size field make the initiator fail (the reference divides by what is left)",
+        play: |fixture| {
+            let plan = Plan::new("read_throughput_test").blocks_per_io(2);
+            refused(fixture, plan.claiming(1 << 33, 1 << 31))
+        },
+    },
+    Check {
+        name: "storage-beyond-memory",
+        meaning: "a storage larger than any memory makes an initiator fail that needs as much of its own",
+        play: |fixture| {
+            refused(
+                fixture,
+                Plan::new("read_throughput_test").claiming(1 << 60, BLOCK),
+            )
+        },
+    },
+    Check {
+        name: "storage-of-the-largest-size",
+        meaning: "a storage of the largest number of bytes that the field holds makes the initiator fail",
+        play: |fixture| {
+            let plan = Plan::new("read_write_data_validity_test");
+            refused(fixture, plan.claiming(u64::MAX, u32::MAX))
+        },
+    },
+    Check {
+        name: "storage-of-broken-blocks",
+        meaning: "a storage that is no multiple of its block size: the initiator fails, or keeps to whole blocks inside of it",
+        play: broken_blocks,
+    },
+    Check {
+        name: "storage-of-broken-ios",
+        meaning: "a storage that is no multiple of --blocks-per-io blocks: every request keeps inside of it",
+        play: broken_ios,
+    },
+    Check {
+        name: "storage-beyond-4-gib",
+        meaning: "two workers on a storage of 16 GiB through a small local region: neither gets a block of the other's (the reference's sums have 32 bits)",
+        play: beyond_4_gib,
+    },
+    Check {
+        name: "odd-block-size",
+        meaning: "blocks of 1536 bytes are read and written like any other",
+        play: |fixture| {
+            let size = 1536;
+            let plan = Plan::new("read_write_data_validity_test").holding(content(24 * size, 1));
+            Service::begin(fixture, plan.block_size(size))?.succeed()
+        },
+    },
+    Check {
+        name: "plain-content-too-short",
+        meaning: "--storage-plain-content of fewer bytes than the storage makes a validity test fail",
+        play: |fixture| {
+            wrong_content(
+                fixture,
+                "read_only_data_validity_test",
+                (BLOCKS - 1) * BLOCK,
+            )
+        },
+    },
+    Check {
+        name: "plain-content-too-long",
+        meaning: "--storage-plain-content of more bytes than the storage makes a validity test fail",
+        play: |fixture| wrong_content(fixture, "read_write_data_validity_test", BLOCKS * BLOCK + 1),
+    },
+];
+
+/// The initiator fails sooner or later: at once, or when it checks the sizes.
+fn refused(fixture: &Fixture<'_>, plan: Plan) -> Result<(), Wrong> {
+    let mut service = Service::begin(fixture, plan.impatient())?;
+    // An initiator that continues is served until it notices.
+    service.play_on(|data, io| data.answer(&io, 0));
+    service.expect_failure()
+}
+
+fn broken_blocks(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+    let size = u64::from(BLOCKS * BLOCK) + 100;
+    let plan = Plan::new("read_throughput_test")
+        .operations(2 * BLOCKS)
+        .claiming(size, BLOCK);
+    let mut service = Service::begin(fixture, plan)?;
+    let request = service.until(Step::Query)?;
+    service.answer(&request)?;
+    let Ok(request) = service.until(Step::Init) else {
+        return service.expect_failure();
+    };
+    service.answer(&request)?;
+    service.finish_with(|data, io| data.answer(&io, 0))?;
+    service.expect_end()
+}
+
+fn broken_ios(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+    let plan = Plan::new("read_write_data_validity_test")
+        .blocks_per_io(5)
+        .operations(6)
+        .transactions(3);
+    Service::begin(fixture, plan)?.succeed()
+}
+
+fn beyond_4_gib(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+    let block_size: u32 = 1 << 20;
+    let plan = Plan::new("read_throughput_test")
+        .workers(2)
+        .operations(8)
+        .flags(&["--local-io-region-size", &(16 * block_size).to_string()])
+        .claiming(16 << 30, block_size);
+    let mut service = Service::begin(fixture, plan)?;
+    service.finish_with(|data, io| data.answer(&io, 0))?;
+    service.expect_success()?;
+    let places_of = |worker| {
+        let own = service.seen().iter().filter(move |io| io.worker == worker);
+        own.map(|io| io.request.storage_offset)
+    };
+    let shared = places_of(0).find(|place| places_of(1).any(|other| other == *place));
+    Wrong::unless(
+        shared.is_none(),
+        "each worker to keep to its own blocks",
+        format!("both at storage offset {}", shared.unwrap_or_default()),
+    )
+}
+
+fn wrong_content(fixture: &Fixture<'_>, strategy: &'static str, len: u32) -> Result<(), Wrong> {
+    let file = fixture.sandbox().file("plain", &content(len, 0x5a))?;
+    let plan = Plan::new(strategy).flags(&["--storage-plain-content", &file.to_string_lossy()]);
+    let mut service = Service::begin(fixture, plan)?;
+    let request = service.until(Step::Query)?;
+    service.answer(&request)?;
+    service.expect_failure()
 }

@@ -5,21 +5,90 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use doca::ErrorCode;
 use wire::control::{
-    ErrorResponse, Message, Payload, RdmaConnectionDetails, RdmaConnectionRole, StorageDetails,
+    ErrorResponse, Message, MessageType, Payload, RdmaConnectionDetails, RdmaConnectionRole,
+    StorageDetails,
 };
 
-use super::cast::Cast;
-use super::heard::describe;
-use super::point::{POINTS, at_each_point};
-use super::target::Reply;
-use crate::role::step::Step;
-use crate::role::{Bench, Check, Wrong};
+use super::peers::{Peers, Reply, describe};
+use crate::role::{Check, Fixture, Step, Wrong};
+
+// Where in a session a target can go wrong.
+
+/// A request to a target, and the initiator's step that causes it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Point {
+    pub(super) step: Step,
+    pub(super) request: MessageType,
+    /// Index of the target of three that fails there.
+    target: usize,
+}
+
+/// All requests to a target, in order.
+pub(super) const POINTS: [Point; 6] = [
+    point(Step::Query, MessageType::QueryStorageRequest, 0),
+    point(Step::Init, MessageType::InitStorageRequest, 1),
+    point(Step::Init, MessageType::CreateRdmaConnectionRequest, 2),
+    point(Step::Start, MessageType::StartStorageRequest, 0),
+    point(Step::Stop, MessageType::StopStorageRequest, 1),
+    point(Step::Shutdown, MessageType::ShutdownRequest, 2),
+];
+
+const fn point(step: Step, request: MessageType, target: usize) -> Point {
+    Point {
+        step,
+        request,
+        target,
+    }
+}
+
+impl Point {
+    /// Makes one of the targets answer differently at this point; all others are honest.
+    pub(super) fn wrong(
+        self,
+        targets: usize,
+        wrong: impl Fn(&Message) -> Reply,
+    ) -> impl FnMut(usize, &Message) -> Reply {
+        move |index, message| {
+            let is_here = message.payload.message_type() == self.request;
+            if is_here && index == self.target % targets {
+                wrong(message)
+            } else {
+                Reply::Honest
+            }
+        }
+    }
+}
+
+/// One check for each of [`POINTS`].
+macro_rules! at_each_point {
+    ($prefix:literal, $meaning:literal, $play:ident) => {
+        [
+            at_each_point!(@one $prefix, "query", $meaning, $play::<0>),
+            at_each_point!(@one $prefix, "init", $meaning, $play::<1>),
+            at_each_point!(@one $prefix, "connection", $meaning, $play::<2>),
+            at_each_point!(@one $prefix, "start", $meaning, $play::<3>),
+            at_each_point!(@one $prefix, "stop", $meaning, $play::<4>),
+            at_each_point!(@one $prefix, "shutdown", $meaning, $play::<5>),
+        ]
+    };
+    (@one $prefix:literal, $point:literal, $meaning:literal, $play:expr) => {
+        $crate::role::Check {
+            name: concat!($prefix, "-", $point),
+            meaning: $meaning,
+            play: $play,
+        }
+    };
+}
+
+pub(super) use at_each_point;
+
+// The checks.
 
 /// Makes the service wait a second for its peers.
 const SHORT: [&str; 2] = ["--control-timeout", "1"];
-/// The same, with time for what everybody does before, on a machine with other things to do.
+/// As above, with time for the steps before it on a loaded machine.
 const STEADY: [&str; 2] = ["--control-timeout", "3"];
-/// What a service that waits a second may take until it says so, on a machine with other things to do.
+/// Time in which a service with a timeout of one second has to report it, on a loaded machine.
 const SOON: Duration = Duration::from_millis(3500);
 
 /// A code that no service makes up itself.
@@ -63,7 +132,7 @@ const OWN: [Check; 7] = [
     },
     Check {
         name: "wrong-connection",
-        meaning: "a create_rdma_connection_response for another worker or role is an error; the reference does not look",
+        meaning: "a create_rdma_connection_response for another worker or role is an error; the reference does not check",
         play: wrong_connection,
     },
     Check {
@@ -96,76 +165,76 @@ fn refusal() -> Payload {
     })
 }
 
-fn error<const POINT: usize>(bench: &Bench<'_>) -> Result<(), Wrong> {
+fn error<const POINT: usize>(fixture: &Fixture<'_>) -> Result<(), Wrong> {
     let point = POINTS[POINT];
-    let mut cast = Cast::start(bench, &[])?;
-    cast.take_until(point.step)?;
-    let targets = cast.targets.len();
-    let answer = cast.step(
+    let mut peers = Peers::start(fixture, &[])?;
+    peers.take_until(point.step)?;
+    let targets = peers.targets.len();
+    let answer = peers.step(
         point.step,
         &mut point.wrong(targets, |_| Reply::Say(refusal())),
     )?;
-    let code = Cast::expect_error(&answer)?;
+    let code = Peers::expect_error(&answer)?;
     Wrong::unless(code == CODE, format!("error {CODE}"), describe(&answer))
 }
 
-fn other<const POINT: usize>(bench: &Bench<'_>) -> Result<(), Wrong> {
+fn other<const POINT: usize>(fixture: &Fixture<'_>) -> Result<(), Wrong> {
     let point = POINTS[POINT];
-    let mut cast = Cast::start(bench, &[])?;
-    cast.take_until(point.step)?;
-    let targets = cast.targets.len();
+    let mut peers = Peers::start(fixture, &[])?;
+    peers.take_until(point.step)?;
+    let targets = peers.targets.len();
     let other = |request: &Message| {
         Reply::Say(match request.payload {
             Payload::StopStorageRequest => Payload::StartStorageResponse,
             _ => Payload::StopStorageResponse,
         })
     };
-    let answer = cast.step(point.step, &mut point.wrong(targets, other))?;
-    Cast::expect_error(&answer).map(|_| ())
+    let answer = peers.step(point.step, &mut point.wrong(targets, other))?;
+    Peers::expect_error(&answer).map(|_| ())
 }
 
-fn silence<const POINT: usize>(bench: &Bench<'_>) -> Result<(), Wrong> {
+fn silence<const POINT: usize>(fixture: &Fixture<'_>) -> Result<(), Wrong> {
     let point = POINTS[POINT];
     let timeout = if POINT == 0 { &SHORT } else { &STEADY };
-    let mut cast = Cast::start(bench, timeout)?;
-    cast.take_until(point.step)?;
-    let targets = cast.targets.len();
-    let answer = cast.step(point.step, &mut point.wrong(targets, |_| Reply::Silence))?;
-    Cast::expect_error(&answer).map(|_| ())
+    let mut peers = Peers::start(fixture, timeout)?;
+    peers.take_until(point.step)?;
+    let targets = peers.targets.len();
+    let answer = peers.step(point.step, &mut point.wrong(targets, |_| Reply::Silence))?;
+    Peers::expect_error(&answer).map(|_| ())
 }
 
-fn error_ends_it(bench: &Bench<'_>) -> Result<(), Wrong> {
+fn error_ends_it(fixture: &Fixture<'_>) -> Result<(), Wrong> {
     for point in POINTS {
-        let mut cast = Cast::start(bench, &[])?;
-        cast.take_until(point.step)?;
-        let targets = cast.targets.len();
-        let answer = cast.step(
+        let mut peers = Peers::start(fixture, &[])?;
+        peers.take_until(point.step)?;
+        let targets = peers.targets.len();
+        let answer = peers.step(
             point.step,
             &mut point.wrong(targets, |_| Reply::Say(refusal())),
         )?;
-        Cast::expect_error(&answer)?;
-        cast.expect_failure()?;
+        Peers::expect_error(&answer)?;
+        peers.expect_failure()?;
     }
     Ok(())
 }
 
-fn control_timeout(bench: &Bench<'_>) -> Result<(), Wrong> {
-    let mut cast = Cast::start(bench, &SHORT)?;
+fn control_timeout(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+    let mut peers = Peers::start(fixture, &SHORT)?;
     let begin = Instant::now();
-    let answer = cast.step(Step::Query, &mut |_, _| Reply::Silence)?;
-    Cast::expect_error(&answer)?;
+    let answer = peers.step(Step::Query, &mut |_, _| Reply::Silence)?;
+    Peers::expect_error(&answer)?;
     let took = begin.elapsed();
     Wrong::unless(
         (Duration::from_millis(800)..SOON).contains(&took),
         format!("an error after 1 s, at most {SOON:?}"),
         format!("one after {took:?}"),
     )?;
-    cast.expect_failure()
+    peers.expect_failure()
 }
 
-fn wrong_id(bench: &Bench<'_>) -> Result<(), Wrong> {
-    let mut cast = Cast::start(bench, &SHORT)?;
-    let answer = cast.step(Step::Query, &mut |_, request| {
+fn wrong_id(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+    let mut peers = Peers::start(fixture, &SHORT)?;
+    let answer = peers.step(Step::Query, &mut |_, request| {
         let answer = Payload::QueryStorageResponse(StorageDetails {
             total_size: 4096,
             block_size: 64,
@@ -174,10 +243,10 @@ fn wrong_id(bench: &Bench<'_>) -> Result<(), Wrong> {
         response.message_id ^= 0x4000_0000;
         Reply::Bytes(response.encode_to_vec())
     })?;
-    Cast::expect_error(&answer).map(|_| ())
+    Peers::expect_error(&answer).map(|_| ())
 }
 
-fn wrong_connection(bench: &Bench<'_>) -> Result<(), Wrong> {
+fn wrong_connection(fixture: &Fixture<'_>) -> Result<(), Wrong> {
     use RdmaConnectionRole::{IoControl, IoData};
     let swap = |details: &mut RdmaConnectionDetails| {
         details.role = match details.role {
@@ -188,31 +257,31 @@ fn wrong_connection(bench: &Bench<'_>) -> Result<(), Wrong> {
     let wrongs: [&dyn Fn(&mut RdmaConnectionDetails); 2] =
         [&|details| details.context_index += 1, &swap];
     for wrong in wrongs {
-        let answer = init_with(bench, wrong)?;
-        Cast::expect_error(&answer)?;
+        let answer = init_with(fixture, wrong)?;
+        Peers::expect_error(&answer)?;
     }
     Ok(())
 }
 
-fn connection_blob(bench: &Bench<'_>) -> Result<(), Wrong> {
+fn connection_blob(fixture: &Fixture<'_>) -> Result<(), Wrong> {
     for blob in [&b""[..], b"none", &[0xff; 300]] {
         let wrong = |details: &mut RdmaConnectionDetails| {
             details.connection_details = Bytes::copy_from_slice(blob);
         };
-        let answer = init_with(bench, &wrong)?;
-        Cast::expect_error(&answer)?;
+        let answer = init_with(fixture, &wrong)?;
+        Peers::expect_error(&answer)?;
     }
     Ok(())
 }
 
 /// The answer to init when the first target answers with other connection details than it should.
 fn init_with(
-    bench: &Bench<'_>,
+    fixture: &Fixture<'_>,
     wrong: &dyn Fn(&mut RdmaConnectionDetails),
 ) -> Result<Payload, Wrong> {
-    let mut cast = Cast::start(bench, &[])?;
-    cast.take(Step::Query)?;
-    cast.step(Step::Init, &mut |index, request| match &request.payload {
+    let mut peers = Peers::start(fixture, &[])?;
+    peers.take(Step::Query)?;
+    peers.step(Step::Init, &mut |index, request| match &request.payload {
         Payload::CreateRdmaConnectionRequest(details) if index == 0 => {
             let mut details = details.clone();
             wrong(&mut details);
@@ -222,40 +291,40 @@ fn init_with(
     })
 }
 
-fn unasked_error(bench: &Bench<'_>) -> Result<(), Wrong> {
+fn unasked_error(fixture: &Fixture<'_>) -> Result<(), Wrong> {
     for before in [Step::Query, Step::Start] {
-        let mut cast = Cast::start(bench, &[])?;
-        cast.take_until(before)?;
+        let mut peers = Peers::start(fixture, &[])?;
+        peers.take_until(before)?;
         let message = Message {
             message_id: 0,
             correlation_id: 0,
             payload: refusal(),
         };
-        cast.targets[0].say(&message.encode_to_vec())?;
-        cast.expect_failure()?;
+        peers.targets[0].say(&message.encode_to_vec())?;
+        peers.expect_failure()?;
     }
     Ok(())
 }
 
-fn absurd_storage(bench: &Bench<'_>) -> Result<(), Wrong> {
+fn absurd_storage(fixture: &Fixture<'_>) -> Result<(), Wrong> {
     for (total_size, block_size) in [(0, 0), (4096, 0), (u64::MAX, u32::MAX), (1, 4096)] {
-        let mut cast = Cast::start(bench, &[])?;
+        let mut peers = Peers::start(fixture, &[])?;
         let details = StorageDetails {
             total_size,
             block_size,
         };
-        let answer = cast.step(Step::Query, &mut |_, _| {
+        let answer = peers.step(Step::Query, &mut |_, _| {
             Reply::Say(Payload::QueryStorageResponse(details.clone()))
         })?;
         match answer {
             Payload::QueryStorageResponse(_) => {
-                let answer = cast.step(Step::Init, &mut |_, _| Reply::Honest)?;
+                let answer = peers.step(Step::Init, &mut |_, _| Reply::Honest)?;
                 if answer != Payload::InitStorageResponse {
-                    Cast::expect_error(&answer)?;
+                    Peers::expect_error(&answer)?;
                 }
             }
             other => {
-                Cast::expect_error(&other)?;
+                Peers::expect_error(&other)?;
             }
         }
     }

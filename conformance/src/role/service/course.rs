@@ -1,18 +1,16 @@
-//! Sessions as they should be: their order, their ids, what is asked of the targets.
+//! Regular sessions: their order, their ids, the requests to the targets.
 
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
 use wire::control::{MessageType, Payload, RdmaConnectionRole};
 
-use super::cast::{Cast, TRANSACTIONS};
-use super::heard::{Heard, describe, expect_answer};
-use super::layout::{presented, scripts};
-use super::target::Reply;
-use crate::role::step::Step;
-use crate::role::{Bench, Check, Wrong};
+use super::answers::{POINTS, at_each_point};
+use super::peers::{Heard, Peers, Reply, TRANSACTIONS, describe, expect_answer};
+use super::{presented, scripts};
+use crate::role::{Check, Fixture, Step, Wrong};
 
-/// How long it is watched that nothing happens.
+/// Time for which no event may occur.
 const WATCH: Duration = Duration::from_millis(120);
 
 pub(super) const CHECKS: [Check; 13] = [
@@ -33,7 +31,7 @@ pub(super) const CHECKS: [Check; 13] = [
     },
     Check {
         name: "unusual-ids",
-        meaning: "ids of 0, of 0xffffffff, repeated and descending ones are ids like others",
+        meaning: "ids of 0, of 0xffffffff, repeated and descending ones are valid ids",
         play: unusual_ids,
     },
     Check {
@@ -83,34 +81,34 @@ pub(super) const CHECKS: [Check; 13] = [
     },
 ];
 
-fn session(bench: &Bench<'_>) -> Result<(), Wrong> {
-    Cast::start(bench, &[])?.finish_from(Step::Query)
+fn session(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+    Peers::start(fixture, &[])?.finish_from(Step::Query)
 }
 
-fn storage_details(bench: &Bench<'_>) -> Result<(), Wrong> {
-    let scripts = scripts(bench);
-    let mut cast = Cast::with(bench, &[], &scripts)?;
-    let answer = cast.step(Step::Query, &mut |_, _| Reply::Honest)?;
+fn storage_details(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+    let scripts = scripts(fixture);
+    let mut peers = Peers::with(fixture, &[], &scripts)?;
+    let answer = peers.step(Step::Query, &mut |_, _| Reply::Honest)?;
     let expected = Payload::QueryStorageResponse(presented(&scripts));
     Wrong::unless(
         answer == expected,
         format!("{expected:?}"),
         format!("{answer:?}"),
     )?;
-    cast.finish_from(Step::Init)
+    peers.finish_from(Step::Init)
 }
 
-/// The ids of a whole session: [`Cast`] has checked those of the answers.
-fn check_ids(cast: &mut Cast<'_>) -> Result<(), Wrong> {
+/// The ids of a whole session: [`Peers`] has checked those of the answers.
+fn check_ids(peers: &mut Peers<'_>) -> Result<(), Wrong> {
     let mut used = HashSet::new();
     for step in Step::ALL {
-        cast.prepare(step)?;
-        let payload = cast.payload(step)?;
-        let request = cast.request(payload);
-        let before = cast.asked.len();
-        let answer = cast.exchange(&request, &mut |_, _| Reply::Honest)?;
+        peers.prepare(step)?;
+        let payload = peers.payload(step)?;
+        let request = peers.request(payload);
+        let before = peers.asked.len();
+        let answer = peers.exchange(&request, &mut |_, _| Reply::Honest)?;
         expect_answer(step, &answer)?;
-        for (target, asked) in &cast.asked[before..] {
+        for (target, asked) in &peers.asked[before..] {
             let what = asked.payload.message_type();
             let (came, expected) = (asked.correlation_id, request.correlation_id);
             Wrong::unless(
@@ -126,33 +124,33 @@ fn check_ids(cast: &mut Cast<'_>) -> Result<(), Wrong> {
             )?;
         }
     }
-    cast.expect_success()
+    peers.expect_success()
 }
 
-fn ids(bench: &Bench<'_>) -> Result<(), Wrong> {
-    check_ids(&mut Cast::start(bench, &[])?)
+fn ids(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+    check_ids(&mut Peers::start(fixture, &[])?)
 }
 
-fn unusual_ids(bench: &Bench<'_>) -> Result<(), Wrong> {
+fn unusual_ids(fixture: &Fixture<'_>) -> Result<(), Wrong> {
     const LARGEST: u32 = u32::MAX;
     for ids in [
         [(0, 0), (LARGEST, LARGEST), (5, 0), (4, LARGEST), (3, 7)],
         [(0, LARGEST); 5],
     ] {
-        let mut cast = Cast::start(bench, &[])?;
-        cast.ids = ids.into_iter().rev().collect();
-        check_ids(&mut cast)?;
+        let mut peers = Peers::start(fixture, &[])?;
+        peers.ids = ids.into_iter().rev().collect();
+        check_ids(&mut peers)?;
     }
     Ok(())
 }
 
-fn init_of_targets(bench: &Bench<'_>) -> Result<(), Wrong> {
-    let mut cast = Cast::start(bench, &["--cpu", "0"])?;
-    cast.workers = 2;
+fn init_of_targets(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+    let mut peers = Peers::start(fixture, &["--cpu", "0"])?;
+    peers.workers = 2;
     // An honest target imports the memory.
-    cast.take_until(Step::Start)?;
+    peers.take_until(Step::Start)?;
     let mut inits = 0;
-    for (target, asked) in &cast.asked {
+    for (target, asked) in &peers.asked {
         if let Payload::InitStorageRequest(init) = &asked.payload {
             inits += 1;
             let came = (init.transaction_count, init.core_count);
@@ -166,20 +164,20 @@ fn init_of_targets(bench: &Bench<'_>) -> Result<(), Wrong> {
             )?;
         }
     }
-    let targets = cast.targets.len();
+    let targets = peers.targets.len();
     Wrong::unless(inits == targets, format!("{targets} inits"), inits)?;
-    cast.finish_from(Step::Start)
+    peers.finish_from(Step::Start)
 }
 
-fn order_of_connections(bench: &Bench<'_>) -> Result<(), Wrong> {
+fn order_of_connections(fixture: &Fixture<'_>) -> Result<(), Wrong> {
     use RdmaConnectionRole::{IoControl, IoData};
-    let mut cast = Cast::start(bench, &["--cpu", "0"])?;
-    cast.workers = 2;
-    cast.take_until(Step::Start)?;
-    let targets = cast.targets.len();
-    // Requests that are made of all targets at once come in any order.
+    let mut peers = Peers::start(fixture, &["--cpu", "0"])?;
+    peers.workers = 2;
+    peers.take_until(Step::Start)?;
+    let targets = peers.targets.len();
+    // Concurrent requests to all targets arrive in any order.
     let mut waves: Vec<Vec<String>> = Vec::new();
-    for (target, asked) in &cast.asked {
+    for (target, asked) in &peers.asked {
         let what = match &asked.payload {
             Payload::CreateRdmaConnectionRequest(details) => {
                 format!(
@@ -217,38 +215,38 @@ fn order_of_connections(bench: &Bench<'_>) -> Result<(), Wrong> {
         format!("{expected:?}"),
         format!("{waves:?}"),
     )?;
-    cast.finish_from(Step::Start)
+    peers.finish_from(Step::Start)
 }
 
-fn step_by_step(bench: &Bench<'_>) -> Result<(), Wrong> {
-    let mut cast = Cast::start(bench, &[])?;
+fn step_by_step(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+    let mut peers = Peers::start(fixture, &[])?;
     for step in Step::ALL {
-        cast.prepare(step)?;
-        cast.expect_silence(
+        peers.prepare(step)?;
+        peers.expect_silence(
             WATCH / 2,
             &format!("before the initiator asks for {step:?}"),
         )?;
-        cast.take(step)?;
+        peers.take(step)?;
     }
-    cast.expect_success()
+    peers.expect_success()
 }
 
-fn answers_wait_for_targets(bench: &Bench<'_>) -> Result<(), Wrong> {
-    let mut cast = Cast::start(bench, &[])?;
+fn answers_wait_for_targets(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+    let mut peers = Peers::start(fixture, &[])?;
     for step in Step::ALL {
-        cast.prepare(step)?;
-        let payload = cast.payload(step)?;
-        let request = cast.request(payload);
-        cast.say(&request)?;
-        // All but the last target answer to what they are asked first.
+        peers.prepare(step)?;
+        let payload = peers.payload(step)?;
+        let request = peers.request(payload);
+        peers.say(&request)?;
+        // All but the last target answer their first request.
         let mut held = None;
-        for _ in 0..cast.targets.len() {
-            match cast.listen(bench.patience())? {
-                Heard::Target(index, message) if index + 1 == cast.targets.len() => {
+        for _ in 0..peers.targets.len() {
+            match peers.listen(fixture.patience())? {
+                Heard::Target(index, message) if index + 1 == peers.targets.len() => {
                     held = Some((index, message));
                 }
                 Heard::Target(index, message) => {
-                    cast.targets[index].reply(&message, Reply::Honest)?;
+                    peers.targets[index].reply(&message, Reply::Honest)?;
                 }
                 heard => {
                     return Err(Wrong::expected(
@@ -258,24 +256,24 @@ fn answers_wait_for_targets(bench: &Bench<'_>) -> Result<(), Wrong> {
                 }
             }
         }
-        cast.expect_silence(
+        peers.expect_silence(
             WATCH / 2,
             &format!("before the last target has answered to {step:?}"),
         )?;
         if let Some((index, message)) = held {
-            cast.targets[index].reply(&message, Reply::Honest)?;
+            peers.targets[index].reply(&message, Reply::Honest)?;
         }
-        let answer = cast.answer_to(&request, &mut |_, _| Reply::Honest)?;
+        let answer = peers.answer_to(&request, &mut |_, _| Reply::Honest)?;
         expect_answer(step, &answer)?;
     }
-    cast.expect_success()
+    peers.expect_success()
 }
 
-fn slow_targets(bench: &Bench<'_>) -> Result<(), Wrong> {
+fn slow_targets(fixture: &Fixture<'_>) -> Result<(), Wrong> {
     const SLOW: Duration = Duration::from_millis(300);
-    let mut cast = Cast::start(bench, &[])?;
+    let mut peers = Peers::start(fixture, &[])?;
     for step in Step::ALL {
-        let last = cast.targets.len() - 1;
+        let last = peers.targets.len() - 1;
         let mut late = |index: usize, _: &_| {
             if index == last {
                 Reply::Late(SLOW)
@@ -283,22 +281,22 @@ fn slow_targets(bench: &Bench<'_>) -> Result<(), Wrong> {
                 Reply::Honest
             }
         };
-        let answer = cast.step(step, &mut late)?;
+        let answer = peers.step(step, &mut late)?;
         expect_answer(step, &answer)?;
     }
-    cast.expect_success()
+    peers.expect_success()
 }
 
-fn start_waits_for_consumers(bench: &Bench<'_>) -> Result<(), Wrong> {
-    let mut cast = Cast::start(bench, &[])?;
-    cast.take_until(Step::Start)?;
-    let request = cast.request(Payload::StartStorageRequest);
-    cast.say(&request)?;
+fn start_waits_for_consumers(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+    let mut peers = Peers::start(fixture, &[])?;
+    peers.take_until(Step::Start)?;
+    let request = peers.request(Payload::StartStorageRequest);
+    peers.say(&request)?;
     let end = Instant::now() + WATCH;
     while Instant::now() < end {
-        match cast.listen(end.saturating_duration_since(Instant::now()))? {
+        match peers.listen(end.saturating_duration_since(Instant::now()))? {
             Heard::Target(index, message) => {
-                cast.targets[index].reply(&message, Reply::Honest)?;
+                peers.targets[index].reply(&message, Reply::Honest)?;
             }
             Heard::Nothing => {}
             heard => {
@@ -309,23 +307,23 @@ fn start_waits_for_consumers(bench: &Bench<'_>) -> Result<(), Wrong> {
             }
         }
     }
-    cast.prepare(Step::Start)?;
-    let answer = cast.answer_to(&request, &mut |_, _| Reply::Honest)?;
+    peers.prepare(Step::Start)?;
+    let answer = peers.answer_to(&request, &mut |_, _| Reply::Honest)?;
     Wrong::unless(
         answer == Payload::StartStorageResponse,
         Step::Start.answer(),
         describe(&answer),
     )?;
-    cast.finish_from(Step::Stop)
+    peers.finish_from(Step::Stop)
 }
 
-fn stop_destroys_consumers(bench: &Bench<'_>) -> Result<(), Wrong> {
-    let mut cast = Cast::start(bench, &["--cpu", "0"])?;
-    cast.workers = 2;
-    cast.take_until(Step::Stop)?;
-    cast.take(Step::Stop)?;
-    // Events come in their order: what expired after the answer has not been seen yet.
-    let left = cast
+fn stop_destroys_consumers(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+    let mut peers = Peers::start(fixture, &["--cpu", "0"])?;
+    peers.workers = 2;
+    peers.take_until(Step::Stop)?;
+    peers.take(Step::Stop)?;
+    // Events are in order: an expiry after the answer has not been seen yet.
+    let left = peers
         .initiator
         .as_ref()
         .map_or(0, |initiator| initiator.consumers().len());
@@ -334,33 +332,145 @@ fn stop_destroys_consumers(bench: &Bench<'_>) -> Result<(), Wrong> {
         "no consumer of the service when stop is answered",
         left,
     )?;
-    cast.finish_from(Step::Shutdown)
+    peers.finish_from(Step::Shutdown)
 }
 
-fn shutdown_waits_for_consumers(bench: &Bench<'_>) -> Result<(), Wrong> {
-    let mut cast = Cast::start(bench, &[])?;
-    cast.take_until(Step::Shutdown)?;
-    let request = cast.request(Payload::ShutdownRequest);
-    cast.say(&request)?;
-    cast.expect_silence(WATCH, "while a consumer of the initiator is there")?;
-    cast.close_io()?;
-    let answer = cast.answer_to(&request, &mut |_, _| Reply::Honest)?;
+fn shutdown_waits_for_consumers(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+    let mut peers = Peers::start(fixture, &[])?;
+    peers.take_until(Step::Shutdown)?;
+    let request = peers.request(Payload::ShutdownRequest);
+    peers.say(&request)?;
+    peers.expect_silence(WATCH, "while a consumer of the initiator is there")?;
+    peers.close_io()?;
+    let answer = peers.answer_to(&request, &mut |_, _| Reply::Honest)?;
     Wrong::unless(
         answer == Payload::ShutdownResponse,
         Step::Shutdown.answer(),
         describe(&answer),
     )?;
-    cast.expect_success()
+    peers.expect_success()
 }
 
-fn repeated_sessions(bench: &Bench<'_>) -> Result<(), Wrong> {
-    let scripts = scripts(bench);
+fn repeated_sessions(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+    let scripts = scripts(fixture);
     let listeners = scripts
         .iter()
         .map(|_| std::net::TcpListener::bind(("127.0.0.1", 0)))
         .collect::<Result<Vec<_>, _>>()?;
     for _ in 0..3 {
-        Cast::at(bench, &[], &scripts, &listeners)?.finish_from(Step::Query)?;
+        Peers::at(fixture, &[], &scripts, &listeners)?.finish_from(Step::Query)?;
     }
     Ok(())
+}
+
+// Peers that leave in the middle of a session.
+
+const CLOSES: [Check; 6] = at_each_point!(
+    "target-closes-on",
+    "a target that closes its connection instead of answering ends the service with an exit status other than 0; the reference goes on",
+    closes
+);
+
+const RESETS: [Check; 6] = at_each_point!(
+    "target-resets-on",
+    "a target that resets its connection instead of answering ends the service with an exit status other than 0; the reference goes on",
+    resets
+);
+
+const OWN: [Check; 3] = [
+    Check {
+        name: "target-leaves-between-steps",
+        meaning: "a target that leaves while the service waits for the initiator ends the service; the reference goes on",
+        play: target_leaves,
+    },
+    Check {
+        name: "initiator-leaves-between-steps",
+        meaning: "an initiator that disconnects between two steps ends the service, and one that disconnects before its query does not; the reference waits forever",
+        play: initiator_leaves,
+    },
+    Check {
+        name: "initiator-leaves-without-answer",
+        meaning: "an initiator that disconnects before it is answered ends the service; the reference waits forever",
+        play: initiator_leaves_early,
+    },
+];
+
+pub(super) fn checks() -> Vec<Check> {
+    [&CLOSES[..], &RESETS, &OWN].concat()
+}
+
+fn closes<const POINT: usize>(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+    leaves(fixture, POINT, || Reply::Close)
+}
+
+fn resets<const POINT: usize>(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+    leaves(fixture, POINT, || Reply::Reset)
+}
+
+fn leaves(fixture: &Fixture<'_>, point: usize, how: fn() -> Reply) -> Result<(), Wrong> {
+    let point = POINTS[point];
+    let mut peers = Peers::start(fixture, &[])?;
+    peers.take_until(point.step)?;
+    let targets = peers.targets.len();
+    let answer = peers.step(point.step, &mut point.wrong(targets, |_| how()))?;
+    Peers::expect_error(&answer)?;
+    peers.expect_failure()
+}
+
+fn target_leaves(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+    for step in Step::ALL {
+        let mut peers = Peers::start(fixture, &[])?;
+        peers.take_until(step)?;
+        peers.prepare(step)?;
+        let last = peers.targets.len() - 1;
+        peers.targets[last].reply(&ignored(), Reply::Close)?;
+        peers.expect_failure()?;
+    }
+    Ok(())
+}
+
+fn initiator_leaves(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+    for step in Step::ALL {
+        let mut peers = Peers::start(fixture, &[])?;
+        peers.take_until(step)?;
+        peers.prepare(step)?;
+        if step == Step::Query {
+            // No session has begun, so the next initiator gets one.
+            peers.replace_initiator()?;
+            peers.finish_from(step)?;
+            continue;
+        }
+        peers.leave();
+        peers.expect_end()?;
+    }
+    Ok(())
+}
+
+fn initiator_leaves_early(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+    for step in Step::ALL {
+        let mut peers = Peers::start(fixture, &[])?;
+        peers.take_until(step)?;
+        peers.prepare(step)?;
+        let payload = peers.payload(step)?;
+        let request = peers.request(payload);
+        peers.say(&request)?;
+        match peers.listen(fixture.patience())? {
+            Heard::Target(..) => {}
+            heard => {
+                return Err(Wrong::expected("a target to be asked", heard.describe()));
+            }
+        }
+        peers.leave();
+        peers.expect_end()?;
+    }
+    Ok(())
+}
+
+/// A request for replies that do not depend on it.
+fn ignored() -> wire::control::Message {
+    wire::control::Message {
+        message_id: 0,
+        correlation_id: 0,
+        payload: Payload::QueryStorageRequest,
+    }
 }

@@ -4,15 +4,13 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use wire::control::{
-    ErrorResponse, InitStorage, Payload, RdmaConnectionDetails, RdmaConnectionRole, StorageDetails,
+    ErrorResponse, InitStorage, Message, Payload, RdmaConnectionDetails, RdmaConnectionRole,
+    StorageDetails,
 };
 
-use super::cast::{Cast, TRANSACTIONS};
-use super::heard::{Heard, expect_answer};
-use super::layout::BLOCK;
-use super::target::Reply;
-use crate::role::step::Step;
-use crate::role::{Bench, Check, Wrong};
+use super::peers::{Heard, Peers, Reply, SPLIT, TRANSACTIONS, expect_answer};
+use super::{BLOCK, presented, scripts};
+use crate::role::{Check, During as _, Fixture, Step, Wrong};
 
 const WATCH: Duration = Duration::from_millis(60);
 
@@ -25,7 +23,7 @@ pub(super) const CHECKS: [Check; 6] = [
     },
     Check {
         name: "unexpected-requests-leave-the-state",
-        meaning: "requests out of order are answered with an error_response in every state, and the session goes on as if they had not \
+        meaning: "requests out of order are answered with an error_response in every state, and the session continues as if they had not \
                   come; the reference takes each for the end of the state",
         play: unexpected_later,
     },
@@ -54,80 +52,80 @@ pub(super) const CHECKS: [Check; 6] = [
 ];
 
 /// A request of each step, whether it is due or not.
-fn requests(cast: &Cast<'_>) -> Result<Vec<(Step, Payload)>, Wrong> {
+fn requests(peers: &Peers<'_>) -> Result<Vec<(Step, Payload)>, Wrong> {
     Step::ALL
         .into_iter()
-        .map(|step| Ok((step, cast.payload(step)?)))
+        .map(|step| Ok((step, peers.payload(step)?)))
         .collect()
 }
 
-/// Says this, expects an error, and that nobody hears of it.
-fn refused(cast: &mut Cast<'_>, payload: Payload) -> Result<(), Wrong> {
+/// Sends a request that has to be refused and not forwarded to the targets.
+fn refused(peers: &mut Peers<'_>, payload: Payload) -> Result<(), Wrong> {
     let what = payload.message_type();
-    let request = cast.request(payload);
-    let before = cast.asked.len();
-    let answer = cast.exchange(&request, &mut |_, _| Reply::Silence)?;
-    Cast::expect_error(&answer)?;
+    let request = peers.request(payload);
+    let before = peers.asked.len();
+    let answer = peers.exchange(&request, &mut |_, _| Reply::Silence)?;
+    Peers::expect_error(&answer)?;
     Wrong::unless(
-        cast.asked.len() == before,
+        peers.asked.len() == before,
         format!("a refused {what} to be forwarded to nobody"),
         "another request at a target",
     )
 }
 
-fn unexpected_first(bench: &Bench<'_>) -> Result<(), Wrong> {
+fn unexpected_first(fixture: &Fixture<'_>) -> Result<(), Wrong> {
     for step in [Step::Init, Step::Start, Step::Stop, Step::Shutdown] {
-        let mut cast = Cast::start(bench, &[])?;
-        let payload = cast.payload(step)?;
-        refused(&mut cast, payload)?;
-        cast.expect_silence(WATCH, "after a request was refused")?;
+        let mut peers = Peers::start(fixture, &[])?;
+        let payload = peers.payload(step)?;
+        refused(&mut peers, payload)?;
+        peers.expect_silence(WATCH, "after a request was refused")?;
     }
     Ok(())
 }
 
-fn unexpected_later(bench: &Bench<'_>) -> Result<(), Wrong> {
-    let mut cast = Cast::start(bench, &[])?;
+fn unexpected_later(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+    let mut peers = Peers::start(fixture, &[])?;
     for step in Step::ALL {
-        cast.prepare(step)?;
-        for (other, payload) in requests(&cast)? {
+        peers.prepare(step)?;
+        for (other, payload) in requests(&peers)? {
             if other != step {
-                refused(&mut cast, payload)?;
+                refused(&mut peers, payload)?;
             }
         }
-        // What is prepared is not prepared twice.
-        let payload = cast.payload(step)?;
-        let request = cast.request(payload);
-        let answer = cast.exchange(&request, &mut |_, _| Reply::Honest)?;
+        // Preparing a step twice is an error.
+        let payload = peers.payload(step)?;
+        let request = peers.request(payload);
+        let answer = peers.exchange(&request, &mut |_, _| Reply::Honest)?;
         expect_answer(step, &answer)?;
     }
-    cast.expect_success()
+    peers.expect_success()
 }
 
-fn request_before_answer(bench: &Bench<'_>) -> Result<(), Wrong> {
-    let mut cast = Cast::start(bench, &[])?;
+fn request_before_answer(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+    let mut peers = Peers::start(fixture, &[])?;
     for step in Step::ALL {
-        cast.prepare(step)?;
-        let payload = cast.payload(step)?;
-        let request = cast.request(payload);
-        cast.say(&request)?;
+        peers.prepare(step)?;
+        let payload = peers.payload(step)?;
+        let request = peers.request(payload);
+        peers.say(&request)?;
         let mut held = Vec::new();
-        while held.len() < cast.targets.len() {
-            match cast.listen(bench.patience())? {
+        while held.len() < peers.targets.len() {
+            match peers.listen(fixture.patience())? {
                 Heard::Target(index, message) => held.push((index, message)),
                 heard => return Err(Wrong::expected("targets to be asked", heard.describe())),
             }
         }
-        refused(&mut cast, Payload::QueryStorageRequest)?;
+        refused(&mut peers, Payload::QueryStorageRequest)?;
         for (index, message) in held {
-            cast.targets[index].reply(&message, Reply::Honest)?;
+            peers.targets[index].reply(&message, Reply::Honest)?;
         }
-        let answer = cast.answer_to(&request, &mut |_, _| Reply::Honest)?;
+        let answer = peers.answer_to(&request, &mut |_, _| Reply::Honest)?;
         expect_answer(step, &answer)?;
     }
-    cast.expect_success()
+    peers.expect_success()
 }
 
-fn no_request(bench: &Bench<'_>) -> Result<(), Wrong> {
+fn no_request(fixture: &Fixture<'_>) -> Result<(), Wrong> {
     let details = RdmaConnectionDetails {
         context_index: 0,
         role: RdmaConnectionRole::IoData,
@@ -145,15 +143,15 @@ fn no_request(bench: &Bench<'_>) -> Result<(), Wrong> {
         Payload::CreateRdmaConnectionRequest(details),
         Payload::ShutdownResponse,
     ] {
-        let mut cast = Cast::start(bench, &[])?;
-        refused(&mut cast, payload)?;
+        let mut peers = Peers::start(fixture, &[])?;
+        refused(&mut peers, payload)?;
     }
     Ok(())
 }
 
-fn absurd_init(bench: &Bench<'_>) -> Result<(), Wrong> {
-    let mut cast = Cast::start(bench, &[])?;
-    cast.take(Step::Query)?;
+fn absurd_init(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+    let mut peers = Peers::start(fixture, &[])?;
+    peers.take(Step::Query)?;
     for (transaction_count, core_count) in [
         (TRANSACTIONS, 0),
         (TRANSACTIONS, 2),
@@ -166,24 +164,231 @@ fn absurd_init(bench: &Bench<'_>) -> Result<(), Wrong> {
         let init = InitStorage {
             transaction_count,
             core_count,
-            ..cast.init()?
+            ..peers.init()?
         };
-        refused(&mut cast, Payload::InitStorageRequest(init))?;
+        refused(&mut peers, Payload::InitStorageRequest(init))?;
     }
-    cast.finish_from(Step::Init)
+    peers.finish_from(Step::Init)
 }
 
-fn init_blob(bench: &Bench<'_>) -> Result<(), Wrong> {
+fn init_blob(fixture: &Fixture<'_>) -> Result<(), Wrong> {
     for blob in [&b""[..], b"none", &[0; 200], &[0xff; 512]] {
-        let mut cast = Cast::start(bench, &[])?;
-        cast.take(Step::Query)?;
+        let mut peers = Peers::start(fixture, &[])?;
+        peers.take(Step::Query)?;
         let init = InitStorage {
             mmap_export_blob: Bytes::copy_from_slice(blob),
-            ..cast.init()?
+            ..peers.init()?
         };
-        let request = cast.request(Payload::InitStorageRequest(init));
-        cast.say(&request)?;
-        cast.expect_refusal("a blob that is none")?;
+        let request = peers.request(Payload::InitStorageRequest(init));
+        peers.say(&request)?;
+        peers.expect_refusal("a blob that is none")?;
     }
     Ok(())
+}
+
+// Frames in pieces, several at once, and bytes that are no frames.
+
+pub(super) const FRAME_CHECKS: [Check; 7] = [
+    Check {
+        name: "targets-frames-in-pieces",
+        meaning: "every byte of a session's frames from the targets may be a segment of its own",
+        play: targets_pieces,
+    },
+    Check {
+        name: "initiators-frames-in-pieces",
+        meaning: "every byte of a session's frames from the initiator may be a Comch message of its own",
+        play: initiators_pieces,
+    },
+    Check {
+        name: "frames-split-in-two",
+        meaning: "a request of the initiator and the answers of the targets may be split anywhere, their halves 1 ms apart",
+        play: split_in_two,
+    },
+    Check {
+        name: "several-frames-at-once",
+        meaning: "two requests in one Comch message, and the rest of the second in the next, are two requests",
+        play: several,
+    },
+    Check {
+        name: "initiators-garbage",
+        meaning: "bytes from the initiator that are no frame are answered with an error_response, or end the service with an exit status \
+                  other than 0; the reference reads beyond some of them",
+        play: initiators_garbage,
+    },
+    Check {
+        name: "targets-garbage",
+        meaning: "bytes from a target that are no frame end the service with an exit status other than 0; the reference reads beyond some \
+                  of them",
+        play: targets_garbage,
+    },
+    Check {
+        name: "unasked-response",
+        meaning: "an unexpected response does not become an answer to the initiator",
+        play: unasked_response,
+    },
+];
+
+fn targets_pieces(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+    let mut peers = Peers::start(fixture, &[])?;
+    for step in Step::ALL {
+        let answer = peers.step(step, &mut |_, _| Reply::Bytewise)?;
+        expect_answer(step, &answer)?;
+    }
+    peers.expect_success()
+}
+
+fn initiators_pieces(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+    let mut peers = Peers::start(fixture, &[])?;
+    for step in Step::ALL {
+        peers.prepare(step)?;
+        let payload = peers.payload(step)?;
+        let request = peers.request(payload);
+        for byte in request.encode_to_vec() {
+            peers.say_bytes(&[byte])?;
+        }
+        let answer = peers.answer_to(&request, &mut |_, _| Reply::Honest)?;
+        expect_answer(step, &answer)?;
+    }
+    peers.expect_success()
+}
+
+/// A session's first request and the answers to it, with one split after the other.
+fn split_in_two(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+    let answer = Payload::QueryStorageResponse(presented(&scripts(fixture)));
+    let longest = plain(answer).encode_to_vec().len();
+    for at in 1..longest {
+        let mut peers = Peers::start(fixture, &[])?;
+        let request = peers.request(Payload::QueryStorageRequest);
+        let bytes = request.encode_to_vec();
+        let (first, second) = bytes.split_at(at.min(bytes.len() - 1));
+        peers.say_bytes(first)?;
+        std::thread::sleep(SPLIT);
+        peers.say_bytes(second)?;
+        let answer = peers.answer_to(&request, &mut |_, _| Reply::Split(at))?;
+        expect_answer(Step::Query, &answer).during(format_args!("split after {at} bytes"))?;
+    }
+    Ok(())
+}
+
+fn several(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+    let mut peers = Peers::start(fixture, &[])?;
+    let first = peers.request(Payload::StartStorageRequest);
+    let second = peers.request(Payload::StopStorageRequest);
+    let bytes = [first.encode_to_vec(), second.encode_to_vec()].concat();
+    let (begin, end) = bytes.split_at(bytes.len() - 3);
+    peers.say_bytes(begin)?;
+    std::thread::sleep(SPLIT);
+    peers.say_bytes(end)?;
+    for request in [first, second] {
+        let answer = peers.answer_to(&request, &mut |_, _| Reply::Silence)?;
+        Peers::expect_error(&answer)?;
+    }
+    Ok(())
+}
+
+/// Bytes that are no frame, made from one, and what is wrong with them.
+fn garbage(message: &Message) -> Vec<(&'static str, Vec<u8>)> {
+    let bytes = message.encode_to_vec();
+    let with = |offset: usize, word: u32| {
+        let mut bytes = bytes.clone();
+        bytes[offset..offset + 4].copy_from_slice(&word.to_be_bytes());
+        bytes
+    };
+    let length = bytes.len() as u32 - 4;
+    let mut trailing = with(0, length + 5);
+    trailing.extend([0xee; 5]);
+    let mut truncated = with(0, length - 1);
+    truncated.pop();
+    vec![
+        ("length 0", with(0, 0)),
+        ("a length that holds no header", with(0, 11)),
+        ("a length of 4 GiB", with(0, u32::MAX)),
+        ("an unknown type", with(4, 13)),
+        ("a type of 0xffffffff", with(4, u32::MAX)),
+        ("bytes behind the payload", trailing),
+        ("a frame that ends a byte early", truncated),
+    ]
+}
+
+fn initiators_garbage(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+    let count = garbage(&plain(Payload::QueryStorageRequest)).len();
+    for index in 0..count {
+        let mut peers = Peers::start(fixture, &[])?;
+        let message = peers.request(Payload::QueryStorageRequest);
+        let (what, bytes) = garbage(&message).swap_remove(index);
+        peers.say_bytes(&bytes)?;
+        peers.expect_refusal(what)?;
+    }
+    // With a payload, which has length fields too.
+    for (what, offset, word) in [
+        ("a blob of 4 GiB", 24, u32::MAX),
+        ("a blob that is longer than the frame", 24, 5000),
+    ] {
+        let mut peers = Peers::start(fixture, &[])?;
+        peers.take(Step::Query)?;
+        let payload = peers.payload(Step::Init)?;
+        let mut bytes = peers.request(payload).encode_to_vec();
+        bytes[offset..offset + 4].copy_from_slice(&word.to_be_bytes());
+        peers.say_bytes(&bytes)?;
+        peers.expect_refusal(what)?;
+    }
+    Ok(())
+}
+
+fn targets_garbage(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+    let details = Payload::QueryStorageResponse(StorageDetails {
+        total_size: 1 << 20,
+        block_size: 4096,
+    });
+    let count = garbage(&plain(details.clone())).len();
+    for index in 0..count {
+        let mut peers = Peers::start(fixture, &[])?;
+        let payload = peers.payload(Step::Query)?;
+        let request = peers.request(payload);
+        peers.say(&request)?;
+        let mut what = "";
+        // A service that is terminated before its answer may exit without one.
+        let answer = peers.answer_to(&request, &mut |target, request| {
+            if target > 0 {
+                return Reply::Honest;
+            }
+            let (name, bytes) = garbage(&request.response(details.clone())).swap_remove(index);
+            what = name;
+            Reply::Bytes(bytes)
+        });
+        if let Ok(answer) = &answer {
+            Peers::expect_error(answer)?;
+        }
+        peers
+            .expect_failure()
+            .map_err(|wrong| Wrong::new(format!("{what}: {wrong}")))?;
+    }
+    Ok(())
+}
+
+fn unasked_response(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+    let mut peers = Peers::start(fixture, &[])?;
+    let early = Message {
+        message_id: 0,
+        correlation_id: 0,
+        payload: Payload::QueryStorageResponse(StorageDetails {
+            total_size: 4096,
+            block_size: 64,
+        }),
+    };
+    peers.targets[0].say(&early.encode_to_vec())?;
+    match peers.listen(Duration::from_millis(200))? {
+        Heard::Initiator(message) => Peers::expect_error(&message.payload).map(|_| ()),
+        Heard::Nothing | Heard::InitiatorLeft | Heard::TargetLeft(_) => Ok(()),
+        heard => Err(Wrong::expected("nothing", heard.describe())),
+    }
+}
+
+/// A message for its form.
+fn plain(payload: Payload) -> Message {
+    Message {
+        message_id: 1,
+        correlation_id: 2,
+        payload,
+    }
 }

@@ -1,20 +1,21 @@
-//! What a target begins with: a file, or zeros.
+//! Initial content of a target: a file, or zeros.
 
+use doca::MemoryRegion;
+use wire::io_message::{IoMessageType, Repr};
 use wire::sbc::Header;
 
 use super::io::read;
-use super::plan::{Plan, Step};
 use super::service::Service;
-use super::store::pattern;
-use crate::role::{Bench, Check, Running, Wrong};
+use super::{Plan, Step};
+use crate::role::{Check, During as _, Fixture, Running, Wrong};
 
 pub(super) const CHECKS: &[Check] = &[
     Check {
         name: "content-none",
         meaning: "Without a file all blocks are zeros",
-        play: |bench| {
+        play: |fixture| {
             begins_with(
-                bench,
+                fixture,
                 None,
                 &["--block-count", "5", "--block-size", "512"],
                 &[0; 5 * 512],
@@ -25,10 +26,10 @@ pub(super) const CHECKS: &[Check] = &[
     Check {
         name: "content-plain",
         meaning: "A plain file of exactly the storage's size is its content",
-        play: |bench| {
+        play: |fixture| {
             let content = pattern(7 * 512, 3);
             begins_with(
-                bench,
+                fixture,
                 Some(&content),
                 &["--block-count", "7", "--block-size", "512"],
                 &content,
@@ -39,10 +40,10 @@ pub(super) const CHECKS: &[Check] = &[
     Check {
         name: "content-sbc",
         meaning: "A .sbc file says how many blocks there are, of which size, whatever the flags say, and is their content",
-        play: |bench| {
+        play: |fixture| {
             let content = pattern(6 * 1024, 4);
             begins_with(
-                bench,
+                fixture,
                 Some(&sbc(1024, 6, &content)),
                 &["--block-count", "99"],
                 &content,
@@ -53,18 +54,18 @@ pub(super) const CHECKS: &[Check] = &[
     Check {
         name: "content-sbc-halves",
         meaning: "A .sbc file of a gga set, of half blocks, is served in half blocks",
-        play: |bench| {
+        play: |fixture| {
             let content = pattern(16 * 2048, 5);
-            begins_with(bench, Some(&sbc(2048, 16, &content)), &[], &content, 2048)
+            begins_with(fixture, Some(&sbc(2048, 16, &content)), &[], &content, 2048)
         },
     },
     Check {
         name: "content-sbc-too-long",
         meaning: "Bytes behind the last block of a .sbc file are not served",
-        play: |bench| {
+        play: |fixture| {
             let content = pattern(9 * 512, 6);
             begins_with(
-                bench,
+                fixture,
                 Some(&sbc(512, 8, &content)),
                 &[],
                 &content[..8 * 512],
@@ -75,70 +76,70 @@ pub(super) const CHECKS: &[Check] = &[
     Check {
         name: "content-sbc-too-short",
         meaning: "A .sbc file with less content than it says ends the target",
-        play: |bench| {
+        play: |fixture| {
             let content = pattern(8 * 512, 7);
-            refused(bench, &sbc(512, 8, &content[..8 * 512 - 1]))?;
-            refused(bench, &sbc(512, 8, &[]))
+            refused(fixture, &sbc(512, 8, &content[..8 * 512 - 1]))?;
+            refused(fixture, &sbc(512, 8, &[]))
         },
     },
     Check {
         name: "content-sbc-header-cut-off",
         meaning: "A .sbc file that ends within its header ends the target",
-        play: |bench| {
-            (1..4).try_for_each(|quarter| refused(bench, &sbc(512, 1, &[])[..quarter * 4]))
+        play: |fixture| {
+            (1..4).try_for_each(|quarter| refused(fixture, &sbc(512, 1, &[])[..quarter * 4]))
         },
     },
     Check {
         name: "content-sbc-wrong-magic",
         meaning: "A file with another magic is a plain one, and ends the target when its size is not the storage's",
-        play: |bench| {
+        play: |fixture| {
             let mut file = sbc(512, 2, &pattern(1024, 8));
             file[7] ^= 1;
-            refused(bench, &file)
+            refused(fixture, &file)
         },
     },
     Check {
         name: "content-sbc-of-nothing",
         meaning: "A .sbc file of no blocks, or of blocks without bytes, ends the target (the reference serves it)",
-        play: |bench| {
-            refused(bench, &sbc(0, 8, &[]))?;
-            refused(bench, &sbc(512, 0, &[]))
+        play: |fixture| {
+            refused(fixture, &sbc(0, 8, &[]))?;
+            refused(fixture, &sbc(512, 0, &[]))
         },
     },
     Check {
         name: "content-sbc-too-large",
         meaning: "A .sbc file that says more than 2 GiB ends the target",
-        play: |bench| {
-            refused(bench, &sbc(u32::MAX, u32::MAX, &[]))?;
-            refused(bench, &sbc(4096, 1 << 20, &[]))
+        play: |fixture| {
+            refused(fixture, &sbc(u32::MAX, u32::MAX, &[]))?;
+            refused(fixture, &sbc(4096, 1 << 20, &[]))
         },
     },
     Check {
         name: "content-plain-wrong-size",
         meaning: "A plain file that is shorter or longer than the storage, or empty, ends the target",
-        play: |bench| {
+        play: |fixture| {
             let content = pattern(128 * 4096 + 1, 9);
-            refused(bench, &content)?;
-            refused(bench, &content[..128 * 4096 - 1])?;
-            refused(bench, &[])
+            refused(fixture, &content)?;
+            refused(fixture, &content[..128 * 4096 - 1])?;
+            refused(fixture, &[])
         },
     },
     Check {
         name: "content-missing",
-        meaning: "A file that is not there ends the target",
-        play: |bench| {
+        meaning: "A missing file ends the target",
+        play: |fixture| {
             ends(
-                &mut spawn(bench, &["--binary-content", "/no/such/file"])?,
-                bench,
+                &mut spawn(fixture, &["--binary-content", "/no/such/file"])?,
+                fixture,
             )
         },
     },
     Check {
         name: "storage-of-nothing",
         meaning: "--block-count 0 and --block-size 0 end the target",
-        play: |bench| {
-            ends(&mut spawn(bench, &["--block-count", "0"])?, bench)?;
-            ends(&mut spawn(bench, &["--block-size", "0"])?, bench)
+        play: |fixture| {
+            ends(&mut spawn(fixture, &["--block-count", "0"])?, fixture)?;
+            ends(&mut spawn(fixture, &["--block-size", "0"])?, fixture)
         },
     },
     Check {
@@ -156,16 +157,16 @@ fn sbc(block_size: u32, block_count: u32, content: &[u8]) -> Vec<u8> {
     [&header.emit()[..], content].concat()
 }
 
-/// A target with this file says that its storage is `content`, and serves it.
+/// Starts a target with this file, which has to report `content` as its storage and serve it.
 fn begins_with(
-    bench: &Bench<'_>,
+    fixture: &Fixture<'_>,
     file: Option<&[u8]>,
     flags: &[&str],
     content: &[u8],
     block_size: u32,
 ) -> Result<(), Wrong> {
     let path = file
-        .map(|bytes| bench.scene().file("content", bytes))
+        .map(|bytes| fixture.sandbox().file("content", bytes))
         .transpose()?;
     let path = path.map(|path| path.display().to_string());
     let mut all = flags.to_vec();
@@ -176,7 +177,7 @@ fn begins_with(
         memory: content.len(),
         ..Plan::SMALL
     };
-    let (mut running, mut service) = Service::at(bench, &all, plan, Step::Query)?;
+    let (mut running, mut service) = Service::at(fixture, &all, plan, Step::Query)?;
     let details = service.query()?;
     Wrong::unless(
         (details.total_size, details.block_size) == (content.len() as u64, block_size),
@@ -185,7 +186,7 @@ fn begins_with(
     )?;
     service.taken(Step::Query);
     service.go_to(Step::Stop)?;
-    // So that a read which does nothing is seen.
+    // So that a read without effect is detected.
     service.memory.fill(0, content.len(), 0xee)?;
     let code = service.io(0, &read(0, 0, content.len()))?;
     Wrong::unless(code == 0, "a result of 0", code)?;
@@ -196,24 +197,154 @@ fn begins_with(
 }
 
 /// A target with this file ends without success.
-fn refused(bench: &Bench<'_>, file: &[u8]) -> Result<(), Wrong> {
-    let path = bench.scene().file("content", file)?.display().to_string();
-    ends(&mut spawn(bench, &["--binary-content", &path])?, bench)
+fn refused(fixture: &Fixture<'_>, file: &[u8]) -> Result<(), Wrong> {
+    let path = fixture
+        .sandbox()
+        .file("content", file)?
+        .display()
+        .to_string();
+    ends(&mut spawn(fixture, &["--binary-content", &path])?, fixture)
 }
 
-fn spawn(bench: &Bench<'_>, flags: &[&str]) -> Result<Running, Wrong> {
-    bench.spawn_target(bench.scene().port()?, flags)
+fn spawn(fixture: &Fixture<'_>, flags: &[&str]) -> Result<Running, Wrong> {
+    fixture.spawn_target(fixture.sandbox().port()?, flags)
 }
 
-fn ends(running: &mut Running, bench: &Bench<'_>) -> Result<(), Wrong> {
-    running.expect_failure(bench.patience() / 4)
+fn ends(running: &mut Running, fixture: &Fixture<'_>) -> Result<(), Wrong> {
+    running.expect_failure(fixture.patience() / 4)
 }
 
-fn port_in_use(bench: &Bench<'_>) -> Result<(), Wrong> {
-    let (mut running, port) = bench.start_target(&[])?;
-    ends(&mut bench.spawn_target(port, &[])?, bench)?;
-    let mut service = Service::connect(bench, port, Plan::SMALL)?;
+fn port_in_use(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+    let (mut running, port) = fixture.start_target(&[])?;
+    ends(&mut fixture.spawn_target(port, &[])?, fixture)?;
+    let mut service = Service::connect(fixture, port, Plan::SMALL)?;
     service.go_to(Step::Stop)?;
     service.works()?;
     service.finish(&mut running)
+}
+
+// The expected content of the storage and of the client's memory.
+
+/// Bytes of a block, and their number.
+pub(super) const BLOCK: usize = 512;
+pub(super) const BLOCKS: usize = 16;
+/// Bytes of the storage, and of the memory: all of it fits into one I/O.
+pub(super) const CAPACITY: usize = BLOCK * BLOCKS;
+
+/// Bytes of which no two blocks, and no two halves of blocks, are the same.
+pub(super) fn pattern(length: usize, seed: u64) -> Vec<u8> {
+    (0..length.div_ceil(8) as u64)
+        .flat_map(|index| {
+            let mixed = (index ^ seed << 32).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            (mixed ^ mixed >> 29)
+                .wrapping_mul(0xbf58_476d_1ce4_e5b9)
+                .to_le_bytes()
+        })
+        .take(length)
+        .collect()
+}
+
+/// A running session with a storage of known content, and what the two memories must contain.
+pub(super) struct Store {
+    pub(super) running: Running,
+    pub(super) service: Service,
+    pub(super) memory: Vec<u8>,
+    pub(super) storage: Vec<u8>,
+}
+
+impl Store {
+    /// A store with a worker for each core of the plan, and a memory as large as the storage.
+    pub(super) fn open(fixture: &Fixture<'_>, plan: Plan) -> Result<Self, Wrong> {
+        let storage = pattern(CAPACITY, 1);
+        let file = fixture.sandbox().file("content", &storage)?;
+        let file = file.display().to_string();
+        let (count, size) = (BLOCKS.to_string(), BLOCK.to_string());
+        let mut flags = vec!["--binary-content", &file, "--block-count", &count];
+        flags.extend(["--block-size", &size]);
+        for _ in 1..plan.cores {
+            flags.extend(["--cpu", "0"]);
+        }
+        let plan = Plan {
+            memory: CAPACITY,
+            ..plan
+        };
+        let (running, service) = Service::at(fixture, &flags, plan, Step::Stop)?;
+        let memory = pattern(CAPACITY, 2);
+        service.memory.write(0, &memory)?;
+        Ok(Self {
+            running,
+            service,
+            memory,
+            storage,
+        })
+    }
+
+    /// An I/O that must succeed, and leave exactly the right bytes in the memory.
+    pub(super) fn good(&mut self, worker: usize, request: &Repr) -> Result<(), Wrong> {
+        self.note(request);
+        let code = self.service.io(worker, request)?;
+        Wrong::unless(code == 0, "a result of 0", code)
+            .and_then(|()| self.memory_is_right())
+            .during(format!("{request:?}"))
+    }
+
+    /// Submits an I/O that must fail without changing the memory.
+    pub(super) fn bad(&mut self, worker: usize, request: &Repr) -> Result<(), Wrong> {
+        let code = self.service.io(worker, request)?;
+        Wrong::unless(code != 0, "a result other than 0", code)
+            .and_then(|()| self.memory_is_right())
+            .during(format!("{request:?}"))
+    }
+
+    /// Updates the expected content for a request that succeeds.
+    pub(super) fn note(&mut self, request: &Repr) {
+        if request.message_type == IoMessageType::Flush {
+            return;
+        }
+        let (memory, storage) = (
+            request.requester_offset as usize,
+            request.storage_offset as usize,
+        );
+        let size = request.size as usize;
+        let memory = &mut self.memory[memory..memory + size];
+        let storage = &mut self.storage[storage..storage + size];
+        match request.message_type {
+            IoMessageType::Read => memory.copy_from_slice(storage),
+            IoMessageType::Write | IoMessageType::WriteFua => storage.copy_from_slice(memory),
+            IoMessageType::Result | IoMessageType::Flush => {}
+        }
+    }
+
+    /// Compares the memory.
+    pub(super) fn memory_is_right(&self) -> Result<(), Wrong> {
+        compare("memory", &self.service.memory, &self.memory)
+    }
+
+    /// Reads the whole storage and compares it. The memory contains it afterwards.
+    pub(super) fn storage_is_right(&mut self) -> Result<(), Wrong> {
+        // So that a read without effect is detected.
+        self.memory.fill(0xee);
+        self.service.memory.fill(0, CAPACITY, 0xee)?;
+        let everything = super::io::read(0, 0, CAPACITY);
+        self.good(0, &everything)
+            .during("the whole storage at the end")
+    }
+
+    /// Compares the storage, and ends the session well.
+    pub(super) fn close(mut self) -> Result<(), Wrong> {
+        self.storage_is_right()?;
+        self.service.finish(&mut self.running)
+    }
+}
+
+fn compare(what: &str, region: &MemoryRegion, expected: &[u8]) -> Result<(), Wrong> {
+    let mut came = vec![0; expected.len()];
+    region.read(0, &mut came)?;
+    let Some(at) = came.iter().zip(expected).position(|(a, b)| a != b) else {
+        return Ok(());
+    };
+    Err(Wrong::expected(
+        format!("byte {:#04x} at {at} of the {what}", expected[at]),
+        format!("{:#04x}", came[at]),
+    ))
 }

@@ -1,17 +1,19 @@
-//! Frames in pieces, several at once, and bytes that are none.
+//! Frames in pieces, several at once, and bytes that form no frame.
 
 use std::time::Duration;
 
-use wire::control::{Message, Payload, RdmaConnectionRole};
+use bytes::Bytes;
+use wire::control::{
+    InitStorage, Message, MessageType, Payload, RdmaConnectionDetails, RdmaConnectionRole,
+};
 
-use super::messages::{describe, is_error};
-use super::plan::{Plan, Step};
 use super::service::Service;
-use crate::role::{Bench, Check, ControlPeer as _, During as _, Polled, Running, TcpPeer, Wrong};
+use super::{Plan, Step, describe, is_error, one_of_each};
+use crate::role::{Check, ControlPeer as _, During as _, Fixture, Polled, Running, TcpPeer, Wrong};
 
-/// Time for a target to read one piece before the next comes.
+/// Time for a target to read one segment before the next.
 const APART: Duration = Duration::from_micros(200);
-/// The same where there are few pieces: surely enough.
+/// The same for few pieces, with a safe margin.
 const FAR_APART: Duration = Duration::from_millis(20);
 /// Bytes of length, type and ids.
 const HEADER: usize = 16;
@@ -20,12 +22,12 @@ pub(super) const CHECKS: &[Check] = &[
     Check {
         name: "frames-byte-by-byte",
         meaning: "A session whose every byte is a segment of its own works",
-        play: |bench| session(bench, byte_by_byte),
+        play: |fixture| session(fixture, byte_by_byte),
     },
     Check {
         name: "frames-cut-in-two",
         meaning: "A session whose frames are cut in two at different places, with a pause between, works",
-        play: |bench| session(bench, in_two),
+        play: |fixture| session(fixture, in_two),
     },
     Check {
         name: "frames-together",
@@ -40,9 +42,9 @@ pub(super) const CHECKS: &[Check] = &[
     Check {
         name: "frame-length-too-small",
         meaning: "A length that the header does not fit into is refused, or ends the target (the reference reads on behind it)",
-        play: |bench| {
+        play: |fixture| {
             broken(
-                bench,
+                fixture,
                 &[
                     &[0, 0, 0, 0],
                     &[0, 0, 0, 11, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0],
@@ -53,12 +55,12 @@ pub(super) const CHECKS: &[Check] = &[
     Check {
         name: "frame-length-huge",
         meaning: "A length of 4 GiB is refused, or ends the target (the reference waits for the bytes)",
-        play: |bench| broken(bench, &[&header(u32::MAX, 1), &header(0x7fff_ffff, 3)]),
+        play: |fixture| broken(fixture, &[&header(u32::MAX, 1), &header(0x7fff_ffff, 3)]),
     },
     Check {
         name: "frame-of-unknown-type",
         meaning: "A frame of an unknown type is refused, or ends the target",
-        play: |bench| broken(bench, &[&header(12, 13), &header(12, u32::MAX)]),
+        play: |fixture| broken(fixture, &[&header(12, 13), &header(12, u32::MAX)]),
     },
     Check {
         name: "frame-payload-cut-off",
@@ -82,12 +84,12 @@ pub(super) const CHECKS: &[Check] = &[
     },
 ];
 
-/// A whole session whose frames are sent like this.
+/// A whole session whose frames are sent in this way.
 fn session(
-    bench: &Bench<'_>,
+    fixture: &Fixture<'_>,
     deliver: fn(&mut TcpPeer, &[u8], usize) -> Result<(), Wrong>,
 ) -> Result<(), Wrong> {
-    let (mut running, mut service) = Service::at(bench, &[], Plan::SMALL, Step::Query)?;
+    let (mut running, mut service) = Service::at(fixture, &[], Plan::SMALL, Step::Query)?;
     let mut nth = 0;
     service.deliver = Box::new(move |peer, bytes| {
         nth += 1;
@@ -105,7 +107,7 @@ fn byte_by_byte(peer: &mut TcpPeer, bytes: &[u8], _: usize) -> Result<(), Wrong>
     })
 }
 
-/// At another place for every frame: within the length, behind it, within the ids, before the last byte.
+/// Splits each frame at another offset: within the length, behind it, within the ids, before the last byte.
 fn in_two(peer: &mut TcpPeer, bytes: &[u8], nth: usize) -> Result<(), Wrong> {
     let places = [1, 4, HEADER, bytes.len() - 1, 7, bytes.len() / 2, 3];
     let (first, second) = bytes.split_at(places[nth % places.len()].min(bytes.len() - 1));
@@ -114,8 +116,8 @@ fn in_two(peer: &mut TcpPeer, bytes: &[u8], nth: usize) -> Result<(), Wrong> {
     peer.send_bytes(second)
 }
 
-fn together(bench: &Bench<'_>) -> Result<(), Wrong> {
-    let (mut running, mut service) = Service::at(bench, &[], Plan::SMALL, Step::Query)?;
+fn together(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+    let (mut running, mut service) = Service::at(fixture, &[], Plan::SMALL, Step::Query)?;
     let init = service.init_request()?;
     let answers = all_at_once(
         &mut service,
@@ -190,8 +192,8 @@ fn are(answers: &[Payload], what: &str, right: impl Fn(&[Payload]) -> bool) -> R
     )
 }
 
-fn one_and_a_half(bench: &Bench<'_>) -> Result<(), Wrong> {
-    let (mut running, mut service) = Service::at(bench, &[], Plan::SMALL, Step::Query)?;
+fn one_and_a_half(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+    let (mut running, mut service) = Service::at(fixture, &[], Plan::SMALL, Step::Query)?;
     let query = service.request(Payload::QueryStorageRequest);
     let init = service.init_request()?;
     let init = service.request(Payload::InitStorageRequest(init));
@@ -211,7 +213,7 @@ fn one_and_a_half(bench: &Bench<'_>) -> Result<(), Wrong> {
     service.finish(&mut running)
 }
 
-/// The begin of a frame: this length and type, and ids.
+/// Header of a frame: this length and type, and ids.
 fn header(length: u32, message_type: u32) -> [u8; HEADER] {
     let mut bytes = [0; HEADER];
     for (place, value) in bytes.chunks_exact_mut(4).zip([length, message_type, 1, 1]) {
@@ -221,27 +223,27 @@ fn header(length: u32, message_type: u32) -> [u8; HEADER] {
 }
 
 /// Targets that get these bytes at their beginning, one each.
-fn broken(bench: &Bench<'_>, all: &[&[u8]]) -> Result<(), Wrong> {
+fn broken(fixture: &Fixture<'_>, all: &[&[u8]]) -> Result<(), Wrong> {
     all.iter()
-        .try_for_each(|bytes| broken_at(bench, Step::Query, bytes))
+        .try_for_each(|bytes| broken_at(fixture, Step::Query, bytes))
 }
 
-/// A target that gets these bytes where `step` is due. It must not take them.
-fn broken_at(bench: &Bench<'_>, step: Step, bytes: &[u8]) -> Result<(), Wrong> {
-    let (mut running, mut service) = Service::at(bench, &[], Plan::SMALL, step)?;
-    refuses(bench, &mut running, &mut service, bytes)
+/// Sends these bytes where `step` is due. The target has to refuse them.
+fn broken_at(fixture: &Fixture<'_>, step: Step, bytes: &[u8]) -> Result<(), Wrong> {
+    let (mut running, mut service) = Service::at(fixture, &[], Plan::SMALL, step)?;
+    refuses(fixture, &mut running, &mut service, bytes)
 }
 
 /// Sends bytes that must be refused, or end the target without success.
 fn refuses(
-    bench: &Bench<'_>,
+    fixture: &Fixture<'_>,
     running: &mut Running,
     service: &mut Service,
     bytes: &[u8],
 ) -> Result<(), Wrong> {
     service.control.send_bytes(bytes)?;
-    let what = match service.control.next(bench.patience() / 4)? {
-        Polled::Closed => return closed(bench, running, service),
+    let what = match service.control.next(fixture.patience() / 4)? {
+        Polled::Closed => return closed(fixture, running, service),
         Polled::Message(message) if is_error(&message.payload) => return Ok(()),
         Polled::Message(message) => describe(&message.payload),
         Polled::Nothing => "nothing".to_owned(),
@@ -254,19 +256,19 @@ fn refuses(
     ))
 }
 
-/// The target has closed the connection. It ends without success, or where no session had begun, serves another service.
-fn closed(bench: &Bench<'_>, running: &mut Running, service: &Service) -> Result<(), Wrong> {
+/// The target has closed the connection. It exits with a failure, or serves another service if no session had begun.
+fn closed(fixture: &Fixture<'_>, running: &mut Running, service: &Service) -> Result<(), Wrong> {
     if service.due == Step::Query
-        && let Ok(another) = Service::connect(bench, service.port, Plan::SMALL)
+        && let Ok(another) = Service::connect(fixture, service.port, Plan::SMALL)
         && another.finish(running).is_ok()
     {
         return Ok(());
     }
-    running.expect_failure(bench.patience())
+    running.expect_failure(fixture.patience())
 }
 
-/// The frame of a request with its last bytes gone, and its length corrected.
-fn payload_cut_off(bench: &Bench<'_>) -> Result<(), Wrong> {
+/// The frame of a request without its last bytes, and with the corrected length.
+fn payload_cut_off(fixture: &Fixture<'_>) -> Result<(), Wrong> {
     for rest in [0, 3, 9, 11] {
         let mut frame = header(12 + rest, 3).to_vec();
         frame.extend(
@@ -274,28 +276,28 @@ fn payload_cut_off(bench: &Bench<'_>) -> Result<(), Wrong> {
                 .iter()
                 .take(rest as usize),
         );
-        broken_at(bench, Step::Init, &frame)?;
+        broken_at(fixture, Step::Init, &frame)?;
     }
     Ok(())
 }
 
-fn blob_beyond_frame(bench: &Bench<'_>) -> Result<(), Wrong> {
+fn blob_beyond_frame(fixture: &Fixture<'_>) -> Result<(), Wrong> {
     for length in [1, 0x7fff, u32::MAX] {
         let mut frame = header(12 + 12, 3).to_vec();
         frame.extend([0, 0, 0, 4, 0, 0, 0, 1]);
         frame.extend(length.to_be_bytes());
-        broken_at(bench, Step::Init, &frame)?;
+        broken_at(fixture, Step::Init, &frame)?;
     }
     Ok(())
 }
 
-fn trailing_bytes(bench: &Bench<'_>) -> Result<(), Wrong> {
-    let (mut running, mut service) = Service::at(bench, &[], Plan::SMALL, Step::Query)?;
+fn trailing_bytes(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+    let (mut running, mut service) = Service::at(fixture, &[], Plan::SMALL, Step::Query)?;
     // The rest of it would be another query.
     let longer = [header(12 + 16, 1), header(12, 1)].concat();
     service.control.send_bytes(&longer)?;
-    match service.control.next(bench.patience() / 4)? {
-        Polled::Closed => closed(bench, &mut running, &service),
+    match service.control.next(fixture.patience() / 4)? {
+        Polled::Closed => closed(fixture, &mut running, &service),
         Polled::Message(message) if is_error(&message.payload) => Ok(()),
         Polled::Message(Message {
             payload: Payload::QueryStorageResponse(_),
@@ -311,8 +313,8 @@ fn trailing_bytes(bench: &Bench<'_>) -> Result<(), Wrong> {
     }
 }
 
-fn unknown_role(bench: &Bench<'_>) -> Result<(), Wrong> {
-    let (mut running, mut service) = Service::at(bench, &[], Plan::SMALL, Step::Connect)?;
+fn unknown_role(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+    let (mut running, mut service) = Service::at(fixture, &[], Plan::SMALL, Step::Connect)?;
     service.make_workers()?;
     let details = service.connection_request(0, RdmaConnectionRole::IoControl)?;
     let mut frame = service
@@ -320,5 +322,245 @@ fn unknown_role(bench: &Bench<'_>) -> Result<(), Wrong> {
         .encode_to_vec();
     // Behind the context index.
     frame[HEADER + 4..HEADER + 8].copy_from_slice(&7u32.to_be_bytes());
-    refuses(bench, &mut running, &mut service, &frame)
+    refuses(fixture, &mut running, &mut service, &frame)
+}
+
+// Requests that are not due, or ask for what cannot be had.
+
+/// Bytes that are no export.
+const GARBAGE: Bytes = Bytes::from_static(&[0xa5; 300]);
+
+pub(super) const REFUSAL_CHECKS: &[Check] = &[
+    Check {
+        name: "unexpected-before-query",
+        meaning: "A request that comes before the query gets an error_response with its ids",
+        play: |fixture| unexpected(fixture, Step::Query, Payload::StartStorageRequest),
+    },
+    Check {
+        name: "unexpected-before-init",
+        meaning: "A second query gets an error_response with its ids",
+        play: |fixture| unexpected(fixture, Step::Init, Payload::QueryStorageRequest),
+    },
+    Check {
+        name: "unexpected-before-connections",
+        meaning: "A start without connections gets an error_response with its ids",
+        play: |fixture| unexpected(fixture, Step::Connect, Payload::StartStorageRequest),
+    },
+    Check {
+        name: "unexpected-before-start",
+        meaning: "A shutdown without a start gets an error_response with its ids",
+        play: |fixture| unexpected(fixture, Step::Start, Payload::ShutdownRequest),
+    },
+    Check {
+        name: "unexpected-before-stop",
+        meaning: "A second start gets an error_response with its ids",
+        play: |fixture| unexpected(fixture, Step::Stop, Payload::StartStorageRequest),
+    },
+    Check {
+        name: "unexpected-before-shutdown",
+        meaning: "A second stop gets an error_response with its ids",
+        play: |fixture| unexpected(fixture, Step::Shutdown, Payload::StopStorageRequest),
+    },
+    Check {
+        name: "responses-are-no-requests",
+        meaning: "An error_response or another answer from a service gets an error_response, and no other answer",
+        play: responses,
+    },
+    Check {
+        name: "refusals-leave-the-session",
+        meaning: "After any message that is not due the session continues in the same state (the reference takes the next step instead)",
+        play: leave_the_session,
+    },
+    Check {
+        name: "cores-too-many",
+        meaning: "More workers than the target has CPUs are refused, or end the target",
+        play: |fixture| refused_init(fixture, |init| init.core_count = 2),
+    },
+    Check {
+        name: "cores-absurd",
+        meaning: "4294967295 workers are refused, or end the target",
+        play: |fixture| refused_init(fixture, |init| init.core_count = u32::MAX),
+    },
+    Check {
+        name: "cores-none",
+        meaning: "0 workers are refused, or end the target (the reference takes them)",
+        play: |fixture| refused_init(fixture, |init| init.core_count = 0),
+    },
+    Check {
+        name: "transactions-none",
+        meaning: "0 transactions are refused, or end the target",
+        play: |fixture| refused_init(fixture, |init| init.transaction_count = 0),
+    },
+    Check {
+        name: "transactions-absurd",
+        meaning: "4294967295 transactions are refused, or end the target",
+        play: |fixture| refused_init(fixture, |init| init.transaction_count = u32::MAX),
+    },
+    Check {
+        name: "memory-empty",
+        meaning: "An empty memory map export is refused, or ends the target",
+        play: |fixture| refused_init(fixture, |init| init.mmap_export_blob = Bytes::new()),
+    },
+    Check {
+        name: "memory-garbage",
+        meaning: "Bytes that are no memory map export are refused, or end the target",
+        play: |fixture| refused_init(fixture, |init| init.mmap_export_blob = GARBAGE),
+    },
+    Check {
+        name: "memory-cut-off",
+        meaning: "Half a memory map export is refused, or ends the target",
+        play: |fixture| {
+            refused_init(fixture, |init| {
+                init.mmap_export_blob
+                    .truncate(init.mmap_export_blob.len() / 2);
+            })
+        },
+    },
+    Check {
+        name: "context-next",
+        meaning: "A connection of the context behind the last is refused, or ends the target (the reference uses memory that is no worker)",
+        play: |fixture| refused_connection(fixture, |details| details.context_index = 1),
+    },
+    Check {
+        name: "context-absurd",
+        meaning: "A connection of context 4294967295 is refused, or ends the target",
+        play: |fixture| refused_connection(fixture, |details| details.context_index = u32::MAX),
+    },
+    Check {
+        name: "connection-garbage",
+        meaning: "Bytes that are no connection export are refused, or end the target",
+        play: |fixture| refused_connection(fixture, |details| details.connection_details = GARBAGE),
+    },
+    Check {
+        name: "connection-empty",
+        meaning: "An empty connection export is refused, or ends the target",
+        play: |fixture| {
+            refused_connection(fixture, |details| details.connection_details = Bytes::new())
+        },
+    },
+    Check {
+        name: "connection-twice",
+        meaning: "A second connection of the same context and role is refused, or ends the target",
+        play: connection_twice,
+    },
+    Check {
+        name: "impossible-requests-leave-the-session",
+        meaning: "After impossible and repeated requests the session continues in the same state, and I/O works (the reference takes the next step instead)",
+        play: impossible,
+    },
+];
+
+fn unexpected(fixture: &Fixture<'_>, step: Step, request: Payload) -> Result<(), Wrong> {
+    // Kept until the end: the target runs until its peer disconnects.
+    let (_running, mut service) = Service::at(fixture, &[], Plan::SMALL, step)?;
+    service.refused(request)
+}
+
+fn responses(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+    let [error, answer] = [
+        MessageType::ErrorResponse,
+        MessageType::QueryStorageResponse,
+    ]
+    .map(|message_type| {
+        one_of_each()
+            .into_iter()
+            .find(|payload| payload.message_type() == message_type)
+    });
+    // The two steps that need no RDMA: a target may take a refusal for a step that was taken.
+    let (_running, mut service) = Service::at(fixture, &[], Plan::SMALL, Step::Query)?;
+    error
+        .into_iter()
+        .chain(answer)
+        .try_for_each(|payload| service.refused(payload))
+}
+
+fn leave_the_session(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+    let (mut running, mut service) = Service::at(fixture, &[], Plan::SMALL, Step::Query)?;
+    for (step, due) in [
+        (Step::Query, MessageType::QueryStorageRequest),
+        (Step::Init, MessageType::InitStorageRequest),
+        (Step::Connect, MessageType::CreateRdmaConnectionRequest),
+        (Step::Start, MessageType::StartStorageRequest),
+        (Step::Stop, MessageType::StopStorageRequest),
+        (Step::Shutdown, MessageType::ShutdownRequest),
+    ] {
+        service.go_to(step)?;
+        for payload in one_of_each() {
+            if payload.message_type() != due {
+                service
+                    .refused(payload)
+                    .during(format!("where {due} is due"))?;
+            }
+        }
+        if step == Step::Stop {
+            service.works()?;
+        }
+    }
+    service.finish(&mut running)
+}
+
+fn refused_init(fixture: &Fixture<'_>, spoil: fn(&mut InitStorage)) -> Result<(), Wrong> {
+    let (mut running, mut service) = Service::at(fixture, &[], Plan::SMALL, Step::Init)?;
+    let mut init = service.init_request()?;
+    spoil(&mut init);
+    service.refused_or_over(Payload::InitStorageRequest(init), &mut running)
+}
+
+fn refused_connection(
+    fixture: &Fixture<'_>,
+    spoil: fn(&mut RdmaConnectionDetails),
+) -> Result<(), Wrong> {
+    let (mut running, mut service) = Service::at(fixture, &[], Plan::SMALL, Step::Connect)?;
+    service.make_workers()?;
+    let mut details = service.connection_request(0, RdmaConnectionRole::IoData)?;
+    spoil(&mut details);
+    service.refused_or_over(Payload::CreateRdmaConnectionRequest(details), &mut running)
+}
+
+fn connection_twice(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+    let (mut running, mut service) = Service::at(fixture, &[], Plan::SMALL, Step::Connect)?;
+    service.make_workers()?;
+    service.connect_one(0, RdmaConnectionRole::IoData)?;
+    let details = service.connection_request(0, RdmaConnectionRole::IoData)?;
+    service.refused_or_over(Payload::CreateRdmaConnectionRequest(details), &mut running)
+}
+
+fn impossible(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+    let (mut running, mut service) = Service::at(fixture, &[], Plan::SMALL, Step::Init)?;
+    let spoilt: [fn(&mut InitStorage); 5] = [
+        |init| init.core_count = 0,
+        |init| init.core_count = 2,
+        |init| init.transaction_count = 0,
+        |init| init.transaction_count = u32::MAX,
+        |init| init.mmap_export_blob = GARBAGE,
+    ];
+    for spoil in spoilt {
+        let mut init = service.init_request()?;
+        spoil(&mut init);
+        service.refused(Payload::InitStorageRequest(init))?;
+    }
+    service.go_to(Step::Connect)?;
+    service.make_workers()?;
+    for role in [RdmaConnectionRole::IoData, RdmaConnectionRole::IoControl] {
+        let right = service.connection_request(0, role)?;
+        for (context_index, blob) in [(1, None), (0, Some(GARBAGE))] {
+            let mut details = right.clone();
+            details.context_index = context_index;
+            if let Some(blob) = blob {
+                details.connection_details = blob;
+            }
+            service.refused(Payload::CreateRdmaConnectionRequest(details))?;
+        }
+        let request = Payload::CreateRdmaConnectionRequest(right);
+        let answer = service.ask(request.clone())?;
+        service.connected(0, role, answer)?;
+        service
+            .refused(request)
+            .during("the same connection again")?;
+    }
+    service.workers[0].prepare()?;
+    service.taken(Step::Connect);
+    service.go_to(Step::Stop)?;
+    service.works()?;
+    service.finish(&mut running)
 }

@@ -2,12 +2,13 @@
 
 use std::collections::BTreeSet;
 
+use wire::control::FEATURE_FLUSH;
 use wire::io_message::{IoMessage, IoMessageType, Repr};
 
-use super::messages::parse;
-use super::plan::Plan;
-use super::store::{BLOCK, BLOCKS, CAPACITY, Store};
-use crate::role::{Bench, Check, During as _, Wrong};
+use super::content::{BLOCK, BLOCKS, CAPACITY, Store};
+use super::service::Service;
+use super::{Plan, Step, parse};
+use crate::role::{Check, During as _, Fixture, Running, Wrong};
 
 pub(super) const CHECKS: &[Check] = &[
     Check {
@@ -33,9 +34,9 @@ pub(super) const CHECKS: &[Check] = &[
     Check {
         name: "io-queue",
         meaning: "As many requests at once as there are transactions get one result each, again and again",
-        play: |bench| {
+        play: |fixture| {
             queue(
-                bench,
+                fixture,
                 Plan {
                     transactions: 16,
                     depth: 16,
@@ -47,9 +48,9 @@ pub(super) const CHECKS: &[Check] = &[
     Check {
         name: "io-queue-overfull",
         meaning: "More requests than there are transactions wait, and get one result each",
-        play: |bench| {
+        play: |fixture| {
             queue(
-                bench,
+                fixture,
                 Plan {
                     transactions: 2,
                     depth: 32,
@@ -60,10 +61,10 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "io-queues-of-two-workers",
-        meaning: "Two workers serve their queues at the same time, each with its own results",
-        play: |bench| {
+        meaning: "Two workers serve their queues concurrently, each with its own results",
+        play: |fixture| {
             queue(
-                bench,
+                fixture,
                 Plan {
                     cores: 2,
                     transactions: 8,
@@ -75,7 +76,7 @@ pub(super) const CHECKS: &[Check] = &[
     },
 ];
 
-/// From the storage to the memory.
+/// A read: storage to memory.
 pub(super) fn read(requester_offset: u64, storage_offset: u64, size: usize) -> Repr {
     Repr {
         message_type: IoMessageType::Read,
@@ -87,7 +88,7 @@ pub(super) fn read(requester_offset: u64, storage_offset: u64, size: usize) -> R
     }
 }
 
-/// From the memory to the storage.
+/// A write: memory to storage.
 pub(super) fn write(requester_offset: u64, storage_offset: u64, size: usize) -> Repr {
     Repr {
         message_type: IoMessageType::Write,
@@ -100,17 +101,17 @@ pub(super) fn at(block: usize) -> u64 {
     (block % BLOCKS * BLOCK) as u64
 }
 
-fn read_every_block(bench: &Bench<'_>) -> Result<(), Wrong> {
-    let mut store = Store::open(bench, Plan::SMALL)?;
+fn read_every_block(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+    let mut store = Store::open(fixture, Plan::SMALL)?;
     for block in (0..BLOCKS).rev() {
-        // Every block of the memory, too, and in another order.
+        // Every block of the memory too, in another order.
         store.good(0, &read(at(block * 5 + 3), at(block), BLOCK))?;
     }
     store.close()
 }
 
-fn write_every_block(bench: &Bench<'_>) -> Result<(), Wrong> {
-    let mut store = Store::open(bench, Plan::SMALL)?;
+fn write_every_block(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+    let mut store = Store::open(fixture, Plan::SMALL)?;
     for block in 0..BLOCKS {
         store.good(0, &write(at(block * 7 + 2), at(block), BLOCK))?;
         if block == BLOCKS / 2 {
@@ -125,8 +126,8 @@ fn write_every_block(bench: &Bench<'_>) -> Result<(), Wrong> {
     store.close()
 }
 
-fn many_sizes(bench: &Bench<'_>) -> Result<(), Wrong> {
-    let mut store = Store::open(bench, Plan::SMALL)?;
+fn many_sizes(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+    let mut store = Store::open(fixture, Plan::SMALL)?;
     let end = CAPACITY as u64;
     for (requester, storage, size) in [
         (0, 0, 1),
@@ -146,8 +147,8 @@ fn many_sizes(bench: &Bench<'_>) -> Result<(), Wrong> {
     store.close()
 }
 
-fn fields(bench: &Bench<'_>) -> Result<(), Wrong> {
-    let mut store = Store::open(bench, Plan::SMALL)?;
+fn fields(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+    let mut store = Store::open(fixture, Plan::SMALL)?;
     for (nth, user_data) in [0, u64::MAX, 1 << 63, 0x0102_0304_0506_0708]
         .into_iter()
         .enumerate()
@@ -161,7 +162,7 @@ fn fields(bench: &Bench<'_>) -> Result<(), Wrong> {
                 result: u32::MAX,
                 ..base
             };
-            // What has no meaning is all ones.
+            // Reserved bytes are all ones.
             let mut message = IoMessage::new_unchecked_len([0xff; wire::io_message::SIZE]);
             request.emit(&mut message);
             let mut bytes = message.into_inner();
@@ -181,12 +182,12 @@ fn fields(bench: &Bench<'_>) -> Result<(), Wrong> {
     store.close()
 }
 
-/// Rounds of requests to all workers, as many at once as the plan says.
-fn queue(bench: &Bench<'_>, plan: Plan) -> Result<(), Wrong> {
+/// Rounds of requests to all workers, as many in flight as the plan says.
+fn queue(fixture: &Fixture<'_>, plan: Plan) -> Result<(), Wrong> {
     const ROUNDS: usize = 8;
-    let mut store = Store::open(bench, plan)?;
+    let mut store = Store::open(fixture, plan)?;
     let workers = plan.cores as usize;
-    // Each I/O of a round has a place of its own, so that their order does not matter.
+    // Each I/O of a round has its own range, so that their order does not matter.
     let piece = CAPACITY / (workers * plan.depth);
     for round in 0..ROUNDS {
         let mut waiting = vec![BTreeSet::new(); workers];
@@ -210,8 +211,8 @@ fn queue(bench: &Bench<'_>, plan: Plan) -> Result<(), Wrong> {
         }
         for (worker, waiting) in waiting.iter_mut().enumerate() {
             while !waiting.is_empty() {
-                let bytes = store.service.workers[worker].receive(bench.patience())?;
-                // What has no meaning may be anything.
+                let bytes = store.service.workers[worker].receive(fixture.patience())?;
+                // Reserved bytes may have any value.
                 let result = parse(&bytes)?;
                 let expected = waiting.remove(&result.to_bytes());
                 Wrong::unless(
@@ -231,4 +232,260 @@ fn queue(bench: &Bench<'_>, plan: Plan) -> Result<(), Wrong> {
         }
     }
     store.close()
+}
+
+// Requests for I/O that must fail without side effects.
+
+pub(super) const REFUSAL_CHECKS: &[Check] = &[
+    Check {
+        name: "io-beyond-storage",
+        meaning: "I/O outside the storage gets an error result, moves nothing, and the next I/O works (the reference does not check: it moves the bytes of the transaction before)",
+        play: |fixture| {
+            refused(fixture, |offset, size, base| Repr {
+                storage_offset: offset,
+                size,
+                ..base
+            })
+        },
+    },
+    Check {
+        name: "io-beyond-memory",
+        meaning: "I/O outside the client's memory gets an error result, moves nothing, and the next I/O works (the reference does not check: it moves the bytes of the transaction before)",
+        play: |fixture| {
+            refused(fixture, |offset, size, base| Repr {
+                requester_offset: offset,
+                size,
+                ..base
+            })
+        },
+    },
+    Check {
+        name: "io-of-nothing",
+        meaning: "I/O of 0 bytes gets an error result (the reference: success)",
+        play: of_nothing,
+    },
+    Check {
+        name: "io-of-unknown-type",
+        meaning: "A message that is neither read nor write gets an error result, the next I/O works, and the session ends well (the reference counts wrong, and does not stop)",
+        play: unknown_type,
+    },
+    Check {
+        name: "io-of-unknown-type-is-answered",
+        meaning: "A message that is neither read nor write gets an error result",
+        play: unknown_type_is_answered,
+    },
+    Check {
+        name: "io-message-cut-off",
+        meaning: "A message of less than 64 bytes gets an error result (the reference takes the rest from the message before, and answers with as many bytes as it received)",
+        play: cut_off,
+    },
+];
+
+/// Places and sizes that are not in the storage, nor in the memory, which is as large.
+fn refused(fixture: &Fixture<'_>, aim: fn(u64, u32, Repr) -> Repr) -> Result<(), Wrong> {
+    let mut store = Store::open(fixture, Plan::SMALL)?;
+    let (end, block) = (CAPACITY as u64, BLOCK as u32);
+    for (nth, (offset, size)) in [
+        (end - u64::from(block) + 1, block),
+        (end, 1),
+        (end, block),
+        (0, CAPACITY as u32 + 1),
+        (0, u32::MAX),
+        (1 << 32, block),
+        (1 << 63, block),
+        (u64::MAX, 1),
+        (u64::MAX - u64::from(block) + 1, block),
+        (u64::MAX - 63, block),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        // The good one before is where a bad one must not go.
+        store.good(0, &write(at(nth), at(nth + 3), BLOCK))?;
+        for base in [
+            read(at(nth + 5), at(nth + 6), BLOCK),
+            write(at(nth + 7), at(nth + 8), BLOCK),
+        ] {
+            store.bad(0, &aim(offset, size, base))?;
+        }
+        store.good(0, &read(at(nth + 9), at(nth), BLOCK))?;
+    }
+    store.close()
+}
+
+fn of_nothing(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+    let mut store = Store::open(fixture, Plan::SMALL)?;
+    for base in [
+        read(0, 0, 0),
+        write(0, 0, 0),
+        read(at(3), at(BLOCKS - 1), 0),
+    ] {
+        store.bad(0, &base)?;
+        store.good(0, &read(at(1), at(2), BLOCK))?;
+    }
+    store.close()
+}
+
+/// Sends a request of this type. Everything else about it is right.
+fn of_type(store: &mut Store, number: u32) -> Result<(), Wrong> {
+    let base = read(at(4), at(5), BLOCK);
+    let mut bytes = base.to_bytes();
+    bytes[..4].copy_from_slice(&number.to_be_bytes());
+    store.service.workers[0].send(&bytes)?;
+    let result = store.service.result(0)?;
+    Wrong::unless(
+        result.result != 0 && result == base.answer(result.result),
+        "an error result with the request's other fields",
+        format!("{result:?}"),
+    )
+    .and_then(|()| store.memory_is_right())
+    .during(format!("type {number:#x}"))
+}
+
+fn unknown_type(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+    let mut store = Store::open(fixture, Plan::SMALL)?;
+    let result = IoMessageType::Result.number();
+    for number in [result, 3, 0x0100_0000, 0x0200_0000, u32::MAX] {
+        of_type(&mut store, number)?;
+        store.good(0, &write(at(4), at(6), BLOCK))?;
+    }
+    store.close()
+}
+
+fn unknown_type_is_answered(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+    let mut store = Store::open(fixture, Plan::SMALL)?;
+    for number in [IoMessageType::Result.number(), 3] {
+        of_type(&mut store, number)?;
+    }
+    Ok(())
+}
+
+fn cut_off(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+    let mut store = Store::open(fixture, Plan::SMALL)?;
+    for length in [63, 40, 24, 1] {
+        // The rest would be right, if a target took it from what was there before.
+        for nth in 0..Plan::SMALL.transactions as usize {
+            store.good(0, &write(at(nth), at(nth + 1), BLOCK))?;
+        }
+        store.service.memory.fill(0, CAPACITY, 0x5a)?;
+        store.memory.fill(0x5a);
+        store.service.workers[0].send(&write(at(9), at(10), BLOCK).to_bytes()[..length])?;
+        let result = parse(&store.service.workers[0].receive(fixture.patience())?)?;
+        Wrong::unless(result.result != 0, "an error result", format!("{result:?}"))
+            .during(format!("{length} bytes"))?;
+        store.memory_is_right()?;
+    }
+    store.close()
+}
+
+// Flushes and durable writes, an extension of the data path that both sides announce.
+
+/// Bytes of a block.
+const FLUSH_BLOCK: usize = 4096;
+
+pub(super) const FLUSH_CHECKS: &[Check] = &[
+    Check {
+        name: "flush-unannounced",
+        meaning: "To a service that has announced nothing, flushes and durable writes are unknown, whatever the target has",
+        play: |fixture| {
+            let (mut running, mut service) = open(fixture)?;
+            service.go_to(Step::Stop)?;
+            flush_refused(&mut service)?;
+            service.finish(&mut running)
+        },
+    },
+    Check {
+        name: "flush-announced",
+        meaning: "An announcement is answered as a query, and with flush only by a target that has it: then flushes and durable writes succeed, else they are unknown",
+        play: announced,
+    },
+    Check {
+        name: "flush-other-features",
+        meaning: "Unknown extensions are not announced back, and do not enable flush",
+        play: |fixture| {
+            let (mut running, mut service) = open(fixture)?;
+            let features = service.announce(!FEATURE_FLUSH)?;
+            Wrong::unless(features == 0, "no extensions", format!("{features:#x}"))?;
+            service.go_to(Step::Stop)?;
+            flush_refused(&mut service)?;
+            service.finish(&mut running)
+        },
+    },
+];
+
+/// A target with its blocks in a file, if it supports that: only then a flush has an effect.
+fn open(fixture: &Fixture<'_>) -> Result<(Running, Service), Wrong> {
+    let file = fixture.sandbox().path("blocks").display().to_string();
+    Service::at(
+        fixture,
+        &["--backing-file", &file],
+        Plan::SMALL,
+        Step::Query,
+    )
+    .or_else(|_| Service::at(fixture, &[], Plan::SMALL, Step::Query))
+}
+
+fn request_of_type(message_type: IoMessageType, block: usize) -> Repr {
+    let size = if message_type == IoMessageType::Flush {
+        0
+    } else {
+        FLUSH_BLOCK
+    };
+    let offset = if size == 0 { 0 } else { block * FLUSH_BLOCK } as u64;
+    Repr {
+        message_type,
+        ..write(0, offset, size)
+    }
+}
+
+fn flush_refused(service: &mut Service) -> Result<(), Wrong> {
+    for message_type in [IoMessageType::Flush, IoMessageType::WriteFua] {
+        let code = service.io(0, &request_of_type(message_type, 1))?;
+        Wrong::unless(code != 0, "a result other than 0", code)
+            .during(format!("{message_type:?}"))?;
+        service.works()?;
+    }
+    Ok(())
+}
+
+fn announced(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+    let (mut running, mut service) = open(fixture)?;
+    let features = service.announce(FEATURE_FLUSH)?;
+    service.go_to(Step::Stop)?;
+    if features == 0 {
+        flush_refused(&mut service)?;
+        return service.finish(&mut running);
+    }
+    let good = |service: &mut Service, request: Repr| {
+        let code = service.io(0, &request)?;
+        Wrong::unless(code == 0, "a result of 0", code).during(format!("{request:?}"))
+    };
+    for round in 1..=3_u8 {
+        service.memory.fill(0, FLUSH_BLOCK, round)?;
+        good(&mut service, request_of_type(IoMessageType::Write, 1))?;
+        good(&mut service, request_of_type(IoMessageType::Flush, 0))?;
+        service.memory.fill(0, FLUSH_BLOCK, round | 0x80)?;
+        good(&mut service, request_of_type(IoMessageType::WriteFua, 2))?;
+        good(&mut service, request_of_type(IoMessageType::Flush, 0))?;
+        for (block, byte) in [(1, round), (2, round | 0x80)] {
+            good(
+                &mut service,
+                read(0, (block * FLUSH_BLOCK) as u64, FLUSH_BLOCK),
+            )?;
+            let mut bytes = [0; FLUSH_BLOCK];
+            service.memory.read(0, &mut bytes)?;
+            Wrong::unless(
+                bytes == [byte; FLUSH_BLOCK],
+                format!("block {block} full of {byte:#04x}"),
+                format!("{:#04x}", bytes[0]),
+            )?;
+        }
+    }
+    let outside = Repr {
+        storage_offset: 1 << 40,
+        ..request_of_type(IoMessageType::WriteFua, 0)
+    };
+    let code = service.io(0, &outside)?;
+    Wrong::unless(code != 0, "an error result beyond the end", code)?;
+    service.finish(&mut running)
 }

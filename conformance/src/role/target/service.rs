@@ -1,22 +1,24 @@
 //! A service, as far as a target sees it: takes the steps of a session one by one.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use doca::{Device, MemoryRegion, Mmap};
+use doca::{
+    Buf, BufInventory, Completion, Device, Event, MemoryRegion, Mmap, Pe, Rdma, RdmaConnection,
+    Task,
+};
 use wire::control::{
     FeatureQuery, InitStorage, Message, Payload, RdmaConnectionDetails, RdmaConnectionRole,
     StorageDetails,
 };
-use wire::io_message::Repr;
+use wire::io_message::{Repr, SIZE};
 
-use super::messages::{describe, is_error, is_refusal, parse};
-use super::plan::{Plan, Step};
-use super::worker::Worker;
-use crate::access::REMOTE;
-use crate::role::{Bench, ControlPeer as _, During as _, Polled, Running, TcpPeer, Wrong};
+use super::{Plan, Step, describe, is_error, is_refusal, parse};
+use crate::role::{
+    ControlPeer as _, During as _, Fixture, Polled, REMOTE, Running, TcpPeer, Wrong,
+};
 
-/// How bytes go to the target.
+/// Sends bytes to the target.
 pub(super) type Deliver = Box<dyn FnMut(&mut TcpPeer, &[u8]) -> Result<(), Wrong>>;
 
 /// Fields are in the order in which they are dropped: workers before the memory that their peers reach.
@@ -26,7 +28,7 @@ pub(super) struct Service {
     map: Mmap,
     device: Device,
     pub(super) control: TcpPeer,
-    /// How frames are sent: as one piece unless a check says otherwise.
+    /// How frames are sent: in one piece unless a check says otherwise.
     pub(super) deliver: Deliver,
     /// Message id and correlation id of the next request.
     pub(super) ids: Box<dyn FnMut() -> (u32, u32)>,
@@ -38,13 +40,13 @@ pub(super) struct Service {
 }
 
 impl Service {
-    /// One that has connected to the target on `port`.
-    pub(super) fn connect(bench: &Bench<'_>, port: u16, plan: Plan) -> Result<Self, Wrong> {
-        let device = Device::open(&bench.subject().dpu_device)?;
-        Self::new(device, port, plan, bench.patience())
+    /// A service that has connected to the target on `port`.
+    pub(super) fn connect(fixture: &Fixture<'_>, port: u16, plan: Plan) -> Result<Self, Wrong> {
+        let device = Device::open(&fixture.subject().devices.dpu)?;
+        Self::new(device, port, plan, fixture.patience())
     }
 
-    /// The same, on this device.
+    /// As above, on this device.
     pub(super) fn new(
         device: Device,
         port: u16,
@@ -72,15 +74,15 @@ impl Service {
         })
     }
 
-    /// A target with these flags, and a service that has come to where `step` is due.
+    /// A target with these flags, and a service for which `step` is due.
     pub(super) fn at(
-        bench: &Bench<'_>,
+        fixture: &Fixture<'_>,
         flags: &[&str],
         plan: Plan,
         step: Step,
     ) -> Result<(Running, Self), Wrong> {
-        let (running, port) = bench.start_target(flags)?;
-        let mut service = Self::connect(bench, port, plan)?;
+        let (running, port) = fixture.start_target(flags)?;
+        let mut service = Self::connect(fixture, port, plan)?;
         service.go_to(step)?;
         Ok((running, service))
     }
@@ -110,7 +112,7 @@ impl Service {
         Ok(())
     }
 
-    /// The rest of the session, behind which the target ends with success.
+    /// Runs the rest of the session, after which the target has to exit with success.
     pub(super) fn finish(mut self, running: &mut Running) -> Result<(), Wrong> {
         self.go_to(Step::End)?;
         running
@@ -185,7 +187,7 @@ impl Service {
         }
     }
 
-    /// Announces extensions of the data path instead of the plain query, and returns those that the target has: none if it is one of the reference.
+    /// Announces extensions of the data path instead of the plain query, and returns those of the target: 0 for one of the reference.
     pub(super) fn announce(&mut self, features: u32) -> Result<u32, Wrong> {
         let query = Payload::AnnounceStorageRequest(FeatureQuery { features });
         let announced = match self.ask(query)? {
@@ -204,7 +206,7 @@ impl Service {
         Ok(announced)
     }
 
-    /// What the target holds.
+    /// Storage details, as the target reports them.
     pub(super) fn query(&mut self) -> Result<StorageDetails, Wrong> {
         match self.ask(Payload::QueryStorageRequest)? {
             Payload::QueryStorageResponse(details) => Ok(details),
@@ -212,7 +214,7 @@ impl Service {
         }
     }
 
-    /// The request that asks for this service's plan.
+    /// The init request for this service's plan.
     pub(super) fn init_request(&self) -> Result<InitStorage, Wrong> {
         Ok(InitStorage {
             transaction_count: self.plan.transactions,
@@ -313,7 +315,7 @@ impl Service {
         parse(&self.workers[worker].receive(self.patience)?)
     }
 
-    /// The target loses its control connection, and nothing else: what is returned is the rest of the service.
+    /// Closes only the control connection, and returns the rest of the service.
     pub(super) fn hang_up(self, reset: bool) -> Result<impl Sized, Wrong> {
         let Self {
             workers,
@@ -326,5 +328,156 @@ impl Service {
             control.reset()?;
         }
         Ok((workers, memory, map))
+    }
+}
+
+// The service's end of one worker: two RDMA contexts, requests out, results in.
+
+/// Set in the token of a receive; the rest is its number.
+const RECEIVE: u64 = 1 << 32;
+
+/// One of the two contexts.
+struct Endpoint {
+    rdma: Rdma,
+    connection: RdmaConnection,
+}
+
+/// A place for a message, and the task that moves it.
+struct Slot {
+    task: Task,
+    message: Buf,
+}
+
+/// Fields are in the order in which they are dropped: tasks before contexts, those before the engine.
+pub(super) struct Worker {
+    requests: Vec<Slot>,
+    results: Vec<Slot>,
+    control: Option<Endpoint>,
+    data: Option<Endpoint>,
+    messages: Mmap,
+    device: Device,
+    pe: Pe,
+    depth: usize,
+}
+
+impl Worker {
+    /// A worker with `depth` requests in flight.
+    pub(super) fn new(device: &Device, depth: usize) -> Result<Self, Wrong> {
+        let messages = Mmap::register(device, MemoryRegion::new(depth * SIZE * 2)?, REMOTE)?;
+        Ok(Self {
+            requests: Vec::new(),
+            results: Vec::new(),
+            control: None,
+            data: None,
+            messages,
+            device: device.clone(),
+            pe: Pe::new()?,
+            depth,
+        })
+    }
+
+    /// Makes the context of this role, and exports its connection for the target.
+    pub(super) fn export(&mut self, role: RdmaConnectionRole) -> Result<Vec<u8>, Wrong> {
+        let builder = Rdma::builder(&self.device).permissions(REMOTE);
+        let count = u32::try_from(self.depth).unwrap_or(u32::MAX);
+        let (slot, builder) = match role {
+            RdmaConnectionRole::IoData => (&mut self.data, builder),
+            RdmaConnectionRole::IoControl => (
+                &mut self.control,
+                builder.receive_tasks(count).send_tasks(count),
+            ),
+        };
+        let rdma = builder.start(&self.pe)?;
+        let (export, connection) = rdma.export()?;
+        *slot = Some(Endpoint { rdma, connection });
+        Ok(export)
+    }
+
+    /// Connects to the target's export.
+    pub(super) fn connect(&mut self, role: RdmaConnectionRole, export: &[u8]) -> Result<(), Wrong> {
+        let endpoint = match role {
+            RdmaConnectionRole::IoData => &self.data,
+            RdmaConnectionRole::IoControl => &self.control,
+        };
+        let Endpoint { rdma, connection } = endpoint
+            .as_ref()
+            .ok_or_else(|| Wrong::expected("an export before it is connected", "none"))?;
+        Ok(rdma.connect(connection, export)?)
+    }
+
+    /// Allocates all tasks and posts the receives. Both connections are there.
+    pub(super) fn prepare(&mut self) -> Result<(), Wrong> {
+        let Endpoint { rdma, connection } = self
+            .control
+            .as_ref()
+            .ok_or_else(|| Wrong::expected("the io_control connection", "none"))?;
+        let inventory = BufInventory::new(self.depth * 2)?;
+        for index in 0..self.depth {
+            let place = |n: usize| inventory.buf(&self.messages, (n * SIZE) as u64, SIZE);
+            let (request, result) = (place(index)?, place(self.depth + index)?);
+            let receive = rdma.receive_task(&result, RECEIVE | index as u64)?;
+            receive.submit()?;
+            self.results.push(Slot {
+                task: receive,
+                message: result,
+            });
+            self.requests.push(Slot {
+                task: rdma.send_task(connection, &request, index as u64)?,
+                message: request,
+            });
+        }
+        Ok(())
+    }
+
+    /// Sends these bytes, at most 64, as a request.
+    pub(super) fn send(&mut self, bytes: &[u8]) -> Result<(), Wrong> {
+        let slot = self.requests.iter().find(|slot| !slot.task.is_in_flight());
+        let slot = slot.ok_or_else(|| {
+            let all = self.depth;
+            Wrong::expected(
+                "the target to take requests",
+                format!("all {all} under way"),
+            )
+        })?;
+        slot.message.write_data(bytes)?;
+        Ok(slot.task.submit()?)
+    }
+
+    /// Waits for a result; its bytes.
+    pub(super) fn receive(&mut self, patience: Duration) -> Result<[u8; SIZE], Wrong> {
+        let deadline = Instant::now() + patience;
+        loop {
+            if let Some(result) = self.poll()? {
+                return Ok(result);
+            }
+            if Instant::now() > deadline {
+                return Err(Wrong::expected(
+                    "a result",
+                    format!("nothing in {patience:?}"),
+                ));
+            }
+        }
+    }
+
+    /// Looks for a result.
+    pub(super) fn poll(&mut self) -> Result<Option<[u8; SIZE]>, Wrong> {
+        let Some(Event::Task(Completion { token, result })) = self.pe.poll() else {
+            return Ok(None);
+        };
+        result?;
+        if token & RECEIVE == 0 {
+            return Ok(None);
+        }
+        let Slot { task, message } = &self.results[(token & !RECEIVE) as usize];
+        let mut bytes = [0; SIZE];
+        let length = message.read_data(&mut bytes)?;
+        Wrong::unless(
+            length == SIZE,
+            format!("a result of {SIZE} bytes"),
+            format!("{length} bytes"),
+        )?;
+        message.reset_data()?;
+        task.submit()?;
+        Ok(Some(bytes))
     }
 }

@@ -1,31 +1,32 @@
 //! Whole sessions.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use wire::control::{Payload, RdmaConnectionRole, StorageDetails};
 
 use super::io::{read, write};
-use super::plan::{Plan, Step};
 use super::service::Service;
-use crate::role::{Bench, Check, ControlPeer as _, During as _, Polled, TcpPeer, Wrong};
+use super::{Plan, Step};
+use crate::role::{Check, ControlPeer as _, During as _, Fixture, Polled, TcpPeer, Wrong};
+use deployment::process::Signal;
 
 /// Time in which a target would have served a second client, were it to.
 const GLANCE: Duration = Duration::from_millis(150);
-/// How long a slow service takes for everything.
+/// Delay of a slow service before each step.
 const SLOW: Duration = Duration::from_millis(150);
 
 pub(super) const CHECKS: &[Check] = &[
     Check {
         name: "session",
         meaning: "Every step is answered with the ids of its request, I/O works, and the target ends with success",
-        play: |bench| one(bench, &[], Plan::SMALL),
+        play: |fixture| one(fixture, &[], Plan::SMALL),
     },
     Check {
         name: "session-of-two-workers",
         meaning: "Two workers with two connections each do I/O",
-        play: |bench| {
+        play: |fixture| {
             one(
-                bench,
+                fixture,
                 &["--cpu", "0"],
                 Plan {
                     cores: 2,
@@ -37,7 +38,7 @@ pub(super) const CHECKS: &[Check] = &[
     Check {
         name: "session-of-fewer-workers",
         meaning: "A service may use fewer workers than the target has CPUs",
-        play: |bench| one(bench, &["--cpu", "0", "--cpu", "0"], Plan::SMALL),
+        play: |fixture| one(fixture, &["--cpu", "0", "--cpu", "0"], Plan::SMALL),
     },
     Check {
         name: "session-without-io",
@@ -47,9 +48,9 @@ pub(super) const CHECKS: &[Check] = &[
     Check {
         name: "session-one-transaction",
         meaning: "One transaction is enough",
-        play: |bench| {
+        play: |fixture| {
             one(
-                bench,
+                fixture,
                 &[],
                 Plan {
                     transactions: 1,
@@ -62,9 +63,9 @@ pub(super) const CHECKS: &[Check] = &[
     Check {
         name: "session-many-transactions",
         meaning: "Some hundred transactions are not too many",
-        play: |bench| {
+        play: |fixture| {
             one(
-                bench,
+                fixture,
                 &[],
                 Plan {
                     transactions: 256,
@@ -111,13 +112,13 @@ pub(super) const CHECKS: &[Check] = &[
 ];
 
 /// One session, with a write and a read by every worker.
-fn one(bench: &Bench<'_>, flags: &[&str], plan: Plan) -> Result<(), Wrong> {
-    let (mut running, mut service) = Service::at(bench, flags, plan, Step::Stop)?;
+fn one(fixture: &Fixture<'_>, flags: &[&str], plan: Plan) -> Result<(), Wrong> {
+    let (mut running, mut service) = Service::at(fixture, flags, plan, Step::Stop)?;
     every_worker_works(&mut service)?;
     service.finish(&mut running)
 }
 
-/// Each worker writes a block of its own, which the next one reads.
+/// Each worker writes a block, which the next one reads.
 fn every_worker_works(service: &mut Service) -> Result<(), Wrong> {
     const BLOCK: usize = 4096;
     let count = service.workers.len();
@@ -144,17 +145,17 @@ fn every_worker_works(service: &mut Service) -> Result<(), Wrong> {
     Ok(())
 }
 
-fn without_io(bench: &Bench<'_>) -> Result<(), Wrong> {
-    let (mut running, service) = Service::at(bench, &[], Plan::SMALL, Step::Query)?;
+fn without_io(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+    let (mut running, service) = Service::at(fixture, &[], Plan::SMALL, Step::Query)?;
     service.finish(&mut running)
 }
 
-fn connections_in_any_order(bench: &Bench<'_>) -> Result<(), Wrong> {
+fn connections_in_any_order(fixture: &Fixture<'_>) -> Result<(), Wrong> {
     let plan = Plan {
         cores: 2,
         ..Plan::SMALL
     };
-    let (mut running, mut service) = Service::at(bench, &["--cpu", "0"], plan, Step::Connect)?;
+    let (mut running, mut service) = Service::at(fixture, &["--cpu", "0"], plan, Step::Connect)?;
     service.make_workers()?;
     for role in [RdmaConnectionRole::IoControl, RdmaConnectionRole::IoData] {
         for index in [1, 0] {
@@ -170,13 +171,13 @@ fn connections_in_any_order(bench: &Bench<'_>) -> Result<(), Wrong> {
     service.finish(&mut running)
 }
 
-fn repeated(bench: &Bench<'_>) -> Result<(), Wrong> {
-    let port = bench.scene().port()?;
+fn repeated(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+    let port = fixture.sandbox().port()?;
     for nth in ["first", "second", "third"] {
         let play = || {
-            let mut running = bench.spawn_target(port, &[])?;
-            bench.wait_for_target(&mut running, port)?;
-            let mut service = Service::connect(bench, port, Plan::SMALL)?;
+            let mut running = fixture.spawn_target(port, &[])?;
+            fixture.wait_for_target(&mut running, port)?;
+            let mut service = Service::connect(fixture, port, Plan::SMALL)?;
             service.go_to(Step::Stop)?;
             every_worker_works(&mut service)?;
             service.finish(&mut running)
@@ -186,13 +187,13 @@ fn repeated(bench: &Bench<'_>) -> Result<(), Wrong> {
     Ok(())
 }
 
-fn second_client(bench: &Bench<'_>) -> Result<(), Wrong> {
-    let (mut running, port) = bench.start_target(&[])?;
-    let mut service = Service::connect(bench, port, Plan::SMALL)?;
+fn second_client(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+    let (mut running, port) = fixture.start_target(&[])?;
+    let mut service = Service::connect(fixture, port, Plan::SMALL)?;
     service.go_to(Step::Init)?;
     let mut second = TcpPeer::connect(port)?;
     let query = service.request(Payload::QueryStorageRequest);
-    // Somebody who is turned away at once cannot send any more.
+    // A client that is rejected at once cannot send any more.
     let sent = second.send(&query);
     if sent.is_ok()
         && let Ok(Polled::Message(message)) = second.next(GLANCE)
@@ -211,8 +212,8 @@ fn second_client(bench: &Bench<'_>) -> Result<(), Wrong> {
     service.finish(&mut running)
 }
 
-fn stop_with_io_under_way(bench: &Bench<'_>) -> Result<(), Wrong> {
-    // All of the storage every time, so that the stop comes before the end.
+fn stop_with_io_under_way(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+    // The whole storage every time, so that the stop precedes the end.
     const STORAGE: usize = 128 * 4096;
     let plan = Plan {
         transactions: 16,
@@ -220,7 +221,7 @@ fn stop_with_io_under_way(bench: &Bench<'_>) -> Result<(), Wrong> {
         memory: STORAGE,
         ..Plan::SMALL
     };
-    let (mut running, mut service) = Service::at(bench, &[], plan, Step::Stop)?;
+    let (mut running, mut service) = Service::at(fixture, &[], plan, Step::Stop)?;
     let request = write(0, 0, STORAGE).to_bytes();
     for _ in 0..plan.depth {
         service.workers[0].send(&request)?;
@@ -229,8 +230,8 @@ fn stop_with_io_under_way(bench: &Bench<'_>) -> Result<(), Wrong> {
     service.finish(&mut running)
 }
 
-fn ids(bench: &Bench<'_>) -> Result<(), Wrong> {
-    let (mut running, mut service) = Service::at(bench, &[], Plan::SMALL, Step::Query)?;
+fn ids(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+    let (mut running, mut service) = Service::at(fixture, &[], Plan::SMALL, Step::Query)?;
     let unusual = [
         (0, 0),
         (u32::MAX, u32::MAX),
@@ -243,13 +244,13 @@ fn ids(bench: &Bench<'_>) -> Result<(), Wrong> {
     let mut next = unusual.into_iter().cycle();
     service.ids = Box::new(move || next.next().unwrap_or_default());
     service.go_to(Step::Stop)?;
-    // A refusal has the ids of what it refuses, too.
+    // A refusal has the ids of the refused request too.
     service.ids = Box::new(|| (0, u32::MAX));
     service.finish(&mut running)
 }
 
-fn slow_service(bench: &Bench<'_>) -> Result<(), Wrong> {
-    let (mut running, mut service) = Service::at(bench, &[], Plan::SMALL, Step::Query)?;
+fn slow_service(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+    let (mut running, mut service) = Service::at(fixture, &[], Plan::SMALL, Step::Query)?;
     for step in Step::ALL {
         std::thread::sleep(SLOW);
         service.go_to(step)?;
@@ -261,11 +262,11 @@ fn slow_service(bench: &Bench<'_>) -> Result<(), Wrong> {
     service.finish(&mut running)
 }
 
-fn details(bench: &Bench<'_>) -> Result<(), Wrong> {
+fn details(fixture: &Fixture<'_>) -> Result<(), Wrong> {
     for (count, size) in [(1u32, 512u32), (9, 512), (3, 65536)] {
         let (count_flag, size_flag) = (count.to_string(), size.to_string());
         let flags = ["--block-count", &count_flag, "--block-size", &size_flag];
-        let (mut running, mut service) = Service::at(bench, &flags, Plan::SMALL, Step::Query)?;
+        let (mut running, mut service) = Service::at(fixture, &flags, Plan::SMALL, Step::Query)?;
         let came = service.query()?;
         let expected = StorageDetails {
             total_size: u64::from(count) * u64::from(size),
@@ -280,4 +281,203 @@ fn details(bench: &Bench<'_>) -> Result<(), Wrong> {
         service.finish(&mut running)?;
     }
     Ok(())
+}
+
+// Services that go away, with and without a word.
+
+/// Time in which a closed RDMA connection is noticed, where it is.
+const NOTICE: Duration = Duration::from_millis(100);
+
+/// A check in which the control connection is closed where a step is due.
+macro_rules! gone {
+    ($name:literal, $when:literal, $step:ident, $reset:literal) => {
+        Check {
+            name: $name,
+            meaning: concat!(
+                $when,
+                " the target ends by itself, without success (the reference does not notice, and waits forever)"
+            ),
+            play: |fixture| gone(fixture, Step::$step, $reset),
+        }
+    };
+}
+
+pub(super) const DEPARTURE_CHECKS: &[Check] = &[
+    Check {
+        name: "closed-before-query",
+        meaning: "A connection that is closed without a request is no session: the target serves the next one (the reference waits forever)",
+        play: |fixture| before_query(fixture, false),
+    },
+    Check {
+        name: "reset-before-query",
+        meaning: "A connection that is reset without a request is no session: the target serves the next one (the reference waits forever)",
+        play: |fixture| before_query(fixture, true),
+    },
+    gone!(
+        "closed-after-query",
+        "When the service closes the connection after the query,",
+        Init,
+        false
+    ),
+    gone!(
+        "closed-after-init",
+        "When the service closes the connection after init,",
+        Connect,
+        false
+    ),
+    gone!(
+        "closed-after-connections",
+        "When the service closes the connection before start,",
+        Start,
+        false
+    ),
+    gone!(
+        "closed-after-start",
+        "When the service closes the connection while the data path runs,",
+        Stop,
+        false
+    ),
+    gone!(
+        "closed-after-stop",
+        "When the service closes the connection before shutdown,",
+        Shutdown,
+        false
+    ),
+    gone!(
+        "reset-after-init",
+        "When the connection is reset after init,",
+        Connect,
+        true
+    ),
+    gone!(
+        "reset-after-start",
+        "When the connection is reset while the data path runs,",
+        Stop,
+        true
+    ),
+    gone!(
+        "reset-after-stop",
+        "When the connection is reset before shutdown,",
+        Shutdown,
+        true
+    ),
+    Check {
+        name: "closed-between-connections",
+        meaning: "When the service closes the connection between its two RDMA connections, the target ends by itself, without success (the reference does not notice, and waits forever)",
+        play: between_connections,
+    },
+    Check {
+        name: "closed-within-frame",
+        meaning: "When the service closes the connection in the middle of a frame, the target ends by itself, without success (the reference does not notice, and waits forever)",
+        play: within_frame,
+    },
+    Check {
+        name: "died-with-io-under-way",
+        meaning: "When the service dies with requests in flight, the target ends by itself, without success (the reference does not notice, and waits forever)",
+        play: died,
+    },
+    Check {
+        name: "rdma-lost",
+        meaning: "When the RDMA connections are closed with requests in flight, the target ends without success, or exits at shutdown as usual: it neither crashes nor hangs",
+        play: rdma_lost,
+    },
+    Check {
+        name: "closed-behind-shutdown",
+        meaning: "A service may close its side right behind the shutdown request: it is answered, and the target ends with success",
+        play: behind_shutdown,
+    },
+    Check {
+        name: "interrupted",
+        meaning: "SIGINT in the middle of a session ends the target by itself",
+        play: interrupted,
+    },
+];
+
+fn gone(fixture: &Fixture<'_>, step: Step, reset: bool) -> Result<(), Wrong> {
+    let (mut running, service) = Service::at(fixture, &[], Plan::SMALL, step)?;
+    // Only the control connection is closed.
+    let _rest = service.hang_up(reset)?;
+    running.expect_failure(fixture.patience())
+}
+
+fn before_query(fixture: &Fixture<'_>, reset: bool) -> Result<(), Wrong> {
+    let (mut running, service) = Service::at(fixture, &[], Plan::SMALL, Step::Query)?;
+    let port = service.port;
+    let _rest = service.hang_up(reset)?;
+    Service::connect(fixture, port, Plan::SMALL)?.finish(&mut running)
+}
+
+fn between_connections(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+    let (mut running, mut service) = Service::at(fixture, &[], Plan::SMALL, Step::Connect)?;
+    service.make_workers()?;
+    service.connect_one(0, wire::control::RdmaConnectionRole::IoData)?;
+    let _rest = service.hang_up(false)?;
+    running.expect_failure(fixture.patience())
+}
+
+fn within_frame(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+    let (mut running, mut service) = Service::at(fixture, &[], Plan::SMALL, Step::Init)?;
+    let init = service.init_request()?;
+    let init = service.request(Payload::InitStorageRequest(init));
+    service.control.send_bytes(&init.encode_to_vec()[..30])?;
+    let _rest = service.hang_up(false)?;
+    running.expect_failure(fixture.patience())
+}
+
+fn died(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+    let (mut running, mut service) = Service::at(fixture, &[], Plan::SMALL, Step::Stop)?;
+    with_io_under_way(&mut service)?;
+    drop(service);
+    running.expect_failure(fixture.patience())
+}
+
+/// Sends requests whose results are not received.
+fn with_io_under_way(service: &mut Service) -> Result<(), Wrong> {
+    (0..Plan::SMALL.depth as u64)
+        .try_for_each(|at| service.workers[0].send(&write(0, at * 4096, 4096).to_bytes()))
+}
+
+fn rdma_lost(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+    let (mut running, mut service) = Service::at(fixture, &[], Plan::SMALL, Step::Stop)?;
+    with_io_under_way(&mut service)?;
+    service.workers.clear();
+    // Time for the target to notice, which it need not do.
+    std::thread::sleep(NOTICE);
+    for payload in [Payload::StopStorageRequest, Payload::ShutdownRequest] {
+        let request = service.request(payload);
+        let went_on = service.control.send(&request).is_ok()
+            && matches!(
+                service.control.next(fixture.patience()),
+                Ok(Polled::Message(_))
+            );
+        if !went_on {
+            return running.expect_failure(fixture.patience());
+        }
+    }
+    drop(service);
+    running.expect_end(fixture.patience())
+}
+
+fn behind_shutdown(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+    let (mut running, mut service) = Service::at(fixture, &[], Plan::SMALL, Step::Shutdown)?;
+    let request = service.request(Payload::ShutdownRequest);
+    service.control.send(&request)?;
+    service.control.close_sending()?;
+    let answer = service.answer_to(&request)?;
+    Wrong::unless(
+        answer == Payload::ShutdownResponse,
+        "shutdown_response",
+        answer.message_type(),
+    )?;
+    running.expect_success(fixture.patience())
+}
+
+fn interrupted(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+    let (mut running, mut service) = Service::at(fixture, &[], Plan::SMALL, Step::Stop)?;
+    service.works()?;
+    let started = Instant::now();
+    running.signal(Signal::INT);
+    running
+        .expect_end(fixture.patience())
+        .during(format!("{:?} after SIGINT", started.elapsed()))
 }

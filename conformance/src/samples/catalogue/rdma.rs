@@ -1,25 +1,25 @@
-//! `doca_rdma`: pairs of which one side waits and the other acts, connected in each of the ways that they offer.
+//! `doca_rdma`: pairs of a passive and an active side, connected in each of the supported ways.
 
 use super::{DPU_RDMA, HOST_RDMA};
 use crate::samples::scenario::{Event, Party, Reply, Scenario};
 
 const LIBRARY: &str = "doca_rdma";
 
-/// What a pair of samples does once it is connected.
+/// Behaviour of a pair of samples once they are connected.
 struct Pair {
     /// The side that waits, and its sample.
     passive: (&'static str, &'static str),
     /// The side that acts, and its sample.
     active: (&'static str, &'static str),
-    /// The text that is transferred: whose flag it is.
+    /// The transferred text, and the side that has a flag for it.
     text: Option<(Flag, &'static str)>,
-    /// What the passive side has to get done before the other may go on, in the way of its log.
+    /// The passive side's log text that the other side has to wait for.
     ready: &'static str,
-    /// Whether memory or an event of the passive side is handed over, too.
+    /// `true` if memory or an event of the passive side is handed over, too.
     resource: bool,
-    /// The passive side ends when told that the other has finished.
+    /// The passive side exits when Enter confirms that the other has finished.
     told: bool,
-    /// What both must have written.
+    /// Text in the output of both sides.
     passive_says: &'static str,
     active_says: &'static str,
 }
@@ -31,7 +31,7 @@ enum Flag {
 }
 
 const TEXT: &str = "what goes over the wire";
-/// What the active side writes when its work is done.
+/// Text of the active side when its task has completed.
 const DONE: &str = "task was done";
 /// The passive side is connected.
 const CONNECTED: &str = "finished initialization";
@@ -142,8 +142,7 @@ impl Pair {
         }
     }
 
-    /// Descriptors in files, which the user copies from one to the other. With dynamic connections the passive side does
-    /// not need the other's.
+    /// Descriptors in files, which the user copies between the sides. With dynamic connections the passive side does not need the other's.
     fn by_descriptors(&self, dynamic: bool) -> Scenario {
         let transport = if dynamic { "DC" } else { "RC" };
         let flags = [
@@ -214,7 +213,7 @@ impl Pair {
             )
     }
 
-    /// Without files, the passive side sends its descriptor when told that the other expects it.
+    /// Without files, the passive side sends its descriptor when Enter confirms that the other waits for it.
     fn negotiating(&self, mut passive: Party) -> Party {
         if self.resource {
             let expects = Event::says(self.active.0, "Negotiation receive task submission");
@@ -237,4 +236,111 @@ impl Pair {
         }
         passive.reply(Reply::to("press enter").when(Event::says(self.active.0, DONE)))
     }
+}
+
+// `doca_rdma`, several connections: of one context to one other, and of one to a process each.
+
+const SEND: &str = "rdma_multi_conn_send";
+const RECEIVE: &str = "rdma_multi_conn_receive";
+/// Up to the most that the samples take.
+const COUNTS: [usize; 4] = [1, 2, 5, 8];
+const MULTI_CONNECTION_RECEIVING: &str = "All RDMA receive tasks";
+
+pub(super) fn multi_connection_scenarios() -> Vec<Scenario> {
+    let mut scenarios = Vec::new();
+    for count in COUNTS {
+        scenarios.push(by_descriptors(count));
+        scenarios.push(to_one_receiver(count));
+        scenarios.push(from_one_sender(count));
+    }
+    scenarios
+}
+
+/// All connections between two processes, sequentially; each has its own pair of files.
+fn by_descriptors(count: usize) -> Scenario {
+    let flags = ["-ld", "{dir}/local", "-re", "{dir}/remote", "-nc"];
+    let connections = count.to_string();
+    let mut receiver = Party::new("receiver", RECEIVE)
+        .arguments(["-d", DPU_RDMA])
+        .arguments(flags)
+        .arguments([&connections])
+        .says_times("from sender: \"many times\"", count);
+    let mut sender = Party::new("sender", SEND)
+        .arguments(["-d", HOST_RDMA, "-s", "many times"])
+        .arguments(flags)
+        .arguments([&connections])
+        .starts_when(Event::says("receiver", "You can now copy"))
+        .says_times("send task was done", count);
+    for index in 0..count {
+        let file = format!("{index:04}");
+        receiver = receiver.reply(
+            Reply::to("press enter")
+                .when(Event::says_times("sender", "You can now copy", index + 1))
+                .copy(
+                    format!("{{shared}}/sender/local-{file}"),
+                    format!("{{dir}}/remote-{file}"),
+                ),
+        );
+        sender = sender.reply(
+            Reply::to("press enter")
+                .when(Event::says("receiver", format!("connection [{index}] is")))
+                .copy(
+                    format!("{{shared}}/receiver/local-{file}"),
+                    format!("{{dir}}/remote-{file}"),
+                ),
+        );
+    }
+    let sender = sender
+        .reply(Reply::to("press enter").when(Event::says("receiver", MULTI_CONNECTION_RECEIVING)));
+    Scenario::new(LIBRARY, format!("{SEND}:descriptors_{count}"))
+        .party(receiver)
+        .party(sender)
+}
+
+/// One process listens and receives, several connect and send.
+fn to_one_receiver(count: usize) -> Scenario {
+    let mut receiver = Party::new("receiver", RECEIVE)
+        .arguments(["-d", DPU_RDMA, "-cm", "-lp", "{port}", "-nc"])
+        .arguments([count.to_string()]);
+    let mut senders = Vec::new();
+    for index in 0..count {
+        let text = format!("from number {index}");
+        receiver = receiver.says(format!("from sender: \"{text}\""));
+        senders.push(
+            Party::new(format!("sender{index}"), SEND)
+                .arguments(["-d", HOST_RDMA, "-cm", "-lp", "{port}", "-sa", "127.0.0.1"])
+                .arguments(["-s", &text])
+                .starts_when(Event::says("receiver", "started connection"))
+                .reply(
+                    Reply::to("press enter")
+                        .when(Event::says("receiver", MULTI_CONNECTION_RECEIVING)),
+                )
+                .says("send task was done"),
+        );
+    }
+    let scenario = Scenario::new(LIBRARY, format!("{SEND}:senders_{count}")).party(receiver);
+    senders.into_iter().fold(scenario, Scenario::party)
+}
+
+/// One process listens and sends, several connect and receive.
+fn from_one_sender(count: usize) -> Scenario {
+    let mut ready = Reply::to("press enter");
+    let mut receivers = Vec::new();
+    for index in 0..count {
+        let name = format!("receiver{index}");
+        ready = ready.when(Event::says(&name, MULTI_CONNECTION_RECEIVING));
+        receivers.push(
+            Party::new(name, RECEIVE)
+                .arguments(["-d", HOST_RDMA, "-cm", "-lp", "{port}", "-sa", "127.0.0.1"])
+                .starts_when(Event::says("sender", "started connection"))
+                .says("from sender: \"to everybody\""),
+        );
+    }
+    let sender = Party::new("sender", SEND)
+        .arguments(["-d", DPU_RDMA, "-cm", "-lp", "{port}", "-s", "to everybody"])
+        .arguments(["-nc", &count.to_string()])
+        .reply(ready)
+        .says_times("send task was done", count);
+    let scenario = Scenario::new(LIBRARY, format!("{SEND}:receivers_{count}")).party(sender);
+    receivers.into_iter().fold(scenario, Scenario::party)
 }

@@ -62,7 +62,7 @@ fn file(transcript: &Transcript) -> Vec<u8> {
 }
 
 #[test]
-fn what_was_written_is_read() {
+fn transcript_round_trips() {
     let written = transcript();
     let read = Transcript::from_reader(&file(&written)[..]).expect("a transcript");
     assert_eq!(read, written);
@@ -70,7 +70,7 @@ fn what_was_written_is_read() {
 }
 
 #[test]
-fn wherever_it_is_cut_what_is_whole_is_read_and_the_rest_is_told() {
+fn truncated_file_yields_whole_entries_and_reports_the_rest() {
     let written = transcript();
     let file = file(&written);
     let ends: Vec<usize> = (0..=written.entries.len())
@@ -99,7 +99,7 @@ fn wherever_it_is_cut_what_is_whole_is_read_and_the_rest_is_told() {
 }
 
 #[test]
-fn what_is_no_transcript_is_refused() {
+fn other_files_are_refused() {
     let refused = |bytes: &[u8]| Transcript::from_reader(bytes).expect_err("no transcript");
     let text = refused(b"\x7fELF and more").to_string();
     assert!(text.contains(r"\x7fELF and"), "{text}");
@@ -126,7 +126,7 @@ fn what_is_no_transcript_is_refused() {
 }
 
 #[test]
-fn whatever_byte_is_changed_nothing_worse_than_an_error_comes() {
+fn changed_bytes_cause_errors_at_most() {
     let file = file(&transcript());
     let mut refused = 0;
     for index in 0..file.len() {
@@ -134,7 +134,7 @@ fn whatever_byte_is_changed_nothing_worse_than_an_error_comes() {
             let mut changed = file.clone();
             changed[index] ^= change;
             match Transcript::from_reader(&changed[..]) {
-                // No entry is made of nothing.
+                // Every entry takes at least two bytes.
                 Ok(read) => assert!(read.entries.len() <= file.len() / 2),
                 Err(_) => refused += 1,
             }
@@ -147,9 +147,9 @@ fn whatever_byte_is_changed_nothing_worse_than_an_error_comes() {
     );
 }
 
-/// The recordings of this crate, which tests of the command replay: whoever changes the schema sees here that they are old.
+/// The recordings of this crate are replayed by tests of the command: a change of the schema that breaks them fails here.
 #[test]
-fn the_recordings_that_are_kept_are_whole() {
+fn recordings_of_this_crate_are_complete() {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("transcripts");
     let mut count = 0;
     for entry in std::fs::read_dir(directory).expect("the recordings") {
@@ -161,7 +161,7 @@ fn the_recordings_that_are_kept_are_whole() {
             Event::Raw(_) | Event::Failed(_) => true,
             Event::Opened | Event::Closed | Event::Ended => false,
         };
-        // Every role writes the same bytes for the same message.
+        // All roles encode the same message to the same bytes.
         assert_eq!(
             transcript.entries.iter().find(odd),
             None,

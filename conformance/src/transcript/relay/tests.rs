@@ -7,7 +7,7 @@ use wire::control::{Message, Payload};
 use super::*;
 use crate::transcript::{Entry, Event, Frame, Header, Role, Side, Transcript};
 
-/// Runs `play` with the address of a relay to `server`; answers what was recorded of one session.
+/// Runs `play` with the address of a relay to `server`, and returns the recording of one session.
 fn recorded(server: String, play: impl FnOnce(std::net::SocketAddr)) -> Vec<Entry> {
     let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a port");
     let address = listener.local_addr().expect("an address");
@@ -58,7 +58,7 @@ fn events(entries: Vec<Entry>) -> Vec<(Option<Side>, Event)> {
 }
 
 #[test]
-fn everything_arrives_unchanged_and_each_side_may_close_alone() {
+fn bytes_are_forwarded_unchanged_and_each_side_closes_alone() {
     let (listener, address) = server();
     let garbage: Vec<u8> = (0..200_000u32).map(|i| (i * 7 + i / 251) as u8).collect();
     let sent = [query().encode_to_vec(), garbage].concat();
@@ -103,14 +103,14 @@ fn everything_arrives_unchanged_and_each_side_may_close_alone() {
 }
 
 #[test]
-fn a_frame_that_stays_incomplete_is_recorded_as_raw_bytes() {
+fn incomplete_frame_is_recorded_as_raw_bytes() {
     let (listener, address) = server();
     let half = query().encode_to_vec()[..7].to_vec();
     let entries = recorded(address, |relay| {
         let mut client = TcpStream::connect(relay).expect("the relay");
         client.write_all(&half).expect("the server listens");
         let (mut stream, _) = listener.accept().expect("a client");
-        // It is passed on before it is complete.
+        // It is forwarded before it is complete.
         let mut came = [0; 7];
         stream.read_exact(&mut came).expect("the client's bytes");
         drop(client);
@@ -128,12 +128,12 @@ fn a_frame_that_stays_incomplete_is_recorded_as_raw_bytes() {
 }
 
 #[test]
-fn a_reset_is_passed_on_as_a_reset() {
+fn reset_is_forwarded_as_a_reset() {
     let (listener, address) = server();
     let entries = recorded(address, |relay| {
         let mut client = TcpStream::connect(relay).expect("the relay");
         let (mut stream, _) = listener.accept().expect("a client");
-        // Once a byte has come through, the relay is not still connecting, which would be another failure.
+        // Once a byte has arrived, the relay is connected; a failed connection would be another failure.
         client.write_all(&[0]).expect("the relay reads");
         stream.read_exact(&mut [0]).expect("the client's byte");
         rustix::net::sockopt::set_socket_linger(&stream, Some(Duration::ZERO)).expect("a socket");
@@ -148,7 +148,7 @@ fn a_reset_is_passed_on_as_a_reset() {
 }
 
 #[test]
-fn a_server_that_is_not_there_is_told_by_a_reset_and_an_entry() {
+fn missing_server_causes_a_reset_and_an_entry() {
     let (listener, address) = server();
     drop(listener);
     let entries = recorded(address.clone(), |relay| {
@@ -163,7 +163,7 @@ fn a_server_that_is_not_there_is_told_by_a_reset_and_an_entry() {
 }
 
 #[test]
-fn a_recorder_that_cannot_write_does_not_disturb_the_deployment() {
+fn failed_recording_does_not_affect_the_deployment() {
     /// Takes the header.
     struct Full(Mutex<bool>);
     impl Write for Full {

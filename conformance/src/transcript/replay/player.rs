@@ -1,18 +1,24 @@
 //! Goes through a script: sends what one side sent, and expects what the other did.
 
-use std::time::Instant;
+use std::collections::{HashMap, VecDeque};
+use std::io;
+use std::io::{ErrorKind, Read as _, Write as _};
+use std::net::{Shutdown, TcpListener, TcpStream, ToSocketAddrs as _};
+use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
-use wire::control::Message;
+use doca::{Buf, BufInventory, Device, MemoryRegion, Mmap, Pe, Rdma, RdmaConnection, Task};
+use wire::control::{
+    InitStorage, Message, Payload, RdmaConnectionDetails, RdmaConnectionRole, StorageDetails,
+};
+use wire::io_message::{IoMessage, IoMessageType, Repr, SIZE};
 
-use super::compare::compare;
-use super::journal::Journal;
-use super::peer::{Came, Peer};
-use super::script::{Script, Step};
-use super::{Settings, Side};
-use crate::transcript::{Event, Piece};
+use super::{Journal, Script, Settings, Side, Step, compare};
+use crate::role::REMOTE;
+use crate::target::{Fault, Session};
+use crate::transcript::{Event, Piece, Splitter};
 
-/// What is alive of the side that is played.
+/// Live resources of the side that is replayed.
 pub(super) trait Part {
     /// The message to send instead of a recorded one, which `is_refused` where an error answered it.
     ///
@@ -21,7 +27,7 @@ pub(super) trait Part {
     /// What it needs cannot be made.
     fn send(&mut self, recorded: &Message, is_refused: bool) -> Result<Message, String>;
 
-    /// Uses what came instead of a recorded message; answers what is wrong with it.
+    /// Uses the received message instead of the recorded one. Returns an error for a wrong one.
     ///
     /// # Errors
     ///
@@ -40,14 +46,14 @@ pub(super) trait Part {
     /// Its data path fails.
     fn progress(&mut self) -> Result<bool, String>;
 
-    /// Whether what comes next is up to somebody who may take as long as they want.
+    /// Returns `true` if the next event is up to a peer without time limit.
     fn is_patient(&self) -> bool;
 
-    /// Whether the ids that come are those of requests sent from here.
+    /// Returns `true` if received ids are those of requests that this side has sent.
     fn ids_are_ours(&self) -> bool;
 }
 
-/// A script, and those who play it.
+/// A script, and the resources to replay it.
 pub(super) struct Player<'a> {
     script: &'a Script,
     us: Side,
@@ -76,13 +82,13 @@ impl<'a> Player<'a> {
         }
     }
 
-    /// Plays until the end, or until it makes no sense to go on.
+    /// Replays until the end, or until a failure makes that impossible.
     pub(super) fn play(mut self, journal: &mut Journal) {
         for (index, step) in self.script.steps.iter().enumerate() {
             let done = if step.side == self.us {
                 self.send(step)
             } else {
-                // Who of both closes first is a matter of luck.
+                // The order in which the sides close is not determined.
                 let only_closing = |step: &Step| step.event == Event::Closed;
                 if self.script.steps[index..].iter().all(only_closing) {
                     self.peer.close();
@@ -138,19 +144,19 @@ impl<'a> Player<'a> {
             Event::Raw(expected) => {
                 let came = self.raw(expected.len(), started)?;
                 if came != expected {
-                    differences.push(format!("expected the bytes {expected:x}, {came:x} came"));
+                    differences.push(format!("expected the bytes {expected:x}, got {came:x}"));
                 }
             }
             Event::Closed => match self.wait(started)? {
                 Came::Piece(piece) => {
-                    return Err(format!("expected its end, {} came", told(&piece)));
+                    return Err(format!("expected its end, got {}", told(&piece)));
                 }
                 Came::Failed(error) => notes.push(format!("it failed instead: {error}")),
                 Came::Closed | Came::Nothing => {}
             },
             Event::Failed(_) => match self.wait(started)? {
                 Came::Piece(piece) => {
-                    return Err(format!("expected no more, {} came", told(&piece)));
+                    return Err(format!("expected no more, got {}", told(&piece)));
                 }
                 Came::Closed | Came::Failed(_) | Came::Nothing => {}
             },
@@ -169,10 +175,10 @@ impl<'a> Player<'a> {
     fn frame(&mut self, started: Instant) -> Result<Message, String> {
         match self.wait(started)? {
             Came::Piece(Piece::Frame(frame)) => Ok(frame.message),
-            Came::Piece(raw) => Err(format!("expected it, {} came", told(&raw))),
+            Came::Piece(raw) => Err(format!("expected it, got {}", told(&raw))),
             Came::Closed => Err("expected it, the connection was closed".to_owned()),
             Came::Failed(error) => Err(format!("expected it, the connection failed: {error}")),
-            Came::Nothing => Err("expected it, nothing came".to_owned()),
+            Came::Nothing => Err("expected it, got nothing".to_owned()),
         }
     }
 
@@ -191,7 +197,7 @@ impl<'a> Player<'a> {
         Ok(bytes.freeze())
     }
 
-    /// What comes next.
+    /// Waits for the next event.
     fn wait(&mut self, started: Instant) -> Result<Came, String> {
         loop {
             match self.peer.receive() {
@@ -203,7 +209,7 @@ impl<'a> Player<'a> {
             }
             if !self.part.is_patient() && started.elapsed() >= self.settings.timeout {
                 return Err(format!(
-                    "expected it within {:?}, nothing came",
+                    "expected it within {:?}, got nothing",
                     self.settings.timeout
                 ));
             }
@@ -218,5 +224,523 @@ fn told(piece: &Piece) -> String {
     match piece {
         Piece::Frame(frame) => frame.message.payload.message_type().to_string(),
         Piece::Raw(bytes) => format!("{} bytes that are no frame", bytes.len()),
+    }
+}
+
+// The control connection with the program under test.
+
+/// Polling interval while no event can occur.
+const PAUSE: Duration = Duration::from_millis(1);
+const CHUNK: usize = 4096;
+
+/// An event from the program under test.
+#[derive(Debug)]
+pub(super) enum Came {
+    Piece(Piece),
+    /// It has closed its sending direction.
+    Closed,
+    /// The connection has failed.
+    Failed(io::Error),
+    /// No event.
+    Nothing,
+}
+
+/// A connection that never blocks.
+pub(super) struct Peer {
+    stream: TcpStream,
+    splitter: Splitter,
+    pieces: VecDeque<Piece>,
+    closed: bool,
+}
+
+impl Peer {
+    pub(super) fn new(stream: TcpStream) -> io::Result<Self> {
+        stream.set_nodelay(true)?;
+        stream.set_nonblocking(true)?;
+        Ok(Self {
+            stream,
+            splitter: Splitter::new(),
+            pieces: VecDeque::new(),
+            closed: false,
+        })
+    }
+
+    /// The next event, if there is one.
+    pub(super) fn receive(&mut self) -> Came {
+        if let Some(piece) = self.pieces.pop_front() {
+            return Came::Piece(piece);
+        }
+        if self.closed {
+            return Came::Closed;
+        }
+        let mut bytes = [0; CHUNK];
+        match self.stream.read(&mut bytes) {
+            Ok(0) => {
+                self.closed = true;
+                self.pieces.extend(self.splitter.rest().map(Piece::Raw));
+            }
+            Ok(count) => {
+                self.splitter.push(&bytes[..count]);
+                self.pieces
+                    .extend(std::iter::from_fn(|| self.splitter.next()));
+            }
+            Err(error)
+                if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) =>
+            {
+                return Came::Nothing;
+            }
+            Err(error) => return Came::Failed(error),
+        }
+        match self.pieces.pop_front() {
+            Some(piece) => Came::Piece(piece),
+            None if self.closed => Came::Closed,
+            None => Came::Nothing,
+        }
+    }
+
+    /// Puts back a piece that was received too early.
+    pub(super) fn put_back(&mut self, piece: Piece) {
+        self.pieces.push_front(piece);
+    }
+
+    /// Sends bytes.
+    ///
+    /// # Errors
+    ///
+    /// The connection fails, or the program does not take them until `deadline`.
+    pub(super) fn send(&mut self, mut bytes: &[u8], deadline: Instant) -> io::Result<()> {
+        while !bytes.is_empty() {
+            match self.stream.write(bytes) {
+                Ok(count) => bytes = &bytes[count..],
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    if Instant::now() >= deadline {
+                        return Err(ErrorKind::TimedOut.into());
+                    }
+                    std::thread::sleep(PAUSE);
+                }
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Closes the sending direction. The program may have disconnected already.
+    pub(super) fn close(&mut self) {
+        let _ = self.stream.shutdown(Shutdown::Write);
+    }
+
+    /// Lets time pass.
+    pub(super) fn pause() {
+        std::thread::sleep(PAUSE);
+    }
+}
+
+/// A program that listens at `HOST:PORT`.
+pub(super) fn connect(address: &str, timeout: Duration) -> io::Result<Peer> {
+    let mut result = Err(io::Error::other("the name has no address"));
+    for address in address.to_socket_addrs()? {
+        result = TcpStream::connect_timeout(&address, timeout).and_then(Peer::new);
+        if result.is_ok() {
+            break;
+        }
+    }
+    result
+}
+
+/// The next program that connects.
+pub(super) fn accept(listener: &TcpListener, stop: &dyn Fn() -> bool) -> io::Result<Peer> {
+    listener.set_nonblocking(true)?;
+    loop {
+        match listener.accept() {
+            Ok((stream, _)) => return Peer::new(stream),
+            Err(error)
+                if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) =>
+            {
+                if stop() {
+                    return Err(io::Error::other("interrupted"));
+                }
+                std::thread::sleep(20 * PAUSE);
+            }
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+// The service's side: requests with live memory and connections.
+
+/// Most bytes of memory for a target to move blocks to and from.
+const MOST_MEMORY: usize = 64 << 20;
+/// Most workers; each is two RDMA contexts.
+const MOST_WORKERS: u32 = 256;
+/// Block size until a target has reported its own, in bytes.
+const BLOCK_SIZE: u32 = 4096;
+/// Tokens of the probe's tasks.
+const ANSWER: u64 = 1;
+const QUESTION: u64 = 2;
+/// The probe's user data, which its answer repeats.
+const USER_DATA: u64 = 0x5245_504c_4159;
+
+/// A service, as far as a target can tell.
+pub(super) struct Service {
+    device: String,
+    timeout: Duration,
+    probe: bool,
+    block_size: u32,
+    session: Option<LiveSession>,
+}
+
+/// Resources from init to shutdown. Fields are in drop order.
+struct LiveSession {
+    workers: Vec<Worker>,
+    _memory: Mmap,
+}
+
+impl Service {
+    pub(super) fn new(settings: &Settings) -> Self {
+        Self {
+            device: settings.device.clone(),
+            timeout: settings.timeout,
+            probe: settings.probe,
+            block_size: BLOCK_SIZE,
+            session: None,
+        }
+    }
+
+    /// Memory and workers for a session, and the blob of the memory.
+    fn init(&mut self, init: &InitStorage) -> Result<Bytes, String> {
+        if init.core_count > MOST_WORKERS {
+            return Err(format!(
+                "expected at most {MOST_WORKERS} workers to replay, the recording has {}",
+                init.core_count
+            ));
+        }
+        let blocks = init.transaction_count as usize * init.core_count as usize;
+        let size = (self.block_size as usize)
+            .saturating_mul(blocks)
+            .clamp(BLOCK_SIZE as usize, MOST_MEMORY);
+        let device = Device::open(&self.device).map_err(text)?;
+        let region = MemoryRegion::new(size).map_err(text)?;
+        let memory = Mmap::register(&device, region, REMOTE).map_err(text)?;
+        let blob = memory.export_rdma(&device).map_err(text)?;
+        let workers = (0..init.core_count)
+            .map(|_| Worker::new(&device))
+            .collect::<doca::Result<_>>()
+            .map_err(text)?;
+        self.session = Some(LiveSession {
+            workers,
+            _memory: memory,
+        });
+        Ok(blob.into())
+    }
+
+    fn worker(&mut self, details: &RdmaConnectionDetails) -> Result<&mut Worker, String> {
+        self.session
+            .as_mut()
+            .and_then(|session| session.workers.get_mut(details.context_index as usize))
+            .ok_or_else(|| {
+                format!(
+                    "the recording has no worker {} before it",
+                    details.context_index
+                )
+            })
+    }
+}
+
+impl Part for Service {
+    fn send(&mut self, recorded: &Message, is_refused: bool) -> Result<Message, String> {
+        let payload = match &recorded.payload {
+            // A malformed request is replayed as it is.
+            payload if is_refused => payload.clone(),
+            Payload::InitStorageRequest(init) => Payload::InitStorageRequest(InitStorage {
+                mmap_export_blob: self.init(init)?,
+                ..init.clone()
+            }),
+            Payload::CreateRdmaConnectionRequest(details) => {
+                let blob = self.worker(details)?.export(details.role).map_err(text)?;
+                Payload::CreateRdmaConnectionRequest(RdmaConnectionDetails {
+                    connection_details: blob.into(),
+                    ..details.clone()
+                })
+            }
+            payload => payload.clone(),
+        };
+        Ok(Message {
+            payload,
+            ..recorded.clone()
+        })
+    }
+
+    fn receive(&mut self, _: &Message, came: &Message, _: bool) -> Result<(), String> {
+        match &came.payload {
+            Payload::QueryStorageResponse(StorageDetails { block_size, .. }) => {
+                self.block_size = *block_size;
+            }
+            Payload::CreateRdmaConnectionResponse(details) => self
+                .worker(details)?
+                .connect(details.role, &details.connection_details)
+                .map_err(|error| {
+                    format!("connection_details: expected some that connect: {error}")
+                })?,
+            Payload::StartStorageResponse if self.probe => {
+                let (block_size, timeout) = (self.block_size, self.timeout);
+                let workers = self
+                    .session
+                    .iter_mut()
+                    .flat_map(|session| &mut session.workers);
+                for (index, worker) in workers.enumerate() {
+                    worker.probe(block_size, timeout).map_err(|why| {
+                        format!(
+                            "worker {index}: expected a block through the live connections: {why}"
+                        )
+                    })?;
+                }
+            }
+            Payload::ShutdownResponse => self.session = None,
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn progress(&mut self) -> Result<bool, String> {
+        Ok(false)
+    }
+
+    fn is_patient(&self) -> bool {
+        false
+    }
+
+    fn ids_are_ours(&self) -> bool {
+        true
+    }
+}
+
+/// A worker's ends of two connections. Fields drop in this order: tasks before contexts, those before the engine.
+struct Worker {
+    probe: Option<Probe>,
+    control: Rdma,
+    data: Rdma,
+    connections: [Option<RdmaConnection>; 2],
+    pe: Pe,
+    messages: Mmap,
+}
+
+struct Probe {
+    _question: Task,
+    _answer: Task,
+}
+
+impl Worker {
+    fn new(device: &Device) -> doca::Result<Self> {
+        let pe = Pe::new()?;
+        let builder = || Rdma::builder(device).permissions(REMOTE);
+        let control = builder().receive_tasks(1).send_tasks(1).start(&pe)?;
+        let data = builder().start(&pe)?;
+        Ok(Self {
+            probe: None,
+            control,
+            data,
+            connections: [None, None],
+            pe,
+            messages: Mmap::register(device, MemoryRegion::new(2 * SIZE)?, REMOTE)?,
+        })
+    }
+
+    fn rdma(&self, role: RdmaConnectionRole) -> &Rdma {
+        match role {
+            RdmaConnectionRole::IoData => &self.data,
+            RdmaConnectionRole::IoControl => &self.control,
+        }
+    }
+
+    fn export(&mut self, role: RdmaConnectionRole) -> doca::Result<Vec<u8>> {
+        let (blob, connection) = self.rdma(role).export()?;
+        self.connections[role as usize] = Some(connection);
+        Ok(blob)
+    }
+
+    fn connect(&mut self, role: RdmaConnectionRole, blob: &[u8]) -> Result<(), String> {
+        let connection = self.connections[role as usize]
+            .as_ref()
+            .ok_or("there was no request for it")?;
+        self.rdma(role).connect(connection, blob).map_err(text)
+    }
+
+    /// Reads the first block of the storage: the request and its answer need one connection, the block the other, and the
+    /// memory.
+    fn probe(&mut self, block_size: u32, timeout: Duration) -> Result<(), String> {
+        let connection = self.connections[RdmaConnectionRole::IoControl as usize]
+            .as_ref()
+            .ok_or("there is none for I/O messages")?;
+        let request = Repr {
+            message_type: IoMessageType::Read,
+            user_data: USER_DATA,
+            result: 0,
+            size: block_size.min(MOST_MEMORY as u32),
+            requester_offset: 0,
+            storage_offset: 0,
+        };
+        let inventory = BufInventory::new(2).map_err(text)?;
+        let place = |index: usize| inventory.buf(&self.messages, (index * SIZE) as u64, SIZE);
+        let (question, answer) = (place(0).map_err(text)?, place(1).map_err(text)?);
+        question.write_data(&request.to_bytes()).map_err(text)?;
+        let receive = self.control.receive_task(&answer, ANSWER).map_err(text)?;
+        let send = self
+            .control
+            .send_task(connection, &question, QUESTION)
+            .map_err(text)?;
+        receive.submit().map_err(text)?;
+        send.submit().map_err(text)?;
+        self.probe = Some(Probe {
+            _question: send,
+            _answer: receive,
+        });
+        let deadline = Instant::now() + timeout;
+        loop {
+            match self.pe.poll() {
+                Some(doca::Event::Task(done)) => {
+                    done.result
+                        .map_err(|code| format!("a task failed: {code}"))?;
+                    if done.token == ANSWER {
+                        return check(&answer, &request);
+                    }
+                }
+                Some(_) => {}
+                None if Instant::now() >= deadline => {
+                    return Err(format!("nothing came within {timeout:?}"));
+                }
+                None => {}
+            }
+        }
+    }
+}
+
+fn check(answer: &Buf, request: &Repr) -> Result<(), String> {
+    let mut bytes = [0; SIZE];
+    let len = answer.read_data(&mut bytes).map_err(text)?;
+    let view = IoMessage::new_checked(&bytes[..len]).map_err(text)?;
+    let came = Repr::parse(&view).map_err(text)?;
+    let expected = Repr {
+        message_type: IoMessageType::Result,
+        ..*request
+    };
+    if came == expected {
+        Ok(())
+    } else {
+        Err(format!("expected {expected:?}, got {came:?}"))
+    }
+}
+
+fn text(error: impl ToString) -> String {
+    error.to_string()
+}
+
+// The target's side: recorded responses with live connections, and a storage.
+
+/// Largest storage that is replayed, in bytes.
+const MOST_CAPACITY: u64 = 1 << 30;
+
+/// A target, as far as a service can tell.
+pub(super) struct Target {
+    device: String,
+    content: Vec<u8>,
+    session: Option<Session>,
+    /// Live counterparts of recorded requests, by their recorded id: the received request, and its answer.
+    pending: HashMap<u32, (Message, Option<Payload>)>,
+    /// The service has connected.
+    has_begun: bool,
+}
+
+impl Target {
+    pub(super) fn new(settings: &Settings) -> Self {
+        Self {
+            device: settings.device.clone(),
+            content: settings.content.clone(),
+            session: None,
+            pending: HashMap::new(),
+            has_begun: false,
+        }
+    }
+
+    /// Opens the storage that the recorded target reported.
+    fn open(&mut self, total_size: u64, block_size: u32) -> Result<(), String> {
+        if total_size > MOST_CAPACITY {
+            return Err(format!(
+                "expected a storage of at most {MOST_CAPACITY} bytes to replay, the recording has {total_size}"
+            ));
+        }
+        let mut content = std::mem::take(&mut self.content);
+        content.resize(total_size as usize, 0);
+        let script = crate::target::Script {
+            device: self.device.clone(),
+            block_size,
+            content,
+            fault: Fault::None,
+            features: 0,
+            records: None,
+        };
+        self.session = Some(Session::new(&script).map_err(|error| error.to_string())?);
+        Ok(())
+    }
+}
+
+impl Part for Target {
+    fn send(&mut self, recorded: &Message, _: bool) -> Result<Message, String> {
+        if let Payload::QueryStorageResponse(details) = &recorded.payload {
+            self.open(details.total_size, details.block_size)?;
+        }
+        let Some((request, live)) = self.pending.remove(&recorded.message_id) else {
+            return Ok(recorded.clone());
+        };
+        let payload = match (&recorded.payload, live) {
+            (
+                Payload::CreateRdmaConnectionResponse(recorded),
+                Some(Payload::CreateRdmaConnectionResponse(live)),
+            ) => Payload::CreateRdmaConnectionResponse(RdmaConnectionDetails {
+                connection_details: live.connection_details,
+                ..recorded.clone()
+            }),
+            (payload, _) => payload.clone(),
+        };
+        Ok(request.response(payload))
+    }
+
+    fn receive(
+        &mut self,
+        recorded: &Message,
+        came: &Message,
+        is_refused: bool,
+    ) -> Result<(), String> {
+        self.has_begun = true;
+        let mut live = Ok(None);
+        if let (Some(session), false) = (&mut self.session, is_refused) {
+            live = session.answer(&came.payload).map(Some);
+        }
+        let (live, wrong) = match live {
+            Ok(live) => (live, Ok(())),
+            Err(error) => (None, Err(error.to_string())),
+        };
+        self.pending
+            .insert(recorded.message_id, (came.clone(), live));
+        wrong
+    }
+
+    fn progress(&mut self) -> Result<bool, String> {
+        match &mut self.session {
+            Some(session) if session.is_running() => {
+                session.progress().map_err(|error| error.to_string())?;
+                Ok(true)
+            }
+            _ => Ok(false),
+        }
+    }
+
+    fn is_patient(&self) -> bool {
+        // The service sends requests when an initiator causes them, and stops when that has finished.
+        !self.has_begun || self.session.as_ref().is_some_and(Session::is_running)
+    }
+
+    fn ids_are_ours(&self) -> bool {
+        false
     }
 }

@@ -17,7 +17,7 @@ fn parse(args: &str) -> Result<Flags, FlagsError> {
 }
 
 #[test]
-fn the_example_of_the_guide_is_accepted_and_the_rest_is_the_reference_s() {
+fn example_of_the_guide_is_accepted_with_reference_defaults() {
     let flags = parse(MANDATORY).expect("flags");
     assert_eq!(flags.data_p_storage.to_string(), "172.17.0.3:12345");
     assert_eq!(flags.matrix_type, MatrixType::Vandermonde);
@@ -29,7 +29,7 @@ fn the_example_of_the_guide_is_accepted_and_the_rest_is_the_reference_s() {
 }
 
 #[test]
-fn what_the_reference_does_not_have_is_understood() {
+fn extensions_are_parsed() {
     let flags = parse(&format!(
         "{MANDATORY} --matrix-type cauchy --trigger-recovery-read-every-n 10 --logical-block-size 4096 --checksum require"
     ))
@@ -48,7 +48,7 @@ fn what_the_reference_does_not_have_is_understood() {
 }
 
 #[test]
-fn missing_and_wrong_flags_are_named() {
+fn missing_and_invalid_flags_are_named() {
     for flag in [
         "-d",
         "-r",

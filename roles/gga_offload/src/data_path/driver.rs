@@ -16,7 +16,7 @@ use crate::engine::request::Request;
 use crate::engine::{Action, Comparison, Decompression, Event, Flaw, Quality, Status};
 use crate::target::{Target, Targets};
 
-/// Events that are handled in one poll iteration when there are as many: what comes between two iterations is then paid for once.
+/// Events per poll iteration while more are pending: the cost of an iteration is shared.
 const EVENTS_PER_ITERATION: u32 = 32;
 
 impl<L: IoLayout> Turns for GgaDataPath<L> {
@@ -99,7 +99,7 @@ impl<L: IoLayout> GgaDataPath<L> {
             Kind::Send(target) => self.tell(Event::ChunkRequestSent { slot, target }),
             Kind::Fetch => {
                 if self.fetcher.is_broken() {
-                    // It may have been the last one of the context that failed.
+                    // It may have been the last outstanding one of the failed context.
                     self.restart_fetcher()?;
                 }
                 self.tell(Event::Fetched { slot, status });
@@ -138,12 +138,12 @@ impl<L: IoLayout> GgaDataPath<L> {
                     ErrorCode::INVALID_VALUE | ErrorCode::TOO_BIG | ErrorCode::IO_FAILED => {
                         Decompression::Corrupt
                     }
-                    // The initiator's memory is to blame, or the device.
+                    // An error of the initiator's memory, or of the device.
                     _ => Decompression::Failed(status),
                 };
                 self.tell(Event::Decompressed { slot, outcome });
             }
-            // When the run ends, what waits for a message is flushed.
+            // When the run ends, receives are flushed.
             Kind::Answer if !run.is_set() => self.engine.answer_was_flushed(),
             _ if !run.is_set() => {}
             Kind::ReceiveRequest | Kind::Answer => {
@@ -382,7 +382,7 @@ impl<L: IoLayout> GgaDataPath<L> {
         Ok(())
     }
 
-    /// Asks targets to make durable what they have answered before.
+    /// Sends flush requests to targets.
     #[cold]
     fn ask_for_flush(&mut self, slot: u32, targets: Targets) -> Result<(), Failure> {
         for target in targets.iter() {
@@ -517,7 +517,7 @@ impl<L: IoLayout> GgaDataPath<L> {
         Ok(())
     }
 
-    /// Copies the data chunks that came from their targets to where no target reaches them.
+    /// Copies the data chunks from the stripe buffer to private memory.
     fn read_stored(&mut self, index: usize) -> Result<(), Failure> {
         self.judged = None;
         let offset = self.tasks.of(index).buffer.stored();
@@ -572,7 +572,7 @@ impl<L: IoLayout> GgaDataPath<L> {
         }
     }
 
-    /// As [`judge`](Self::judge), and a block without checksum has to be one that can be decompressed.
+    /// As [`judge`](Self::judge), and a block without checksum has to decompress.
     fn judge_closely(&mut self, slot: u32, stripe: u64) -> Quality {
         let geometry = self.setup.volume.geometry;
         match self.judge(slot, stripe) {
@@ -638,7 +638,7 @@ impl<L: IoLayout> GgaDataPath<L> {
     #[inline]
     fn decompress(&mut self, slot: u32, block: u8) -> Result<(), Failure> {
         let index = slot as usize;
-        // What was judged is what is used, whatever the targets do to the stripe buffer.
+        // The verified copy is used, whatever the targets write to the stripe buffer.
         let length = self.judged(slot)?;
         let data = &self.stored[Header::SIZE..][..length];
         self.private.write(index, data)?;
@@ -666,7 +666,7 @@ impl<L: IoLayout> GgaDataPath<L> {
         if let Some(ends) = self.targets[target.number()].take() {
             let ids = [ends.control.rdma().id(), ends.data.rdma().id()];
             self.retired.extend(ids);
-            // Its tasks stay, and say that their context is gone when they are submitted.
+            // Its tasks remain, and their submission fails without the context.
             drop(ends);
         }
     }
@@ -677,7 +677,7 @@ impl<L: IoLayout> GgaDataPath<L> {
     fn submit(&mut self, index: usize, kind: Kind) -> Result<(), ErrorCode> {
         let task = match kind {
             Kind::Fetch => self.fetcher.get(index),
-            // There is none while a target has never been attached.
+            // A target that was never attached has no task.
             kind => (self.tasks.task(index, kind)).ok_or(ErrorCode::NOT_CONNECTED)?,
         };
         self.deferred.submit(Token::new(index, kind).0, task)

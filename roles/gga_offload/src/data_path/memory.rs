@@ -22,7 +22,7 @@ pub(crate) struct StripeMemory {
 }
 
 impl StripeMemory {
-    /// Allocates so many buffers behind `first` bytes, and exports them for the targets.
+    /// Allocates this many buffers behind `first` bytes, and exports them for the targets.
     pub(crate) fn allocate(
         device: &Device,
         geometry: Geometry,
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn more_than_the_machine_has_is_refused() {
+    fn allocation_beyond_the_machine_is_refused() {
         let device = Device::open("mlx5_0").expect("device");
         for buffers in [u64::MAX, installed_memory() / 2048] {
             let failure = StripeMemory::allocate(&device, Geometry::compatible(4096), 0, buffers)

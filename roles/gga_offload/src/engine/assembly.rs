@@ -11,12 +11,12 @@ use wire::control::RecordState;
 use super::membership::{EpochIds, Membership, Origin};
 use crate::target::{Target, Targets};
 
-/// What is known of a target when a session begins.
+/// State of a target at the start of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Found {
-    /// It is not there.
+    /// It is not reachable.
     Missing,
-    /// It has no superblock and never will, as the reference's.
+    /// It never has a superblock, like the reference's.
     Mute,
     /// It is a member of no set.
     Blank,
@@ -24,21 +24,21 @@ pub enum Found {
     Superblock(Superblock),
 }
 
-/// What a session begins with.
+/// Initial state of a session.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Assembly {
-    /// What the targets are to persist. `None` where not all can.
+    /// The superblocks to persist. `None` where not all targets have one.
     pub membership: Option<Membership>,
     /// A target that is not current: it is rebuilt whole.
     pub stale: Option<Target>,
-    /// Whether that one is not there.
+    /// `true` if that one is not there.
     pub is_degraded: bool,
-    /// Whether the set was not closed: the chunks of stripes that were being written may not fit each other.
+    /// `true` if the set was not closed: the chunks of stripes that were being written may be inconsistent.
     pub is_unclean: bool,
 }
 
 impl Assembly {
-    /// Three targets that are taken to be current, and that are to persist nothing.
+    /// Three targets that are taken to be current and have no superblocks to persist.
     #[must_use]
     pub fn unmanaged() -> Self {
         Self {
@@ -50,7 +50,7 @@ impl Assembly {
     }
 }
 
-/// Why a set cannot be put to use.
+/// A set cannot be put to use.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     /// A target is the one of another place.
@@ -59,7 +59,7 @@ pub enum Refusal {
         target.name(), target.name(), Target::ALL.get(*member as usize).map_or("another target", |target| target.name())
     )]
     Exchanged {
-        /// Where it is.
+        /// The target in the wrong place.
         target: Target,
         /// The number that its superblock has.
         member: u32,
@@ -83,7 +83,7 @@ pub enum Refusal {
         epoch.number, Listed(found), epoch.number
     )]
     TooFew {
-        /// What was found.
+        /// The states of the targets.
         found: Box<[Found; 3]>,
         /// The last committed epoch.
         epoch: Epoch,
@@ -94,7 +94,7 @@ pub enum Refusal {
          it overwritten", .0.name()
     )]
     UsedAlone(Target),
-    /// A target is missing, and the others are no set yet.
+    /// A target is missing, and the others are not a set yet.
     #[error(
         "storage target {} is missing, and the others do not say that they can do without it; start all three targets", .0.name()
     )]
@@ -129,14 +129,14 @@ impl fmt::Display for Listed<'_> {
     }
 }
 
-/// What the user and earlier sessions add to what was found.
+/// Input of the user and of earlier sessions to the assembly.
 #[derive(Debug, Clone)]
 pub struct Instructions {
-    /// A target whose contents are to be discarded, whatever its superblock says. The others are trusted as far as theirs allow.
+    /// A target whose contents are discarded, whatever its superblock says. The superblocks of the others are used.
     pub rebuild: Option<Target>,
     /// A target without superblock that is known to have missed writes.
     pub stale: Option<Target>,
-    /// Whether every block is going to be written with a checksum.
+    /// `true` if every block is going to be written with a checksum.
     pub writes_checksums: bool,
     /// The identifier of a set that is made now.
     pub new_set: SetId,
@@ -144,7 +144,7 @@ pub struct Instructions {
     pub ids: EpochIds,
 }
 
-/// Decides which of the targets are current, and what is to be done about the others.
+/// Decides which targets are current, and how to treat the others.
 ///
 /// # Errors
 ///
@@ -198,7 +198,7 @@ pub fn assemble(found: [Found; 3], instructions: Instructions) -> Result<Assembl
         return Err(Refusal::UsedAlone(alone));
     }
     if !foreign.is_empty() {
-        // The others have not taken part in that use.
+        // The others took no part in that use.
         current = foreign;
     } else if known.any(|it| it.epoch == committed && it.state == RecordState::Clean) {
         // A target that was copied while the set was in use does not know that it was closed since.
@@ -215,7 +215,7 @@ pub fn assemble(found: [Found; 3], instructions: Instructions) -> Result<Assembl
         );
     }
     if instructions.rebuild.is_some() {
-        // A target without superblock cannot say that it is not current, and the user has not named it.
+        // A target without superblock cannot report that it is stale; it is trusted unless the user names it.
         current = current.union(mute.intersection(trusted));
     }
     let stale = Targets::ALL.minus(current);
@@ -260,7 +260,7 @@ pub fn assemble(found: [Found; 3], instructions: Instructions) -> Result<Assembl
     })
 }
 
-/// The targets that count have no superblock: the user and the last session have the say.
+/// The targets that count have no superblock: the user and the last session decide.
 fn assemble_unknown(
     missing: Targets,
     mute: Targets,

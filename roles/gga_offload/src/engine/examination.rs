@@ -24,16 +24,16 @@ use super::set::{Outcome, Purpose, Work};
 use super::{Action, Flaw, Slot, Stage, Status, StripeEngine};
 use crate::target::{Target, Targets};
 
-/// What can be said of a stored block.
+/// Quality of a stored block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Quality {
     /// Its checksum is right, and is bound to its place.
     Bound,
     /// Its checksum is right, and of an earlier form that is bound to no place.
     Unbound,
-    /// It has no checksum, and may be a block all the same.
+    /// It has no checksum, and may be valid nevertheless.
     Bare,
-    /// It is none.
+    /// It is not valid.
     Flawed(Flaw),
 }
 
@@ -52,16 +52,16 @@ impl Quality {
         }
     }
 
-    /// Whether nothing was ever written there.
+    /// Returns `true` if nothing was ever written there.
     fn is_unwritten(self) -> bool {
         self == Self::Flawed(Flaw::Unwritten)
     }
 }
 
-/// What a recovered data chunk says, beside the one that was read.
+/// A block with a recovered data chunk, compared with the block as it was read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Comparison {
-    /// Whether the two are equal.
+    /// `true` if the two are equal.
     pub is_equal: bool,
     /// The block as it was read. [`Quality::Bare`] where it can be decompressed only.
     pub as_read: Quality,
@@ -70,7 +70,7 @@ pub struct Comparison {
 }
 
 impl StripeEngine {
-    /// Whether a block is what was written, as far as its checksum says.
+    /// Returns `true` if a block may be used, as far as its checksum tells.
     #[inline]
     pub(super) fn is_trusted(&self, quality: Quality) -> bool {
         match quality {
@@ -80,17 +80,17 @@ impl StripeEngine {
         }
     }
 
-    /// Whether there may be blocks without checksum.
+    /// Returns `true` if there may be blocks without checksum.
     fn accepts_bare(&self) -> bool {
         !self.setup.requires_checksums && !self.setup.set.has_checksums()
     }
 
-    /// Whether two chunks that make up a block without checksum may be of two writes, of which the later one has a checksum.
+    /// Returns `true` if two chunks that make up a block without checksum may be of two writes, of which the later one has a checksum.
     fn may_be_mixed(&self, slot: u32) -> bool {
         self.is_unverified(slot) && self.setup.set.is_to_convert()
     }
 
-    /// Whether the chunks of the block at hand may be of two writes.
+    /// Returns `true` if the chunks of the block at hand may be of two writes.
     fn is_unverified(&self, slot: u32) -> bool {
         let stripe = self.slots[slot as usize].stripe();
         self.setup.set.is_unverified(stripe)
@@ -108,7 +108,7 @@ impl StripeEngine {
 
     // Reads.
 
-    /// The block is not what was written, or does not say that it is: reads the chunk that was not read.
+    /// The block is wrong or unverified: reads the third chunk.
     #[cold]
     pub(super) fn fetch_third_chunk(&mut self, slot: u32, quality: Quality) {
         let third = self.slots[slot as usize].recovered.unwrap_or(Target::DataP);
@@ -125,12 +125,12 @@ impl StripeEngine {
         if it.failed.is_empty() {
             return self.recover(slot, Target::Data1, Stage::Suspicion(Target::Data1));
         }
-        // It cannot be had.
+        // It cannot be recovered.
         let recovered = it.recovered;
         self.verify(slot, recovered, Stage::FinalVerification);
     }
 
-    /// There is no further chunk to ask: the block is what was written, or the read fails.
+    /// There is no further chunk to read: the block is used, or the read fails.
     #[cold]
     pub(super) fn conclude_read(&mut self, slot: u32, quality: Quality) {
         match quality {
@@ -157,7 +157,7 @@ impl StripeEngine {
         }
     }
 
-    /// A target had a wrong chunk, which the others made up for: it is to be rewritten.
+    /// A target had a wrong chunk, which the others corrected: it has to be rewritten.
     #[cold]
     fn corrected(&mut self, slot: u32, target: Target) {
         let stripe = self.slots[slot as usize].stripe();
@@ -174,7 +174,7 @@ impl StripeEngine {
         }
     }
 
-    // What three chunks say.
+    // Verdict over three chunks.
 
     #[cold]
     pub(super) fn compared(&mut self, slot: u32, comparison: Comparison) {
@@ -218,10 +218,10 @@ impl StripeEngine {
         }
     }
 
-    /// The chunk that does not fit the two others, of a block that may be of two writes and has no checksum.
+    /// The inconsistent chunk of a block that may be of two writes and has no checksum.
     fn odd_without_checksum(&self, slot: u32, with_data_2: Quality) -> Option<Target> {
-        // Where blocks are written with checksums, the new block has one: chunks of an old block without one and of a new one that did not
-        // compress would be taken for a block.
+        // Where blocks are written with checksums, the new block has one. Otherwise chunks of an old block without checksum and of a new
+        // one that did not compress would be taken for a block.
         if !self.is_unverified(slot) || !self.accepts_bare() || self.setup.set.is_to_convert() {
             return None;
         }
@@ -241,7 +241,7 @@ impl StripeEngine {
         .map(|(odd, _)| odd)
     }
 
-    /// Goes on without the chunk that is wrong: a read with the block that the others make up, work with a new chunk.
+    /// Continues without the wrong chunk: a read with the block of the others, work with a new chunk.
     #[cold]
     fn replace(&mut self, slot: u32, odd: Target, is_certain: bool) {
         if self.slots[slot as usize].work.is_some() {
@@ -280,7 +280,7 @@ impl StripeEngine {
         }
     }
 
-    /// The stripe of the work is locked: asks for its chunks.
+    /// Reads the chunks of the work's stripe, which is locked.
     pub(super) fn begin_work(&mut self, slot: u32, work: Work) {
         let rebuilding = match work.purpose {
             Purpose::Rebuild(target) => Targets::only(target),
@@ -319,7 +319,7 @@ impl StripeEngine {
         }
     }
 
-    /// All chunks fit each other. A block without a checksum that is bound to its place is given one.
+    /// All chunks are consistent. A block without a checksum that is bound to its place is given one.
     fn chunks_fit(&mut self, slot: u32, quality: Quality) {
         let set = &self.setup.set;
         let stripe = self.slots[slot as usize].stripe();
@@ -359,7 +359,7 @@ impl StripeEngine {
         self.end_work(slot, outcome);
     }
 
-    /// Makes the chunk of a target of the two others.
+    /// Recomputes the chunk of a target from the two others.
     #[cold]
     fn remake(&mut self, slot: u32, target: Target) {
         let stage = Stage::Remake(target);
@@ -369,7 +369,7 @@ impl StripeEngine {
         }
     }
 
-    /// The chunk is made, and the block with it judged: the target is asked to store it.
+    /// The chunk is recomputed, and the block with it judged: the target is sent the chunk.
     #[cold]
     pub(super) fn remade(&mut self, slot: u32, target: Target, quality: Quality) {
         let it = &self.slots[slot as usize];
@@ -377,7 +377,7 @@ impl StripeEngine {
         if is_rebuild && quality == Quality::Bare && self.may_be_mixed(slot) {
             return self.end_work(slot, Outcome::Undecided);
         }
-        // What cannot be told from a block is not written over a chunk that may be the right one.
+        // Data that may not be a block must not overwrite a chunk that may be the right one.
         if !is_rebuild && !self.is_good(slot, quality) && !quality.is_unwritten() {
             // After an unclean shutdown, the chunk that could not be read may tell.
             let is_resync = it.work.map(|work| work.purpose) == Some(Purpose::Resync);
@@ -388,7 +388,7 @@ impl StripeEngine {
             };
             return self.end_work(slot, outcome);
         }
-        // What `remade_stored` needs to know.
+        // Input of `remade_stored`.
         let is_to_convert = self.setup.set.is_to_convert();
         self.slot(slot).remade = match quality {
             Quality::Unbound | Quality::Bare if is_to_convert => Outcome::Unconverted(target),
@@ -425,7 +425,7 @@ impl StripeEngine {
         let Some(work) = self.slot(slot).work.take() else {
             return;
         };
-        // Before the lock is released: whoever locks the stripe next marks it again if need be.
+        // Before the lock is released, so that its next owner can mark the stripe again.
         self.setup.set.finish_work(work, outcome, self.now);
         self.idle_workers.push(slot);
         self.unlock(slot);

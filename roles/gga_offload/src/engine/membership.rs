@@ -21,7 +21,7 @@ use crate::target::{Target, Targets};
 pub struct EpochIds(u64);
 
 impl EpochIds {
-    /// `seed` is to be random.
+    /// `seed` has to be random.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         Self(seed)
@@ -38,7 +38,7 @@ impl EpochIds {
     }
 }
 
-/// How far the members' superblocks are.
+/// Progress of the members' superblocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
     /// Members persist that they prepare for the epoch.
@@ -55,7 +55,7 @@ enum Phase {
     Clean,
 }
 
-/// What the three targets are to persist, and what they have confirmed.
+/// Superblocks that the three targets have to persist, and those that they have confirmed.
 ///
 /// A target that is detached hears of no epoch after that. One that is rebuilt persists that it has nothing before it becomes a
 /// member again: otherwise its old superblock could be taken for a current one.
@@ -64,12 +64,12 @@ pub struct Membership {
     set: SetId,
     ids: EpochIds,
     epoch: Epoch,
-    /// What the members had committed before.
+    /// The epoch that the members had committed before.
     previous: Epoch,
     /// The state that belongs to that.
     previous_state: RecordState,
     phase: Phase,
-    /// Whether the set is to be closed as soon as it is in use.
+    /// `true` if the set has to be closed as soon as it is in use.
     is_to_close: bool,
     /// Targets that have all that was acknowledged.
     members: Targets,
@@ -77,11 +77,11 @@ pub struct Membership {
     confirmed: Targets,
     /// Targets that have superblocks: the reference's have none.
     keepers: Targets,
-    /// Whether every block has a checksum.
+    /// `true` if every block has a checksum.
     checksums: bool,
 }
 
-/// What a new membership goes on from.
+/// Base of a new membership.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Origin {
     pub(super) set: SetId,
@@ -96,7 +96,7 @@ pub(super) struct Origin {
 }
 
 impl Membership {
-    /// The set is put to use: its members are to enter a new epoch.
+    /// Puts the set to use: its members have to enter a new epoch.
     pub(super) fn put_to_use(origin: Origin, mut ids: EpochIds) -> Self {
         let epoch = Epoch {
             number: origin.highest + 1,
@@ -123,13 +123,13 @@ impl Membership {
         self.set
     }
 
-    /// Whether the superblocks say that every block of the set has a checksum.
+    /// Returns `true` if the superblocks record that every block of the set has a checksum.
     #[must_use]
     pub fn has_checksums(&self) -> bool {
         self.checksums
     }
 
-    /// The superblock that a target is to persist; `None` for one that has none.
+    /// The superblock that a target has to persist; `None` for one without.
     #[must_use]
     pub fn superblock_of(&self, target: Target) -> Option<Superblock> {
         if !self.keepers.contains(target) {
@@ -169,20 +169,20 @@ impl Membership {
         }
     }
 
-    /// Whether all members have committed the epoch: nobody else can be taken for one of them any more.
+    /// Returns `true` if all members have committed the epoch, after which no other target can pass for a member.
     #[must_use]
     pub fn is_committed(&self) -> bool {
         !matches!(self.phase, Phase::Preparing | Phase::Committing)
     }
 
-    /// Whether a target is a member and has said that it knows.
+    /// Returns `true` if a target is a member and has confirmed its superblock.
     #[must_use]
     pub fn is_confirmed_member(&self, target: Target) -> bool {
         self.members.contains(target)
             && (self.confirmed.contains(target) || !self.keepers.contains(target))
     }
 
-    /// A target misses what is written from now on. Where it was a member, the others enter a new epoch without it.
+    /// Excludes a target that misses writes from now on. If it was a member, the others enter a new epoch without it.
     pub fn exclude(&mut self, target: Target) {
         self.confirmed.remove(target);
         if !self.members.contains(target) {
@@ -206,7 +206,7 @@ impl Membership {
         self.advance();
     }
 
-    /// Another target has come to the place of a detached one, or the same again; `keeps` says whether it has a superblock.
+    /// A target has taken the place of a detached one; `keeps` is `true` if it has a superblock.
     pub fn replace(&mut self, target: Target, keeps: bool) {
         self.keepers.remove(target);
         self.confirmed.remove(target);
@@ -235,13 +235,13 @@ impl Membership {
         }
     }
 
-    /// All I/Os have completed, and the chunks of all stripes fit each other: the set is to be closed.
+    /// Starts closing the set: all I/Os have completed, and the chunks of all stripes are consistent.
     pub fn close(&mut self) {
         self.is_to_close = true;
         self.advance();
     }
 
-    /// Whether a set that was to be closed is clean, as its superblocks say.
+    /// Returns `true` if a closed set is clean, according to its superblocks.
     #[must_use]
     pub fn is_clean(&self) -> bool {
         self.phase == Phase::Clean
@@ -278,7 +278,7 @@ impl Membership {
 
 #[cfg(test)]
 impl Membership {
-    /// Whether a target is one of those that have all that was acknowledged.
+    /// Returns `true` if a target is a member, which has all acknowledged writes.
     pub(super) fn is_member(&self, target: Target) -> bool {
         self.members.contains(target)
     }
@@ -317,7 +317,7 @@ mod tests {
         }
     }
 
-    /// Next to the clean superblock of the lost target, members that were in use would be taken for copies.
+    /// Beside the clean superblock of the detached target, members in use would pass for copies.
     #[test]
     fn a_target_lost_at_the_end_leaves_no_member_in_use() {
         let mut set = set(Targets::ALL, Targets::ALL);
@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn an_excluded_member_hears_of_no_later_epoch_and_comes_back_with_nothing() {
+    fn excluded_member_learns_no_later_epoch_and_rejoins_empty() {
         let mut set = set(Targets::ALL, Targets::ALL);
         persist_all(&mut set);
         let before = set.superblock_of(Target::DataP).expect("a member");

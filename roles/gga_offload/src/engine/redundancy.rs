@@ -1,4 +1,4 @@
-//! How many of the three targets hold all that was written, event by event, and what workers need to know of it.
+//! The redundancy of a set as a state machine, and the part of it that workers see.
 
 use crate::target::{Target, Targets};
 
@@ -20,7 +20,7 @@ pub enum State {
     Degraded(Target),
     /// Two: this one is online again and takes writes, but has missed stripes.
     Rebuilding(Target),
-    /// Fewer. Writes fail, and so do reads that two targets are not left for, until the session ends.
+    /// Fewer than two targets are current. Writes fail, and so do reads without two targets, until the session ends.
     Failed {
         /// They are offline.
         offline: Targets,
@@ -97,7 +97,7 @@ impl Redundancy {
         true
     }
 
-    /// A detached target is online again, and takes writes. Returns false when it is not the one that can rejoin.
+    /// A detached target is online again, and takes writes. Returns `false` for a target that cannot rejoin.
     pub(super) fn rejoin(&mut self, target: Target) -> bool {
         let expected = self.state == State::Degraded(target);
         if expected {
@@ -117,11 +117,11 @@ impl Redundancy {
 /// The targets as workers see them: one word, which changes seldom.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct View {
-    /// Nothing is asked of them.
+    /// Targets that get no requests.
     pub offline: Targets,
     /// They take writes, but their chunks of stripes that they have missed are old.
     pub rebuilding: Targets,
-    /// How often the view has changed, modulo 2^26.
+    /// Number of changes of the view, modulo 2^26.
     pub generation: u32,
 }
 
@@ -150,18 +150,18 @@ impl View {
         }
     }
 
-    /// Whether all three targets hold all that was written.
+    /// Returns `true` if all three targets hold all that was written.
     #[inline]
     pub(super) fn is_healthy(self) -> bool {
         self.offline.union(self.rebuilding).is_empty()
     }
 
-    /// Whether fewer than two targets hold all that was written.
+    /// Returns `true` if fewer than two targets hold all that was written.
     pub(super) fn has_failed(self) -> bool {
         self.offline.union(self.rebuilding).len() > 1
     }
 
-    /// Targets whose chunk of a stripe is what was written; `is_missed` says whether the stripe was missed by a target.
+    /// Targets whose chunk of a stripe is current; `is_missed` is `true` if a target has missed the stripe.
     pub(super) fn sources(self, is_missed: bool) -> Targets {
         let stale = if is_missed {
             self.rebuilding
@@ -171,13 +171,13 @@ impl View {
         Targets::ALL.minus(self.offline).minus(stale)
     }
 
-    /// Targets that a write goes to; `None` when nothing is written any more.
+    /// Targets of a write; `None` once writes fail.
     pub(super) fn sinks(self) -> Option<Targets> {
         (!self.has_failed()).then(|| Targets::ALL.minus(self.offline))
     }
 
-    /// Of the targets that a write was sent to, those that have stored it and count when the stripe is read. `was_missed` says whether
-    /// the stripe was missed before.
+    /// Of the targets of a write, those that have stored it and are sources of the stripe. `was_missed` is `true` if a target had missed
+    /// the stripe before.
     pub(super) fn holders(self, asked: Targets, failed: Targets, was_missed: bool) -> Targets {
         asked.minus(failed).intersection(self.sources(was_missed))
     }
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn a_word_is_a_view() {
+    fn view_round_trips_through_a_word() {
         for view in all_views() {
             for generation in [0, 1, (1 << 26) - 1] {
                 let view = View { generation, ..view };

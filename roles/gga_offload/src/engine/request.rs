@@ -1,9 +1,9 @@
 //! Requests of the initiator, checked before anything is done with them.
 
-use wire::io_message::{self, IoMessage, IoMessageType, Repr};
-use wire::release::{CorrelationId as _, IoLayout};
-
 use role_common::stored_block::Geometry;
+use wire::io_message;
+use wire::io_message::{IoMessage, IoMessageType, Repr};
+use wire::release::{CorrelationId as _, IoLayout};
 
 /// The storage as the initiator sees it, and how it is stored.
 #[derive(Debug, Clone, Copy)]
@@ -17,30 +17,30 @@ pub struct Volume {
 /// Most blocks of one I/O, as in the reference.
 pub const MAX_BLOCKS: u64 = 255;
 
-/// What is to be done.
+/// Operation of a request.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Operation {
     /// Blocks go to the initiator.
     #[default]
     Read,
-    /// Blocks come from the initiator.
+    /// Transfers blocks from the initiator.
     Write,
-    /// Writes that were answered before are to be made durable.
+    /// Makes acknowledged writes durable.
     Flush,
 }
 
 /// A request.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Request {
-    /// What is to be done.
+    /// The operation.
     pub operation: Operation,
-    /// `true` if a write has to be durable when it is answered.
+    /// `true` if a write has to be durable before its answer.
     pub is_durable: bool,
     /// The first of its stripes, which are as many as its blocks.
     pub first_stripe: u64,
     /// Number of blocks: 1 to [`MAX_BLOCKS`], or 0 for a flush and for a request that was refused.
     pub blocks: u8,
-    /// Where in the initiator's memory the first block is.
+    /// Offset of the first block in the initiator's memory.
     pub requester_offset: u64,
     /// The initiator's number of the transaction, which the answer repeats.
     pub user_data: u64,
@@ -48,60 +48,60 @@ pub struct Request {
     pub correlation_id: u32,
     /// Bytes, which the answer repeats.
     pub size: u32,
-    /// Where in the storage the first block is, which the answer repeats.
+    /// Offset of the first block in the storage, which the answer repeats.
     pub storage_offset: u64,
 }
 
-/// Why a request is not carried out.
+/// A request is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     /// The message is no request that the session has.
     #[error(
-        "expected a request of {} bytes, {length} bytes came that are none",
+        "expected a valid request of {} bytes, got {length} bytes",
         io_message::SIZE
     )]
     NoRequest {
-        /// Bytes that came.
+        /// Received bytes.
         length: usize,
     },
     /// The size is no number of blocks, or too many of them.
-    #[error("size: expected 1 to {MAX_BLOCKS} blocks of {block_size} bytes, {size} bytes came")]
+    #[error("size: expected 1 to {MAX_BLOCKS} blocks of {block_size} bytes, got {size} bytes")]
     Size {
         /// Bytes of a block.
         block_size: u32,
-        /// Bytes that the request asks for.
+        /// Requested bytes.
         size: u32,
     },
     /// There are no such blocks.
     #[error(
-        "storage offset: expected a multiple of {block_size} and the end within {capacity} bytes, {size} bytes at {offset} came"
+        "storage offset: expected a multiple of {block_size} and the end within {capacity} bytes, got {size} bytes at {offset}"
     )]
     Storage {
         /// Bytes of a block.
         block_size: u32,
         /// Bytes of the storage.
         capacity: u64,
-        /// Bytes that the request asks for.
+        /// Requested bytes.
         size: u32,
-        /// Where they would begin.
+        /// Requested offset.
         offset: u64,
     },
     /// The initiator has no such memory.
     #[error(
-        "requester offset: expected the end within {length} bytes, {size} bytes at {offset} came"
+        "requester offset: expected the end within {length} bytes, got {size} bytes at {offset}"
     )]
     Requester {
         /// Bytes of the initiator's memory.
         length: u64,
-        /// Bytes that the request asks for.
+        /// Requested bytes.
         size: u32,
-        /// Where they would begin.
+        /// Requested offset.
         offset: u64,
     },
 }
 
 impl Request {
-    /// What the answer repeats of a message, whatever that is.
+    /// The fields of a message that its answer repeats, for any message.
     fn identity<L: IoLayout>(layout: L, message: &[u8; io_message::SIZE]) -> Self {
         let values = layout.answer_to(message);
         Self {
@@ -114,9 +114,8 @@ impl Request {
         }
     }
 
-    /// Reads a request: a message of `length` bytes that came from an initiator with `requester_length`
-    /// bytes of memory. `flush`: flushes and durable writes were announced on all sides, and are requests too. What is refused has no
-    /// blocks, and enough to be answered.
+    /// Parses a request: a message of `length` bytes from an initiator with `requester_length` bytes of memory. With `flush`, flushes and
+    /// durable writes are valid too. A refused request has no blocks, and all fields that its answer needs.
     ///
     /// # Errors
     ///

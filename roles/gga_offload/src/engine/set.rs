@@ -1,5 +1,5 @@
-//! The state of a set that the control thread and all workers of a session share: which targets are current, which stripes need work,
-//! what the superblocks are to say.
+//! The state of a set that the control thread and all workers of a session share: current targets, stripes to work on, superblocks to
+//! persist.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -12,9 +12,8 @@ use serde::Serialize;
 
 use super::assembly::{Assembly, Found};
 use super::membership::Membership;
-use super::pass::{Next, Pass};
 use super::redundancy::{Redundancy, State, View};
-use super::stripe_bitmap::StripeBitmap;
+use super::stripe_bitmap::{Next, Pass, StripeBitmap};
 use crate::target::Target;
 
 /// Time before stripes that could not be rebuilt or verified are tried again.
@@ -23,10 +22,10 @@ const RETRY_PAUSE: Duration = Duration::from_secs(5);
 /// Stripes that wait for a repair at most; more are found again by the next read or scrub.
 const MAX_REPAIRS: usize = 1024;
 
-/// From so many rewritten chunks on, a target is reported as failing, and again whenever the number has doubled.
+/// Number of rewritten chunks from which on a target is reported as failing; it is reported again whenever the number has doubled.
 const FAILING: u64 = 8;
 
-/// A scrub may catch up on this much time at once when no worker asked for work in between.
+/// Time that a scrub may catch up on at once when no worker asked for work in between.
 const SCRUB_BURST: Duration = Duration::from_millis(20);
 
 /// When a set is scrubbed, and how fast.
@@ -34,17 +33,17 @@ const SCRUB_BURST: Duration = Duration::from_millis(20);
 pub struct ScrubPlan {
     /// Time of the next scrub; `None` for never.
     pub next: Option<Duration>,
-    /// Time from the end of one scrub to the next; `None` for no further one.
+    /// Time between two scrubs; `None` for no further one.
     pub every: Option<Duration>,
     /// Least time between two stripes, over all workers.
     pub interval: Duration,
-    /// First stripe of the next scrub: an interrupted one goes on.
+    /// First stripe of the next scrub, which continues an interrupted one.
     pub cursor: u64,
-    /// Whether blocks are given checksums that are bound to their place.
+    /// `true` if blocks are given checksums that are bound to their place.
     pub converts: bool,
 }
 
-/// Why a stripe is worked on.
+/// Reason for work on a stripe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Purpose {
     /// This target misses its chunk.
@@ -60,26 +59,26 @@ pub enum Purpose {
 /// A stripe to work on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Work {
-    /// Why.
+    /// The reason.
     pub purpose: Purpose,
-    /// Which.
+    /// The stripe.
     pub stripe: u64,
     /// The view that it belongs to: an outcome in another one does not count.
     generation: u32,
 }
 
-/// What became of a stripe that was worked on.
+/// Outcome of work on a stripe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
-    /// Nothing: it is to be tried again.
+    /// No result: it has to be tried again.
     Retry,
-    /// The chunks fit each other.
+    /// The chunks are consistent.
     Fits,
     /// The chunk of this target was rewritten.
     Rewritten(Target),
     /// As `Rewritten`, and the checksum of the block is not bound to its place yet.
     Unconverted(Target),
-    /// As `Rewritten`, though what the chunks make up is no block, or not the one that was written.
+    /// As `Rewritten`, though the chunks form no valid block, or not a verified one.
     Unverified(Target),
     /// The block was given a checksum that is bound to its place.
     Converted,
@@ -93,15 +92,15 @@ pub enum Outcome {
 pub struct Set {
     /// Stripes that a target has missed.
     pub(super) missed: StripeBitmap,
-    /// Stripes whose chunks may not fit each other.
+    /// Stripes whose chunks may be inconsistent.
     pub(super) unverified: StripeBitmap,
-    /// Whether every block has a checksum: a trailer of 0 is damage.
+    /// `true` if every block has a checksum: a trailer of 0 is damage.
     has_checksums: AtomicBool,
-    /// Whether the superblocks say which targets are current: degraded writes may be acknowledged.
+    /// `true` if the superblocks record which targets are current: degraded writes may be acknowledged.
     is_committed: AtomicBool,
     /// [`View`] as a word.
     view: AtomicU32,
-    /// Whether there may be work on stripes now.
+    /// `true` if there may be work on stripes now.
     has_work: AtomicBool,
     /// Microseconds: when there may be work on stripes though `has_work` is false.
     work_at: AtomicU64,
@@ -119,11 +118,11 @@ struct Inner {
     redundancy: Redundancy,
     membership: Option<Membership>,
     is_concluding: bool,
-    /// Whether no more work is handed out.
+    /// `true` if no more work is handed out.
     is_quiesced: bool,
     /// Stripes that workers are at.
     at_work: u64,
-    /// The target that misses what was acknowledged, from its detachment to the end of its rebuild.
+    /// The target that misses acknowledged writes, from its detachment to the end of its rebuild.
     stale: Option<Target>,
     /// The epoch that the target detached last had on its disk.
     departed: Option<Epoch>,
@@ -138,10 +137,10 @@ struct Inner {
 #[derive(Debug)]
 struct Running {
     pass: Pass,
-    /// Whether the target misses all stripes.
+    /// `true` if the target misses all stripes.
     is_of_all: bool,
     began: Option<Duration>,
-    /// When the next pass may begin.
+    /// Earliest start of the next pass.
     pause: Option<Duration>,
     /// Tenths that were reported.
     reported: u64,
@@ -161,7 +160,7 @@ struct Scrub {
     reported: u64,
 }
 
-/// What became of the redundancy of a session, in numbers.
+/// Redundancy counts of a session.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 struct Counts {
     lost: [u64; 3],
@@ -185,7 +184,7 @@ pub struct Verified {
     pub unreadable: u64,
 }
 
-/// What scrubs have done.
+/// Scrub counts.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Scrubbed {
     /// Scrubs that were completed.
@@ -198,12 +197,12 @@ pub struct Scrubbed {
     pub unreadable: u64,
 }
 
-/// What became of the redundancy of a session.
+/// Redundancy summary of a session.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Summary {
     /// The state at the end.
     pub state: &'static str,
-    /// How often data_1, data_2 and data_p were detached.
+    /// Number of detachments of data_1, data_2 and data_p.
     pub lost: [u64; 3],
     /// Stripes that a target has missed, and that were not rebuilt.
     pub missed_stripes: u64,
@@ -213,7 +212,7 @@ pub struct Summary {
     pub verified_stripes: Verified,
     /// Chunks of data_1, data_2 and data_p that were not what was written, and were rewritten.
     pub repaired_chunks: [u64; 3],
-    /// What scrubs have done.
+    /// Scrub counts.
     pub scrubbed: Scrubbed,
 }
 
@@ -274,7 +273,7 @@ impl Set {
     ) -> Self {
         let membership = assembly.membership;
         let has_checksums = membership.as_ref().is_some_and(Membership::has_checksums);
-        // What a scrub cannot announce is not converted.
+        // A scrub converts only what a superblock can announce.
         let converts = plan.converts && membership.is_some();
         let mut plan = ScrubPlan { converts, ..plan };
         if converts && !has_checksums && plan.next.is_some() {
@@ -333,7 +332,7 @@ impl Set {
     }
 
     fn inner(&self) -> MutexGuard<'_, Inner> {
-        // Nothing under the lock leaves it half done.
+        // A panic under the lock leaves consistent data.
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -349,7 +348,7 @@ impl Set {
         (self.wake)();
     }
 
-    /// Says when workers are to ask for work.
+    /// Sets the time at which workers ask for work.
     fn schedule(&self, inner: &Inner) {
         let is_running = inner.running.is_some();
         let (now, at) = match inner.redundancy.state() {
@@ -378,30 +377,30 @@ impl Set {
         View::from_word(self.view.load(Ordering::Acquire))
     }
 
-    /// Whether the view is another one than `seen`.
+    /// Returns `true` if the view is another one than `seen`.
     #[inline]
     pub(super) fn has_changed(&self, seen: View) -> bool {
         self.view.load(Ordering::Acquire) != seen.to_word()
     }
 
-    /// Whether a degraded write may be acknowledged.
+    /// Returns `true` if a degraded write may be acknowledged.
     #[inline]
     pub(super) fn is_committed(&self) -> bool {
         self.is_committed.load(Ordering::Acquire)
     }
 
-    /// Whether every block has a checksum.
+    /// Returns `true` if every block has a checksum.
     #[must_use]
     pub fn has_checksums(&self) -> bool {
         self.has_checksums.load(Ordering::Acquire)
     }
 
-    /// Whether blocks are to be given checksums that are bound to their place.
+    /// Returns `true` if blocks have to be given checksums that are bound to their place.
     pub(super) fn is_to_convert(&self) -> bool {
         self.converts && !self.has_checksums()
     }
 
-    /// How the redundancy is.
+    /// State of the redundancy.
     #[must_use]
     pub fn state(&self) -> State {
         self.inner().redundancy.state()
@@ -413,9 +412,9 @@ impl Set {
         self.detach_locked(&mut self.inner(), target, &why);
     }
 
-    /// A target does not answer. A second one is not detached for that alone: an overloaded machine would lose its data over it. A
-    /// target that is being rebuilt is detached again, since the two others can go on without it.
-    /// Returns whether the target is offline now.
+    /// A target is unresponsive. A second target is not detached for that alone, because an overloaded machine would lose its data over it.
+    /// A target that is being rebuilt is detached again, since the two others can continue without it. Returns `true` if the target is
+    /// offline now.
     #[cold]
     pub fn stalled(&self, target: Target, why: impl fmt::Display) -> bool {
         let mut inner = self.inner();
@@ -468,7 +467,7 @@ impl Set {
         self.publish(inner);
     }
 
-    /// A worker has acted on this view: nothing that it did before comes any more.
+    /// A worker has acted on this view: no earlier effect of it is outstanding.
     pub(super) fn acknowledge(&self, worker: u32, view: View) {
         if let Some(acted_on) = self.acted_on.get(worker as usize) {
             acted_on.store(view.generation, Ordering::Release);
@@ -482,8 +481,8 @@ impl Set {
         workers.all(|acted_on| acted_on.load(Ordering::Acquire) == generation)
     }
 
-    /// A detached target that may rejoin: all workers have let go of it, and the others have committed an epoch without it. Without
-    /// that, another target could come to its place, and the superblocks would not tell which of the three was left behind.
+    /// A detached target that may rejoin: all workers have let go of it, and the others have committed an epoch without it. Otherwise
+    /// another target could take its place, and the superblocks would not tell which of the three is stale.
     #[must_use]
     pub fn to_bring_back(&self) -> Option<Target> {
         let inner = self.inner();
@@ -495,8 +494,8 @@ impl Set {
         }
     }
 
-    /// Judges a target that wants to rejoin. `is_same_storage` says whether it has the identity of the one that was detached.
-    /// Returns whether it has all that it had then.
+    /// Judges a target that wants to rejoin. `is_same_storage`: it has the identity of the detached one. Returns `true` if it has all that
+    /// it had then.
     ///
     /// # Errors
     ///
@@ -533,8 +532,7 @@ impl Set {
         Ok(is_same_storage && inner.departed == Some(superblock.epoch))
     }
 
-    /// A detached target is attached to all workers. Unless it `has_kept` what it had, all of it is rebuilt. `keeps` says whether it
-    /// has a superblock.
+    /// A detached target is attached to all workers. Unless it `has_kept` its content, all of it is rebuilt. `keeps`: it has a superblock.
     pub fn rejoin(&self, target: Target, has_kept: bool, keeps: bool) {
         let mut inner = self.inner();
         if let Some(membership) = &mut inner.membership {
@@ -544,7 +542,7 @@ impl Set {
         self.schedule(&inner);
     }
 
-    /// The superblock that a target is to persist, unless it is offline.
+    /// The superblock that a target has to persist, unless it is offline.
     #[must_use]
     pub fn superblock_of(&self, target: Target) -> Option<Superblock> {
         let inner = self.inner();
@@ -565,13 +563,13 @@ impl Set {
         self.schedule(&inner);
     }
 
-    /// Whether I/Os may be served: the superblocks say that the set is in use.
+    /// Returns `true` if I/Os may be served: the superblocks record that the set is in use.
     #[must_use]
     pub fn is_open(&self) -> bool {
         self.is_committed() || matches!(self.state(), State::Failed { .. })
     }
 
-    /// All I/Os have completed: the superblocks are to say that the set is clean, if it is.
+    /// All I/Os have completed: starts closing the set, as clean if it is.
     pub fn conclude(&self) {
         let mut inner = self.inner();
         let has_failed = matches!(inner.redundancy.state(), State::Failed { .. });
@@ -584,7 +582,7 @@ impl Set {
         }
     }
 
-    /// Whether the superblocks say what [`conclude`](Self::conclude) asked for.
+    /// Returns `true` if the superblocks record what [`conclude`](Self::conclude) started.
     #[must_use]
     pub fn is_concluded(&self) -> bool {
         let inner = self.inner();
@@ -600,13 +598,13 @@ impl Set {
         self.inner().stale
     }
 
-    /// Whether all targets hold all that was written.
+    /// Returns `true` if all targets hold all that was written.
     #[must_use]
     pub fn is_healthy(&self) -> bool {
         self.state() == State::Healthy
     }
 
-    /// Stripes whose chunks may not fit each other.
+    /// Stripes whose chunks may be inconsistent.
     #[must_use]
     pub fn unverified_stripes(&self) -> u64 {
         self.unverified.len()
@@ -632,7 +630,7 @@ impl Set {
         self.schedule(&inner);
     }
 
-    /// When and where the next scrub goes on, in the next session.
+    /// Time and first stripe of the next scrub, for the next session.
     #[must_use]
     pub fn scrub_plan(&self) -> ScrubPlan {
         let inner = self.inner();
@@ -663,7 +661,7 @@ impl Set {
         self.publish(inner);
     }
 
-    /// Has the stripes verified whose chunks may not fit each other, if there are any.
+    /// Starts the verification of stripes whose chunks may be inconsistent, if there are any.
     fn begin_resync(&self, inner: &mut Inner) {
         let count = self.unverified.len();
         if count != 0 {
@@ -672,7 +670,7 @@ impl Set {
         }
     }
 
-    /// Whether it is worth asking for [work](Self::next_work).
+    /// Returns `true` if there may be [work](Self::next_work).
     #[inline]
     pub(super) fn may_have_work(&self, now: Duration) -> bool {
         self.has_work.load(Ordering::Acquire) || self.work_at.load(Ordering::Acquire) <= micros(now)
@@ -688,12 +686,12 @@ impl Set {
         }
     }
 
-    /// A stripe to work on, if there is one now.
+    /// The next stripe to work on, if there is one now.
     #[cold]
     pub(super) fn next_work(&self, now: Duration) -> Option<Work> {
         let mut inner = self.inner();
-        // Before all have acted on the view, a worker might still write a stripe without the target that is rebuilt.
-        // And before the superblocks say that the set is in use, nothing is written that belongs to that use.
+        // Before all workers have acted on the view, one might still write a stripe without the target that is rebuilt. And before the
+        // superblocks record that the set is in use, no write of that use may be stored.
         if inner.is_quiesced || !self.is_committed() || !self.all_have_acted(&inner) {
             return None;
         }
@@ -726,14 +724,14 @@ impl Set {
         next
     }
 
-    /// The session is about to end: no more stripes are worked on. What targets store from now on, an initiator has asked for.
+    /// The session is about to end: no further work on stripes. From now on, targets store only writes of an initiator.
     pub fn quiesce(&self) {
         let mut inner = self.inner();
         inner.is_quiesced = true;
         self.schedule(&inner);
     }
 
-    /// Whether no stripe is being worked on.
+    /// Returns `true` if no stripe is being worked on.
     #[must_use]
     pub fn is_quiet(&self) -> bool {
         self.inner().at_work == 0
@@ -778,7 +776,7 @@ impl Set {
                 (self.wake)();
             }
             if !membership.is_confirmed_member(target) || !membership.is_committed() {
-                // It counts when its superblock says so: otherwise, the next service would not know.
+                // It counts once its superblock says so: otherwise, the next service would not know.
                 return;
             }
         }
@@ -805,10 +803,10 @@ impl Set {
             target.name()
         );
         if running.is_of_all {
-            // Of each stripe, one chunk was made of the others.
+            // One chunk of each stripe was recomputed from the others.
             self.unverified.clear();
         } else {
-            // It said that it has kept the rest. A copy of its disk from the same epoch would say the same.
+            // It has claimed to have the rest. A copy of its disk from the same epoch would claim the same.
             inner.scrub = Some(Scrub::new(0, false));
         }
         inner.redundancy.rebuilt();
@@ -1019,7 +1017,7 @@ impl Set {
 }
 
 impl Summary {
-    /// Whether anything was repaired or scrubbed.
+    /// Returns `true` if anything was repaired or scrubbed.
     #[must_use]
     pub fn is_worth_reporting(&self) -> bool {
         self.repaired_chunks != [0; 3] || self.scrubbed != Scrubbed::default()

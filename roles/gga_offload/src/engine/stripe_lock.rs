@@ -16,7 +16,7 @@ const LOCKS_PER_TRANSACTION: u64 = 16;
 /// Fewest locks, and most: 16 KiB and 1 MiB of them.
 const LOCKS: (u64, u64) = (1 << 10, 1 << 16);
 
-/// How a stripe is locked.
+/// Mode of a stripe lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Access {
     /// Shared with other reads.
@@ -47,12 +47,12 @@ struct Lock {
 pub(crate) struct StripeLocks {
     /// A power of two of them.
     locks: Box<[Lock]>,
-    /// Whether there is more than one worker.
+    /// `true` if there is more than one worker.
     is_shared: bool,
 }
 
 impl StripeLocks {
-    /// For a session with so many workers, which have so many transactions together.
+    /// Locks for a session with this many workers, which have this many transactions together.
     ///
     /// With one worker, only that one may use it.
     pub(crate) fn new(workers: u32, transactions: u64) -> Self {
@@ -105,8 +105,8 @@ impl StripeLocks {
                 self.add_one(&lock.writers, Ordering::Release);
             }
             Access::Write => {
-                // Reads first: the other word serves the next write, which must not be done before this one has changed both
-                // words. It is added to, because reads may be done by then and have added too.
+                // Reads first: the other word serves the next write, which must not complete before both words are changed. It is added to,
+                // because reads may have completed by then and have added too.
                 lock.readers
                     .store(ticket.0.wrapping_add(1), Ordering::Release);
                 self.add_one(&lock.writers, Ordering::Release);

@@ -9,7 +9,7 @@ use std::time::Duration;
 /// Most time that counts between two ticks: twice what an idle worker may sleep.
 const MAX_GAP: Duration = Duration::from_millis(100);
 
-/// The timeout is checked so many times while it passes.
+/// Number of checks within one timeout.
 const CHECKS: u32 = 8;
 
 /// Experienced time, and what is too much of it.
@@ -37,7 +37,7 @@ impl Watchdog {
         self.now
     }
 
-    /// Time has passed. Returns true when it is time to look for stalled targets.
+    /// Advances the time. Returns `true` when stalled targets are to be looked for.
     #[inline]
     pub(super) fn tick(&mut self, now: Duration) -> bool {
         let gap = now.saturating_sub(self.last_tick.unwrap_or(now));
@@ -50,7 +50,7 @@ impl Watchdog {
         true
     }
 
-    /// Whether a target that was asked at this (experienced) time has had enough time to answer.
+    /// Returns `true` if a target that got a request at this (experienced) time has had enough time to answer.
     pub(super) fn is_stalled(&self, asked_at: Duration) -> bool {
         self.now.saturating_sub(asked_at) > self.timeout
     }

@@ -1,4 +1,4 @@
-//! What may be read: linearizability of each block.
+//! Oracle of valid reads: linearizability of each block.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ pub(super) struct BlockHistory {
     writes: Vec<Write>,
     /// Writes that were neither acknowledged nor failed.
     in_flight: u32,
-    /// Whether the write that ended last was acknowledged, with no other one in flight.
+    /// `true` if the write that ended last was acknowledged, with no other one in flight.
     is_certain: bool,
     /// When chunks of another block were last stored in its place, unless it was written since.
     damaged: Option<Duration>,
@@ -135,7 +135,7 @@ impl BlockHistory {
         if may_be_torn {
             self.is_certain = false;
         }
-        // A repair that is lost leaves the damage, which costs the block when another chunk is missing.
+        // A lost repair leaves the damage, which costs the block when another chunk is missing.
         if may_be_torn || self.rewritten.is_some() {
             self.damage(now);
         }
@@ -167,17 +167,17 @@ impl BlockHistory {
             .find(|write| write.version == version)
     }
 
-    /// Whether the last write was acknowledged, with no other one in flight: the block can be read for ever after.
+    /// Returns `true` if the last write was acknowledged, with no other one in flight: the block can be read for ever after.
     pub(super) fn is_certain(&self) -> bool {
         self.is_certain && self.in_flight == 0 && !self.is_damaged()
     }
 
-    /// Whether a write is neither acknowledged nor failed.
+    /// Returns `true` if a write is neither acknowledged nor failed.
     pub(super) fn is_being_written(&self) -> bool {
         self.in_flight != 0
     }
 
-    /// Why a read that was invoked at this time cannot return this version now; `None` when it can.
+    /// The reason for which a read that was invoked at this time must not return this version now; `None` if it may.
     pub(super) fn objection(&self, version: u64, invoked: Duration) -> Option<String> {
         let Some(write) = self.writes.iter().find(|write| write.version == version) else {
             return Some(format!("version {version} is stale, or was never written"));

@@ -1,4 +1,4 @@
-//! What happens in a simulated run: the initiator's I/Os and the faults, with their times, made from a seed.
+//! The script of a simulated run: I/Os of the initiator and faults, with their times, generated from a seed.
 
 use std::fmt;
 use std::time::Duration;
@@ -16,7 +16,7 @@ pub(super) enum Step {
     Write { block: u64, count: u8 },
     /// The initiator flushes.
     Flush,
-    /// All targets and the service lose power, and are started after this time: of the sectors that were not synced, any may be lost.
+    /// All targets and the service lose power and are restarted after this time: any unsynced sector may be lost.
     Outage { restart: Duration },
     /// The service is killed, and another one started after this time.
     KillService { restart: Duration },
@@ -26,7 +26,7 @@ pub(super) enum Step {
     PauseService { time: Duration },
     /// A target is killed, and started again after this time.
     KillTarget { target: usize, restart: Duration },
-    /// A target's machine loses power: of the sectors that were not synced, any may be lost.
+    /// A target's machine loses power: any unsynced sector may be lost.
     PowerFailure { target: usize, restart: Duration },
     /// A target is not scheduled for this time.
     PauseTarget { target: usize, time: Duration },
@@ -71,7 +71,7 @@ pub(super) enum Step {
 }
 
 impl Step {
-    /// Whether it is an I/O of the initiator.
+    /// Returns `true` if it is an I/O of the initiator.
     pub(super) fn is_io(self) -> bool {
         matches!(self, Self::Read { .. } | Self::Write { .. } | Self::Flush)
     }
@@ -108,9 +108,9 @@ fn absence(rng: &mut Rng) -> Duration {
 pub(super) struct Script {
     pub(super) seed: u64,
     pub(super) workers: u32,
-    /// Every so many reads, one is recovered.
+    /// Interval of recovery reads, in reads.
     pub(super) recover_every: u32,
-    /// Whether blocks have checksums.
+    /// `true` if blocks have checksums.
     pub(super) checksums: bool,
     pub(super) steps: Vec<Timed>,
 }
@@ -122,7 +122,7 @@ impl Script {
         let workers = rng.u32(1..=2);
         let recover_every = rng.choice([0, 0, 1, 2, 5]).unwrap_or(0);
         let count = rng.usize(20..220);
-        // How many of a hundred steps are faults.
+        // Percentage of steps that are faults.
         let faults = rng.choice([1, 4, 8, 15, 30]).unwrap_or(8);
         // Some faults only, so that what they lead to has time to be noticed.
         let kinds: u32 = if rng.bool() { u32::MAX } else { rng.u32(..) };
@@ -176,8 +176,8 @@ fn sequence(rng: &mut Rng, kinds: u32, begin: Duration, steps: &mut Vec<Timed>) 
     let other = (target + rng.usize(1..3)) % 3;
     let mut at = |at: Duration, step| steps.push(Timed { at, step });
     match kind {
-        // The service dies while it learns that a target is gone, or while it rebuilds it. At the next start, that target is there and
-        // another one is not: the superblocks have to tell whether the two that are there have all that was acknowledged.
+        // The service crashes while it detaches or rebuilds a target. At the next start, that target is reachable and another one is not:
+        // the superblocks have to tell whether the two reachable ones have all acknowledged writes.
         0 => {
             let restart = micros(rng, 50..1_500);
             let step = if rng.u8(0..8) == 0 {

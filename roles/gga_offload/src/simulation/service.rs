@@ -24,7 +24,7 @@ pub(super) const GEOMETRY: Geometry = Geometry {
 pub(super) const LOGICAL: usize = 2 * CHUNK - 64;
 /// Requests that each worker takes at once.
 pub(super) const REQUESTS: u32 = 6;
-/// A target that owes an answer for so long is unresponsive.
+/// Time without an answer after which a target is unresponsive.
 pub(super) const STALL_TIMEOUT: Duration = Duration::from_millis(1500);
 
 /// The content of a version of a block. Without checksums, a mixture of two blocks is told from a block only where it cannot be
@@ -102,14 +102,14 @@ pub(super) struct Worker {
     content: [u8; LOGICAL],
 }
 
-/// What the control thread of a session waits for.
+/// Condition that the control thread of a session waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Phase {
     /// The superblocks are to say that the set is in use.
     Opening,
     /// I/Os are served.
     Serving,
-    /// No stripe is to be worked on any more.
+    /// No further work on stripes is handed out.
     Quiescing,
     /// The superblocks are to say that the set is clean.
     Closing,

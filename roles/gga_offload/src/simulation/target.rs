@@ -13,7 +13,7 @@ pub(super) const BLOCKS: u64 = 10;
 /// Bytes of a chunk.
 pub(super) const CHUNK: usize = 1024;
 const SECTOR: usize = 512;
-/// A target that is asked has answered after so long, unless it is away.
+/// Time in which a target answers, unless it is away.
 pub(super) const ANSWER_TIME: Duration = Duration::from_millis(2);
 /// Sectors of a chunk.
 pub(super) const SECTORS: usize = CHUNK / SECTOR;
@@ -21,7 +21,7 @@ pub(super) const SECTORS: usize = CHUNK / SECTOR;
 /// The bytes of a disk and its superblock: what a copy of it has.
 #[derive(Debug, Clone)]
 pub(super) struct Disk {
-    /// As the target reads it.
+    /// Bytes, as the target reads them.
     pub(super) bytes: Vec<u8>,
     /// By sector: as it is after a power failure. `None` where that is the same.
     durable: Vec<Option<[u8; SECTOR]>>,
@@ -80,7 +80,7 @@ impl Disk {
         self.durable.fill(None);
     }
 
-    /// Any of the sectors that were not synced may be lost.
+    /// Loses power: any unsynced sector may be lost.
     pub(super) fn lose_power(&mut self, rng: &mut Rng) {
         for (number, durable) in self.durable.iter_mut().enumerate() {
             if let Some(old) = durable.take()
@@ -103,7 +103,7 @@ pub(super) struct Target {
     boot: u32,
     /// The connection that it serves. Whatever comes over an earlier one is dropped.
     pub(super) connection: u64,
-    /// It does nothing before this time.
+    /// It is paused until this time.
     pub(super) paused_until: Duration,
     /// Nothing gets from or to it before this time.
     pub(super) cut_until: Duration,
@@ -148,7 +148,7 @@ impl Target {
         }
     }
 
-    /// It joins the set with a new connection: what happened to it before is no reason to detach it.
+    /// Joins the set with a new connection: earlier events are no reason to detach it.
     pub(super) fn join(&mut self, connection: u64) {
         self.connection = connection;
         self.has_failed = false;
@@ -157,7 +157,7 @@ impl Target {
         self.silent_since = self.silent_until;
     }
 
-    /// It does nothing, or is not reached, before this time.
+    /// It is paused or unreachable until this time.
     pub(super) fn fall_silent(&mut self, now: Duration, until: Duration) {
         // In a shorter gap, it may not have got an answer through.
         if now > self.silent_until + ANSWER_TIME {
@@ -190,12 +190,12 @@ impl Target {
         self.away_until = self.cut_until.max(now);
     }
 
-    /// Whether it was killed, paused or not reached at any time since then.
+    /// Returns `true` if it was killed, paused or not reached at any time since then.
     pub(super) fn was_away(&self, since: Duration) -> bool {
         !self.is_up || self.away_until > since
     }
 
-    /// What a service is told.
+    /// Its state, as a service sees it.
     pub(super) fn found(&self) -> Found {
         let Some(superblock) = self.disk.superblock else {
             return Found::Blank;
@@ -216,7 +216,7 @@ impl Target {
         self.disk.superblock.map(|superblock| superblock.next)
     }
 
-    /// Which storage it says that it is: another one after each start of its machine.
+    /// The identity that it reports; a new one after each start of its machine.
     pub(super) fn identity(&self) -> (u32, u32) {
         (self.disk.identity, self.boot)
     }

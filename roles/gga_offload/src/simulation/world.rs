@@ -26,19 +26,19 @@ use crate::engine::set::ScrubPlan;
 use crate::engine::{Action, Decompression, Event, Status};
 use crate::target::{Target as Number, Targets};
 
-/// How often the engines are told the time when nothing else happens.
+/// Interval of the engines' ticks without other events.
 const TICK: Duration = Duration::from_millis(20);
 /// Most time that counts between two ticks of an engine.
 const TICK_GAP: Duration = Duration::from_millis(100);
-/// A connection that nothing gets through for so long is broken.
+/// Time after which a connection without traffic is broken.
 const CONNECTION_TIMEOUT: Duration = Duration::from_secs(3);
-/// A service that starts waits so long for the third target.
+/// Time for which a starting service waits for the third target.
 const GRACE: Duration = Duration::from_secs(2);
-/// An initiator gives an I/O up after so long.
+/// Time after which the initiator abandons an I/O.
 const IO_TIMEOUT: Duration = Duration::from_secs(30);
-/// A chunk that a read has found to be wrong is rewritten within so long.
+/// Time within which a chunk that a read has found to be wrong is rewritten.
 const REPAIR_TIME: Duration = Duration::from_millis(500);
-/// An I/O is answered within so long, as the service experiences it, when two current targets answer all along.
+/// Time within which an I/O is answered, as the service experiences it, while the same two current targets answer.
 const SERVICE_TIME: Duration = Duration::from_millis(3500);
 /// The end of a run that does not come to rest.
 const LIMIT: Duration = Duration::from_secs(3600);
@@ -116,7 +116,7 @@ enum Happening {
     },
 }
 
-/// What becomes of a target's disk before it is started.
+/// Change of a target's disk before it is started.
 #[derive(Debug, Clone, Copy)]
 enum DiskChange {
     None,
@@ -228,7 +228,7 @@ pub(super) struct World<'a> {
     is_ending: bool,
 }
 
-/// Whether two targets are there whose superblocks say the same. None of them can have missed what the other one has.
+/// Returns `true` if two targets are there whose superblocks say the same. None of them can have missed what the other one has.
 fn two_are_current(found: &[Found; 3]) -> bool {
     let superblocks = || {
         found.iter().filter_map(|found| match found {
@@ -293,7 +293,7 @@ impl<'a> World<'a> {
         };
         world.store_initial_blocks();
         if world.rng.bool() {
-            // As the week of uptime has just passed.
+            // Stands for a week of uptime that has just passed.
             world.scrub.next = Some(Duration::ZERO);
             world.scrub.every = Some(Duration::from_secs(2));
         }
@@ -919,7 +919,7 @@ impl<'a> World<'a> {
 
     // The targets.
 
-    /// A write begins: it may be the one that is to be misdirected.
+    /// A write begins, which may be the one to misdirect.
     fn misdirect(&mut self, worker: u32, slot: u32, stripe: u64) {
         let (Some(service), Some(it)) = (&self.service, self.misdirection) else {
             return;
@@ -1617,13 +1617,13 @@ impl<'a> World<'a> {
 
     // Faults.
 
-    /// Whether this target may be damaged or taken away: while another one has chunks that may be old though they look right, no other
+    /// Returns `true` if this target may be damaged or taken away: while another one has chunks that may be old though they look right, no other
     /// is.
     fn may_fail(&self, target: usize) -> bool {
         self.victim.is_none_or(|victim| victim == target)
     }
 
-    /// Whether the set has full redundancy, so that a target may be damaged in silence.
+    /// Returns `true` if the set has full redundancy, so that a target may be damaged in silence.
     fn is_redundant(&self) -> bool {
         self.victim.is_none()
             && self.service.as_ref().is_some_and(|service| {
@@ -1643,12 +1643,12 @@ impl<'a> World<'a> {
             })
     }
 
-    /// Whether a disk may be damaged in silence: without checksums, that could not be told from data.
+    /// Returns `true` if a disk may be damaged in silence: without checksums, that could not be told from data.
     fn may_damage(&self) -> bool {
         self.script.checksums && self.is_redundant()
     }
 
-    /// Whether a block may be damaged on a second target, with one offline: until it is written again, a read of it may fail, and must
+    /// Returns `true` if a block may be damaged on a second target, with one offline: until it is written again, a read of it may fail, and must
     /// not return anything else.
     fn may_lose_block(&self) -> bool {
         self.script.checksums
@@ -1753,7 +1753,7 @@ impl<'a> World<'a> {
             }
             Step::PauseService { time } => {
                 if let Some(service) = &mut self.service {
-                    // What waits for the end of a longer pause must not be overtaken by what comes later.
+                    // Events at the end of a longer pause must not be overtaken by later ones.
                     service.paused_until = service.paused_until.max(self.now + time);
                 }
             }
@@ -1763,7 +1763,7 @@ impl<'a> World<'a> {
                 }
             }
             Step::PowerFailure { target, restart } => {
-                // What it had acknowledged and not synced may be lost.
+                // Writes that it had acknowledged and not synced may be lost.
                 if self.targets[target].is_up && self.is_redundant() {
                     self.make_victim(target);
                     let mut rng = self.rng.fork();
@@ -2008,7 +2008,7 @@ impl<'a> World<'a> {
 
     // The end of a run.
 
-    /// After the last fault, everything comes back, and a scrub makes full redundancy of what is there.
+    /// After the last fault, all targets are restarted, and a scrub restores full redundancy.
     fn finish(&mut self) {
         if self.violation.is_some() {
             return;
@@ -2019,7 +2019,7 @@ impl<'a> World<'a> {
             self.misdirection = None;
         }
         for target in &mut self.targets {
-            // Whoever is paused or cut off comes back by itself.
+            // Paused and unreachable targets return by themselves.
             target.loses_write = false;
             target.misdirects_write_to = None;
             target.fails_reads = 0;

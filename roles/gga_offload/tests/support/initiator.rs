@@ -21,7 +21,7 @@ pub const TRANSACTIONS: u32 = 8;
 
 const RECEIVED: u64 = 1 << 32;
 
-/// One message each way, over one of the fast paths.
+/// One message in each direction, over one of the fast paths.
 struct Lane {
     receive: Task,
     send: Task,
@@ -34,7 +34,7 @@ pub struct Initiator {
     lanes: Vec<Lane>,
     fast_paths: Vec<(Consumer, Producer)>,
     pe: Pe,
-    /// Its export lets the service reach the memory.
+    /// Its export gives the service access to the memory.
     _mmap: Mmap,
     messages: Mmap,
     /// The memory that the service reads and writes.
@@ -49,7 +49,7 @@ pub struct Initiator {
 /// Bytes of memory. The last are no whole page, which softdoca copies on request as long as it can be read.
 pub const MEMORY: usize = TAIL as usize + 1024;
 
-/// Where the last page begins.
+/// Offset of the last page.
 pub const TAIL: u64 = 300 * 1024;
 const PAGE: usize = 4096;
 
@@ -182,7 +182,7 @@ impl Initiator {
         self.exchange_lengths(&whole)
     }
 
-    /// As [`exchange`](Self::exchange), with this many bytes of each.
+    /// As [`exchange`](Self::exchange), with this many bytes of each message.
     pub fn exchange_lengths(&mut self, messages: &[(&[u8; io_message::SIZE], usize)]) -> Vec<Repr> {
         let count = messages.len();
         for (lane, &(message, length)) in self.lanes.iter().zip(messages) {
@@ -230,7 +230,7 @@ impl Initiator {
         answers
     }
 
-    /// Begins with an I/O of one block, whose answer nothing waits for. No other I/O is possible after it.
+    /// Submits an I/O of one block without waiting for its answer. No other I/O is possible after it.
     pub fn begin(&mut self, message_type: IoMessageType, block: u64) {
         let size = self.details.block_size;
         let offset = block * u64::from(size);
@@ -249,7 +249,7 @@ impl Initiator {
         lane.send.submit().expect("room for a message");
     }
 
-    /// Whether an answer comes within this time.
+    /// Returns `true` if an answer arrives within this time.
     pub fn is_answered(&mut self, within: Duration) -> bool {
         let deadline = Instant::now() + within;
         while Instant::now() < deadline {
@@ -264,7 +264,7 @@ impl Initiator {
         false
     }
 
-    /// One I/O; its memory begins where its storage does.
+    /// One I/O, with equal offsets in memory and storage.
     pub fn io(&mut self, message_type: IoMessageType, block: u64, blocks: u32) -> ErrorCode {
         let size = self.details.block_size * blocks;
         let offset = block * u64::from(self.details.block_size);
@@ -303,7 +303,7 @@ impl Initiator {
         unsafe { mprotect(tail.cast(), PAGE, MprotectFlags::empty()) }.expect("a page");
     }
 
-    /// What is in the memory of this block.
+    /// The memory of this block.
     pub fn block(&self, block: u64) -> Vec<u8> {
         let size = self.details.block_size as usize;
         self.bytes(block as usize * size, size)

@@ -55,13 +55,13 @@ fn target(
     (port, std::thread::spawn(serve))
 }
 
-/// What a deployment left behind.
+/// Results of a deployment.
 pub struct End {
     /// The statistics of the service.
     pub statistics: serde_json::Value,
-    /// What the service logged.
+    /// Log of the service.
     pub stderr: String,
-    /// What data_1, data_2 and data_p hold.
+    /// Chunks on data_1, data_2 and data_p.
     pub halves: [Vec<u8>; 3],
 }
 
@@ -79,12 +79,12 @@ impl Deployment {
         Self::with(halves, args, [Fault::None; 3], 1)
     }
 
-    /// As [`start`](Self::start), with targets that do these things wrong, and this many workers.
+    /// As [`start`](Self::start), with these faults of the targets, and this many workers.
     pub fn with(halves: &[Vec<u8>; 3], args: &str, faults: [Fault; 3], workers: u32) -> Self {
         Self::keeping(halves, args, faults, [None; 3], workers)
     }
 
-    /// As [`with`](Self::with), with targets that keep so many records of their set.
+    /// As [`with`](Self::with), with targets that persist this many superblocks.
     pub fn keeping(
         halves: &[Vec<u8>; 3],
         args: &str,
@@ -122,7 +122,7 @@ impl Deployment {
         }
     }
 
-    /// Waits for the end of a target that the service has parted from; what it holds.
+    /// Waits for the exit of a detached target and returns its content.
     pub fn last_content_of(&mut self, target: usize) -> Vec<u8> {
         let ended = std::mem::replace(&mut self.targets[target], std::thread::spawn(Vec::new));
         ended.join().expect("a target")
@@ -133,7 +133,7 @@ impl Deployment {
         self.replace_keeping(target, content, fault, None);
     }
 
-    /// As [`replace`](Self::replace), with one that keeps so many records of its set.
+    /// As [`replace`](Self::replace), with a target that persists this many superblocks.
     pub fn replace_keeping(
         &mut self,
         target: usize,
@@ -165,7 +165,7 @@ impl Deployment {
         drop(initiator);
         let status = service.wait(Instant::now() + PATIENCE).expect("an end");
         assert_eq!(status.code(), Some(1));
-        // Nothing matches, so it waits for the last line.
+        // No line matches, so this waits for the exit.
         let _ = service.wait_for("ended", PATIENCE, |_| None::<()>);
         for target in targets {
             target.join().expect("a target");
@@ -182,7 +182,7 @@ impl Deployment {
             ..
         } = self;
         initiator.leave();
-        // Nothing matches, so it waits for the last line.
+        // No line matches, so this waits for the exit.
         let _ = service.wait_for("ended", PATIENCE, |_| None::<()>);
         let stderr = service.stderr();
         let stdout = service

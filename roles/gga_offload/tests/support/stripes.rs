@@ -3,7 +3,7 @@
 use role_common::stored_block::{Checksum, Encoder, Geometry, Place};
 use role_common::superblock::SetId;
 
-/// Bytes of a half block.
+/// Size of a half block.
 pub const HALF: usize = 512;
 
 /// Bytes that compress well, and differ from block to block.
@@ -31,7 +31,7 @@ pub fn noise(len: usize, seed: u64) -> Vec<u8> {
     std::iter::repeat_with(next).take(len).collect()
 }
 
-/// What data_1, data_2 and data_p hold. The parity is the exclusive or: a Vandermonde matrix.
+/// Chunks on data_1, data_2 and data_p. The parity is the XOR of the data chunks, as for a Vandermonde matrix.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stripes(pub [Vec<u8>; 3]);
 
@@ -51,7 +51,7 @@ impl Stripes {
         Self::of_stored(&blocks.collect::<Vec<_>>())
     }
 
-    /// As they are given.
+    /// Stripes of stored blocks as they are.
     pub fn of_stored(blocks: &[Vec<u8>]) -> Self {
         let mut halves: [Vec<u8>; 3] = Default::default();
         for block in blocks {
@@ -69,7 +69,7 @@ impl Stripes {
         [&self.0[0][range.clone()], &self.0[1][range]].concat()
     }
 
-    /// With zeros for the checksums, which depend on the random identifier of a set, and for the parity of them.
+    /// With zeros for the checksums, which depend on the random identifier of a set, and for their parity.
     pub fn without_checksums(mut self) -> Self {
         for half in self.0[1..].iter_mut().flat_map(|it| it.chunks_mut(HALF)) {
             half[HALF - 4..].fill(0);
@@ -77,7 +77,7 @@ impl Stripes {
         self
     }
 
-    /// Flips a bit of a half block.
+    /// Flips a bit of a chunk.
     pub fn flip(mut self, target: usize, stripe: usize, byte: usize) -> Self {
         self.0[target][stripe * HALF + byte] ^= 0x10;
         self

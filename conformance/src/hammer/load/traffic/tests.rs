@@ -4,8 +4,8 @@ use std::sync::Arc;
 use fastrand::Rng;
 
 use super::*;
-use crate::hammer::account;
 use crate::hammer::load::Mischief;
+use crate::hammer::witness;
 use crate::matrix::Layout;
 
 const STORAGE: StorageDetails = StorageDetails {
@@ -14,13 +14,13 @@ const STORAGE: StorageDetails = StorageDetails {
 };
 
 /// Traffic without a service: the test makes the results.
-struct Bench {
+struct Fixture {
     traffic: Traffic,
     memory: Arc<MemoryRegion>,
     witness: UnixStream,
 }
 
-impl Bench {
+impl Fixture {
     fn new() -> Self {
         let directory = tempfile::tempdir().expect("a directory");
         let load = Load {
@@ -44,7 +44,7 @@ impl Bench {
         }
     }
 
-    /// Begins an I/O of one block; its request.
+    /// Submits an I/O of one block and returns its request.
     fn begin(&mut self, kind: Kind) -> Repr {
         let slot = self.traffic.free.pop().expect("a slot");
         let bytes = self.traffic.io(&self.memory, slot, kind, 3, 1);
@@ -56,10 +56,10 @@ impl Bench {
         self.traffic.take_result(&self.memory, bytes)
     }
 
-    /// What the witness was told that must not be.
+    /// Violations that were reported to the witness.
     fn broken(self) -> Vec<String> {
         drop(self.traffic);
-        account::entries(self.witness)
+        witness::entries(self.witness)
             .filter_map(|entry| match entry.expect("readable") {
                 Entry::Broken(what) => Some(what),
                 _ => None,
@@ -68,24 +68,24 @@ impl Bench {
     }
 }
 
-/// A result is taken, and this one that comes after it is not.
+/// One result is taken, and the one after it refused.
 fn refuses(kind: Kind, wrong: impl FnOnce(Repr) -> Vec<u8>, what: &str) {
-    let mut bench = Bench::new();
-    let (first, other) = (bench.begin(kind), bench.begin(kind));
-    bench
+    let mut fixture = Fixture::new();
+    let (first, other) = (fixture.begin(kind), fixture.begin(kind));
+    fixture
         .take(&first.answer(0).to_bytes())
         .expect("its result is taken");
     let wrong = wrong(first);
-    let failure = bench.take(&wrong).expect_err(what).to_string();
+    let failure = fixture.take(&wrong).expect_err(what).to_string();
     assert!(failure.contains(what), "{failure}");
-    // What it is the result of, nobody can say: the others go on waiting.
-    assert!(bench.traffic.under_way.contains_key(&other.user_data));
-    let told = bench.broken();
+    // The result does not name its request: the others stay pending.
+    assert!(fixture.traffic.under_way.contains_key(&other.user_data));
+    let told = fixture.broken();
     assert!(told.len() == 1 && told[0].contains(what), "{told:?}");
 }
 
 #[test]
-fn a_second_result_is_told() {
+fn second_result_is_reported() {
     for kind in [Kind::Read, Kind::Write] {
         refuses(
             kind,
@@ -96,7 +96,7 @@ fn a_second_result_is_told() {
 }
 
 #[test]
-fn a_result_for_nothing_is_told() {
+fn result_without_request_is_reported() {
     for kind in [Kind::Read, Kind::Write] {
         let stranger = |first: Repr| {
             let user_data = first.user_data + (77 << 24);
@@ -107,32 +107,32 @@ fn a_result_for_nothing_is_told() {
 }
 
 #[test]
-fn what_is_no_result_is_told() {
+fn message_that_is_no_result_is_reported() {
     let echo = |first: Repr| first.to_bytes().to_vec();
     refuses(Kind::Read, echo, "a message that is no result");
 }
 
 #[test]
-fn a_result_that_repeats_another_request_is_told() {
-    let mut bench = Bench::new();
-    let request = bench.begin(Kind::Write);
+fn result_with_fields_of_another_request_is_reported() {
+    let mut fixture = Fixture::new();
+    let request = fixture.begin(Kind::Write);
     let other = Repr {
         storage_offset: 0,
         ..request
     };
-    assert!(bench.take(&other.answer(0).to_bytes()).is_err());
-    assert_eq!(bench.broken().len(), 1);
+    assert!(fixture.take(&other.answer(0).to_bytes()).is_err());
+    assert_eq!(fixture.broken().len(), 1);
 }
 
 #[test]
-fn what_was_cut_is_refused_once_without_its_name() {
-    let mut bench = Bench::new();
+fn truncated_message_is_refused_without_user_data() {
+    let mut fixture = Fixture::new();
     let mut rng = Rng::with_seed(1);
     let cut = std::iter::repeat_with(|| Improper::new(&mut rng, 512, 16 * 512, 4096))
         .find(|message| !message.is_whole())
         .expect("one of many");
-    let slot = bench.traffic.free.pop().expect("a slot");
-    bench.traffic.improper(slot, cut);
+    let slot = fixture.traffic.free.pop().expect("a slot");
+    fixture.traffic.improper(slot, cut);
     let refusal = Repr {
         message_type: IoMessageType::Read,
         user_data: 0,
@@ -143,6 +143,6 @@ fn what_was_cut_is_refused_once_without_its_name() {
     }
     .answer(6)
     .to_bytes();
-    bench.take(&refusal).expect("it is that of what was cut");
-    assert!(bench.take(&refusal).is_err(), "nothing else is under way");
+    fixture.take(&refusal).expect("it is that of what was cut");
+    assert!(fixture.take(&refusal).is_err(), "nothing else is under way");
 }

@@ -3,14 +3,12 @@
 use std::time::Duration;
 
 use wire::io_message::IoMessageType::{Read, Write};
-use wire::io_message::Repr;
+use wire::io_message::{IoMessage, IoMessageType, Repr, SIZE};
 
-use super::super::cast::Cast;
-use super::super::layout::BLOCK;
-use super::super::target::Reply;
-use super::volume::{Volume, content};
-use crate::role::step::Step;
-use crate::role::{Bench, Check, Wrong};
+use super::{Volume, answered, content, contents};
+use crate::role::service::peers::{Peers, Reply};
+use crate::role::service::{BLOCK, BLOCKS};
+use crate::role::{Check, Fixture, Step, Wrong};
 use crate::target::Fault;
 
 /// A result that no service makes up itself.
@@ -35,18 +33,18 @@ pub(super) const CHECKS: [Check; 7] = [
     },
     Check {
         name: "target-sends-nonsense",
-        meaning: "what is no result is not taken for one: the service ends with an exit status other than 0, or goes on without; the \
+        meaning: "a message that is no result is not taken for one: the service exits with a status other than 0, or ignores it; the \
                   zero_copy reference makes it a success, that of gga_offload reaches beyond its transactions",
         play: nonsense,
     },
     Check {
         name: "target-leaves-during-io",
-        meaning: "a target that goes with I/Os under way ends the service; the reference waits forever",
+        meaning: "a target that disconnects with I/Os in flight ends the service; the reference waits forever",
         play: target_leaves,
     },
     Check {
         name: "initiator-leaves-during-io",
-        meaning: "an initiator that goes with I/Os under way ends the service; the reference waits forever",
+        meaning: "an initiator that disconnects with I/Os in flight ends the service; the reference waits forever",
         play: initiator_leaves,
     },
     Check {
@@ -57,13 +55,13 @@ pub(super) const CHECKS: [Check; 7] = [
     },
 ];
 
-fn error(bench: &Bench<'_>) -> Result<(), Wrong> {
+fn error(fixture: &Fixture<'_>) -> Result<(), Wrong> {
     for (target, kind) in [(0, Read), (0, Write), (1, Read), (2, Write)] {
         let fault = Fault::FailIo {
             nth: 1,
             result: CODE,
         };
-        let mut volume = Volume::faulty(bench, &[], target, fault)?;
+        let mut volume = Volume::faulty(fixture, &[], target, fault)?;
         let mut codes = Vec::new();
         for block in 0..3 {
             volume.memory.write(block * BLOCK, &content(block, 1))?;
@@ -91,11 +89,11 @@ fn read(block: usize) -> Repr {
     }
 }
 
-fn slow(bench: &Bench<'_>) -> Result<(), Wrong> {
-    let mut volume = Volume::open(bench, &[])?;
+fn slow(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+    let mut volume = Volume::open(fixture, &[])?;
     let patience = volume.patience();
     volume.memory.fill(0, volume.memory.len(), 0)?;
-    // The last of those that are asked for a read.
+    // The last one of those that a read uses.
     let slow = volume.targets.len().div_ceil(2) - 1;
     volume.targets[slow].is_paused = true;
     for block in 0..3 {
@@ -117,11 +115,11 @@ fn slow(bench: &Bench<'_>) -> Result<(), Wrong> {
     volume.finish()
 }
 
-fn twice(bench: &Bench<'_>) -> Result<(), Wrong> {
-    let mut volume = Volume::faulty(bench, &[], 0, Fault::AnswerTwice)?;
+fn twice(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+    let mut volume = Volume::faulty(fixture, &[], 0, Fault::AnswerTwice)?;
     for block in 0..4 {
-        volume.io[0].send(&read(block), bench.patience())?;
-        // Whatever comes, and comes again.
+        volume.io[0].send(&read(block), fixture.patience())?;
+        // Ignores the result, and any further one.
         volume.poll_result(0, Duration::from_millis(50)).ok();
     }
     if volume.service.is_running() {
@@ -136,9 +134,9 @@ fn twice(bench: &Bench<'_>) -> Result<(), Wrong> {
     volume.expect_failure()
 }
 
-fn nonsense(bench: &Bench<'_>) -> Result<(), Wrong> {
-    let mut volume = Volume::faulty(bench, &[], 0, Fault::Nonsense { nth: 0 })?;
-    volume.io[0].send(&read(0), bench.patience())?;
+fn nonsense(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+    let mut volume = Volume::faulty(fixture, &[], 0, Fault::Nonsense { nth: 0 })?;
+    volume.io[0].send(&read(0), fixture.patience())?;
     match volume.poll_result(0, Duration::from_millis(200)) {
         Ok(Some(bytes)) => {
             let answer = wire::io_message::IoMessage::new_unchecked_len(&bytes);
@@ -156,30 +154,154 @@ fn nonsense(bench: &Bench<'_>) -> Result<(), Wrong> {
 }
 
 /// A session with an I/O that no target answers.
-fn stuck<'a>(bench: &'a Bench<'a>, flags: &[&str]) -> Result<Volume<'a>, Wrong> {
-    let mut volume = Volume::faulty(bench, flags, 0, Fault::SwallowIo { nth: 0 })?;
-    volume.io[0].send(&read(0), bench.patience())?;
+fn stuck<'a>(fixture: &'a Fixture<'a>, flags: &[&str]) -> Result<Volume<'a>, Wrong> {
+    let mut volume = Volume::faulty(fixture, flags, 0, Fault::SwallowIo { nth: 0 })?;
+    volume.io[0].send(&read(0), fixture.patience())?;
     volume.poll_result(0, Duration::from_millis(30))?;
     Ok(volume)
 }
 
-fn target_leaves(bench: &Bench<'_>) -> Result<(), Wrong> {
-    let mut volume = stuck(bench, &[])?;
+fn target_leaves(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+    let mut volume = stuck(fixture, &[])?;
     volume.targets.remove(0);
     volume.expect_failure()
 }
 
-fn initiator_leaves(bench: &Bench<'_>) -> Result<(), Wrong> {
-    let mut volume = stuck(bench, &[])?;
+fn initiator_leaves(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+    let mut volume = stuck(fixture, &[])?;
     volume.leave();
     volume.expect_end()
 }
 
-fn stop(bench: &Bench<'_>) -> Result<(), Wrong> {
-    let mut volume = stuck(bench, &["--control-timeout", "3"])?;
+fn stop(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+    let mut volume = stuck(fixture, &["--control-timeout", "3"])?;
     let answer = volume.step(Step::Stop, &mut |_, _| Reply::Honest)?;
     if answer.message_type() != Step::Stop.answer() {
-        Cast::expect_error(&answer)?;
+        Peers::expect_error(&answer)?;
     }
     Ok(())
+}
+
+// I/O that must not succeed.
+
+pub(super) const REFUSAL_CHECKS: [Check; 3] = [
+    Check {
+        name: "io-outside-of-the-storage",
+        meaning: "an I/O outside of the storage is an error result, and others continue; the zero_copy reference overwrites the target's \
+                  result with success, that of gga_offload stops its worker",
+        play: outside_storage,
+    },
+    Check {
+        name: "io-outside-of-the-memory",
+        meaning: "an I/O outside of the initiator's memory is an error result, and others continue; the references as above",
+        play: outside_memory,
+    },
+    Check {
+        name: "what-is-no-io",
+        meaning: "a message that is no read or write is an error result and reaches no target; the zero_copy reference forwards it, that \
+                  of gga_offload stops its worker",
+        play: no_io,
+    },
+];
+
+/// Reads and writes of these sizes, places in memory and places in storage.
+fn all_refused(fixture: &Fixture<'_>, ios: &[(usize, u64, u64)]) -> Result<(), Wrong> {
+    let mut volume = Volume::open(fixture, &[])?;
+    for (size, requester_offset, storage_offset) in ios {
+        for kind in [Read, Write] {
+            let size = *size as u32;
+            let code = volume.io_at(kind, size, *requester_offset, *storage_offset)?;
+            Wrong::unless(
+                code != 0,
+                format!(
+                    "an error for {kind:?} of {size} bytes, memory {requester_offset:#x}, storage {storage_offset:#x}"
+                ),
+                "success",
+            )?;
+        }
+    }
+    let held = volume.held()?;
+    Wrong::unless(
+        held == contents(1),
+        "the blocks as they were",
+        "something else",
+    )?;
+    volume.expect_block(1, &contents(1)[1])?;
+    volume.finish()
+}
+
+fn outside_storage(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+    let end = (BLOCKS * BLOCK) as u64;
+    all_refused(
+        fixture,
+        &[
+            (BLOCK, 0, end),
+            (2 * BLOCK, 0, end - BLOCK as u64),
+            (BLOCK, 0, u64::MAX - (BLOCK as u64 - 1)),
+            (BLOCK, 0, 1 << 63),
+            (0, 0, 0),
+        ],
+    )
+}
+
+fn outside_memory(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+    let end = 2 * (BLOCKS * BLOCK) as u64;
+    all_refused(
+        fixture,
+        &[
+            (BLOCK, end, 0),
+            (BLOCK, end - BLOCK as u64 + 1, 0),
+            (BLOCK, u64::MAX - (BLOCK as u64 - 1), 0),
+            (BLOCK, 1 << 63, 0),
+        ],
+    )
+}
+
+fn no_io(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+    let mut volume = Volume::open(fixture, &[])?;
+    let request = Repr {
+        message_type: Read,
+        user_data: 5,
+        result: 0,
+        size: BLOCK as u32,
+        requester_offset: 0,
+        storage_offset: 0,
+    };
+    for (kind, length) in [
+        (IoMessageType::Result as u32, SIZE),
+        (3, SIZE),
+        // They were not announced.
+        (IoMessageType::Flush as u32, SIZE),
+        (IoMessageType::WriteFua as u32, SIZE),
+        (0x0100_0000, SIZE),
+        (u32::MAX, SIZE),
+        (1, SIZE - 1),
+        (1, 8),
+    ] {
+        let mut bytes = request.to_bytes().to_vec();
+        bytes[..4].copy_from_slice(&kind.to_be_bytes());
+        bytes.truncate(length);
+        let answer = volume.exchange(0, &[bytes])?[0];
+        let what = format!("a message of type {kind:#x} and {length} bytes");
+        if length == SIZE {
+            let code = answered(request, &answer)?;
+            Wrong::unless(code != 0, format!("an error for {what}"), "success")?;
+        } else {
+            let answer = IoMessage::new_unchecked_len(&answer);
+            Wrong::unless(
+                answer.message_type() == Ok(IoMessageType::Result) && answer.result() != 0,
+                format!("an error for {what}"),
+                format!("{:?} {}", answer.message_type(), answer.result()),
+            )?;
+        }
+        for target in &mut volume.targets {
+            let seen = target.session.take_ios();
+            Wrong::unless(
+                seen.is_empty(),
+                format!("no target to hear of {what}"),
+                format!("{seen:?}"),
+            )?;
+        }
+    }
+    volume.finish()
 }

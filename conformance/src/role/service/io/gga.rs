@@ -1,15 +1,14 @@
-//! What only the gga_offload service does: halves, parity, recovery.
+//! Checks for the gga_offload service only: chunks, parity, recovery.
 
 use wire::control::{Payload, StorageDetails};
-use wire::io_message::IoMessageType::{self, Read, Write};
+use wire::io_message::IoMessageType;
+use wire::io_message::IoMessageType::{Read, Write};
 
-use super::super::cast::Cast;
-use super::super::layout::{BLOCK, BLOCKS};
-use super::super::stored::HALF;
-use super::super::target::Reply;
-use super::volume::{Volume, content, contents, holding};
-use crate::role::step::Step;
-use crate::role::{Bench, Check, Wrong};
+use super::{Volume, content, contents, holding};
+use crate::role::service::peers::{Peers, Reply};
+use crate::role::service::stored::HALF;
+use crate::role::service::{BLOCK, BLOCKS};
+use crate::role::{Check, Fixture, Step, Wrong};
 
 /// Has every read do without one of the halves.
 const RECOVER: [&str; 2] = ["--trigger-recovery-read-every-n", "1"];
@@ -43,18 +42,18 @@ pub(super) const CHECKS: [Check; 11] = [
     },
     Check {
         name: "corrupt-halves",
-        meaning: "a block of which two halves are not what was written is an error result, not other content, and others go on; the reference \
+        meaning: "a block of which two halves are not what was written is an error result, not other content, and others continue; the reference \
                   gives it away, or stops its worker",
         play: corrupt_halves,
     },
     Check {
         name: "never-written",
-        meaning: "a read of a block that was never written is an error result, and others go on; the reference stops its worker",
+        meaning: "a read of a block that was never written is an error result, and others continue; the reference stops its worker",
         play: never_written,
     },
     Check {
         name: "incompressible",
-        meaning: "a write of content that does not fit is an error result, and others go on; the reference stops its worker",
+        meaning: "a write of content that does not fit is an error result, and others continue; the reference stops its worker",
         play: incompressible,
     },
     Check {
@@ -75,16 +74,16 @@ pub(super) const CHECKS: [Check; 11] = [
     },
 ];
 
-fn without_checksum(bench: &Bench<'_>) -> Result<(), Wrong> {
-    let scripts = holding(bench, &contents(1), false);
-    let mut volume = Volume::with(bench, &[], &scripts, 1)?;
+fn without_checksum(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+    let scripts = holding(fixture, &contents(1), false);
+    let mut volume = Volume::with(fixture, &[], &scripts, 1)?;
     for (block, content) in contents(1).iter().enumerate() {
         volume.expect_block(block, content)?;
     }
     volume.finish()
 }
 
-/// What the targets were asked since the last time: type, size and storage offset.
+/// Requests to the targets since the last call: type, size and storage offset.
 fn asked(volume: &mut Volume<'_>) -> Vec<Vec<(IoMessageType, u32, u64)>> {
     volume
         .targets
@@ -98,8 +97,8 @@ fn asked(volume: &mut Volume<'_>) -> Vec<Vec<(IoMessageType, u32, u64)>> {
         .collect()
 }
 
-fn places(bench: &Bench<'_>) -> Result<(), Wrong> {
-    let mut volume = Volume::open(bench, &[])?;
+fn places(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+    let mut volume = Volume::open(fixture, &[])?;
     for (first, count) in [(0, 1), (5, 1), (BLOCKS - 1, 1), (2, 4)] {
         for kind in [Write, Read] {
             for block in first..first + count {
@@ -126,7 +125,7 @@ fn places(bench: &Bench<'_>) -> Result<(), Wrong> {
     volume.finish()
 }
 
-/// Which targets were asked for the reads of all blocks, one after the other, which must succeed.
+/// Targets that reads of all blocks, one after the other, did not use. The reads must succeed.
 fn lost(volume: &mut Volume<'_>, version: u8) -> Result<Vec<usize>, Wrong> {
     asked(volume);
     let mut lost = Vec::new();
@@ -138,8 +137,8 @@ fn lost(volume: &mut Volume<'_>, version: u8) -> Result<Vec<usize>, Wrong> {
     Ok(lost)
 }
 
-fn recovery(bench: &Bench<'_>) -> Result<(), Wrong> {
-    let mut volume = Volume::open(bench, &RECOVER)?;
+fn recovery(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+    let mut volume = Volume::open(fixture, &RECOVER)?;
     let lost = lost(&mut volume, 1)?;
     let expected: Vec<_> = [1, 0].into_iter().cycle().take(BLOCKS).collect();
     Wrong::unless(
@@ -150,9 +149,9 @@ fn recovery(bench: &Bench<'_>) -> Result<(), Wrong> {
     volume.finish()
 }
 
-fn recovery_cauchy(bench: &Bench<'_>) -> Result<(), Wrong> {
+fn recovery_cauchy(fixture: &Fixture<'_>) -> Result<(), Wrong> {
     let flags = [&RECOVER[..], &["--matrix-type", "cauchy"]].concat();
-    let mut volume = Volume::open(bench, &flags)?;
+    let mut volume = Volume::open(fixture, &flags)?;
     for (block, content) in contents(2).iter().enumerate() {
         volume.write(block, content)?;
     }
@@ -160,15 +159,15 @@ fn recovery_cauchy(bench: &Bench<'_>) -> Result<(), Wrong> {
     volume.finish()
 }
 
-fn corrupt_half(bench: &Bench<'_>) -> Result<(), Wrong> {
+fn corrupt_half(fixture: &Fixture<'_>) -> Result<(), Wrong> {
     for flags in [&[][..], &RECOVER] {
         for target in 0..3 {
-            let mut scripts = holding(bench, &contents(1), true);
+            let mut scripts = holding(fixture, &contents(1), true);
             for block in 0..BLOCKS {
                 let at = block * HALF + block * 100;
                 scripts[target].content[at] ^= 0x10;
             }
-            let mut volume = Volume::with(bench, flags, &scripts, 1)?;
+            let mut volume = Volume::with(fixture, flags, &scripts, 1)?;
             for (block, content) in contents(1).iter().enumerate() {
                 volume.expect_block(block, content)?;
             }
@@ -178,16 +177,16 @@ fn corrupt_half(bench: &Bench<'_>) -> Result<(), Wrong> {
     Ok(())
 }
 
-fn corrupt_halves(bench: &Bench<'_>) -> Result<(), Wrong> {
+fn corrupt_halves(fixture: &Fixture<'_>) -> Result<(), Wrong> {
     for flags in [&[][..], &RECOVER] {
         for targets in [[0, 1], [0, 2], [1, 2]] {
-            let mut scripts = holding(bench, &contents(1), true);
+            let mut scripts = holding(fixture, &contents(1), true);
             for target in targets {
                 // A literal of the LZ4 data: without a checksum, it decompresses to other content. Each another byte, which
                 // the exclusive or does not hide.
                 scripts[target].content[3 * HALF + 14 + 8 * target] ^= 0x10;
             }
-            let mut volume = Volume::with(bench, flags, &scripts, 1)?;
+            let mut volume = Volume::with(fixture, flags, &scripts, 1)?;
             volume.memory.fill(0, volume.memory.len(), 0)?;
             let code = volume.io(Read, 3, 1)?;
             let mut read = vec![0; BLOCK];
@@ -205,20 +204,20 @@ fn corrupt_halves(bench: &Bench<'_>) -> Result<(), Wrong> {
     Ok(())
 }
 
-fn never_written(bench: &Bench<'_>) -> Result<(), Wrong> {
-    let mut scripts = holding(bench, &contents(1), true);
+fn never_written(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+    let mut scripts = holding(fixture, &contents(1), true);
     for script in &mut scripts {
         script.content[2 * HALF..3 * HALF].fill(0);
     }
-    let mut volume = Volume::with(bench, &[], &scripts, 1)?;
+    let mut volume = Volume::with(fixture, &[], &scripts, 1)?;
     let code = volume.io(Read, 2, 1)?;
     Wrong::unless(code != 0, "an error", "success")?;
     volume.expect_block(3, &content(3, 1))?;
     volume.finish()
 }
 
-fn incompressible(bench: &Bench<'_>) -> Result<(), Wrong> {
-    let mut volume = Volume::open(bench, &[])?;
+fn incompressible(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+    let mut volume = Volume::open(fixture, &[])?;
     let mut word = 1_u64;
     let noise: Vec<u8> = (0..BLOCK)
         .map(|_| {
@@ -237,8 +236,8 @@ fn incompressible(bench: &Bench<'_>) -> Result<(), Wrong> {
     volume.finish()
 }
 
-fn sizes(bench: &Bench<'_>) -> Result<(), Wrong> {
-    let mut volume = Volume::open(bench, &[])?;
+fn sizes(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+    let mut volume = Volume::open(fixture, &[])?;
     let block = BLOCK as u32;
     for (size, storage_offset) in [
         (256 * block, 0),
@@ -266,25 +265,25 @@ fn sizes(bench: &Bench<'_>) -> Result<(), Wrong> {
     volume.finish()
 }
 
-/// The answer to query when the last target says this of its storage.
-fn presented(bench: &Bench<'_>, odd: StorageDetails) -> Result<(), Wrong> {
+/// The answer to query when the last target reports this storage.
+fn presented(fixture: &Fixture<'_>, odd: StorageDetails) -> Result<(), Wrong> {
     for different in 0..3 {
-        let mut cast = Cast::start(bench, &[])?;
-        let answer = cast.step(Step::Query, &mut |target, _| {
+        let mut peers = Peers::start(fixture, &[])?;
+        let answer = peers.step(Step::Query, &mut |target, _| {
             if target == different {
                 Reply::Say(Payload::QueryStorageResponse(odd.clone()))
             } else {
                 Reply::Honest
             }
         })?;
-        Cast::expect_error(&answer)?;
+        Peers::expect_error(&answer)?;
     }
     Ok(())
 }
 
-fn capacities(bench: &Bench<'_>) -> Result<(), Wrong> {
+fn capacities(fixture: &Fixture<'_>) -> Result<(), Wrong> {
     presented(
-        bench,
+        fixture,
         StorageDetails {
             total_size: (BLOCKS * HALF * 2) as u64,
             block_size: HALF as u32,
@@ -292,9 +291,9 @@ fn capacities(bench: &Bench<'_>) -> Result<(), Wrong> {
     )
 }
 
-fn block_sizes(bench: &Bench<'_>) -> Result<(), Wrong> {
+fn block_sizes(fixture: &Fixture<'_>) -> Result<(), Wrong> {
     presented(
-        bench,
+        fixture,
         StorageDetails {
             total_size: (BLOCKS * HALF) as u64,
             block_size: HALF as u32 * 2,

@@ -59,7 +59,7 @@ fn edit(found: &mut [Found; 3], target: Target, change: impl FnOnce(&mut Superbl
     change(superblock);
 }
 
-/// The number of the epoch that the members are to prepare for, and that of the one before.
+/// The number of the epoch that the members have to prepare for, and that of the one before.
 fn raised(assembly: &Assembly) -> (u64, u64) {
     let membership = assembly.membership.as_ref().expect("they have superblocks");
     let member = members(assembly).iter().next().expect("a member");
@@ -117,7 +117,7 @@ fn two_copies_from_before_the_last_use_are_refused_and_rebuild_is_the_way_out() 
             raised(&insisted).0 > 5,
             "above what the discarded one knows"
         );
-        // Naming an old one does not make the other old one current.
+        // Rebuilding one stale target does not make the other one current.
         for old in Target::ALL.into_iter().filter(|&old| old != current) {
             assert!(matches!(
                 assemble(found, instructions(Some(old))),
@@ -285,7 +285,7 @@ fn targets_that_were_used_apart_are_refused() {
 }
 
 #[test]
-fn use_by_a_service_without_superblocks_counts_when_two_took_part() {
+fn use_without_superblocks_counts_when_two_targets_took_part() {
     let all = epochs([4; 3], RecordState::Foreign);
     let assembly = judge(all).expect("a set");
     assert_eq!(

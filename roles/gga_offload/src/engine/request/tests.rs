@@ -1,6 +1,5 @@
 use doca::ErrorCode;
 use role_common::stored_block::Geometry;
-
 use wire::release::{CorrelationId as _, IoLayout, Release3_0, Release3_1, Release3_2};
 
 use super::*;
@@ -45,7 +44,7 @@ fn read(repr: Repr) -> Result<Request, Refusal> {
 }
 
 #[test]
-fn a_request_up_to_the_last_byte_of_both_memories() {
+fn request_may_reach_the_last_byte_of_both_memories() {
     let request = read(message()).expect("a request");
     assert_eq!(request.operation, Operation::Write);
     assert_eq!((request.first_stripe, request.blocks), (98, 2));
@@ -61,7 +60,7 @@ fn a_request_up_to_the_last_byte_of_both_memories() {
 }
 
 #[test]
-fn what_leaves_the_memories_or_is_no_number_of_blocks_is_refused() {
+fn requests_beyond_a_memory_or_of_partial_blocks_are_refused() {
     for (change, part) in [
         (
             Repr {
@@ -75,14 +74,14 @@ fn what_leaves_the_memories_or_is_no_number_of_blocks_is_refused() {
                 size: 4097,
                 ..message()
             },
-            "4097 bytes came",
+            "got 4097 bytes",
         ),
         (
             Repr {
                 size: 256 * 4096,
                 ..message()
             },
-            "1048576 bytes came",
+            "got 1048576 bytes",
         ),
         (
             Repr {
@@ -147,7 +146,7 @@ fn what_leaves_the_memories_or_is_no_number_of_blocks_is_refused() {
 }
 
 #[test]
-fn more_than_a_memory_may_be_asked_for_in_blocks() {
+fn request_size_is_limited_in_blocks() {
     let large = Repr {
         size: 255 * 4096,
         requester_offset: 0,
@@ -170,7 +169,7 @@ fn more_than_a_memory_may_be_asked_for_in_blocks() {
 }
 
 #[test]
-fn flushes_and_durable_writes_are_requests_where_they_were_announced() {
+fn flushes_and_durable_writes_are_valid_only_where_announced() {
     let flush = Repr {
         message_type: IoMessageType::Flush,
         size: 0,
@@ -207,7 +206,7 @@ fn flushes_and_durable_writes_are_requests_where_they_were_announced() {
 }
 
 #[test]
-fn short_messages_and_unknown_types_are_no_requests() {
+fn short_messages_and_unknown_types_are_refused() {
     let bytes = message().to_bytes();
     let (_, refusal) =
         Request::read(Release3_2, &bytes, 63, volume(), MEMORY, true).expect_err("short");

@@ -33,7 +33,7 @@ impl<'a> Io<'a> {
 }
 
 #[test]
-fn readers_share_and_a_writer_is_alone() {
+fn reads_share_a_lock_and_writes_are_exclusive() {
     for workers in [1, 2] {
         let order = StripeLocks::new(workers, 64);
         let [first, second] = [Read, Read].map(|access| Io::new(&order, access));
@@ -56,7 +56,7 @@ fn readers_share_and_a_writer_is_alone() {
 }
 
 #[test]
-fn turns_come_in_the_order_of_arrival() {
+fn locks_are_granted_in_order_of_arrival() {
     for workers in [1, 2] {
         let order = StripeLocks::new(workers, 64);
         let running = Io::new(&order, Read);
@@ -96,7 +96,7 @@ fn tickets_wrap() {
 }
 
 #[test]
-fn there_are_slots_for_all_transactions_within_bounds() {
+fn number_of_locks_covers_all_transactions_within_bounds() {
     let slots = |transactions| StripeLocks::new(1, transactions).locks.len();
     assert_eq!(slots(1), 1 << 10);
     assert_eq!(slots(64), 1 << 10);
@@ -106,7 +106,7 @@ fn there_are_slots_for_all_transactions_within_bounds() {
 }
 
 #[test]
-fn neighbours_have_different_slots() {
+fn neighbouring_stripes_have_different_locks() {
     let order = StripeLocks::new(1, 1024);
     for stride in [1, 2, 1024, 1 << 20] {
         let slots: HashSet<usize> = (0..1024).map(|stripe| order.of(stripe * stride)).collect();
@@ -153,7 +153,7 @@ fn threads_never_see_a_half_written_pair() {
 }
 
 #[test]
-fn no_turn_is_lost() {
+fn no_ticket_is_lost() {
     let order = StripeLocks::new(4, 64);
     thread::scope(|scope| {
         for seed in 0..4u64 {

@@ -1,0 +1,341 @@
+//! One measured session of real roles.
+
+mod session;
+
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use deployment::implementation::Usage;
+use deployment::implementation::{Implementation, Role};
+use deployment::process::{Process, Signal};
+use deployment::sandbox::Sandbox;
+use serde::Deserialize;
+
+use super::Error;
+use super::point::Point;
+use super::series::{AfterPause, CpuTime, Distribution, Figures, Latency};
+use session::Session;
+
+pub use session::{cannot_count, cpu_of, system_calls};
+
+/// The implementation of every role of a measured deployment.
+#[derive(Debug, Clone)]
+pub struct Cast {
+    /// The initiator.
+    pub initiator: Implementation,
+    /// The service.
+    pub service: Implementation,
+    /// All targets' implementation.
+    pub target: Implementation,
+    /// Makes the gga targets' content.
+    pub generator: Implementation,
+    /// The initiator is ours, which prints JSON on request.
+    pub prints_json: bool,
+    /// The initiator's flag for the number of I/Os in flight.
+    pub transactions_flag: &'static str,
+    /// `true` if all roles are ours.
+    pub is_ours: bool,
+}
+
+impl Cast {
+    /// One implementation for all roles. The flags of a foreign initiator are taken from its usage; without a usage, it is taken for that
+    /// of 3.2.
+    pub fn of(implementation: &Implementation, is_ours: bool) -> Self {
+        let usage = if is_ours {
+            Usage::default()
+        } else {
+            Usage::of(implementation, Role::Initiator).unwrap_or_default()
+        };
+        Self {
+            transactions_flag: usage.transactions_flag(),
+            prints_json: is_ours,
+            is_ours,
+            initiator: implementation.clone(),
+            service: implementation.clone(),
+            target: implementation.clone(),
+            generator: implementation.clone(),
+        }
+    }
+}
+
+/// As [`measure`], with the blocks of the only target in a file. With `flush`, every write is flushed, and the latency is that of the
+/// flushes.
+///
+/// # Errors
+///
+/// As [`measure`].
+pub fn measure_file(
+    cast: &Cast,
+    point: Point,
+    operations: u64,
+    cpus: &[usize],
+    (file, flush): (&Path, bool),
+) -> Result<Figures, Error> {
+    let session = Session {
+        cast,
+        point,
+        operations,
+        cpus,
+        sandbox: Sandbox::new()?,
+        backing: Some((file, flush)),
+        tallies: None,
+    };
+    let ended = session.run()?;
+    if flush {
+        parse_flushes(&ended.stdout, point)
+    } else {
+        parse(&ended.stdout, point)
+    }
+}
+
+/// Runs one session of this many operations on these CPUs.
+///
+/// # Errors
+///
+/// A role cannot be started, has failed, or has printed no figures.
+pub fn measure(
+    cast: &Cast,
+    point: Point,
+    operations: u64,
+    cpus: &[usize],
+) -> Result<Figures, Error> {
+    let session = Session {
+        cast,
+        point,
+        operations,
+        cpus,
+        sandbox: Sandbox::new()?,
+        backing: None,
+        tallies: None,
+    };
+    let ended = session.run()?;
+    let mut figures = parse(&ended.stdout, point)?;
+    let [initiator, service, targets] = ended
+        .cpu
+        .map(|time| time.as_nanos() as f64 / session.all_operations() as f64);
+    figures.cpu_ns = Some(CpuTime {
+        initiator,
+        service,
+        targets,
+    });
+    Ok(figures)
+}
+
+// Content of the storage: it compresses like text and differs in every block.
+
+const WORDS: [&str; 16] = [
+    "block ", "storage ", "target ", "read ", "write ", "offset ", "length ", "buffer ", "queue ",
+    "depth ", "latency ", "parity ", "stripe ", "volume ", "device ", "memory ",
+];
+
+/// Generates `capacity` bytes of content.
+pub fn content(capacity: usize) -> Vec<u8> {
+    let mut content = Vec::with_capacity(capacity + 64);
+    let mut state = 1_u64;
+    while content.len() < capacity {
+        // Numerical Recipes' generator: content that is the same in every run.
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        content.extend_from_slice(WORDS[(state >> 60) as usize].as_bytes());
+        content.extend_from_slice(format!("{:x} ", state >> 52).as_bytes());
+    }
+    content.truncate(capacity);
+    content
+}
+
+// Parser of an initiator's output: JSON of ours, text of the reference's.
+
+const DURATION: &str = "| Duration (seconds):";
+const OPERATIONS: &str = "| Operation count:";
+
+#[derive(Deserialize)]
+struct Document {
+    duration_seconds: f64,
+    operation_count: f64,
+    latency_us: Summary,
+    #[serde(default)]
+    flush_latency_us: Option<Summary>,
+}
+
+#[derive(Deserialize)]
+struct Summary {
+    p50: f64,
+    p99: f64,
+    p99_9: f64,
+    #[serde(default)]
+    distribution: Option<Distribution>,
+}
+
+impl From<Summary> for Latency {
+    fn from(summary: Summary) -> Self {
+        let nanos = |micros: f64| micros * 1e3;
+        Self {
+            p50_ns: nanos(summary.p50),
+            p99_ns: nanos(summary.p99),
+            p99_9_ns: nanos(summary.p99_9),
+            distribution: summary
+                .distribution
+                .map(|pairs| pairs.map(|(percent, micros)| (percent, nanos(micros)))),
+        }
+    }
+}
+
+/// The figures in what an initiator has printed.
+fn parse(stdout: &str, point: Point) -> Result<Figures, Error> {
+    let (seconds, operations, latency) = if stdout.trim_start().starts_with('{') {
+        let document: Document = serde_json::from_str(stdout)
+            .map_err(|_| missing("a document with its statistics", stdout))?;
+        (
+            document.duration_seconds,
+            document.operation_count,
+            Some(document.latency_us.into()),
+        )
+    } else {
+        let number = |key: &str, expected| {
+            stdout
+                .lines()
+                .find_map(|line| line.trim().strip_prefix(key)?.trim().parse::<f64>().ok())
+                .ok_or_else(|| missing(expected, stdout))
+        };
+        (
+            number(DURATION, "a line with the duration in seconds")?,
+            number(OPERATIONS, "a line with the operation count")?,
+            None,
+        )
+    };
+    Ok(Figures {
+        latency,
+        ..Figures::of_rate(operations / seconds, point.block_size)
+    })
+}
+
+/// As above, for a run with flushes, whose latencies are reported.
+fn parse_flushes(stdout: &str, point: Point) -> Result<Figures, Error> {
+    let flushes = serde_json::from_str(stdout)
+        .ok()
+        .and_then(|document: Document| document.flush_latency_us)
+        .ok_or_else(|| missing("a document with the latencies of flushes", stdout))?;
+    Ok(Figures {
+        latency: Some(flushes.into()),
+        ..parse(stdout, point)?
+    })
+}
+
+fn missing(expected: &'static str, got: &str) -> Error {
+    Error::Output {
+        program: "the initiator",
+        expected,
+        got: got.to_owned(),
+    }
+}
+
+// CPU time of an idle service and its target.
+
+/// Time after which a session is in full progress, and after which idle processes have settled.
+const SETTLED: Duration = Duration::from_millis(500);
+
+/// CPU time of service and target in an idle session, in percent of one CPU, measured over `time`. The initiator is stopped (SIGSTOP) in
+/// the middle of its work.
+///
+/// # Errors
+///
+/// A role cannot be started, or has ended early.
+pub fn idle(cast: &Cast, cpus: &[usize], time: Duration) -> Result<f64, Error> {
+    let session = Session {
+        cast,
+        point: Point::ZERO_COPY_READ,
+        operations: u32::MAX.into(),
+        cpus,
+        sandbox: Sandbox::new()?,
+        backing: None,
+        tallies: None,
+    };
+    let (service, mut targets) = session.start()?;
+    let initiator = Process::spawn("initiator", session.initiator()?)?;
+    std::thread::sleep(SETTLED);
+    initiator.signal(Signal::STOP);
+    std::thread::sleep(SETTLED);
+    let all = |service: &Process, targets: &[Process]| -> Duration {
+        let roles = std::iter::once(service).chain(targets);
+        roles.filter_map(Process::cpu_time).sum()
+    };
+    let (before, started) = (all(&service, &targets), Instant::now());
+    std::thread::sleep(time);
+    let used = all(&service, &targets).saturating_sub(before);
+    let percent = used.as_secs_f64() / started.elapsed().as_secs_f64() * 100.0;
+    initiator.signal(Signal::KILL);
+    if service.has_ended() {
+        return Err(service.failed("ended while nothing happened").into());
+    }
+    if let Some(at) = targets.iter().position(Process::has_ended) {
+        return Err(targets
+            .swap_remove(at)
+            .failed("ended while nothing happened")
+            .into());
+    }
+    Ok(percent)
+}
+
+// The first I/Os after a pause. Who measures is a process of its own, in the initiator's place: no initiator pauses.
+
+/// Runs a session with pauses. `program` is this program, which acts as the initiator with `first-ios`.
+///
+/// # Errors
+///
+/// A role cannot be started, or has failed.
+pub fn after_pause(
+    program: &Path,
+    cast: &Cast,
+    point: Point,
+    cpus: &[usize],
+) -> Result<Figures, Error> {
+    let session = Session {
+        cast,
+        point,
+        operations: 0,
+        cpus,
+        sandbox: Sandbox::new()?,
+        backing: None,
+        tallies: None,
+    };
+    let (service, targets) = session.start()?;
+    let mut command = Command::new(program);
+    session
+        .sandbox
+        .place(&mut command)
+        .args(["first-ios", "--channel", session.sandbox.channel()])
+        .args(["--cpu", &cpus[0].to_string()])
+        .args(["--transactions", &point.transactions.to_string()]);
+    let initiator = Process::spawn("initiator", command)?;
+    let ended = session.finish(initiator, service, targets)?;
+    let measured: AfterPause = serde_json::from_str(&ended.stdout).map_err(|_| Error::Output {
+        program: "the initiator that pauses",
+        expected: "its figures as JSON",
+        got: ended.stdout,
+    })?;
+    Ok(Figures {
+        after_pause: Some(measured),
+        ..Figures::of_rate(measured.steady_rate, point.block_size)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn output_of_both_initiators_is_parsed() {
+        let text =
+            "| Stats\n| Duration (seconds): 2.5\n| Operation count: 1000\n| IO rate: 0.0 MIOP/s\n";
+        let figures = parse(text, Point::ZERO_COPY_READ).expect("figures");
+        assert_eq!((figures.rate, figures.bandwidth), (400.0, 400.0 * 4096.0));
+        assert_eq!(figures.latency, None);
+        let json = r#"{"duration_seconds":2.5,"operation_count":1000,"latency_us":{"p50":3.5,"p99":4,"p99_9":5}}"#;
+        let figures = parse(json, Point::ZERO_COPY_READ).expect("figures");
+        assert_eq!(figures.latency.map(|l| l.p50_ns), Some(3500.0));
+        let error = parse("| Operation count: 1", Point::ZERO_COPY_READ).expect_err("no duration");
+        assert!(error.to_string().contains("duration"), "{error}");
+    }
+}

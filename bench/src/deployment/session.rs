@@ -1,0 +1,443 @@
+//! The processes of one session, and their command lines.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use deployment::implementation::{Implementation, Role};
+use deployment::process::Process;
+use deployment::sandbox::{DPU_DEVICE, Sandbox};
+
+use super::{Cast, content};
+use crate::point::{Layout, Operation, Point};
+use crate::series::{Figures, SystemCalls};
+use crate::{Error, file};
+
+/// Time for a role to be ready for its peers.
+const READY: Duration = Duration::from_secs(20);
+/// Time limit of a session.
+const SESSION: Duration = Duration::from_secs(300);
+/// Time for service and targets to exit after the initiator.
+const FAREWELL: Duration = Duration::from_secs(15);
+
+/// Parameters of a session.
+pub(super) struct Session<'a> {
+    pub(super) cast: &'a Cast,
+    pub(super) point: Point,
+    pub(super) operations: u64,
+    pub(super) cpus: &'a [usize],
+    pub(super) sandbox: Sandbox,
+    /// The file that the only target has its blocks in, and whether every write is flushed.
+    pub(super) backing: Option<(&'a Path, bool)>,
+    /// Counts the system calls of all roles, where that is what is measured.
+    pub(super) tallies: Option<Tallies>,
+}
+
+/// Results of a session.
+pub(super) struct Ended {
+    /// Standard output of the initiator.
+    pub(super) stdout: String,
+    /// CPU times of the initiator as a whole, and of service and targets while it ran: how the reference waits before and after that is no
+    /// cost of an I/O.
+    pub(super) cpu: [Duration; 3],
+}
+
+impl Session<'_> {
+    /// Targets and service, ready for an initiator.
+    pub(super) fn start(&self) -> Result<(Process, Vec<Process>), Error> {
+        let names = self.point.layout.targets();
+        let files = self.content()?;
+        let mut targets = Vec::new();
+        let mut ports = Vec::new();
+        for (index, name) in names.iter().enumerate() {
+            let port = self.sandbox.port()?;
+            let target = self.placed(name, self.target(index, port, &files[index])?)?;
+            if let Err(why) = target.wait_until_listening(port, READY, || false) {
+                return Err(target.failed(&why.to_string()).into());
+            }
+            targets.push(target);
+            ports.push(port);
+        }
+        let before = self.sandbox.servers()?;
+        let service = self.placed("service", self.service(&ports)?)?;
+        let serving = self
+            .sandbox
+            .wait_until_serving(&service, &before, READY, || false);
+        if let Err(why) = serving {
+            return Err(service.failed(&why.to_string()).into());
+        }
+        Ok((service, targets))
+    }
+
+    /// The whole session.
+    pub(super) fn run(&self) -> Result<Ended, Error> {
+        let (service, targets) = self.start()?;
+        let initiator = self.placed("initiator", self.initiator()?)?;
+        self.finish(initiator, service, targets)
+    }
+
+    /// Waits until all processes have exited with success, the initiator first.
+    pub(super) fn finish(
+        &self,
+        initiator: Process,
+        service: Process,
+        targets: Vec<Process>,
+    ) -> Result<Ended, Error> {
+        let times = || [cpu_of_all([&service]), cpu_of_all(&targets)];
+        let before = times();
+        let deadline = Instant::now() + SESSION;
+        // Before the end is taken from the system, which forgets the time with it.
+        initiator.wait_for_end(deadline);
+        let initiator_cpu = cpu_of_all([&initiator]);
+        let [service_cpu, targets_cpu] = times();
+        let stdout = initiator.finish(deadline, || false)?;
+        let farewell = Instant::now() + FAREWELL;
+        service.finish(farewell, || false)?;
+        for target in targets {
+            target.finish(farewell, || false)?;
+        }
+        Ok(Ended {
+            stdout,
+            cpu: [
+                initiator_cpu,
+                service_cpu.saturating_sub(before[0]),
+                targets_cpu.saturating_sub(before[1]),
+            ],
+        })
+    }
+
+    /// The initiator's limit is one of each worker.
+    pub(super) fn all_operations(&self) -> u64 {
+        self.operations.div_ceil(self.point.workers.into()) * u64::from(self.point.workers)
+    }
+
+    /// Initial content of the targets, one file each.
+    fn content(&self) -> Result<Vec<PathBuf>, Error> {
+        if self.backing.is_some() {
+            return Ok(vec![PathBuf::new()]);
+        }
+        let plain = content(self.point.capacity() as usize);
+        let plain = self.sandbox.file("content", &plain)?;
+        if self.point.layout == Layout::ZeroCopy {
+            return Ok(vec![plain]);
+        }
+        let halves = ["1.sbc", "2.sbc", "p.sbc"].map(|name| self.sandbox.path(name));
+        let mut command = self.cast.generator.command(Role::SbcGenerator)?;
+        self.sandbox
+            .place(&mut command)
+            .args(["-d", DPU_DEVICE, "--original-input-data"])
+            .arg(&plain)
+            .args(["--block-size", &self.point.block_size.to_string()]);
+        for (flag, path) in ["--data-1", "--data-2", "--data-p"].iter().zip(&halves) {
+            command.arg(flag).arg(path);
+        }
+        Process::spawn("generator", command)?.finish(Instant::now() + SESSION, || false)?;
+        Ok(halves.into())
+    }
+
+    fn target(&self, index: usize, port: u16, content: &PathBuf) -> Result<Command, Error> {
+        let command = self.role(&self.cast.target, Role::Target, 2 + index)?;
+        let mut command = self.sandbox.target(command, port);
+        if let Some((file, _)) = self.backing {
+            command
+                .arg("--backing-file")
+                .arg(file)
+                .args(["--backing-io", "direct"])
+                .args(["--block-size", &file::BLOCK_SIZE.to_string()])
+                .args(["--block-count", &file::BLOCK_COUNT.to_string()]);
+            return Ok(command);
+        }
+        command.arg("--binary-content").arg(content);
+        if self.point.layout == Layout::ZeroCopy {
+            command
+                .args(["--block-count", &self.point.block_count().to_string()])
+                .args(["--block-size", &self.point.block_size.to_string()]);
+        }
+        Ok(command)
+    }
+
+    fn service(&self, ports: &[u16]) -> Result<Command, Error> {
+        let layout = self.point.layout;
+        let command = self.role(&self.cast.service, layout.service(), 1)?;
+        let channel = self.sandbox.channel();
+        let mut command = self.sandbox.service(command, layout, ports, channel);
+        if self.point.operation == Operation::RecoveryRead {
+            command.args(["--trigger-recovery-read-every-n", "1"]);
+        }
+        Ok(command)
+    }
+
+    pub(super) fn initiator(&self) -> Result<Command, Error> {
+        let strategy = match self.point.operation {
+            Operation::Read | Operation::RecoveryRead => "read_throughput_test",
+            Operation::Write => "write_throughput_test",
+        };
+        let operations = self.operations.div_ceil(self.point.workers.into());
+        let command = self.role(&self.cast.initiator, Role::Initiator, 0)?;
+        let channel = self.sandbox.channel();
+        let mut command = self.sandbox.initiator(command, channel);
+        command
+            .args(["--execution-strategy", strategy])
+            .args(["--run-limit-operation-count", &operations.to_string()])
+            .args([
+                self.cast.transactions_flag,
+                &self.point.transactions.to_string(),
+            ]);
+        if let Some((_, flush)) = self.backing {
+            let blocks = self.point.block_size / file::BLOCK_SIZE;
+            command
+                .args(["--blocks-per-io", &blocks.to_string()])
+                .args(["--local-io-region-size", &(64 << 20).to_string()]);
+            if flush {
+                command.args(["--flush-every", "1"]);
+            }
+            if blocks == 1 && !flush {
+                command.args(["--access-order", "scattered"]);
+            }
+        }
+        if self.cast.prints_json {
+            command.args(["--output", "json"]);
+        }
+        Ok(command)
+    }
+
+    /// A role's command line with its CPUs: initiator 0, service 1, targets from 2 on.
+    fn role(&self, whose: &Implementation, role: Role, number: usize) -> Result<Command, Error> {
+        let mut command = whose.command(role)?;
+        for worker in 0..self.point.workers as usize {
+            let cpu = self.cpus[cpu_of(self.point.layout, number, worker, self.cpus.len())];
+            command.args(["--cpu", &cpu.to_string()]);
+        }
+        Ok(command)
+    }
+
+    /// The command as it is started.
+    fn placed(&self, role: &'static str, command: Command) -> Result<Process, Error> {
+        let command = match &self.tallies {
+            Some(tallies) => tallies.around(role, &command),
+            None => command,
+        };
+        Ok(Process::spawn(role, command)?)
+    }
+}
+
+/// The CPU, of so many, for a worker of a role. With fewer CPUs than roles, the role that touches most data has one alone and the others
+/// share: the target of zero copy, whose service touches no data, and the service of gga.
+pub fn cpu_of(layout: Layout, role: usize, worker: usize, cpus: usize) -> usize {
+    let roles = roles(layout);
+    let place = match (layout, role) {
+        (Layout::ZeroCopy, 1) => 2,
+        (Layout::ZeroCopy, 2) => 1,
+        (Layout::Gga, 2..) if cpus == 2 => 0,
+        _ => role,
+    };
+    (worker * roles + place) % cpus
+}
+
+/// Processes of a deployment.
+fn roles(layout: Layout) -> usize {
+    2 + layout.targets().len()
+}
+
+/// CPU time of these processes so far.
+fn cpu_of_all<'a>(processes: impl IntoIterator<Item = &'a Process>) -> Duration {
+    processes.into_iter().filter_map(Process::cpu_time).sum()
+}
+
+// System calls of a session's roles, counted by the kernel for `perf stat`: all of them, and apart from the others those that
+// only give the CPU away.
+
+/// All system calls.
+const ALL: &str = "raw_syscalls:sys_enter";
+/// System calls that only yield the CPU.
+const YIELDS: &str = "syscalls:sys_enter_sched_yield";
+/// Operations of the subtracted session: it starts, fills its pipeline and ends like the long one.
+const FEW: u64 = 1000;
+/// Factor on the operations of a normal run for the long session, so that few calls are found among many operations.
+const LONGER: u64 = 4;
+
+/// Counts of one process and all its threads, over its lifetime.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+struct Tally {
+    all: f64,
+    yields: f64,
+}
+
+/// The reason for which system calls cannot be counted here; `None` if they can.
+pub fn cannot_count() -> Option<String> {
+    let counted = || -> Result<Tally, Error> {
+        let tallies = Tallies {
+            directory: tempfile::tempdir()?,
+        };
+        let output = tallies.around("true", &Command::new("true")).output()?;
+        tallies.of("true").map_err(|error| match error {
+            // Its standard error has the reason.
+            Error::Io(_) => Error::Output {
+                program: "perf",
+                expected: "its counts",
+                got: String::from_utf8_lossy(&output.stderr).into_owned(),
+            },
+            other => other,
+        })
+    };
+    match counted() {
+        Ok(_) => None,
+        Err(error) => Some(format!(
+            "system calls per I/O: `perf stat -e {ALL}` does not count here ({}); Debian's package is linux-perf, and tracepoints \
+             are for root, or for kernel.perf_event_paranoid=-1 and a tracefs that may be read",
+            error.to_string().trim_end()
+        )),
+    }
+}
+
+/// Files that `perf stat` writes its counts to, one for each process.
+#[derive(Debug)]
+pub(super) struct Tallies {
+    directory: tempfile::TempDir,
+}
+
+impl Tallies {
+    fn file(&self, role: &str) -> PathBuf {
+        self.directory.path().join(role)
+    }
+
+    /// Wraps a command so that all its system calls are counted.
+    pub(super) fn around(&self, role: &str, command: &Command) -> Command {
+        let mut arguments: Vec<OsString> = ["stat", "-x", ",", "-e", ALL, "-e", YIELDS, "-o"]
+            .map(OsString::from)
+            .into();
+        arguments.extend([self.file(role).into_os_string(), "--".into()]);
+        deployment::wrap("perf", arguments, command)
+    }
+
+    /// The counts of a process that has exited.
+    fn of(&self, role: &str) -> Result<Tally, Error> {
+        parse(&std::fs::read_to_string(self.file(role))?)
+    }
+}
+
+/// Lines are: count, unit, event, time, percent of the time.
+fn parse(text: &str) -> Result<Tally, Error> {
+    let count = |event: &str| {
+        text.lines().find_map(|line| {
+            let mut fields = line.split(',');
+            let count = fields.next()?.trim().parse().ok()?;
+            (fields.nth(1)?.trim() == event).then_some(count)
+        })
+    };
+    count(ALL)
+        .zip(count(YIELDS))
+        .map(|(all, yields)| Tally { all, yields })
+        .ok_or_else(|| Error::Output {
+            program: "perf",
+            expected: "counts of system calls",
+            got: text.to_owned(),
+        })
+}
+
+/// System calls per I/O of a session of some times as many operations. Those of start and end are not among them: a short session's calls
+/// are subtracted.
+///
+/// # Errors
+///
+/// A role cannot be started or has failed, or perf does not count.
+pub fn system_calls(
+    cast: &Cast,
+    point: Point,
+    operations: u64,
+    cpus: &[usize],
+) -> Result<Figures, Error> {
+    let operations = LONGER * operations;
+    let (short, _) = session(cast, point, FEW, cpus)?;
+    let (long, mut figures) = session(cast, point, FEW + operations, cpus)?;
+    figures.system_calls = Some(per_operation(&short, &long, operations as f64));
+    Ok(figures)
+}
+
+/// Additional calls per operation in the longer session: initiator, service, targets.
+fn per_operation(short: &[Tally; 3], long: &[Tally; 3], operations: f64) -> SystemCalls {
+    let more = |of: fn(&Tally) -> f64, role: usize| {
+        // May be slightly negative: roles sleep more or less often while sessions start and end.
+        (of(&long[role]) - of(&short[role])) / operations
+    };
+    let working = |tally: &Tally| tally.all - tally.yields;
+    SystemCalls {
+        initiator: more(working, 0),
+        service: more(working, 1),
+        targets: more(working, 2),
+        yields: (0..3).map(|role| more(|tally| tally.yields, role)).sum(),
+    }
+}
+
+fn session(
+    cast: &Cast,
+    point: Point,
+    operations: u64,
+    cpus: &[usize],
+) -> Result<([Tally; 3], Figures), Error> {
+    let session = Session {
+        cast,
+        point,
+        operations,
+        cpus,
+        sandbox: Sandbox::new()?,
+        backing: None,
+        tallies: Some(Tallies {
+            directory: tempfile::tempdir()?,
+        }),
+    };
+    let ended = session.run()?;
+    let tally = |role| match &session.tallies {
+        Some(tallies) => tallies.of(role),
+        None => Ok(Tally::default()),
+    };
+    let mut targets = Tally::default();
+    for name in point.layout.targets() {
+        let target = tally(name)?;
+        targets.all += target.all;
+        targets.yields += target.yields;
+    }
+    let figures = super::parse(&ended.stdout, point)?;
+    Ok(([tally("initiator")?, tally("service")?, targets], figures))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn missing_count_is_an_error_and_not_zero() {
+        let text = "# started on a day\n\n1024,,raw_syscalls:sys_enter,5000,100.00,,\n24,,syscalls:sys_enter_sched_yield,5000,100.00,,\n";
+        let expected = Tally {
+            all: 1024.0,
+            yields: 24.0,
+        };
+        assert_eq!(parse(text).expect("counts"), expected);
+        let error = parse(&text.replace("1024", "<not counted>")).expect_err("no count");
+        assert!(error.to_string().contains("<not counted>"), "{error}");
+    }
+
+    #[test]
+    fn calls_of_the_short_session_are_subtracted() {
+        let tally = |all, yields| Tally { all, yields };
+        let short = [tally(500.0, 100.0); 3];
+        let long = [
+            tally(900.0, 200.0),
+            tally(700.0, 300.0),
+            tally(490.0, 100.0),
+        ];
+        let calls = per_operation(&short, &long, 1000.0);
+        let calls = [
+            calls.initiator,
+            calls.service,
+            calls.targets,
+            calls.yields,
+            calls.total(),
+        ];
+        let expected = [0.3, 0.0, -0.01, 0.3, 0.29];
+        for (came, expected) in calls.into_iter().zip(expected) {
+            assert!((came - expected).abs() < 1e-9, "{calls:?}");
+        }
+    }
+}

@@ -1,0 +1,296 @@
+//! Subjects, measurements and limits of one bench run; subjects take turns.
+
+mod bars;
+mod subject;
+
+use std::time::Duration;
+
+use serde::Serialize;
+
+use super::Error;
+use super::kernels::ErasureCoding;
+use super::machine::Machine;
+use super::point::{Layout, Operation, Point};
+use super::series::{BlockKernels, Figures, Series};
+
+pub use bars::{Bar, Sense, bars};
+pub use subject::{EXCHANGED, Exchanged, OURS, Runner, Subject, THEIRS};
+
+/// I/Os of the run that finds out how many are enough.
+const FIRST_OPERATIONS: u64 = 4000;
+/// Fewest and most I/Os of a run.
+const FEWEST: u64 = 500;
+const MOST: u64 = 20_000_000;
+
+/// A subject and its runs.
+#[derive(Debug, Clone, Serialize)]
+pub struct Measurement {
+    /// The measured subject.
+    pub subject: Subject,
+    /// Its runs.
+    pub series: Series,
+    /// I/Os of each.
+    pub operations: u64,
+    /// Sessions that were repeated because a program of the reference crashed.
+    pub crashes: u32,
+    /// The error that ended its runs, if any.
+    pub failure: Option<String>,
+}
+
+/// Erasure coding alone.
+#[derive(Debug, Clone, Copy, Default, Serialize)]
+pub struct Kernels {
+    /// Our erasure coding of two halves of 32 KiB, Cauchy.
+    pub ours: Option<ErasureCoding>,
+    /// ISA-L's of the same.
+    pub isal: Option<ErasureCoding>,
+}
+
+/// Results of one bench run.
+#[derive(Debug, Clone, Serialize)]
+pub struct Results {
+    /// On what.
+    pub machine: Machine,
+    /// Rounds that were run.
+    pub rounds: usize,
+    /// The measurements that took turns.
+    pub measurements: Vec<Measurement>,
+    /// The kernels.
+    pub kernels: Kernels,
+    /// CPU time of a started deployment without I/O, in percent of one CPU, all processes together.
+    pub idle_percent: Option<f64>,
+    /// Required relations between measurements.
+    pub bars: Vec<Bar>,
+    /// Measurements that were left out, with the reason.
+    pub left_out: Vec<String>,
+}
+
+impl Results {
+    /// Results with these measurements on this machine, and nothing else.
+    #[cfg(test)]
+    fn of_measurements(measurements: Vec<Measurement>) -> Self {
+        Self {
+            machine: Machine::this(),
+            rounds: 3,
+            measurements,
+            kernels: Kernels::default(),
+            idle_percent: None,
+            bars: Vec::new(),
+            left_out: Vec::new(),
+        }
+    }
+
+    /// The bare ring was so slow that the machine did something else: no bar means anything.
+    pub fn is_void(&self) -> bool {
+        bars::is_void(self)
+    }
+
+    /// The measurement of a subject.
+    pub fn of(&self, subject: &Subject) -> Option<&Measurement> {
+        self.measurements
+            .iter()
+            .find(|measurement| measurement.subject == *subject)
+    }
+}
+
+/// Measures the subjects in turns, for `rounds` rounds and about `time` per run. `told` is called with the subject before each run;
+/// `interrupted` ends the measurement.
+pub fn measure(
+    runner: &Runner,
+    subjects: &[Subject],
+    rounds: usize,
+    time: Duration,
+    told: &dyn Fn(&Subject),
+    interrupted: &dyn Fn() -> bool,
+) -> Vec<Measurement> {
+    let mut measurements: Vec<Measurement> = subjects
+        .iter()
+        .map(|subject| Measurement {
+            subject: subject.clone(),
+            series: Series::new(subject.to_string()),
+            operations: FIRST_OPERATIONS,
+            crashes: 0,
+            failure: None,
+        })
+        .collect();
+    // Round 0 only determines the number of I/Os for a run of the given time.
+    for round in 0..=rounds {
+        for measurement in &mut measurements {
+            let needless = round == 0 && !measurement.subject.is_counted();
+            if interrupted() || measurement.failure.is_some() || needless {
+                continue;
+            }
+            told(&measurement.subject);
+            let (result, crashes) = runner.run(&measurement.subject, measurement.operations, time);
+            measurement.crashes += crashes;
+            match result {
+                Ok(figures) if round == 0 => measurement.operations = enough(&figures, time),
+                Ok(figures) => measurement.series.runs.push(figures),
+                // An interrupt of this program may have interrupted its roles too.
+                Err(_) if interrupted() => {}
+                Err(error) if crashes > 0 => {
+                    measurement.failure = Some(format!("{error} (after {crashes} crashes)"));
+                }
+                Err(error) => measurement.failure = Some(error.to_string()),
+            }
+        }
+    }
+    measurements
+}
+
+fn enough(figures: &Figures, time: Duration) -> u64 {
+    ((figures.rate * time.as_secs_f64()) as u64).clamp(FEWEST, MOST)
+}
+
+/// Kernel times of gga for a block, each measured for about a fifth of `time`. The first CPU is a service's, the second a target's.
+///
+/// # Errors
+///
+/// There are no such kernels, or CPUs, here.
+#[cfg(not(doca_sdk))]
+fn block_kernels(time: Duration, cpus: [usize; 2]) -> Result<Figures, Error> {
+    use softdoca::engines::matrix::MatrixType::Vandermonde;
+
+    const BLOCK: usize = 4096;
+    let time = time / 5;
+    let content = super::deployment::content(BLOCK);
+    let incompressible = || std::io::Error::other("expected content that can be compressed");
+    let lz4 = crate::kernels::lz4(&content, time).ok_or_else(incompressible)?;
+    let check = super::kernels::cost(&content, cpus, time)?;
+    let parity = super::kernels::ours(BLOCK / 2, Vandermonde, time);
+    Ok(Figures {
+        kernels: Some(BlockKernels {
+            compress_ns: lz4.compress.block_ns,
+            decompress_ns: lz4.decompress.block_ns,
+            create_ns: parity.create.block_ns,
+            recover_ns: parity.recover.block_ns,
+            check_ns: check.ok_or_else(incompressible)?,
+        }),
+        ..Figures::without_rate()
+    })
+}
+
+#[cfg(doca_sdk)]
+fn block_kernels(_: Duration, _: [usize; 2]) -> Result<Figures, Error> {
+    Err(std::io::Error::other("this program is linked to NVIDIA's SDK, and has no kernels").into())
+}
+
+/// Erasure coding of softdoca and ISA-L, each measured for about `time`. Unavailable kernels are added to `left_out`.
+#[cfg(not(doca_sdk))]
+pub fn kernels(time: Duration, left_out: &mut Vec<String>) -> Kernels {
+    use softdoca::engines::matrix::MatrixType::Cauchy;
+
+    use super::kernels::{isal, ours};
+
+    const HALF: usize = 32 << 10;
+    let isal = match yardstick::isal::IsaL::load() {
+        Ok(library) => Some(isal(&library, HALF, Cauchy, time)),
+        Err(error) => {
+            left_out.push(error.to_string());
+            None
+        }
+    };
+    Kernels {
+        ours: Some(ours(HALF, Cauchy, time)),
+        isal,
+    }
+}
+
+/// Empty: the missing kernels are added to `left_out`.
+#[cfg(doca_sdk)]
+pub fn kernels(_: Duration, left_out: &mut Vec<String>) -> Kernels {
+    left_out.push("erasure coding in software: this program is linked to NVIDIA's SDK".to_owned());
+    Kernels::default()
+}
+
+/// CPU time of a started deployment without I/O, in percent of one CPU, over `time`.
+///
+/// # Errors
+///
+/// A role cannot be started.
+pub fn idle(runner: &Runner, time: Duration) -> Result<f64, Error> {
+    super::deployment::idle(runner.ours(), &runner.cpus, time)
+}
+
+// The rate that kernels, copies and ring hops of gga would allow if all else were free.
+
+/// Time per I/O in nanoseconds, by part.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct GgaLimit {
+    /// Compression or decompression, in the service.
+    pub lz4_ns: f64,
+    /// Erasure coding, in the service.
+    pub parity_ns: f64,
+    /// Copies of content and stored block, in the service.
+    pub service_copies_ns: f64,
+    /// Copies between targets and service, in the targets.
+    pub target_copies_ns: f64,
+    /// All ring hops, each in the process that receives the message.
+    pub hops_ns: f64,
+    /// Hops that the service takes.
+    pub service_hops_ns: f64,
+    /// I/Os per second that this allows on the given CPUs: neither all of them nor a single process exceeds its capacity.
+    pub rate: f64,
+}
+
+/// Limits of the machine, as measured in one round.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Limits {
+    /// I/Os a second of the bare ring with blocks of 4 KiB.
+    pub ring: f64,
+    /// Blocks of 4 KiB that are copied in a second.
+    pub copies: f64,
+    /// The kernels.
+    pub kernels: BlockKernels,
+}
+
+/// The limit of one operation on blocks of 4 KiB.
+pub fn gga_limit(limits: Limits, operation: Operation, cpus: usize) -> GgaLimit {
+    let Limits {
+        ring,
+        copies,
+        kernels,
+    } = limits;
+    // A block of 4 KiB.
+    let copy_ns = 1e9 / copies;
+    // The ring's three processes share the CPUs: what is not copying is four hops.
+    let ring_cpus = cpus.min(3) as f64;
+    let hop_ns = ((ring_cpus * 1e9 / ring - copy_ns) / 4.0).max(0.0);
+
+    // Both directions between initiator and service, and both for every target that takes part.
+    let targets = match operation {
+        Operation::Read | Operation::RecoveryRead => 2.0,
+        Operation::Write => 3.0,
+    };
+    let hops_ns = (2.0 + 2.0 * targets) * hop_ns;
+    let service_hops_ns = (1.0 + targets) * hop_ns;
+    // Each target copies half a block.
+    let target_copies_ns = targets * copy_ns / 2.0;
+    // The stored block, and the content.
+    let service_copies_ns = 2.0 * copy_ns;
+    let (lz4_ns, parity_ns) = match operation {
+        Operation::Read => (kernels.decompress_ns, 0.0),
+        Operation::RecoveryRead => (kernels.decompress_ns, kernels.recover_ns),
+        Operation::Write => (kernels.compress_ns, kernels.create_ns),
+    };
+    let service = lz4_ns + parity_ns + service_copies_ns + service_hops_ns;
+    let all = lz4_ns + parity_ns + service_copies_ns + target_copies_ns + hops_ns;
+    GgaLimit {
+        lz4_ns,
+        parity_ns,
+        service_copies_ns,
+        target_copies_ns,
+        hops_ns,
+        service_hops_ns,
+        rate: 1e9 / service.max(all / cpus.min(5) as f64),
+    }
+}
+
+/// The point that a limit is compared with.
+fn gga_point(operation: Operation) -> Point {
+    Point {
+        layout: Layout::Gga,
+        operation,
+        ..Point::ZERO_COPY_READ
+    }
+}

@@ -1,0 +1,679 @@
+//! Required relations between measurements.
+
+use serde::Serialize;
+
+use super::subject::{Exchanged, OURS, THEIRS};
+use super::{Limits, Measurement, Results, Subject, gga_limit, gga_point};
+use crate::file::{BLOCK_SIZE, Work};
+use crate::point::{Layout, Operation, Point};
+use crate::series::{AfterPause, BlockKernels, CpuTime, Figures, Series, SystemCalls, median};
+
+/// Whether more or less is better.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Sense {
+    /// The value must not be below the bar.
+    AtLeast,
+    /// The value must not be above the bar.
+    AtMost,
+}
+
+/// A required relation between measurements.
+#[derive(Debug, Clone, Serialize)]
+pub struct Bar {
+    /// The two sides of the comparison.
+    pub name: String,
+    /// The measured median; `None` without a measurement.
+    pub value: Option<f64>,
+    /// The direction in which the value has to differ from the limit.
+    pub sense: Sense,
+    /// The bar.
+    pub bar: f64,
+    /// Origin of the value.
+    pub detail: String,
+}
+
+impl Bar {
+    /// Returns `true` if it holds; `None` when it was not measured.
+    pub fn holds(&self) -> Option<bool> {
+        self.value.map(|value| match self.sense {
+            Sense::AtLeast => value >= self.bar,
+            Sense::AtMost => value <= self.bar,
+        })
+    }
+}
+
+/// Rate of a bare ring, in I/Os per second, below which the machine was not available.
+const RING_RATE: f64 = 1e6;
+/// System calls per I/O.
+const SYSTEM_CALLS: f64 = 0.05;
+/// Fraction of the speed without a pause that the first I/Os after one have to reach, once the sleeping CPU has woken up: another process
+/// is woken on the way, and the caches are cold.
+const FIRST_IOS: f64 = 0.8;
+/// Tolerance for "no slower": medians of a few runs on a shared machine are not more accurate.
+const EVEN: f64 = 0.95;
+
+/// Blocks of a file, and more of it at a time, of what fio reaches; and the latency of a flush, of an fdatasync.
+const FILE_BLOCKS: f64 = 0.8;
+const FILE_RUNS: f64 = 0.9;
+const FLUSH: f64 = 1.3;
+
+/// Returns `true` if the bare ring was measured, and below its rate.
+pub(super) fn is_void(results: &Results) -> bool {
+    let ring = Subject::Ring {
+        point: Point::ZERO_COPY_READ,
+    };
+    let rate = results
+        .of(&ring)
+        .and_then(|ring| ring.series.median(|run| Some(run.rate)));
+    rate.is_some_and(|rate| rate < RING_RATE)
+}
+
+/// All relations.
+pub fn bars(results: &Results) -> Vec<Bar> {
+    let rate = |run: &Figures| Some(run.rate);
+    let bandwidth = |run: &Figures| Some(run.bandwidth);
+    let p50 = |run: &Figures| run.latency.map(|latency| latency.p50_ns);
+    let base = Point::ZERO_COPY_READ;
+    let ours = |point| Subject::Deployment {
+        point,
+        cast: OURS.to_owned(),
+    };
+    let ratio = |own: &Subject, to: &Subject, of: &dyn Fn(&Figures) -> Option<f64>| {
+        results.of(own)?.series.ratio(&results.of(to)?.series, of)
+    };
+    let figure = |subject: &Subject, of: &dyn Fn(&Figures) -> Option<f64>| {
+        results.of(subject)?.series.median(of)
+    };
+    let detail = |own: &Subject,
+                  to: &Subject,
+                  of: &dyn Fn(&Figures) -> Option<f64>,
+                  unit: f64,
+                  name: &str| {
+        let text = |value: Option<f64>| {
+            value.map_or_else(|| "-".to_owned(), |v| format!("{:.1}", v / unit))
+        };
+        format!(
+            "{} of {} {name}",
+            text(figure(own, of)),
+            text(figure(to, of))
+        )
+    };
+    let at_least = |name: &str, value, bar, detail| Bar {
+        name: name.to_owned(),
+        value,
+        sense: Sense::AtLeast,
+        bar,
+        detail,
+    };
+    let at_most = |name: &str, value, bar, detail| Bar {
+        name: name.to_owned(),
+        value,
+        sense: Sense::AtMost,
+        bar,
+        detail,
+    };
+
+    let ring = Subject::Ring { point: base };
+    let nbd = Subject::Nbd { point: base };
+    let mut bars = vec![
+        at_least(
+            "the bare ring is fast enough to compare with (M I/Os a second)",
+            figure(&ring, &rate).map(|rate| rate / 1e6),
+            RING_RATE / 1e6,
+            String::new(),
+        ),
+        at_least(
+            &format!("{base}: of the bare ring"),
+            ratio(&ours(base), &ring, &rate),
+            0.5,
+            detail(&ours(base), &ring, &rate, 1e3, "k I/Os a second"),
+        ),
+        at_least(
+            &format!("{base}: of nbdkit's memory plugin under fio"),
+            ratio(&ours(base), &nbd, &rate),
+            3.0,
+            detail(&ours(base), &nbd, &rate, 1e3, "k I/Os a second"),
+        ),
+    ];
+    let single = Point {
+        transactions: 1,
+        ..base
+    };
+    let single_ring = Subject::Ring { point: single };
+    bars.push(at_most(
+        &format!("{single}: median latency of the bare ring's"),
+        ratio(&ours(single), &single_ring, &p50),
+        2.5,
+        detail(&ours(single), &single_ring, &p50, 1e3, "us"),
+    ));
+    for block_size in [64 << 10, 1 << 20] {
+        let point = Point { block_size, ..base };
+        let copy = Subject::Copy { point };
+        bars.push(at_least(
+            &format!("{point}: of memcpy's bandwidth"),
+            ratio(&ours(point), &copy, &bandwidth),
+            0.8,
+            detail(&ours(point), &copy, &bandwidth, f64::from(1 << 30), "GiB/s"),
+        ));
+    }
+    for (title, more) in [
+        (
+            "256 transactions of 64",
+            Point {
+                transactions: 256,
+                ..base
+            },
+        ),
+        ("2 workers of 1", Point { workers: 2, ..base }),
+    ] {
+        let copy = |point| Subject::Copy { point };
+        // More of the initiator's memory is in use, and may not fit into a cache.
+        let copies = ratio(&copy(more), &copy(base), &rate)
+            .map_or_else(String::new, |ratio| format!("; of memcpy alone {ratio:.2}"));
+        let rates = detail(&ours(more), &ours(base), &rate, 1e3, "k I/Os a second");
+        bars.push(at_least(
+            &format!("{base}: rate with {title}"),
+            ratio(&ours(more), &ours(base), &rate),
+            EVEN,
+            rates + &copies,
+        ));
+    }
+    let (limits, cpus) = (limits(results), results.machine.cpus);
+    for operation in [Operation::Read, Operation::RecoveryRead, Operation::Write] {
+        let point = gga_point(operation);
+        let limit = medians(&limits).map(|limits| gga_limit(limits, operation, cpus));
+        let own = figure(&ours(point), &rate);
+        // Round by round: what a noisy machine allows is not the same in each.
+        let ratios = std::iter::zip(&limits, runs(results, &ours(point)))
+            .map(|(&limits, own)| own.rate / gga_limit(limits, operation, cpus).rate);
+        bars.push(at_least(
+            &format!("{point}: of what kernels, copies and hops allow"),
+            median(ratios.collect()),
+            0.5,
+            limit.map_or_else(String::new, |limit| {
+                format!(
+                    "{:.1} of {:.1} k I/Os a second; per I/O {:.0} ns LZ4, {:.0} ns parity, {:.0} ns copies, {:.0} ns hops",
+                    own.unwrap_or_default() / 1e3,
+                    limit.rate / 1e3,
+                    limit.lz4_ns,
+                    limit.parity_ns,
+                    limit.service_copies_ns + limit.target_copies_ns,
+                    limit.hops_ns
+                )
+            }),
+        ));
+    }
+    let coding = results.kernels.ours.zip(results.kernels.isal);
+    for (title, pick) in [("create", 0), ("recover", 1)] {
+        let speeds = coding.map(|(ours, isal)| match pick {
+            0 => (ours.create.bandwidth, isal.create.bandwidth),
+            _ => (ours.recover.bandwidth, isal.recover.bandwidth),
+        });
+        bars.push(at_least(
+            &format!("erasure coding, {title} of 32 KiB halves: of ISA-L"),
+            speeds.map(|(ours, isal)| ours / isal),
+            0.8,
+            speeds.map_or_else(String::new, |(ours, isal)| {
+                format!("{:.1} of {:.1} GB/s", ours / 1e9, isal / 1e9)
+            }),
+        ));
+    }
+    bars.push(at_most(
+        "a started deployment without I/O: percent of one CPU, all processes",
+        results.idle_percent,
+        1.0,
+        String::new(),
+    ));
+    bars.extend(files(results));
+    bars.extend(after_pauses(results));
+    bars.extend(system_calls(results));
+    bars.extend(twin_bars(results));
+    bars
+}
+
+fn runs<'a>(results: &'a Results, subject: &Subject) -> &'a [Figures] {
+    results
+        .of(subject)
+        .map_or(&[], |measurement| &measurement.series.runs)
+}
+
+/// The limits of each round.
+fn limits(results: &Results) -> Vec<Limits> {
+    let point = Point::ZERO_COPY_READ;
+    let (ring, copies) = (Subject::Ring { point }, Subject::Copy { point });
+    let rings = runs(results, &ring).iter();
+    let others = runs(results, &copies)
+        .iter()
+        .zip(runs(results, &Subject::Kernels));
+    let rounds = rings.zip(others).map_while(|(ring, (copies, kernels))| {
+        Some(Limits {
+            ring: ring.rate,
+            copies: copies.rate,
+            kernels: kernels.kernels?,
+        })
+    });
+    rounds.collect()
+}
+
+/// The medians of that.
+fn medians(all: &[Limits]) -> Option<Limits> {
+    let middle = |of: fn(&Limits) -> f64| median(all.iter().map(of).collect());
+    Some(Limits {
+        ring: middle(|limits| limits.ring)?,
+        copies: middle(|limits| limits.copies)?,
+        kernels: BlockKernels {
+            compress_ns: middle(|limits| limits.kernels.compress_ns)?,
+            decompress_ns: middle(|limits| limits.kernels.decompress_ns)?,
+            create_ns: middle(|limits| limits.kernels.create_ns)?,
+            recover_ns: middle(|limits| limits.kernels.recover_ns)?,
+            check_ns: middle(|limits| limits.kernels.check_ns)?,
+        },
+    })
+}
+
+/// Relations between files and fio, where measured.
+fn files(results: &Results) -> Vec<Bar> {
+    let bar = |work: Work| {
+        let ours = &results.of(&Subject::File { work })?.series;
+        let fio = &results.of(&Subject::Fio { work })?.series;
+        let rate = |run: &Figures| Some(run.rate);
+        let p50 = |run: &Figures| run.latency.map(|latency| latency.p50_ns);
+        let pair = |of: &dyn Fn(&Figures) -> Option<f64>, unit: f64| {
+            let (ours, fio) = (ours.median(of)? / unit, fio.median(of)? / unit);
+            Some(format!("{ours:.1} of {fio:.1}"))
+        };
+        Some(if work.flush {
+            Bar {
+                name: format!("{work}: median latency of a flush, of fio's fdatasync"),
+                value: ours.ratio(fio, p50),
+                sense: Sense::AtMost,
+                bar: FLUSH,
+                detail: pair(&p50, 1e3).map_or_else(String::new, |text| text + " us"),
+            }
+        } else {
+            Bar {
+                name: format!("{work}: of fio's io_uring engine"),
+                value: ours.ratio(fio, rate),
+                sense: Sense::AtLeast,
+                bar: if work.point.block_size == BLOCK_SIZE {
+                    FILE_BLOCKS
+                } else {
+                    FILE_RUNS
+                },
+                detail: pair(&rate, 1e3).map_or_else(String::new, |text| text + " k I/Os a second"),
+            }
+        })
+    };
+    Work::all().into_iter().filter_map(bar).collect()
+}
+
+/// The first I/Os after a pause.
+fn after_pauses(results: &Results) -> Vec<Bar> {
+    let point = Point::ZERO_COPY_READ;
+    let wakes = runs(results, &Subject::WakeUp).iter();
+    let rounds: Vec<(AfterPause, f64)> = runs(results, &Subject::FirstIos { point })
+        .iter()
+        .zip(wakes)
+        .filter_map(|(run, wake)| Some((run.after_pause?, wake.wake_up_ns?)))
+        .collect();
+    let middle = |of: &dyn Fn(AfterPause, f64) -> f64| {
+        median(rounds.iter().map(|&(p, w)| of(p, w)).collect())
+    };
+    let figures = || {
+        Some(format!(
+            "{:.0} us, {:.0} without a pause, waking up a CPU takes {:.0}; a single I/O {:.1} instead of {:.1} us",
+            middle(&|paused, _| paused.first_time_ns())? / 1e3,
+            middle(&|paused, _| paused.steady_time_ns())? / 1e3,
+            middle(&|_, wake| wake)? / 1e3,
+            middle(&|paused, _| paused.first_ns)? / 1e3,
+            middle(&|paused, _| paused.steady_ns)? / 1e3,
+        ))
+    };
+    vec![Bar {
+        name: format!(
+            "{point}: the first {} I/Os after 2 s without any: of the speed in full work, after waking up one CPU",
+            AfterPause::IOS
+        ),
+        value: middle(&|paused, wake| (paused.steady_time_ns() + wake) / paused.first_time_ns()),
+        sense: Sense::AtLeast,
+        bar: FIRST_IOS,
+        detail: figures().unwrap_or_default(),
+    }]
+}
+
+/// System calls per I/O, wherever they were counted; the first bar's point where they were not.
+fn system_calls(results: &Results) -> Vec<Bar> {
+    let bar = |point: Point, runs: &[Figures]| {
+        let middle = |of: &dyn Fn(SystemCalls) -> f64| {
+            median(
+                runs.iter()
+                    .filter_map(|run| run.system_calls.map(of))
+                    .collect(),
+            )
+        };
+        let figures = || {
+            Some(format!(
+                "initiator {:.4}, service {:.4}, targets {:.4}; and {:.3} yields; counted by perf stat, start and end not counted",
+                middle(&|calls| calls.initiator)?,
+                middle(&|calls| calls.service)?,
+                middle(&|calls| calls.targets)?,
+                middle(&|calls| calls.yields)?,
+            ))
+        };
+        Bar {
+            name: format!("{point}: system calls per I/O of all roles, without yields"),
+            value: middle(&|calls| calls.total()),
+            sense: Sense::AtMost,
+            bar: SYSTEM_CALLS,
+            detail: figures().unwrap_or_default(),
+        }
+    };
+    let bars: Vec<_> = results
+        .measurements
+        .iter()
+        .filter_map(|measurement| match measurement.subject {
+            Subject::SystemCalls { point } => Some(bar(point, &measurement.series.runs)),
+            _ => None,
+        })
+        .collect();
+    if bars.is_empty() {
+        return vec![bar(Point::ZERO_COPY_READ, &[])];
+    }
+    bars
+}
+
+// Each Rust role in place of its C++ twin, among C++ roles and among Rust roles.
+
+/// Tolerance for "no slower": medians of a few ratios on a shared machine are not more accurate.
+const TWIN_EVEN: f64 = 0.97;
+
+/// All relations that the measurements allow.
+fn twin_bars(results: &Results) -> Vec<Bar> {
+    results
+        .measurements
+        .iter()
+        .filter_map(|measurement| {
+            let Subject::Deployment { point, cast } = &measurement.subject else {
+                return None;
+            };
+            let exchanged = Exchanged::parse(cast)?;
+            if !does_the_same(*point, exchanged) {
+                return None;
+            }
+            let base = if exchanged.among_theirs { THEIRS } else { OURS };
+            let base = results.of(&Subject::Deployment {
+                point: *point,
+                cast: base.to_owned(),
+            })?;
+            let (with_ours, with_theirs) = if exchanged.among_theirs {
+                (measurement, base)
+            } else {
+                (base, measurement)
+            };
+            let mut pair = pair(*point, exchanged, with_ours, with_theirs);
+            if checks(*point, exchanged) {
+                let told = beside_a_twin_that_checks(results, with_ours, with_theirs);
+                pair[0].detail.extend(told);
+            }
+            Some(pair)
+        })
+        .flatten()
+        .collect()
+}
+
+/// Returns `true` if ours checks what the twin takes as it is. Among their roles the service's time is not what limits the rate.
+fn checks(point: Point, exchanged: Exchanged) -> bool {
+    let reads = point.layout == Layout::Gga && point.operation == Operation::Read;
+    reads && exchanged.role == "service" && !exchanged.among_theirs
+}
+
+/// Our ratio to a twin that would verify blocks as ours does, on a CPU of its own, in the time that this takes when undisturbed.
+fn beside_a_twin_that_checks(
+    results: &Results,
+    ours: &Measurement,
+    theirs: &Measurement,
+) -> Option<String> {
+    let check = results.of(&Subject::Kernels)?;
+    let check_ns = check.series.median(|run| Some(run.kernels?.check_ns))?;
+    let ratio = ours.series.ratio(&theirs.series, |run| Some(run.rate))?;
+    let twin = theirs.series.median(|run| Some(run.rate))?;
+    let with_checks = ratio * (1.0 + check_ns * twin / 1e9);
+    Some(format!(
+        "; {with_checks:.2} of a twin that checks blocks too, which takes {check_ns:.0} ns each at least"
+    ))
+}
+
+/// Returns `true` if both twins do the same work. The reference's initiator writes memory that it has never touched: all zeros, which a service
+/// that compresses is done with at once. Ours writes what does not compress so well.
+fn does_the_same(point: Point, exchanged: Exchanged) -> bool {
+    let compresses = point.layout == Layout::Gga && point.operation == Operation::Write;
+    !(compresses && exchanged.role == "initiator")
+}
+
+/// Throughput and CPU time of two deployments that differ in one role. If one of them has failed runs, nothing was measured.
+fn pair(point: Point, exchanged: Exchanged, ours: &Measurement, theirs: &Measurement) -> [Bar; 2] {
+    let failed = ours.failure.is_some() || theirs.failure.is_some();
+    let is_complete = !failed && ours.series.runs.len() == theirs.series.runs.len();
+    let measured = |value: Option<f64>| value.filter(|_| is_complete);
+    let (ours, theirs) = (&ours.series, &theirs.series);
+    let Exchanged { role, among_theirs } = exchanged;
+    let among = if among_theirs { "C++" } else { "Rust" };
+    let rate = |run: &Figures| Some(run.rate);
+    let cpu = move |run: &Figures| -> Option<f64> {
+        let CpuTime {
+            initiator,
+            service,
+            targets,
+        } = run.cpu_ns?;
+        Some(match role {
+            "initiator" => initiator,
+            "service" => service,
+            _ => targets,
+        })
+    };
+    let medians = |of: &dyn Fn(&Figures) -> Option<f64>, unit: f64| {
+        let median = |series: &Series| series.median(of).unwrap_or_default() / unit;
+        (median(ours), median(theirs))
+    };
+    let (rates, cpus) = (medians(&rate, 1e3), medians(&cpu, 1e3));
+    [
+        Bar {
+            name: format!(
+                "{point}, among {among} roles: rate with our {role}, of that with its C++ twin"
+            ),
+            value: measured(ours.ratio(theirs, rate)),
+            sense: Sense::AtLeast,
+            bar: TWIN_EVEN,
+            detail: format!("{:.1} of {:.1} k I/Os a second", rates.0, rates.1),
+        },
+        Bar {
+            name: format!(
+                "{point}, among {among} roles: CPU time per I/O of our {role}, of its C++ twin's"
+            ),
+            value: measured(ours.ratio(theirs, cpu)),
+            sense: Sense::AtMost,
+            bar: 1.0 / TWIN_EVEN,
+            detail: format!("{:.2} of {:.2} us", cpus.0, cpus.1),
+        },
+    ]
+}
+
+#[cfg(test)]
+mod twin_tests {
+    use super::*;
+    use crate::series::BlockKernels;
+
+    /// A deployment that reached these rates; all its roles took as many nanoseconds.
+    fn measured(cast: &str, rates: &[f64]) -> Measurement {
+        let figures = |rate: &f64| Figures {
+            cpu_ns: Some(CpuTime {
+                initiator: *rate,
+                service: *rate * 2.0,
+                targets: *rate * 3.0,
+            }),
+            ..Figures::of_rate(*rate, 4096)
+        };
+        Measurement {
+            subject: Subject::Deployment {
+                point: Point::ZERO_COPY_READ,
+                cast: cast.to_owned(),
+            },
+            series: Series {
+                runs: rates.iter().map(figures).collect(),
+                ..Series::new(cast)
+            },
+            operations: 1,
+            crashes: 0,
+            failure: None,
+        }
+    }
+
+    fn of(measurements: Vec<Measurement>) -> Vec<Bar> {
+        twin_bars(&Results::of_measurements(measurements))
+    }
+
+    #[test]
+    fn our_role_is_compared_with_its_twin() {
+        // Ours is twice as fast: among theirs the exchanged one has ours in it, among ours the other one.
+        let measurements = vec![
+            measured("cpp", &[100.0, 10.0, 100.0]),
+            measured("cpp + rust service", &[200.0, 20.0, 200.0]),
+            measured("rust", &[200.0, 20.0, 200.0]),
+            measured("rust + cpp target", &[100.0, 10.0, 100.0]),
+        ];
+        let twin_bars = of(measurements);
+        let values: Vec<_> = twin_bars
+            .iter()
+            .map(|bar| (bar.value, bar.holds()))
+            .collect();
+        let twice = [(Some(2.0), Some(true)), (Some(2.0), Some(false))];
+        assert_eq!(values, [twice, twice].concat());
+        assert!(
+            twin_bars[0]
+                .name
+                .contains("among C++ roles: rate with our service")
+        );
+        assert!(
+            twin_bars[1].detail.contains("0.40 of 0.20 us"),
+            "{}",
+            twin_bars[1].detail
+        );
+        assert!(
+            twin_bars[2]
+                .name
+                .contains("among Rust roles: rate with our target")
+        );
+        assert!(
+            twin_bars[3].detail.contains("0.60 of 0.30 us"),
+            "{}",
+            twin_bars[3].detail
+        );
+    }
+
+    #[test]
+    fn initiators_are_not_compared_for_compressed_writes() {
+        for (layout, operation, compared) in [
+            (Layout::Gga, Operation::Write, false),
+            (Layout::Gga, Operation::Read, true),
+            (Layout::ZeroCopy, Operation::Write, true),
+        ] {
+            for (role, expected) in [("initiator", compared), ("service", true)] {
+                let point = Point {
+                    layout,
+                    operation,
+                    ..Point::ZERO_COPY_READ
+                };
+                let deployment = |cast: &str| Measurement {
+                    subject: Subject::Deployment {
+                        point,
+                        cast: cast.to_owned(),
+                    },
+                    ..measured(cast, &[100.0])
+                };
+                let exchanged = deployment(&format!("rust + cpp {role}"));
+                let twin_bars = of(vec![deployment("rust"), exchanged]);
+                assert_eq!(!twin_bars.is_empty(), expected, "{point}, {role}");
+            }
+        }
+    }
+
+    #[test]
+    fn failed_deployment_has_no_value() {
+        let ours = || measured("rust", &[200.0, 200.0, 200.0]);
+        let twin = |rates: &[f64]| measured("rust + cpp target", rates);
+        let crashed = Measurement {
+            failure: Some("signal: 11".to_owned()),
+            ..twin(&[100.0, 100.0, 100.0])
+        };
+        // Interrupted: no failure, and fewer rounds.
+        for incomplete in [crashed, twin(&[100.0]), twin(&[])] {
+            let twin_bars = of(vec![ours(), incomplete]);
+            let holds: Vec<_> = twin_bars.iter().map(Bar::holds).collect();
+            assert_eq!(holds, [None, None]);
+        }
+    }
+
+    #[test]
+    fn verifying_service_is_also_compared_with_a_verifying_twin() {
+        let point = |operation| Point {
+            layout: Layout::Gga,
+            operation,
+            ..Point::ZERO_COPY_READ
+        };
+        let deployment = |cast: &str, operation, rate: f64| Measurement {
+            subject: Subject::Deployment {
+                point: point(operation),
+                cast: cast.to_owned(),
+            },
+            ..measured(cast, &[rate])
+        };
+        let kernels = || Measurement {
+            subject: Subject::Kernels,
+            series: Series {
+                runs: vec![Figures {
+                    kernels: Some(BlockKernels {
+                        compress_ns: 1.0,
+                        decompress_ns: 1.0,
+                        create_ns: 1.0,
+                        recover_ns: 1.0,
+                        check_ns: 500.0,
+                    }),
+                    ..Figures::without_rate()
+                }],
+                ..Series::new("kernels")
+            },
+            ..measured("kernels", &[])
+        };
+        let told = |operation, role: &str, kernels: Vec<Measurement>| {
+            let mut all = kernels;
+            all.push(deployment("rust", operation, 4e5));
+            all.push(deployment(&format!("rust + cpp {role}"), operation, 5e5));
+            of(all)[0].detail.clone()
+        };
+        // The twin's 2 us would be 2.5.
+        let detail = told(Operation::Read, "service", vec![kernels()]);
+        assert!(
+            detail.ends_with(
+                "; 1.00 of a twin that checks blocks too, which takes 500 ns each at least"
+            ),
+            "{detail}"
+        );
+        for other in [
+            told(Operation::Read, "service", vec![]),
+            told(Operation::Read, "target", vec![kernels()]),
+            told(Operation::Write, "service", vec![kernels()]),
+        ] {
+            assert!(other.ends_with("k I/Os a second"), "{other}");
+        }
+    }
+
+    #[test]
+    fn missing_deployment_has_no_bar() {
+        assert!(of(vec![measured("cpp + rust service", &[1.0])]).is_empty());
+        assert!(of(vec![measured("cpp", &[1.0]), measured("rust", &[1.0])]).is_empty());
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,535 @@
+//! The deployment of one case, from its start to the moment of the fault.
+
+use std::os::unix::fs::FileExt as _;
+use std::os::unix::process::ExitStatusExt as _;
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::{Duration, Instant};
+use std::{fmt, fs};
+
+use wire::backing::CONTENT_OFFSET;
+
+use super::case::{Case, Fault, Mode, Part, Phase};
+use super::relay::{FaultyLine, Held, Moment};
+use super::sweep::{Interrupted, Settings};
+use deployment::implementation::Role;
+use deployment::process::{Exit, Process, Signal};
+use deployment::sandbox::Sandbox;
+
+/// The file with what the storage should hold.
+pub(super) const CONTENT: &str = "content";
+/// Log text of a service that is ready for an initiator.
+pub(super) const WAITING: &str = "waiting for the initiator";
+/// Time for a role to be ready for its peers, and for a session to reach a phase.
+pub(super) const READY: Duration = Duration::from_secs(60);
+/// Polling interval of all waits.
+const TICK: Duration = Duration::from_millis(2);
+
+/// A deployment. Its roles are in the order in which they are started: targets, service, initiator.
+pub(super) struct Deployment<'a> {
+    pub(super) settings: &'a Settings,
+    pub(super) case: Case,
+    /// Index of the case in the run, by which neighbouring cases prefer different CPUs.
+    pub(super) number: usize,
+    pub(super) interrupted: Interrupted<'a>,
+    pub(super) sandbox: Sandbox,
+    pub(super) line: FaultyLine,
+    /// The targets' own ports.
+    pub(super) ports: Vec<u16>,
+    pub(super) running: Vec<Running>,
+    /// The fault has been injected: roles that are started from now on replace others.
+    pub(super) is_struck: bool,
+    /// No further fault will be injected: timeouts are long.
+    pub(super) is_calm: bool,
+    /// Roles of sessions that are over.
+    pub(super) ended: Vec<Ended>,
+}
+
+impl<'a> Deployment<'a> {
+    /// Targets that listen, a line to them, and a service that has found them.
+    pub(super) fn set(
+        settings: &'a Settings,
+        case: Case,
+        number: usize,
+        interrupted: Interrupted<'a>,
+    ) -> Result<Self, String> {
+        let sandbox = Sandbox::new().map_err(|error| format!("a directory: {error}"))?;
+        sandbox
+            .file(CONTENT, &plain())
+            .map_err(|error| format!("{CONTENT}: {error}"))?;
+        let mut deployment = Self {
+            settings,
+            case,
+            number,
+            interrupted,
+            sandbox,
+            line: FaultyLine::start(&[]).map_err(|error| format!("a relay: {error}"))?,
+            ports: Vec::new(),
+            running: Vec::new(),
+            is_struck: false,
+            is_calm: false,
+            ended: Vec::new(),
+        };
+        for index in 0..case.layout.targets().len() {
+            let port = deployment.port()?;
+            deployment.start_target(index, port, 0)?;
+            deployment.ports.push(port);
+        }
+        deployment.line =
+            FaultyLine::start(&deployment.ports).map_err(|error| format!("a relay: {error}"))?;
+        deployment.start_service(deployment.sandbox.channel().to_owned())?;
+        deployment.role(Part::Service)?.says(WAITING, 1, soon())?;
+        Ok(deployment)
+    }
+
+    /// A port for a target.
+    fn port(&self) -> Result<u16, String> {
+        self.sandbox
+            .port()
+            .map_err(|error| format!("a port: {error}"))
+    }
+
+    fn start(
+        &mut self,
+        part: Part,
+        command: std::process::Command,
+    ) -> Result<&mut Running, String> {
+        let role = Running::start(part, part.label(self.case.layout), command)?;
+        self.running.push(role);
+        self.role(part)
+    }
+
+    /// Starts a target and waits until it listens.
+    pub(super) fn start_target(
+        &mut self,
+        index: usize,
+        port: u16,
+        generation: u32,
+    ) -> Result<(), String> {
+        let command = self.target(index, port, generation)?;
+        let target = self.start(Part::Target(index), command)?;
+        let listening = target.process.wait_until_listening(port, READY, || false);
+        listening.map_err(|why| format!("{} {why}", target.label()))
+    }
+
+    /// Starts a service, which may find no target.
+    pub(super) fn start_service(&mut self, channel: String) -> Result<(), String> {
+        let command = self.service(self.line.ports(), &channel)?;
+        self.start(Part::Service, command).map(drop)
+    }
+
+    pub(super) fn start_initiator(&mut self, work: Work, channel: &str) -> Result<(), String> {
+        let command = self.initiator(work, channel)?;
+        self.start(Part::Initiator, command).map(drop)
+    }
+
+    /// The current process of a role: the one that was started last.
+    pub(super) fn role(&mut self, part: Part) -> Result<&mut Running, String> {
+        self.running
+            .iter_mut()
+            .rev()
+            .find(|role| role.part == part)
+            .ok_or_else(|| format!("there is no {}", part.label(self.case.layout)))
+    }
+
+    /// Brings the session to the phase of the fault. Returns the held frame, if the phase is one.
+    pub(super) fn reach(&mut self) -> Result<Option<Held>, String> {
+        let trap = match self.case.phase {
+            Phase::Waiting => return Ok(None),
+            Phase::Io => None,
+            Phase::Frame(message, after) => Some(self.line.hold(Moment {
+                channel: self.case.channel(),
+                message,
+                after,
+            })),
+        };
+        let work = match self.case.phase {
+            Phase::Io => Work::Endless,
+            _ => Work::WriteAndRead,
+        };
+        let channel = self.sandbox.channel().to_owned();
+        self.start_initiator(work, &channel)?;
+        let Some(trap) = trap else {
+            return self.wait_until_written().map(|()| None);
+        };
+        let interrupted = self.interrupted;
+        let initiator = &*self.role(Part::Initiator)?;
+        let held = trap.wait(soon(), || interrupted() || initiator.has_ended());
+        held.map(Some)
+            .ok_or_else(|| format!("the session did not come to {}", self.case.phase))
+    }
+
+    /// Waits until every block has been written by an initiator that keeps writing and reading.
+    fn wait_until_written(&mut self) -> Result<(), String> {
+        let deadline = soon();
+        while !self.is_written()? {
+            if self.role(Part::Initiator)?.has_ended() {
+                return Err("the initiator ended before it had written all blocks".to_owned());
+            }
+            if Instant::now() >= deadline || (self.interrupted)() {
+                return Err("the blocks were not written in time".to_owned());
+            }
+            std::thread::sleep(TICK);
+        }
+        Ok(())
+    }
+
+    /// Returns `true` if each target has something in each block. A new file has zeros.
+    fn is_written(&self) -> Result<bool, String> {
+        let size = self.case.layout.target_block_size(BLOCK_SIZE);
+        for index in 0..self.ports.len() {
+            let path = self.backing_file(index, 0);
+            let failed = |error| format!("{}: {error}", path.display());
+            let mut blocks = vec![0; BLOCKS * size];
+            let file = fs::File::open(&path).map_err(failed)?;
+            file.read_exact_at(&mut blocks, CONTENT_OFFSET)
+                .map_err(failed)?;
+            let is_empty = |block: &[u8]| block.iter().all(|&byte| byte == 0);
+            if blocks.chunks(size).any(is_empty) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Injects the fault. A held frame is passed on afterwards: behind a certain death, and without waiting for other events.
+    pub(super) fn strike(&mut self, held: Option<Held>) -> Result<(), String> {
+        let Case {
+            victim,
+            fault,
+            mode,
+            ..
+        } = self.case;
+        self.is_struck = true;
+        let role = self.role(victim)?;
+        role.signal(fault.signal());
+        match fault {
+            Fault::Kill if !role.ends(soon()) => return Err("SIGKILL does not end it".to_owned()),
+            // It had nothing left to do, and has just exited.
+            Fault::Stop if !role.process.wait_until_stopped(soon()) && !role.has_ended() => {
+                return Err("SIGSTOP does not stop it".to_owned());
+            }
+            _ => {}
+        }
+        if let (Mode::Serving, Part::Target(index), Fault::Stop) = (mode, victim, fault) {
+            // The stopped target keeps its port and its file. The service may look for it as soon as the frame is passed on.
+            let port = self.port()?;
+            self.start_target(index, port, 1)?;
+            self.line.redirect(self.case.channel(), port);
+        }
+        drop(held);
+        Ok(())
+    }
+}
+
+/// Deadline for events that should occur at once.
+pub(super) fn soon() -> Instant {
+    Instant::now() + READY
+}
+
+/// Prefix of the line in which every role reports why it failed.
+const ERROR: &str = "error: ";
+
+/// A running role of the deployment.
+pub(super) struct Running {
+    pub(super) part: Part,
+    process: Process,
+}
+
+impl Running {
+    fn start(part: Part, label: &'static str, command: Command) -> Result<Self, String> {
+        Ok(Self {
+            part,
+            process: Process::spawn(label, command).map_err(|failure| failure.to_string())?,
+        })
+    }
+
+    pub(super) fn label(&self) -> &'static str {
+        self.process.role()
+    }
+
+    pub(super) fn signal(&self, signal: Signal) {
+        self.process.signal(signal);
+    }
+
+    /// Waits for the process to exit; `false` if it is still running at `deadline`.
+    pub(super) fn ends(&mut self, deadline: Instant) -> bool {
+        self.process.wait(deadline).is_some()
+    }
+
+    pub(super) fn has_ended(&self) -> bool {
+        self.process.has_ended()
+    }
+
+    /// Returns `true` once it has exited with status 0.
+    pub(super) fn is_well(&mut self) -> bool {
+        self.process.status().is_some_and(|status| status.success())
+    }
+
+    /// Waits until its log has this text, this many times.
+    pub(super) fn says(
+        &mut self,
+        what: &str,
+        times: usize,
+        deadline: Instant,
+    ) -> Result<(), String> {
+        self.says_what(&format!("it logged {what:?}"), deadline, |text| {
+            (text.matches(what).count() >= times).then_some(())
+        })
+    }
+
+    /// Waits until `find` returns a value for its log. `what` names it in the error.
+    pub(super) fn says_what<T>(
+        &mut self,
+        what: &str,
+        deadline: Instant,
+        find: impl Fn(&str) -> Option<T>,
+    ) -> Result<T, String> {
+        self.process.wait_for_output(what, deadline, find)
+    }
+
+    /// Its exit and its output. A process that is still running is killed.
+    pub(super) fn into_ended(self) -> Ended {
+        Ended {
+            part: self.part,
+            exit: self.process.kill_into_exit(),
+        }
+    }
+}
+
+/// A role that has exited.
+#[derive(Debug)]
+pub(super) struct Ended {
+    pub(super) part: Part,
+    pub(super) exit: Exit,
+}
+
+impl Ended {
+    /// Violation in its exit: still running, a crash, or a failure without an error message. `killed`: it was sent a SIGKILL.
+    pub(super) fn complaint(&self, killed: bool) -> Option<String> {
+        let label = self.exit.role;
+        let Some(status) = self.exit.status else {
+            return Some(format!("{label} has not ended"));
+        };
+        match status.code() {
+            None if killed && status.signal() == Some(Signal::KILL.as_raw()) => None,
+            None => Some(format!("{label} was killed ({status})")),
+            Some(_) if self.exit.stderr.contains("panicked") => {
+                Some(format!("{label} has panicked"))
+            }
+            Some(0) => None,
+            Some(1) if self.exit.stderr.contains(ERROR) => None,
+            Some(1) => Some(format!("{label} failed and did not say why")),
+            Some(code) => Some(format!("{label} ended with {code}, expected was 0 or 1")),
+        }
+    }
+}
+
+/// Status and output, for a report.
+impl fmt::Display for Ended {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.exit.status {
+            Some(status) => writeln!(f, "{}: {status}", self.exit.role)?,
+            None => writeln!(f, "{}: had to be killed", self.exit.role)?,
+        }
+        for line in self.exit.stderr.lines().chain(self.exit.stdout.lines()) {
+            writeln!(f, "    {line}")?;
+        }
+        Ok(())
+    }
+}
+
+// The command lines of the roles.
+
+/// I/Os that an initiator has in flight.
+const TRANSACTIONS: &str = "32";
+/// Operations of a finite run: each block is written and read at least twice.
+const OPERATIONS: &str = "256";
+/// Operations of an endless run.
+const ENDLESS: &str = "2000000000";
+
+/// The work of an initiator.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Work {
+    /// Write all blocks and read them back, for ever.
+    Endless,
+    /// Write all blocks and read them back, twice.
+    WriteAndRead,
+    /// Read all blocks, and compare them with the content of an earlier write.
+    Read,
+}
+
+impl Deployment<'_> {
+    /// Seconds that roles wait for each other.
+    fn timeout(&self) -> Duration {
+        match self.case.fault {
+            Fault::Stop if !self.is_calm => self.settings.timeout,
+            // A killed peer is noticed by its closed connections, not by a timeout.
+            _ => self.settings.notice * 3,
+        }
+    }
+
+    fn command(&self, role: Role, part: Part) -> Result<Command, String> {
+        let implementation = &self.settings.implementation;
+        let mut command = implementation
+            .command(role)
+            .map_err(|error| error.to_string())?;
+        let cpus = &self.settings.cpus;
+        let index = match part {
+            Part::Initiator => self.number,
+            Part::Service => self.number + 1,
+            Part::Target(index) => self.number + 2 + index,
+        };
+        let cpu = cpus[index % cpus.len()];
+        command.args(["--cpu", &cpu.to_string(), "--output", "json"]);
+        Ok(command)
+    }
+
+    /// The backing file of a target; a replacement target has its own.
+    pub(super) fn backing_file(&self, index: usize, generation: u32) -> PathBuf {
+        self.sandbox.path(&format!("blocks-{index}-{generation}"))
+    }
+
+    pub(super) fn target(
+        &self,
+        index: usize,
+        port: u16,
+        generation: u32,
+    ) -> Result<Command, String> {
+        let size = self.case.layout.target_block_size(BLOCK_SIZE);
+        let command = self.command(Role::Target, Part::Target(index))?;
+        let mut command = self.sandbox.target(command, port);
+        command
+            .arg("--backing-file")
+            .arg(self.backing_file(index, generation))
+            .args(["--block-count", &BLOCKS.to_string()])
+            .args(["--block-size", &size.to_string()]);
+        if self.case.fault == Fault::Stop && !self.is_calm {
+            let idle = 2 * self.settings.timeout.as_secs();
+            command.args(["--idle-timeout", &idle.to_string()]);
+        }
+        self.add_sessions(&mut command, Part::Target(index));
+        Ok(command)
+    }
+
+    /// A role that is not the victim may serve further sessions.
+    fn add_sessions(&self, command: &mut Command, part: Part) {
+        let is_hit = part == self.case.victim && !self.is_struck;
+        if self.case.mode == Mode::Serving && !is_hit {
+            command.args(["--sessions", "forever"]);
+        }
+    }
+
+    pub(super) fn service(&self, ports: &[u16], channel: &str) -> Result<Command, String> {
+        let layout = self.case.layout;
+        let seconds = self.timeout().as_secs().to_string();
+        let command = self.command(layout.service(), Part::Service)?;
+        let mut command = self.sandbox.service(command, layout, ports, channel);
+        command
+            .args(["--control-timeout", &seconds])
+            .args(["--io-timeout", &seconds]);
+        if self.case.fault == Fault::Stop && !self.is_calm {
+            let idle = 2 * self.settings.timeout.as_secs();
+            command.args(["--idle-timeout", &idle.to_string()]);
+        }
+        if self.case.mode == Mode::Degraded {
+            command.args(["--degraded", "on"]);
+        }
+        self.add_sessions(&mut command, Part::Service);
+        Ok(command)
+    }
+
+    pub(super) fn initiator(&self, work: Work, channel: &str) -> Result<Command, String> {
+        let seconds = self.timeout().as_secs().to_string();
+        let strategy = match work {
+            Work::Endless | Work::WriteAndRead => "read_write_data_validity_test",
+            Work::Read => "read_only_data_validity_test",
+        };
+        let operations = match work {
+            Work::Endless => ENDLESS,
+            Work::WriteAndRead | Work::Read => OPERATIONS,
+        };
+        let command = self.command(Role::Initiator, Part::Initiator)?;
+        let mut command = self.sandbox.initiator(command, channel);
+        command
+            .args(["--control-timeout", &seconds])
+            .args(["--io-timeout", &seconds])
+            .args(["--execution-strategy", strategy])
+            .args(["--run-limit-operation-count", operations])
+            .args(["--transaction-count", TRANSACTIONS])
+            .arg("--storage-plain-content")
+            .arg(self.sandbox.path(CONTENT));
+        if work == Work::Endless {
+            command.args(["--progress", "always"]);
+        }
+        Ok(command)
+    }
+}
+
+// Content of the storage.
+
+/// Blocks of the storage, as the initiator sees it.
+pub(super) const BLOCKS: usize = 64;
+/// Bytes of a block, as the initiator sees it.
+pub(super) const BLOCK_SIZE: usize = 4096;
+
+/// Blocks that are all different, that compress, and that no new file holds.
+pub(super) fn plain() -> Vec<u8> {
+    let mut content = Vec::with_capacity(BLOCKS * BLOCK_SIZE);
+    let mut word = 1u64;
+    for block in 0..BLOCKS {
+        let end = (block + 1) * BLOCK_SIZE;
+        while content.len() < end {
+            word = word
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
+            content.extend(format!("block {block} says {word:x}, {word:x} and {word:x}\n").bytes());
+        }
+        content.truncate(end);
+    }
+    content
+}
+
+// Restart of the whole deployment after an unclean session.
+
+impl Deployment<'_> {
+    /// Restarts all roles with the same ports, files and names, and runs one session. Returns the violations.
+    pub(super) fn restart(&mut self) -> Vec<String> {
+        let mut problems = Vec::new();
+        self.is_calm = true;
+        problems.extend(self.play_again().err().map(|why| format!("restart: {why}")));
+        for mut role in std::mem::take(&mut self.running) {
+            role.ends(soon());
+            let ended = role.into_ended();
+            match ended.complaint(false) {
+                Some(complaint) => problems.push(format!("restart: {complaint}")),
+                None if !ended.exit.succeeded() => {
+                    problems.push(format!("restart: {} failed", ended.exit.role));
+                }
+                None => {}
+            }
+            self.ended.push(ended);
+        }
+        problems
+    }
+
+    fn play_again(&mut self) -> Result<(), String> {
+        for index in 0..self.ports.len() {
+            self.start_target(index, self.ports[index], 0)?;
+        }
+        let channel = self.sandbox.channel().to_owned();
+        self.start_service(channel.clone())?;
+        self.role(Part::Service)?.says(WAITING, 1, soon())?;
+        let work = if self.case.phase.is_written() {
+            Work::Read
+        } else {
+            Work::WriteAndRead
+        };
+        self.good_session(work, &channel)
+    }
+
+    /// `Mode::Serving` covers the next session already.
+    pub(super) fn is_restarted(&self) -> bool {
+        self.case.mode != Mode::Serving
+    }
+}

@@ -1,0 +1,481 @@
+//! The load: an initiator that checks the content of every block. It is a process of its own, because faults are injected into it too.
+
+mod traffic;
+
+use std::io::{Read as _, Write as _};
+use std::net::{Ipv4Addr, TcpStream};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use doca::{Access, Device, MemoryRegion, Mmap};
+use fastrand::Rng;
+use wire::control::{InitStorage, Message, Payload, StorageDetails};
+use wire::io_message::{IoMessageType, Repr, SIZE};
+
+use super::witness::{Account, Entry};
+use crate::matrix::Layout;
+use crate::role::{ComchPeer, ControlPeer as _, During as _, IoChannel, Polled, REMOTE, Wrong};
+use traffic::{MOST_BLOCKS, Source, Traffic};
+
+/// Prefix of the lines of standard error that report the load's state.
+const SAYS: &str = "load: ";
+
+/// State of a load.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LoadState {
+    /// The witness knows it.
+    Known,
+    /// A service has let it in.
+    Connected,
+    /// I/O is possible.
+    Started,
+    /// It does what it was started for.
+    Running,
+    /// It has sent its malformed messages.
+    Acting,
+    /// It does no more I/O but to read what all blocks hold.
+    Ending,
+}
+
+impl LoadState {
+    const ALL: [(Self, &str); 6] = [
+        (Self::Known, "known"),
+        (Self::Connected, "connected"),
+        (Self::Started, "started"),
+        (Self::Running, "running"),
+        (Self::Acting, "acting"),
+        (Self::Ending, "ending"),
+    ];
+
+    /// Parses a line of the load's standard error; `None` for other lines.
+    pub fn parse(line: &str) -> Option<Self> {
+        let said = line.strip_prefix(SAYS)?;
+        let found = Self::ALL.iter().find(|(_, name)| said == *name);
+        found.map(|(state, _)| *state)
+    }
+
+    fn say(self) {
+        if let Some((_, name)) = Self::ALL.iter().find(|(state, _)| *state == self) {
+            eprintln!("{SAYS}{name}");
+        }
+    }
+}
+
+/// Work of a load.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Task {
+    /// To write every block once.
+    Fill,
+    /// Read and write at random until it is terminated.
+    Run,
+    /// Read every block once, wait until it is terminated, and write the blocks that cannot be read.
+    ReadBack,
+}
+
+/// Parameters of a load.
+#[derive(Debug, Clone)]
+pub struct Load {
+    /// The service's Comch channel.
+    pub channel: String,
+    /// The host's device.
+    pub device: String,
+    /// The witness's socket.
+    pub witness: PathBuf,
+    /// Seed of the I/Os and of the content of blocks.
+    pub seed: u64,
+    /// Number of the session: versions of later sessions are higher.
+    pub session: u64,
+    /// The layout of the service.
+    pub layout: Layout,
+    /// Its work.
+    pub task: Task,
+    /// A target was killed, or missing, when the previous load ended.
+    pub cut_off: bool,
+    /// Malformed requests to send beside its I/Os.
+    pub mischief: Mischief,
+    /// Time that an answer may take.
+    pub patience: Duration,
+}
+
+impl Load {
+    /// Runs one session, until it ends or `stop` returns `true`.
+    ///
+    /// # Errors
+    ///
+    /// The session has broken, or the witness has hung up.
+    pub fn play(&self, stop: &dyn Fn() -> bool) -> Result<(), Wrong> {
+        let mut account = Account::open(&self.witness)?;
+        account.note(&Entry::Hello {
+            session: self.session,
+            cut_off: self.cut_off,
+        });
+        account.hand_over()?;
+        LoadState::Known.say();
+        let mut link = Link::connect(self)?;
+        LoadState::Connected.say();
+        link.start()?;
+        LoadState::Started.say();
+        let blocks = link.blocks();
+        let mut traffic = Traffic::new(self, &link.storage, account);
+        LoadState::Running.say();
+        let read_all = || Source::read_all(blocks);
+        match self.task {
+            Task::Fill => traffic.run(&mut link, Source::write_these((0..blocks).collect()))?,
+            Task::ReadBack => {
+                traffic.run(&mut link, read_all())?;
+                LoadState::Ending.say();
+                traffic.run(&mut link, Source::idle(stop))?;
+                let unreadable = traffic.unreadable();
+                traffic.run(&mut link, Source::write_these(unreadable))?;
+            }
+            Task::Run => {
+                traffic.run(&mut link, Source::random(self, blocks, stop))?;
+                LoadState::Ending.say();
+                traffic.run(&mut link, read_all())?;
+            }
+        }
+        link.end()?;
+        traffic.farewell()
+    }
+}
+
+// The session of a load: control channel, fast path, memory.
+
+/// I/Os in flight at a time.
+const DEPTH: usize = 16;
+
+/// Access that an initiator grants to its memory: a service may export it again for RDMA.
+const ACCESS: Access = REMOTE.union(Access::PCI_READ_WRITE);
+
+/// A session with a service. Fields are in drop order: users of a connection before it.
+struct Link {
+    io: Option<IoChannel>,
+    control: ComchPeer,
+    /// Memory for [`MOST_BLOCKS`] of each I/O in flight.
+    memory: Arc<MemoryRegion>,
+    storage: StorageDetails,
+    _memory_map: Mmap,
+    device: Device,
+    patience: Duration,
+    requests: u32,
+}
+
+impl Link {
+    /// Connects, and gives the service its memory.
+    fn connect(load: &Load) -> Result<Self, Wrong> {
+        let device = Device::open(&load.device)?;
+        let mut control = ComchPeer::connect(&device, &load.channel, load.patience)?;
+        let mut requests = 0;
+        let storage = match ask(
+            &mut control,
+            &mut requests,
+            Payload::QueryStorageRequest,
+            load.patience,
+        )? {
+            Payload::QueryStorageResponse(storage) if storage.block_size > 0 => storage,
+            other => return Err(Wrong::expected("a storage", format!("{other:?}"))),
+        };
+        let memory = MemoryRegion::new(DEPTH * MOST_BLOCKS * storage.block_size as usize)?;
+        let memory_map = Mmap::register(&device, Arc::clone(&memory), ACCESS)?;
+        let init = InitStorage {
+            transaction_count: DEPTH as u32,
+            core_count: 1,
+            mmap_export_blob: Bytes::from(memory_map.export_pci(&device)?),
+        };
+        let init = Payload::InitStorageRequest(init);
+        let answer = ask(&mut control, &mut requests, init, load.patience)?;
+        expect(Payload::InitStorageResponse, answer)?;
+        Ok(Self {
+            io: None,
+            control,
+            memory,
+            storage,
+            _memory_map: memory_map,
+            device,
+            patience: load.patience,
+            requests,
+        })
+    }
+
+    /// Blocks of the storage.
+    fn blocks(&self) -> u64 {
+        self.storage.total_size / u64::from(self.storage.block_size)
+    }
+
+    /// Makes I/O possible.
+    fn start(&mut self) -> Result<(), Wrong> {
+        self.control
+            .wait_until("the service's consumer", self.patience, |control| {
+                !control.consumers().is_empty()
+            })?;
+        let mut io = IoChannel::start(&self.device, &self.control, DEPTH as u32, self.patience)?;
+        io.send_to(self.control.consumers()[0])?;
+        self.io = Some(io);
+        let answer = self.ask(Payload::StartStorageRequest)?;
+        expect(Payload::StartStorageResponse, answer)
+    }
+
+    /// Ends the session, with no I/O in flight.
+    fn end(&mut self) -> Result<(), Wrong> {
+        let answer = self.ask(Payload::StopStorageRequest)?;
+        expect(Payload::StopStorageResponse, answer)?;
+        if let Some(io) = self.io.take() {
+            io.stop()?;
+        }
+        let answer = self.ask(Payload::ShutdownRequest)?;
+        expect(Payload::ShutdownResponse, answer)
+    }
+
+    /// The next message on the control channel; none is expected during I/O.
+    fn heard(&mut self) -> Result<Option<Message>, Wrong> {
+        match self.control.poll()? {
+            Polled::Nothing => Ok(None),
+            Polled::Message(message) => Ok(Some(message)),
+            Polled::Closed => Err(Wrong::expected("I/O to go on", "the end of the service")),
+        }
+    }
+
+    /// The fast path.
+    fn io(&mut self) -> Result<&mut IoChannel, Wrong> {
+        self.io
+            .as_mut()
+            .ok_or_else(|| Wrong::new("no I/O has been started"))
+    }
+
+    fn ask(&mut self, payload: Payload) -> Result<Payload, Wrong> {
+        ask(
+            &mut self.control,
+            &mut self.requests,
+            payload,
+            self.patience,
+        )
+    }
+}
+
+fn ask(
+    control: &mut ComchPeer,
+    requests: &mut u32,
+    payload: Payload,
+    patience: Duration,
+) -> Result<Payload, Wrong> {
+    *requests += 1;
+    let request = Message {
+        message_id: *requests,
+        correlation_id: *requests,
+        payload,
+    };
+    let what = request.payload.message_type();
+    control.ask(&request, patience).during(what)
+}
+
+fn expect(expected: Payload, came: Payload) -> Result<(), Wrong> {
+    Wrong::unless(
+        came == expected,
+        format!("{expected:?}"),
+        format!("{came:?}"),
+    )
+}
+
+// Malformed I/O messages and control messages.
+
+/// Malformed requests that a load sends beside its I/Os.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mischief {
+    /// Nothing.
+    None,
+    /// One message in eight is no proper I/O.
+    Io,
+    /// One malformed message on the control channel.
+    Control,
+}
+
+/// A message on the fast path that must be refused, whatever is in it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Improper {
+    /// As a request, but for its type and its user data, which is the load's.
+    request: Repr,
+    /// The type that it has on the wire.
+    message_type: u32,
+    /// The length that it is cut to.
+    length: usize,
+}
+
+impl Improper {
+    /// A random malformed message for a storage and a memory of these sizes in bytes.
+    fn new(rng: &mut Rng, block_size: u32, storage: u64, memory: u64) -> Self {
+        let block = u64::from(block_size);
+        let kind = [IoMessageType::Read, IoMessageType::Write][rng.usize(..2)];
+        let mut improper = Self {
+            request: Repr {
+                message_type: kind,
+                user_data: 0,
+                result: 0,
+                size: block_size,
+                requester_offset: 0,
+                storage_offset: 0,
+            },
+            message_type: kind as u32,
+            length: SIZE,
+        };
+        let request = &mut improper.request;
+        match rng.u8(..9) {
+            0 => improper.message_type = [0, 3, 0x0100_0000, u32::MAX][rng.usize(..4)],
+            1 => request.storage_offset = storage + block * rng.u64(..8),
+            2 => request.requester_offset = memory + rng.u64(..4096),
+            // The sum of offset and size wraps to a small number.
+            3 => request.storage_offset = u64::MAX - (block - 1) * rng.u64(..=1),
+            4 => request.requester_offset = u64::MAX - (block - 1) * rng.u64(..=1),
+            5 => {
+                request.storage_offset = storage - block;
+                request.size = 2 * block_size;
+            }
+            6 => request.size = 0,
+            7 => request.size = u32::MAX - rng.u32(..block_size),
+            _ => improper.length = [0, 1, 8, 16, SIZE - 1][rng.usize(..5)],
+        }
+        improper
+    }
+
+    /// The bytes, with this user data.
+    fn to_bytes(&self, user_data: u64) -> Vec<u8> {
+        let mut bytes = Repr {
+            user_data,
+            ..self.request
+        }
+        .to_bytes()
+        .to_vec();
+        let type_len = size_of_val(&self.message_type);
+        bytes[..type_len].copy_from_slice(&self.message_type.to_be_bytes());
+        bytes.truncate(self.length);
+        bytes
+    }
+
+    /// Returns `true` if the result has to carry the user data: a truncated message may lack it.
+    fn is_whole(&self) -> bool {
+        self.length == SIZE
+    }
+}
+
+/// A malformed message for a control channel.
+pub(super) fn malformed_control(rng: &mut Rng) -> Vec<u8> {
+    let message = |payload| {
+        Message {
+            message_id: 0xbad,
+            correlation_id: 0xbad,
+            payload,
+        }
+        .encode_to_vec()
+    };
+    let mut request = message(Payload::QueryStorageRequest);
+    match rng.u8(..6) {
+        // A request at the wrong time, or a response without request.
+        0 => request,
+        1 => message(Payload::StartStorageResponse),
+        2 => message(Payload::ShutdownResponse),
+        // A type that there is not.
+        3 => {
+            let of_type = size_of::<u32>()..2 * size_of::<u32>();
+            request[of_type].copy_from_slice(&rng.u32(1000..).to_be_bytes());
+            request
+        }
+        // An invalid length.
+        4 => {
+            request[..size_of::<u32>()].copy_from_slice(&rng.u32(..).to_be_bytes());
+            request
+        }
+        _ => std::iter::repeat_with(|| rng.u8(..)).take(64).collect(),
+    }
+}
+
+// A second client of a service or a target.
+
+/// Timeout of its connection, and of an answer.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// A second client of a service in a session. It is a process of its own, because a softdoca process has one client.
+#[derive(Debug, Clone)]
+pub struct Stranger {
+    /// The service's Comch channel.
+    pub channel: String,
+    /// The host's device.
+    pub device: String,
+    /// Seed of the bytes that it sends.
+    pub seed: u64,
+}
+
+impl Stranger {
+    /// Connects, sends malformed messages, and disconnects.
+    ///
+    /// # Errors
+    ///
+    /// It cannot try.
+    pub fn intrude(&self) -> Result<(), Wrong> {
+        let device = Device::open(&self.device)?;
+        // A rejected client sends nothing.
+        let Ok(mut peer) = ComchPeer::connect(&device, &self.channel, PATIENCE) else {
+            return Ok(());
+        };
+        let mut rng = Rng::with_seed(self.seed);
+        for _ in 0..3 {
+            if peer.send_bytes(&malformed_control(&mut rng)).is_err()
+                || matches!(peer.next(PATIENCE), Ok(Polled::Closed) | Err(_))
+            {
+                break;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A second client of a target in a session: sends malformed bytes, and reads until the connection is closed or a second has passed.
+pub(super) fn disturb_target(port: u16, noise: u64) {
+    let mut rng = Rng::with_seed(noise);
+    let Ok(mut stream) = TcpStream::connect((Ipv4Addr::LOCALHOST, port)) else {
+        return;
+    };
+    // Failures do not matter here: the session of the first client is checked.
+    let _ = stream.set_read_timeout(Some(PATIENCE));
+    let _ = stream.write_all(&malformed_control(&mut rng));
+    let _ = stream.read(&mut [0; 1024]);
+}
+
+#[cfg(test)]
+mod tests {
+    use wire::io_message::IoMessage;
+
+    use super::*;
+
+    /// Returns `true` if a careful service could do it.
+    fn is_possible(bytes: &[u8], storage: u64, memory: u64) -> bool {
+        let Ok(bytes) = <[u8; SIZE]>::try_from(bytes) else {
+            return false;
+        };
+        let Ok(request) = Repr::parse(&IoMessage::new_unchecked_len(&bytes)) else {
+            return false;
+        };
+        let fits = |offset: u64, all: u64| {
+            let end = offset.checked_add(u64::from(request.size));
+            end.is_some_and(|end| end <= all)
+        };
+        request.message_type != IoMessageType::Result
+            && request.size > 0
+            && request.size.is_multiple_of(4096)
+            && fits(request.storage_offset, storage)
+            && fits(request.requester_offset, memory)
+    }
+
+    #[test]
+    fn malformed_messages_cannot_succeed() {
+        let mut rng = Rng::with_seed(1);
+        let mut kinds = std::collections::BTreeSet::new();
+        for _ in 0..1000 {
+            let improper = Improper::new(&mut rng, 4096, 1 << 20, 1 << 18);
+            let bytes = improper.to_bytes(77);
+            assert!(!is_possible(&bytes, 1 << 20, 1 << 18), "{improper:?}");
+            kinds.insert(bytes);
+        }
+        assert!(kinds.len() > 30, "{}", kinds.len());
+    }
+}

@@ -1,0 +1,448 @@
+//! Golden vectors: bytes on the wire, field by field, against the `wire` crate and its table of offsets.
+//!
+//! The vectors are data files, written from the documented layout. Each must be what the crate encodes for its values and
+//! decode to them, and its fields must lie where the table says. So an implementation in any language can be held against
+//! the same files.
+
+mod values;
+
+use serde::{Deserialize, Serialize};
+use wire::layout::{ByteOrder, Kind, Message, TABLE};
+
+use values::decode;
+
+// Vectors as files.
+
+/// Bytes of a message, explained.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Vector {
+    /// Name of the vector.
+    pub name: String,
+    /// Name of the message in the table of offsets, or `stored_block` for a whole one.
+    pub message: String,
+    /// Meaning of the message, in a sentence.
+    pub meaning: String,
+    /// Its fields, in the order of their offsets and without gaps.
+    pub fields: Vec<Field>,
+}
+
+/// A part of a vector.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Field {
+    /// Name of the field.
+    pub name: String,
+    /// Bytes before it.
+    pub offset: usize,
+    /// Its bytes.
+    #[serde(serialize_with = "as_hex")]
+    pub bytes: Vec<u8>,
+    /// Expected value: a number, the name of an enumerator, a text, or bytes in hexadecimal; empty for bytes without meaning.
+    pub value: String,
+    /// Purpose of the vector, in a sentence.
+    pub meaning: String,
+}
+
+/// A file is not a valid vector.
+#[derive(Debug, thiserror::Error)]
+pub enum FileError {
+    /// It is no TOML, or has other keys.
+    #[error(transparent)]
+    Toml(#[from] Box<toml::de::Error>),
+    /// The bytes do not match the description of the field.
+    #[error("field {field}: {what}")]
+    Field {
+        /// Name of the field.
+        field: String,
+        /// Description of the error.
+        what: String,
+    },
+}
+
+impl Vector {
+    /// All bytes.
+    #[must_use]
+    pub fn bytes(&self) -> Vec<u8> {
+        let parts = self.fields.iter().map(|field| &field.bytes[..]);
+        parts.collect::<Vec<_>>().concat()
+    }
+
+    /// The first field of this name.
+    #[must_use]
+    pub fn field(&self, name: &str) -> Option<&Field> {
+        self.fields.iter().find(|field| field.name == name)
+    }
+}
+
+/// The vectors of this crate.
+///
+/// # Errors
+///
+/// One of them is no vector; its name, and why.
+pub fn embedded() -> Result<Vec<Vector>, (&'static str, FileError)> {
+    let files = include!(concat!(env!("OUT_DIR"), "/vectors.rs"));
+    files
+        .into_iter()
+        .map(|(name, text)| parse(text).map_err(|error| (name, error)))
+        .collect()
+}
+
+/// Reads the text of a vector file.
+///
+/// # Errors
+///
+/// It is no vector: other keys, bytes that are no bytes, or fields with gaps.
+pub fn parse(text: &str) -> Result<Vector, FileError> {
+    let file: VectorFile = toml::from_str(text).map_err(Box::new)?;
+    let mut end = 0;
+    let fields = file.fields.into_iter().map(|field| {
+        let wrong = |what: String| FileError::Field {
+            field: field.name.clone(),
+            what,
+        };
+        if field.offset != end {
+            let came = field.offset;
+            return Err(wrong(format!("expected offset {end}, found {came}")));
+        }
+        let unit = from_hex(&field.bytes).ok_or_else(|| {
+            wrong(format!(
+                "expected bytes in hexadecimal, e.g. \"00 1f\", found {:?}",
+                field.bytes
+            ))
+        })?;
+        let bytes = unit.repeat(field.repeat);
+        if bytes.len() != field.width {
+            let (came, width) = (bytes.len(), field.width);
+            return Err(wrong(format!("expected {width} bytes, found {came}")));
+        }
+        end += bytes.len();
+        Ok(Field {
+            name: field.name,
+            offset: field.offset,
+            bytes,
+            value: field.value,
+            meaning: field.meaning,
+        })
+    });
+    Ok(Vector {
+        fields: fields.collect::<Result<_, _>>()?,
+        name: file.name,
+        message: file.message,
+        meaning: file.meaning,
+    })
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct VectorFile {
+    name: String,
+    message: String,
+    meaning: String,
+    fields: Vec<FieldOfFile>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct FieldOfFile {
+    name: String,
+    offset: usize,
+    width: usize,
+    bytes: String,
+    #[serde(default = "once")]
+    repeat: usize,
+    value: String,
+    meaning: String,
+}
+
+fn once() -> usize {
+    1
+}
+
+fn from_hex(text: &str) -> Option<Vec<u8>> {
+    text.split_whitespace()
+        .map(|byte| {
+            let digits = byte.len() == 2 && byte.bytes().all(|digit| digit.is_ascii_hexdigit());
+            digits.then(|| u8::from_str_radix(byte, 16).ok()).flatten()
+        })
+        .collect()
+}
+
+/// Bytes as vector files have them.
+#[must_use]
+fn to_hex(bytes: &[u8]) -> String {
+    let bytes: Vec<String> = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    bytes.join(" ")
+}
+
+fn as_hex<S: serde::Serializer>(bytes: &[u8], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(&to_hex(bytes))
+}
+
+// A vector against the `wire` crate and its table of offsets.
+
+/// Names of the parts of a stored block in the table: its header, the header of each of its data blocks, and its trailer.
+const STORED_BLOCK: [&str; 3] = [
+    "stored_block_header",
+    "lz4_data_block",
+    "stored_block_trailer",
+];
+
+/// Checks a vector both ways, and against the table.
+///
+/// # Errors
+///
+/// What does not agree, and how.
+pub fn check(vector: &Vector) -> Result<(), String> {
+    let bytes = vector.bytes();
+    let decoded = decode(&vector.message, &bytes).map_err(|what| format!("decoding: {what}"))?;
+    for (name, value) in &decoded.values {
+        let field = vector.field(name);
+        let field = field.ok_or_else(|| format!("decoding: the vector has no field {name}"))?;
+        if field.value != *value {
+            return Err(format!(
+                "decoding: {name}: expected {:?}, found {value:?}",
+                field.value
+            ));
+        }
+    }
+    if decoded.encoded != bytes {
+        let at = decoded
+            .encoded
+            .iter()
+            .zip(&bytes)
+            .take_while(|(a, b)| a == b)
+            .count();
+        return Err(format!(
+            "encoding: expected {} bytes, found {}; the first difference is at offset {at}",
+            bytes.len(),
+            decoded.encoded.len()
+        ));
+    }
+    against_table(vector, bytes.len())
+}
+
+fn against_table(vector: &Vector, size: usize) -> Result<(), String> {
+    if vector.message == "stored_block" {
+        let mut base = 0;
+        for name in STORED_BLOCK {
+            let message = entry(name)?;
+            if message.at_end {
+                base = size - message.size as usize;
+            }
+            fields_of(vector, message, base)?;
+            base += message.size as usize;
+        }
+        return Ok(());
+    }
+    fields_of(vector, entry(&vector.message)?, 0)
+}
+
+fn entry(name: &str) -> Result<&'static Message, String> {
+    TABLE
+        .iter()
+        .find(|message| message.name == name)
+        .ok_or_else(|| format!("the table of offsets has no {name}"))
+}
+
+/// Every field of the table, with this message beginning at `base`.
+fn fields_of(vector: &Vector, message: &Message, base: usize) -> Result<(), String> {
+    // Texts and blobs lie between the fields of the table.
+    let mut shift = base;
+    for expected in message.fields {
+        let at = expected.offset as usize + shift;
+        let field = vector.fields.iter().find(|field| field.offset == at);
+        let wrong = |what: String| format!("table: {}.{}: {what}", message.name, expected.name);
+        let field = field.ok_or_else(|| wrong(format!("the vector has no field at {at}")))?;
+        if field.bytes.len() != expected.width as usize {
+            let (width, came) = (expected.width, field.bytes.len());
+            return Err(wrong(format!("expected {width} bytes, found {came}")));
+        }
+        let named = field.name == expected.name;
+        if !named {
+            return Err(wrong(format!("the vector calls it {}", field.name)));
+        }
+        let number = number(field, expected.byte_order);
+        match expected.kind {
+            Kind::Constant(constant) if number != Some(constant) => {
+                return Err(wrong(format!("expected {constant}, found {number:?}")));
+            }
+            Kind::Enumeration(values) => {
+                let known = values
+                    .iter()
+                    .find(|(value, _)| Some(u64::from(*value)) == number);
+                let known = known.ok_or_else(|| wrong(format!("{number:?} is unknown")))?;
+                if known.1 != field.value {
+                    return Err(wrong(format!("{number:?} is {}", known.1)));
+                }
+            }
+            Kind::Text { max } | Kind::Blob { max } => {
+                let length = number.unwrap_or(u64::MAX);
+                if length > u64::from(max) {
+                    return Err(wrong(format!(
+                        "expected at most {max} bytes, found {length}"
+                    )));
+                }
+                shift += length as usize;
+            }
+            Kind::Reserved if field.bytes.iter().any(|&byte| byte != 0) => {
+                return Err(wrong(format!(
+                    "expected zeros, found {}",
+                    to_hex(&field.bytes)
+                )));
+            }
+            Kind::Number if number.is_some_and(|number| field.value != number.to_string()) => {
+                return Err(wrong(format!("{:?} is not {number:?}", field.value)));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// The number that the bytes of a field are, unless they are too many for one.
+fn number(field: &Field, order: ByteOrder) -> Option<u64> {
+    let shift = |number: u64, byte: &u8| number << 8 | u64::from(*byte);
+    (field.bytes.len() <= 8).then(|| match order {
+        ByteOrder::Big => field.bytes.iter().fold(0, shift),
+        ByteOrder::Little => field.bytes.iter().rev().fold(0, shift),
+    })
+}
+
+#[cfg(test)]
+mod file_tests {
+    use super::*;
+
+    const FILE: &str = r#"
+        name = "a"
+        message = "sbc_header"
+        meaning = "b"
+        [[fields]]
+        name = "x"
+        offset = 0
+        width = 2
+        bytes = "01 fF"
+        value = "511"
+        meaning = "c"
+        [[fields]]
+        name = "y"
+        offset = 2
+        width = 4
+        bytes = "0a 0b"
+        repeat = 2
+        value = ""
+        meaning = "d"
+    "#;
+
+    #[test]
+    fn fields_are_read_and_joined() {
+        let vector = parse(FILE).expect("a vector");
+        assert_eq!(vector.bytes(), [1, 255, 10, 11, 10, 11]);
+        assert_eq!(vector.field("y").map(|field| field.offset), Some(2));
+    }
+
+    #[test]
+    fn gaps_widths_and_invalid_hexadecimal_are_reported() {
+        for (from, to, part) in [
+            (
+                "offset = 2",
+                "offset = 3",
+                "field y: expected offset 2, found 3",
+            ),
+            ("width = 4", "width = 5", "expected 5 bytes, found 4"),
+            ("01 fF", "01 fG", "found \"01 fG\""),
+            ("01 fF", "1 ff", "in hexadecimal"),
+            ("meaning = \"d\"", "mean = \"d\"", "mean"),
+        ] {
+            let error = parse(&FILE.replace(from, to)).expect_err(to).to_string();
+            assert!(error.contains(part), "{to}: {error}");
+        }
+    }
+}
+
+#[cfg(test)]
+mod check_tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    fn vectors() -> Vec<Vector> {
+        embedded().expect("the files are vectors")
+    }
+
+    #[test]
+    fn every_vector_matches() {
+        for vector in vectors() {
+            assert_eq!(check(&vector), Ok(()), "{}", vector.name);
+        }
+    }
+
+    #[test]
+    fn every_message_has_a_vector() {
+        let covered: BTreeSet<String> =
+            vectors().into_iter().map(|vector| vector.message).collect();
+        for message in TABLE {
+            let whole = STORED_BLOCK.contains(&message.name);
+            let name = if whole { "stored_block" } else { message.name };
+            assert!(covered.contains(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn edges_are_covered() {
+        let names: BTreeSet<String> = vectors().into_iter().map(|vector| vector.name).collect();
+        for name in [
+            "error_response_empty_string",
+            "error_response_longest_string",
+            "init_storage_request_empty_blob",
+            "init_storage_request_longest_blob",
+            "create_rdma_connection_request_io_data",
+            "create_rdma_connection_request_io_control",
+            "create_rdma_connection_response_io_data",
+            "io_message_read",
+            "io_message_write",
+            "io_message_result",
+            "stored_block",
+            "stored_block_without_checksum",
+        ] {
+            assert!(names.contains(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn changed_bytes_and_values_are_detected() {
+        for vector in vectors() {
+            for at in 0..vector.fields.len() {
+                let mut changed = vector.clone();
+                changed.fields[at].bytes[0] ^= 0x40;
+                // The content of a text or a blob is whatever it is, and so is a number that the value does not repeat.
+                let content = changed.fields[at].name.ends_with("(content)");
+                assert_eq!(check(&changed).is_ok(), content, "{} {at}", vector.name);
+                let mut changed = vector.clone();
+                changed.fields[at].value.push('1');
+                let free =
+                    content || matches!(&changed.fields[at].name[..], "reserved" | "padding");
+                assert_eq!(check(&changed).is_ok(), free, "{} {at}", vector.name);
+            }
+        }
+    }
+
+    #[test]
+    fn moved_field_is_detected() {
+        let mut vector = vectors()
+            .into_iter()
+            .find(|vector| vector.name == "query_storage_response")
+            .expect("there");
+        let block_size = vector.fields.pop().expect("a field");
+        let total_size = vector.fields.pop().expect("a field");
+        vector.fields.extend([
+            Field {
+                offset: 16,
+                ..block_size
+            },
+            Field {
+                offset: 20,
+                ..total_size
+            },
+        ]);
+        assert!(check(&vector).is_err());
+    }
+}

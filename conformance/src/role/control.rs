@@ -1,0 +1,479 @@
+//! The control channels from the peer's side: messages and raw bytes, at the peer's own pace.
+
+use std::collections::VecDeque;
+use std::io;
+use std::io::{Read as _, Write as _};
+use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
+use std::time::{Duration, Instant};
+
+use doca::{
+    ComchClient, ComchEvent, ComchServer, Connection, CtxState, Device, ErrorCode, Event, Pe,
+    Representor,
+};
+use wire::control::{FrameDecoder, Message, Payload};
+
+use super::Wrong;
+
+/// Sleep of a peer between two polls without event.
+pub(crate) const PAUSE: Duration = Duration::from_micros(500);
+/// Time for which the role may leave a message unread before the peer gives up.
+const SEND: Duration = Duration::from_secs(10);
+
+/// Result of polling a channel.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Polled {
+    /// The role sent this.
+    Message(Message),
+    /// No event.
+    Nothing,
+    /// The role has closed the channel, or has exited.
+    Closed,
+}
+
+/// The peer's end of a control channel with the role under test.
+pub trait ControlPeer {
+    /// Sends these bytes as one piece: a segment, or a Comch message. They need be no frame.
+    ///
+    /// # Errors
+    ///
+    /// The channel is gone.
+    fn send_bytes(&mut self, bytes: &[u8]) -> Result<(), Wrong>;
+
+    /// Looks for a message, without waiting.
+    ///
+    /// # Errors
+    ///
+    /// What came is no frame, or the channel has failed.
+    fn poll(&mut self) -> Result<Polled, Wrong>;
+
+    /// Sends a message as one piece.
+    ///
+    /// # Errors
+    ///
+    /// The channel is gone.
+    fn send(&mut self, message: &Message) -> Result<(), Wrong> {
+        self.send_bytes(&message.encode_to_vec())
+    }
+
+    /// Waits for an event; [`Polled::Nothing`] if none occurs within `patience`.
+    ///
+    /// # Errors
+    ///
+    /// As [`ControlPeer::poll`].
+    fn next(&mut self, patience: Duration) -> Result<Polled, Wrong> {
+        let deadline = Instant::now() + patience;
+        loop {
+            match self.poll()? {
+                Polled::Nothing if Instant::now() < deadline => std::thread::sleep(PAUSE),
+                polled => return Ok(polled),
+            }
+        }
+    }
+
+    /// Waits for a message, which `what` names in errors.
+    ///
+    /// # Errors
+    ///
+    /// There is none within `patience`, or the channel is closed.
+    fn receive(&mut self, what: &str, patience: Duration) -> Result<Message, Wrong> {
+        match self.next(patience)? {
+            Polled::Message(message) => Ok(message),
+            Polled::Nothing => Err(Wrong::expected(what, format!("nothing in {patience:?}"))),
+            Polled::Closed => Err(Wrong::expected(what, "the end of the channel")),
+        }
+    }
+
+    /// Sends a request and waits for its answer, which must repeat both its ids.
+    ///
+    /// # Errors
+    ///
+    /// There is no answer, or another.
+    fn ask(&mut self, request: &Message, patience: Duration) -> Result<Payload, Wrong> {
+        self.send(request)?;
+        self.answer_to(request, patience)
+    }
+
+    /// Waits for the answer to a request that was sent, which must repeat both its ids.
+    ///
+    /// # Errors
+    ///
+    /// There is no answer, or another.
+    fn answer_to(&mut self, request: &Message, patience: Duration) -> Result<Payload, Wrong> {
+        let what = format!("an answer to {}", request.payload.message_type());
+        let answer = self.receive(&what, patience)?;
+        let ids = |message: &Message| {
+            format!(
+                "message id {:#x} and correlation id {:#x}",
+                message.message_id, message.correlation_id
+            )
+        };
+        Wrong::unless(ids(&answer) == ids(request), ids(request), ids(&answer))?;
+        Ok(answer.payload)
+    }
+
+    /// Waits until the role has closed the channel; messages on the way there are passed over.
+    ///
+    /// # Errors
+    ///
+    /// It has not within `patience`.
+    fn wait_closed(&mut self, patience: Duration) -> Result<(), Wrong> {
+        let deadline = Instant::now() + patience;
+        loop {
+            match self.next(deadline.saturating_duration_since(Instant::now()))? {
+                Polled::Closed => return Ok(()),
+                Polled::Message(_) => {}
+                Polled::Nothing => {
+                    return Err(Wrong::expected(
+                        "the role to close the channel",
+                        format!("nothing in {patience:?}"),
+                    ));
+                }
+            }
+        }
+    }
+}
+
+// A Comch control channel: between an initiator and a service.
+
+/// One end of a Comch connection: an initiator's, or a service's.
+#[derive(Debug)]
+pub struct ComchPeer {
+    end: End,
+    connection: Connection,
+    decoder: FrameDecoder,
+    messages: VecDeque<Message>,
+    /// Active consumers of the role, in the order of their creation.
+    consumers: Vec<u32>,
+    expired: usize,
+    closed: bool,
+    // Last: contexts are stopped before their engine is destroyed.
+    pe: Pe,
+}
+
+#[derive(Debug)]
+enum End {
+    Client(ComchClient),
+    Server(ComchServer),
+}
+
+impl ComchPeer {
+    /// Connects to a service, as an initiator does, and retries until there is one.
+    ///
+    /// # Errors
+    ///
+    /// None is within `patience`.
+    pub fn connect(device: &Device, channel: &str, patience: Duration) -> Result<Self, Wrong> {
+        let deadline = Instant::now() + patience;
+        loop {
+            let pe = Pe::new()?;
+            let client = ComchClient::start(&pe, device, channel)?;
+            while client.state() != CtxState::Idle {
+                if let Some(Event::Comch(ComchEvent::Connected(connection))) = pe.poll() {
+                    return Ok(Self::new(End::Client(client), connection, pe));
+                }
+                if Instant::now() > deadline {
+                    break;
+                }
+            }
+            if Instant::now() > deadline {
+                return Err(Wrong::expected(
+                    format!("a service on Comch {channel:?}"),
+                    format!("none in {patience:?}"),
+                ));
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    /// Starts to listen for an initiator, as a service does.
+    ///
+    /// # Errors
+    ///
+    /// The server does not start.
+    pub fn serve(
+        device: &Device,
+        representor: &Representor,
+        channel: &str,
+    ) -> Result<Listening, Wrong> {
+        let pe = Pe::new()?;
+        let server = ComchServer::start(&pe, device, representor, channel)?;
+        Ok(Listening { server, pe })
+    }
+
+    fn new(end: End, connection: Connection, pe: Pe) -> Self {
+        Self {
+            end,
+            connection,
+            decoder: FrameDecoder::new(),
+            messages: VecDeque::new(),
+            consumers: Vec::new(),
+            expired: 0,
+            closed: false,
+            pe,
+        }
+    }
+
+    /// The connection, for consumers and producers.
+    pub fn connection(&self) -> &Connection {
+        &self.connection
+    }
+
+    /// Ids of the role's consumers that are there now.
+    pub fn consumers(&self) -> &[u32] {
+        &self.consumers
+    }
+
+    /// Number of the role's consumers that have expired so far.
+    pub fn expired(&self) -> usize {
+        self.expired
+    }
+
+    /// Polls until `done`; messages that arrive meanwhile are kept for [`ControlPeer::poll`]. `what` completes "expected".
+    ///
+    /// # Errors
+    ///
+    /// Not within `patience`, or the channel has been closed before.
+    pub fn wait_until(
+        &mut self,
+        what: &str,
+        patience: Duration,
+        done: impl Fn(&Self) -> bool,
+    ) -> Result<(), Wrong> {
+        let deadline = Instant::now() + patience;
+        loop {
+            let is_idle = !self.take_event()?;
+            if done(self) {
+                return Ok(());
+            }
+            if self.closed {
+                return Err(Wrong::expected(what, "the end of the channel"));
+            }
+            if Instant::now() > deadline {
+                return Err(Wrong::expected(what, format!("nothing in {patience:?}")));
+            }
+            if is_idle {
+                std::thread::sleep(PAUSE);
+            }
+        }
+    }
+
+    /// Handles one event, if there is one.
+    fn take_event(&mut self) -> Result<bool, Wrong> {
+        let Some(event) = self.pe.poll() else {
+            return Ok(false);
+        };
+        match event {
+            Event::Comch(ComchEvent::Message { bytes, connection })
+                if connection == self.connection =>
+            {
+                self.decoder.push(&bytes);
+                while let Some(message) = self.decoder.next()? {
+                    self.messages.push_back(message);
+                }
+            }
+            Event::Comch(ComchEvent::ConsumerAdded { id, .. }) => self.consumers.push(id),
+            Event::Comch(ComchEvent::ConsumerExpired { id, .. }) => {
+                self.consumers.retain(|other| *other != id);
+                self.expired += 1;
+            }
+            Event::Comch(ComchEvent::Disconnected(connection)) if connection == self.connection => {
+                self.closed = true;
+            }
+            _ => {}
+        }
+        Ok(true)
+    }
+}
+
+impl ControlPeer for ComchPeer {
+    fn send_bytes(&mut self, bytes: &[u8]) -> Result<(), Wrong> {
+        let deadline = Instant::now() + SEND;
+        loop {
+            let sent = match &self.end {
+                End::Client(client) => client.send(bytes),
+                End::Server(server) => server.send(&self.connection, bytes),
+            };
+            match sent {
+                // Others are still on their way.
+                Err(error)
+                    if matches!(error.code, ErrorCode::AGAIN | ErrorCode::NO_MEMORY)
+                        && Instant::now() < deadline =>
+                {
+                    self.take_event()?;
+                }
+                sent => return Ok(sent?),
+            }
+        }
+    }
+
+    fn poll(&mut self) -> Result<Polled, Wrong> {
+        while self.messages.is_empty() && self.take_event()? {}
+        Ok(match self.messages.pop_front() {
+            Some(message) => Polled::Message(message),
+            None if self.closed => Polled::Closed,
+            None => Polled::Nothing,
+        })
+    }
+}
+
+/// A server without a client.
+#[derive(Debug)]
+pub struct Listening {
+    server: ComchServer,
+    pe: Pe,
+}
+
+impl Listening {
+    /// Waits for the first client, while `alive` returns `true`.
+    ///
+    /// # Errors
+    ///
+    /// None comes within `patience`, or before the role's end.
+    pub fn accept(
+        self,
+        patience: Duration,
+        mut alive: impl FnMut() -> bool,
+    ) -> Result<ComchPeer, Wrong> {
+        let deadline = Instant::now() + patience;
+        loop {
+            match self.pe.poll() {
+                Some(Event::Comch(ComchEvent::Connected(connection))) => {
+                    return Ok(ComchPeer::new(
+                        End::Server(self.server),
+                        connection,
+                        self.pe,
+                    ));
+                }
+                Some(_) => {}
+                None if !alive() => {
+                    return Err(Wrong::expected("an initiator to connect", "its end"));
+                }
+                None if Instant::now() < deadline => std::thread::sleep(PAUSE),
+                None => {
+                    return Err(Wrong::expected(
+                        "an initiator to connect",
+                        format!("nobody in {patience:?}"),
+                    ));
+                }
+            }
+        }
+    }
+}
+
+// A TCP control channel: between a service and a target.
+
+/// One end of a TCP connection.
+#[derive(Debug)]
+pub struct TcpPeer {
+    stream: TcpStream,
+    decoder: FrameDecoder,
+    closed: bool,
+}
+
+impl TcpPeer {
+    /// Connects to a target, as a service does.
+    ///
+    /// # Errors
+    ///
+    /// Nobody takes the connection.
+    pub fn connect(port: u16) -> Result<Self, Wrong> {
+        Self::new(TcpStream::connect((Ipv4Addr::LOCALHOST, port))?)
+    }
+
+    /// Waits for a service to connect, as a target does.
+    ///
+    /// # Errors
+    ///
+    /// None has within `patience`.
+    pub fn accept(listener: &TcpListener, patience: Duration) -> Result<Self, Wrong> {
+        listener.set_nonblocking(true)?;
+        let deadline = Instant::now() + patience;
+        loop {
+            match listener.accept() {
+                Ok((stream, _)) => return Self::new(stream),
+                Err(error) if error.kind() != io::ErrorKind::WouldBlock => return Err(error.into()),
+                Err(_) if Instant::now() < deadline => std::thread::sleep(PAUSE),
+                Err(_) => {
+                    return Err(Wrong::expected(
+                        "a service to connect",
+                        format!("nobody in {patience:?}"),
+                    ));
+                }
+            }
+        }
+    }
+
+    fn new(stream: TcpStream) -> Result<Self, Wrong> {
+        stream.set_nonblocking(true)?;
+        // Each write becomes a segment of its own.
+        stream.set_nodelay(true)?;
+        Ok(Self {
+            stream,
+            decoder: FrameDecoder::new(),
+            closed: false,
+        })
+    }
+
+    /// Closes the sending direction, and continues to receive.
+    ///
+    /// # Errors
+    ///
+    /// The connection is gone.
+    pub fn close_sending(&self) -> Result<(), Wrong> {
+        Ok(self.stream.shutdown(Shutdown::Write)?)
+    }
+
+    /// Closes the connection with a reset, as a machine does that has lost its state.
+    ///
+    /// # Errors
+    ///
+    /// The operating system does not do it.
+    pub fn reset(self) -> Result<(), Wrong> {
+        Ok(
+            rustix::net::sockopt::set_socket_linger(&self.stream, Some(Duration::ZERO))
+                .map_err(io::Error::from)?,
+        )
+    }
+}
+
+impl ControlPeer for TcpPeer {
+    fn send_bytes(&mut self, bytes: &[u8]) -> Result<(), Wrong> {
+        let deadline = Instant::now() + SEND;
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            match self.stream.write(rest) {
+                Ok(count) => rest = &rest[count..],
+                Err(error) if error.kind() != io::ErrorKind::WouldBlock => return Err(error.into()),
+                Err(_) if Instant::now() < deadline => std::thread::sleep(PAUSE),
+                Err(_) => {
+                    return Err(Wrong::expected(
+                        format!("the role to read {} bytes", bytes.len()),
+                        format!("{} unread after {SEND:?}", rest.len()),
+                    ));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn poll(&mut self) -> Result<Polled, Wrong> {
+        let mut bytes = [0; 4096];
+        loop {
+            if let Some(message) = self.decoder.next()? {
+                return Ok(Polled::Message(message));
+            }
+            if self.closed {
+                return Ok(Polled::Closed);
+            }
+            match self.stream.read(&mut bytes) {
+                Ok(0) => self.closed = true,
+                Ok(count) => self.decoder.push(&bytes[..count]),
+                Err(error) => match error.kind() {
+                    io::ErrorKind::WouldBlock => return Ok(Polled::Nothing),
+                    io::ErrorKind::ConnectionReset => self.closed = true,
+                    _ => return Err(error.into()),
+                },
+            }
+        }
+    }
+}

@@ -1,0 +1,668 @@
+//! I/O through a running service.
+
+mod faults;
+mod gga;
+
+use std::collections::HashSet;
+use std::ops::{Deref, DerefMut};
+use std::time::{Duration, Instant};
+
+use wire::control::FEATURE_FLUSH;
+use wire::io_message::IoMessageType::{Flush, Read, Write, WriteFua};
+use wire::io_message::{IoMessage, IoMessageType, Repr, SIZE};
+
+use super::peers::{Heard, MEMORY_BLOCKS, Peers, TRANSACTIONS};
+use super::{BLOCK, BLOCKS, scripts, stored};
+use crate::role::{Check, During as _, Fixture, Step, Wrong};
+use crate::target::{Fault, Script};
+use deployment::implementation::Role;
+
+/// Checks of I/O through this service.
+pub(super) fn checks(role: Role) -> Vec<Check> {
+    let mut checks = BLOCK_CHECKS.to_vec();
+    checks.extend(faults::REFUSAL_CHECKS);
+    checks.extend(faults::CHECKS);
+    match role {
+        Role::GgaOffload => checks.extend(gga::CHECKS),
+        _ => checks.extend(ZERO_COPY_CHECKS),
+    }
+    checks
+}
+
+// A running session, its blocks, and I/Os on them.
+
+/// Content of a block: another for each block and each `version`. It compresses to three quarters, so that both halves of a
+/// stored block have something of it.
+fn content(block: usize, version: u8) -> Vec<u8> {
+    let mut noise = (block as u64) << 8 | u64::from(version);
+    (0..BLOCK)
+        .map(|at| {
+            noise = noise
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
+            let of_line = at % 64;
+            match of_line {
+                0 => block as u8,
+                1 => version,
+                2..44 => (noise >> 56) as u8,
+                _ => 0x20,
+            }
+        })
+        .collect()
+}
+
+/// All blocks of a version.
+fn contents(version: u8) -> Vec<Vec<u8>> {
+    (0..BLOCKS).map(|block| content(block, version)).collect()
+}
+
+/// Targets that hold these blocks, in the way of the service: with a checksum, where it may have one.
+fn holding(fixture: &Fixture<'_>, blocks: &[Vec<u8>], checksum: bool) -> Vec<Script> {
+    let mut scripts = scripts(fixture);
+    if scripts.len() == 3 {
+        let stored: Vec<_> = blocks
+            .iter()
+            .enumerate()
+            .map(|(block, content)| stored::encode(content, block, checksum))
+            .collect();
+        for (script, half) in scripts.iter_mut().zip(stored::halves(&stored)) {
+            script.content = half;
+        }
+    } else {
+        scripts[0].content = blocks.concat();
+    }
+    scripts
+}
+
+/// A session in which I/O is possible. It behaves like its [`Peers`].
+struct Volume<'a> {
+    peers: Peers<'a>,
+}
+
+impl<'a> Deref for Volume<'a> {
+    type Target = Peers<'a>;
+
+    fn deref(&self) -> &Peers<'a> {
+        &self.peers
+    }
+}
+
+impl DerefMut for Volume<'_> {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        &mut self.peers
+    }
+}
+
+impl<'a> Volume<'a> {
+    /// Targets that hold version 1 of every block, and one worker.
+    fn open(fixture: &'a Fixture<'a>, flags: &[&str]) -> Result<Self, Wrong> {
+        Self::with(fixture, flags, &holding(fixture, &contents(1), true), 1)
+    }
+
+    /// As above, with this fault of a target: of the given one, or of the only one.
+    fn faulty(
+        fixture: &'a Fixture<'a>,
+        flags: &[&str],
+        target: usize,
+        fault: Fault,
+    ) -> Result<Self, Wrong> {
+        let mut scripts = holding(fixture, &contents(1), true);
+        let count = scripts.len();
+        scripts[target % count].fault = fault;
+        Self::with(fixture, flags, &scripts, 1)
+    }
+
+    /// Opens a volume with these targets and this many workers, each with a CPU but the first.
+    fn with(
+        fixture: &'a Fixture<'a>,
+        flags: &[&str],
+        scripts: &[Script],
+        workers: u32,
+    ) -> Result<Self, Wrong> {
+        Self::announcing(fixture, flags, scripts, workers, 0)
+    }
+
+    /// As above, with an initiator that announces these extensions of the data path.
+    fn announcing(
+        fixture: &'a Fixture<'a>,
+        flags: &[&str],
+        scripts: &[Script],
+        workers: u32,
+        features: u32,
+    ) -> Result<Self, Wrong> {
+        let mut peers = Peers::with(fixture, flags, scripts)?;
+        (peers.workers, peers.features) = (workers, features);
+        peers
+            .take_until(Step::Stop)
+            .during("start of the session")?;
+        peers
+            .targets
+            .iter_mut()
+            .for_each(|target| target.session.watch_ios());
+        Ok(Self { peers })
+    }
+
+    /// Sends messages on a worker's fast path, at most one per transaction, and waits for as many answers, in the order of their arrival.
+    fn exchange(&mut self, worker: usize, messages: &[Vec<u8>]) -> Result<Vec<[u8; SIZE]>, Wrong> {
+        let patience = self.patience();
+        for message in messages {
+            self.io[worker].send_bytes(message, patience)?;
+        }
+        (0..messages.len()).map(|_| self.result(worker)).collect()
+    }
+
+    /// Waits for an answer on a worker's fast path.
+    fn result(&mut self, worker: usize) -> Result<[u8; SIZE], Wrong> {
+        self.poll_result(worker, self.patience())?
+            .ok_or_else(|| Wrong::expected("the result of an I/O", "none in time"))
+    }
+
+    /// Looks for an answer for some time.
+    fn poll_result(&mut self, worker: usize, time: Duration) -> Result<Option<[u8; SIZE]>, Wrong> {
+        let deadline = Instant::now() + time;
+        loop {
+            if let Some(bytes) = self.io[worker].poll()? {
+                let length = bytes.len();
+                return <[u8; SIZE]>::try_from(bytes).map(Some).map_err(|_| {
+                    Wrong::expected(
+                        format!("a result of {SIZE} bytes"),
+                        format!("{length} bytes"),
+                    )
+                });
+            }
+            match self.look()? {
+                Heard::Nothing => {}
+                heard => {
+                    return Err(Wrong::expected(
+                        "the result of an I/O",
+                        format!(
+                            "{}; the service: {}",
+                            heard.describe(),
+                            self.service.state()
+                        ),
+                    ));
+                }
+            }
+            if Instant::now() > deadline {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// Does one I/O, and returns its result's code. The other fields must be those of the request.
+    fn io_at(
+        &mut self,
+        message_type: IoMessageType,
+        size: u32,
+        requester_offset: u64,
+        storage_offset: u64,
+    ) -> Result<u32, Wrong> {
+        let request = Repr {
+            message_type,
+            user_data: 0x0123_4567_89ab_cdef ^ storage_offset,
+            result: 0,
+            size,
+            requester_offset,
+            storage_offset,
+        };
+        let answers = self.exchange(0, &[request.to_bytes().to_vec()])?;
+        answered(request, &answers[0])
+    }
+
+    /// Submits one I/O of one or more blocks; block `n` is at offset `n` of the memory.
+    fn io(
+        &mut self,
+        message_type: IoMessageType,
+        block: usize,
+        count: usize,
+    ) -> Result<u32, Wrong> {
+        let offset = (block * BLOCK) as u64;
+        self.io_at(message_type, (count * BLOCK) as u32, offset, offset)
+    }
+
+    /// As [`Volume::io`], which has to succeed.
+    fn done(
+        &mut self,
+        message_type: IoMessageType,
+        block: usize,
+        count: usize,
+    ) -> Result<(), Wrong> {
+        let what = format!("{message_type:?} of block {block}");
+        let code = self.io(message_type, block, count).during(&what)?;
+        Wrong::unless(
+            code == 0,
+            format!("{what} to succeed"),
+            format!("result {code}"),
+        )
+    }
+
+    /// Reads this block and checks its content, and that the memory around it is unchanged.
+    fn expect_block(&mut self, block: usize, content: &[u8]) -> Result<(), Wrong> {
+        self.memory.fill(0, self.memory.len(), 0xa5)?;
+        self.done(IoMessageType::Read, block, 1)?;
+        let mut memory = vec![0; self.memory.len()];
+        self.memory.read(0, &mut memory)?;
+        let place = block * BLOCK..(block + 1) * BLOCK;
+        let wrong = memory[place.clone()]
+            .iter()
+            .zip(content)
+            .position(|(a, b)| a != b);
+        if let Some(at) = wrong {
+            return Err(Wrong::expected(
+                format!("block {block} as it was written"),
+                format!("another byte at {at}"),
+            ));
+        }
+        memory[place].fill(0xa5);
+        Wrong::unless(
+            memory.iter().all(|byte| *byte == 0xa5),
+            "the read of a block to change its memory only",
+            "other bytes changed",
+        )
+    }
+
+    /// Checks the content that was read into the memory of this block.
+    fn expect_read(&self, block: usize, content: &[u8]) -> Result<(), Wrong> {
+        let mut read = vec![0; BLOCK];
+        self.memory.read(block * BLOCK, &mut read)?;
+        Wrong::unless(
+            read == content,
+            format!("block {block} as it was written"),
+            "something else",
+        )
+    }
+
+    /// Writes this content to a block.
+    fn write(&mut self, block: usize, content: &[u8]) -> Result<(), Wrong> {
+        self.memory.write(block * BLOCK, content)?;
+        self.done(IoMessageType::Write, block, 1)
+    }
+
+    /// Content of all blocks on the targets, as the initiator wrote it.
+    fn held(&self) -> Result<Vec<Vec<u8>>, Wrong> {
+        let held = self
+            .targets
+            .iter()
+            .map(|target| target.session.content())
+            .collect::<Result<Vec<_>, _>>()?;
+        if let [one] = &held[..] {
+            return Ok(one.chunks(BLOCK).map(<[u8]>::to_vec).collect());
+        }
+        stored::stored_blocks(&held)?
+            .iter()
+            .enumerate()
+            .map(|(block, stored)| {
+                stored::decode(stored, block).during(format_args!("stored block {block}"))
+            })
+            .collect()
+    }
+
+    /// Stops, shuts down, and waits for the service to exit with success.
+    fn finish(mut self) -> Result<(), Wrong> {
+        self.finish_from(Step::Stop)
+    }
+}
+
+/// The code of an answer, which must repeat its request.
+fn answered(request: Repr, answer: &[u8; SIZE]) -> Result<u32, Wrong> {
+    let answer = Repr::parse(&IoMessage::new_unchecked_len(answer))?;
+    let code = answer.result;
+    let expected = request.answer(code);
+    Wrong::unless(
+        answer == expected,
+        format!("{expected:?}"),
+        format!("{answer:?}"),
+    )?;
+    Ok(code)
+}
+
+// Checks for the zero_copy service only.
+
+const ZERO_COPY_CHECKS: [Check; 2] = [
+    Check {
+        name: "requests-are-forwarded",
+        meaning: "the target gets the initiator's requests as they are: type, user data, size and offsets, good or bad",
+        play: forwarded,
+    },
+    Check {
+        name: "flush-is-forwarded",
+        meaning: "flushes and durable writes reach the target when both sides have announced them, and are refused when one has not; the reference does not",
+        play: flush_forwarded,
+    },
+];
+
+fn flush_forwarded(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+    for (initiator, target) in [
+        (FEATURE_FLUSH, FEATURE_FLUSH),
+        (FEATURE_FLUSH, 0),
+        (0, FEATURE_FLUSH),
+    ] {
+        let mut scripts = holding(fixture, &contents(1), true);
+        scripts[0].features = target;
+        let mut volume = Volume::announcing(fixture, &[], &scripts, 1, initiator)?;
+        for (message_type, size) in [(Flush, 0), (WriteFua, BLOCK as u32), (Read, BLOCK as u32)] {
+            let code = volume.io_at(message_type, size, 0, 0)?;
+            let is_known = message_type == Read || initiator & target != 0;
+            let seen = volume.targets[0].session.take_ios();
+            let what = format!("{message_type:?}, announced {initiator} and {target}");
+            Wrong::unless(
+                (code == 0) == is_known,
+                format!("{what}: success is {is_known}"),
+                format!("result {code}"),
+            )?;
+            let types: Vec<_> = seen.iter().map(|io| io.message_type).collect();
+            let expected = if is_known {
+                vec![message_type]
+            } else {
+                Vec::new()
+            };
+            Wrong::unless(
+                types == expected,
+                format!("{what}: {expected:?} at the target"),
+                format!("{types:?}"),
+            )?;
+        }
+        volume.finish()?;
+    }
+    Ok(())
+}
+
+fn forwarded(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+    let mut volume = Volume::open(fixture, &[])?;
+    for message_type in [Read, Write] {
+        for (user_data, size, requester_offset, storage_offset) in [
+            (0, BLOCK as u32, 0, 0),
+            (u64::MAX, 512, 3, 5),
+            (7, u32::MAX, u64::MAX, 1 << 40),
+            (8, 0, 1, 2),
+        ] {
+            let request = Repr {
+                message_type,
+                user_data,
+                result: 0,
+                size,
+                requester_offset,
+                storage_offset,
+            };
+            volume.exchange(0, &[request.to_bytes().to_vec()])?;
+            let seen = volume.targets[0].session.take_ios();
+            Wrong::unless(
+                seen == [request],
+                format!("{request:?} at the target"),
+                format!("{seen:?}"),
+            )?;
+        }
+    }
+    volume.finish()
+}
+
+// Reads and writes that must succeed.
+
+pub(crate) const BLOCK_CHECKS: [Check; 9] = [
+    Check {
+        name: "reads",
+        meaning: "every block is read into the memory that the request names, and nothing beside it is touched",
+        play: reads,
+    },
+    Check {
+        name: "writes",
+        meaning: "every block is written, and nothing but it",
+        play: writes,
+    },
+    Check {
+        name: "several-blocks-in-one-io",
+        meaning: "an I/O may be of several blocks",
+        play: several_blocks,
+    },
+    Check {
+        name: "memory-has-its-own-offsets",
+        meaning: "the place in the initiator's memory has nothing to do with the place in the storage, and need not be aligned",
+        play: own_offsets,
+    },
+    Check {
+        name: "results-repeat-their-requests",
+        meaning: "a result has user data, size and both offsets of its request, whatever they are",
+        play: results_repeat,
+    },
+    Check {
+        name: "reserved-bytes",
+        meaning: "the reserved bytes of a request, and its result field, are ignored",
+        play: reserved_bytes,
+    },
+    Check {
+        name: "as-many-as-agreed",
+        meaning: "the initiator may have as many I/Os in flight as it said, again and again; each is answered once",
+        play: window,
+    },
+    Check {
+        name: "targets-answer-in-any-order",
+        meaning: "results that leave a target in another order than the requests came belong to their requests",
+        play: any_order,
+    },
+    Check {
+        name: "workers",
+        meaning: "each of two workers answers on its own fast path",
+        play: workers,
+    },
+];
+
+fn reads(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+    let mut volume = Volume::open(fixture, &[])?;
+    for (block, content) in contents(1).iter().enumerate() {
+        volume.expect_block(block, content)?;
+    }
+    volume.finish()
+}
+
+fn expect_held(volume: &Volume<'_>, expected: &[Vec<u8>]) -> Result<(), Wrong> {
+    let held = volume.held()?;
+    match held.iter().zip(expected).position(|(a, b)| a != b) {
+        None => Ok(()),
+        Some(block) => Err(Wrong::expected(
+            format!("block {block} to be on the targets as it was written last"),
+            "something else",
+        )),
+    }
+}
+
+fn writes(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+    let mut volume = Volume::open(fixture, &[])?;
+    let mut expected = contents(1);
+    // In descending order, for services that sum up offsets.
+    for block in (0..BLOCKS).rev() {
+        expected[block] = content(block, 2);
+        volume.write(block, &expected[block])?;
+        expect_held(&volume, &expected)?;
+    }
+    for (block, content) in expected.iter().enumerate() {
+        volume.expect_block(block, content)?;
+    }
+    volume.finish()
+}
+
+fn several_blocks(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+    let mut volume = Volume::open(fixture, &[])?;
+    let mut expected = contents(1);
+    for (first, count) in [(0, 2), (3, 5), (0, BLOCKS), (BLOCKS - 3, 3)] {
+        let version = 2 + first as u8;
+        for (block, expected) in expected.iter_mut().enumerate().skip(first).take(count) {
+            *expected = content(block, version);
+            volume.memory.write(block * BLOCK, expected)?;
+        }
+        volume.done(Write, first, count)?;
+        expect_held(&volume, &expected)?;
+        volume.memory.fill(0, volume.memory.len(), 0)?;
+        volume.done(Read, first, count)?;
+        let mut read = vec![0; count * BLOCK];
+        volume.memory.read(first * BLOCK, &mut read)?;
+        Wrong::unless(
+            read == expected[first..first + count].concat(),
+            format!("{count} blocks from {first} as they were written"),
+            "something else",
+        )?;
+    }
+    volume.finish()
+}
+
+fn own_offsets(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+    let mut volume = Volume::open(fixture, &[])?;
+    let last = MEMORY_BLOCKS * BLOCK - BLOCK;
+    for (block, place) in [(0, last), (BLOCKS - 1, 0), (3, 1), (4, 4097), (5, last - 7)] {
+        let at = |block: usize| (block * BLOCK) as u64;
+        volume.memory.fill(0, volume.memory.len(), 0xa5)?;
+        let code = volume.io_at(Read, BLOCK as u32, place as u64, at(block))?;
+        let mut memory = vec![0; volume.memory.len()];
+        volume.memory.read(0, &mut memory)?;
+        let mut expected = vec![0xa5; memory.len()];
+        expected[place..place + BLOCK].copy_from_slice(&content(block, 1));
+        Wrong::unless(
+            code == 0 && memory == expected,
+            format!("block {block} at {place} of the memory"),
+            format!("result {code} and other bytes"),
+        )?;
+        volume.memory.write(place, &content(block, 2))?;
+        let code = volume.io_at(Write, BLOCK as u32, place as u64, at(block))?;
+        let held = volume.held()?;
+        Wrong::unless(
+            code == 0 && held[block] == content(block, 2),
+            format!("block {block} to be written from {place} of the memory"),
+            format!("result {code} and other bytes"),
+        )?;
+    }
+    volume.finish()
+}
+
+/// A request for one block, with its number as user data.
+fn request(message_type: IoMessageType, block: usize, user_data: u64) -> Repr {
+    let offset = (block * BLOCK) as u64;
+    Repr {
+        message_type,
+        user_data,
+        result: 0,
+        size: BLOCK as u32,
+        requester_offset: offset,
+        storage_offset: offset,
+    }
+}
+
+fn results_repeat(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+    let mut volume = Volume::open(fixture, &[])?;
+    for user_data in [0, 1, u64::MAX, 1 << 63, 0xffff_ffff] {
+        for kind in [Read, Write] {
+            let request = request(kind, 3, user_data);
+            volume.memory.write(3 * BLOCK, &content(3, 1))?;
+            let answers = volume.exchange(0, &[request.to_bytes().to_vec()])?;
+            let code = answered(request, &answers[0])?;
+            Wrong::unless(code == 0, "success", format!("result {code}"))?;
+        }
+    }
+    volume.finish()
+}
+
+fn reserved_bytes(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+    let mut volume = Volume::open(fixture, &[])?;
+    for kind in [Read, Write] {
+        let request = request(kind, 5, 77);
+        volume.memory.write(5 * BLOCK, &content(5, 1))?;
+        let mut bytes = request.to_bytes().to_vec();
+        for reserved in [4..8, 16..20, 40..64] {
+            bytes[reserved].fill(0xff);
+        }
+        let answers = volume.exchange(0, &[bytes])?;
+        let code = answered(request, &answers[0])?;
+        Wrong::unless(code == 0, "success", format!("result {code}"))?;
+        let held = volume.held()?;
+        Wrong::unless(
+            held == contents(1),
+            "the blocks as they were",
+            "something else",
+        )?;
+    }
+    volume.finish()
+}
+
+/// Sends a request for each of these blocks at once; each is answered once, with success.
+fn at_once(volume: &mut Volume<'_>, kind: IoMessageType, blocks: &[usize]) -> Result<(), Wrong> {
+    let requests: Vec<_> = blocks
+        .iter()
+        .enumerate()
+        .map(|(number, block)| request(kind, *block, number as u64))
+        .collect();
+    let messages: Vec<_> = requests
+        .iter()
+        .map(|request| request.to_bytes().to_vec())
+        .collect();
+    let mut seen = HashSet::new();
+    for answer in volume.exchange(0, &messages)? {
+        let number = IoMessage::new_unchecked_len(&answer).user_data();
+        let request = usize::try_from(number)
+            .ok()
+            .and_then(|number| requests.get(number))
+            .ok_or_else(|| Wrong::expected("the result of a request", number))?;
+        let code = answered(*request, &answer)?;
+        Wrong::unless(code == 0, "success", format!("result {code}"))?;
+        Wrong::unless(
+            seen.insert(number),
+            "one result for each request",
+            format!("two for {number}"),
+        )?;
+    }
+    Ok(())
+}
+
+fn window(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+    let mut volume = Volume::open(fixture, &[])?;
+    let mut expected = contents(1);
+    let count = TRANSACTIONS as usize;
+    for round in 0..20 {
+        let blocks: Vec<_> = (0..count).map(|n| (round + n * 3) % BLOCKS).collect();
+        for block in &blocks {
+            expected[*block] = content(*block, 2 + round as u8);
+            volume.memory.write(*block * BLOCK, &expected[*block])?;
+        }
+        at_once(&mut volume, Write, &blocks)?;
+        volume.memory.fill(0, volume.memory.len(), 0)?;
+        at_once(&mut volume, Read, &blocks)?;
+        for block in blocks {
+            volume.expect_read(block, &expected[block])?;
+        }
+    }
+    expect_held(&volume, &expected)?;
+    volume.finish()
+}
+
+fn any_order(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+    let count = TRANSACTIONS as usize;
+    for together in [2, count] {
+        let mut volume = Volume::faulty(fixture, &[], 1, Fault::Reverse { together })?;
+        volume.memory.fill(0, volume.memory.len(), 0)?;
+        let blocks: Vec<_> = (0..count).collect();
+        at_once(&mut volume, Read, &blocks)?;
+        for block in blocks {
+            volume.expect_read(block, &content(block, 1))?;
+        }
+        volume.finish()?;
+    }
+    Ok(())
+}
+
+fn workers(fixture: &Fixture<'_>) -> Result<(), Wrong> {
+    let scripts = holding(fixture, &contents(1), true);
+    let mut volume = Volume::with(fixture, &["--cpu", "0"], &scripts, 2)?;
+    for round in 0..4 {
+        let patience = volume.patience();
+        let requests = [request(Read, round, 10), request(Read, round + 8, 20)];
+        for (worker, request) in requests.iter().enumerate() {
+            volume.io[worker].send(request, patience)?;
+        }
+        for (worker, request) in requests.into_iter().enumerate() {
+            let answer = volume.result(worker)?;
+            let code = answered(request, &answer)?;
+            Wrong::unless(code == 0, "success", format!("result {code}"))?;
+        }
+        for block in [round, round + 8] {
+            volume.expect_read(block, &content(block, 1))?;
+        }
+    }
+    volume.finish()
+}

@@ -1,0 +1,565 @@
+//! The service under test between an initiator and targets, all of them scripted in one thread.
+
+use std::net::{Ipv4Addr, TcpListener};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use doca::{Access, Device, MemoryRegion, Mmap};
+use wire::control::{FeatureQuery, InitStorage, Message, Payload};
+
+use super::{BLOCK, BLOCKS, scripts};
+use crate::role::control::PAUSE;
+use crate::role::{
+    ComchPeer, ControlPeer as _, During as _, Fixture, IoChannel, Polled, REMOTE, Running, Step,
+    TcpPeer, Wrong,
+};
+use crate::target::{Script, Session};
+
+/// Blocks of the initiator's memory.
+pub(super) const MEMORY_BLOCKS: usize = 2 * BLOCKS;
+/// I/Os that the initiator keeps in flight on each worker.
+pub(super) const TRANSACTIONS: u32 = 8;
+
+/// Access that an initiator grants to its memory: a service may export it again for RDMA.
+const ACCESS: Access = REMOTE.union(Access::PCI_READ_WRITE);
+
+/// All peers of the service under test. Fields are in drop order: users of a connection before it.
+pub(super) struct Peers<'a> {
+    pub(super) io: Vec<IoChannel>,
+    pub(super) initiator: Option<ComchPeer>,
+    pub(super) targets: Vec<Target>,
+    pub(super) service: Running,
+    /// The initiator's memory, which the I/Os read and write.
+    pub(super) memory: Arc<MemoryRegion>,
+    memory_map: Mmap,
+    host: Device,
+    pub(super) fixture: &'a Fixture<'a>,
+    /// Workers that the initiator requests. Extensions of the data path that the initiator announces.
+    pub(super) features: u32,
+    pub(super) workers: u32,
+    /// Message ids and correlation ids of the next requests, the last pair first; without any, they are generated.
+    pub(super) ids: Vec<(u32, u32)>,
+    requests: u32,
+    /// Requests to the targets, in the order of their arrival.
+    pub(super) asked: Vec<(usize, Message)>,
+}
+
+impl<'a> Peers<'a> {
+    /// Starts a service with these flags, and connects to it from both sides.
+    pub(super) fn start(fixture: &'a Fixture<'a>, flags: &[&str]) -> Result<Self, Wrong> {
+        Self::with(fixture, flags, &scripts(fixture))
+    }
+
+    /// As [`Peers::start`], with targets with this content.
+    pub(super) fn with(
+        fixture: &'a Fixture<'a>,
+        flags: &[&str],
+        scripts: &[Script],
+    ) -> Result<Self, Wrong> {
+        let listeners = scripts
+            .iter()
+            .map(|_| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)))
+            .collect::<Result<Vec<_>, _>>()?;
+        Self::at(fixture, flags, scripts, &listeners)
+    }
+
+    /// As [`Peers::with`], with targets that are already listening.
+    pub(super) fn at(
+        fixture: &'a Fixture<'a>,
+        flags: &[&str],
+        scripts: &[Script],
+        listeners: &[TcpListener],
+    ) -> Result<Self, Wrong> {
+        let ports = listeners
+            .iter()
+            .map(|listener| Ok(listener.local_addr()?.port()))
+            .collect::<Result<Vec<_>, Wrong>>()?;
+        let service = fixture.start_service(&ports, flags)?;
+        let mut targets = Vec::new();
+        for (script, listener) in scripts.iter().zip(listeners) {
+            targets.push(Target::accept(script, listener, fixture.patience())?);
+        }
+        let host = Device::open(&fixture.subject().devices.host)?;
+        let initiator = ComchPeer::connect(&host, fixture.sandbox().channel(), fixture.patience())?;
+        let memory = MemoryRegion::new(MEMORY_BLOCKS * BLOCK)?;
+        let memory_map = Mmap::register(&host, Arc::clone(&memory), ACCESS)?;
+        Ok(Self {
+            io: Vec::new(),
+            initiator: Some(initiator),
+            targets,
+            service,
+            memory,
+            memory_map,
+            host,
+            fixture,
+            workers: 1,
+            features: 0,
+            ids: Vec::new(),
+            requests: 0,
+            asked: Vec::new(),
+        })
+    }
+
+    pub(super) fn patience(&self) -> Duration {
+        self.fixture.patience()
+    }
+
+    /// The next request of the initiator.
+    pub(super) fn request(&mut self, payload: Payload) -> Message {
+        self.requests += 1;
+        let made_up = (0x100 + self.requests, 0xc0de_0000 + self.requests);
+        let (message_id, correlation_id) = self.ids.pop().unwrap_or(made_up);
+        Message {
+            message_id,
+            correlation_id,
+            payload,
+        }
+    }
+
+    /// The initiator's request of this step.
+    pub(super) fn payload(&self, step: Step) -> Result<Payload, Wrong> {
+        Ok(match step {
+            Step::Query if self.features != 0 => Payload::AnnounceStorageRequest(FeatureQuery {
+                features: self.features,
+            }),
+            Step::Query => Payload::QueryStorageRequest,
+            Step::Init => Payload::InitStorageRequest(self.init()?),
+            Step::Start => Payload::StartStorageRequest,
+            Step::Stop => Payload::StopStorageRequest,
+            Step::Shutdown => Payload::ShutdownRequest,
+        })
+    }
+
+    /// The initiator's init.
+    pub(super) fn init(&self) -> Result<InitStorage, Wrong> {
+        Ok(InitStorage {
+            transaction_count: TRANSACTIONS,
+            core_count: self.workers,
+            mmap_export_blob: Bytes::from(self.memory_map.export_pci(&self.host)?),
+        })
+    }
+
+    /// Has the initiator say this.
+    pub(super) fn say(&mut self, message: &Message) -> Result<(), Wrong> {
+        self.say_bytes(&message.encode_to_vec())
+    }
+
+    /// Has the initiator say these bytes, in one Comch message.
+    pub(super) fn say_bytes(&mut self, bytes: &[u8]) -> Result<(), Wrong> {
+        match &mut self.initiator {
+            Some(initiator) => initiator.send_bytes(bytes),
+            None => Err(Wrong::new("the initiator has left")),
+        }
+    }
+
+    /// Looks around once. The targets serve their I/Os meanwhile.
+    pub(super) fn look(&mut self) -> Result<Heard, Wrong> {
+        for (index, target) in self.targets.iter_mut().enumerate() {
+            match target.poll().during(format_args!("target {index}"))? {
+                Polled::Message(message) => {
+                    self.asked.push((index, message.clone()));
+                    return Ok(Heard::Target(index, message));
+                }
+                Polled::Closed => {
+                    target.peer = None;
+                    return Ok(Heard::TargetLeft(index));
+                }
+                Polled::Nothing => {}
+            }
+        }
+        let Some(initiator) = &mut self.initiator else {
+            return Ok(Heard::Nothing);
+        };
+        Ok(match initiator.poll().during("initiator")? {
+            Polled::Message(message) => Heard::Initiator(message),
+            Polled::Closed => Heard::InitiatorLeft,
+            Polled::Nothing => Heard::Nothing,
+        })
+    }
+
+    /// Polls all peers until an event occurs; [`Heard::Nothing`] if none does in this time.
+    pub(super) fn listen(&mut self, time: Duration) -> Result<Heard, Wrong> {
+        let deadline = Instant::now() + time;
+        loop {
+            match self.look()? {
+                Heard::Nothing if Instant::now() < deadline => std::thread::sleep(PAUSE),
+                heard => return Ok(heard),
+            }
+        }
+    }
+
+    /// Fails if an event occurs in this time.
+    pub(super) fn expect_silence(&mut self, time: Duration, why: &str) -> Result<(), Wrong> {
+        match self.listen(time)? {
+            Heard::Nothing => Ok(()),
+            heard => Err(Wrong::expected(format!("nothing, {why}"), heard.describe())),
+        }
+    }
+
+    /// Sends a request of the initiator, answers the requests to the targets, and returns the response, whose ids have to match.
+    pub(super) fn exchange(
+        &mut self,
+        request: &Message,
+        reply: &mut dyn FnMut(usize, &Message) -> Reply,
+    ) -> Result<Payload, Wrong> {
+        self.say(request)?;
+        self.answer_to(request, reply)
+    }
+
+    /// Waits for the response to a request of the initiator.
+    pub(super) fn answer_to(
+        &mut self,
+        request: &Message,
+        reply: &mut dyn FnMut(usize, &Message) -> Reply,
+    ) -> Result<Payload, Wrong> {
+        let what = request.payload.message_type();
+        let deadline = Instant::now() + self.patience();
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            match self.listen(left)? {
+                Heard::Target(index, message) => {
+                    let reply = reply(index, &message);
+                    self.targets[index].reply(&message, reply)?;
+                }
+                Heard::Initiator(answer) => {
+                    let ids = |message: &Message| {
+                        let (id, correlation) = (message.message_id, message.correlation_id);
+                        format!("message id {id:#x} and correlation id {correlation:#x}")
+                    };
+                    let (expected, came) = (ids(request), ids(&answer));
+                    Wrong::unless(expected == came, expected, came)
+                        .during(format_args!("answer to {what}"))?;
+                    return Ok(answer.payload);
+                }
+                // The response may follow it.
+                Heard::TargetLeft(_) => {}
+                heard @ Heard::InitiatorLeft => {
+                    return Err(Wrong::expected(
+                        format!("an answer to {what}"),
+                        format!(
+                            "{}; the service: {}",
+                            heard.describe(),
+                            self.service.state()
+                        ),
+                    ));
+                }
+                Heard::Nothing => {
+                    return Err(Wrong::expected(
+                        format!("an answer to {what}"),
+                        format!("nothing in {:?}", self.patience()),
+                    ));
+                }
+            }
+        }
+    }
+
+    /// Takes this step with honest targets, and checks the answer.
+    pub(super) fn take(&mut self, step: Step) -> Result<(), Wrong> {
+        self.take_with(step, &mut |_, _| Reply::Honest)
+    }
+
+    /// Takes this step with targets that reply so; the answer may be anything.
+    pub(super) fn step(
+        &mut self,
+        step: Step,
+        reply: &mut dyn FnMut(usize, &Message) -> Reply,
+    ) -> Result<Payload, Wrong> {
+        self.prepare(step)?;
+        let payload = self.payload(step)?;
+        let request = self.request(payload);
+        self.exchange(&request, reply)
+    }
+
+    /// Prepares what the initiator's request of this step needs.
+    pub(super) fn prepare(&mut self, step: Step) -> Result<(), Wrong> {
+        match step {
+            Step::Start => self.open_io(),
+            Step::Shutdown => self.close_io(),
+            Step::Query | Step::Init | Step::Stop => Ok(()),
+        }
+    }
+
+    /// Takes all steps before this one.
+    pub(super) fn take_until(&mut self, end: Step) -> Result<(), Wrong> {
+        Step::ALL
+            .into_iter()
+            .take_while(|step| *step != end)
+            .try_for_each(|step| self.take(step))
+    }
+
+    /// Takes this step and all after it, to the end of the service.
+    pub(super) fn finish_from(&mut self, begin: Step) -> Result<(), Wrong> {
+        Step::ALL
+            .into_iter()
+            .skip_while(|step| *step != begin)
+            .try_for_each(|step| self.take(step))?;
+        self.expect_success()
+    }
+
+    /// Opens the initiator's fast paths, unless they are.
+    fn open_io(&mut self) -> Result<(), Wrong> {
+        if !self.io.is_empty() {
+            return Ok(());
+        }
+        let patience = self.patience();
+        let Some(initiator) = &mut self.initiator else {
+            return Err(Wrong::new("the initiator has left"));
+        };
+        let workers = self.workers as usize;
+        initiator.wait_until("the service's consumers", patience, |initiator| {
+            initiator.consumers().len() >= workers
+        })?;
+        for index in 0..workers {
+            let mut io = IoChannel::start(&self.host, initiator, TRANSACTIONS, patience)?;
+            io.send_to(initiator.consumers()[index])?;
+            self.io.push(io);
+        }
+        Ok(())
+    }
+
+    /// Closes them.
+    pub(super) fn close_io(&mut self) -> Result<(), Wrong> {
+        self.io.drain(..).try_for_each(IoChannel::stop)
+    }
+
+    /// Takes this step with targets that reply so, and checks the answer.
+    pub(super) fn take_with(
+        &mut self,
+        step: Step,
+        reply: &mut dyn FnMut(usize, &Message) -> Reply,
+    ) -> Result<(), Wrong> {
+        expect_answer(step, &self.step(step, reply)?)
+    }
+
+    /// The service exits with success.
+    pub(super) fn expect_success(&mut self) -> Result<(), Wrong> {
+        self.service.expect_success(self.fixture.patience())
+    }
+
+    /// The service ends, well or not.
+    pub(super) fn expect_end(&mut self) -> Result<(), Wrong> {
+        self.service.expect_end(self.fixture.patience())
+    }
+
+    /// The initiator disconnects without a request.
+    pub(super) fn leave(&mut self) {
+        self.io.clear();
+        self.initiator = None;
+    }
+
+    /// The initiator disconnects, and another one connects.
+    pub(super) fn replace_initiator(&mut self) -> Result<(), Wrong> {
+        self.leave();
+        let channel = self.fixture.sandbox().channel();
+        self.initiator = Some(ComchPeer::connect(&self.host, channel, self.patience())?);
+        Ok(())
+    }
+
+    /// The initiator gets an error, or the service exits with one. No target gets a request.
+    pub(super) fn expect_refusal(&mut self, what: &str) -> Result<(), Wrong> {
+        match self.listen(self.patience())? {
+            Heard::Initiator(message) => {
+                Self::expect_error(&message.payload)?;
+                Ok(())
+            }
+            Heard::InitiatorLeft | Heard::TargetLeft(_) => self.expect_failure(),
+            heard => Err(Wrong::expected(
+                format!("an error_response or the end of the service after {what}"),
+                heard.describe(),
+            )),
+        }
+    }
+
+    /// Expects an error as the answer, and returns its code.
+    pub(super) fn expect_error(answer: &Payload) -> Result<u32, Wrong> {
+        match answer {
+            Payload::ErrorResponse(error) if error.error_code != 0 => Ok(error.error_code),
+            other => Err(Wrong::expected("an error_response", describe(other))),
+        }
+    }
+
+    /// The service exits with a failure by itself, whatever its peers receive.
+    pub(super) fn expect_failure(&mut self) -> Result<(), Wrong> {
+        self.service.expect_failure(self.fixture.patience())
+    }
+}
+
+// Events from the service under test, on any of its channels.
+
+/// An event, by its channel.
+#[derive(Debug)]
+pub(super) enum Heard {
+    /// A request to this target.
+    Target(usize, Message),
+    /// The service has closed the connection to this target.
+    TargetLeft(usize),
+    /// A message to the initiator.
+    Initiator(Message),
+    /// The service has closed the channel to the initiator.
+    InitiatorLeft,
+    /// No event.
+    Nothing,
+}
+
+impl Heard {
+    /// In words.
+    pub(super) fn describe(&self) -> String {
+        match self {
+            Self::Target(index, message) => {
+                format!("{} at target {index}", describe(&message.payload))
+            }
+            Self::TargetLeft(index) => format!("the end of the connection to target {index}"),
+            Self::Initiator(message) => format!("{} at the initiator", describe(&message.payload)),
+            Self::InitiatorLeft => "the end of the channel to the initiator".to_owned(),
+            Self::Nothing => "nothing".to_owned(),
+        }
+    }
+}
+
+/// Expects the answer to this step, and no error.
+pub(super) fn expect_answer(step: Step, answer: &Payload) -> Result<(), Wrong> {
+    Wrong::unless(
+        answer.message_type() == step.answer(),
+        step.answer(),
+        describe(answer),
+    )
+}
+
+/// A payload in words: no blobs.
+pub(super) fn describe(payload: &Payload) -> String {
+    match payload {
+        Payload::ErrorResponse(error) => {
+            format!("error_response {} ({})", error.error_code, error.message)
+        }
+        other => other.message_type().to_string(),
+    }
+}
+
+// A scripted target.
+
+/// A target's answer to a request.
+#[derive(Debug)]
+pub(super) enum Reply {
+    /// The right answer.
+    Honest,
+    /// The right answer, after this delay.
+    Late(Duration),
+    /// The right answer, each byte in a segment of its own.
+    Bytewise,
+    /// The right answer in two segments, the first of this many bytes.
+    Split(usize),
+    /// This response.
+    Say(Payload),
+    /// These bytes.
+    Bytes(Vec<u8>),
+    /// No response.
+    Silence,
+    /// Closes the connection.
+    Close,
+    /// Resets the connection.
+    Reset,
+}
+
+/// Time between two segments, so that each is read alone.
+const GAP: Duration = Duration::from_micros(300);
+
+/// Time between the halves of a frame.
+pub(super) const SPLIT: Duration = Duration::from_millis(1);
+
+/// Between what a service does when it ends.
+const MOMENT: Duration = Duration::from_millis(300);
+
+/// A scripted target: its control connection and its storage.
+pub(super) struct Target {
+    /// `None` once it has disconnected.
+    pub(super) peer: Option<TcpPeer>,
+    pub(super) session: Session,
+    /// It does not serve I/Os.
+    pub(super) is_paused: bool,
+}
+
+impl Target {
+    /// Waits for the service to connect.
+    pub(super) fn accept(
+        script: &Script,
+        listener: &TcpListener,
+        patience: Duration,
+    ) -> Result<Self, Wrong> {
+        Ok(Self {
+            peer: Some(TcpPeer::accept(listener, patience)?),
+            session: Session::new(script)?,
+            is_paused: false,
+        })
+    }
+
+    /// Polls for a request, and serves received I/Os.
+    pub(super) fn poll(&mut self) -> Result<Polled, Wrong> {
+        if self.session.is_running() && !self.is_paused {
+            self.session.progress()?;
+        }
+        match &mut self.peer {
+            Some(peer) => peer.poll(),
+            None => Ok(Polled::Nothing),
+        }
+    }
+
+    /// Replies to a request.
+    pub(super) fn reply(&mut self, request: &Message, reply: Reply) -> Result<(), Wrong> {
+        match reply {
+            Reply::Honest => {
+                let answer = match self.session.answer(&request.payload) {
+                    Ok(answer) => answer,
+                    // Another target made the service exit, which unmapped its memory.
+                    Err(_) if self.is_left() => return Ok(()),
+                    Err(error) => return Err(error.into()),
+                };
+                self.say(&request.response(answer).encode_to_vec())
+            }
+            Reply::Late(time) => {
+                std::thread::sleep(time);
+                self.reply(request, Reply::Honest)
+            }
+            Reply::Bytewise => {
+                let response = request.response(self.session.answer(&request.payload)?);
+                for byte in response.encode_to_vec() {
+                    self.say(&[byte])?;
+                    std::thread::sleep(GAP);
+                }
+                Ok(())
+            }
+            Reply::Split(at) => {
+                let response = request.response(self.session.answer(&request.payload)?);
+                let bytes = response.encode_to_vec();
+                let (first, second) = bytes.split_at(at.min(bytes.len() - 1));
+                self.say(first)?;
+                std::thread::sleep(SPLIT);
+                self.say(second)
+            }
+            Reply::Say(payload) => self.say(&request.response(payload).encode_to_vec()),
+            Reply::Bytes(bytes) => self.say(&bytes),
+            Reply::Silence => Ok(()),
+            Reply::Close => {
+                self.peer = None;
+                Ok(())
+            }
+            Reply::Reset => self.peer.take().map_or(Ok(()), TcpPeer::reset),
+        }
+    }
+
+    /// Returns `true` if the service has disconnected, or is about to.
+    fn is_left(&mut self) -> bool {
+        match &mut self.peer {
+            Some(peer) => peer.wait_closed(MOMENT).is_ok(),
+            None => true,
+        }
+    }
+
+    /// Sends these bytes as one segment.
+    pub(super) fn say(&mut self, bytes: &[u8]) -> Result<(), Wrong> {
+        match &mut self.peer {
+            Some(peer) => peer.send_bytes(bytes),
+            None => Err(Wrong::new("the target has left")),
+        }
+    }
+}

@@ -1,0 +1,602 @@
+//! All runs that are known.
+
+mod rdma;
+
+use super::scenario::{
+    Check, Content, Event, Lz4, Party, Reply, Scenario, Side, Step, Stream, crc32,
+    deflate_checksum, xxh32,
+};
+use deployment::sandbox::{DPU_DEVICE, HOST_DEVICE};
+
+/// The device of the DPU, its network representor, and the device of the host, as the guides print them.
+const DPU: &str = DPU_DEVICE;
+const HOST: &str = HOST_DEVICE;
+/// Names of the devices for RDMA.
+const DPU_RDMA: &str = "mlx5_0";
+const HOST_RDMA: &str = "mlx5_1";
+
+/// Every scenario.
+pub fn catalogue() -> Vec<Scenario> {
+    let mut all = comch_scenarios();
+    all.extend(rdma::scenarios());
+    all.extend(rdma::multi_connection_scenarios());
+    all.extend(dma_scenarios());
+    all.extend(compress_scenarios());
+    all.extend(erasure_coding_scenarios());
+    all.extend(common_scenarios());
+    all.extend(crypto_scenarios());
+    all
+}
+
+// `doca_comch`: one text in each direction, over the control path and over the fast path. Host and DPU run the same code with different
+// flags.
+
+const COMCH_LIBRARY: &str = "doca_comch";
+/// Just below the 4080 bytes that the samples take.
+const COMCH_LONG: usize = 4000;
+
+fn comch_scenarios() -> Vec<Scenario> {
+    let samples = [
+        ("comch_ctrl_path_server", "comch_ctrl_path_client"),
+        (
+            "comch_data_path_high_speed_server",
+            "comch_data_path_high_speed_client",
+        ),
+    ];
+    let texts = [
+        (
+            "short",
+            "to the server".to_owned(),
+            "to the client".to_owned(),
+        ),
+        ("long", "s".repeat(COMCH_LONG), "c".repeat(COMCH_LONG)),
+    ];
+    let mut scenarios = Vec::new();
+    for (server, client) in samples {
+        for (kind, to_server, to_client) in &texts {
+            scenarios.push(
+                Scenario::new(COMCH_LIBRARY, format!("{client}:{kind}"))
+                    .party(
+                        Party::new("server", server)
+                            .arguments(["-p", DPU, "-r", HOST, "-t", to_client])
+                            .says(format!("Message received: '{to_server}'")),
+                    )
+                    .party(
+                        Party::new("client", client)
+                            .arguments(["-p", HOST, "-t", to_server])
+                            .starts_when(Event::says("server", "Waiting for clients"))
+                            .says(format!("Message received: '{to_client}'")),
+                    ),
+            );
+        }
+    }
+    scenarios
+}
+
+// `doca_common`: progress engines, graphs, the cache, and sync events between host and DPU.
+
+const COMMON_LIBRARY: &str = "doca_common";
+
+fn common_scenarios() -> Vec<Scenario> {
+    let mut scenarios = vec![
+        alone("pe_polling", |party| party.says("All tasks are completed")),
+        alone("pe_event", |party| party.says("All tasks completed")),
+        alone("pe_single_task_comp_cb", |party| {
+            party.says("All tasks are completed")
+        }),
+        alone("pe_multi_context", |party| {
+            // Once for all, and for each of four contexts.
+            party
+                .says_times("Allocating tasks", 5)
+                .says("All tasks are completed")
+        }),
+        alone("pe_reactive", |party| {
+            party
+                .says("All tasks have completed")
+                .says("DMA context has been stopped")
+        }),
+        alone("pe_task_resubmit", |party| {
+            // Sixteen pairs of buffers for four tasks.
+            party
+                .says_times("resubmitting", 12)
+                .says("All tasks are completed")
+        }),
+        alone("pe_task_try_submit", |party| {
+            party.says("All tasks are completed")
+        }),
+        // Stops with tasks in flight: some complete, the others are flushed.
+        alone("pe_async_stop", |party| {
+            party
+                .says("completed successfully")
+                .says("Stopping DMA in the middle")
+                .says("Task flushed")
+                .says("from stopping to idle")
+        }),
+        // Its second task is invalid on purpose: the context stops by itself.
+        alone("pe_task_error", |party| {
+            party
+                .says("Task failed with status")
+                .says("moved to stopping state unexpectedly")
+                .says("from stopping to idle")
+                .shows_errors()
+        }),
+        alone("clock_cross_timestamp", |party| {
+            party
+                .arguments(["-p", DPU, "-c", "host_rt", "-n", "nic_rt"])
+                .says("Cross-timestamp - ")
+        }),
+        alone("graph", |party| {
+            party
+                .says_times("user callback", 10)
+                .says("All instances completed")
+        }),
+        alone("cache_invalidate", |party| {
+            party
+                .says("DMA completed")
+                .says("Cache invalidate completed")
+        }),
+    ];
+    for (mode, flags) in [
+        ("set", &[][..]),
+        ("add", &["--atomic"]),
+        ("async_set", &["--async", "--async-num-tasks", "4"]),
+        (
+            "async_add",
+            &["--async", "--async-num-tasks", "4", "--atomic"],
+        ),
+    ] {
+        scenarios.push(sync_event(mode, flags, Side::Dpu));
+        scenarios.push(sync_event(mode, flags, Side::Host));
+    }
+    scenarios
+}
+
+fn alone(sample: &'static str, party: impl Fn(Party) -> Party) -> Scenario {
+    Scenario::new(COMMON_LIBRARY, sample).party(party(Party::new("sample", sample)))
+}
+
+/// An event on one side of PCIe that both sides change and wait for. The DPU runs the server.
+fn sync_event(mode: &str, flags: &[&str], home: Side) -> Scenario {
+    let local = "sync_event_local_pci";
+    let remote = "sync_event_remote_pci";
+    let (on_dpu, on_host, place) = match home {
+        Side::Host => (remote, local, "host"),
+        Side::Dpu | Side::Any => (local, remote, "dpu"),
+    };
+    let waits = "to be signaled from remote side";
+    let dpu = Party::new("dpu", on_dpu)
+        .on(Side::Dpu)
+        .arguments(["-d", DPU, "-r", HOST])
+        .arguments(flags.to_vec())
+        .says(waits);
+    let host = Party::new("host", on_host)
+        .on(Side::Host)
+        .arguments(["-d", HOST])
+        .arguments(flags.to_vec())
+        .starts_when(Event::rests("dpu"))
+        .says(waits);
+    Scenario::new(COMMON_LIBRARY, format!("{local}:{place}_{mode}"))
+        .party(dpu)
+        .party(host)
+}
+
+// `doca_compress`: deflate both ways, with our decoder and encoder at the other end, and LZ4 streams.
+
+const COMPRESS_LIBRARY: &str = "doca_compress";
+
+fn compress_scenarios() -> Vec<Scenario> {
+    let contents = [
+        ("prose", Content::Prose(300_000)),
+        ("noise", Content::Noise(70_000)),
+        ("one_byte", Content::Prose(1)),
+    ];
+    let mut scenarios = Vec::new();
+    for (kind, content) in &contents {
+        for stream in [Stream::Deflate, Stream::Zlib] {
+            let framed = stream == Stream::Zlib;
+            let variant = format!("{kind}{}", if framed { "_framed" } else { "" });
+            scenarios.push(round_trip(&variant, content, stream));
+            scenarios.push(inflate(&variant, content, stream));
+        }
+        scenarios.extend(lz4(kind, content));
+    }
+    scenarios
+}
+
+/// The bytes of a content that needs no encoder.
+fn plain(content: &Content) -> Vec<u8> {
+    // Cannot fail without an encoder, and no encoded content is requested here.
+    content.bytes().unwrap_or_default()
+}
+
+fn party(name: &str, sample: &'static str, framed: bool) -> Party {
+    let party = Party::new(name, sample)
+        .arguments(["-p", DPU, "-c"])
+        .says("saved in: ");
+    if framed {
+        return party.arguments(["-wf"]);
+    }
+    party
+}
+
+/// Compressed by one sample and decompressed by the other; our decoder reads the compressed file.
+fn round_trip(variant: &str, content: &Content, stream: Stream) -> Scenario {
+    let framed = stream == Stream::Zlib;
+    let checksum = format!("Checksum is {}", deflate_checksum(&plain(content)));
+    let compress = party("compress", "compress_deflate", framed)
+        .arguments(["-f", "{shared}/input", "-o", "{dir}/output"])
+        .says(checksum.clone());
+    let decompress = party("decompress", "decompress_deflate", framed)
+        .arguments(["-f", "{shared}/compress/output", "-o", "{dir}/output"])
+        .starts_when(Event::ends("compress"))
+        .says(checksum);
+    Scenario::new(COMPRESS_LIBRARY, format!("compress_deflate:{variant}"))
+        .input("{shared}/input", content.clone())
+        .party(compress)
+        .party(decompress)
+        .check(Check::Decodes {
+            path: "{shared}/compress/output".to_owned(),
+            stream,
+            content: content.clone(),
+        })
+        .check(Check::File {
+            path: "{shared}/decompress/output".to_owned(),
+            content: content.clone(),
+        })
+}
+
+/// Decompresses content of this crate's encoder.
+fn inflate(variant: &str, content: &Content, stream: Stream) -> Scenario {
+    let decompress = party("decompress", "decompress_deflate", stream == Stream::Zlib)
+        .says(format!("Checksum is {}", deflate_checksum(&plain(content))));
+    decompressed(
+        format!("decompress_deflate:{variant}"),
+        decompress,
+        content,
+        stream,
+    )
+}
+
+/// LZ4 with and without frame, in the forms that blocks have.
+fn lz4(kind: &str, content: &Content) -> Vec<Scenario> {
+    let mut scenarios = Vec::new();
+    for (independent, block_checksums) in
+        [(true, false), (true, true), (false, false), (false, true)]
+    {
+        for framed in [true, false] {
+            let options = Lz4 {
+                independent,
+                block_checksums,
+                content_checksum: framed,
+            };
+            let stream = if framed {
+                Stream::Lz4Frame(options)
+            } else {
+                Stream::Lz4Blocks(options)
+            };
+            let bytes = plain(content);
+            // The checksum of an LZ4 frame as a big-endian number: samples swap the bytes of the frame's checksum to compare the two.
+            let xxh32 = xxh32(&bytes).swap_bytes();
+            let mut sample = party("decompress", "decompress_lz4_stream", framed)
+                .says(format!("CRC Checksum is {}", crc32(&bytes)))
+                .says(format!("xxHash Checksum is {xxh32}"));
+            // The header of a frame has that flag.
+            if !framed && independent {
+                sample = sample.arguments(["-bi"]);
+            }
+            if !framed && block_checksums {
+                sample = sample.arguments(["-bc"]);
+            }
+            let name = format!(
+                "decompress_lz4_stream:{kind}_{}{}{}",
+                if independent { "independent" } else { "linked" },
+                if block_checksums { "_checksums" } else { "" },
+                if framed { "_framed" } else { "" },
+            );
+            scenarios.push(decompressed(name, sample, content, stream));
+        }
+    }
+    scenarios
+}
+
+fn decompressed(name: String, sample: Party, content: &Content, stream: Stream) -> Scenario {
+    Scenario::new(COMPRESS_LIBRARY, name)
+        .input("{shared}/input", content.encoded(stream))
+        .party(sample.arguments(["-f", "{shared}/input", "-o", "{dir}/output"]))
+        .check(Check::File {
+            path: "{shared}/decompress/output".to_owned(),
+            content: content.clone(),
+        })
+}
+
+// `doca_sha` and `doca_aes_gcm`: digests of messages that the standard has as examples, and a file there and back.
+
+/// Examples of FIPS 180-4 for SHA-256, the algorithm of the samples; the second has more than one block.
+const SHORT: (&str, &str) = (
+    "abc",
+    "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad",
+);
+const LONG_DIGEST: (&str, &str) = (
+    "abcdefghbcdefghicdefghijdefghijkefghijklfghijklmghijklmnhijklmnoijklmnopjklmnopqklmnopqrlmnopqrsmnopqrstnopqrstu",
+    "cf5b16a778af8380036ce59e7b0492370b249b11e8f07a51afac45037afee9d1",
+);
+
+fn crypto_scenarios() -> Vec<Scenario> {
+    vec![
+        digest("sha_create", "short", SHORT),
+        digest("sha_create", "long", LONG_DIGEST),
+        digest("sha_partial_create", "long", LONG_DIGEST),
+        there_and_back("key_128", "00112233445566778899aabbccddeeff", 16),
+        there_and_back(
+            "key_256",
+            "00112233445566778899aabbccddeeff0123456789abcdef0123456789abcdef",
+            12,
+        ),
+    ]
+}
+
+fn digest(sample: &'static str, kind: &str, (message, digest): (&str, &str)) -> Scenario {
+    let party = Party::new(sample, sample)
+        .arguments(["-d", message])
+        .says(format!("SHA256 output is: {digest}"));
+    Scenario::new("doca_sha", format!("{sample}:{kind}")).party(party)
+}
+
+/// Encrypted by one sample and decrypted by the other, with some additional authenticated data.
+fn there_and_back(kind: &str, key: &str, tag_size: usize) -> Scenario {
+    let content = Content::Noise(50_000);
+    let tag_size = tag_size.to_string();
+    let common = [
+        "-p",
+        DPU,
+        "-k",
+        key,
+        "-i",
+        "0102030405060708090a0b0c",
+        "-t",
+        &tag_size,
+        "-a",
+        "20",
+    ];
+    let encrypt = Party::new("encrypt", "aes_gcm_encrypt")
+        .arguments(common)
+        .arguments(["-f", "{shared}/input", "-o", "{dir}/output"])
+        .says("encrypted successfully");
+    let decrypt = Party::new("decrypt", "aes_gcm_decrypt")
+        .arguments(common)
+        .arguments(["-f", "{shared}/encrypt/output", "-o", "{dir}/output"])
+        .starts_when(Event::ends("encrypt"))
+        .says("decrypted successfully");
+    Scenario::new("doca_aes_gcm", format!("aes_gcm_encrypt:{kind}"))
+        .input("{shared}/input", content.clone())
+        .party(encrypt)
+        .party(decrypt)
+        .check(Check::File {
+            path: "{shared}/decrypt/output".to_owned(),
+            content,
+        })
+}
+
+// `doca_dma`: a copy on the DPU, and one from a host's memory.
+
+const DMA_LIBRARY: &str = "doca_dma";
+/// As much as the samples take.
+const DMA_LONG: usize = 4096;
+
+fn dma_scenarios() -> Vec<Scenario> {
+    // Number of bufs in the chains of source and destination.
+    let chains = [("1", "1"), ("3", "1"), ("1", "4"), ("5", "3")];
+    let texts = [
+        ("short", "what the host has".to_owned()),
+        ("long", "d".repeat(DMA_LONG)),
+    ];
+    let mut scenarios = Vec::new();
+    for (sources, destinations) in chains {
+        for (kind, text) in &texts {
+            let chain = ["-p", DPU, "-ns", sources, "-nd", destinations];
+            let variant = format!("{kind}_{sources}_to_{destinations}");
+            scenarios.push(
+                Scenario::new(DMA_LIBRARY, format!("dma_local_copy:{variant}")).party(
+                    Party::new("dpu", "dma_local_copy")
+                        .on(Side::Dpu)
+                        .arguments(chain)
+                        .arguments(["-t", text])
+                        .says("copied and verified"),
+                ),
+            );
+            scenarios.push(from_host(&variant, text, &chain));
+        }
+    }
+    scenarios
+}
+
+fn from_host(variant: &str, text: &str, chain: &[&str]) -> Scenario {
+    let files = ["-d", "{dir}/descriptor", "-b", "{dir}/buffer"];
+    let copy = Party::new("dpu", "dma_copy_dpu")
+        .on(Side::Dpu)
+        .arguments(chain.to_vec())
+        .arguments(files)
+        .starts_when(Event::says("host", "press enter"))
+        .before(Step::copy("{shared}/host/descriptor", "{dir}/descriptor"))
+        .before(Step::copy("{shared}/host/buffer", "{dir}/buffer"))
+        .says(format!("Memory content: {text}"));
+    Scenario::new(DMA_LIBRARY, format!("dma_copy_dpu:{variant}"))
+        .party(
+            Party::new("host", "dma_copy_host")
+                .on(Side::Host)
+                .arguments(["-p", HOST, "-t", text])
+                .arguments(files)
+                .reply(Reply::to("press enter").when(Event::says("dpu", "can be closed"))),
+        )
+        .party(copy)
+}
+
+// `doca_erasure_coding`: a file in blocks, some of which are lost.
+
+const ERASURE_CODING_LIBRARY: &str = "doca_erasure_coding";
+const RECOVER_SAMPLE: &str = "erasure_coding_recover";
+
+/// Split of a file into blocks, and the blocks that are lost.
+struct Loss {
+    matrix: &'static str,
+    data: usize,
+    redundancy: usize,
+    lost: &'static [usize],
+    /// Number of bufs in the chains of source and destination.
+    chains: (usize, usize),
+}
+
+const LOSSES: [Loss; 9] = [
+    loss("cauchy", 2, 2, &[0], (1, 1)),
+    loss("cauchy", 2, 1, &[1], (1, 1)),
+    loss("cauchy", 4, 2, &[0, 3], (1, 1)),
+    loss("cauchy", 10, 4, &[0, 3, 4, 9], (1, 1)),
+    loss("cauchy", 32, 8, &[1, 2, 3, 5, 8, 13, 21, 31], (3, 2)),
+    loss("vandermonde", 2, 1, &[0], (1, 1)),
+    loss("vandermonde", 2, 2, &[0, 1], (1, 1)),
+    loss("vandermonde", 6, 3, &[2, 5], (2, 1)),
+    loss("vandermonde", 16, 4, &[0, 7, 15], (4, 4)),
+];
+
+const fn loss(
+    matrix: &'static str,
+    data: usize,
+    redundancy: usize,
+    lost: &'static [usize],
+    chains: (usize, usize),
+) -> Loss {
+    Loss {
+        matrix,
+        data,
+        redundancy,
+        lost,
+        chains,
+    }
+}
+
+fn erasure_coding_scenarios() -> Vec<Scenario> {
+    // Not a whole number of blocks: the sample's padding must not be in the result.
+    let content = Content::Noise(100_003);
+    LOSSES
+        .iter()
+        .flat_map(|loss| [loss.both(&content), loss.apart(&content)])
+        .collect()
+}
+
+impl Loss {
+    fn scenario(&self, way: &str, content: &Content) -> Scenario {
+        let Self {
+            matrix,
+            data,
+            redundancy,
+            lost,
+            ..
+        } = self;
+        let name = format!(
+            "{RECOVER_SAMPLE}:{matrix}_{data}_{redundancy}_lost_{}{way}",
+            lost.len()
+        );
+        Scenario::new(ERASURE_CODING_LIBRARY, name).input("{shared}/input", content.clone())
+    }
+
+    fn party(&self, name: &str) -> Party {
+        let (sources, destinations) = self.chains;
+        Party::new(name, RECOVER_SAMPLE)
+            .arguments(["-p", DPU, "-x", self.matrix])
+            .arguments(["-t".to_owned(), self.data.to_string()])
+            .arguments(["-r".to_owned(), self.redundancy.to_string()])
+            .arguments(["-ns".to_owned(), sources.to_string()])
+            .arguments(["-nd".to_owned(), destinations.to_string()])
+    }
+
+    /// One process splits, deletes and recovers; the recovered file is beside the input.
+    fn both(&self, content: &Content) -> Scenario {
+        let lost: Vec<String> = self.lost.iter().map(usize::to_string).collect();
+        let sample = self
+            .party("both")
+            .arguments(["-i", "{shared}/input", "-o", "{dir}", "-b"])
+            .arguments(["-d".to_owned(), lost.join(",")])
+            .says_times("Deleted successfully", self.lost.len())
+            .says("data was recovered");
+        self.scenario("", content).party(sample).check(Check::File {
+            path: "{shared}/input_recovered".to_owned(),
+            content: content.clone(),
+        })
+    }
+
+    /// One process splits, the user loses blocks, another recovers.
+    fn apart(&self, content: &Content) -> Scenario {
+        let encode = self
+            .party("encode")
+            .arguments(["-i", "{shared}/input", "-o", "{dir}"])
+            .says("redundancy blocks were created");
+        let decode = self
+            .party("decode")
+            .arguments(["-i", "{shared}/encode", "-o", "{dir}/output"])
+            .starts_when(Event::ends("encode"))
+            .says("data was recovered");
+        let decode = self.lost.iter().fold(decode, |decode, index| {
+            decode.before(Step::Remove(format!(
+                "{{shared}}/encode/data_block_{index}"
+            )))
+        });
+        self.scenario("_apart", content)
+            .party(encode)
+            .party(decode)
+            .check(Check::File {
+                path: "{shared}/decode/output".to_owned(),
+                content: content.clone(),
+            })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::samples::scenario::Event;
+
+    #[test]
+    fn scenario_names_are_unique() {
+        let all = catalogue();
+        let names: BTreeSet<_> = all.iter().map(|scenario| &scenario.name).collect();
+        assert_eq!(names.len(), all.len());
+    }
+
+    /// A party that waits for one that does not exist, or for itself, would wait forever.
+    #[test]
+    fn parties_wait_for_existing_other_parties() {
+        for scenario in catalogue() {
+            let parties: BTreeSet<_> = scenario.parties.iter().map(|party| &party.name).collect();
+            assert_eq!(parties.len(), scenario.parties.len(), "{}", scenario.name);
+            for party in &scenario.parties {
+                let replies = party.replies.iter().flat_map(|reply| &reply.when);
+                let others = party.starts.iter().chain(replies).map(Event::party);
+                for other in others {
+                    assert!(
+                        parties.iter().any(|party| *party == other) && party.name != other,
+                        "{}: {} waits for {other}",
+                        scenario.name,
+                        party.name
+                    );
+                }
+            }
+            assert!(
+                scenario.parties.iter().any(|party| party.starts.is_empty()),
+                "{}: nobody begins",
+                scenario.name
+            );
+        }
+    }
+
+    /// Every sample of the eight folders.
+    #[test]
+    fn every_sample_has_a_scenario() {
+        let samples: BTreeSet<_> = catalogue()
+            .iter()
+            .flat_map(|scenario| scenario.samples())
+            .collect();
+        assert_eq!(samples.len(), 43, "{samples:?}");
+    }
+}

@@ -1,0 +1,470 @@
+//! A scenario from its first process to the verdict.
+
+use std::ffi::OsString;
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus};
+use std::time::{Duration, Instant};
+use std::{fs, io};
+
+use deployment::port::Port;
+use deployment::process::Process;
+
+use super::binaries::Binaries;
+use super::scenario::{Check, Event, Party, Said, Scenario, Side, Step};
+
+/// Result of a scenario.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Verdict {
+    /// All processes had their documented result, and all checks passed.
+    Pass,
+    /// Not so, and why.
+    Fail(String),
+    /// It was not run: these programs were not found.
+    NotFound(Vec<&'static str>),
+}
+
+/// Runs scenarios.
+#[derive(Debug)]
+pub struct Runner {
+    /// The programs.
+    pub binaries: Binaries,
+    /// Directory of the DOCA libraries, put before `LD_LIBRARY_PATH`; `None` for those of the environment.
+    pub library_path: Option<PathBuf>,
+    /// Time limit of a scenario.
+    pub timeout: Duration,
+}
+
+impl Runner {
+    /// Runs one scenario in a directory of its own, which must be empty. `interrupted` ends it early.
+    ///
+    /// # Errors
+    ///
+    /// Something that is no fault of the samples: a directory cannot be made, a free port is not to be had.
+    pub fn run(
+        &self,
+        scenario: &Scenario,
+        directory: &Path,
+        interrupted: &dyn Fn() -> bool,
+    ) -> io::Result<(Verdict, Vec<Transcript>)> {
+        let missing = self.missing(scenario);
+        if !missing.is_empty() {
+            return Ok((Verdict::NotFound(missing), Vec::new()));
+        }
+        let libraries = self.library_path.as_deref();
+        let workspace = Workspace::new(&self.binaries, libraries, scenario, directory)?;
+        let mut parties = Parties::new(&workspace, scenario);
+        let verdict = parties
+            .play(self.timeout, interrupted)
+            .and_then(|()| workspace.check(&scenario.checks));
+        let transcripts = parties.transcripts();
+        let verdict = verdict.map_or_else(Verdict::Fail, |()| Verdict::Pass);
+        Ok((verdict, transcripts))
+    }
+
+    /// Samples without a program.
+    fn missing(&self, scenario: &Scenario) -> Vec<&'static str> {
+        let mut missing = Vec::new();
+        for party in &scenario.parties {
+            let found = self
+                .binaries
+                .find(scenario.library, party.sample, party.side);
+            if found.is_none() && !missing.contains(&party.sample) {
+                missing.push(party.sample);
+            }
+        }
+        missing
+    }
+}
+
+// Where a scenario runs: its directories, its programs, and what is in its files in the end.
+
+/// Where a scenario runs.
+struct Workspace<'a> {
+    binaries: &'a Binaries,
+    library_path: Option<&'a Path>,
+    library: &'static str,
+    shared: PathBuf,
+    runtime: PathBuf,
+    port: Port,
+}
+
+impl<'a> Workspace<'a> {
+    /// Makes the directories and the files that are there before anything starts.
+    fn new(
+        binaries: &'a Binaries,
+        library_path: Option<&'a Path>,
+        scenario: &Scenario,
+        shared: &Path,
+    ) -> io::Result<Self> {
+        let workspace = Self {
+            binaries,
+            library_path,
+            library: scenario.library,
+            shared: shared.to_owned(),
+            runtime: shared.join("run"),
+            port: Port::reserve()?,
+        };
+        fs::DirBuilder::new()
+            .mode(0o700)
+            .create(&workspace.runtime)?;
+        for party in &scenario.parties {
+            fs::create_dir(shared.join(&party.name))?;
+        }
+        for input in &scenario.inputs {
+            fs::write(
+                workspace.fill(&input.path, &scenario.parties[0].name),
+                input.content.bytes()?,
+            )?;
+        }
+        Ok(workspace)
+    }
+
+    /// Replaces `{dir}`, `{shared}` and `{port}`.
+    fn fill(&self, text: &str, party: &str) -> String {
+        let directory = self.shared.join(party);
+        text.replace("{dir}", &directory.to_string_lossy())
+            .replace("{shared}", &self.shared.to_string_lossy())
+            .replace("{port}", &self.port.number().to_string())
+    }
+
+    /// Starts a party's program.
+    fn start(&self, party: &Party) -> Result<Process, String> {
+        let program = self.path(party.sample, party.side)?;
+        let mut command = Command::new(program);
+        command
+            .args(
+                party
+                    .arguments
+                    .iter()
+                    .map(|text| self.fill(text, &party.name)),
+            )
+            .current_dir(self.shared.join(&party.name))
+            .env("SOFTDOCA_RUNTIME_DIR", &self.runtime);
+        if let Some(directory) = self.library_path {
+            let mut path = OsString::from(directory);
+            if let Some(inherited) = std::env::var_os("LD_LIBRARY_PATH") {
+                path.push(":");
+                path.push(inherited);
+            }
+            command.env("LD_LIBRARY_PATH", path);
+        }
+        Process::spawn_interactive("sample", command).map_err(|failure| failure.what)
+    }
+
+    fn path(&self, sample: &str, side: Side) -> Result<&Path, String> {
+        self.binaries
+            .find(self.library, sample, side)
+            .ok_or_else(|| format!("there is no program of {sample}"))
+    }
+
+    /// Does what a user does.
+    fn step(&self, step: &Step, party: &str) -> Result<(), String> {
+        match step {
+            Step::Copy { from, to } => {
+                let (from, to) = (self.fill(from, party), self.fill(to, party));
+                let copied = fs::copy(&from, &to).map(drop);
+                copied.map_err(|error| format!("{from} cannot be copied to {to}: {error}"))
+            }
+            Step::Remove(path) => {
+                let path = self.fill(path, party);
+                fs::remove_file(&path).map_err(|error| format!("{path} cannot be removed: {error}"))
+            }
+        }
+    }
+
+    /// Looks at the files.
+    fn check(&self, checks: &[Check]) -> Result<(), String> {
+        for check in checks {
+            let (path, content, stream) = match check {
+                Check::File { path, content } => (path, content, None),
+                Check::Decodes {
+                    path,
+                    stream,
+                    content,
+                } => (path, content, Some(*stream)),
+            };
+            let path = self.fill(path, "");
+            let read = |error: io::Error| format!("{path} cannot be read: {error}");
+            let mut bytes = fs::read(&path).map_err(read)?;
+            if let Some(stream) = stream {
+                bytes = stream
+                    .decode(&bytes)
+                    .map_err(|error| format!("{path} is no {stream:?} stream: {error}"))?;
+            }
+            let expected = content
+                .bytes()
+                .map_err(|error| format!("what {path} should contain cannot be made: {error}"))?;
+            if let Some(difference) = difference(&bytes, &expected) {
+                return Err(format!("{path}: {difference}"));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Where two contents differ.
+fn difference(got: &[u8], expected: &[u8]) -> Option<String> {
+    if got == expected {
+        return None;
+    }
+    let same = got.iter().zip(expected).take_while(|(a, b)| a == b);
+    Some(format!(
+        "expected {} bytes and got {}; the first {} are right",
+        expected.len(),
+        got.len(),
+        same.count()
+    ))
+}
+
+// The processes of a scenario: start conditions, prompts and answers, exits.
+
+/// Polling interval of the processes.
+const TICK: Duration = Duration::from_millis(5);
+/// Time for the rest of the output once a program has exited; a process that it left may hold the pipes longer.
+const REST: Duration = Duration::from_secs(2);
+/// A program without output for this long waits for an event.
+const QUIET: Duration = Duration::from_secs(1);
+/// Markers of error lines in the log of a sample.
+const ERROR_LEVELS: [&str; 2] = ["[ERR]", "[CRT]"];
+
+/// Output of a party.
+#[derive(Debug, Clone)]
+pub struct Transcript {
+    /// The party.
+    pub party: String,
+    /// Its lines.
+    pub lines: Vec<String>,
+}
+
+/// The parties of a scenario and their progress.
+struct Parties<'a> {
+    workspace: &'a Workspace<'a>,
+    running: Vec<RunningParty<'a>>,
+}
+
+struct RunningParty<'a> {
+    party: &'a Party,
+    program: Option<Process>,
+    ended: bool,
+    /// Prompts that have been answered.
+    answered: usize,
+    /// Lines that have been searched for prompts.
+    searched: usize,
+    /// The line with the next prompt was found.
+    asked: bool,
+}
+
+impl<'a> RunningParty<'a> {
+    fn new(party: &'a Party) -> Self {
+        Self {
+            party,
+            program: None,
+            ended: false,
+            answered: 0,
+            searched: 0,
+            asked: false,
+        }
+    }
+
+    fn transcript(&self) -> Transcript {
+        let lines = self.program.as_ref().map(Process::lines);
+        Transcript {
+            party: self.party.name.clone(),
+            lines: lines.unwrap_or_default(),
+        }
+    }
+
+    fn has_said(&self, said: &Said) -> bool {
+        self.program
+            .as_ref()
+            .is_some_and(|program| said.is_in(program.lines().iter().map(String::as_str)))
+    }
+
+    /// Returns `true` if it has written something and then nothing for a while.
+    fn rests(&self) -> bool {
+        self.program
+            .as_ref()
+            .and_then(Process::quiet_for)
+            .is_some_and(|time| time >= QUIET)
+    }
+
+    /// Returns `true` if it has printed the next prompt.
+    fn asks(&mut self) -> bool {
+        let Some(reply) = self.party.replies.get(self.answered) else {
+            return false;
+        };
+        if !self.asked
+            && let Some(program) = &self.program
+        {
+            let lines = program.lines();
+            let new = lines.get(self.searched..).unwrap_or_default();
+            match new.iter().position(|line| line.contains(&reply.prompt)) {
+                Some(position) => {
+                    self.asked = true;
+                    self.searched += position + 1;
+                }
+                None => self.searched = lines.len(),
+            }
+        }
+        self.asked
+    }
+
+    /// Checks the result of an exited party.
+    fn judge(&self, status: ExitStatus) -> Result<(), String> {
+        let name = &self.party.name;
+        if !status.success() {
+            return Err(format!("{name} ended with {status}"));
+        }
+        if let Some(reply) = self.party.replies.get(self.answered) {
+            return Err(format!(
+                "{name} ended before it had asked {:?} and got its answer",
+                reply.prompt
+            ));
+        }
+        for said in &self.party.says {
+            if !self.has_said(said) {
+                return Err(match said.times {
+                    1 => format!("{name} did not write {:?}", said.text),
+                    times => format!("{name} did not write {:?} {times} times", said.text),
+                });
+            }
+        }
+        if !self.party.shows_errors {
+            let transcript = self.transcript();
+            let is_error = |line: &&String| ERROR_LEVELS.iter().any(|level| line.contains(level));
+            if let Some(line) = transcript.lines.iter().find(is_error) {
+                return Err(format!("{name} reported an error: {line}"));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl<'a> Parties<'a> {
+    fn new(workspace: &'a Workspace<'a>, scenario: &'a Scenario) -> Self {
+        Self {
+            workspace,
+            running: scenario.parties.iter().map(RunningParty::new).collect(),
+        }
+    }
+
+    /// Output of all parties.
+    fn transcripts(&self) -> Vec<Transcript> {
+        self.running.iter().map(RunningParty::transcript).collect()
+    }
+
+    /// Runs all to their end.
+    ///
+    /// # Errors
+    ///
+    /// One has ended in another way than documented, or they have not ended in time: which one, and what it waits for.
+    fn play(&mut self, timeout: Duration, interrupted: &dyn Fn() -> bool) -> Result<(), String> {
+        let deadline = Instant::now() + timeout;
+        loop {
+            for index in 0..self.running.len() {
+                self.advance(index)?;
+            }
+            if self.running.iter().all(|running| running.ended) {
+                return Ok(());
+            }
+            if interrupted() {
+                return Err("interrupted".to_owned());
+            }
+            if Instant::now() >= deadline {
+                return Err(format!("after {timeout:?}, {}", self.stuck()));
+            }
+            std::thread::sleep(TICK);
+        }
+    }
+
+    /// Advances one party as far as possible.
+    fn advance(&mut self, index: usize) -> Result<(), String> {
+        let party = self.running[index].party;
+        if self.running[index].ended {
+            return Ok(());
+        }
+        if self.running[index].program.is_none() {
+            if !self.all(&party.starts) {
+                return Ok(());
+            }
+            for step in &party.before {
+                self.workspace.step(step, &party.name)?;
+            }
+            self.running[index].program = Some(self.workspace.start(party)?);
+        }
+        // Before the output is read, so that the last output is included.
+        let status = match &mut self.running[index].program {
+            Some(program) => {
+                let status = program.status();
+                if status.is_some() {
+                    program.drain(REST);
+                }
+                status
+            }
+            None => None,
+        };
+        while self.running[index].asks() {
+            let reply = &party.replies[self.running[index].answered];
+            if !self.all(&reply.when) {
+                break;
+            }
+            for step in &reply.steps {
+                self.workspace.step(step, &party.name)?;
+            }
+            let running = &mut self.running[index];
+            if let Some(program) = &mut running.program {
+                program.press_enter();
+            }
+            running.answered += 1;
+            running.asked = false;
+        }
+        if let Some(status) = status {
+            self.running[index].ended = true;
+            self.running[index].judge(status)?;
+        }
+        Ok(())
+    }
+
+    fn all(&self, events: &[Event]) -> bool {
+        events.iter().all(|event| self.happened(event))
+    }
+
+    fn happened(&self, event: &Event) -> bool {
+        let party = event.party();
+        self.running
+            .iter()
+            .filter(|running| running.party.name == party)
+            .any(|running| match event {
+                Event::Says(_, said) => running.has_said(said),
+                Event::Rests(_) => running.rests(),
+                Event::Ends(_) => running.ended,
+            })
+    }
+
+    /// The parties that have not exited, and the events that they wait for.
+    fn stuck(&self) -> String {
+        let waiting = self.running.iter().filter(|running| !running.ended);
+        let reasons: Vec<String> = waiting.map(|running| self.waits_for(running)).collect();
+        reasons.join("; ")
+    }
+
+    fn waits_for(&self, running: &RunningParty<'_>) -> String {
+        let name = &running.party.name;
+        let reply = running.party.replies.get(running.answered);
+        let events = match reply {
+            _ if running.program.is_none() => &running.party.starts,
+            Some(reply) if running.asked => &reply.when,
+            Some(reply) => return format!("{name} has not ended, nor asked {:?}", reply.prompt),
+            None => return format!("{name} has not ended"),
+        };
+        match events.iter().find(|event| !self.happened(event)) {
+            Some(Event::Says(other, said)) => {
+                format!("{name} waits for {other} to write {:?}", said.text)
+            }
+            Some(Event::Rests(other)) => format!("{name} waits for {other} to be quiet"),
+            Some(Event::Ends(other)) => format!("{name} waits for {other} to end"),
+            None => format!("{name} has not ended"),
+        }
+    }
+}

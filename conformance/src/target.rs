@@ -1,0 +1,415 @@
+//! A scripted storage target for one session, which can inject faults.
+
+mod fault;
+mod worker;
+
+use std::io;
+use std::io::{Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use doca::{Device, MemoryRegion, Mmap};
+use wire::control::{
+    AnnouncedStorage, FrameDecoder, IdentifiedStorage, IdentityQuery, Message, Payload,
+    RdmaConnectionDetails, RdmaConnectionRole, RecordState, StorageDetails,
+};
+use wire::io_message::Repr;
+
+use super::role::REMOTE;
+use fault::Faults;
+use worker::{Storage, Worker};
+
+pub use fault::{Fault, UnknownFault};
+
+/// A scripted target could not go on.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// DOCA refused something.
+    #[error(transparent)]
+    Doca(#[from] doca::Error),
+    /// The control connection failed.
+    #[error("control connection: {0}")]
+    Control(#[from] io::Error),
+    /// The service sent bytes that are no control frame.
+    #[error("control frame: {0}")]
+    Frame(#[from] wire::DecodeError),
+    /// The service sent something that this script does not expect.
+    #[error("expected {expected}, got {got}")]
+    Unexpected {
+        /// The event that the script waited for.
+        expected: &'static str,
+        /// The event that occurred.
+        got: String,
+    },
+}
+
+/// The storage of the target and its fault.
+#[derive(Debug, Clone)]
+pub struct Script {
+    /// DOCA device, as the roles name it.
+    pub device: String,
+    /// Bytes of a block.
+    pub block_size: u32,
+    /// The blocks' content; its length is the capacity.
+    pub content: Vec<u8>,
+    /// The fault that the target injects.
+    pub fault: Fault,
+    /// Number of superblocks that it persists before it stops answering these requests; `None` for a target without superblocks, like the
+    /// reference's.
+    pub records: Option<u32>,
+    /// Extensions of the data path that it announces (`FeatureQuery::features`). Without any, it knows of no announcements, as the reference.
+    pub features: u32,
+}
+
+/// A scripted target that listens.
+#[derive(Debug)]
+pub struct ScriptedTarget {
+    listener: TcpListener,
+    script: Script,
+}
+
+impl ScriptedTarget {
+    /// Listens on `port` of 127.0.0.1; 0 for a free one.
+    ///
+    /// # Errors
+    ///
+    /// The port is in use.
+    pub fn listen(script: Script, port: u16) -> io::Result<Self> {
+        Ok(Self {
+            listener: TcpListener::bind(("127.0.0.1", port))?,
+            script,
+        })
+    }
+
+    /// TCP port of the control connection.
+    ///
+    /// # Errors
+    ///
+    /// The operating system does not say.
+    pub fn port(&self) -> io::Result<u16> {
+        Ok(self.listener.local_addr()?.port())
+    }
+
+    /// Serves one session, until the service has shut it down or disconnected. Returns the content of the storage, of the script's size.
+    ///
+    /// # Errors
+    ///
+    /// What kept the target from playing its part; a service that leaves early is no error.
+    pub fn serve(self) -> Result<Vec<u8>, Error> {
+        serve(&self.listener, &self.script)
+    }
+}
+
+// The control side of the scripted target: one TCP connection, one session.
+
+/// Polling interval while no event can occur.
+const PAUSE: Duration = Duration::from_millis(1);
+
+/// Serves one session, until the service has shut it down or disconnected. Returns the content of the storage.
+fn serve(listener: &TcpListener, script: &Script) -> Result<Vec<u8>, Error> {
+    let mut session = Session::new(script)?;
+    let (stream, _) = listener.accept()?;
+    stream.set_nonblocking(true)?;
+    stream.set_nodelay(true)?;
+    let mut connection = Connection {
+        stream,
+        decoder: FrameDecoder::new(),
+    };
+    loop {
+        match connection.receive()? {
+            Received::Message(request) if session.withholds(&request.payload) => {}
+            Received::Message(request) => {
+                let response = session.answer(&request.payload)?;
+                let last = matches!(request.payload, Payload::ShutdownRequest);
+                connection.send(&request.response(response))?;
+                if last {
+                    break;
+                }
+            }
+            Received::Closed => break,
+            Received::Nothing if session.is_running() => session.progress()?,
+            Received::Nothing => std::thread::sleep(PAUSE),
+        }
+    }
+    session.into_content()
+}
+
+struct Connection {
+    stream: TcpStream,
+    decoder: FrameDecoder,
+}
+
+enum Received {
+    Message(Message),
+    Nothing,
+    Closed,
+}
+
+impl Connection {
+    fn receive(&mut self) -> Result<Received, Error> {
+        if let Some(message) = self.decoder.next()? {
+            return Ok(Received::Message(message));
+        }
+        let mut bytes = [0; 4096];
+        match self.stream.read(&mut bytes) {
+            Ok(0) => Ok(Received::Closed),
+            Ok(count) => {
+                self.decoder.push(&bytes[..count]);
+                Ok(self
+                    .decoder
+                    .next()?
+                    .map_or(Received::Nothing, Received::Message))
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(Received::Nothing),
+            Err(error) if error.kind() == io::ErrorKind::ConnectionReset => Ok(Received::Closed),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn send(&mut self, message: &Message) -> Result<(), Error> {
+        let bytes = message.encode_to_vec();
+        let mut rest = &bytes[..];
+        while !rest.is_empty() {
+            match self.stream.write(rest) {
+                Ok(count) => rest = &rest[count..],
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    std::thread::sleep(PAUSE)
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+}
+
+// A session of the scripted target, without its control channel.
+
+/// The target's responses to the requests of a service, and its workers' I/Os, independent of how requests arrive.
+pub(crate) struct Session {
+    workers: Vec<Worker>,
+    device: Device,
+    block_size: u32,
+    capacity: u64,
+    local: Mmap,
+    region: Arc<MemoryRegion>,
+    faults: Faults,
+    records: Option<Records>,
+    features: u32,
+    running: bool,
+}
+
+impl Session {
+    /// A session with the content and the fault of the script.
+    pub(crate) fn new(script: &Script) -> Result<Self, Error> {
+        let device = Device::open(&script.device)?;
+        let region = MemoryRegion::new(script.content.len())?;
+        region.write(0, &script.content)?;
+        let local = Mmap::register(&device, Arc::clone(&region), REMOTE)?;
+        Ok(Self {
+            workers: Vec::new(),
+            device,
+            block_size: script.block_size,
+            capacity: script.content.len() as u64,
+            local,
+            region,
+            faults: Faults::new(script.fault, script.block_size),
+            records: script.records.map(Records::new),
+            features: script.features,
+            running: false,
+        })
+    }
+
+    /// Records I/Os from now on.
+    pub(crate) fn watch_ios(&mut self) {
+        self.faults.watch();
+    }
+
+    /// The I/Os since the last call, in the order of their arrival.
+    pub(crate) fn take_ios(&mut self) -> Vec<Repr> {
+        self.faults.take_seen()
+    }
+
+    /// Returns `true` if I/Os are served.
+    pub(crate) fn is_running(&self) -> bool {
+        self.running
+    }
+
+    /// The storage at the end. The workers' connections are closed, so that no peer writes to it any more.
+    pub(crate) fn into_content(mut self) -> Result<Vec<u8>, Error> {
+        self.workers.clear();
+        self.content()
+    }
+
+    /// The storage as it is now.
+    pub(crate) fn content(&self) -> Result<Vec<u8>, Error> {
+        let mut content = vec![0; self.region.len()];
+        self.region.read(0, &mut content)?;
+        Ok(content)
+    }
+
+    /// Returns `true` if a request is not answered at all.
+    pub(crate) fn withholds(&mut self, request: &Payload) -> bool {
+        let records = self.records.as_mut();
+        records.is_some_and(|records| records.withholds(request))
+    }
+
+    /// Carries out a request and returns the response.
+    pub(crate) fn answer(&mut self, request: &Payload) -> Result<Payload, Error> {
+        let details = StorageDetails {
+            total_size: self.capacity,
+            block_size: self.block_size,
+        };
+        Ok(match request {
+            Payload::IdentifyStorageRequest(query) if let Some(records) = &mut self.records => {
+                records.answer(query, &details)
+            }
+            Payload::AnnounceStorageRequest(query) if query.features & self.features != 0 => {
+                Payload::AnnouncedStorageResponse(AnnouncedStorage {
+                    total_size: details.total_size,
+                    block_size: details.block_size,
+                    features: query.features & self.features,
+                })
+            }
+            // Like the reference, it does not see what follows the shorter request.
+            Payload::QueryStorageRequest
+            | Payload::IdentifyStorageRequest(_)
+            | Payload::AnnounceStorageRequest(_) => Payload::QueryStorageResponse(details),
+            Payload::InitStorageRequest(init) => {
+                let remote = Mmap::import(&self.device, &init.mmap_export_blob)?;
+                let storage = Arc::new(Storage {
+                    local: self.local.clone(),
+                    remote,
+                });
+                for _ in 0..init.core_count {
+                    self.workers
+                        .push(Worker::new(&self.device, &storage, init.transaction_count)?);
+                }
+                Payload::InitStorageResponse
+            }
+            Payload::CreateRdmaConnectionRequest(details) => {
+                let index = details.context_index;
+                let worker =
+                    self.workers
+                        .get_mut(index as usize)
+                        .ok_or_else(|| Error::Unexpected {
+                            expected: "the context index of a worker",
+                            got: index.to_string(),
+                        })?;
+                let is_data = details.role == RdmaConnectionRole::IoData;
+                let blob = worker.connect(is_data, &details.connection_details)?;
+                Payload::CreateRdmaConnectionResponse(RdmaConnectionDetails {
+                    context_index: index,
+                    role: details.role,
+                    connection_details: blob.into(),
+                })
+            }
+            Payload::StartStorageRequest => {
+                for worker in &mut self.workers {
+                    worker.start()?;
+                }
+                self.running = true;
+                Payload::StartStorageResponse
+            }
+            Payload::StopStorageRequest => {
+                self.running = false;
+                Payload::StopStorageResponse
+            }
+            Payload::ShutdownRequest => {
+                self.workers.clear();
+                Payload::ShutdownResponse
+            }
+            other => {
+                return Err(Error::Unexpected {
+                    expected: "a request",
+                    got: other.message_type().to_string(),
+                });
+            }
+        })
+    }
+
+    /// Serves the I/Os that have arrived.
+    pub(crate) fn progress(&mut self) -> Result<(), Error> {
+        for worker in &mut self.workers {
+            worker.progress(&mut self.faults)?;
+        }
+        Ok(())
+    }
+}
+
+// The superblock of a scripted target.
+
+/// The last superblock, and the storage's identity.
+#[derive(Debug)]
+struct Records {
+    identity: Bytes,
+    kept: IdentityQuery,
+    /// Number of superblocks that it still persists.
+    left: u32,
+}
+
+impl Records {
+    /// No superblock yet, and `most` of them, one after the other.
+    fn new(most: u32) -> Self {
+        Self {
+            identity: Bytes::copy_from_slice(&fastrand::u128(..).to_be_bytes()),
+            kept: IdentityQuery {
+                set_high: 0,
+                set_low: 0,
+                epoch: 0,
+                epoch_id: 0,
+                next_epoch: 0,
+                next_epoch_id: 0,
+                member: 0,
+                state: RecordState::None,
+                flags: 0,
+            },
+            left: most,
+        }
+    }
+
+    /// `true` if a request is to stay unanswered: the superblock in any other is persisted by [`answer`](Self::answer).
+    fn withholds(&mut self, request: &Payload) -> bool {
+        match request {
+            Payload::IdentifyStorageRequest(query) if query.state != RecordState::None => {
+                let withholds = self.left == 0;
+                self.left = self.left.saturating_sub(1);
+                withholds
+            }
+            _ => false,
+        }
+    }
+
+    /// The answer of a storage of this size.
+    fn answer(&mut self, query: &IdentityQuery, storage: &StorageDetails) -> Payload {
+        if query.state != RecordState::None {
+            self.kept = query.clone();
+        }
+        let IdentityQuery {
+            set_high,
+            set_low,
+            epoch,
+            epoch_id,
+            next_epoch,
+            next_epoch_id,
+            member,
+            state,
+            flags,
+        } = self.kept;
+        Payload::IdentifiedStorageResponse(IdentifiedStorage {
+            total_size: storage.total_size,
+            block_size: storage.block_size,
+            set_high,
+            set_low,
+            epoch,
+            epoch_id,
+            next_epoch,
+            next_epoch_id,
+            member,
+            state,
+            flags,
+            identity: self.identity.clone(),
+        })
+    }
+}

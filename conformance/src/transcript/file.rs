@@ -1,0 +1,437 @@
+//! Transcripts as files: magic bytes, then prost messages after their lengths.
+
+use std::fs::File;
+use std::io;
+use std::io::{BufReader, Read, Write};
+use std::path::Path;
+
+use bytes::{Bytes, BytesMut};
+use prost::Message as _;
+use wire::control::Message;
+use wire::recording::transcript as recorded;
+
+use super::{Entry, Event, Frame, Header, Role};
+
+/// First bytes of a transcript file.
+pub const MAGIC: [u8; 8] = *b"DOCA-TRN";
+/// The version of the schema that is written, and the only one that is read.
+pub const VERSION: u32 = 1;
+/// Maximum size of an entry: twice that of a frame, and some slack.
+pub const MAX_ENTRY: u64 = 1 << 20;
+
+/// A transcript cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The file cannot be read.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    /// The file is no transcript.
+    #[error("expected a transcript, which begins with \"DOCA-TRN\"; the file begins with \"{0}\"")]
+    Magic(String),
+    /// The file has another version.
+    #[error(
+        "expected a transcript of version {VERSION}, got {0}; read it with the program that wrote it"
+    )]
+    Version(u32),
+    /// The file ends inside of an entry.
+    #[error(
+        "truncated: {what} ends after {came} of {expected} bytes; its recorder was killed, or the file was cut"
+    )]
+    Truncated {
+        /// Inside of what.
+        what: String,
+        /// Bytes that it has.
+        expected: u64,
+        /// Bytes that are left.
+        came: u64,
+    },
+    /// An entry, or the header, is malformed.
+    #[error("{what}: {reason}")]
+    Damaged {
+        /// The entry, or the header.
+        what: String,
+        /// Description of the error.
+        reason: String,
+    },
+}
+
+/// Writes a transcript. Each entry is written to `W` at once and whole, so that a killed recorder loses none.
+#[derive(Debug)]
+pub struct Writer<W> {
+    sink: W,
+}
+
+impl<W: Write> Writer<W> {
+    /// Begins a transcript.
+    ///
+    /// # Errors
+    ///
+    /// Those of the sink.
+    pub fn new(mut sink: W, header: &Header) -> io::Result<Self> {
+        let header = recorded::Header {
+            version: VERSION,
+            client: header.client.into(),
+            server: header.server.into(),
+            start_unix_ns: header.start_unix_ns,
+            channels: header.channels.clone(),
+            recorder: header.recorder.clone(),
+        };
+        let mut bytes = MAGIC.to_vec();
+        bytes.extend(header.encode_length_delimited_to_vec());
+        sink.write_all(&bytes)?;
+        Ok(Self { sink })
+    }
+
+    /// Adds an entry.
+    ///
+    /// # Errors
+    ///
+    /// Those of the sink.
+    pub fn write(&mut self, entry: &Entry) -> io::Result<()> {
+        let entry = recorded::Entry::from(entry);
+        self.sink.write_all(&entry.encode_length_delimited_to_vec())
+    }
+}
+
+/// Reads a transcript entry by entry. It holds one entry at a time, and allocates no more memory than the size of the file.
+#[derive(Debug)]
+pub struct Reader<R> {
+    source: BufReader<R>,
+    header: Header,
+    /// Entries so far.
+    count: usize,
+    /// No further entry can be read.
+    over: bool,
+}
+
+impl<R: Read> Reader<R> {
+    /// Reads the header.
+    ///
+    /// # Errors
+    ///
+    /// It is not the beginning of a transcript.
+    pub fn new(source: R) -> Result<Self, Error> {
+        let mut source = BufReader::new(source);
+        let mut magic = Vec::new();
+        (&mut source)
+            .take(MAGIC.len() as u64)
+            .read_to_end(&mut magic)?;
+        if magic != MAGIC {
+            return Err(Error::Magic(magic.escape_ascii().to_string()));
+        }
+        let what = || "the header".to_owned();
+        let header: recorded::Header = message(&mut source, what)?.ok_or(Error::Truncated {
+            what: what(),
+            expected: 1,
+            came: 0,
+        })?;
+        if header.version != VERSION {
+            return Err(Error::Version(header.version));
+        }
+        let role = |number| Role::try_from(number).unwrap_or(Role::Unspecified);
+        Ok(Self {
+            source,
+            header: Header {
+                client: role(header.client),
+                server: role(header.server),
+                start_unix_ns: header.start_unix_ns,
+                channels: header.channels,
+                recorder: header.recorder,
+            },
+            count: 0,
+            over: false,
+        })
+    }
+
+    /// Header of the transcript.
+    pub fn header(&self) -> &Header {
+        &self.header
+    }
+
+    fn read(&mut self) -> Result<Option<Entry>, Error> {
+        let what = || format!("entry {}", self.count);
+        let Some(entry) = message::<_, recorded::Entry>(&mut self.source, what)? else {
+            return Ok(None);
+        };
+        let entry = Entry::try_from(entry).map_err(|reason| Error::Damaged {
+            what: what(),
+            reason,
+        })?;
+        self.count += 1;
+        Ok(Some(entry))
+    }
+}
+
+impl<R: Read> Iterator for Reader<R> {
+    type Item = Result<Entry, Error>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.over {
+            return None;
+        }
+        let next = self.read().transpose();
+        self.over = !matches!(next, Some(Ok(_)));
+        next
+    }
+}
+
+/// A message after its length; `None` at the end of the file.
+fn message<R: Read, M: prost::Message + Default>(
+    source: &mut R,
+    what: impl Fn() -> String,
+) -> Result<Option<M>, Error> {
+    let Some(length) = length(source, &what)? else {
+        return Ok(None);
+    };
+    if length > MAX_ENTRY {
+        return Err(Error::Damaged {
+            what: what(),
+            reason: format!("expected at most {MAX_ENTRY} bytes, its length says {length}"),
+        });
+    }
+    let mut bytes = Vec::new();
+    source.take(length).read_to_end(&mut bytes)?;
+    if (bytes.len() as u64) < length {
+        return Err(Error::Truncated {
+            what: what(),
+            expected: length,
+            came: bytes.len() as u64,
+        });
+    }
+    M::decode(bytes::Bytes::from(bytes))
+        .map(Some)
+        .map_err(|error| Error::Damaged {
+            what: what(),
+            reason: error.to_string(),
+        })
+}
+
+/// A varint; `None` at the end of the file.
+fn length(source: &mut impl Read, what: impl Fn() -> String) -> Result<Option<u64>, Error> {
+    let mut length = 0;
+    // Longer frames exceed the limit whatever follows.
+    for index in 0..5 {
+        let mut byte = Vec::with_capacity(1);
+        if source.take(1).read_to_end(&mut byte)? == 0 {
+            return match index {
+                0 => Ok(None),
+                came => Err(Error::Truncated {
+                    what: format!("the length of {}", what()),
+                    expected: came + 1,
+                    came,
+                }),
+            };
+        }
+        length |= u64::from(byte[0] & 0x7f) << (7 * index);
+        if byte[0] & 0x80 == 0 {
+            return Ok(Some(length));
+        }
+    }
+    Ok(Some(u64::MAX))
+}
+
+/// A whole transcript.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Transcript {
+    /// Its header.
+    pub header: Header,
+    /// Events, in order.
+    pub entries: Vec<Entry>,
+    /// Set if the file was cut off inside of an entry: the text of [`Error::Truncated`]. The entries are those before.
+    pub truncated: Option<String>,
+}
+
+impl Transcript {
+    /// Reads a file.
+    ///
+    /// # Errors
+    ///
+    /// It is no transcript, or is damaged; a cut last entry is no error here.
+    pub fn read(path: &Path) -> Result<Self, Error> {
+        Self::from_reader(File::open(path)?)
+    }
+
+    /// Reads from anything.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`read`](Self::read).
+    pub fn from_reader(source: impl Read) -> Result<Self, Error> {
+        let mut reader = Reader::new(source)?;
+        let mut entries = Vec::new();
+        let mut truncated = None;
+        for entry in &mut reader {
+            match entry {
+                Ok(entry) => entries.push(entry),
+                Err(error @ Error::Truncated { .. }) => truncated = Some(error.to_string()),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(Self {
+            header: reader.header,
+            entries,
+            truncated,
+        })
+    }
+
+    /// Returns `true` if its recorder ended well. Otherwise sessions may lack their end.
+    pub fn is_whole(&self) -> bool {
+        self.entries
+            .last()
+            .is_some_and(|entry| entry.event == Event::Ended)
+    }
+}
+
+// Frames in a stream of bytes, with everything that is no frame.
+
+/// A part of a stream.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Piece {
+    /// A frame.
+    Frame(Frame),
+    /// Bytes that form no frame.
+    Raw(Bytes),
+}
+
+impl Piece {
+    /// Its bytes, as received.
+    pub fn to_bytes(&self) -> Bytes {
+        match self {
+            Self::Frame(frame) => frame.to_bytes(),
+            Self::Raw(bytes) => bytes.clone(),
+        }
+    }
+}
+
+/// Splits the bytes of one direction. The concatenated pieces are the bytes that were pushed.
+///
+/// Unlike [`wire::control::FrameDecoder`] it goes on after a frame that it does not understand, as long as the length of the frame
+/// is one; after that everything is raw, for nobody knows where a frame begins.
+#[derive(Debug, Default)]
+pub struct Splitter {
+    buffer: BytesMut,
+    lost: bool,
+}
+
+impl Splitter {
+    /// A splitter at the start of a stream.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds received bytes. Call [`next`](Self::next) until it returns `None`: less than one frame remains then.
+    pub fn push(&mut self, bytes: &[u8]) {
+        self.buffer.extend_from_slice(bytes);
+    }
+
+    /// The next piece that is complete.
+    #[expect(
+        clippy::should_implement_trait,
+        reason = "an iterator is over when it returns None; this one goes on after the next push"
+    )]
+    pub fn next(&mut self) -> Option<Piece> {
+        if !self.lost {
+            match Message::frame_size(&self.buffer) {
+                Ok(Some(size)) if size <= self.buffer.len() => {
+                    return Some(piece(self.buffer.split_to(size).freeze()));
+                }
+                Ok(_) => return None,
+                Err(_) => self.lost = true,
+            }
+        }
+        self.rest().map(Piece::Raw)
+    }
+
+    /// The bytes of a frame that is not complete: what is left when the stream has ended.
+    pub fn rest(&mut self) -> Option<Bytes> {
+        (!self.buffer.is_empty()).then(|| self.buffer.split().freeze())
+    }
+}
+
+fn piece(bytes: Bytes) -> Piece {
+    match Message::decode_frame(&bytes) {
+        Ok(message) => {
+            let bytes = (message.encode_to_vec() != bytes).then_some(bytes);
+            Piece::Frame(Frame { message, bytes })
+        }
+        Err(_) => Piece::Raw(bytes),
+    }
+}
+
+#[cfg(test)]
+mod splitter_tests {
+    use wire::control::{ErrorResponse, Payload};
+
+    use super::*;
+
+    fn query(id: u32) -> Message {
+        Message {
+            message_id: id,
+            correlation_id: 7,
+            payload: Payload::QueryStorageRequest,
+        }
+    }
+
+    fn pieces(stream: &[u8], step: usize) -> Vec<Piece> {
+        let mut splitter = Splitter::new();
+        let mut pieces = Vec::new();
+        for part in stream.chunks(step) {
+            splitter.push(part);
+            pieces.extend(std::iter::from_fn(|| splitter.next()));
+        }
+        pieces.extend(splitter.rest().map(Piece::Raw));
+        pieces
+    }
+
+    #[test]
+    fn frames_are_found_in_any_segmentation() {
+        let mut stream = query(1).encode_to_vec();
+        // An unknown type in a frame of valid length.
+        let mut unknown = query(2).encode_to_vec();
+        unknown[7] = 99;
+        stream.extend(&unknown);
+        stream.extend(query(3).encode_to_vec());
+        stream.extend(&query(4).encode_to_vec()[..9]);
+        let expected = [
+            Piece::Frame(Frame::of(query(1))),
+            Piece::Raw(unknown.into()),
+            Piece::Frame(Frame::of(query(3))),
+            Piece::Raw(query(4).encode_to_vec()[..9].to_vec().into()),
+        ];
+        for step in 1..=stream.len() {
+            assert_eq!(pieces(&stream, step), expected, "{step} bytes at a time");
+        }
+    }
+
+    #[test]
+    fn bytes_after_an_invalid_length_are_raw() {
+        let mut stream = query(1).encode_to_vec();
+        stream.extend(b"\0\0\0\0");
+        stream.extend(query(2).encode_to_vec());
+        let found = pieces(&stream, 5);
+        assert_eq!(found[0], Piece::Frame(Frame::of(query(1))));
+        let raw = |piece: &Piece| matches!(piece, Piece::Raw(_));
+        assert!(found.len() > 1 && found[1..].iter().all(raw), "{found:?}");
+        let joined: Vec<u8> = found.iter().flat_map(Piece::to_bytes).collect();
+        assert_eq!(joined, stream);
+    }
+
+    #[test]
+    fn frame_in_another_encoding_keeps_its_bytes() {
+        let response = query(1).response(Payload::ErrorResponse(ErrorResponse {
+            error_code: 6,
+            message: "?".to_owned(),
+        }));
+        let mut odd = response.encode_to_vec();
+        // Invalid UTF-8 is decoded as U+FFFD, which has three bytes.
+        *odd.last_mut().expect("a text") = 0xff;
+        let [Piece::Frame(frame)] = &pieces(&odd, 4)[..] else {
+            panic!("a frame");
+        };
+        assert_eq!(frame.bytes.as_deref(), Some(&odd[..]));
+        assert_eq!(frame.to_bytes(), odd);
+    }
+}
+
+#[cfg(test)]
+mod tests;

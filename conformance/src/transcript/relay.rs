@@ -1,0 +1,529 @@
+//! A relay between services and targets, and its interceptors: a [`Recorder`] records the traffic.
+
+use std::io;
+use std::io::{ErrorKind, Read as _, Write};
+use std::net::{Shutdown, TcpListener, TcpStream, ToSocketAddrs as _};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use super::{Entry, Event, Header, Piece, Side, Splitter, Writer};
+
+/// Polling interval of all waits.
+const TICK: Duration = Duration::from_millis(50);
+
+/// A relay: each connection to a channel's listener is connected to the channel's server.
+///
+/// Bytes are passed on unchanged, in the portions in which they were read, unless its [`Interceptor`] decides otherwise; so are the
+/// end of a direction, and the failure of a connection, as a reset.
+#[derive(Debug)]
+pub struct Relay {
+    /// A listener and the server behind it, `HOST:PORT`, for each channel.
+    pub channels: Vec<(TcpListener, String)>,
+    /// Time for which connections to a refusing server are retried: it may be about to start.
+    pub patience: Duration,
+    /// Connections of each channel after which it takes no more; without limit until it is stopped.
+    pub sessions: Option<u32>,
+}
+
+impl Relay {
+    /// Runs until each channel has had its sessions, or `stop` returns `true`.
+    ///
+    /// # Errors
+    ///
+    /// A listener fails. Failures of connections are events like others.
+    pub fn run(
+        &self,
+        interceptor: &impl Interceptor,
+        stop: &(dyn Fn() -> bool + Sync),
+    ) -> io::Result<()> {
+        let failed = AtomicBool::new(false);
+        let stop = &|| stop() || failed.load(Ordering::Relaxed);
+        std::thread::scope(|scope| {
+            let accepting: Vec<_> = std::iter::zip(0.., &self.channels)
+                .map(|(channel, (listener, server))| {
+                    let failed = &failed;
+                    scope.spawn(move || {
+                        let mut session = 0;
+                        while self.sessions.is_none_or(|limit| session < limit) && !stop() {
+                            let client = match accept(listener) {
+                                Ok(Some(client)) => client,
+                                Ok(None) => continue,
+                                Err(error) => {
+                                    failed.store(true, Ordering::Relaxed);
+                                    return Err(error);
+                                }
+                            };
+                            let place = Place { channel, session };
+                            scope.spawn(move || {
+                                serve(client, server, self.patience, interceptor, place, stop)
+                            });
+                            session += 1;
+                        }
+                        Ok(())
+                    })
+                })
+                .collect();
+            accepting.into_iter().try_for_each(|thread| {
+                thread
+                    .join()
+                    .unwrap_or_else(|_| Err(io::Error::other("a thread has panicked")))
+            })
+        })
+    }
+}
+
+/// The next client, if one connects soon.
+fn accept(listener: &TcpListener) -> io::Result<Option<TcpStream>> {
+    let tick = Timespec::try_from(TICK).map_err(io::Error::other)?;
+    match poll(&mut [PollFd::new(listener, PollFlags::IN)], Some(&tick)) {
+        Ok(0) | Err(rustix::io::Errno::INTR) => return Ok(None),
+        Ok(_) => {}
+        Err(error) => return Err(error.into()),
+    }
+    match listener.accept() {
+        Ok((client, _)) => Ok(Some(client)),
+        // It has disconnected again.
+        Err(error) if passing(&error) || error.kind() == ErrorKind::ConnectionAborted => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Try again.
+fn passing(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted
+    )
+}
+
+// One connection through the relay.
+
+/// Timeout of a connection attempt.
+const CONNECT_PATIENCE: Duration = Duration::from_secs(3);
+/// Most bytes that are read, and so passed on, at once.
+const CHUNK: usize = 65536;
+
+/// Serves one connection.
+fn serve(
+    client: TcpStream,
+    server: &str,
+    patience: Duration,
+    interceptor: &impl Interceptor,
+    place: Place,
+    stop: &(dyn Fn() -> bool + Sync),
+) {
+    relay(client, server, patience, interceptor, place, stop);
+    interceptor.ended(place);
+}
+
+fn relay(
+    client: TcpStream,
+    server: &str,
+    patience: Duration,
+    interceptor: &impl Interceptor,
+    place: Place,
+    stop: &(dyn Fn() -> bool + Sync),
+) {
+    let server = interceptor.route(place, server);
+    let server = server.as_str();
+    interceptor.observe(place, Some(Side::Client), Event::Opened);
+    let server = match connect(server, patience, stop) {
+        Ok(stream) => stream,
+        Err(error) => {
+            let why = format!("cannot connect to {server}: {error}");
+            interceptor.observe(place, None, Event::Failed(why));
+            reset_when_dropped(&client);
+            return;
+        }
+    };
+    let session = Session {
+        client,
+        server,
+        interceptor,
+        place,
+        failed: AtomicBool::new(false),
+        cut: AtomicBool::new(false),
+        stop,
+    };
+    if let Err(error) = session.prepare() {
+        session.fail(None, &error);
+        return;
+    }
+    std::thread::scope(|scope| {
+        scope.spawn(|| session.pump(Side::Client));
+        session.pump(Side::Server);
+    });
+}
+
+fn connect(server: &str, patience: Duration, stop: &dyn Fn() -> bool) -> io::Result<TcpStream> {
+    let deadline = Instant::now() + patience;
+    loop {
+        match connect_once(server) {
+            Err(error)
+                if error.kind() == ErrorKind::ConnectionRefused
+                    && Instant::now() < deadline
+                    && !stop() =>
+            {
+                std::thread::sleep(TICK);
+            }
+            result => return result,
+        }
+    }
+}
+
+/// With a limit for those who never answer.
+fn connect_once(server: &str) -> io::Result<TcpStream> {
+    let mut result = Err(io::Error::other("the name has no address"));
+    for address in server.to_socket_addrs()? {
+        result = TcpStream::connect_timeout(&address, CONNECT_PATIENCE);
+        if result.is_ok() {
+            break;
+        }
+    }
+    result
+}
+
+struct Session<'a, I> {
+    client: TcpStream,
+    server: TcpStream,
+    interceptor: &'a I,
+    place: Place,
+    /// The connection has failed, and the other direction is of no use any more.
+    failed: AtomicBool,
+    /// The interceptor has closed the connections, and further input is dropped.
+    cut: AtomicBool,
+    stop: &'a (dyn Fn() -> bool + Sync),
+}
+
+impl<I: Interceptor> Session<'_, I> {
+    fn prepare(&self) -> io::Result<()> {
+        for stream in [&self.client, &self.server] {
+            stream.set_nodelay(true)?;
+            stream.set_nonblocking(false)?;
+            stream.set_read_timeout(Some(TICK))?;
+            stream.set_write_timeout(Some(TICK))?;
+        }
+        Ok(())
+    }
+
+    fn stream(&self, side: Side) -> &TcpStream {
+        match side {
+            Side::Client => &self.client,
+            Side::Server => &self.server,
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        self.failed.load(Ordering::Acquire) || (self.stop)()
+    }
+
+    fn is_cut(&self) -> bool {
+        self.cut.load(Ordering::Acquire)
+    }
+
+    fn observe(&self, side: Side, event: Event) {
+        self.interceptor.observe(self.place, Some(side), event);
+    }
+
+    /// Forwards the input of `side` until it ends.
+    fn pump(&self, side: Side) {
+        let mut from = self.stream(side);
+        let mut splitter = Splitter::new();
+        let mut buffer = vec![0; CHUNK];
+        loop {
+            match from.read(&mut buffer) {
+                Ok(0) if self.failed.load(Ordering::Acquire) => break,
+                Ok(0) => return self.close(side, &mut splitter),
+                Ok(_) if self.is_cut() => {}
+                Ok(count) => {
+                    if let Err(error) = self.pass(side, &mut splitter, &buffer[..count]) {
+                        self.fail(Some(side.peer()), &error);
+                        break;
+                    }
+                }
+                Err(error) if passing(&error) => {
+                    if self.is_over() {
+                        break;
+                    }
+                    let action = self.interceptor.interrupt(self.place, side);
+                    if let Err(error) = self.act(side, Bytes::new(), action) {
+                        self.fail(Some(side.peer()), &error);
+                        break;
+                    }
+                }
+                Err(error) => {
+                    self.fail(Some(side), &error);
+                    break;
+                }
+            }
+        }
+        if let Some(bytes) = splitter.rest() {
+            self.observe(side, Event::Raw(bytes));
+        }
+    }
+
+    /// Forwards input of `side`.
+    fn pass(&self, side: Side, splitter: &mut Splitter, bytes: &[u8]) -> io::Result<()> {
+        let decides = self.interceptor.decides();
+        splitter.push(bytes);
+        while let Some(piece) = splitter.next() {
+            // Recorded first, so that no answer precedes its request.
+            self.observe(side, event(piece.clone()));
+            if decides {
+                let action = self.interceptor.intercept(self.place, side, &piece);
+                self.act(side, piece.to_bytes(), action)?;
+            }
+        }
+        if decides {
+            return Ok(());
+        }
+        self.forward(self.stream(side.peer()), bytes)
+    }
+
+    /// Carries out the interceptor's action for `bytes` of `side`.
+    fn act(&self, side: Side, bytes: Bytes, action: Action) -> io::Result<()> {
+        if self.is_cut() {
+            return Ok(());
+        }
+        let to = self.stream(side.peer());
+        match action {
+            Action::Pass => self.forward(to, &bytes),
+            Action::Replace(bytes) => self.forward(to, &bytes),
+            Action::Cut(bytes, end) => {
+                let forwarded = self.forward(to, &bytes);
+                self.cut(end);
+                forwarded
+            }
+        }
+    }
+
+    /// `side` has closed its sending direction: forwards that to the other side.
+    fn close(&self, side: Side, splitter: &mut Splitter) {
+        let to = self.stream(side.peer());
+        if let Some(rest) = splitter.rest() {
+            self.observe(side, Event::Raw(rest.clone()));
+            if self.interceptor.decides() && !self.is_cut() {
+                // The other side may have disconnected too.
+                let _ = self.forward(to, &rest);
+            }
+        }
+        self.observe(side, Event::Closed);
+        // The other side may have disconnected, which its own direction reports.
+        let _ = to.shutdown(Shutdown::Write);
+    }
+
+    /// Ends the connections with both sides. After an orderly end each is listened to until it closes its own: unread bytes would
+    /// make it a reset.
+    fn cut(&self, end: End) {
+        self.cut.store(true, Ordering::Release);
+        match end {
+            End::Close => {
+                for stream in [&self.client, &self.server] {
+                    // A closed stream needs no shutdown.
+                    let _ = stream.shutdown(Shutdown::Write);
+                }
+            }
+            End::Reset => self.fail(None, &io::Error::other("cut off")),
+        }
+    }
+
+    fn forward(&self, mut to: &TcpStream, mut bytes: &[u8]) -> io::Result<()> {
+        while !bytes.is_empty() {
+            match to.write(bytes) {
+                Ok(count) => bytes = &bytes[count..],
+                Err(error) if passing(&error) && !self.is_over() => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// The connection with `side` has failed: closes the other one in the same way, and ends this direction.
+    fn fail(&self, side: Option<Side>, error: &io::Error) {
+        if self.failed.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        self.interceptor
+            .observe(self.place, side, Event::Failed(error.to_string()));
+        for stream in [&self.client, &self.server] {
+            reset_when_dropped(stream);
+            // Wakes the other direction's thread.
+            let _ = stream.shutdown(Shutdown::Read);
+        }
+    }
+}
+
+fn event(piece: Piece) -> Event {
+    match piece {
+        Piece::Frame(frame) => Event::Frame(frame),
+        Piece::Raw(bytes) => Event::Raw(bytes),
+    }
+}
+
+/// Closes the connection with a reset when it is dropped; at worst in order.
+fn reset_when_dropped(stream: &TcpStream) {
+    let _ = rustix::net::sockopt::set_socket_linger(stream, Some(Duration::ZERO));
+}
+
+// Interceptors of a relay's traffic.
+
+/// Where something happens: on which connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Place {
+    /// Index of the relay's channel.
+    pub channel: u32,
+    /// Index of the channel's connection.
+    pub session: u32,
+}
+
+/// How a relay closes a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    /// Both sides read an orderly end.
+    Close,
+    /// Both sides get a reset.
+    Reset,
+}
+
+/// An interceptor's decision.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Action {
+    /// Forward it unchanged.
+    Pass,
+    /// These bytes are forwarded instead, as if the same side had sent them; possibly none.
+    Replace(Bytes),
+    /// As `Replace`, and then the connections with both sides are closed.
+    Cut(Bytes, End),
+}
+
+/// Observes the traffic of a relay and may change it. The relay calls it from two threads for each connection, one per direction, which
+/// block during the call.
+pub trait Interceptor: Sync {
+    /// Something has happened, which the other side does not know yet. Nobody sends what the relay does itself.
+    fn observe(&self, place: Place, from: Option<Side>, event: Event);
+
+    /// Address for a new connection, instead of the channel's `server`, `HOST:PORT`. The connection waits while this blocks.
+    fn route(&self, _place: Place, server: &str) -> String {
+        server.to_owned()
+    }
+
+    /// A connection has ended, and both sides know it.
+    fn ended(&self, _place: Place) {}
+
+    /// Returns `true` if every frame has to be decided by [`intercept`](Self::intercept). Otherwise bytes are forwarded in the portions in
+    /// which they arrive, parts of frames included, and it is not called.
+    fn decides(&self) -> bool {
+        false
+    }
+
+    /// Decides about a frame, or about bytes that are no frame. Until it returns, this direction of the connection forwards nothing else.
+    fn intercept(&self, _place: Place, _from: Side, _piece: &Piece) -> Action {
+        Action::Pass
+    }
+
+    /// Called repeatedly while there is no input of this side: an action of the interceptor's own.
+    fn interrupt(&self, _place: Place, _from: Side) -> Action {
+        Action::Pass
+    }
+}
+
+// Recorder of a transcript, shared by several threads.
+
+/// Counts of a recording.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Summary {
+    /// Connections.
+    pub sessions: u64,
+    /// Frames.
+    pub frames: u64,
+    /// Bytes that were no frames.
+    pub raw_bytes: u64,
+}
+
+/// A transcript that several threads write.
+#[derive(Debug)]
+pub struct Recorder<W> {
+    started: Instant,
+    state: Mutex<State<W>>,
+}
+
+#[derive(Debug)]
+struct State<W> {
+    writer: Writer<W>,
+    summary: Summary,
+    error: Option<io::Error>,
+}
+
+impl<W: Write> Recorder<W> {
+    /// Begins a transcript.
+    ///
+    /// # Errors
+    ///
+    /// Those of the sink.
+    pub fn new(sink: W, header: &Header) -> io::Result<Self> {
+        Ok(Self {
+            started: Instant::now(),
+            state: Mutex::new(State {
+                writer: Writer::new(sink, header)?,
+                summary: Summary::default(),
+                error: None,
+            }),
+        })
+    }
+
+    /// Adds what happened now. A failure is kept for [`finish`](Self::finish): the deployment must not suffer from it.
+    fn record(&self, place: Place, from: Option<Side>, event: Event) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        match &event {
+            Event::Opened => state.summary.sessions += 1,
+            Event::Frame(_) => state.summary.frames += 1,
+            Event::Raw(bytes) => state.summary.raw_bytes += bytes.len() as u64,
+            Event::Closed | Event::Failed(_) | Event::Ended => {}
+        }
+        if state.error.is_none() {
+            let entry = Entry {
+                // Taken under the lock, so that the times of entries never decrease.
+                time: self.started.elapsed(),
+                channel: place.channel,
+                session: place.session,
+                from,
+                event,
+            };
+            state.error = state.writer.write(&entry).err();
+        }
+    }
+
+    /// Ends the transcript.
+    ///
+    /// # Errors
+    ///
+    /// The first failure of the sink; the transcript is good up to there.
+    pub fn finish(self) -> io::Result<Summary> {
+        let place = Place {
+            channel: 0,
+            session: 0,
+        };
+        self.record(place, None, Event::Ended);
+        let state = self
+            .state
+            .into_inner()
+            .unwrap_or_else(PoisonError::into_inner);
+        match state.error {
+            Some(error) => Err(error),
+            None => Ok(state.summary),
+        }
+    }
+}
+
+impl<W: Write + Send> Interceptor for Recorder<W> {
+    fn observe(&self, place: Place, from: Option<Side>, event: Event) {
+        self.record(place, from, event);
+    }
+}
+
+#[cfg(test)]
+mod tests;

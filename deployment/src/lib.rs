@@ -1,0 +1,81 @@
+//! Deployments of real processes: the storage roles of any implementation, started with their flags, observed and stopped.
+//!
+//! * [`implementation`]: the programs of the roles, and what their `--help` tells about them.
+//! * [`sandbox`]: a private runtime directory with files, a Comch channel name and TCP ports; the command line of each role in it,
+//!   readiness of targets and services, and what processes leave behind.
+//! * [`process`]: one child process: its output and log, signals, waiting, CPU time, exit.
+//! * [`port`]: TCP ports that no other sandbox of the machine uses.
+//!
+//! A caller adds the flags that its scenario needs to a command line of the [`Sandbox`](sandbox::Sandbox), starts it as a
+//! [`Process`](process::Process), and waits until it [listens](process::Process::wait_until_listening) or
+//! [serves](sandbox::Sandbox::wait_until_serving). Processes that are still running when their value is dropped are terminated.
+#![forbid(unsafe_code)]
+
+pub mod implementation;
+pub mod port;
+pub mod process;
+pub mod sandbox;
+
+/// CPUs that this process may run on, in ascending order.
+///
+/// # Errors
+///
+/// Those of `sched_getaffinity`.
+pub fn allowed_cpus() -> std::io::Result<Vec<usize>> {
+    let allowed = rustix::thread::sched_getaffinity(None)?;
+    Ok((0..rustix::thread::CpuSet::MAX_CPU)
+        .filter(|&cpu| allowed.is_set(cpu))
+        .collect())
+}
+
+/// Wraps a command in another program, which gets `arguments` and the command's program and arguments behind them. The
+/// environment and the working directory of the command are kept.
+pub fn wrap(
+    program: impl AsRef<std::ffi::OsStr>,
+    arguments: impl IntoIterator<Item = impl AsRef<std::ffi::OsStr>>,
+    command: &std::process::Command,
+) -> std::process::Command {
+    let mut wrapped = std::process::Command::new(program);
+    wrapped
+        .args(arguments)
+        .arg(command.get_program())
+        .args(command.get_args());
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => wrapped.env(name, value),
+            None => wrapped.env_remove(name),
+        };
+    }
+    if let Some(directory) = command.get_current_dir() {
+        wrapped.current_dir(directory);
+    }
+    wrapped
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+
+    #[test]
+    fn wrapped_command_keeps_arguments_environment_and_directory() {
+        let mut command = Command::new("role");
+        command
+            .arg("--cpu")
+            .env("A", "b")
+            .env_remove("C")
+            .current_dir("/");
+        let wrapped = wrap("perf", ["stat", "--"], &command);
+        assert_eq!(wrapped.get_program(), "perf");
+        let words: Vec<_> = wrapped.get_args().collect();
+        assert_eq!(words, ["stat", "--", "role", "--cpu"]);
+        assert_eq!(wrapped.get_envs().count(), 2);
+        assert_eq!(wrapped.get_current_dir(), Some("/".as_ref()));
+    }
+
+    #[test]
+    fn this_thread_may_run_on_at_least_one_cpu() {
+        assert!(!allowed_cpus().expect("an affinity mask").is_empty());
+    }
+}

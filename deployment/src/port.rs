@@ -1,0 +1,196 @@
+//! TCP ports for programs that take a port number as a flag, and waiting until they listen.
+
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::ops::Range;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+use std::{fs, io};
+
+use rustix::net;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+
+/// Below the ephemeral ports of Linux (`ip_local_port_range`, 32768 and up).
+const RANGE: Range<u32> = 12_000..32_000;
+/// Polling interval of all waits.
+const TICK: Duration = Duration::from_millis(2);
+/// The state of a listening socket in `/proc/net/tcp`.
+const LISTEN: &str = "0A";
+
+/// Number of the next attempt of this process.
+static NEXT: AtomicU32 = AtomicU32::new(0);
+
+/// A reserved TCP port for a program that will listen on it. It was free when it was reserved, and no other `Port` of this network namespace
+/// has its number, also while programs that use it are restarted.
+#[derive(Debug)]
+pub struct Port {
+    number: u16,
+    _reservation: OwnedFd,
+}
+
+impl Port {
+    /// Reserves a free port.
+    ///
+    /// # Errors
+    ///
+    /// All ports of the range are in use.
+    pub fn reserve() -> io::Result<Self> {
+        // Processes that reserve ports at the same time start at different numbers.
+        let start = std::process::id().wrapping_mul(97);
+        for _ in RANGE {
+            let step = start.wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed));
+            let number = RANGE.start + step % (RANGE.end - RANGE.start);
+            let number = u16::try_from(number).map_err(io::Error::other)?;
+            if let Ok(port) = Self::take(number) {
+                return Ok(port);
+            }
+        }
+        Err(io::Error::other(format!(
+            "expected a free port in {RANGE:?}, all are in use"
+        )))
+    }
+
+    /// Reserves this port. The reservation precedes the check, which binds the port for a moment.
+    fn take(number: u16) -> io::Result<Self> {
+        let reservation = reservation(number)?;
+        bind(number)?;
+        Ok(Self {
+            number,
+            _reservation: reservation,
+        })
+    }
+
+    /// The port number.
+    pub fn number(&self) -> u16 {
+        self.number
+    }
+}
+
+/// Binds a socket whose abstract name marks the port as reserved. Like a port, the name belongs to the network namespace, and the kernel
+/// frees it when its owner exits for any reason.
+fn reservation(port: u16) -> io::Result<OwnedFd> {
+    let socket = net::socket_with(
+        AddressFamily::UNIX,
+        SocketType::DGRAM,
+        SocketFlags::CLOEXEC,
+        None,
+    )?;
+    let name = format!("doca-storage-conformance-port-{port}");
+    net::bind(
+        &socket,
+        &SocketAddrUnix::new_abstract_name(name.as_bytes())?,
+    )?;
+    Ok(socket)
+}
+
+/// Binds a TCP port without listening, so that [`wait_for_listener`] does not mistake a check for a listener.
+fn bind(port: u16) -> io::Result<OwnedFd> {
+    let socket = net::socket_with(
+        AddressFamily::INET,
+        SocketType::STREAM,
+        SocketFlags::CLOEXEC,
+        None,
+    )?;
+    // As the roles do: connections in TIME_WAIT do not occupy the port.
+    net::sockopt::set_socket_reuseaddr(&socket, true)?;
+    net::bind(&socket, &SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, port))?;
+    Ok(socket)
+}
+
+/// Waits until a process listens on a TCP port, without connecting: a target serves only one client. `false` if none does at `deadline`,
+/// or `given_up` returned `true`.
+///
+/// # Errors
+///
+/// The kernel's table of TCP sockets cannot be read.
+pub fn wait_for_listener(
+    port: u16,
+    deadline: Instant,
+    mut given_up: impl FnMut() -> bool,
+) -> io::Result<bool> {
+    loop {
+        if is_listening(port)? {
+            return Ok(true);
+        }
+        if Instant::now() >= deadline || given_up() {
+            return Ok(false);
+        }
+        std::thread::sleep(TICK);
+    }
+}
+
+fn is_listening(port: u16) -> io::Result<bool> {
+    for table in ["/proc/net/tcp", "/proc/net/tcp6"] {
+        match fs::read_to_string(table) {
+            Ok(text) if listens(&text, port) => return Ok(true),
+            Ok(_) => {}
+            // The kernel has no IPv6.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(false)
+}
+
+/// Lines are: number, local address:port, remote address:port, state, ..., in hexadecimal.
+fn listens(table: &str, port: u16) -> bool {
+    let port = format!(":{port:04X}");
+    table.lines().skip(1).any(|line| {
+        let mut words = line.split_ascii_whitespace().skip(1);
+        let local = words.next().unwrap_or_default();
+        local.ends_with(&port) && words.nth(1) == Some(LISTEN)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    #[test]
+    fn listeners_are_found_without_connecting() {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a port");
+        let port = listener.local_addr().expect("an address").port();
+        let now = Instant::now();
+        assert!(wait_for_listener(port, now, || false).expect("a table"));
+        drop(listener);
+        assert!(!wait_for_listener(port, now, || false).expect("a table"));
+        let never = now + Duration::from_secs(3600);
+        assert!(!wait_for_listener(port, never, || true).expect("a table"));
+    }
+
+    #[test]
+    fn bound_port_is_not_a_listener() {
+        let port = Port::reserve().expect("a port").number();
+        let looking = bind(port).expect("free");
+        let now = Instant::now();
+        assert!(!wait_for_listener(port, now, || false).expect("a table"));
+        net::listen(&looking, 1).expect("listening");
+        assert!(wait_for_listener(port, now, || false).expect("a table"));
+        let taken = bind(port).expect_err("in use");
+        assert_eq!(taken.kind(), io::ErrorKind::AddrInUse);
+    }
+
+    #[test]
+    fn port_is_reserved_until_it_is_dropped() {
+        let port = Port::reserve().expect("a port");
+        let number = port.number();
+        let taken = Port::take(number).expect_err("it is reserved");
+        assert_eq!(taken.kind(), io::ErrorKind::AddrInUse);
+        drop(bind(number).expect("a program can listen there"));
+        drop(port);
+        let again = Port::take(number).expect("given back");
+        assert_eq!(again.number(), number);
+    }
+
+    #[test]
+    fn port_with_a_listener_is_not_reserved() {
+        let port = Port::reserve().expect("a port");
+        let number = port.number();
+        let _listener = TcpListener::bind(("127.0.0.1", number)).expect("free");
+        drop(port);
+        let taken = Port::take(number).expect_err("in use");
+        assert_eq!(taken.kind(), io::ErrorKind::AddrInUse);
+    }
+}

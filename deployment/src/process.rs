@@ -1,0 +1,651 @@
+//! A child process with its output captured.
+
+use std::collections::VecDeque;
+use std::fs::{self, File};
+use std::io::{self, BufRead as _, BufReader, Read, Write as _};
+use std::os::unix::process::ExitStatusExt as _;
+use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use nix::time::{clock_getcpuclockid, clock_gettime};
+use rustix::process::{Pid, WaitId, WaitIdOptions, kill_process, waitid};
+
+use crate::port::wait_for_listener;
+
+pub use rustix::process::Signal;
+
+/// Time between SIGTERM and SIGKILL when a process is dropped.
+const GRACE: Duration = Duration::from_secs(2);
+/// Time that a killed process gets until the kernel has reaped it, and pipes get to be drained once their writer has exited.
+const REAPED: Duration = Duration::from_secs(10);
+/// Polling interval of all waits.
+const TICK: Duration = Duration::from_millis(2);
+/// Lines of standard error that are kept to explain a failure.
+const KEPT_LINES: usize = 200;
+/// Lines of an interactive program that are kept: one that prints without end must not exhaust memory.
+const KEPT_INTERACTIVE_LINES: usize = 20_000;
+/// Exit status of a Rust program whose main thread has panicked.
+const PANICKED: i32 = 101;
+
+/// A process that did not do what it should.
+#[derive(Debug, thiserror::Error)]
+#[error("{role}: {what}{stderr}")]
+pub struct Failure {
+    /// The process's role.
+    pub role: &'static str,
+    /// The event or missing event that made it fail.
+    pub what: String,
+    /// The end of its standard error, indented; empty without one.
+    pub stderr: String,
+}
+
+impl Failure {
+    /// Combines the failures of several processes of one session, of which there must be at least one.
+    pub fn all(failures: Vec<Self>) -> Self {
+        let role = failures
+            .first()
+            .map_or("deployment", |failure| failure.role);
+        let mut texts = failures
+            .into_iter()
+            .map(|failure| (failure.role, failure.what, failure.stderr));
+        let (_, what, mut stderr) = texts.next().unwrap_or_default();
+        for (role, what, own) in texts {
+            stderr.push_str(&format!("\n  {role}: {what}{own}"));
+        }
+        Self { role, what, stderr }
+    }
+}
+
+/// Reason for which a process is not ready for its peers.
+#[derive(Debug, thiserror::Error)]
+pub enum NotReady {
+    /// It has exited.
+    #[error("exited ({0}) before it was ready")]
+    Exited(ExitStatus),
+    /// It was not ready in time.
+    #[error("was not ready within {0:?}")]
+    TimedOut(Duration),
+    /// The caller no longer waits.
+    #[error("interrupted")]
+    Interrupted,
+    /// The kernel's tables of sockets cannot be read.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+}
+
+/// A process that has exited, or was killed because it had not.
+#[derive(Debug)]
+pub struct Exit {
+    /// The process's role.
+    pub role: &'static str,
+    /// `None` for a process that was still running when its output was taken.
+    pub status: Option<ExitStatus>,
+    /// Standard output.
+    pub stdout: String,
+    /// The last lines of standard error.
+    pub stderr: String,
+}
+
+impl Exit {
+    /// Returns `true` for a process that exited by itself with status 0.
+    pub fn succeeded(&self) -> bool {
+        self.status.is_some_and(|status| status.success())
+    }
+}
+
+/// Returns `true` for a status that a program has chosen: no signal, no panic.
+pub fn is_orderly(status: ExitStatus) -> bool {
+    status.code().is_some_and(|code| code != PANICKED)
+}
+
+/// A running child process. It is terminated when this is dropped: SIGTERM, and SIGKILL after 2 s.
+pub struct Process {
+    role: &'static str,
+    child: Child,
+    stdin: Option<ChildStdin>,
+    stdout: Option<JoinHandle<String>>,
+    readers: Vec<JoinHandle<()>>,
+    lines: Arc<Lines>,
+}
+
+impl Process {
+    /// Starts `command` as `role`, with both outputs captured and no standard input.
+    ///
+    /// # Errors
+    ///
+    /// The program cannot be started.
+    pub fn spawn(role: &'static str, command: Command) -> Result<Self, Failure> {
+        Self::spawn_with(role, command, None)
+    }
+
+    /// As [`Process::spawn`]; standard error is also written to `log`, line by line.
+    ///
+    /// # Errors
+    ///
+    /// The program cannot be started.
+    pub fn spawn_logged(role: &'static str, command: Command, log: File) -> Result<Self, Failure> {
+        Self::spawn_with(role, command, Some(log))
+    }
+
+    fn spawn_with(
+        role: &'static str,
+        mut command: Command,
+        log: Option<File>,
+    ) -> Result<Self, Failure> {
+        command.stdin(Stdio::null());
+        let mut child = start(role, &mut command)?;
+        let mut stdout = child.stdout.take().expect("piped by start");
+        let stderr = child.stderr.take().expect("piped by start");
+        let lines = Arc::new(Lines::keeping(KEPT_LINES, 1));
+        let stdout = std::thread::spawn(move || {
+            let mut bytes = Vec::new();
+            // After an error, the bytes read so far are the output.
+            let _ = stdout.read_to_end(&mut bytes);
+            String::from_utf8_lossy(&bytes).into_owned()
+        });
+        Ok(Self {
+            role,
+            child,
+            stdin: None,
+            stdout: Some(stdout),
+            readers: vec![collect(stderr, &lines, log)],
+            lines,
+        })
+    }
+
+    /// Starts a program that asks for input: its standard input is a pipe for [`Process::press_enter`], and both outputs are captured as
+    /// one sequence of lines ([`Process::lines`]) in the order of their arrival.
+    ///
+    /// # Errors
+    ///
+    /// The program cannot be started.
+    pub fn spawn_interactive(role: &'static str, mut command: Command) -> Result<Self, Failure> {
+        command.stdin(Stdio::piped());
+        let mut child = start(role, &mut command)?;
+        let lines = Arc::new(Lines::keeping(KEPT_INTERACTIVE_LINES, 2));
+        let stdout = child.stdout.take().expect("piped by start");
+        let stderr = child.stderr.take().expect("piped by start");
+        Ok(Self {
+            role,
+            // Open until the end: programs read until Enter is pressed and never check for the end of the input.
+            stdin: child.stdin.take(),
+            child,
+            stdout: None,
+            readers: vec![collect(stdout, &lines, None), collect(stderr, &lines, None)],
+            lines,
+        })
+    }
+
+    /// The role that it was started as.
+    pub fn role(&self) -> &'static str {
+        self.role
+    }
+
+    /// Its process id.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    fn pid(&self) -> Option<Pid> {
+        i32::try_from(self.child.id()).ok().and_then(Pid::from_raw)
+    }
+
+    /// Sends a signal. Without effect on a process that has exited.
+    pub fn signal(&self, signal: Signal) {
+        if let Some(pid) = self.pid() {
+            let _ = kill_process(pid, signal);
+        }
+    }
+
+    /// Writes a newline to an interactive program. Without effect on one that has exited.
+    pub fn press_enter(&mut self) {
+        if let Some(stdin) = &mut self.stdin {
+            let _ = stdin.write_all(b"\n");
+        }
+    }
+
+    /// Waits for the process to exit with any status; `None` if it is still running at `deadline`.
+    pub fn wait(&mut self, deadline: Instant) -> Option<ExitStatus> {
+        loop {
+            match self.child.try_wait() {
+                Ok(Some(status)) => return Some(status),
+                Ok(None) if Instant::now() < deadline => std::thread::sleep(TICK),
+                _ => return None,
+            }
+        }
+    }
+
+    /// The exit status; `None` while it runs.
+    pub fn status(&mut self) -> Option<ExitStatus> {
+        self.wait(Instant::now())
+    }
+
+    /// Returns `true` once it has exited. Does not reap it, so [`Process::cpu_time`] remains available.
+    pub fn has_ended(&self) -> bool {
+        let peek = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;
+        // A process that is no longer a child has been reaped.
+        self.pid()
+            .is_none_or(|pid| !matches!(waitid(WaitId::Pid(pid), peek), Ok(None)))
+    }
+
+    /// Same as [`Process::has_ended`].
+    pub fn is_over(&self) -> bool {
+        self.has_ended()
+    }
+
+    /// Waits until it has exited, or until `deadline`, without reaping it.
+    pub fn wait_for_end(&self, deadline: Instant) {
+        while !self.has_ended() && Instant::now() < deadline {
+            std::thread::sleep(TICK);
+        }
+    }
+
+    /// Waits until a SIGSTOP has taken effect; `false` if it has not at `deadline`, or the process has exited.
+    pub fn wait_until_stopped(&self, deadline: Instant) -> bool {
+        let path = format!("/proc/{}/stat", self.id());
+        while !fs::read_to_string(&path).is_ok_and(|stat| is_stopped(&stat)) {
+            if self.has_ended() || Instant::now() >= deadline {
+                return false;
+            }
+            std::thread::sleep(TICK);
+        }
+        true
+    }
+
+    /// Waits until the process listens on a TCP port of this machine, without connecting: a target serves only one client.
+    /// `interrupted` ends the wait early.
+    ///
+    /// # Errors
+    ///
+    /// It has exited, has not listened within `limit`, or the wait was interrupted.
+    pub fn wait_until_listening(
+        &self,
+        port: u16,
+        limit: Duration,
+        interrupted: impl Fn() -> bool,
+    ) -> Result<(), NotReady> {
+        let given_up = || self.has_ended() || interrupted();
+        if wait_for_listener(port, Instant::now() + limit, given_up)? {
+            return Ok(());
+        }
+        Err(self.not_ready(limit, interrupted))
+    }
+
+    /// Explains the end of a wait for readiness.
+    pub(crate) fn not_ready(&self, limit: Duration, interrupted: impl Fn() -> bool) -> NotReady {
+        let peek = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;
+        let exit = self
+            .pid()
+            .and_then(|pid| waitid(WaitId::Pid(pid), peek).ok().flatten());
+        match exit {
+            Some(exit) => NotReady::Exited(ExitStatus::from_raw(exit.exit_status().map_or_else(
+                || exit.terminating_signal().unwrap_or_default(),
+                |code| code << 8,
+            ))),
+            None if interrupted() => NotReady::Interrupted,
+            None => NotReady::TimedOut(limit),
+        }
+    }
+
+    /// CPU time of all its threads so far, exited ones included, in user and kernel mode. `None` once it has been reaped.
+    pub fn cpu_time(&self) -> Option<Duration> {
+        let pid = nix::unistd::Pid::from_raw(self.pid()?.as_raw_nonzero().get());
+        let time = clock_getcpuclockid(pid).and_then(clock_gettime).ok()?;
+        Some(time.into())
+    }
+
+    /// The last lines of standard error so far, each behind a newline and four spaces.
+    pub fn stderr(&self) -> String {
+        self.lines.indented()
+    }
+
+    /// The last captured lines: of standard error, or of both outputs of an interactive program.
+    pub fn lines(&self) -> Vec<String> {
+        self.lines.all()
+    }
+
+    /// Number of captured lines so far, dropped ones included.
+    pub fn line_count(&self) -> usize {
+        self.lines.count()
+    }
+
+    /// Time since the last captured line; `None` before the first.
+    pub fn quiet_for(&self) -> Option<Duration> {
+        self.lines.quiet_for()
+    }
+
+    /// Waits for a captured line for which `parse` returns a value, starting with line number `from`. `None` if there is none within
+    /// `timeout`, or the output has ended without one.
+    pub fn find_line<T>(
+        &self,
+        from: usize,
+        timeout: Duration,
+        parse: impl Fn(&str) -> Option<T>,
+    ) -> Option<T> {
+        self.lines.find(from, timeout, parse).ok()
+    }
+
+    /// Waits until `find` returns a value for the end of standard error so far. `what` names it in the error.
+    ///
+    /// # Errors
+    ///
+    /// The process has exited without it, or `deadline` has passed. The process is left as it is.
+    pub fn wait_for_output<T>(
+        &mut self,
+        what: &str,
+        deadline: Instant,
+        find: impl Fn(&str) -> Option<T>,
+    ) -> Result<T, String> {
+        loop {
+            let status = self.status();
+            if let Some(found) = find(&self.stderr()) {
+                return Ok(found);
+            }
+            if let Some(status) = status {
+                return Err(format!("{} exited ({status}) before {what}", self.role));
+            }
+            if Instant::now() >= deadline {
+                return Err(format!("timed out waiting for {}: {what}", self.role));
+            }
+            std::thread::sleep(TICK);
+        }
+    }
+
+    /// Waits for a line of standard error for which `parse` returns a value. `what` completes "it has not ..." in the error.
+    ///
+    /// # Errors
+    ///
+    /// `timeout` has passed, or the process has exited; it is terminated.
+    pub fn wait_for<T>(
+        &mut self,
+        what: &str,
+        timeout: Duration,
+        parse: impl Fn(&str) -> Option<T>,
+    ) -> Result<T, Failure> {
+        match self.lines.find(0, timeout, parse) {
+            Ok(found) => Ok(found),
+            Err(NoLine::Ended) => {
+                let status = self
+                    .child
+                    .wait()
+                    .map_or_else(|error| error.to_string(), |status| status.to_string());
+                Err(self.failure(format!("exited ({status}) before it {what}")))
+            }
+            Err(NoLine::TimedOut) => {
+                Err(self.failure(format!("has not {what} within {timeout:?}")))
+            }
+        }
+    }
+
+    /// Waits for the process to exit with status 0 and returns its standard output.
+    ///
+    /// # Errors
+    ///
+    /// It failed, is still running at `deadline`, or `interrupted` returned `true`; in the last two cases it is terminated.
+    pub fn finish(
+        mut self,
+        deadline: Instant,
+        interrupted: impl Fn() -> bool,
+    ) -> Result<String, Failure> {
+        loop {
+            match self.child.try_wait() {
+                Ok(Some(status)) if status.success() => return Ok(self.take_stdout()),
+                Ok(Some(status)) => return Err(self.failure(format!("failed ({status})"))),
+                Ok(None) if interrupted() => {
+                    return Err(self.failure("interrupted".to_owned()));
+                }
+                Ok(None) if Instant::now() >= deadline => {
+                    return Err(self.failure("has not exited in time".to_owned()));
+                }
+                Ok(None) => std::thread::sleep(TICK),
+                Err(error) => return Err(self.failure(format!("cannot be waited for: {error}"))),
+            }
+        }
+    }
+
+    /// Waits until all output of a process that has exited is captured; children that it left may hold its pipes longer than `limit`.
+    pub fn drain(&self, limit: Duration) {
+        let deadline = Instant::now() + limit;
+        while !self.readers.iter().all(JoinHandle::is_finished) && Instant::now() < deadline {
+            std::thread::sleep(TICK);
+        }
+    }
+
+    /// Standard output, and the last lines of standard error. Terminates a process that is still running.
+    pub fn into_output(mut self) -> (String, String) {
+        self.end();
+        let stdout = self.take_stdout();
+        self.join_readers();
+        (stdout, self.lines.text())
+    }
+
+    /// Its exit and its output. Terminates a process that is still running.
+    pub fn into_exit(mut self) -> Exit {
+        let (role, status) = (self.role, self.status());
+        let (stdout, stderr) = self.into_output();
+        Exit {
+            role,
+            status,
+            stdout,
+            stderr,
+        }
+    }
+
+    /// As [`Process::into_exit`], with SIGKILL, the only signal that also ends a stopped process.
+    pub fn kill_into_exit(mut self) -> Exit {
+        let status = self.status();
+        if status.is_none() {
+            self.signal(Signal::KILL);
+            self.wait(Instant::now() + REAPED);
+        }
+        Exit {
+            status,
+            ..self.into_exit()
+        }
+    }
+
+    /// Terminates it and makes a failure of it, with its standard error.
+    pub fn failed(mut self, what: &str) -> Failure {
+        self.failure(what.to_owned())
+    }
+
+    fn take_stdout(&mut self) -> String {
+        self.stdout
+            .take()
+            .and_then(|reader| reader.join().ok())
+            .unwrap_or_default()
+    }
+
+    fn failure(&mut self, what: String) -> Failure {
+        self.end();
+        self.join_readers();
+        Failure {
+            role: self.role,
+            what,
+            stderr: self.lines.indented(),
+        }
+    }
+
+    fn join_readers(&mut self) {
+        for reader in self.readers.drain(..) {
+            // Lines captured before a panic are kept.
+            let _ = reader.join();
+        }
+    }
+
+    fn end(&mut self) {
+        if self.status().is_some() {
+            return;
+        }
+        self.signal(Signal::TERM);
+        if self.wait(Instant::now() + GRACE).is_none() {
+            let _ = self.child.kill();
+            let _ = self.child.wait();
+        }
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+fn start(role: &'static str, command: &mut Command) -> Result<Child, Failure> {
+    command
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .map_err(|error| Failure {
+            role,
+            what: format!(
+                "{} could not be started: {error}",
+                command.get_program().display()
+            ),
+            stderr: String::new(),
+        })
+}
+
+/// Parses the state, field 3 of `/proc/PID/stat`. It follows the name, which may hold any character, in parentheses.
+fn is_stopped(stat: &str) -> bool {
+    stat.rsplit_once(')')
+        .is_some_and(|(_, fields)| fields.trim_start().starts_with('T'))
+}
+
+/// Reads lines until the end of `source`.
+fn collect(
+    source: impl Read + Send + 'static,
+    lines: &Arc<Lines>,
+    mut log: Option<File>,
+) -> JoinHandle<()> {
+    let lines = Arc::clone(lines);
+    std::thread::spawn(move || {
+        for line in BufReader::new(source).split(b'\n').map_while(Result::ok) {
+            if let Some(log) = &mut log {
+                // An incomplete log is noticed by its reader.
+                let _ = log.write_all(&[&line[..], b"\n"].concat());
+            }
+            lines.push(String::from_utf8_lossy(&line).into_owned());
+        }
+        lines.end();
+    })
+}
+
+/// The last lines that reader threads have captured.
+struct Lines {
+    limit: usize,
+    state: Mutex<LinesState>,
+    changed: Condvar,
+}
+
+struct LinesState {
+    lines: VecDeque<String>,
+    /// Lines in front of `lines` that are no longer kept: line numbers count them.
+    dropped: usize,
+    last: Option<Instant>,
+    /// Readers that may still add lines.
+    readers: usize,
+}
+
+/// Reason for which [`Lines::find`] found no line.
+enum NoLine {
+    Ended,
+    TimedOut,
+}
+
+impl Lines {
+    fn keeping(limit: usize, readers: usize) -> Self {
+        Self {
+            limit,
+            state: Mutex::new(LinesState {
+                lines: VecDeque::new(),
+                dropped: 0,
+                last: None,
+                readers,
+            }),
+            changed: Condvar::new(),
+        }
+    }
+
+    fn state(&self) -> std::sync::MutexGuard<'_, LinesState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn push(&self, line: String) {
+        let mut state = self.state();
+        state.last = Some(Instant::now());
+        state.lines.push_back(line);
+        if state.lines.len() > self.limit {
+            state.lines.pop_front();
+            state.dropped += 1;
+        }
+        self.changed.notify_all();
+    }
+
+    fn end(&self) {
+        self.state().readers -= 1;
+        self.changed.notify_all();
+    }
+
+    fn count(&self) -> usize {
+        let state = self.state();
+        state.dropped + state.lines.len()
+    }
+
+    fn quiet_for(&self) -> Option<Duration> {
+        self.state().last.map(|last| last.elapsed())
+    }
+
+    fn find<T>(
+        &self,
+        from: usize,
+        timeout: Duration,
+        parse: impl Fn(&str) -> Option<T>,
+    ) -> Result<T, NoLine> {
+        let deadline = Instant::now() + timeout;
+        let mut state = self.state();
+        let mut next = from;
+        loop {
+            let skip = next.max(state.dropped) - state.dropped;
+            if let Some(found) = state.lines.iter().skip(skip).find_map(|line| parse(line)) {
+                return Ok(found);
+            }
+            next = next.max(state.dropped + state.lines.len());
+            if state.readers == 0 {
+                return Err(NoLine::Ended);
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(NoLine::TimedOut);
+            }
+            state = self
+                .changed
+                .wait_timeout(state, left)
+                .unwrap_or_else(PoisonError::into_inner)
+                .0;
+        }
+    }
+
+    fn all(&self) -> Vec<String> {
+        self.state().lines.iter().cloned().collect()
+    }
+
+    fn text(&self) -> String {
+        let state = self.state();
+        state.lines.iter().map(|line| format!("{line}\n")).collect()
+    }
+
+    fn indented(&self) -> String {
+        let state = self.state();
+        state
+            .lines
+            .iter()
+            .map(|line| format!("\n    {line}"))
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests;

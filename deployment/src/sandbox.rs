@@ -1,0 +1,377 @@
+//! A sandbox: the private runtime directory, files, channel and ports of one deployment, and the command lines of its roles.
+
+use std::cell::RefCell;
+use std::fs;
+use std::io;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+
+use crate::implementation::Layout;
+use crate::port::Port;
+use crate::process::{NotReady, Process};
+
+/// The DPU's device in softdoca's built-in topology.
+pub const DPU_DEVICE: &str = "03:00.0";
+/// The host's device in softdoca's built-in topology; also the name of its representor on the DPU.
+pub const HOST_DEVICE: &str = "3b:00.0";
+
+/// The environment variable that names softdoca's runtime directory.
+const RUNTIME_DIR: &str = "SOFTDOCA_RUNTIME_DIR";
+/// `__SO_ACCEPTCON`: the flag of a listening socket in `/proc/net/unix`.
+const ACCEPTS: u32 = 1 << 16;
+/// Polling interval of all waits.
+const TICK: Duration = Duration::from_millis(2);
+
+/// Number of the next sandbox of this process.
+static NEXT: AtomicU32 = AtomicU32::new(0);
+
+/// Devices that the roles open, as the flags `-d` and `-r` take them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Devices {
+    /// Of initiators and targets.
+    pub host: String,
+    /// Of services.
+    pub dpu: String,
+    /// The host's representor on the DPU.
+    pub representor: String,
+}
+
+impl Default for Devices {
+    /// softdoca's built-in devices.
+    fn default() -> Self {
+        Self {
+            host: HOST_DEVICE.to_owned(),
+            dpu: DPU_DEVICE.to_owned(),
+            representor: HOST_DEVICE.to_owned(),
+        }
+    }
+}
+
+/// The private surroundings of one deployment. Its directory is removed when this is dropped.
+#[derive(Debug)]
+pub struct Sandbox {
+    directory: TempDir,
+    runtime: PathBuf,
+    channel: String,
+    devices: Devices,
+    ports: RefCell<Vec<Port>>,
+}
+
+impl Sandbox {
+    /// Makes a sandbox with a runtime directory of its own.
+    ///
+    /// # Errors
+    ///
+    /// A directory cannot be made.
+    pub fn new() -> io::Result<Self> {
+        let directory = tempfile::Builder::new().prefix("doca-storage-").tempdir()?;
+        let runtime = directory.path().join("run");
+        // softdoca refuses a directory that other users may enter.
+        fs::DirBuilder::new().mode(0o700).create(&runtime)?;
+        Ok(Self::with(directory, runtime))
+    }
+
+    /// Makes a sandbox in the runtime directory of this process, which a scripted peer in this process and the program under test have
+    /// to share. Channel names keep such sandboxes apart.
+    ///
+    /// # Errors
+    ///
+    /// A directory cannot be made, or `SOFTDOCA_RUNTIME_DIR` is not set.
+    pub fn shared() -> io::Result<Self> {
+        let runtime = std::env::var_os(RUNTIME_DIR).ok_or_else(|| {
+            io::Error::other("expected SOFTDOCA_RUNTIME_DIR to name a directory of mode 0700")
+        })?;
+        let directory = tempfile::Builder::new().prefix("doca-storage-").tempdir()?;
+        Ok(Self::with(directory, runtime.into()))
+    }
+
+    fn with(directory: TempDir, runtime: PathBuf) -> Self {
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        Self {
+            directory,
+            runtime,
+            channel: format!("conformance-{}-{number}", std::process::id()),
+            devices: Devices::default(),
+            ports: RefCell::default(),
+        }
+    }
+
+    /// Sets the devices of its roles.
+    #[must_use]
+    pub fn with_devices(mut self, devices: Devices) -> Self {
+        self.devices = devices;
+        self
+    }
+
+    /// Name of its Comch channel, unique among running processes.
+    pub fn channel(&self) -> &str {
+        &self.channel
+    }
+
+    /// The runtime directory.
+    pub fn runtime(&self) -> &Path {
+        &self.runtime
+    }
+
+    /// Reserves a TCP port until the sandbox is dropped.
+    ///
+    /// # Errors
+    ///
+    /// As [`Port::reserve`].
+    pub fn port(&self) -> io::Result<u16> {
+        let port = Port::reserve()?;
+        let number = port.number();
+        self.ports.borrow_mut().push(port);
+        Ok(number)
+    }
+
+    /// Path of a file of this name, which need not exist.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    /// Keeps the directory for inspection and returns its path.
+    pub fn keep(self) -> PathBuf {
+        self.directory.keep()
+    }
+
+    /// Writes a file and returns its path.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be written.
+    pub fn file(&self, name: &str, content: &[u8]) -> io::Result<PathBuf> {
+        let path = self.path(name);
+        fs::write(&path, content)?;
+        Ok(path)
+    }
+
+    /// Sets the runtime directory and the working directory of a command to those of the sandbox.
+    pub fn place<'a>(&self, command: &'a mut Command) -> &'a mut Command {
+        command
+            .env(RUNTIME_DIR, &self.runtime)
+            .current_dir(self.directory.path())
+    }
+
+    /// Completes the command line of a target that listens on `port`: device, port, place.
+    #[must_use]
+    pub fn target(&self, mut command: Command, port: u16) -> Command {
+        self.place(&mut command)
+            .args(["-d", &self.devices.host])
+            .args(["--listen-port", &port.to_string()]);
+        command
+    }
+
+    /// Completes the command line of a service that listens on a Comch channel and whose targets listen on `ports` of this machine:
+    /// devices, channel, targets, place.
+    #[must_use]
+    pub fn service(
+        &self,
+        mut command: Command,
+        layout: Layout,
+        ports: &[u16],
+        channel: &str,
+    ) -> Command {
+        self.place(&mut command)
+            .args(["-d", &self.devices.dpu, "-r", &self.devices.representor])
+            .args(["--command-channel-name", channel]);
+        for (flag, port) in layout.storage_flags().iter().zip(ports) {
+            command.args([*flag, &format!("127.0.0.1:{port}")]);
+        }
+        command
+    }
+
+    /// Completes the command line of an initiator of the service on a channel: device, channel, place.
+    #[must_use]
+    pub fn initiator(&self, mut command: Command, channel: &str) -> Command {
+        self.place(&mut command)
+            .args(["-d", &self.devices.host])
+            .args(["--command-channel-name", channel]);
+        command
+    }
+
+    /// Waits until initiators find a service: until a server socket listens in the runtime directory that is not in `before`, the
+    /// [servers](Sandbox::servers) from before its start. `interrupted` ends the wait early.
+    ///
+    /// # Errors
+    ///
+    /// The service has exited, does not listen within `limit`, or the wait was interrupted.
+    pub fn wait_until_serving(
+        &self,
+        service: &Process,
+        before: &[PathBuf],
+        limit: Duration,
+        interrupted: impl Fn() -> bool,
+    ) -> Result<(), NotReady> {
+        let deadline = Instant::now() + limit;
+        while self.servers()?.iter().all(|path| before.contains(path)) {
+            if Instant::now() >= deadline || service.has_ended() || interrupted() {
+                return Err(service.not_ready(limit, interrupted));
+            }
+            std::thread::sleep(TICK);
+        }
+        Ok(())
+    }
+
+    /// Entries of the runtime directory. It should be empty once all processes have exited.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be read.
+    pub fn leftovers(&self) -> io::Result<Vec<PathBuf>> {
+        entries(&self.runtime)
+    }
+
+    /// Listening sockets in the runtime directory: Comch servers that clients can find.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's table of Unix sockets, or the directory, cannot be read.
+    pub fn servers(&self) -> io::Result<Vec<PathBuf>> {
+        let table = fs::read_to_string("/proc/net/unix")?;
+        let mut entries = self.leftovers()?;
+        entries.retain(|path| accepts(&table, path));
+        Ok(entries)
+    }
+
+    /// Running processes that use the runtime directory, as paths of `/proc`. Those of other users are not seen.
+    ///
+    /// # Errors
+    ///
+    /// `/proc` cannot be read.
+    pub fn processes(&self) -> io::Result<Vec<PathBuf>> {
+        let mut expected = format!("{RUNTIME_DIR}=").into_bytes();
+        expected.extend(self.runtime.as_os_str().as_bytes());
+        let mut found = entries("/proc".as_ref())?;
+        found.retain(|path| {
+            // A process may have exited since /proc was read.
+            let environment = fs::read(path.join("environ")).unwrap_or_default();
+            environment
+                .split(|&byte| byte == 0)
+                .any(|variable| variable == expected)
+        });
+        Ok(found)
+    }
+}
+
+/// Returns `true` if a socket of this file name accepts connections; one that is only bound refuses them. Lines of the table are: address,
+/// count, protocol, flags, type, state, inode, path as it was bound. softdoca binds relative to a descriptor of the directory, so only
+/// the file name identifies the socket.
+fn accepts(table: &str, path: &Path) -> bool {
+    table.lines().skip(1).any(|line| {
+        let mut words = line.split_ascii_whitespace().skip(3);
+        let flags = words
+            .next()
+            .and_then(|word| u32::from_str_radix(word, 16).ok());
+        let bound = words.nth(3).map(Path::new);
+        flags.is_some_and(|flags| flags & ACCEPTS != 0)
+            && bound.and_then(Path::file_name) == path.file_name()
+    })
+}
+
+/// Paths of a directory's entries.
+///
+/// # Errors
+///
+/// It cannot be read.
+pub fn entries(directory: &Path) -> io::Result<Vec<PathBuf>> {
+    fs::read_dir(directory)?
+        .map(|entry| entry.map(|entry| entry.path()))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::net::{AddressFamily, SocketAddrUnix, SocketType};
+
+    use super::*;
+
+    #[test]
+    fn only_listening_sockets_are_servers() {
+        let sandbox = Sandbox::new().expect("a directory");
+        let path = sandbox.runtime.join(format!("{}.sock", sandbox.channel()));
+        let bound = rustix::net::socket(AddressFamily::UNIX, SocketType::SEQPACKET, None)
+            .expect("a socket");
+        let address = SocketAddrUnix::new(&path).expect("an address");
+        rustix::net::bind(&bound, &address).expect("bound");
+        fs::write(sandbox.runtime.join("file"), "").expect("a file");
+        assert_eq!(sandbox.leftovers().expect("a directory").len(), 2);
+        assert!(sandbox.servers().expect("a table").is_empty());
+        rustix::net::listen(&bound, 1).expect("listening");
+        assert_eq!(sandbox.servers().expect("a table"), [path]);
+    }
+
+    #[test]
+    fn sandboxes_have_distinct_channels_and_runtime_directories() {
+        let (a, b) = (
+            Sandbox::new().expect("one"),
+            Sandbox::new().expect("another"),
+        );
+        assert_ne!(a.channel(), b.channel());
+        let mut command = Command::new("/bin/sh");
+        command.args(["-c", "touch \"$SOFTDOCA_RUNTIME_DIR/left\""]);
+        assert!(a.place(&mut command).status().expect("a shell").success());
+        assert_eq!(a.leftovers().expect("a directory").len(), 1);
+        assert!(b.leftovers().expect("a directory").is_empty());
+    }
+
+    #[test]
+    fn processes_are_found_by_their_runtime_directory() {
+        let sandbox = Sandbox::new().expect("a directory");
+        let mut command = Command::new("/bin/sh");
+        command.args(["-c", "echo started >&2; exec sleep 1000"]);
+        sandbox.place(&mut command);
+        let mut process = Process::spawn("target", command).expect("a shell");
+        process
+            .wait_for("started", Duration::from_secs(10), |_| Some(()))
+            .expect("a line");
+        let expected = PathBuf::from(format!("/proc/{}", process.id()));
+        assert_eq!(sandbox.processes().expect("/proc"), [expected]);
+        drop(process);
+        assert!(sandbox.processes().expect("/proc").is_empty());
+    }
+
+    #[test]
+    fn a_service_that_exits_is_not_waited_for() {
+        let sandbox = Sandbox::new().expect("a directory");
+        let mut command = Command::new("/bin/sh");
+        command.args(["-c", "exit 3"]);
+        let process = Process::spawn("service", command).expect("a shell");
+        let waited = sandbox.wait_until_serving(&process, &[], Duration::from_secs(60), || false);
+        let Err(NotReady::Exited(status)) = waited else {
+            panic!("expected an exit, got {waited:?}");
+        };
+        assert_eq!(status.code(), Some(3));
+    }
+
+    #[test]
+    fn command_lines_name_devices_channel_and_targets() {
+        let sandbox = Sandbox::new().expect("a directory");
+        let words = |command: &Command| -> Vec<String> {
+            let words = command.get_args();
+            words
+                .map(|word| word.to_string_lossy().into_owned())
+                .collect()
+        };
+        let role = || Command::new("role");
+        let service = sandbox.service(role(), Layout::Gga, &[1, 2, 3], "channel");
+        assert_eq!(
+            words(&service).join(" "),
+            "-d 03:00.0 -r 3b:00.0 --command-channel-name channel --data-1-storage 127.0.0.1:1 \
+             --data-2-storage 127.0.0.1:2 --data-p-storage 127.0.0.1:3"
+        );
+        let target = sandbox.target(role(), 7);
+        assert_eq!(words(&target), ["-d", "3b:00.0", "--listen-port", "7"]);
+        let initiator = sandbox.initiator(role(), "channel");
+        assert_eq!(
+            words(&initiator).join(" "),
+            "-d 3b:00.0 --command-channel-name channel"
+        );
+    }
+}

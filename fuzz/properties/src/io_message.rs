@@ -1,0 +1,795 @@
+//! I/O messages: their bytes, their treatment as requests by targets and services, and as answers by an initiator.
+
+use std::time::{Duration, Instant};
+
+use arbitrary::{Arbitrary, Result, Unstructured};
+use role_common::stored_block::Geometry;
+use role_gga_offload::Volume;
+use role_gga_offload::request::{MAX_BLOCKS, Operation, Request};
+use role_initiator::cli::{AccessOrder, Strategy};
+use role_initiator::data_path::{Task, Transactions};
+use role_initiator::layout::{self, Layout, Share};
+use role_target::request;
+use role_target::request::{Limits, examine};
+use role_zero_copy::message;
+use wire::control::StorageDetails;
+use wire::io_message::{IoMessage, IoMessageType, Repr, SIZE};
+use wire::release::{Release, Release3_2};
+
+use super::control_frames::rest;
+use super::damage::{Damage, Many, spoil};
+use super::memory;
+use super::tally::Judging;
+
+/// Messages, and who gets them.
+#[derive(Debug, Clone)]
+pub enum Input {
+    /// Any bytes, for all receivers.
+    Raw {
+        /// The receiver's memories.
+        world: World,
+        /// The bytes.
+        bytes: Vec<u8>,
+    },
+    /// A request, or almost one, for a target or a service.
+    Request {
+        /// The receiver's memories.
+        world: World,
+        /// The request.
+        request: AnyRequest,
+    },
+    /// Answers, right and wrong ones, for an initiator.
+    Answers(Answers),
+}
+
+/// One byte for the kind, and the bytes, so that a message is easily made an input.
+impl<'a> Arbitrary<'a> for Input {
+    fn arbitrary(u: &mut Unstructured<'a>) -> Result<Self> {
+        Ok(match u.int_in_range(0..=2)? {
+            0 => Self::Raw {
+                world: World::default(),
+                bytes: rest(u)?,
+            },
+            1 => Self::Request {
+                world: u.arbitrary()?,
+                request: u.arbitrary()?,
+            },
+            _ => Self::Answers(u.arbitrary()?),
+        })
+    }
+}
+
+/// No request beyond a memory is carried out, every other one is, and every answer repeats its request.
+///
+/// # Panics
+///
+/// If that does not hold.
+pub fn property(input: &Input) {
+    match input {
+        Input::Raw { world, bytes } => {
+            view(bytes);
+            requests_property(world, bytes);
+        }
+        Input::Request { world, request } => {
+            let bytes = request.bytes(world);
+            view(&bytes);
+            requests_property(world, &bytes);
+        }
+        Input::Answers(answers) => answers_property(answers),
+    }
+}
+
+/// The view reads and writes exactly the fields of the layout.
+fn view(bytes: &[u8]) {
+    let judging = Judging::by("io_message: the bytes");
+    let accepted = memory::within(0, "a view", || {
+        let Ok(message) = IoMessage::new_checked(bytes) else {
+            assert_ne!(bytes.len(), SIZE);
+            return false;
+        };
+        let bytes: &[u8; SIZE] = bytes.try_into().expect("only that is a message");
+        let number = word(bytes, 0);
+        assert_eq!(message.user_data(), double_word(bytes, 8));
+        assert_eq!(message.result(), word(bytes, 16));
+        assert_eq!(message.size(), word(bytes, 20));
+        assert_eq!(message.requester_offset(), double_word(bytes, 24));
+        assert_eq!(message.storage_offset(), double_word(bytes, 32));
+
+        let Ok(repr) = Repr::parse(&message) else {
+            assert!(number > 2);
+            return false;
+        };
+        assert_eq!(repr.message_type.number(), number);
+        let mut clean = *bytes;
+        clean[4..8].fill(0);
+        clean[40..].fill(0);
+        assert_eq!(repr.to_bytes(), clean, "zeros where no field is");
+
+        let answer = repr.answer(7);
+        let expected = Repr {
+            message_type: IoMessageType::Result,
+            result: 7,
+            ..repr
+        };
+        assert_eq!(answer, expected);
+        let mut in_place = IoMessage::new_unchecked_len(*bytes);
+        in_place.answer(7);
+        assert_eq!(Repr::parse(&in_place), Ok(expected));
+        let in_place = in_place.into_inner();
+        assert_eq!(
+            (&in_place[4..8], &in_place[40..]),
+            (&bytes[4..8], &bytes[40..])
+        );
+        true
+    });
+    judging.done(accepted);
+}
+
+fn word(bytes: &[u8; SIZE], at: usize) -> u32 {
+    u32::from_be_bytes(*bytes[at..].first_chunk().expect("inside of the message"))
+}
+
+fn double_word(bytes: &[u8; SIZE], at: usize) -> u64 {
+    u64::from_be_bytes(*bytes[at..].first_chunk().expect("inside of the message"))
+}
+
+// Answers to an initiator, valid and invalid ones, in any order.
+
+/// A run of an initiator, and what happens in it.
+#[derive(Debug, Clone, Arbitrary)]
+pub struct Answers {
+    /// Mostly the numbers are such that there is a run.
+    odd: u8,
+    storage: AnyStorage,
+    workers: u8,
+    worker: u8,
+    blocks_per_io: u16,
+    local_region_size: Option<u32>,
+    transactions: u8,
+    operations: u8,
+    strategy: u8,
+    steps: Many<Step, 64>,
+}
+
+/// A storage as its service reports it.
+#[derive(Debug, Clone, Copy, Arbitrary)]
+enum AnyStorage {
+    Any { total_size: u64, block_size: u32 },
+    Blocks { count: u16, block_size: u16 },
+}
+
+/// Something happens. Slots are taken modulo their number.
+#[derive(Debug, Clone, Arbitrary)]
+enum Step {
+    /// A request has left.
+    Sent(u8),
+    /// A right answer.
+    Answer(u8),
+    /// The answer says that the I/O failed.
+    Failure(u8, u32),
+    /// A damaged answer.
+    Damaged(u8, Vec<Damage>),
+    /// Something else.
+    Bytes(Vec<u8>),
+    /// The run is to end.
+    Halt,
+}
+
+/// State of a slot, as seen from outside.
+#[derive(Debug, Clone, Copy)]
+struct Known {
+    request: Repr,
+    sent: bool,
+    answered: bool,
+}
+
+const STRATEGIES: [Strategy; 4] = [
+    Strategy::ReadThroughputTest,
+    Strategy::WriteThroughputTest,
+    Strategy::ReadWriteDataValidityTest,
+    Strategy::ReadOnlyDataValidityTest,
+];
+
+/// Memory for the run of a worker is as its share is large; here it is not to be.
+const LARGEST_SHARE: u32 = 1 << 12;
+
+fn answers_property(input: &Answers) {
+    let is_odd = input.odd < 64;
+    let details = match input.storage {
+        AnyStorage::Any {
+            total_size,
+            block_size,
+        } if is_odd => StorageDetails {
+            total_size,
+            block_size,
+        },
+        AnyStorage::Any {
+            total_size,
+            block_size,
+        } => blocks(total_size % 128 + 8, block_size % 8192 + 1),
+        AnyStorage::Blocks { count, block_size } => blocks(count.into(), block_size.into()),
+    };
+    let request = layout::Request {
+        workers: u32::from(input.workers % 8) + 1,
+        blocks_per_io: if is_odd {
+            input.blocks_per_io.max(1)
+        } else {
+            input.blocks_per_io % 4 + 1
+        },
+        is_mirrored: false,
+        local_region_size: input
+            .local_region_size
+            .filter(|_| is_odd)
+            .map_or(0, u64::from),
+        transactions: u32::from(input.transactions) + 1,
+        operations: u32::from(input.operations) + 1,
+    };
+    let Ok(layout) = Layout::new(&details, request) else {
+        return;
+    };
+    division(&details, &layout);
+    let share = layout.shares[usize::from(input.worker) % layout.shares.len()];
+    if share.ios.max(share.local_slots) > LARGEST_SHARE {
+        return;
+    }
+    let task = Task {
+        flush_every: 0,
+        order: AccessOrder::Sequential,
+        share,
+        io_size: layout.io_size,
+        strategy: STRATEGIES[usize::from(input.strategy) % STRATEGIES.len()],
+        validator: None,
+        operations: request.operations,
+        io_timeout: Duration::from_secs(3600),
+    };
+    Run::new(share, task).steps(&input.steps.0);
+}
+
+fn blocks(count: u64, block_size: u32) -> StorageDetails {
+    StorageDetails {
+        total_size: count * u64::from(block_size),
+        block_size,
+    }
+}
+
+/// The shares are the storage, each byte of it once, and as much memory as there is.
+fn division(details: &StorageDetails, layout: &Layout) {
+    let (mut storage, mut local) = (0, 0);
+    for share in &layout.shares {
+        assert_eq!((share.storage_offset, share.local_offset), (storage, local));
+        assert!(share.transactions >= 1);
+        assert!(share.transactions <= share.ios.min(share.local_slots));
+        let size = u64::from(layout.io_size);
+        assert_eq!(share.storage_size.div_ceil(size), u64::from(share.ios));
+        storage += share.storage_size;
+        local += u64::from(share.local_slots) * size;
+    }
+    assert_eq!(storage, details.total_size);
+    assert!(local <= layout.region_size);
+}
+
+/// A run, and what is known of it from outside.
+struct Run {
+    transactions: Transactions,
+    share: Share,
+    slots: Vec<Option<Known>>,
+    /// No further I/O is started.
+    ending: bool,
+}
+
+impl Run {
+    fn new(share: Share, task: Task) -> Self {
+        let mut run = Self {
+            transactions: Transactions::new(task, Release3_2),
+            share,
+            slots: vec![None; share.transactions as usize],
+            ending: false,
+        };
+        for slot in 0..share.transactions {
+            let request = run.transactions.begin(slot, Instant::now());
+            let request = request.expect("nothing has failed");
+            run.issued(slot as usize, request);
+        }
+        run
+    }
+
+    /// A slot has another request, or none.
+    fn issued(&mut self, slot: usize, request: Option<Repr>) {
+        self.slots[slot] = request.map(|request| Known {
+            request,
+            sent: false,
+            answered: false,
+        });
+        let Some(request) = request else { return };
+        assert_eq!(request.user_data, slot as u64);
+        assert_ne!(request.size, 0);
+        let end = self.share.storage_offset + self.share.storage_size;
+        assert!(request.storage_offset >= self.share.storage_offset);
+        assert!(request.storage_offset + u64::from(request.size) <= end);
+        for (other, known) in self.slots.iter().enumerate() {
+            let Some(Known { request: known, .. }) = known else {
+                continue;
+            };
+            assert!(
+                other == slot
+                    || are_apart(
+                        (request.storage_offset, request.size),
+                        (known.storage_offset, known.size)
+                    ) && are_apart(
+                        (request.requester_offset, request.size),
+                        (known.requester_offset, known.size)
+                    ),
+                "two transactions in one place: {request:?} and {known:?}"
+            );
+        }
+    }
+
+    fn steps(&mut self, steps: &[Step]) {
+        for step in steps {
+            match step {
+                Step::Sent(slot) => self.sent(*slot),
+                Step::Answer(slot) => self.answered(self.answer(*slot, 0)),
+                Step::Failure(slot, code) => self.answered(self.answer(*slot, *code)),
+                Step::Damaged(slot, damage) => {
+                    let mut answer = self.answer(*slot, 0);
+                    spoil(&mut answer, damage);
+                    self.answered(answer);
+                }
+                Step::Bytes(bytes) => self.answered(bytes.clone()),
+                Step::Halt => {
+                    self.transactions.halt();
+                    self.ending = true;
+                }
+            }
+            assert!(self.transactions.completed() <= self.transactions.operations());
+            // Answers that were not sent are still in flight.
+            let in_flight = self.slots.iter().flatten().count();
+            if in_flight != 0 {
+                assert!(!self.transactions.at_rest(), "{in_flight} in flight");
+            } else {
+                assert!(self.transactions.at_rest());
+            }
+        }
+    }
+
+    fn slot(&self, slot: u8) -> usize {
+        usize::from(slot) % self.slots.len()
+    }
+
+    /// The answer to the request in a slot, or to none.
+    fn answer(&self, slot: u8, code: u32) -> Vec<u8> {
+        let slot = self.slot(slot);
+        let nothing = Repr {
+            message_type: IoMessageType::Result,
+            user_data: slot as u64,
+            result: 0,
+            size: 0,
+            requester_offset: 0,
+            storage_offset: 0,
+        };
+        let request = self.slots[slot].map_or(nothing, |known| known.request);
+        request.answer(code).to_bytes().to_vec()
+    }
+
+    fn sent(&mut self, slot: u8) {
+        let slot = self.slot(slot);
+        // A request is sent once.
+        let Some(known) = self.slots[slot].as_mut().filter(|known| !known.sent) else {
+            return;
+        };
+        known.sent = true;
+        let over = known.answered;
+        let next = self.transactions.sent(slot as u32);
+        let next = next.expect("nothing is validated here");
+        if over {
+            self.issued(slot, next);
+        } else {
+            assert_eq!(next, None);
+        }
+    }
+
+    fn answered(&mut self, bytes: Vec<u8>) {
+        let judging = Judging::by("io_message: a result at an initiator");
+        let accepted = self.judge(&bytes);
+        judging.done(accepted);
+    }
+
+    /// Returns `true` if these bytes answered a request.
+    fn judge(&mut self, bytes: &[u8]) -> bool {
+        // The one request that these bytes answer, if they do.
+        let slot = self.slots.iter().position(|known| {
+            known.is_some_and(|known| {
+                let right = known.request.answer(0).to_bytes();
+                // The result field, and bytes outside of fields.
+                let differs = |(at, (came, right)): (usize, (&u8, &u8))| {
+                    came != right && !matches!(at, 4..8 | 16..20 | 40..64)
+                };
+                !known.answered
+                    && bytes.len() == right.len()
+                    && !bytes.iter().zip(&right).enumerate().any(differs)
+            })
+        });
+        let result = self.transactions.answered(bytes);
+        let Some(slot) = slot else {
+            result.expect_err("it answers no request");
+            return false;
+        };
+        if bytes[16..20] != [0; 4] {
+            result.expect_err("the I/O failed");
+            self.slots[slot] = None;
+            self.ending = true;
+            return false;
+        }
+        let (came, next) = result.expect("it answers a request");
+        assert_eq!(came as usize, slot);
+        let known = self.slots[slot].as_mut().expect("it is in flight");
+        known.answered = true;
+        if known.sent {
+            self.issued(slot, next);
+            assert!(
+                next.is_none() || !self.ending,
+                "no further request after a failure"
+            );
+        } else {
+            assert_eq!(next, None);
+        }
+        true
+    }
+}
+
+fn are_apart((a, a_size): (u64, u32), (b, b_size): (u64, u32)) -> bool {
+    a + u64::from(a_size) <= b || b + u64::from(b_size) <= a
+}
+
+// Requests to a target and to the services.
+
+/// `DOCA_ERROR_INVALID_VALUE`.
+const INVALID_VALUE: u32 = 6;
+
+/// The memories that a request is about.
+#[derive(Debug, Clone, Copy)]
+pub struct World {
+    /// Bytes of the requester's memory.
+    pub requester: u64,
+    /// Bytes of a block, at least 1.
+    pub block_size: u32,
+    /// Blocks of the storage; all their bytes are a number of 64 bits.
+    pub block_count: u64,
+}
+
+impl Default for World {
+    fn default() -> Self {
+        Self {
+            requester: 1 << 20,
+            block_size: 4096,
+            block_count: 128,
+        }
+    }
+}
+
+impl<'a> Arbitrary<'a> for World {
+    fn arbitrary(u: &mut Unstructured<'a>) -> Result<Self> {
+        let block_size = match u.int_in_range(0..=2)? {
+            0 => 4096,
+            1 => u32::from(u.arbitrary::<u16>()?).max(1),
+            _ => u.arbitrary::<u32>()?.max(1),
+        };
+        let block_count = if u.arbitrary()? {
+            u64::from(u.arbitrary::<u16>()?)
+        } else {
+            u.arbitrary()?
+        };
+        let requester = if u.arbitrary()? {
+            u64::from(u.arbitrary::<u32>()?)
+        } else {
+            u.arbitrary()?
+        };
+        Ok(Self {
+            requester,
+            block_size,
+            // A service refuses larger storages when it asks for them.
+            block_count: block_count.min(u64::MAX / u64::from(block_size)),
+        })
+    }
+}
+
+impl World {
+    fn storage(&self) -> u64 {
+        self.block_count * u64::from(self.block_size)
+    }
+}
+
+/// Threshold of a rare choice, of 256. Not near 0, which inputs that are too short end with.
+const SELDOM: u8 = 224;
+
+/// A request, or almost one.
+#[derive(Debug, Clone, Arbitrary)]
+pub struct AnyRequest {
+    /// First block and blocks of a request of whole ones inside of the storage, instead of its size and place there.
+    whole: Option<(u16, u8)>,
+    is_write: bool,
+    /// Mostly it is a read or a write.
+    other_type: (u8, u32),
+    user_data: u64,
+    result: u32,
+    size: Amount,
+    requester_offset: Place,
+    storage_offset: Place,
+    /// Value of the reserved bytes.
+    reserved: u8,
+    /// Missing or additional bytes.
+    length: (u8, u8),
+}
+
+impl AnyRequest {
+    /// The bytes, with numbers of this world.
+    #[must_use]
+    pub fn bytes(&self, world: &World) -> Vec<u8> {
+        let mut size = self.size.resolve(world.block_size);
+        let place = self.storage_offset;
+        let mut storage_offset = place.resolve(size, world.storage(), world.block_size);
+        if let Some((first, blocks)) = self.whole
+            && world.block_count != 0
+        {
+            let first = u64::from(first) % world.block_count;
+            size = u32::from(blocks % 8 + 1).wrapping_mul(world.block_size);
+            storage_offset = first * u64::from(world.block_size);
+        }
+        let mut bytes = Repr {
+            message_type: if self.is_write {
+                IoMessageType::Write
+            } else {
+                IoMessageType::Read
+            },
+            user_data: self.user_data,
+            result: self.result,
+            size,
+            requester_offset: self.requester_offset.resolve(
+                size,
+                world.requester,
+                world.block_size,
+            ),
+            storage_offset,
+        }
+        .to_bytes()
+        .to_vec();
+        if let (SELDOM.., number) = self.other_type {
+            bytes[..4].copy_from_slice(&number.to_be_bytes());
+        }
+        bytes[4..8].fill(self.reserved);
+        bytes[40..].fill(self.reserved);
+        if let (SELDOM.., length) = self.length {
+            bytes.resize(length.into(), self.reserved);
+        }
+        bytes
+    }
+}
+
+/// The numbers in a message, evaluated without arithmetic that could overflow.
+struct Facts {
+    bytes: [u8; SIZE],
+    length: usize,
+    operation: Option<Operation>,
+    size: u128,
+    requester_end: u128,
+    storage_offset: u128,
+    storage_end: u128,
+}
+
+impl Facts {
+    /// A receiver has 64 bytes of a longer message, and zeros behind a shorter one.
+    fn new(came: &[u8]) -> Self {
+        let mut bytes = [0; SIZE];
+        let kept = came.len().min(SIZE);
+        bytes[..kept].copy_from_slice(&came[..kept]);
+        let size = u128::from(word(&bytes, 20));
+        let storage_offset = u128::from(double_word(&bytes, 32));
+        Self {
+            length: came.len(),
+            operation: match word(&bytes, 0) {
+                1 => Some(Operation::Read),
+                2 => Some(Operation::Write),
+                _ => None,
+            }
+            .filter(|_| came.len() == SIZE),
+            size,
+            requester_end: u128::from(double_word(&bytes, 24)) + size,
+            storage_offset,
+            storage_end: storage_offset + size,
+            bytes,
+        }
+    }
+
+    /// An answer must be a result with this in it, and the rest from the request.
+    fn is_answer(&self, answer: &[u8; SIZE], result: u32) {
+        assert_eq!(word(answer, 0), 0, "an answer is a result");
+        assert_eq!(word(answer, 16), result);
+        for same in [8..16, 20..40] {
+            assert_eq!(answer[same.clone()], self.bytes[same]);
+        }
+        for nothing in [4..8, 40..64] {
+            assert!(answer[nothing].iter().all(|byte| *byte == 0));
+        }
+    }
+}
+
+fn requests_property(world: &World, came: &[u8]) {
+    let facts = Facts::new(came);
+    let examiners: [(&str, &dyn Fn() -> bool); 3] = [
+        ("io_message: a request at a target", &|| {
+            target(world, &facts)
+        }),
+        ("io_message: a request at zero_copy", &|| zero_copy(&facts)),
+        ("io_message: a request at gga_offload", &|| {
+            gga_offload(world, &facts)
+        }),
+    ];
+    for (name, examine) in examiners {
+        let judging = Judging::by(name);
+        let accepted = memory::within(0, "the examination of a message", examine);
+        judging.done(accepted);
+    }
+}
+
+/// Returns `true` if it is carried out.
+fn target(world: &World, facts: &Facts) -> bool {
+    let limits = Limits {
+        storage: world.storage(),
+        requester: world.requester,
+        flush: false,
+    };
+    let examined = examine(Release3_2, &facts.bytes, facts.length, limits);
+    let possible = facts.size != 0
+        && facts.storage_end <= limits.storage.into()
+        && facts.requester_end <= limits.requester.into();
+    let expected = match facts.operation.filter(|_| possible) {
+        Some(Operation::Read) => Ok(request::Operation::Read),
+        Some(Operation::Write) => Ok(request::Operation::Write { durable: false }),
+        // It was not announced.
+        Some(Operation::Flush) | None => Err(INVALID_VALUE),
+    };
+    assert_eq!(examined.operation.map_err(|code| code.0), expected);
+    let answer = examined.repr.answer(77).to_bytes();
+    facts.is_answer(&answer, 77);
+    expected.is_ok()
+}
+
+/// Returns `true` if it is passed on.
+fn zero_copy(facts: &Facts) -> bool {
+    let request = message::is_request(&facts.bytes, facts.length, false);
+    assert_eq!(request, facts.operation.is_some());
+    let with_flush = message::is_request(&facts.bytes, facts.length, true);
+    assert!(with_flush >= request);
+    let result = message::is_result(&facts.bytes, facts.length);
+    let kind = IoMessage::new_unchecked_len(&facts.bytes).message_type();
+    let expected = kind == Ok(IoMessageType::Result) && facts.length == SIZE;
+    assert_eq!(result, expected);
+    facts.is_answer(
+        &message::refusal(&facts.bytes, Release::V3_2),
+        INVALID_VALUE,
+    );
+    request
+}
+
+/// Returns `true` if it is carried out.
+fn gga_offload(world: &World, facts: &Facts) -> bool {
+    let &World {
+        block_size,
+        block_count,
+        requester,
+    } = world;
+    let volume = Volume {
+        geometry: Geometry::compatible(block_size),
+        block_count,
+    };
+    let request = Request::read(
+        Release3_2,
+        &facts.bytes,
+        facts.length,
+        volume,
+        requester,
+        false,
+    );
+
+    let block = u128::from(block_size);
+    let blocks = facts.size / block;
+    let possible = facts.size.is_multiple_of(block)
+        && (1..=u128::from(MAX_BLOCKS)).contains(&blocks)
+        && facts.storage_offset.is_multiple_of(block)
+        && facts.storage_end <= world.storage().into()
+        && facts.requester_end <= requester.into();
+    let expected = facts.operation.filter(|_| possible);
+    let request = match (request, expected) {
+        (Ok(request), Some(operation)) => {
+            assert_eq!(request.operation, operation);
+            assert_eq!(u128::from(request.blocks), blocks);
+            assert_eq!(
+                u128::from(request.first_stripe) * block,
+                facts.storage_offset
+            );
+            assert_eq!(
+                u128::from(request.requester_offset) + facts.size,
+                facts.requester_end
+            );
+            request
+        }
+        (Err((identity, _)), None) => {
+            assert_eq!(identity.blocks, 0, "nothing of it is carried out");
+            identity
+        }
+        (came, _) => panic!("expected {expected:?}, got {came:?}, in {world:?}"),
+    };
+    facts.is_answer(&request.answer(Release3_2, 9), 9);
+    expected.is_some()
+}
+
+// Numbers that are near what matters.
+
+/// An offset.
+#[derive(Debug, Clone, Copy, Arbitrary)]
+pub enum Place {
+    /// Any number.
+    Any(u64),
+    /// Near the beginning.
+    At(u16),
+    /// A multiple of the block size.
+    Block(u16),
+    /// Up to 15 bytes less than what ends with the memory.
+    BeforeEnd(u8),
+    /// Up to 3 blocks less than that.
+    BlocksBeforeEnd(u8),
+    /// 1 to 16 bytes more than that.
+    BehindEnd(u8),
+    /// Just before a sum overflows.
+    BeforeOverflow(u16),
+}
+
+impl Place {
+    /// The offset of `size` bytes in a memory of `length` bytes with blocks of `block` bytes.
+    #[must_use]
+    pub fn resolve(self, size: u32, length: u64, block: u32) -> u64 {
+        let last = length.wrapping_sub(size.into());
+        match self {
+            Self::Any(offset) => offset,
+            Self::At(offset) => offset.into(),
+            Self::Block(number) => u64::from(number).wrapping_mul(block.into()),
+            Self::BeforeEnd(less) => last.wrapping_sub((less / 16).into()),
+            Self::BlocksBeforeEnd(less) => {
+                last.wrapping_sub(u64::from(less / 64).wrapping_mul(block.into()))
+            }
+            Self::BehindEnd(more) => last.wrapping_add(u64::from(more / 16) + 1),
+            Self::BeforeOverflow(less) => u64::MAX - u64::from(less),
+        }
+    }
+}
+
+/// A number of bytes.
+#[derive(Debug, Clone, Copy, Arbitrary)]
+pub enum Amount {
+    /// Any number.
+    Any(u32),
+    /// A few.
+    Few(u8),
+    /// Whole blocks.
+    Blocks(u8),
+    /// Whole blocks, and a few bytes.
+    BlocksAndMore(u8, u8),
+    /// About as many blocks as one I/O may have, or more.
+    ManyBlocks(u8),
+}
+
+impl Amount {
+    /// The number, for blocks of `block` bytes.
+    #[must_use]
+    pub fn resolve(self, block: u32) -> u32 {
+        match self {
+            Self::Any(size) => size,
+            Self::Few(size) => size.into(),
+            Self::Blocks(number) => u32::from(number).wrapping_mul(block),
+            Self::BlocksAndMore(number, more) => u32::from(number)
+                .wrapping_mul(block)
+                .wrapping_add(more.into()),
+            Self::ManyBlocks(more) => (200 + u32::from(more)).wrapping_mul(block),
+        }
+    }
+}

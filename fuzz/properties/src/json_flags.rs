@@ -1,0 +1,565 @@
+//! Files of flags, as all programs read them.
+
+use std::ffi::OsString;
+use std::path::Path;
+use std::sync::LazyLock;
+
+use arbitrary::{Arbitrary, Result, Unstructured};
+use clap::{Arg, ArgAction, Command, CommandFactory as _};
+use role_common::flags;
+use role_common::flags::FlagsError;
+use serde_json::{Map, Number, Value, json};
+
+use super::control_frames::rest;
+use super::damage::{Damage, spoil};
+use super::tally::Judging;
+use super::{file, memory};
+
+/// A file of flags, and the program that reads it.
+#[derive(Debug, Clone)]
+pub enum Input {
+    /// Any bytes.
+    Raw {
+        /// The program that reads it.
+        program: Program,
+        /// The bytes.
+        bytes: Vec<u8>,
+    },
+    /// Mostly known flags with mostly valid values.
+    Flags {
+        /// The program that reads it.
+        program: Program,
+        /// The content.
+        document: Document,
+        /// The white space and comments.
+        spacing: Spacing,
+        /// The damage.
+        damage: Vec<Damage>,
+    },
+}
+
+/// Two bytes for the kind and the program, and the bytes, so that a file is easily made an input.
+impl<'a> Arbitrary<'a> for Input {
+    fn arbitrary(u: &mut Unstructured<'a>) -> Result<Self> {
+        let kind = u.int_in_range(0..=2)?;
+        let program = *u.choose(&Program::ALL)?;
+        Ok(match kind {
+            0 => Self::Raw {
+                program,
+                bytes: rest(u)?,
+            },
+            1 => Self::Flags {
+                program,
+                document: u.arbitrary()?,
+                spacing: u.arbitrary()?,
+                damage: u.arbitrary()?,
+            },
+            _ => Self::Flags {
+                program,
+                document: Document::with_text(u.arbitrary()?),
+                spacing: u.arbitrary()?,
+                damage: Vec::new(),
+            },
+        })
+    }
+}
+
+/// A file yields a configuration, or is refused with a message that names it. Its formatting makes no difference, and the same flags on the
+/// command line yield the same configuration.
+///
+/// # Panics
+///
+/// If that does not hold.
+pub fn property(input: &Input) {
+    match input {
+        Input::Raw { program, bytes } => {
+            let _ = read(*program, bytes);
+        }
+        Input::Flags {
+            program,
+            document,
+            spacing,
+            damage,
+        } => {
+            let value = document.value(*program);
+            let plain = read(*program, value.to_string().as_bytes());
+            let mut text = spacing.write(&value).into_bytes();
+            assert_eq!(
+                read(*program, &text).map_err(|_| ()),
+                plain.clone().map_err(|_| ()),
+                "comments and spaces mean nothing: {value}"
+            );
+            if let Some(arguments) = arguments(*program, &value) {
+                let arguments: Vec<_> = arguments.into_iter().map(OsString::from).collect();
+                let configuration = configuration(*program, &arguments, None);
+                assert_eq!(
+                    configuration.map_err(|_| ()),
+                    plain.map_err(|_| ()),
+                    "on the command line: {arguments:?}"
+                );
+            }
+            if !damage.is_empty() {
+                spoil(&mut text, damage);
+                let _ = read(*program, &text);
+            }
+        }
+    }
+}
+
+/// The configuration of a program with this file, as text; or the message that refuses it.
+fn read(program: Program, bytes: &[u8]) -> std::result::Result<String, String> {
+    let judging = Judging::by("JSON flags of the roles");
+    let result = file::with(bytes, |path| {
+        let result = configuration(program, &[], Some(path));
+        if let Err(message) = &result {
+            let text = std::str::from_utf8(bytes);
+            assert!(
+                message.contains(&format!("--json {}", path.display())) || names_a_flag(message),
+                "{message:?} says neither file nor flag, for {text:?}"
+            );
+        }
+        result
+    });
+    judging.done(result.is_ok());
+    result
+}
+
+/// Flags that are missing may be on the command line as well as in the file.
+fn names_a_flag(message: &str) -> bool {
+    message.contains("required arguments were not provided")
+        || message.contains("cannot be used with")
+}
+
+/// Bytes that a parser may need for each byte of a file, for its values and their messages.
+const PER_BYTE: usize = 256;
+
+/// Bytes that a program's flags need, with their descriptions, copied a few times.
+const FLAGS: usize = 1 << 20;
+
+fn configuration(
+    program: Program,
+    arguments: &[OsString],
+    path: Option<&Path>,
+) -> std::result::Result<String, String> {
+    let from_file = path.map_or(0, |path| path.metadata().map_or(0, |file| file.len()));
+    let from_arguments: usize = arguments.iter().map(|argument| argument.len() + 64).sum();
+    let justified = from_arguments + usize::try_from(from_file).expect("inputs are small");
+    let all = [OsString::from("program")].into_iter();
+    let file = path.map(|path| [OsString::from("--json"), path.into()]);
+    let all = all.chain(arguments.iter().cloned());
+    let all: Vec<_> = all.chain(file.into_iter().flatten()).collect();
+    let limit = FLAGS + PER_BYTE * justified;
+    memory::within(limit, "reading flags", || program.configuration(all)).map_err(|error| {
+        match error {
+            FlagsError::Information(text) => panic!("nobody asked for {text:?}"),
+            FlagsError::Usage(text) => text,
+        }
+    })
+}
+
+/// Reads the flags of a program, and says what they are.
+fn described<F: flags::RoleFlags + std::fmt::Debug>(
+    name: &'static str,
+    arguments: Vec<OsString>,
+    without_path: impl FnOnce(&mut F),
+) -> std::result::Result<F, FlagsError> {
+    flags::read::<F>(name, arguments).map(|mut flags| {
+        without_path(&mut flags);
+        flags
+    })
+}
+
+// Content and formatting of a file of flags.
+
+/// Content of a file.
+#[derive(Debug, Clone, Arbitrary)]
+pub struct Document {
+    /// `true` if all mandatory flags are set, with valid values unless overridden.
+    complete: bool,
+    general: Vec<(u8, AnyValue)>,
+    program: Vec<(u8, AnyValue)>,
+    /// An unknown flag, or one in the wrong object.
+    odd: Option<(OddPlace, String, AnyValue)>,
+}
+
+#[derive(Debug, Clone, Arbitrary)]
+enum OddPlace {
+    Root,
+    General,
+    Program,
+}
+
+/// A value of a flag.
+#[derive(Debug, Clone, Arbitrary)]
+enum AnyValue {
+    /// A probably valid value.
+    Plausible(u8),
+    Text(String),
+    /// A text that a parser of comments may misread.
+    Tricky(Vec<Fragment>),
+    Number(i64),
+    Large(u64),
+    Fraction(f64),
+    Truth(bool),
+    Nothing,
+    List(Vec<AnyValue>),
+    Object(Vec<(String, AnyValue)>),
+    /// Many lists in each other.
+    Deep(u8),
+}
+
+/// A part of a text.
+#[derive(Debug, Clone, Copy, Arbitrary)]
+enum Fragment {
+    Quote,
+    Backslash,
+    Slash,
+    LineComment,
+    BlockComment,
+    EndOfComment,
+    LineEnd,
+    Letter,
+    Wide,
+}
+
+impl Fragment {
+    fn text(self) -> &'static str {
+        match self {
+            Self::Quote => "\"",
+            Self::Backslash => "\\",
+            Self::Slash => "/",
+            Self::LineComment => "//",
+            Self::BlockComment => "/*",
+            Self::EndOfComment => "*/",
+            Self::LineEnd => "\n",
+            Self::Letter => "a",
+            Self::Wide => "\u{1F980}",
+        }
+    }
+}
+
+impl AnyValue {
+    fn json(&self, arg: Option<&Arg>) -> Value {
+        match self {
+            Self::Plausible(choice) => arg.map_or(Value::Null, |arg| plausible(arg, *choice)),
+            Self::Text(text) => json!(text),
+            Self::Tricky(parts) => Value::String(parts.iter().map(|part| part.text()).collect()),
+            Self::Number(number) => json!(number),
+            Self::Large(number) => json!(number),
+            Self::Fraction(number) => Number::from_f64(*number).map_or(Value::Null, Value::Number),
+            Self::Truth(truth) => json!(truth),
+            Self::Nothing => Value::Null,
+            Self::List(list) => list.iter().map(|value| value.json(arg)).collect(),
+            Self::Object(object) => {
+                let member = |(key, value): &(String, Self)| (key.clone(), value.json(arg));
+                Value::Object(object.iter().map(member).collect())
+            }
+            Self::Deep(depth) => (0..*depth).fold(json!([]), |inner, _| json!([inner])),
+        }
+    }
+}
+
+/// Values that some flag accepts; the flag's own ones, where it has a list.
+fn plausible(arg: &Arg, choice: u8) -> Value {
+    const NUMBERS: [u64; 12] = [
+        0,
+        1,
+        2,
+        50,
+        60,
+        128,
+        4096,
+        65_535,
+        65_536,
+        4_294_967_295,
+        4_294_967_296,
+        u64::MAX,
+    ];
+    const TEXTS: [&str; 5] = ["03:00.0", "127.0.0.1:12345", "", "--cpu", "a=b"];
+    let choice = usize::from(choice);
+    let of_its_own = arg.get_possible_values();
+    if let Some(value) = of_its_own.get(choice % of_its_own.len().max(1)) {
+        return json!(value.get_name());
+    }
+    if choice.is_multiple_of(2) {
+        json!(NUMBERS[choice / 2 % NUMBERS.len()])
+    } else {
+        json!(TEXTS[choice / 2 % TEXTS.len()])
+    }
+}
+
+const GENERAL: &str = "doca_general_flags";
+const PROGRAM: &str = "doca_program_flags";
+
+/// Flags that can be in an object of the file.
+fn of_object(command: &Command, general: bool) -> Vec<&Arg> {
+    command
+        .get_arguments()
+        .filter(|arg| (arg.get_help_heading() == Some("DOCA Flags")) == general)
+        .filter(|arg| {
+            arg.get_long()
+                .is_some_and(|long| !["help", "version", "json"].contains(&long))
+        })
+        .collect()
+}
+
+impl Document {
+    /// Valid flags, with any text as the device.
+    fn with_text(text: Vec<Fragment>) -> Self {
+        Self {
+            complete: true,
+            general: Vec::new(),
+            program: vec![(0, AnyValue::Tricky(text))],
+            odd: None,
+        }
+    }
+
+    /// The file as a value.
+    fn value(&self, program: Program) -> Value {
+        let command = program.command();
+        let object = |flags: &[&Arg], chosen: &[(u8, AnyValue)]| {
+            let mut object = Map::new();
+            for (flag, value) in chosen {
+                if let Some(arg) = flags.get(usize::from(*flag) % flags.len().max(1)) {
+                    let name = arg.get_long().expect("they have names").to_owned();
+                    object.insert(name, value.json(Some(arg)));
+                }
+            }
+            object
+        };
+        let mut general = object(&of_object(command, true), &self.general);
+        let mut flags = object(&of_object(command, false), &self.program);
+        if self.complete {
+            for arg in of_object(command, false) {
+                let name = arg.get_long().expect("they have names");
+                if arg.is_required_set() {
+                    flags.entry(name).or_insert_with(|| accepted(arg, name));
+                }
+            }
+        }
+        let mut odd = Map::new();
+        if let Some((place, key, value)) = &self.odd {
+            let object = match place {
+                OddPlace::Root => &mut odd,
+                OddPlace::General => &mut general,
+                OddPlace::Program => &mut flags,
+            };
+            object.insert(key.clone(), value.json(None));
+        }
+        odd.insert(GENERAL.to_owned(), Value::Object(general));
+        odd.insert(PROGRAM.to_owned(), Value::Object(flags));
+        Value::Object(odd)
+    }
+}
+
+/// A value that a mandatory flag accepts.
+fn accepted(arg: &Arg, name: &str) -> Value {
+    match name {
+        "cpu" => json!([0]),
+        "listen-port" => json!(12345),
+        "storage-server" | "data-1-storage" | "data-2-storage" | "data-p-storage" => {
+            json!("127.0.0.1:12345")
+        }
+        _ => arg
+            .get_possible_values()
+            .first()
+            .map_or_else(|| json!("x"), |value| json!(value.get_name())),
+    }
+}
+
+/// The arguments that say the same; none where the file says what the command line cannot.
+fn arguments(program: Program, file: &Value) -> Option<Vec<String>> {
+    let command = program.command();
+    let mut arguments = Vec::new();
+    for (object, flags) in file.as_object()? {
+        let known = of_object(command, object == GENERAL);
+        if object != GENERAL && object != PROGRAM {
+            return None;
+        }
+        for (name, value) in flags.as_object()? {
+            let arg = known.iter().find(|arg| arg.get_long() == Some(name))?;
+            let is_list = matches!(arg.get_action(), ArgAction::Append);
+            let values = match value {
+                Value::Array(values) if is_list => values.iter().collect(),
+                value => vec![value],
+            };
+            for value in values {
+                match value {
+                    Value::Number(number) if is_number(name) || name == "sessions" => {
+                        arguments.push(format!("--{name}={number}"));
+                    }
+                    Value::String(text) if !is_number(name) => {
+                        arguments.push(format!("--{name}={text}"));
+                    }
+                    _ => return None,
+                }
+            }
+        }
+    }
+    Some(arguments)
+}
+
+/// Flags that are numbers in a file, by the documentation.
+fn is_number(name: &str) -> bool {
+    [
+        "log-level",
+        "sdk-log-level",
+        "cpu",
+        "listen-port",
+        "block-count",
+        "block-size",
+        "logical-block-size",
+        "control-timeout",
+        "io-timeout",
+        "idle-timeout",
+        "run-limit-operation-count",
+        "transaction-count",
+        "local-io-region-size",
+        "blocks-per-io",
+        "seed",
+        "trigger-recovery-read-every-n",
+    ]
+    .contains(&name)
+}
+
+/// Formatting of a file: white space and comments between its tokens, repeated cyclically.
+#[derive(Debug, Clone, Arbitrary)]
+pub struct Spacing(Vec<Space>);
+
+#[derive(Debug, Clone, Arbitrary)]
+enum Space {
+    Nothing,
+    Blank,
+    Line,
+    LineComment(String),
+    BlockComment(String),
+}
+
+impl Space {
+    fn text(&self) -> String {
+        match self {
+            Self::Nothing => String::new(),
+            Self::Blank => " ".to_owned(),
+            Self::Line => "\r\n".to_owned(),
+            Self::LineComment(text) => format!("//{}\n", text.replace('\n', " ")),
+            Self::BlockComment(text) => format!("/*{}*/", text.replace('*', "\"")),
+        }
+    }
+}
+
+impl Spacing {
+    /// Writes a file.
+    fn write(&self, value: &Value) -> String {
+        let mut text = String::new();
+        let mut spaces = self.0.iter().cycle();
+        self.put(value, &mut text, &mut spaces);
+        text
+    }
+
+    fn put<'a>(
+        &self,
+        value: &Value,
+        text: &mut String,
+        spaces: &mut impl Iterator<Item = &'a Space>,
+    ) {
+        let mut space = |text: &mut String| text.extend(spaces.next().map(Space::text));
+        space(text);
+        match value {
+            Value::Array(values) => {
+                text.push('[');
+                for (number, value) in values.iter().enumerate() {
+                    if number != 0 {
+                        text.push(',');
+                    }
+                    self.put(value, text, spaces);
+                }
+                text.push(']');
+            }
+            Value::Object(members) => {
+                text.push('{');
+                for (number, (key, value)) in members.iter().enumerate() {
+                    if number != 0 {
+                        text.push(',');
+                    }
+                    self.put(&Value::String(key.clone()), text, spaces);
+                    text.push(':');
+                    self.put(value, text, spaces);
+                }
+                text.push('}');
+            }
+            other => text.push_str(&other.to_string()),
+        }
+        text.extend(spaces.next().map(Space::text));
+    }
+}
+
+// The programs, by their flags.
+
+/// A program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the names are those of the roles")]
+pub enum Program {
+    Target,
+    ZeroCopy,
+    GgaOffload,
+    Initiator,
+    SbcGenerator,
+}
+
+impl Program {
+    /// All programs.
+    pub const ALL: [Self; 5] = [
+        Self::Target,
+        Self::ZeroCopy,
+        Self::GgaOffload,
+        Self::Initiator,
+        Self::SbcGenerator,
+    ];
+
+    /// Its flags, as clap describes them.
+    #[must_use]
+    pub fn command(self) -> &'static Command {
+        // Making them takes as long as reading flags.
+        static COMMANDS: LazyLock<[Command; 5]> = LazyLock::new(|| {
+            [
+                role_target::cli::Flags::command(),
+                role_zero_copy::cli::Flags::command(),
+                role_gga_offload::cli::Flags::command(),
+                role_initiator::cli::Flags::command(),
+                role_sbc_generator::cli::Flags::command(),
+            ]
+        });
+        &COMMANDS[self as usize]
+    }
+
+    /// Parses its flags; the text of the configuration, without the name of the file.
+    fn configuration(self, arguments: Vec<OsString>) -> Result<String, FlagsError> {
+        match self {
+            Self::Target => {
+                let forget = |flags: &mut role_target::cli::Flags| flags.general.json = None;
+                let flags = described(role_target::NAME, arguments, forget)?;
+                Ok(format!("{flags:?}"))
+            }
+            Self::ZeroCopy => {
+                let forget = |flags: &mut role_zero_copy::cli::Flags| flags.general.json = None;
+                let flags = described(role_zero_copy::NAME, arguments, forget)?;
+                Ok(format!("{flags:?}"))
+            }
+            Self::GgaOffload => {
+                let forget = |flags: &mut role_gga_offload::cli::Flags| flags.general.json = None;
+                let flags = described(role_gga_offload::NAME, arguments, forget)?;
+                Ok(format!("{flags:?}, {:?}", flags.checksum.written()))
+            }
+            Self::Initiator => {
+                let forget = |flags: &mut role_initiator::cli::Flags| flags.general.json = None;
+                let flags = described(role_initiator::cli::NAME, arguments, forget)?;
+                Ok(format!("{flags:?}, {:?}", flags.check()))
+            }
+            Self::SbcGenerator => {
+                let forget = |flags: &mut role_sbc_generator::cli::Flags| flags.general.json = None;
+                let flags = described(role_sbc_generator::NAME, arguments, forget)?;
+                Ok(format!("{flags:?}, {:?}", flags.geometry()))
+            }
+        }
+    }
+}

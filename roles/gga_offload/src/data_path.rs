@@ -1,0 +1,539 @@
+//! One worker thread of the gga_offload service: drives a [`StripeEngine`] with DOCA's contexts and tasks.
+//!
+//! [`driver`] reports completions to the engine and carries out its actions, with the tasks of [`tasks`] and the memory of [`memory`].
+//! [`Commands`] are requests of the main thread to a running worker, to reattach a target.
+
+mod driver;
+pub(crate) mod memory;
+mod tasks;
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use doca::{Access, BufInventory, Compress, ContextId, ErasureCoding, ErrorCode, Mmap, Pe};
+use role_common::Failure;
+use role_common::messages::Messages;
+use role_common::readiness::wait_until_running;
+use role_common::service::endpoints::{ComchEnds, TargetEnds};
+use role_common::service::{Command, Reply, WorkerCommand, WorkerSetup};
+use role_common::stored_block::{Encoder, MatrixType};
+use role_common::submit::DeferredTasks;
+use role_common::superblock::SetId;
+use role_common::turns::run_to_end;
+use role_common::worker::{DataPath, RunFlag};
+use wire::control::RdmaConnectionRole;
+use wire::release::{IoLayout, Release, Release3_0, Release3_1, Release3_2};
+
+use super::cli::ChecksumPolicy;
+use super::engine;
+use super::engine::request::Volume;
+use super::engine::set::Set;
+use super::engine::stripe_lock::StripeLocks;
+use super::engine::{Action, BACKGROUND_SLOTS, Event, StripeEngine};
+use super::statistics::GgaCoreStatistics;
+use super::target::Target;
+use memory::{PrivateMemory, StripeMemory};
+use tasks::{Fetcher, Kind, Maker, Tasks};
+
+/// Tasks of each slot that can be deferred at once: at most one per target and one more, and the receives of results.
+const DEFERRED: usize = 3 + 1 + 3;
+
+/// Slots of each worker for this many requests of the initiator.
+pub(crate) fn all_slots(requests: u32) -> u32 {
+    requests + BACKGROUND_SLOTS
+}
+
+/// Parameters of a worker.
+pub(crate) struct Setup {
+    pub(crate) worker: WorkerSetup,
+    pub(crate) memory: StripeMemory,
+    pub(crate) initiator: Mmap,
+    pub(crate) locks: Arc<StripeLocks>,
+    pub(crate) set: Arc<Set>,
+    pub(crate) commands: Arc<Commands>,
+    pub(crate) volume: Volume,
+    pub(crate) matrix_type: MatrixType,
+    pub(crate) checksum: ChecksumPolicy,
+    /// The set that checksums are bound to.
+    pub(crate) set_id: SetId,
+    pub(crate) recover_every: u32,
+    pub(crate) is_degradable: bool,
+    /// `true` if initiator and targets have announced flushes and durable writes.
+    pub(crate) flush: bool,
+    /// Time without an answer after which a target is unresponsive.
+    pub(crate) stall_timeout: Duration,
+    /// The moment that the engine's time is counted from.
+    pub(crate) began: Instant,
+}
+
+/// The data path of one worker, whatever its I/O messages.
+pub(crate) type AnyGgaDataPath =
+    Box<dyn DataPath<Command = Command, Reply = Reply, Report = GgaCoreStatistics>>;
+
+/// Layouts of messages, which may be relative to the memory of their requester.
+#[derive(Debug, Clone, Copy)]
+struct Layouts<L> {
+    /// With the initiator, which requests.
+    initiator: L,
+    /// With the targets, which this service requests of.
+    targets: L,
+}
+
+/// Creates the data path of a worker. How it reads messages is settled here, once.
+pub(crate) fn create(setup: Setup) -> Result<AnyGgaDataPath, Failure> {
+    fn both<L: IoLayout>(layout: L) -> Layouts<L> {
+        Layouts {
+            initiator: layout,
+            targets: layout,
+        }
+    }
+    Ok(match setup.worker.release {
+        Release::V3_0 => {
+            let relative_to = |mmap: &Mmap| Release3_0 {
+                requester_address: mmap.base_address(),
+            };
+            let layouts = Layouts {
+                initiator: relative_to(&setup.initiator),
+                targets: relative_to(&setup.memory.mmap),
+            };
+            Box::new(GgaDataPath::create(setup, layouts)?)
+        }
+        Release::V3_1 => Box::new(GgaDataPath::create(setup, both(Release3_1))?),
+        Release::V3_2 => Box::new(GgaDataPath::create(setup, both(Release3_2))?),
+    })
+}
+
+/// The data path of one worker. Fields are in the order in which they must be dropped.
+pub(crate) struct GgaDataPath<L: IoLayout> {
+    /// Layouts of the messages of the initiator and of the targets.
+    layouts: Layouts<L>,
+    tasks: Tasks,
+    fetcher: Fetcher,
+    /// `None` once the service has left it.
+    comch: Option<ComchEnds>,
+    /// `None` while the target is detached.
+    targets: [Option<TargetEnds>; 3],
+    coding: ErasureCoding,
+    decompressor: Compress,
+    inventory: BufInventory,
+    message_map: Mmap,
+    messages: Messages,
+    private: PrivateMemory,
+    pe: Pe,
+    engine: StripeEngine,
+    deferred: DeferredTasks,
+    encoder: Encoder,
+    /// Private copies of device memory: content to compress, a stored block to judge, and a recovered chunk of it.
+    content: Vec<u8>,
+    stored: Vec<u8>,
+    recovered: Vec<u8>,
+    /// The slot whose block is in `stored`, and how many bytes of LZ4 data it has.
+    judged: Option<(u32, usize)>,
+    /// Contexts of detached targets, whose last events may not have been reaped yet.
+    retired: Vec<ContextId>,
+    clock: Clock,
+    setup: Setup,
+}
+
+/// The engine's time. It is read when the worker is idle, and once every few poll iterations.
+#[derive(Debug)]
+struct Clock {
+    began: Instant,
+    now: Duration,
+    iterations: u32,
+}
+
+/// Poll iterations between clock reads while there is always something to do.
+const BUSY_ITERATIONS: u32 = 64;
+
+impl Clock {
+    fn new(began: Instant) -> Self {
+        Self {
+            began,
+            now: began.elapsed(),
+            iterations: 0,
+        }
+    }
+
+    #[inline]
+    fn poll_iteration(&mut self, is_idle: bool) {
+        self.iterations = self.iterations.wrapping_add(1);
+        if is_idle || self.iterations.is_multiple_of(BUSY_ITERATIONS) {
+            self.now = self.began.elapsed();
+        }
+    }
+}
+
+impl<L: IoLayout> GgaDataPath<L> {
+    fn create(setup: Setup, layouts: Layouts<L>) -> Result<Self, Failure> {
+        let (worker, geometry) = (&setup.worker, setup.volume.geometry);
+        let count = all_slots(worker.transaction_count);
+        let slots = count as usize;
+        let messages = Messages::new(tasks::messages(slots))?;
+        let access = Access::LOCAL_READ_WRITE | Access::PCI_READ_WRITE;
+        let message_map = Mmap::register(&worker.device, Arc::clone(messages.region()), access)?;
+        let private = PrivateMemory::allocate(&worker.device, geometry, slots)?;
+        let inventory = BufInventory::new(tasks::bufs(slots))?;
+        let pe = Pe::new()?;
+        let comch = ComchEnds::start(&pe, &worker.client, &message_map, count, count)?;
+        let offline = setup.set.view().offline;
+        let ends = |target: Target| -> Result<Option<TargetEnds>, Failure> {
+            if offline.contains(target) {
+                return Ok(None);
+            }
+            TargetEnds::start(&pe, &worker.device, count).map(Some)
+        };
+        let targets = [
+            ends(Target::Data1)?,
+            ends(Target::Data2)?,
+            ends(Target::DataP)?,
+        ];
+        let coding = ErasureCoding::builder(&worker.device)
+            .create_tasks(count)
+            .recover_tasks(count.saturating_mul(2))
+            .start(&pe)?;
+        let decompressor = Compress::builder(&worker.device)
+            .decompress_lz4_stream_tasks(count)
+            .start(&pe)?;
+        let fetcher = Fetcher::start(&pe, &worker.device, count)?;
+        let engine = StripeEngine::new(engine::Setup {
+            worker: worker.index,
+            requests: worker.transaction_count,
+            recover_every: setup.recover_every,
+            requires_checksums: setup.checksum == ChecksumPolicy::Require,
+            is_degradable: setup.is_degradable,
+            stall_timeout: setup.stall_timeout,
+            set: Arc::clone(&setup.set),
+            locks: Arc::clone(&setup.locks),
+        });
+        Ok(Self {
+            layouts,
+            tasks: Tasks::default(),
+            fetcher,
+            comch: Some(comch),
+            targets,
+            coding,
+            decompressor,
+            inventory,
+            message_map,
+            messages,
+            private,
+            pe,
+            engine,
+            deferred: DeferredTasks::with_capacity(slots * DEFERRED),
+            encoder: Encoder::new(geometry, setup.checksum.written()),
+            content: vec![0; geometry.logical_block_size as usize],
+            stored: vec![0; geometry.stored_block_size as usize],
+            recovered: vec![0; geometry.half_block_size() as usize],
+            judged: None,
+            retired: Vec::new(),
+            clock: Clock::new(setup.began),
+            setup,
+        })
+    }
+
+    fn target_ends(&mut self, target: usize) -> Result<&mut TargetEnds, Failure> {
+        self.targets
+            .get_mut(target)
+            .and_then(Option::as_mut)
+            .ok_or_else(|| Failure::invalid(format!("there is no connection to target {target}")))
+    }
+
+    /// Allocates the tasks when all contexts run, and posts the receives.
+    fn prepare(&mut self, initiator_consumer: u32, within: Duration) -> Result<(), Failure> {
+        let Some(comch) = &self.comch else {
+            return Err(Failure::new(
+                ErrorCode::BAD_STATE,
+                "the worker has left Comch already",
+            ));
+        };
+        let states = || {
+            let targets = self.targets.iter().flatten();
+            let accelerators = [self.coding.state(), self.decompressor.state()];
+            comch
+                .states()
+                .into_iter()
+                .chain(targets.flat_map(TargetEnds::states))
+                .chain([self.fetcher.state()])
+                .chain(accelerators)
+        };
+        let what = "the Comch, RDMA and accelerator contexts";
+        wait_until_running(&self.pe, within, what, states)?;
+        let setup = &self.setup;
+        let geometry = setup.volume.geometry;
+        let slots = self.engine.slots();
+        let encoding = self.coding.matrix(setup.matrix_type.into(), 2, 1)?;
+        let recovery = |missing: Target| {
+            self.coding
+                .recover_matrix(&encoding, &[missing.number() as u32])
+        };
+        let recoveries = [recovery(Target::Data1)?, recovery(Target::Data2)?];
+        let maker = Maker {
+            comch,
+            initiator_consumer,
+            targets: &self.targets,
+            coding: &self.coding,
+            encoding,
+            recoveries,
+            decompressor: &self.decompressor,
+            inventory: &self.inventory,
+            messages: &self.message_map,
+            memory: &setup.memory.mmap,
+            private: &self.private,
+            private_parity: self.has_private_parity(),
+            initiator: &setup.initiator,
+            geometry,
+            first: setup.memory.first,
+            first_buffer: u64::from(setup.worker.index) * slots as u64,
+        };
+        let what = format_args!("{slots} transactions");
+        self.tasks = Tasks::allocate(&maker, slots).map_err(|failure| failure.context(what))?;
+        self.fetcher
+            .prepare(&self.inventory, &setup.initiator, &self.private, geometry)?;
+        for target in Target::ALL {
+            if self.targets[target.number()].is_some() {
+                for lane in 0..slots {
+                    self.must_submit(lane, Kind::ReceiveResult(target))?;
+                }
+            }
+        }
+        for lane in 0..self.setup.worker.transaction_count as usize {
+            self.must_submit(lane, Kind::ReceiveRequest)?;
+        }
+        Ok(())
+    }
+
+    /// Returns `true` if parity is made of the stored block in private memory: a target that was detached while it was not scheduled may still
+    /// write to its chunk of the stripe buffer.
+    fn has_private_parity(&self) -> bool {
+        self.setup.is_degradable
+    }
+
+    fn leave_comch(&mut self) -> Result<(), Failure> {
+        self.tasks = Tasks::default();
+        self.comch.take().map_or(Ok(()), ComchEnds::stop)
+    }
+}
+
+impl<L: IoLayout> DataPath for GgaDataPath<L> {
+    type Command = Command;
+    type Reply = Reply;
+    type Report = GgaCoreStatistics;
+
+    fn execute(&mut self, command: Command) -> Result<Reply, Failure> {
+        match command {
+            Command::Export { target, role } => {
+                let export = self.target_ends(target)?.endpoint(role).export()?;
+                return Ok(Reply::Exported(export));
+            }
+            Command::Connect {
+                target,
+                role,
+                details,
+            } => self.target_ends(target)?.endpoint(role).connect(&details)?,
+            Command::Prepare { consumer, within } => self.prepare(consumer, within)?,
+            Command::LeaveComch => self.leave_comch()?,
+        }
+        Ok(Reply::Done)
+    }
+
+    fn run(&mut self, run: &RunFlag) -> Result<GgaCoreStatistics, Failure> {
+        let calls = run_to_end(self, run)?;
+        let core = self.setup.worker.core;
+        let statistics = self.engine.statistics_mut();
+        statistics.core.core = core;
+        statistics.core.pe_hit_count = calls.hits;
+        statistics.core.pe_miss_count = calls.misses;
+        Ok(*statistics)
+    }
+}
+
+// Commands of the main thread to workers that run: bring a detached target back.
+
+/// The commands of all workers, each with the number of the attempt that it is part of.
+pub(crate) struct Commands {
+    workers: Box<[Inbox]>,
+    replies: Mutex<VecDeque<WorkerReply>>,
+    /// Wakes the main thread.
+    wake: Box<dyn Fn() + Send + Sync>,
+}
+
+#[derive(Debug, Default)]
+struct Inbox {
+    /// `true` if there is any: checked by the worker in every poll iteration.
+    has_any: AtomicBool,
+    commands: Mutex<VecDeque<(u32, WorkerCommand)>>,
+}
+
+/// A worker's reply.
+#[derive(Debug)]
+pub(crate) struct WorkerReply {
+    /// Number of the worker.
+    pub(crate) worker: u32,
+    /// Number of the attempt.
+    pub(crate) attempt: u32,
+    /// The reply.
+    pub(crate) reply: Result<Reply, Failure>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // A panic under these locks leaves consistent data.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Commands {
+    pub(crate) fn of_workers(count: u32, wake: impl Fn() + Send + Sync + 'static) -> Self {
+        Self {
+            workers: (0..count).map(|_| Inbox::default()).collect(),
+            replies: Mutex::default(),
+            wake: Box::new(wake),
+        }
+    }
+
+    /// Gives a worker a command, if there is such a worker.
+    pub(crate) fn send(&self, worker: u32, attempt: u32, command: WorkerCommand) {
+        if let Some(inbox) = self.workers.get(worker as usize) {
+            lock(&inbox.commands).push_back((attempt, command));
+            inbox.has_any.store(true, Ordering::Release);
+        }
+    }
+
+    /// The next reply of any worker.
+    pub(crate) fn next_reply(&self) -> Option<WorkerReply> {
+        lock(&self.replies).pop_front()
+    }
+
+    #[inline]
+    fn has_any(&self, worker: u32) -> bool {
+        let inbox = self.workers.get(worker as usize);
+        inbox.is_some_and(|inbox| inbox.has_any.load(Ordering::Acquire))
+    }
+
+    fn next(&self, worker: u32) -> Option<(u32, WorkerCommand)> {
+        let inbox = self.workers.get(worker as usize)?;
+        let mut commands = lock(&inbox.commands);
+        let next = commands.pop_front();
+        inbox.has_any.store(!commands.is_empty(), Ordering::Release);
+        next
+    }
+
+    fn reply(&self, reply: WorkerReply) {
+        lock(&self.replies).push_back(reply);
+        (self.wake)();
+    }
+}
+
+impl<L: IoLayout> GgaDataPath<L> {
+    /// Carries out the next command, if there is one and nothing of the last detachment may still come.
+    #[inline]
+    fn poll_commands(&mut self) -> Result<(), Failure> {
+        if self.setup.commands.has_any(self.setup.worker.index) && self.engine.is_settled() {
+            self.next_command()
+        } else {
+            Ok(())
+        }
+    }
+
+    #[cold]
+    fn next_command(&mut self) -> Result<(), Failure> {
+        let worker = self.setup.worker.index;
+        let Some((attempt, command)) = self.setup.commands.next(worker) else {
+            return Ok(());
+        };
+        if let WorkerCommand::Attach { target } = command
+            && let Some(ends) = self.targets.get(target).and_then(Option::as_ref)
+            && !ends.are_running()
+        {
+            // Later. The main thread bounds the time.
+            self.setup.commands.send(worker, attempt, command);
+            return Ok(());
+        }
+        let reply = self.carry_out(command);
+        self.setup.commands.reply(WorkerReply {
+            worker,
+            attempt,
+            reply,
+        });
+        Ok(())
+    }
+
+    fn carry_out(&mut self, command: WorkerCommand) -> Result<Reply, Failure> {
+        match command {
+            WorkerCommand::Export { target, role } => {
+                if role == RdmaConnectionRole::IoData {
+                    self.renew_ends(target)?;
+                }
+                let export = self.target_ends(target)?.endpoint(role).export()?;
+                Ok(Reply::Exported(export))
+            }
+            WorkerCommand::Connect {
+                target,
+                role,
+                details,
+            } => {
+                self.target_ends(target)?.endpoint(role).connect(&details)?;
+                Ok(Reply::Done)
+            }
+            WorkerCommand::Attach { target } => self.attach(target).map(|()| Reply::Done),
+        }
+    }
+
+    /// New contexts for a detached target; those of an earlier attempt go.
+    fn renew_ends(&mut self, number: usize) -> Result<(), Failure> {
+        let target = self.detached_target(number)?;
+        self.execute_action(Action::Detach { target })?;
+        let messages = u32::try_from(self.engine.slots()).unwrap_or(u32::MAX);
+        let ends = TargetEnds::start(&self.pe, &self.setup.worker.device, messages)?;
+        self.targets[number] = Some(ends);
+        Ok(())
+    }
+
+    /// Allocates the tasks for messages to and from a target, and posts the receives of its results. Nothing is asked of it before all
+    /// workers have done so.
+    fn attach(&mut self, number: usize) -> Result<(), Failure> {
+        let target = self.detached_target(number)?;
+        let ends = self.targets[number].as_ref();
+        let ends = ends.ok_or_else(|| Failure::unexpected("there is no connection to attach"))?;
+        self.tasks.attach(target, ends)?;
+        let now = self.clock.now;
+        self.engine.handle(Event::TargetAttached { target }, now);
+        (0..self.engine.slots())
+            .try_for_each(|lane| self.must_submit(lane, Kind::ReceiveResult(target)))
+    }
+
+    fn detached_target(&self, number: usize) -> Result<Target, Failure> {
+        let offline = self.setup.set.view().offline;
+        let target = Target::ALL.get(number).copied();
+        target
+            .filter(|&target| offline.contains(target))
+            .ok_or_else(|| Failure::unexpected(format!("target {number} is not offline")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commands_reach_their_worker_in_order() {
+        let commands = Commands::of_workers(2, || ());
+        let attach = |target| WorkerCommand::Attach { target };
+        commands.send(1, 7, attach(0));
+        commands.send(1, 7, attach(2));
+        commands.send(2, 7, attach(1));
+        assert!(!commands.has_any(0) && commands.has_any(1) && !commands.has_any(2));
+        assert_eq!(commands.next(1), Some((7, attach(0))));
+        assert!(commands.has_any(1));
+        assert_eq!(commands.next(1), Some((7, attach(2))));
+        assert_eq!((commands.has_any(1), commands.next(1)), (false, None));
+        commands.reply(WorkerReply {
+            worker: 1,
+            attempt: 7,
+            reply: Ok(Reply::Done),
+        });
+        assert_eq!(commands.next_reply().map(|reply| reply.worker), Some(1));
+        assert!(commands.next_reply().is_none());
+    }
+}

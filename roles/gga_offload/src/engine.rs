@@ -1,0 +1,1101 @@
+//! The decisions of the gga_offload service, without I/O, threads or clocks.
+//!
+//! Each worker has a [`StripeEngine`], which is told of [`Event`]s (requests, completions, the passage of time) and says by
+//! [`Action`]s what is to be done: chunks to read or write, content to fetch, parity to make, an answer to send. All workers of a session
+//! share a [`Set`], which knows what the three targets hold and what their superblocks are to say. The driver carries actions out and
+//! decides nothing; the [simulation](crate::simulation) is another driver.
+//!
+//! # One block
+//!
+//! ```text
+//!  request ──► stripe lock ──┬─ read ──► chunks ──► (recovery) ──► verification ──────────────► decompression ──► answer
+//!                            │             ▲ a target failed         │ not what was written          ▲
+//!                            │             └─ from the others        ▼                               │ a combination that is right
+//!                            │                                     third chunk ──► suspicion of data_1, then data_2
+//!                            │                                                       │ none
+//!                            │                                                       └──► I/O error
+//!                            └─ write ──► content ──► encoding ──► parity ──► store ──► (epoch committed) ──► answer
+//!                                                                              │ a target failed: it is detached
+//!                                                                              └─ fewer than two left: I/O error
+//!
+//!  work ─────► stripe lock ──► chunks ─┬─ one missing or unreadable ──► remake ──► verification ──► store ──► done
+//!  (rebuild, resync, repair, scrub)    └─ all ──► suspicion ─┬─ they fit ──► (new checksum ──► parity ──► store) ──► done
+//!                                                            └─ one is odd ──► remake
+//! ```
+//!
+//! A stripe's lock is held from before its chunks are read or written to after; see [`stripe_lock`]. The redundancy of the set is the
+//! state machine in [`redundancy`], the epochs of its superblocks the one in [`membership`], and [`assembly`] decides which targets are
+//! current when a session begins.
+
+pub mod assembly;
+mod examination;
+mod io;
+pub mod membership;
+pub mod redundancy;
+pub mod request;
+pub mod set;
+pub(crate) mod stripe_bitmap;
+pub mod stripe_lock;
+mod watchdog;
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use role_common::stored_block::Defect;
+
+use super::statistics::{DegradedCounts, GgaCoreStatistics};
+use super::target::{Target, Targets};
+use io::IdleTransactions;
+use redundancy::View;
+use request::{Operation, Request};
+use set::{Set, Work};
+use stripe_lock::{Access, StripeLocks, Ticket};
+use watchdog::Watchdog;
+
+pub use examination::{Comparison, Quality};
+
+/// Stripes that a worker works on at once, beside the requests of the initiator.
+pub const BACKGROUND_SLOTS: u32 = 4;
+
+/// The result of an I/O or of a step of it, as a `doca_error_t`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Status(pub u32);
+
+impl Status {
+    /// The operation has succeeded.
+    pub const SUCCESS: Self = Self(0);
+    /// The request is none.
+    pub const INVALID_VALUE: Self = Self(6);
+    /// The operation has failed.
+    pub const IO_FAILED: Self = Self(17);
+
+    /// Returns `true` if it has succeeded.
+    #[inline]
+    #[must_use]
+    pub fn is_success(self) -> bool {
+        self == Self::SUCCESS
+    }
+}
+
+impl fmt::Display for Status {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match doca_name(self.0) {
+            Some(name) => f.write_str(name),
+            None => write!(f, "doca_error_t {}", self.0),
+        }
+    }
+}
+
+/// Names of the errors that I/Os usually fail with.
+fn doca_name(code: u32) -> Option<&'static str> {
+    Some(match code {
+        0 => "SUCCESS",
+        6 => "INVALID_VALUE",
+        9 => "TIME_OUT",
+        17 => "IO_FAILED",
+        18 => "BAD_STATE",
+        _ => return None,
+    })
+}
+
+/// An event. Slots are numbered as in actions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Event {
+    /// A request of the initiator, which came with this receive.
+    Request {
+        /// Number of the receive.
+        lane: u32,
+        /// The request.
+        request: Request,
+    },
+    /// A message that is no valid request. It has to be answered with an error.
+    Refused {
+        /// Number of the receive.
+        lane: u32,
+        /// The fields that the answer repeats.
+        request: Request,
+    },
+    /// The answer has left.
+    Answered {
+        /// The slot, which is free.
+        slot: u32,
+    },
+    /// The request to a target has left: its message buffer is free.
+    ChunkRequestSent {
+        /// The slot.
+        slot: u32,
+        /// The target.
+        target: Target,
+    },
+    /// A target has answered.
+    ChunkDone {
+        /// The slot that the answer names, whatever that is.
+        slot: u64,
+        /// The stripe that it names.
+        stripe: u64,
+        /// The target.
+        target: Target,
+        /// Its result.
+        status: Status,
+    },
+    /// The content of the initiator's block was copied, or not.
+    Fetched {
+        /// The slot.
+        slot: u32,
+        /// The result.
+        status: Status,
+    },
+    /// The content has become a stored block, or does not compress.
+    Encoded {
+        /// The slot.
+        slot: u32,
+        /// False when it does not fit.
+        fits: bool,
+    },
+    /// The parity chunk is made, or not.
+    ParityCreated {
+        /// The slot.
+        slot: u32,
+        /// The result.
+        status: Status,
+    },
+    /// A data chunk is made of the two others, or not.
+    Recovered {
+        /// The slot.
+        slot: u32,
+        /// The result.
+        status: Status,
+    },
+    /// The verdict on a stored block.
+    Verified {
+        /// The slot.
+        slot: u32,
+        /// The verdict.
+        quality: Quality,
+    },
+    /// The verdict on a recovered data chunk beside the one that was read.
+    Compared {
+        /// The slot.
+        slot: u32,
+        /// The verdict.
+        comparison: Comparison,
+    },
+    /// The block has a new trailer.
+    Resealed {
+        /// The slot.
+        slot: u32,
+    },
+    /// The block is in the initiator's memory, or not.
+    Decompressed {
+        /// The slot.
+        slot: u32,
+        /// Result of the decompression.
+        outcome: Decompression,
+    },
+    /// A target cannot be reached any more, or a message to or from it has failed.
+    TargetLost {
+        /// The target.
+        target: Target,
+        /// The result of the message, if it was one.
+        status: Status,
+    },
+    /// A detached target has new connections on this worker.
+    TargetAttached {
+        /// The target.
+        target: Target,
+    },
+    /// Time has passed. To be told between any two waits, and at least every 100 ms.
+    Tick {
+        /// `true` if every completion that there was has been reported.
+        is_idle: bool,
+    },
+}
+
+/// Result of a decompression.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Decompression {
+    /// The bytes of a whole block were written.
+    Done,
+    /// The data are no LZ4 blocks, or of another length.
+    Corrupt,
+    /// The device or the initiator's memory has failed.
+    Failed(Status),
+}
+
+/// An action to carry out. It may be answered by an event at once, before the next action is polled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Action {
+    /// Have these targets write their chunks of the stripe into the slot's chunk memory.
+    ReadChunks {
+        /// The slot.
+        slot: u32,
+        /// The targets.
+        targets: Targets,
+        /// The stripe.
+        stripe: u64,
+    },
+    /// Have these targets store their chunks of the stripe from the slot's chunk memory.
+    WriteChunks {
+        /// The slot.
+        slot: u32,
+        /// The targets.
+        targets: Targets,
+        /// The stripe.
+        stripe: u64,
+        /// `true` if the chunk is the recovered one, which has to be copied into place first.
+        is_recovered: bool,
+        /// `true` if they have to be durable when the targets answer.
+        is_durable: bool,
+    },
+    /// Have these targets make durable what they have answered before.
+    Flush {
+        /// The slot.
+        slot: u32,
+        /// The targets.
+        targets: Targets,
+    },
+    /// Copy the initiator's block to private memory: [`Event::Fetched`].
+    Fetch {
+        /// The slot.
+        slot: u32,
+        /// The number of the block in the request.
+        block: u8,
+    },
+    /// Make a stored block of the content: [`Event::Encoded`].
+    Encode {
+        /// The slot.
+        slot: u32,
+        /// The stripe, which the checksum is bound to.
+        stripe: u64,
+    },
+    /// Make the parity chunk of the data chunks: [`Event::ParityCreated`].
+    CreateParity {
+        /// The slot.
+        slot: u32,
+        /// `true` if the data chunks have just been read from their targets.
+        were_read: bool,
+    },
+    /// Make this data chunk of the two others, in private memory: [`Event::Recovered`].
+    Recover {
+        /// The slot.
+        slot: u32,
+        /// Data1 or Data2.
+        target: Target,
+    },
+    /// Copy the stored block to where no target reaches it, with the recovered chunk in the place of `recovered`, and judge it:
+    /// [`Event::Verified`].
+    Verify {
+        /// The slot.
+        slot: u32,
+        /// The stripe.
+        stripe: u64,
+        /// The chunk that was recovered.
+        recovered: Option<Target>,
+    },
+    /// Compare the recovered chunk with the one that was read, and judge the block with either: [`Event::Compared`].
+    Compare {
+        /// The slot.
+        slot: u32,
+        /// The stripe.
+        stripe: u64,
+        /// The chunk that was recovered.
+        recovered: Target,
+    },
+    /// Give the block that was compared last a new trailer, in the slot's chunk memory: [`Event::Resealed`].
+    Reseal {
+        /// The slot.
+        slot: u32,
+        /// The stripe.
+        stripe: u64,
+    },
+    /// Decompress the block that was judged last into the initiator's memory: [`Event::Decompressed`].
+    Decompress {
+        /// The slot.
+        slot: u32,
+        /// The number of the block in the request.
+        block: u8,
+    },
+    /// Send the answer: [`Event::Answered`].
+    Answer {
+        /// The slot.
+        slot: u32,
+        /// The result.
+        status: Status,
+    },
+    /// Wait for the next request with this receive.
+    Receive {
+        /// Number of the receive.
+        lane: u32,
+    },
+    /// Let go of a target's connections. Nothing is asked of it before it is attached again.
+    Detach {
+        /// The target.
+        target: Target,
+    },
+    /// The session cannot continue: a target failed, and degraded operation is off.
+    GiveUp {
+        /// The target.
+        target: Target,
+        /// Status of the failed message to it.
+        status: Status,
+    },
+}
+
+/// The completion that a slot waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    /// A request, or work.
+    Idle,
+    /// The stripe's lock.
+    StripeLock,
+    /// The chunks of a read.
+    Chunks,
+    /// The recovery of the chunk that the read did without.
+    Recovery(Target),
+    /// The verdict on the block.
+    Verification,
+    /// The chunk that was not read.
+    ThirdChunk,
+    /// A recovery of this chunk from the two others, to see whether it is the one that is wrong.
+    Suspicion(Target),
+    /// The comparison that follows.
+    Comparison(Target),
+    /// The recovery of the chunk that was found to be wrong.
+    Replacement(Target),
+    /// The last verdict: there is no further chunk.
+    FinalVerification,
+    /// Decompression into the initiator's memory.
+    Decompression,
+    /// The content of the initiator's block.
+    Content,
+    /// The stored block.
+    Encoding,
+    /// Its parity chunk.
+    Parity,
+    /// The targets' confirmation of a write.
+    Store,
+    /// The targets' confirmation of a flush.
+    Flush,
+    /// The epoch without the targets that have missed the write, or the flush.
+    Commit,
+    /// The chunks that work on a stripe needs.
+    WorkChunks,
+    /// The chunk to rewrite.
+    Remake(Target),
+    /// The verdict on the block with it.
+    RemakeVerification(Target),
+    /// The target's confirmation of it.
+    RemakeStore(Target),
+    /// The new trailer.
+    Reseal,
+    /// The parity chunk that belongs to it.
+    ResealParity,
+    /// The targets' confirmation of both.
+    ResealStore,
+    /// The send of the answer.
+    Answer,
+}
+
+/// A place in the queue for a stripe's lock.
+#[derive(Debug, Clone, Copy)]
+struct LockPlace {
+    lock: usize,
+    ticket: Ticket,
+}
+
+/// A request or work in progress.
+#[derive(Debug)]
+struct Slot {
+    stage: Stage,
+    request: Request,
+    /// The receive that the request came with.
+    lane: u32,
+    /// The work, for a slot without request.
+    work: Option<Work>,
+    /// The number of the block at hand.
+    block: u8,
+    /// Targets whose result has not come.
+    awaited: Targets,
+    /// Targets to which a request is still being sent.
+    sending: Targets,
+    /// Targets that were asked last.
+    asked: Targets,
+    /// Targets among them that failed or were detached.
+    failed: Targets,
+    /// Status of the first failure.
+    error: Option<Status>,
+    /// When they were asked.
+    asked_at: Duration,
+    /// The chunk that the read at hand does without, or that was replaced.
+    recovered: Option<Target>,
+    /// Targets that failed to read their chunk of the block at hand.
+    avoided: Targets,
+    /// Result of suspecting data_1: the block as it was read, and with the recovered chunk.
+    first_comparison: Option<Comparison>,
+    /// Outcome to report once the rewritten chunk is stored.
+    remade: set::Outcome,
+    place: Option<LockPlace>,
+}
+
+impl Slot {
+    fn new() -> Self {
+        Self {
+            stage: Stage::Idle,
+            request: Request::default(),
+            lane: 0,
+            work: None,
+            block: 0,
+            awaited: Targets::NONE,
+            sending: Targets::NONE,
+            asked: Targets::NONE,
+            failed: Targets::NONE,
+            error: None,
+            asked_at: Duration::ZERO,
+            recovered: None,
+            avoided: Targets::NONE,
+            first_comparison: None,
+            remade: set::Outcome::Retry,
+            place: None,
+        }
+    }
+
+    fn access(&self) -> Access {
+        match self.request.operation {
+            Operation::Write => Access::Write,
+            // A flush has no stripe.
+            Operation::Read | Operation::Flush => Access::Read,
+        }
+    }
+
+    /// The stripe of the block at hand.
+    fn stripe(&self) -> u64 {
+        self.request.first_stripe + u64::from(self.block)
+    }
+
+    /// Returns `true` if no target owes a result and no message buffer is in use.
+    fn is_quiet(&self) -> bool {
+        self.awaited.is_empty() && self.sending.is_empty()
+    }
+
+    fn owing(&self) -> Targets {
+        self.awaited.union(self.sending)
+    }
+}
+
+/// Parameters of an engine.
+#[derive(Debug, Clone)]
+pub struct Setup {
+    /// Number of the worker.
+    pub worker: u32,
+    /// Requests of the initiator at once.
+    pub requests: u32,
+    /// Interval of recovery reads, in reads; 0 for never.
+    pub recover_every: u32,
+    /// `true` if a block without a checksum is an I/O error when it is read.
+    pub requires_checksums: bool,
+    /// `true` if it continues without a failed target.
+    pub is_degradable: bool,
+    /// Time without an answer after which a target is unresponsive.
+    pub stall_timeout: Duration,
+    /// State that all workers share.
+    pub set: Arc<Set>,
+    /// The locks of the stripes, for all workers.
+    pub locks: Arc<StripeLocks>,
+}
+
+/// The decisions of one worker.
+#[derive(Debug)]
+pub struct StripeEngine {
+    setup: Setup,
+    slots: Vec<Slot>,
+    /// Slots of the initiator that wait for a request.
+    idle: IdleTransactions,
+    /// Slots that wait for the lock of their stripe.
+    locked_out: VecDeque<u32>,
+    /// Slots that wait for an epoch to be committed.
+    uncommitted: Vec<u32>,
+    /// Slots for work on stripes that have none.
+    idle_workers: Vec<u32>,
+    /// The last one is next: what an event leads to at once is done before anything else.
+    actions: Vec<Action>,
+    /// The view that was acted on.
+    view: View,
+    /// Targets whose connections were let go.
+    detached: Targets,
+    /// `true` if every completion from before the view has been reported.
+    is_settled: bool,
+    watchdog: Watchdog,
+    /// Reads until the next one does without a chunk; 0 for never.
+    until_recovery: u32,
+    in_flight: usize,
+    now: Duration,
+    statistics: GgaCoreStatistics,
+}
+
+impl StripeEngine {
+    /// An engine that waits for requests. It allocates nothing after that.
+    #[must_use]
+    pub fn new(setup: Setup) -> Self {
+        let requests = setup.requests as usize;
+        let slots = requests + BACKGROUND_SLOTS as usize;
+        let view = setup.set.view();
+        Self {
+            slots: (0..slots).map(|_| Slot::new()).collect(),
+            idle: IdleTransactions::new(requests),
+            locked_out: VecDeque::with_capacity(slots),
+            uncommitted: Vec::with_capacity(slots),
+            idle_workers: (setup.requests..setup.requests + BACKGROUND_SLOTS).collect(),
+            // A slot has one action at a time, and each target is let go once.
+            actions: Vec::with_capacity(slots * 2 + 3),
+            view,
+            detached: view.offline,
+            is_settled: view == View::HEALTHY,
+            watchdog: Watchdog::new(setup.stall_timeout),
+            until_recovery: setup.recover_every,
+            in_flight: 0,
+            now: Duration::ZERO,
+            statistics: GgaCoreStatistics {
+                degraded: setup.is_degradable.then(DegradedCounts::default),
+                ..GgaCoreStatistics::default()
+            },
+            setup,
+        }
+    }
+
+    /// Number of slots: the ones of requests come first.
+    #[must_use]
+    pub fn slots(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// The request of a slot.
+    #[inline]
+    #[must_use]
+    pub fn request(&self, slot: u32) -> &Request {
+        &self.slots[slot as usize].request
+    }
+
+    /// Requests that were received and whose answers have not left.
+    #[inline]
+    #[must_use]
+    pub fn in_flight(&self) -> usize {
+        self.in_flight
+    }
+
+    /// Returns `true` if the worker has let go of a target.
+    #[inline]
+    #[must_use]
+    pub fn is_detached(&self, target: Target) -> bool {
+        self.detached.contains(target)
+    }
+
+    /// Returns `true` if nothing of a former view may still come: every completion from before it has been reported.
+    #[must_use]
+    pub fn is_settled(&self) -> bool {
+        self.is_settled
+    }
+
+    /// The answer of a request could not leave: the run has ended.
+    #[cold]
+    pub fn answer_was_flushed(&mut self) {
+        self.in_flight -= 1;
+    }
+
+    pub(crate) fn statistics(&self) -> &GgaCoreStatistics {
+        &self.statistics
+    }
+
+    pub(crate) fn statistics_mut(&mut self) -> &mut GgaCoreStatistics {
+        &mut self.statistics
+    }
+
+    /// The next action to carry out.
+    #[inline]
+    pub fn poll_action(&mut self) -> Option<Action> {
+        self.actions.pop()
+    }
+
+    /// Something has happened, at this time since some fixed moment. Time may stand still, and does not go back.
+    // Inlined: an event is known where it is made, and is then no more than a call.
+    #[inline(always)]
+    pub fn handle(&mut self, event: Event, now: Duration) {
+        self.now = now;
+        match event {
+            Event::Request { lane, request } => self.requested(lane, request),
+            Event::Refused { lane, request } => self.refused(lane, request),
+            Event::Answered { slot } => self.answered(slot),
+            Event::ChunkRequestSent { slot, target } => self.chunk_request_sent(slot, target),
+            Event::ChunkDone {
+                slot,
+                stripe,
+                target,
+                status,
+            } => self.chunk_done(slot, stripe, target, status),
+            Event::Fetched { slot, status } => self.fetched(slot, status),
+            Event::Encoded { slot, fits } => self.encoded(slot, fits),
+            Event::ParityCreated { slot, status } => self.parity_created(slot, status),
+            Event::Recovered { slot, status } => self.recovered(slot, status),
+            Event::Verified { slot, quality } => self.verified(slot, quality),
+            Event::Compared { slot, comparison } => self.compared(slot, comparison),
+            Event::Resealed { slot } => self.resealed(slot),
+            Event::Decompressed { slot, outcome } => self.decompressed(slot, outcome),
+            Event::TargetLost { target, status } => self.target_lost(target, status),
+            Event::TargetAttached { target } => self.detached.remove(target),
+            Event::Tick { is_idle } => self.tick(is_idle),
+        }
+    }
+
+    #[inline]
+    fn slot(&mut self, slot: u32) -> &mut Slot {
+        &mut self.slots[slot as usize]
+    }
+
+    #[inline]
+    fn act(&mut self, action: Action) {
+        self.actions.push(action);
+    }
+
+    #[cold]
+    fn degraded(&mut self) -> &mut DegradedCounts {
+        self.statistics.degraded.get_or_insert_default()
+    }
+
+    // Requests, answers, and the stripes between them.
+
+    #[inline]
+    fn requested(&mut self, lane: u32, request: Request) {
+        let Some(slot) = self.take_slot(lane, request) else {
+            return;
+        };
+        match request.operation {
+            Operation::Flush => self.begin_flush(slot),
+            Operation::Read | Operation::Write => self.begin_block(slot),
+        }
+    }
+
+    /// There are as many receives as slots, so one is always free.
+    #[inline]
+    fn take_slot(&mut self, lane: u32, request: Request) -> Option<u32> {
+        let slot = self.idle.take()? as u32;
+        self.in_flight += 1;
+        let it = self.slot(slot);
+        it.request = request;
+        it.lane = lane;
+        it.block = 0;
+        Some(slot)
+    }
+
+    #[cold]
+    fn refused(&mut self, lane: u32, request: Request) {
+        if let Some(slot) = self.take_slot(lane, request) {
+            self.fail(slot, Status::INVALID_VALUE);
+        }
+    }
+
+    /// Begins with the block at hand as soon as its stripe can be locked.
+    #[inline]
+    fn begin_block(&mut self, slot: u32) {
+        let locks = &self.setup.locks;
+        let it = &mut self.slots[slot as usize];
+        it.stage = Stage::StripeLock;
+        it.avoided = Targets::NONE;
+        it.recovered = None;
+        it.first_comparison = None;
+        let lock = locks.of(it.stripe());
+        let ticket = locks.queue(lock);
+        it.place = Some(LockPlace { lock, ticket });
+        if self.try_lock(slot) {
+            self.stripe_locked(slot);
+        } else {
+            self.locked_out.push_back(slot);
+        }
+    }
+
+    #[inline]
+    fn try_lock(&self, slot: u32) -> bool {
+        let slot = &self.slots[slot as usize];
+        slot.place.is_some_and(|place| {
+            let locks = &self.setup.locks;
+            locks.try_lock(place.lock, place.ticket, slot.access())
+        })
+    }
+
+    #[inline]
+    fn stripe_locked(&mut self, slot: u32) {
+        let it = &self.slots[slot as usize];
+        match (it.work, it.request.operation) {
+            (Some(work), _) => self.begin_work(slot, work),
+            (None, Operation::Read) => self.begin_read(slot),
+            (None, Operation::Write) => self.begin_write(slot),
+            (None, Operation::Flush) => {}
+        }
+    }
+
+    #[inline]
+    fn unlock(&mut self, slot: u32) {
+        let it = &mut self.slots[slot as usize];
+        if let Some(LockPlace { lock, ticket }) = it.place.take() {
+            self.setup.locks.unlock(lock, ticket, it.access());
+        }
+    }
+
+    /// Begins with the blocks whose stripes can be locked now.
+    #[inline]
+    fn retry_locks(&mut self) {
+        if !self.locked_out.is_empty() {
+            self.retry_locked_out();
+        }
+    }
+
+    #[cold]
+    fn retry_locked_out(&mut self) {
+        // Slots that are still locked out go to the back, in the same order.
+        for _ in 0..self.locked_out.len() {
+            let Some(slot) = self.locked_out.pop_front() else {
+                break;
+            };
+            if self.try_lock(slot) {
+                self.stripe_locked(slot);
+            } else {
+                self.locked_out.push_back(slot);
+            }
+        }
+    }
+
+    /// The block at hand is done: on to the next one, or to the answer.
+    #[inline]
+    fn block_done(&mut self, slot: u32) {
+        self.unlock(slot);
+        let it = self.slot(slot);
+        it.block += 1;
+        if it.block < it.request.blocks {
+            self.begin_block(slot);
+        } else {
+            self.answer(slot, Status::SUCCESS);
+        }
+    }
+
+    /// Ends a request with an error, or work without success. No target owes it anything.
+    #[cold]
+    fn fail(&mut self, slot: u32, status: Status) {
+        if self.slot(slot).work.is_some() {
+            return self.end_work(slot, set::Outcome::Retry);
+        }
+        self.unlock(slot);
+        self.statistics.failed_count += 1;
+        self.answer(slot, status);
+    }
+
+    #[inline]
+    fn answer(&mut self, slot: u32, status: Status) {
+        self.slot(slot).stage = Stage::Answer;
+        self.act(Action::Answer { slot, status });
+    }
+
+    #[inline]
+    fn answered(&mut self, slot: u32) {
+        self.in_flight -= 1;
+        self.statistics.core.operation_count += 1;
+        let it = self.slot(slot);
+        it.stage = Stage::Idle;
+        let lane = it.lane;
+        self.idle.give_back(slot as usize);
+        self.act(Action::Receive { lane });
+    }
+
+    /// The block at hand is not what was written, and no two chunks make it up.
+    #[cold]
+    fn corrupt(&mut self, slot: u32, what: impl fmt::Display) {
+        let uncorrectable = &mut self.statistics.corruption.uncorrectable;
+        if uncorrectable.count() {
+            let stripe = self.slots[slot as usize].stripe();
+            let uncorrectable = self.statistics.corruption.uncorrectable;
+            tracing::error!("block {stripe} ({uncorrectable} so far) {what}");
+        }
+        self.fail(slot, Status::IO_FAILED);
+    }
+
+    // Chunks on their targets.
+
+    /// Prepares a slot for the answers of targets. Returns those of them that can be asked, and the stripe.
+    #[inline]
+    fn ask(&mut self, slot: u32, targets: Targets, stage: Stage) -> (Targets, u64) {
+        let now = self.watchdog.now();
+        // One that was detached since the slot's last step has failed already.
+        let failed = targets.intersection(self.detached);
+        let attached = targets.minus(failed);
+        let it = self.slot(slot);
+        it.stage = stage;
+        it.awaited = attached;
+        it.sending = attached;
+        it.asked = targets;
+        it.failed = failed;
+        it.error = None;
+        it.asked_at = now;
+        (attached, it.stripe())
+    }
+
+    #[inline]
+    fn read_chunks(&mut self, slot: u32, targets: Targets, stage: Stage) {
+        let (targets, stripe) = self.ask(slot, targets, stage);
+        if targets.is_empty() {
+            return self.chunks_done(slot);
+        }
+        self.act(Action::ReadChunks {
+            slot,
+            targets,
+            stripe,
+        });
+    }
+
+    #[inline]
+    fn write_chunks(&mut self, slot: u32, targets: Targets, stage: Stage, is_recovered: bool) {
+        let (attached, stripe) = self.ask(slot, targets, stage);
+        if attached != targets {
+            self.mark_missed(slot);
+        }
+        if attached.is_empty() {
+            return self.chunks_done(slot);
+        }
+        let is_durable = self.slot(slot).request.is_durable;
+        self.act(Action::WriteChunks {
+            slot,
+            targets: attached,
+            stripe,
+            is_recovered,
+            is_durable,
+        });
+    }
+
+    #[inline]
+    fn chunk_request_sent(&mut self, slot: u32, target: Target) {
+        if self.is_detached(target) {
+            return;
+        }
+        let it = self.slot(slot);
+        it.sending.remove(target);
+        if it.is_quiet() {
+            self.chunks_done(slot);
+        }
+    }
+
+    #[inline]
+    fn chunk_done(&mut self, slot: u64, stripe: u64, target: Target, status: Status) {
+        if self.is_detached(target) {
+            return;
+        }
+        // A result repeats its request: one that comes twice is not taken for that of the next block.
+        let expected = usize::try_from(slot)
+            .ok()
+            .and_then(|slot| self.slots.get_mut(slot))
+            .filter(|it| it.awaited.contains(target) && it.stripe() == stripe);
+        let Some(it) = expected else {
+            return self.unasked(target, format_args!("a result for transaction {slot}"));
+        };
+        it.awaited.remove(target);
+        if !status.is_success() {
+            it.error.get_or_insert(status);
+            it.failed.insert(target);
+            self.chunk_failed(slot as u32, target, status);
+        }
+        if self.slots[slot as usize].is_quiet() {
+            self.chunks_done(slot as u32);
+        }
+    }
+
+    /// A target has answered with an error. Where it was to store its chunk, or to flush, it is detached.
+    #[cold]
+    fn chunk_failed(&mut self, slot: u32, target: Target, status: Status) {
+        if self.mark_missed(slot) {
+            let stripe = self.slots[slot as usize].stripe();
+            let why = format_args!("it failed to write its chunk of block {stripe}: {status}");
+            self.setup.set.detach(target, why);
+        } else if self.slots[slot as usize].stage == Stage::Flush && self.setup.is_degradable {
+            let why = format_args!("it failed to flush: {status}");
+            self.setup.set.detach(target, why);
+        }
+    }
+
+    /// Marks the stripe of a slot whose chunk a target does not store. That must not wait for the other targets: this one may rejoin
+    /// before they answer, and would then be taken for up to date. Returns whether chunks are being stored.
+    #[cold]
+    fn mark_missed(&self, slot: u32) -> bool {
+        let it = &self.slots[slot as usize];
+        let is_store =
+            self.setup.is_degradable && matches!(it.stage, Stage::Store | Stage::ResealStore);
+        if is_store {
+            self.setup.set.missed.insert(it.stripe());
+        }
+        is_store
+    }
+
+    /// A target sent a message that nothing waits for.
+    #[cold]
+    pub(crate) fn unasked(&mut self, target: Target, message: fmt::Arguments<'_>) {
+        if self.statistics.unasked.count() {
+            let (name, count) = (target.name(), self.statistics.unasked);
+            tracing::warn!(
+                "storage target {name} sent {message}, which was not expected ({count} so far)"
+            );
+        }
+    }
+
+    /// All targets that were asked have answered, or are detached.
+    #[inline]
+    fn chunks_done(&mut self, slot: u32) {
+        match self.slot(slot).stage {
+            Stage::Chunks => self.chunks_read(slot),
+            Stage::ThirdChunk => self.third_chunk_read(slot),
+            Stage::Store => self.stored(slot),
+            Stage::Flush => self.flushed(slot),
+            Stage::WorkChunks => self.work_chunks_read(slot),
+            Stage::RemakeStore(target) => self.remade_stored(slot, target),
+            Stage::ResealStore => self.resealed_stored(slot),
+            // A send completion that was overtaken by the end of its session.
+            _ => {}
+        }
+    }
+
+    // Time, and targets that come and go.
+
+    fn tick(&mut self, is_idle: bool) {
+        if self.watchdog.tick(self.now) {
+            self.find_stalled_targets();
+        }
+        if !self.uncommitted.is_empty() {
+            self.retry_uncommitted();
+        }
+        if is_idle && !self.is_settled {
+            self.is_settled = true;
+            self.setup.set.acknowledge(self.setup.worker, self.view);
+        }
+        self.follow_view();
+        self.retry_locks();
+        if self.setup.set.may_have_work(self.now) {
+            self.begin_works();
+        }
+    }
+
+    /// Finds the target that owes an answer for longest, if that is too long.
+    #[cold]
+    fn find_stalled_targets(&mut self) {
+        let mut stalled: Option<(Duration, Target, u64)> = None;
+        for slot in &self.slots {
+            if !slot.owing().is_empty() && self.watchdog.is_stalled(slot.asked_at) {
+                for target in slot.owing().iter() {
+                    if stalled.is_none_or(|(since, ..)| slot.asked_at < since) {
+                        stalled = Some((slot.asked_at, target, slot.stripe()));
+                    }
+                }
+            }
+        }
+        let Some((_, target, stripe)) = stalled else {
+            return;
+        };
+        // Without degraded mode, the limit on I/Os ends the session.
+        if self.setup.is_degradable {
+            let why = format_args!("it does not answer, asked for block {stripe}");
+            self.setup.set.stalled(target, why);
+        }
+    }
+
+    /// Acts on another view, if there is one: before targets are chosen, and as time passes.
+    #[inline]
+    fn follow_view(&mut self) {
+        if self.setup.set.has_changed(self.view) {
+            self.view_changed();
+        }
+    }
+
+    #[cold]
+    fn view_changed(&mut self) {
+        self.view = self.setup.set.view();
+        self.is_settled = false;
+        for target in self.view.offline.minus(self.detached).iter() {
+            self.detach(target);
+        }
+    }
+
+    /// Lets go of a target, and of what it owes.
+    #[cold]
+    fn detach(&mut self, target: Target) {
+        self.detached.insert(target);
+        self.is_settled = false;
+        for slot in 0..self.slots.len() as u32 {
+            let it = self.slot(slot);
+            if !it.owing().contains(target) {
+                continue;
+            }
+            if it.awaited.contains(target) {
+                it.failed.insert(target);
+                self.mark_missed(slot);
+            }
+            let it = self.slot(slot);
+            it.awaited.remove(target);
+            it.sending.remove(target);
+            if it.is_quiet() {
+                self.chunks_done(slot);
+            }
+        }
+        self.act(Action::Detach { target });
+    }
+
+    #[cold]
+    fn target_lost(&mut self, target: Target, status: Status) {
+        if !self.setup.is_degradable {
+            return self.act(Action::GiveUp { target, status });
+        }
+        if !self.is_detached(target) {
+            let why = format_args!("a message to it or its connection has failed: {status}");
+            self.setup.set.detach(target, why);
+        }
+    }
+}
+
+/// Defect of a block without a valid checksum.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Flaw {
+    /// Its checksum is that of other bytes, or of another place.
+    Checksum {
+        /// The one in its trailer.
+        stored: u32,
+        /// The one of its bytes.
+        calculated: u32,
+    },
+    /// Its sizes cannot be right.
+    Defect(Defect),
+    /// All bytes are 0: it was never written. A header of zeros alone may be a lost sector.
+    Unwritten,
+    /// It has no checksum, and cannot be decompressed.
+    Undecodable,
+}
+
+impl Flaw {
+    /// Of a stored block with these bytes, which cannot be one because of this.
+    #[cold]
+    pub(crate) fn of_defect(defect: Defect, stored: &[u8]) -> Self {
+        if stored.iter().all(|&byte| byte == 0) {
+            Self::Unwritten
+        } else {
+            Self::Defect(defect)
+        }
+    }
+}
+
+impl fmt::Display for Flaw {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Checksum { stored, calculated } => write!(
+                f,
+                "is not what was written: its checksum is {stored:#010x}, that of its bytes {calculated:#010x}"
+            ),
+            Self::Defect(defect) => write!(f, "cannot be read: {defect}"),
+            Self::Unwritten => f.write_str("cannot be read: it was never written"),
+            Self::Undecodable => {
+                f.write_str("cannot be read: it has no checksum, and cannot be decompressed")
+            }
+        }
+    }
+}
