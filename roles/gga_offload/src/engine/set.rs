@@ -610,7 +610,7 @@ impl Set {
         self.unverified.len()
     }
 
-    /// Whether the chunks of a stripe may not fit each other.
+    /// Returns `true` if the chunks of a stripe may not fit each other.
     #[must_use]
     pub fn is_unverified(&self, stripe: u64) -> bool {
         self.unverified.contains(stripe)
