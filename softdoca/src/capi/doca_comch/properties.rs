@@ -12,7 +12,7 @@ use super::super::task::put_limit;
 use super::super::{borrow, doca_error_t, guard, put};
 use super::{client, server};
 use crate::comch::{
-    Client, Counter, MAX_CLIENTS, MAX_NAME_LEN, MAX_RECV_QUEUE, MAX_TASKS, Server, Side,
+    Client, Counter, MAX_NAME_LEN, MAX_RECV_QUEUE, MAX_TASKS, Server, Side, max_clients,
 };
 use crate::error::{Error, Result};
 
@@ -67,7 +67,7 @@ macro_rules! limits {
 }
 limits! {
     /// Most clients of one server.
-    doca_comch_cap_get_max_clients = MAX_CLIENTS;
+    doca_comch_cap_get_max_clients = max_clients();
     /// Longest name in bytes, with the terminating zero.
     doca_comch_cap_get_max_name_len = MAX_NAME_LEN + 1;
     /// Largest number of received messages that may wait.
