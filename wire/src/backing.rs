@@ -1,5 +1,5 @@
 //! Backing files, in which targets keep their blocks: a [`Header`], at [`RECORD_OFFSETS`] the two places of a [`Superblock`], and from
-//! [`CONTENT_OFFSET`] on the blocks. [`SetRecord`], [`SequencedRecord`] and [`UnsequencedSuperblock`] are earlier layouts of the superblock.
+//! [`CONTENT_OFFSET`] on the blocks. [`SetRecord`] is the first layout of the superblock.
 
 include!(concat!(env!("OUT_DIR"), "/backing.rs"));
 
@@ -15,5 +15,5 @@ pub const RECORD_OFFSETS: [u64; 2] = [
     Header::RECORD_OFFSET as u64 + 4096,
 ];
 
-/// Bytes of a superblock, at least as many as those of the earlier layouts.
+/// Bytes of a superblock, at least as many as those of the first layout.
 pub const RECORD_SIZE: usize = Superblock::SIZE;
