@@ -1,11 +1,9 @@
 //! Blocks that outlive their target.
 
-mod support;
-
 use std::path::Path;
 
+use crate::support::{BLOCK_SIZE, Bench, complaint, content, document, said, soon, text};
 use conformance::process::{Process, Signal};
-use support::{BLOCK_SIZE, Bench, complaint, content, document, said, soon, text};
 
 const BLOCKS: usize = 96;
 
@@ -88,7 +86,7 @@ fn writes_under_way_at_kill_9_spoil_no_others() {
     ];
     let mut initiator = bench.initiator("read_write_data_validity_test", &arguments);
     initiator
-        .wait_for("shown progress", support::PATIENCE, |line| {
+        .wait_for("shown progress", crate::support::PATIENCE, |line| {
             line.contains("per second").then_some(())
         })
         .expect("the run is under way");

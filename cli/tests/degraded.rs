@@ -1,17 +1,15 @@
 //! `gga-offload --degraded on`: real processes of which one target is lost in the middle of a validated run.
 
-mod support;
-
 use std::fs::OpenOptions;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use crate::support::gga::{TARGETS, compressible};
+use crate::support::set::{Set, redundancy};
+use crate::support::{BLOCK_SIZE, Bench, PATIENCE, complaint, document, said, soon, text};
 use conformance::faults::relay::{FaultyLine, Side};
 use conformance::process::{Process, Signal};
 use serde_json::Value;
-use support::gga::{TARGETS, compressible};
-use support::set::{Set, redundancy};
-use support::{BLOCK_SIZE, Bench, PATIENCE, complaint, document, said, soon, text};
 use wire::control::{Message, Payload};
 
 const BLOCKS: usize = 64;

@@ -1,9 +1,7 @@
 //! The demo in all the shapes that it promises.
 
-mod support;
-
+use crate::support::Bench;
 use serde_json::Value;
-use support::Bench;
 
 /// Runs the demo of the zero-copy deployment with few throughput operations (the validation runs visit every block all
 /// the same).
@@ -143,8 +141,11 @@ fn gga_with_blocks_of_1_mib_and_cauchy() {
 #[test]
 fn gga_with_content_that_does_not_compress() {
     let bench = Bench::new();
-    let noise = bench.file("noise", &support::gga::noise(100_000));
-    run(&["--layout", "gga", "--content", support::text(&noise)], 6);
+    let noise = bench.file("noise", &crate::support::gga::noise(100_000));
+    run(
+        &["--layout", "gga", "--content", crate::support::text(&noise)],
+        6,
+    );
 }
 
 #[test]

@@ -3,8 +3,6 @@
 //! All faults take minutes. Here is one for each role in each phase of a session, another one from phase to phase, so that each role and
 //! each phase meets all of them; and for those who serve on or go without a target, all faults in the middle of I/O.
 
-mod support;
-
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::process::{Command, Output};

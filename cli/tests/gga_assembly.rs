@@ -1,15 +1,13 @@
 //! `gga-offload --degraded on`: targets that have an old disk, or that are missing, when a session begins or while it lasts.
 
-mod support;
-
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use crate::support::gga::TARGETS;
+use crate::support::set::{BLOCKS, Set, interrupted, killed, redundancy, under_way};
+use crate::support::{PATIENCE, complaint, document, said, soon};
 use serde_json::json;
-use support::gga::TARGETS;
-use support::set::{BLOCKS, Set, interrupted, killed, redundancy, under_way};
-use support::{PATIENCE, complaint, document, said, soon};
 
 const READ: &str = "read_only_data_validity_test";
 

@@ -1,16 +1,14 @@
 //! `gga-offload --degraded on`: chunks that are damaged or lie where they do not belong, and what reads and scrubs make of them.
 
-mod support;
-
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use crate::support::gga::TARGETS;
+use crate::support::set::{BLOCKS, Set, interrupted, redundancy};
+use crate::support::{complaint, document, said, soon};
 use conformance::process::Process;
 use serde_json::{Value, json};
-use support::gga::TARGETS;
-use support::set::{BLOCKS, Set, interrupted, redundancy};
-use support::{complaint, document, said, soon};
 
 /// Bytes of a sector.
 const SECTOR: usize = 512;

@@ -1,12 +1,10 @@
 //! Targets whose bytes rot, or that lie: the gga service returns what was written, or an error, but no wrong byte.
 
-mod support;
-
 use std::path::PathBuf;
 
+use crate::support::gga::{TARGETS, compressible};
+use crate::support::{BLOCK_SIZE, Bench, complaint, document};
 use conformance::process::Process;
-use support::gga::{TARGETS, compressible};
-use support::{BLOCK_SIZE, Bench, complaint, document};
 
 const BLOCKS: usize = 60;
 const HALF: usize = BLOCK_SIZE / 2;

@@ -1,13 +1,11 @@
 //! What the gga service serves, and what it refuses.
 
-mod support;
-
 use std::path::{Path, PathBuf};
 
+use crate::support::gga::{compressible, noise};
+use crate::support::{BLOCK_SIZE, Bench, complaint, document};
 use conformance::process::Process;
 use serde_json::Value;
-use support::gga::{compressible, noise};
-use support::{BLOCK_SIZE, Bench, complaint, document};
 
 const BLOCKS: usize = 64;
 

@@ -1,13 +1,11 @@
 //! The end of any role of a gga deployment, in the middle of I/O, is the end of all of them.
 
-mod support;
-
 use std::path::PathBuf;
 
+use crate::support::Bench;
+use crate::support::gga::{TARGETS, compressible};
+use crate::support::{BLOCK_SIZE, PATIENCE, soon};
 use conformance::process::{Process, Signal};
-use support::Bench;
-use support::gga::{TARGETS, compressible};
-use support::{BLOCK_SIZE, PATIENCE, soon};
 
 /// A deployment of two workers in the middle of a run that would take hours.
 struct Load {

@@ -1,11 +1,9 @@
 //! What the generator and the gga service store, read straight from files and from the targets' memory by independent
 //! code.
 
-mod support;
-
-use support::gga::{TARGETS, compressible, noise};
-use support::stored_block::{Sizes, read_targets};
-use support::{Bench, document};
+use crate::support::gga::{TARGETS, compressible, noise};
+use crate::support::stored_block::{Sizes, read_targets};
+use crate::support::{Bench, document};
 
 /// Bytes of the header of a `.sbc` file.
 const SBC_HEADER: usize = 16;
@@ -56,7 +54,7 @@ fn check(sizes: Sizes, matrix: &str, workers: usize, blocks_per_io: usize) {
     document(service);
     for (target, _) in targets {
         target
-            .finish(support::soon(), || false)
+            .finish(crate::support::soon(), || false)
             .expect("the script is played to its end");
     }
     let dumps = TARGETS.map(|name| {

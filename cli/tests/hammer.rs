@@ -1,13 +1,11 @@
 //! `doca-storage conformance hammer`: our roles lose nothing, and roles that do are found out.
 
-mod support;
-
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::process::{Command, Output};
 
+use crate::support::text;
 use serde_json::Value;
-use support::text;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_doca-storage");
 

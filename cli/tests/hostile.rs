@@ -101,6 +101,30 @@ fn hostile_services_cost_an_initiator_its_time_outs_and_no_more() {
     );
 }
 
+/// An initiator is started for each attack: it has no sessions one after the other.
+#[test]
+fn initiator_is_not_attacked_for_a_time_or_a_number_of_sessions() {
+    for limit in [["--duration", "10s"], ["--sessions", "10"]] {
+        let output = hostile("initiator", &limit);
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{text}");
+        assert!(text.contains("started for each attack"), "{text}");
+    }
+}
+
+#[test]
+fn clients_are_served_beside_silent_connections_that_keep_coming() {
+    for role in ["target", "zero-copy"] {
+        let output = hostile(role, &["--only", "flood-silent"]);
+        let table = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success(), "{role}: {table}");
+        assert!(
+            table.contains("PASS: 1 passed, 0 failed, 0 not run"),
+            "{table}"
+        );
+    }
+}
+
 #[test]
 fn a_client_is_served_beside_attacks() {
     for role in ["target", "zero-copy"] {

@@ -1,11 +1,9 @@
 //! What `demo --keep` prints works when it is pasted into a shell, even where paths need quotes.
 
-mod support;
-
 use std::path::Path;
 use std::process::{Command, Output};
 
-use support::Bench;
+use crate::support::Bench;
 
 fn shell(line: &str) -> Output {
     Command::new("sh")

@@ -1,15 +1,13 @@
 //! Output that cannot be written is an error with exit status 1, or where its reader has closed the pipe a quiet exit; never a panic.
 
-mod support;
-
 use std::fs::File;
 use std::io::Read as _;
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::{Output, Stdio};
 
+use crate::support::Bench;
 use conformance::process::Signal;
 use rustix::process::{Pid, kill_process};
-use support::Bench;
 
 /// Exit status of a program whose output went to a closed pipe, as shells report SIGPIPE.
 const CLOSED_PIPE: i32 = 141;
@@ -108,8 +106,8 @@ fn a_role_serves_its_session_and_fails_only_when_its_report_is_lost() {
         ];
         let output = run(&bench, &arguments, stdout);
         check(&output, code, code == 1, &arguments);
-        support::document(service);
-        support::document(target);
+        crate::support::document(service);
+        crate::support::document(target);
     }
 }
 
@@ -129,7 +127,7 @@ fn a_closed_terminal_is_a_clean_shutdown() {
         "--sessions",
         "forever",
         "--backing-file",
-        support::text(&file),
+        crate::support::text(&file),
     ];
     let (mut reader, writer) = std::io::pipe().expect("a pipe");
     let mut child = bench

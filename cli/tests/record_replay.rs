@@ -1,17 +1,15 @@
 //! A live session is recorded from between service and target, shown, and played again against others.
 
-mod support;
-
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::process::Output;
 use std::sync::OnceLock;
 
+use crate::support::{Bench, PATIENCE, document, listening_port, soon, text};
 use conformance::process::{Process, Signal};
 use conformance::transcript::{Entry, Event, Side, Transcript, Writer};
 use serde_json::Value;
-use support::{Bench, PATIENCE, document, listening_port, soon, text};
 use wire::control::{InitStorage, Message, Payload};
 
 /// What the target and the initiator of all sessions here are started with.
@@ -231,7 +229,7 @@ fn our_target_answers_as_the_reference_did() {
 #[test]
 fn our_gga_service_asks_as_the_reference_did() {
     let bench = Bench::new();
-    let content = support::gga::compressible(65536);
+    let content = crate::support::gga::compressible(65536);
     let files = bench.generate("plain", &content, &[]);
     let [data_1, data_2, data_p] = files.each_ref().map(|path| text(path));
     let transcript = kept("gga_offload_reference");

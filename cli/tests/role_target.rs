@@ -1,8 +1,6 @@
 //! `doca-storage conformance role target`: our target passes all checks, and checks are no formality.
 
-mod support;
-
-use support::role::{PROGRAM, failures, ours_passes};
+use crate::support::role::{PROGRAM, failures, ours_passes};
 
 #[test]
 fn our_target_passes() {

@@ -1,8 +1,6 @@
 //! Files of the generator, as targets load them.
 
-mod support;
-
-use support::{Bench, content, text};
+use crate::support::{Bench, content, text};
 
 /// Content that a stored block has room for: each byte eight times.
 fn compressible(blocks: usize) -> Vec<u8> {

@@ -1,12 +1,10 @@
 //! `doca-storage sdk`: what it installs, and what it says when it cannot.
 
-mod support;
-
 use std::fs;
 use std::path::Path;
 use std::process::Output;
 
-use support::Bench;
+use crate::support::Bench;
 
 fn sdk(arguments: &[&str]) -> Output {
     Bench::new()

@@ -1,11 +1,9 @@
 //! Who is served is not disturbed by others who want to be, and these are told.
 
-mod support;
-
 use std::time::{Duration, Instant};
 
+use crate::support::{Bench, PATIENCE, complaint, document, said};
 use conformance::process::{Process, Signal};
-use support::{Bench, PATIENCE, complaint, document, said};
 
 /// A refusal takes no time: far less than the timeouts (5 s) that a client without an answer runs into.
 const QUICKLY: Duration = Duration::from_secs(4);
@@ -99,7 +97,7 @@ fn whoever_was_refused_is_served_when_the_first_has_gone() {
         &["--run-limit-operation-count", "64"],
     ));
     for mut process in [service, target] {
-        let status = process.wait(support::soon());
+        let status = process.wait(crate::support::soon());
         assert!(status.is_some(), "it has not ended: {}", process.stderr());
     }
 }

@@ -1,15 +1,13 @@
 //! Targets and services that serve one session after the other, whatever becomes of these.
 
-mod support;
-
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::path::PathBuf;
 
+use crate::support::gga::compressible;
+use crate::support::resources::Resources;
+use crate::support::{BLOCK_SIZE, Bench, PATIENCE, complaint, content, document, said, soon, text};
 use conformance::process::{Process, Signal};
-use support::gga::compressible;
-use support::resources::Resources;
-use support::{BLOCK_SIZE, Bench, PATIENCE, complaint, content, document, said, soon, text};
 
 /// What a service says when it can serve.
 const WAITING: &str = "waiting for the initiator";

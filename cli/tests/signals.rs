@@ -1,11 +1,9 @@
 //! Ctrl-C, and SIGTERM, at any moment end every role, and nothing is left.
 
-mod support;
-
 use std::time::Duration;
 
+use crate::support::{Bench, soon};
 use conformance::process::{Process, Signal};
-use support::{Bench, soon};
 
 fn ended(mut process: Process, role: &str) -> Option<i32> {
     let status = process
@@ -86,7 +84,7 @@ fn under_load(victim: &str, signal: Signal) {
         ],
     );
     initiator
-        .wait_for("shown progress", support::PATIENCE, |line| {
+        .wait_for("shown progress", crate::support::PATIENCE, |line| {
             line.contains("per second").then_some(())
         })
         .expect("the run is under way");

@@ -1,8 +1,6 @@
 //! Peers that are stopped (SIGSTOP), so that their connections live on and nothing answers: everybody else runs into a timeout,
 //! none into a hang, and goes on.
 
-mod support;
-
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -11,9 +9,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
+use crate::support::gga::compressible;
+use crate::support::{BLOCK_SIZE, Bench, PATIENCE, complaint, document, said, soon};
 use conformance::process::{Process, Signal};
-use support::gga::compressible;
-use support::{BLOCK_SIZE, Bench, PATIENCE, complaint, document, said, soon};
 
 /// Flags of a service that gives up soon.
 const IMPATIENT: [&str; 6] = [

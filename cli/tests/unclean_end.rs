@@ -1,13 +1,11 @@
 //! `gga-offload --degraded on`: services and targets that are killed, and what the next ones make of what is left.
 
-mod support;
-
 use std::path::Path;
 
+use crate::support::gga::TARGETS;
+use crate::support::set::{BLOCKS, ENDLESS, Set, interrupted, killed, redundancy, under_way};
+use crate::support::{BLOCK_SIZE, PATIENCE, complaint, document, said, soon};
 use conformance::process::{Process, Signal};
-use support::gga::TARGETS;
-use support::set::{BLOCKS, ENDLESS, Set, interrupted, killed, redundancy, under_way};
-use support::{BLOCK_SIZE, PATIENCE, complaint, document, said, soon};
 
 const HALF: usize = BLOCK_SIZE / 2;
 /// The two places of the superblock in a backing file, and where in it are its sequence and the boot id of the machine during which blocks were

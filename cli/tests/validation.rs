@@ -1,9 +1,7 @@
 //! A storage that lies is caught, by real initiator and service processes, and the first wrong byte is named.
 
-mod support;
-
+use crate::support::{BLOCK_SIZE, Bench, complaint, content, document, text};
 use conformance::process::Process;
-use support::{BLOCK_SIZE, Bench, complaint, content, document, text};
 
 const BLOCKS: usize = 32;
 
@@ -25,7 +23,7 @@ fn validate_against(bench: &Bench, fault: &str) -> (Process, Process) {
         ],
     );
     // The service ends with its session, well or not; the test is about the initiator.
-    std::thread::spawn(move || service.finish(support::soon(), || false));
+    std::thread::spawn(move || service.finish(crate::support::soon(), || false));
     (target, initiator)
 }
 
@@ -42,7 +40,7 @@ fn an_honest_scripted_target_passes() {
     let (target, initiator) = validate_against(&bench, "none");
     assert_eq!(document(initiator)["operation_count"], BLOCKS * 5 / 2);
     target
-        .finish(support::soon(), || false)
+        .finish(crate::support::soon(), || false)
         .expect("the script is played to its end");
 }
 
@@ -65,7 +63,7 @@ fn a_scripted_target_shows_what_was_written() {
     document(initiator);
     document(service);
     target
-        .finish(support::soon(), || false)
+        .finish(crate::support::soon(), || false)
         .expect("the script is played to its end");
     let dump = std::fs::read(bench.path("empty.dump")).expect("the dump");
     assert!(dump == content(BLOCKS));

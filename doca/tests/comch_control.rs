@@ -8,6 +8,7 @@ use doca::{
     Access, ComchClient, ComchEvent, ComchServer, Consumer, CtxState, ErrorCode, Event, Pe,
     Producer,
 };
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use support::{connected_pair, devices, isolated, memory, pattern, settle, wait_on};
 
 fn message(event: &Event) -> Option<Vec<u8>> {
@@ -138,6 +139,49 @@ fn several_clients_have_their_own_connections() {
         });
         assert_eq!(bytes, b"to the first");
     });
+}
+
+/// Each client takes descriptors of the server's process, which needs some for other purposes.
+#[test]
+fn clients_of_a_server_are_limited_to_an_eighth_of_the_descriptors() {
+    isolated(
+        "clients_of_a_server_are_limited_to_an_eighth_of_the_descriptors",
+        || {
+            const CLIENTS: usize = 16;
+            let devices = devices();
+            let limits = getrlimit(Resource::Nofile);
+            let few = Rlimit {
+                current: Some(8 * CLIENTS as u64),
+                ..limits
+            };
+            setrlimit(Resource::Nofile, few).unwrap();
+            let capabilities = devices.dpu.info().unwrap().capabilities.comch.unwrap();
+            assert_eq!(capabilities.max_clients, CLIENTS as u32);
+            // The clients are in this process as well, and need descriptors of their own.
+            setrlimit(Resource::Nofile, limits).unwrap();
+            let (server_pe, pe) = (Pe::new().unwrap(), Pe::new().unwrap());
+            let start =
+                |name| ComchServer::start(&server_pe, &devices.dpu, &devices.representor, name);
+            let _server = start("crowded").unwrap();
+            let connect = || {
+                let client = ComchClient::start(&pe, &devices.host, "crowded").unwrap();
+                let start = std::time::Instant::now();
+                while client.connection().is_none() && client.state() != CtxState::Idle {
+                    assert!(start.elapsed() < support::PATIENCE);
+                    server_pe.poll();
+                    pe.poll();
+                }
+                client
+            };
+            let mut clients: Vec<_> = (0..CLIENTS).map(|_| connect()).collect();
+            assert!(clients.iter().all(|client| client.connection().is_some()));
+            assert_eq!(connect().state(), CtxState::Idle, "one too many");
+            assert!(clients.iter().all(|client| client.connection().is_some()));
+            clients.pop().unwrap().stop().unwrap();
+            settle(&[&server_pe, &pe]);
+            assert!(connect().connection().is_some(), "one has left");
+        },
+    );
 }
 
 fn wait_on_running(pe: &Pe, client: &ComchClient) {

@@ -1,6 +1,5 @@
 //! Backing files of targets: a [`Header`], two slots for a [`Superblock`] at [`RECORD_OFFSETS`], and the blocks from
-//! [`CONTENT_OFFSET`] on. [`SetRecord`], [`SequencedRecord`] and [`UnsequencedSuperblock`] are earlier layouts of the
-//! superblock.
+//! [`CONTENT_OFFSET`] on. [`SetRecord`] is the first layout of the superblock.
 
 include!(concat!(env!("OUT_DIR"), "/backing.rs"));
 
@@ -16,5 +15,5 @@ pub const RECORD_OFFSETS: [u64; 2] = [
     Header::RECORD_OFFSET as u64 + 4096,
 ];
 
-/// Length of a superblock in bytes; the earlier layouts are not longer.
+/// Length of a superblock in bytes; the first layout is not longer.
 pub const RECORD_SIZE: usize = Superblock::SIZE;

@@ -188,49 +188,6 @@ fn superblock_is_as_documented() {
 }
 
 #[test]
-fn unsequenced_superblock_is_as_documented() {
-    let superblock = backing::UnsequencedSuperblock {
-        set_high: 0x0102_0304_0506_0708,
-        set_low: 0xf1f2_f3f4_f5f6_f7f8,
-        epoch: 7,
-        epoch_id: 0x4142_4344_4546_4748,
-        next_epoch: 8,
-        next_epoch_id: 0x5152_5354_5556_5758,
-        member: 2,
-        state: 4,
-        flags: 1,
-        boot_high: 0x2122_2324_2526_2728,
-        boot_low: 0x3132_3334_3536_3738,
-        checksum: 0x3af2_fd6f,
-    };
-    let bytes = hex(
-        "444f434153455401 0102030405060708 f1f2f3f4f5f6f7f8 0000000000000007 4142434445464748 \
-         0000000000000008 5152535455565758 00000002 00000004 00000001 2122232425262728 3132333435363738 3af2fd6f",
-    );
-    assert_eq!(superblock.emit().to_vec(), bytes);
-    assert_eq!(
-        backing::UnsequencedSuperblock::parse(&bytes),
-        Ok(superblock)
-    );
-    for (at, value, field) in [
-        (7, 0, "magic"),
-        (63, 0, "state"),
-        (63, 6, "state"),
-        (67, 2, "flags"),
-    ] {
-        let mut wrong = bytes.clone();
-        wrong[at] = value;
-        let error = backing::UnsequencedSuperblock::parse(&wrong)
-            .expect_err(field)
-            .to_string();
-        assert!(
-            error.contains(&format!("backing_unsequenced_superblock.{field}")),
-            "{error}"
-        );
-    }
-}
-
-#[test]
 fn set_record_is_as_documented() {
     let record = backing::SetRecord {
         set_high: 0x0102_0304_0506_0708,
@@ -259,32 +216,6 @@ fn set_record_is_as_documented() {
             "{error}"
         );
     }
-}
-
-#[test]
-fn sequenced_record_is_as_documented() {
-    let record = backing::SequencedRecord {
-        sequence: 31,
-        set_high: 0x0102_0304_0506_0708,
-        set_low: 0xf1f2_f3f4_f5f6_f7f8,
-        epoch: 7,
-        member: 2,
-        state: 2,
-        boot_high: 0x2122_2324_2526_2728,
-        boot_low: 0x3132_3334_3536_3738,
-        checksum: 0x7bf2_adfa,
-    };
-    let bytes = hex(
-        "444f434153455100 000000000000001f 0102030405060708 f1f2f3f4f5f6f7f8 0000000000000007 00000002 00000002 \
-                     2122232425262728 3132333435363738 7bf2adfa",
-    );
-    assert_eq!(record.emit().to_vec(), bytes);
-    assert_eq!(backing::SequencedRecord::parse(&bytes), Ok(record));
-    assert_eq!(backing::RECORD_OFFSETS, [4096, 8192]);
-    let mut wrong = bytes;
-    wrong[8..16].fill(0);
-    let error = backing::SequencedRecord::parse(&wrong).expect_err("sequence 0");
-    assert!(error.to_string().contains("sequence"), "{error}");
 }
 
 #[test]

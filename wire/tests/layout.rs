@@ -54,8 +54,6 @@ fn everything_on_the_wire_is_in_the_table_once() {
         "backing_header",
         "backing_superblock",
         "backing_set_record",
-        "backing_sequenced_record",
-        "backing_unsequenced_superblock",
     ]);
     assert_eq!(names, expected);
 }
@@ -100,11 +98,6 @@ fn sizes_are_those_of_the_codecs() {
         ("backing_header", backing::HEADER_SIZE),
         ("backing_superblock", backing::RECORD_SIZE),
         ("backing_set_record", backing::SetRecord::SIZE),
-        ("backing_sequenced_record", backing::SequencedRecord::SIZE),
-        (
-            "backing_unsequenced_superblock",
-            backing::UnsequencedSuperblock::SIZE,
-        ),
     ] {
         assert_eq!(entry(name).size as usize, size);
     }

@@ -8,8 +8,8 @@ use ::conformance::hostile::{Attack, Limit, Settings, attacks, run};
 use ::conformance::implementation::{self, Implementation};
 use clap::{Args, ValueEnum, value_parser};
 use indicatif::ProgressBar;
-use role_common::outln;
 use role_common::shutdown::Shutdown;
+use role_common::{errln, outln};
 
 use super::Result;
 use super::hammer::duration;
@@ -52,11 +52,11 @@ pub(super) struct Hostile {
     #[arg(long)]
     list: bool,
 
-    /// Play them in random order for this time, beside a well-behaved client [default: each once, and nothing else]
+    /// Play them in random order for this time, beside a well-behaved client; not for an initiator [default: each once, and nothing else]
     #[arg(long, value_name = "TIME", value_parser = duration, conflicts_with = "sessions")]
     duration: Option<Duration>,
 
-    /// Play them in random order until there were so many sessions, half of them a well-behaved client's
+    /// Play them in random order until there were so many sessions, half of them a well-behaved client's; not for an initiator
     #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(2..))]
     sessions: Option<u32>,
 
@@ -94,6 +94,16 @@ impl From<Role> for implementation::Role {
 impl Hostile {
     /// Plays the attacks; the exit status counts those that cost too much.
     pub(super) fn run(&self) -> Result<ExitCode> {
+        if matches!(self.role, Role::Initiator)
+            && (self.duration.is_some() || self.sessions.is_some())
+        {
+            errln!(
+                "doca-storage conformance hostile: error: --duration and --sessions are for roles that serve one session after the other, \
+                 beside attacks: expected --role target, zero-copy or gga-offload, got initiator, which is started for each attack. Leave them \
+                 out to play each attack once"
+            );
+            return Ok(ExitCode::from(2));
+        }
         let attacks = self.chosen()?;
         if self.list {
             for Attack {

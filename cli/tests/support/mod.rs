@@ -1,5 +1,4 @@
 //! Real roles as processes, in a private runtime directory.
-#![allow(dead_code, reason = "every test binary uses its own part")]
 
 pub mod gga;
 pub mod resources;

@@ -26,9 +26,10 @@ impl Attack {
         let service = matches!(role, Role::ZeroCopy | Role::GgaOffload);
         match self.play {
             Play::Service(_) => role == Role::Initiator,
-            Play::Control(_) | Play::Session(_) => service || role == Role::Target,
+            Play::Control(_) | Play::Silent(_) | Play::Session(_) | Play::Agent(_) => {
+                service || role == Role::Target
+            }
             Play::Frames(_) => service,
-            Play::Agent(_) => service || role == Role::Target,
         }
     }
 }
@@ -38,7 +39,7 @@ impl Attack {
 pub struct Cost {
     /// Time after the attack until another client is served.
     pub service: Duration,
-    /// Time that the role takes to react to another client during a session.
+    /// Time that the role takes to react to another client during a session, or to serve one beside silent connections.
     pub held_up: Duration,
     /// Resident memory, MiB.
     pub memory: u64,
@@ -74,6 +75,8 @@ impl Cost {
 pub(super) enum Play {
     /// Bytes over control channels: TCP of a target, Comch messages of a service.
     Control(Control),
+    /// Connections that send nothing, while another client is served.
+    Silent(Silent),
     /// Frames of a Comch connection, below its messages.
     Frames(Frames),
     /// Connections to the role's agent.
@@ -179,6 +182,16 @@ impl Control {
             end: End::Close,
         }
     }
+}
+
+/// Connections that send nothing. Another client must be served beside them, as often as it comes.
+#[derive(Debug, Clone)]
+pub(super) struct Silent {
+    /// Connections at a time: one that the role closes is replaced.
+    pub connections: usize,
+    /// Time between two connections.
+    pub pace: Duration,
+    pub hold: Duration,
 }
 
 /// A raw frame, with so many descriptors of each kind.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::attack::{
     AgentCalls, Attack, Control, Cost, Descriptor, End, Frame, Frames, Manner, Play, RingWrite,
-    Session, Step,
+    Session, Silent, Step,
 };
 use super::by_hand::words;
 use super::bytes::Bytes;
@@ -428,6 +428,18 @@ fn floods() -> Vec<Attack> {
                 ..Control::once(Bytes::Nothing)
             },
         ),
+        Attack {
+            cost,
+            ..attack(
+                "flood-silent-connections",
+                "Has 32 connections that say nothing, each replaced when it is closed, for 2 s",
+                Play::Silent(Silent {
+                    connections: 32,
+                    pace: ms(5),
+                    hold: ms(2000),
+                }),
+            )
+        },
         with(
             "flood-garbage-connections",
             "Connects and sends garbage, 200 times or for 2 s",

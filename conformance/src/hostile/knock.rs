@@ -76,7 +76,7 @@ impl From<Door<'_>> for OwnedDoor {
 }
 
 impl OwnedDoor {
-    fn borrow(&self) -> Door<'_> {
+    pub(super) fn borrow(&self) -> Door<'_> {
         match self {
             Self::Tcp(port) => Door::Tcp(*port),
             Self::Comch { runtime, channel } => Door::Comch { runtime, channel },

@@ -18,15 +18,18 @@ mod victim;
 
 use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use wire::control::{InitStorage, Payload, RdmaConnectionDetails, RdmaConnectionRole};
 
 use agent::Agent;
-use attack::{AgentCalls, Control, Descriptor, Frames, Manner, Play, RingWrite, Session, Step};
+use attack::{
+    AgentCalls, Control, Descriptor, Frames, Manner, Play, RingWrite, Session, Silent, Step,
+};
 use by_hand::{Packets, RawRing};
 use channel::{Channel, Comch, Door};
-use knock::Knocking;
+use knock::{Knocking, OwnedDoor};
 use victim::Victim;
 
 pub use attack::{Attack, Cost};
@@ -212,6 +215,10 @@ fn play(victim: &Victim<'_>, play: &Play, held_up: &mut Duration) -> io::Result<
         // Of an initiator, which is started for each.
         Play::Service(_) => Ok(()),
         Play::Control(control) => play_control(victim.door(), control),
+        Play::Silent(silent) => {
+            *held_up = play_silent(victim, silent);
+            Ok(())
+        }
         Play::Frames(frames) => play_frames(victim.door(), frames),
         Play::Agent(calls) => play_agent(victim, calls),
         Play::Session(session) => {
@@ -277,6 +284,41 @@ fn send(channel: &mut Channel, bytes: &[u8], control: &Control) -> io::Result<()
         }
     }
     Ok(())
+}
+
+/// Has silent connections, and returns the longest time until another client was served beside them.
+fn play_silent(victim: &Victim<'_>, silent: &Silent) -> Duration {
+    let begin = Instant::now();
+    let stop = AtomicBool::new(false);
+    let door = OwnedDoor::from(victim.door());
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut open = Vec::new();
+            while !stop.load(Ordering::Relaxed) {
+                open.retain_mut(|channel: &mut Channel| {
+                    // Any bytes are the reason why it is going to be closed.
+                    matches!(channel.read(Duration::ZERO), Err(error) if error.kind() == io::ErrorKind::WouldBlock)
+                });
+                if open.len() < silent.connections {
+                    open.extend(Channel::open(door.borrow()));
+                }
+                std::thread::sleep(silent.pace);
+            }
+        });
+        let mut longest = Duration::ZERO;
+        while begin.elapsed() < silent.hold {
+            // All of them are there.
+            std::thread::sleep(silent.pace * 2 * silent.connections as u32);
+            let turn = victim.gate().enter();
+            let attempt = Instant::now();
+            // A client that is not served has waited for too long.
+            let _ = victim.serve_another();
+            drop(turn);
+            longest = longest.max(attempt.elapsed());
+        }
+        stop.store(true, Ordering::Relaxed);
+        longest
+    })
 }
 
 fn play_frames(door: Door<'_>, frames: &Frames) -> io::Result<()> {

@@ -31,8 +31,6 @@ pub(super) fn decode(message: &str, bytes: &[u8]) -> Result<Decoded, String> {
         "backing_header" => backing_header(bytes),
         "backing_superblock" => backing_superblock(bytes),
         "backing_set_record" => backing_set_record(bytes),
-        "backing_sequenced_record" => backing_sequenced_record(bytes),
-        "backing_unsequenced_superblock" => backing_unsequenced_superblock(bytes),
         "stored_block" => whole_stored_block(bytes),
         _ => control(message, bytes),
     }
@@ -284,56 +282,6 @@ fn backing_set_record(bytes: &[u8]) -> Result<Decoded, String> {
             ("checksum", record.checksum.to_string()),
         ],
         encoded: record.emit().to_vec(),
-    })
-}
-
-fn backing_sequenced_record(bytes: &[u8]) -> Result<Decoded, String> {
-    let record = backing::SequencedRecord::parse(bytes).map_err(|error| error.to_string())?;
-    check_checksum(&bytes[..backing::SequencedRecord::SIZE], record.checksum)?;
-    Ok(Decoded {
-        values: vec![
-            ("magic", format!("{:#x}", backing::SequencedRecord::MAGIC)),
-            ("sequence", record.sequence.to_string()),
-            ("set_high", record.set_high.to_string()),
-            ("set_low", record.set_low.to_string()),
-            ("epoch", record.epoch.to_string()),
-            ("member", record.member.to_string()),
-            ("state", record.state.to_string()),
-            ("boot_high", record.boot_high.to_string()),
-            ("boot_low", record.boot_low.to_string()),
-            ("checksum", record.checksum.to_string()),
-        ],
-        encoded: record.emit().to_vec(),
-    })
-}
-
-fn backing_unsequenced_superblock(bytes: &[u8]) -> Result<Decoded, String> {
-    let superblock =
-        backing::UnsequencedSuperblock::parse(bytes).map_err(|error| error.to_string())?;
-    check_checksum(
-        &bytes[..backing::UnsequencedSuperblock::SIZE],
-        superblock.checksum,
-    )?;
-    Ok(Decoded {
-        values: vec![
-            (
-                "magic",
-                format!("{:#x}", backing::UnsequencedSuperblock::MAGIC),
-            ),
-            ("set_high", superblock.set_high.to_string()),
-            ("set_low", superblock.set_low.to_string()),
-            ("epoch", superblock.epoch.to_string()),
-            ("epoch_id", superblock.epoch_id.to_string()),
-            ("next_epoch", superblock.next_epoch.to_string()),
-            ("next_epoch_id", superblock.next_epoch_id.to_string()),
-            ("member", superblock.member.to_string()),
-            ("state", superblock.state.to_string()),
-            ("flags", superblock.flags.to_string()),
-            ("boot_high", superblock.boot_high.to_string()),
-            ("boot_low", superblock.boot_low.to_string()),
-            ("checksum", superblock.checksum.to_string()),
-        ],
-        encoded: superblock.emit().to_vec(),
     })
 }
 

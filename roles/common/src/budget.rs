@@ -23,7 +23,8 @@ pub const UNSENT_BYTES: u64 = 256 << 10;
 /// Requests of one session that may be refused. Correct peers have none refused.
 pub const REFUSED_REQUESTS: u64 = 256;
 
-/// TCP connections that may wait to send their first request: in all, and from one address.
+/// TCP connections that may wait to send their first request: in all, and from one address. They have no deadline of their own, because a
+/// service is connected and sends nothing until it has an initiator; but further connections displace the oldest, see [`Connections`].
 pub const WAITING_CONNECTIONS: usize = 16;
 /// See [`WAITING_CONNECTIONS`].
 pub const WAITING_CONNECTIONS_PER_ADDRESS: usize = 8;
@@ -163,7 +164,9 @@ impl Quota {
     }
 }
 
-/// Connections that may be open at a time: in all, and from one address.
+/// Connections that may wait at a time: in all, and from one address. A further connection displaces one that waits, so that connections
+/// that send nothing do not keep out a client that sends its request. It displaces one of its own address where that has its share, and
+/// otherwise one of the address that has most: an address cannot displace the connections of others that have fewer.
 #[derive(Debug)]
 pub struct Connections {
     total: usize,
@@ -172,7 +175,7 @@ pub struct Connections {
 }
 
 impl Connections {
-    /// At most so many connections.
+    /// At most so many connections; `total` is at least `per_address`, and that at least 1.
     #[must_use]
     pub fn new(total: usize, per_address: usize) -> Self {
         Self {
@@ -182,27 +185,20 @@ impl Connections {
         }
     }
 
-    /// A further connection from this address.
-    ///
-    /// # Errors
-    ///
-    /// `FULL`: there are as many as allowed already; this one is not counted.
-    pub fn admit(&mut self, address: IpAddr) -> Result<(), Failure> {
-        let full = |limit: usize, of: &str| {
-            Failure::new(
-                ErrorCode::FULL,
-                format!("{limit} connections{of} wait to send their first request already"),
-            )
-        };
-        if self.open.values().sum::<usize>() >= self.total {
-            return Err(full(self.total, ""));
-        }
+    /// Counts a further connection from `address`. Returns the address of which a connection must be closed, and
+    /// [released](Self::release), to stay within the limits.
+    #[must_use]
+    pub fn admit(&mut self, address: IpAddr) -> Option<IpAddr> {
+        let is_full = self.open.values().sum::<usize>() >= self.total;
+        let most = self.open.iter().max_by_key(|(_, count)| **count);
+        let most = most.map(|(address, _)| *address).filter(|_| is_full);
         let count = self.open.entry(address).or_default();
-        if *count >= self.per_address {
-            return Err(full(self.per_address, &format!(" from {address}")));
-        }
         *count += 1;
-        Ok(())
+        if *count > self.per_address {
+            Some(address)
+        } else {
+            most
+        }
     }
 
     /// A connection from this address that was admitted is closed.
@@ -376,19 +372,25 @@ mod tests {
     }
 
     #[test]
-    fn connections_are_limited_in_all_and_per_address() {
+    fn further_connections_displace_those_of_their_address_or_of_the_one_with_most() {
         let address = |last| IpAddr::from([10, 0, 0, last]);
-        let mut connections = Connections::new(3, 2);
-        connections.admit(address(1)).expect("first");
-        connections.admit(address(1)).expect("second");
-        let failure = connections.admit(address(1)).expect_err("third of one");
-        assert_eq!(failure.code, ErrorCode::FULL);
-        connections.admit(address(2)).expect("of another address");
-        connections.admit(address(3)).expect_err("fourth in all");
+        let mut connections = Connections::new(4, 3);
+        for _ in 0..3 {
+            assert_eq!(connections.admit(address(1)), None);
+        }
+        assert_eq!(connections.admit(address(1)), Some(address(1)), "its share");
         connections.release(address(1));
-        connections.admit(address(3)).expect("one was closed");
+        assert_eq!(connections.admit(address(2)), None);
+        let displaced = connections.admit(address(3));
+        assert_eq!(displaced, Some(address(1)), "the one with most");
+        connections.release(address(1));
+        assert_eq!(connections.open[&address(2)], 1);
+        // A connection that is not counted releases nothing.
         connections.release(address(9));
-        connections.admit(address(4)).expect_err("not counted");
+        assert!(connections.admit(address(4)).is_some());
+        connections.release(address(1));
+        connections.release(address(1));
+        assert_eq!(connections.admit(address(5)), None, "one was closed");
     }
 
     #[test]

@@ -11,10 +11,17 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use doca::ErrorCode;
+use role_common::superblock::{Epoch, SetId, Superblock};
+use role_target::backing::{BackingFile, Options};
+use role_target::content::{Content, Geometry};
+use seccompiler::{
+    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
+    SeccompRule,
+};
 use support::client::{BLOCK, Client, request};
 use support::{Exit, Target, command, cpu, listening, run_to_exit, start};
 use tempfile::TempDir;
-use wire::control::{FEATURE_FLUSH, FeatureQuery, Payload};
+use wire::control::{FEATURE_FLUSH, FeatureQuery, Payload, RecordState};
 use wire::io_message::IoMessageType::{self, Flush, Read, Write, WriteFua};
 
 /// Bytes before the first block of a backing file.
@@ -248,6 +255,120 @@ fn a_creation_for_which_the_disk_is_too_small_leaves_no_file() {
     let exit = run_to_exit(target_in(with_small_files(LENGTH / 4), &arguments(&path)));
     assert_eq!(exit.status.code(), Some(1), "{exit:?}");
     assert!(!path.exists(), "{exit:?}");
+}
+
+/// A target with a broken disk: system calls that `broken` lists, with conditions on their arguments, fail with EIO. There is no io_uring, whose
+/// operations are no system calls: the target uses preadv2, pwritev2 and fdatasync.
+fn on_broken_disk(path: &Path, broken: Vec<(i64, Vec<SeccompRule>)>) -> Target {
+    let io_uring = [(libc::SYS_io_uring_setup, Vec::new())];
+    let filter = SeccompFilter::new(
+        broken.into_iter().chain(io_uring).collect(),
+        SeccompAction::Allow,
+        SeccompAction::Errno(libc::EIO as u32),
+        std::env::consts::ARCH.try_into().expect("known"),
+    );
+    let program = BpfProgram::try_from(filter.expect("a filter")).expect("a program");
+    let command = command(&arguments(path));
+    // Threads inherit it, and processes: but of this thread only.
+    let start = move || {
+        seccompiler::apply_filter(&program).expect("any process may restrict itself");
+        listening(command)
+    };
+    std::thread::spawn(start).join().expect("started")
+}
+
+/// The call is for this block of the file.
+fn of_block(block: usize) -> Vec<SeccompRule> {
+    let offset = CONTENT + (block * BLOCK) as u64;
+    let condition = SeccompCondition::new(3, SeccompCmpArgLen::Qword, SeccompCmpOp::Eq, offset);
+    let rule = SeccompRule::new(vec![condition.expect("an argument")]);
+    vec![rule.expect("a condition")]
+}
+
+/// Has the target persist a superblock of a set that is in use.
+fn put_to_use(client: &mut Client) {
+    let superblock = Superblock {
+        set: SetId(7),
+        member: 0,
+        epoch: Epoch { number: 1, id: 9 },
+        next: Epoch::NONE,
+        state: RecordState::InUse,
+        checksums: false,
+    };
+    let request = Payload::IdentifyStorageRequest(superblock.request());
+    match client.service.request(request) {
+        Payload::IdentifiedStorageResponse(answer) => {
+            assert_eq!(Superblock::of_answer(&answer), Some(superblock));
+        }
+        other => panic!("expected the superblock, got {other:?}"),
+    }
+}
+
+/// Whether the superblock says that blocks were written which may not be durable.
+fn is_unclean(path: &Path) -> bool {
+    let geometry = Geometry {
+        block_size: BLOCK as u32,
+        block_count: BLOCKS as u32,
+    };
+    let content = Content::open(None, geometry).expect("content");
+    let file = BackingFile::open(path, content, Options::default()).expect("a backing file");
+    file.superblock().expect("a superblock").since.is_some()
+}
+
+#[test]
+fn blocks_that_the_disk_cannot_read_or_write_are_errors_of_their_ios() {
+    let directory = directory();
+    let path = made(&directory);
+    let broken = [
+        (libc::SYS_preadv2, of_block(7)),
+        (libc::SYS_pwritev2, of_block(9)),
+    ];
+    let target = on_broken_disk(&path, broken.into());
+    let (mut client, _) = announcing(&target);
+    put_to_use(&mut client);
+    for _ in 0..3 {
+        assert_eq!(io(&mut client, Read, 7), ErrorCode::IO_FAILED);
+        assert_eq!(io(&mut client, Write, 9), ErrorCode::IO_FAILED);
+        assert_eq!(io(&mut client, WriteFua, 9), ErrorCode::IO_FAILED);
+        for (kind, block) in [(Write, 7), (Read, 9), (Write, 8), (Read, 8)] {
+            assert_eq!(io(&mut client, kind, block), ErrorCode::SUCCESS, "{kind:?}");
+        }
+    }
+    let flush = request(Flush, 0, 0, 0);
+    assert_eq!(client.io(flush), ErrorCode::SUCCESS);
+    let exit = failed_end(client, target);
+    assert!(exit.stdout.contains("| Media errors: 9\n"), "{exit:?}");
+    assert!(is_unclean(&path));
+}
+
+#[test]
+fn nothing_is_acknowledged_after_the_disk_has_failed_to_sync() {
+    let directory = directory();
+    let path = made(&directory);
+    // Superblocks are synced by the same call: it is not used before.
+    let target = on_broken_disk(&path, vec![(libc::SYS_fdatasync, Vec::new())]);
+    let (mut client, _) = announcing(&target);
+    assert_eq!(io(&mut client, Write, 1), ErrorCode::SUCCESS);
+    for (kind, size) in [(Flush, 0), (Write, BLOCK), (Read, BLOCK), (Flush, 0)] {
+        let code = client.io(request(kind, 0, 0, size));
+        assert_eq!(code, ErrorCode::IO_FAILED, "{kind:?}");
+    }
+    let exit = failed_end(client, target);
+    assert!(exit.stdout.contains("| Media errors: 4\n"), "{exit:?}");
+}
+
+#[test]
+fn blocks_that_are_not_durable_at_the_end_are_no_clean_end() {
+    let directory = directory();
+    let path = made(&directory);
+    let target = on_broken_disk(&path, vec![(libc::SYS_fsync, Vec::new())]);
+    let mut client = Client::new(target.connect());
+    put_to_use(&mut client);
+    assert_eq!(io(&mut client, Write, 1), ErrorCode::SUCCESS);
+    let exit = client.stop(target);
+    assert_eq!(exit.status.code(), Some(1), "{exit:?}");
+    assert!(!exit.stderr.contains("are on the disk"), "{exit:?}");
+    assert!(is_unclean(&path));
 }
 
 #[test]

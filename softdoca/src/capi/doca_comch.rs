@@ -20,8 +20,8 @@ use super::doca_ctx::{destroy_ctx, give_ctx};
 use super::task::put_limit;
 use super::{Handle, Keeper, borrow, check_out, doca_error_t, guard, guard_with, put, share, text};
 use crate::comch::{
-    Client, Connection, ControlPath, Counter, MAX_CLIENTS, MAX_MESSAGE_SIZE, MAX_NAME_LEN,
-    MAX_RECV_QUEUE, MAX_TASKS, Server, Side,
+    Client, Connection, ControlPath, Counter, MAX_MESSAGE_SIZE, MAX_NAME_LEN, MAX_RECV_QUEUE,
+    MAX_TASKS, Server, Side, max_clients,
 };
 use crate::error::{Error, Result};
 use crate::progress::{Ctx, TaskCallback};
@@ -576,7 +576,7 @@ macro_rules! limits {
 }
 limits! {
     /// Gets the maximum number of clients of one server.
-    doca_comch_cap_get_max_clients = MAX_CLIENTS;
+    doca_comch_cap_get_max_clients = max_clients();
     /// Gets the maximum length of a name in bytes, with the terminating NUL.
     doca_comch_cap_get_max_name_len = MAX_NAME_LEN + 1;
     /// Gets the maximum number of queued received messages.

@@ -10,8 +10,8 @@ pub(crate) const MAX_NAME_LEN: usize = 119;
 pub(crate) const MAX_RECV_QUEUE: u32 = 8192;
 /// Default of the same.
 pub(super) const DEFAULT_RECV_QUEUE: u32 = 256;
-/// Clients of one server.
-pub(crate) const MAX_CLIENTS: usize = 512;
+/// Clients of one server, where the limit of descriptors is high enough: see [`max_clients`].
+const MAX_CLIENTS: usize = 512;
 /// Connections that have been accepted and have not said hello.
 pub(super) const MAX_STRANGERS: usize = 64;
 /// Tasks of one pool.
@@ -29,16 +29,26 @@ pub(crate) const SEND_LIST_LEN: u32 = 64;
 /// Consumers of the peer that one connection may announce: each takes two descriptors of this process, or four when it is sent to, and the
 /// peer is not to have them all.
 pub(super) fn max_remote_consumers() -> usize {
-    static MAX: std::sync::OnceLock<usize> = std::sync::OnceLock::new();
-    *MAX.get_or_init(|| {
+    eighth_of(descriptors(), MAX_CONSUMERS)
+}
+
+/// Clients that one server may have: each takes two descriptors of this process, and they are not to have them all.
+pub(crate) fn max_clients() -> usize {
+    eighth_of(descriptors(), MAX_CLIENTS)
+}
+
+/// Descriptors that this process may have, as of the first call: the limits that follow from it do not change while it runs.
+fn descriptors() -> u64 {
+    static LIMIT: std::sync::OnceLock<u64> = std::sync::OnceLock::new();
+    *LIMIT.get_or_init(|| {
         let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
-        remote_consumers_within(limit.unwrap_or(u64::MAX))
+        limit.unwrap_or(u64::MAX)
     })
 }
 
-/// The same for a process of so many descriptors.
-fn remote_consumers_within(descriptors: u64) -> usize {
-    usize::try_from(descriptors / 8).map_or(MAX_CONSUMERS, |most| most.clamp(1, MAX_CONSUMERS))
+/// An eighth of the descriptors, at least 1 and at most `most`.
+fn eighth_of(descriptors: u64, most: usize) -> usize {
+    usize::try_from(descriptors / 8).map_or(most, |eighth| eighth.clamp(1, most))
 }
 
 /// Ids of consumers and producers are 1 to this: programs use 0 and 0xffff for "none".
@@ -69,9 +79,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn consumers_of_a_peer_leave_descriptors_for_the_program() {
-        for (descriptors, most) in [(0, 1), (256, 32), (1024, 128), (u64::MAX, MAX_CONSUMERS)] {
-            assert_eq!(remote_consumers_within(descriptors), most);
+    fn clients_and_consumers_of_peers_leave_descriptors_for_the_program() {
+        for (descriptors, most) in [(0, 1), (256, 32), (1024, 128), (u64::MAX, 512)] {
+            assert_eq!(eighth_of(descriptors, 512), most);
         }
     }
 }

@@ -29,8 +29,8 @@ pub(crate) use consumer::{Consumer, PostRecv};
 pub(crate) use control::ControlPath;
 pub(crate) use frame::{again as frame_again, examples as example_frames};
 pub(crate) use limits::{
-    MAX_BUF_SIZE, MAX_CLIENTS, MAX_CONSUMERS, MAX_IMMEDIATE, MAX_MESSAGE_SIZE, MAX_NAME_LEN,
-    MAX_RECV_QUEUE, MAX_TASKS, RECEIVE_LIST_LEN, SEND_LIST_LEN,
+    MAX_BUF_SIZE, MAX_CONSUMERS, MAX_IMMEDIATE, MAX_MESSAGE_SIZE, MAX_NAME_LEN, MAX_RECV_QUEUE,
+    MAX_TASKS, RECEIVE_LIST_LEN, SEND_LIST_LEN, max_clients,
 };
 pub(crate) use producer::{Producer, SendTask as ProducerSendTask};
 pub(crate) use server::Server;

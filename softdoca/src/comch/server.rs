@@ -11,7 +11,7 @@ use super::control::{ControlPath, Reading};
 use super::events::Notice;
 use super::frame::VERSION;
 use super::handshake::{self, Arrival, Caller};
-use super::limits::{MAX_CLIENTS, MAX_STRANGERS, check_name};
+use super::limits::{MAX_STRANGERS, check_name, max_clients};
 use crate::device::{Device, Representor};
 use crate::error::{Error, Result};
 use crate::log;
@@ -208,10 +208,13 @@ impl Server {
             );
             return Err((Error::InvalidValue, reason));
         }
-        if clients >= MAX_CLIENTS {
+        let most = max_clients();
+        if clients >= most {
             return Err((
                 Error::Full,
-                format!("the server has {MAX_CLIENTS} clients already"),
+                format!(
+                    "the server has {most} clients already, which the limit of descriptors of its process allows"
+                ),
             ));
         }
         Ok(())

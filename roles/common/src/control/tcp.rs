@@ -26,8 +26,8 @@ const ACCEPTS_PER_POLL: usize = 64;
 
 /// Listens, and serves one client at a time: the first one that sends a request which begins a session.
 ///
-/// Connections that have sent no such request wait beside each other, so that a port probe or an idle connection keeps nobody out; their
-/// number is limited. [`ChannelEvent::Connected`] says that one of them has begun a session. The others are refused then, and further
+/// Connections that have sent no such request wait beside each other, so that a port probe or an idle connection keeps no client out; their
+/// number is limited, and further ones displace the oldest. [`ChannelEvent::Connected`] says that one of them has begun a session. The others are refused then, and further
 /// ones as long as it lasts.
 #[derive(Debug)]
 pub struct TcpServerChannel {
@@ -201,20 +201,38 @@ impl TcpServerChannel {
             return true;
         }
         let address = address.ip();
-        match self.connections.admit(address) {
-            Ok(()) => {
-                tracing::info!("{} connected", stream.peer());
-                let deadline = |within| Deadline::new(now, within);
-                self.waiting.push(Waiting {
-                    stream,
-                    address,
-                    deadline: self.first_request_within.map(deadline),
-                    refused: Quota::refused_requests(),
-                });
-            }
-            Err(failure) => reject(stream, &failure),
+        if let Some(from) = self.connections.admit(address) {
+            self.displace(from);
         }
+        tracing::info!("{} connected", stream.peer());
+        let deadline = |within| Deadline::new(now, within);
+        self.waiting.push(Waiting {
+            stream,
+            address,
+            deadline: self.first_request_within.map(deadline),
+            refused: Quota::refused_requests(),
+        });
         true
+    }
+
+    /// Closes the connection from this address that has waited longest: a client that has a request sends it as soon as it is connected.
+    fn displace(&mut self, address: IpAddr) {
+        // In the order in which they came: see `begin`.
+        let mut waiting = self.waiting.iter();
+        if let Some(index) = waiting.position(|waiting| waiting.address == address) {
+            let message = "expected a request that begins a session, got none before too many further connections";
+            let failure = Failure::new(ErrorCode::FULL, message);
+            self.end_waiting(index, &failure);
+        }
+    }
+
+    /// Tells a connection that waits why it is not served, and closes it.
+    fn end_waiting(&mut self, index: usize, failure: &Failure) {
+        // Not swapped: those that wait stay in their order.
+        let waiting = self.waiting.remove(index);
+        self.connections.release(waiting.address);
+        tracing::info!("{}: {failure}", waiting.stream.peer());
+        reject(waiting.stream, failure);
     }
 
     /// Makes the connection the client that is the first to send a request which begins a session.
@@ -235,12 +253,7 @@ impl TcpServerChannel {
                     }
                     return Some(ChannelEvent::Connected);
                 }
-                Err(failure) => {
-                    let waiting = self.waiting.swap_remove(index);
-                    self.connections.release(waiting.address);
-                    tracing::info!("{}: {failure}", waiting.stream.peer());
-                    reject(waiting.stream, &failure);
-                }
+                Err(failure) => self.end_waiting(index, &failure),
             }
         }
         None

@@ -528,8 +528,9 @@ impl Set {
                 place.map_or("another target", |place| place.name())
             ));
         }
-        // A copy from before the session is of an earlier epoch.
-        Ok(is_same_storage && inner.departed == Some(superblock.epoch))
+        // A copy from before the session is of an earlier epoch. Targets that have committed none cannot be told from each other.
+        let had = inner.departed.filter(|&epoch| epoch != Epoch::NONE);
+        Ok(is_same_storage && had == Some(superblock.epoch))
     }
 
     /// A detached target is attached to all workers. Unless it `has_kept` its content, all of it is rebuilt. `keeps`: it has a superblock.
@@ -1056,5 +1057,71 @@ impl fmt::Display for Summary {
             f,
             "| Scrubs: {completed}, {stripes} stripes, {converted} converted, {unreadable} unreadable"
         )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use role_common::superblock::SetId;
+    use wire::control::RecordState;
+
+    use super::super::assembly::{Instructions, assemble};
+    use super::super::membership::EpochIds;
+    use super::*;
+
+    /// A set whose targets have committed `epoch` and are to commit another.
+    fn set_of(epoch: Epoch) -> Set {
+        let found = Target::ALL.map(|target| Found::Superblock(found(target, epoch)));
+        let instructions = Instructions {
+            rebuild: None,
+            stale: None,
+            writes_checksums: true,
+            new_set: SetId(99),
+            ids: EpochIds::new(5),
+        };
+        let assembly = assemble(found, instructions).expect("a set");
+        let plan = ScrubPlan {
+            next: None,
+            every: None,
+            interval: Duration::ZERO,
+            cursor: 0,
+            converts: false,
+        };
+        Set::new(8, 1, assembly, plan, || ())
+    }
+
+    fn found(target: Target, epoch: Epoch) -> Superblock {
+        Superblock {
+            set: SetId(7),
+            member: target as u32,
+            epoch,
+            next: Epoch::NONE,
+            state: RecordState::Clean,
+            checksums: false,
+        }
+    }
+
+    #[test]
+    fn target_has_what_it_had_only_if_it_has_the_epoch_that_it_departed_with() {
+        let (target, epoch) = (Target::ALL[1], Epoch { number: 3, id: 30 });
+        let set = set_of(epoch);
+        set.detach(target, &"test");
+        let admit =
+            |epoch, is_same| set.admit(target, Found::Superblock(found(target, epoch)), is_same);
+        assert_eq!(admit(epoch, true), Ok(true));
+        assert_eq!(admit(epoch, false), Ok(false));
+        assert_eq!(admit(Epoch { number: 2, id: 20 }, true), Ok(false));
+    }
+
+    #[test]
+    fn target_that_has_committed_no_epoch_is_rebuilt_whole() {
+        let target = Target::ALL[1];
+        let set = set_of(Epoch { number: 3, id: 30 });
+        set.detach(target, &"test");
+        // Not a member until it is rebuilt: its superblock is of no epoch.
+        set.rejoin(target, false, true);
+        set.detach(target, &"test");
+        let again = Found::Superblock(found(target, Epoch::NONE));
+        assert_eq!(set.admit(target, again, true), Ok(false));
     }
 }

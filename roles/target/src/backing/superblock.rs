@@ -6,10 +6,7 @@ use std::os::unix::fs::FileExt as _;
 
 use role_common::Failure;
 use role_common::superblock::{Epoch, SetId, Superblock};
-use wire::backing::{
-    RECORD_OFFSETS, RECORD_SIZE, SequencedRecord, SetRecord, Superblock as Stored,
-    UnsequencedSuperblock,
-};
+use wire::backing::{RECORD_OFFSETS, RECORD_SIZE, SetRecord, Superblock as Stored};
 use wire::control::RecordState;
 
 use super::Boot;
@@ -58,8 +55,8 @@ pub fn emit(sequence: u64, noted: &Noted) -> [u8; RECORD_SIZE] {
     stored.emit()
 }
 
-/// The superblock in these bytes of a file, of this layout or an earlier one, and its sequence: 0 in a layout without. `None` for zeros, which
-/// are none.
+/// The superblock in these bytes of a file, of this layout or the first one, and its sequence: 0 in the first layout. `None` for zeros,
+/// which are none.
 ///
 /// # Errors
 ///
@@ -114,69 +111,29 @@ pub fn parse(bytes: &[u8; RECORD_SIZE]) -> Result<Option<(u64, Noted)>, Failure>
     Ok(Some((stored.sequence, noted)))
 }
 
-/// Decodes a superblock of any layout, and says how many bytes that layout has. Fields that an earlier layout does not have are 0.
+/// Decodes a superblock of either layout, and says how many bytes that layout has. Fields that the first layout does not have are 0.
 fn decode(bytes: &[u8; RECORD_SIZE]) -> Result<(Stored, usize), Failure> {
-    let has_magic = |magic: u64| bytes.starts_with(&magic.to_be_bytes());
-    Ok(if has_magic(SetRecord::MAGIC) {
-        let size = SetRecord::SIZE;
-        let old = SetRecord::parse(&bytes[..size])?;
-        let stored = Stored {
-            sequence: 0,
-            set_high: old.set_high,
-            set_low: old.set_low,
-            epoch: old.epoch,
-            epoch_id: 0,
-            next_epoch: 0,
-            next_epoch_id: 0,
-            member: old.member,
-            state: old.state,
-            flags: 0,
-            boot_high: old.boot_high,
-            boot_low: old.boot_low,
-            checksum: old.checksum,
-        };
-        (stored, size)
-    } else if has_magic(SequencedRecord::MAGIC) {
-        let size = SequencedRecord::SIZE;
-        let old = SequencedRecord::parse(&bytes[..size])?;
-        let stored = Stored {
-            sequence: old.sequence,
-            set_high: old.set_high,
-            set_low: old.set_low,
-            epoch: old.epoch,
-            epoch_id: 0,
-            next_epoch: 0,
-            next_epoch_id: 0,
-            member: old.member,
-            state: old.state,
-            flags: 0,
-            boot_high: old.boot_high,
-            boot_low: old.boot_low,
-            checksum: old.checksum,
-        };
-        (stored, size)
-    } else if has_magic(UnsequencedSuperblock::MAGIC) {
-        let size = UnsequencedSuperblock::SIZE;
-        let old = UnsequencedSuperblock::parse(&bytes[..size])?;
-        let stored = Stored {
-            sequence: 0,
-            set_high: old.set_high,
-            set_low: old.set_low,
-            epoch: old.epoch,
-            epoch_id: old.epoch_id,
-            next_epoch: old.next_epoch,
-            next_epoch_id: old.next_epoch_id,
-            member: old.member,
-            state: old.state,
-            flags: old.flags,
-            boot_high: old.boot_high,
-            boot_low: old.boot_low,
-            checksum: old.checksum,
-        };
-        (stored, size)
-    } else {
-        (Stored::parse(bytes)?, RECORD_SIZE)
-    })
+    if !bytes.starts_with(&SetRecord::MAGIC.to_be_bytes()) {
+        return Ok((Stored::parse(bytes)?, RECORD_SIZE));
+    }
+    let size = SetRecord::SIZE;
+    let first = SetRecord::parse(&bytes[..size])?;
+    let stored = Stored {
+        sequence: 0,
+        set_high: first.set_high,
+        set_low: first.set_low,
+        epoch: first.epoch,
+        epoch_id: 0,
+        next_epoch: 0,
+        next_epoch_id: 0,
+        member: first.member,
+        state: first.state,
+        flags: 0,
+        boot_high: first.boot_high,
+        boot_low: first.boot_low,
+        checksum: first.checksum,
+    };
+    Ok((stored, size))
 }
 
 /// Where superblocks are written.
@@ -289,15 +246,6 @@ mod tests {
         }
     }
 
-    /// What is left of [`noted`] in a layout without epoch identifiers, next epoch and flags.
-    fn noted_first() -> Noted {
-        let mut noted = noted();
-        noted.superblock.epoch.id = 0;
-        noted.superblock.next = Epoch::NONE;
-        noted.superblock.checksums = false;
-        noted
-    }
-
     #[test]
     fn parse_reads_what_emit_wrote() {
         for state in STATES {
@@ -311,67 +259,33 @@ mod tests {
         assert_eq!(parse(&[0; RECORD_SIZE]), Ok(None));
     }
 
-    /// Superblocks of the earlier layouts as [`noted`], each with its size, its sequence and what is expected to be read.
-    fn earlier() -> [([u8; RECORD_SIZE], usize, u64, Noted); 3] {
-        let Noted { superblock, .. } = noted();
-        let (set_high, set_low) = ((superblock.set.0 >> 64) as u64, superblock.set.0 as u64);
-        let (epoch, member, boot_high, boot_low) = (9, 1, 0, 5);
-        let mut set_record = SetRecord {
-            set_high,
-            set_low,
-            epoch,
-            member,
+    /// A superblock of the first layout, and what is expected to be read: [`noted`] without what that layout does not have.
+    fn first() -> ([u8; RECORD_SIZE], Noted) {
+        let mut expected = noted();
+        expected.superblock.epoch.id = 0;
+        expected.superblock.next = Epoch::NONE;
+        expected.superblock.checksums = false;
+        let mut record = SetRecord {
+            set_high: (expected.superblock.set.0 >> 64) as u64,
+            set_low: expected.superblock.set.0 as u64,
+            epoch: 9,
+            member: 1,
             state: 1,
-            boot_high,
-            boot_low,
+            boot_high: 0,
+            boot_low: 5,
             checksum: 0,
         };
-        set_record.checksum = checksum(&set_record.emit());
-        let mut sequenced = SequencedRecord {
-            sequence: 8,
-            set_high,
-            set_low,
-            epoch,
-            member,
-            state: 1,
-            boot_high,
-            boot_low,
-            checksum: 0,
-        };
-        sequenced.checksum = checksum(&sequenced.emit());
-        let mut unsequenced = UnsequencedSuperblock {
-            set_high,
-            set_low,
-            epoch,
-            epoch_id: 77,
-            next_epoch: 10,
-            next_epoch_id: 78,
-            member,
-            state: 1,
-            flags: 1,
-            boot_high,
-            boot_low,
-            checksum: 0,
-        };
-        unsequenced.checksum = checksum(&unsequenced.emit());
-        let in_file = |superblock: &[u8]| {
-            let mut bytes = [0; RECORD_SIZE];
-            bytes[..superblock.len()].copy_from_slice(superblock);
-            (bytes, superblock.len())
-        };
-        [
-            (in_file(&set_record.emit()), 0, noted_first()),
-            (in_file(&sequenced.emit()), 8, noted_first()),
-            (in_file(&unsequenced.emit()), 0, noted()),
-        ]
-        .map(|((bytes, size), sequence, noted)| (bytes, size, sequence, noted))
+        record.checksum = checksum(&record.emit());
+        let mut bytes = [0; RECORD_SIZE];
+        bytes[..SetRecord::SIZE].copy_from_slice(&record.emit());
+        (bytes, expected)
     }
 
     #[test]
-    fn every_damaged_bit_is_found_in_every_layout() {
-        let layouts = earlier().map(|(bytes, size, ..)| (bytes, size));
-        let newest = (emit(1, &noted()), RECORD_SIZE);
-        for (bytes, size) in layouts.into_iter().chain([newest]) {
+    fn every_damaged_bit_is_found_in_both_layouts() {
+        let first = (first().0, SetRecord::SIZE);
+        let current = (emit(1, &noted()), RECORD_SIZE);
+        for (bytes, size) in [first, current] {
             assert!(parse(&bytes).is_ok());
             for bit in 0..size * 8 {
                 let mut wrong = bytes;
@@ -382,23 +296,21 @@ mod tests {
     }
 
     #[test]
-    fn earlier_layouts_are_read_and_the_next_superblock_does_not_overwrite_them() {
-        for (bytes, _, sequence, expected) in earlier() {
-            assert_eq!(parse(&bytes), Ok(Some((sequence, expected))));
-            let mut places = Places::new(&[bytes, [0; RECORD_SIZE]], |why| panic!("{why}"));
-            assert_eq!(places.superblock(), Some(expected));
-            // Those with a sequence are at the place of their sequence, here 0; all others are at place 0.
-            assert_eq!(places.next(), (sequence + 1, 1));
-            let file = tempfile::tempfile().expect("a file");
-            places.write(&file, &noted()).expect("written");
-            assert_eq!(places.next(), (sequence + 2, 0));
-            let mut written = [0; RECORD_SIZE];
-            file.read_exact_at(&mut written, RECORD_OFFSETS[1])
-                .expect("read");
-            assert_eq!(parse(&written), Ok(Some((sequence + 1, noted()))));
-            let places = Places::new(&[bytes, written], |why| panic!("{why}"));
-            assert_eq!(places.superblock(), Some(noted()));
-        }
+    fn first_layout_is_read_and_the_next_superblock_does_not_overwrite_it() {
+        let (bytes, expected) = first();
+        assert_eq!(parse(&bytes), Ok(Some((0, expected))));
+        let mut places = Places::new(&[bytes, [0; RECORD_SIZE]], |why| panic!("{why}"));
+        assert_eq!(places.superblock(), Some(expected));
+        assert_eq!(places.next(), (1, 1));
+        let file = tempfile::tempfile().expect("a file");
+        places.write(&file, &noted()).expect("written");
+        assert_eq!(places.next(), (2, 0));
+        let mut written = [0; RECORD_SIZE];
+        file.read_exact_at(&mut written, RECORD_OFFSETS[1])
+            .expect("read");
+        assert_eq!(parse(&written), Ok(Some((1, noted()))));
+        let places = Places::new(&[bytes, written], |why| panic!("{why}"));
+        assert_eq!(places.superblock(), Some(noted()));
     }
 
     #[test]

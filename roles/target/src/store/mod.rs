@@ -9,6 +9,8 @@ mod file;
 mod health;
 mod locks;
 #[cfg(test)]
+mod media_errors;
+#[cfg(test)]
 mod power_failure;
 
 use std::os::fd::BorrowedFd;

@@ -1,3 +1,4 @@
+use std::collections::VecDeque;
 use std::io::{Read as _, Write as _};
 
 use wire::control::FrameDecoder;
@@ -170,12 +171,12 @@ fn connections_without_a_request_are_limited_in_number_and_time() {
     let within = Duration::from_millis(200);
     let mut server = server.first_request_within(Some(within));
     let start = Instant::now();
-    let idle: Vec<_> = (0..budget::WAITING_CONNECTIONS_PER_ADDRESS)
+    let mut idle: VecDeque<_> = (0..=budget::WAITING_CONNECTIONS_PER_ADDRESS)
         .map(|_| TcpStream::connect(address).expect("connected"))
         .collect();
-    let further = TcpStream::connect(address).expect("connected");
-    let codes = error_codes(&received(&mut server, further));
-    assert_eq!(codes, [ErrorCode::FULL.0]);
+    let oldest = idle.pop_front().expect("the first");
+    let codes = error_codes(&received(&mut server, oldest));
+    assert_eq!(codes, [ErrorCode::FULL.0], "displaced by the last");
     for stream in idle {
         let codes = error_codes(&received(&mut server, stream));
         assert_eq!(codes, [ErrorCode::TIME_OUT.0]);
@@ -183,6 +184,26 @@ fn connections_without_a_request_are_limited_in_number_and_time() {
     assert!(start.elapsed() >= within);
     let mut client = TcpClientChannel::connect(address);
     begin(&mut client, &mut server, 1);
+}
+
+/// They may wait for any time, as a service does that has no initiator yet.
+#[test]
+fn connections_without_a_request_do_not_keep_out_a_client_of_their_address() {
+    let (mut server, address) = server();
+    let mut idle = VecDeque::new();
+    for _ in 0..2 * budget::WAITING_CONNECTIONS_PER_ADDRESS {
+        idle.push_back(TcpStream::connect(address).expect("connected"));
+        assert_eq!(server.poll(), Ok(None));
+    }
+    let mut client = TcpClientChannel::connect(address);
+    assert_eq!(next(&mut client), Ok(ChannelEvent::Connected));
+    for _ in 1..budget::WAITING_CONNECTIONS_PER_ADDRESS {
+        idle.push_back(TcpStream::connect(address).expect("connected"));
+        assert_eq!(server.poll(), Ok(None));
+    }
+    client.send(&request(3)).expect("sent");
+    assert_eq!(next(&mut server), Ok(ChannelEvent::Connected));
+    assert_eq!(next(&mut server), Ok(ChannelEvent::Message(request(3))));
 }
 
 #[test]

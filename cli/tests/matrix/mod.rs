@@ -6,7 +6,7 @@ mod verdicts;
 
 use std::fs;
 
-use scripts::{
+use self::scripts::{
     GGA_OFFLOAD, INITIATOR, PROGRAM, Scripts, TARGET, case, cases, matrix, ours, reason,
 };
 

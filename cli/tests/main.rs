@@ -1,0 +1,50 @@
+//! Tests of the `doca-storage` command with real roles as processes: one binary, because each has to be linked, and because tests that wait for
+//! processes wait side by side.
+
+mod support;
+
+mod backing_file;
+mod bench;
+mod degraded;
+mod demo;
+mod documents;
+mod faults;
+mod gga_assembly;
+mod gga_integrity;
+mod gga_rot;
+mod gga_served;
+mod gga_signals;
+mod gga_stored;
+mod hammer;
+mod hostile;
+mod keep;
+mod layout;
+mod matrix;
+mod output;
+mod record_replay;
+mod role_initiator;
+mod role_services;
+mod role_target;
+mod samples;
+mod sbc_generator;
+mod sdk;
+mod second_client;
+mod sessions;
+mod signals;
+mod stopped_peers;
+mod unclean_end;
+mod validation;
+
+/// Cargo does not look for tests by itself here: a file that is not declared above would never run.
+#[test]
+fn every_file_is_a_module() {
+    let directory = concat!(env!("CARGO_MANIFEST_DIR"), "/tests");
+    let modules = include_str!("main.rs");
+    for entry in std::fs::read_dir(directory).expect("the tests") {
+        let path = entry.expect("an entry").path();
+        let name = path.file_stem().expect("a name").to_string_lossy();
+        let is_module = modules.contains(&format!("\nmod {name};\n"));
+        let is_root = ["main", "given_binaries"].contains(&&*name);
+        assert!(is_module || is_root, "{name} is not in main.rs");
+    }
+}
