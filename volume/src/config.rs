@@ -27,6 +27,9 @@ pub struct Config {
     pub largest_transfer: u32,
     /// How long each step of a session that depends on the service may take.
     pub control_timeout: Duration,
+    /// How long a queue whose I/Os are in flight may get no answer before the session is given up, and another one begun; 0 for any time.
+    /// Services have such a timeout for their targets, which should be shorter.
+    pub io_timeout: Duration,
     /// How long I/Os wait for the service to come back before they fail with [`IoError::Disconnected`](crate::IoError::Disconnected).
     pub reconnect_timeout: Duration,
     /// The release of the reference whose messages the service speaks. Not 3.0, whose clients need memory of the storage's size.
@@ -45,6 +48,7 @@ impl Default for Config {
             buffers: 96,
             largest_transfer: 1 << 20,
             control_timeout: Duration::from_secs(5),
+            io_timeout: Duration::from_secs(60),
             reconnect_timeout: Duration::from_secs(30),
             release: Release::default(),
             read_only: false,

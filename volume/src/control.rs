@@ -20,6 +20,7 @@ use crate::io::IoError;
 use crate::queue::{Parts, Queue};
 use crate::seat::{Command, Link, Shared};
 use crate::session::{Action, Event, Session, SessionConfig, SessionError};
+use crate::watchdog::Watchdog;
 
 /// Time between two looks at contexts that are about to run.
 const CREATION_POLL: Duration = Duration::from_millis(1);
@@ -140,6 +141,9 @@ struct Attempt {
     is_halting: bool,
     has_finished: bool,
     interrupted: bool,
+    /// One for each queue, where there is a timeout.
+    watchdogs: Vec<Watchdog>,
+    next_check: Option<Instant>,
 }
 
 impl Control {
@@ -291,6 +295,8 @@ impl Control {
             is_halting: false,
             has_finished: false,
             interrupted: false,
+            watchdogs: Vec::new(),
+            next_check: None,
         };
         self.drive(&mut attempt);
         if attempt.is_started {
@@ -359,6 +365,10 @@ impl Control {
                 }
             }
             Action::DestroyWorkers => {
+                if attempt.lent != 0 {
+                    // Nobody waits any longer for what is in flight.
+                    self.tell_all(|| Command::Return { drain: false });
+                }
                 attempt.endpoints.clear();
                 attempt.handle(Event::WorkersDestroyed);
             }
@@ -462,6 +472,12 @@ impl Control {
                 seat.tell(Command::Start(Link::new(endpoint, attempt.number)));
             }
         }
+        let timeout = self.config.io_timeout;
+        if !timeout.is_zero() {
+            let now = Instant::now();
+            attempt.watchdogs = vec![Watchdog::new(timeout, now); self.shared.seats.len()];
+            attempt.next_check = Some(now + Watchdog::interval(timeout));
+        }
         if let (Some(opened), Some(queues)) = (self.opened.take(), queues) {
             // An opener that is gone has panicked; the queues are dropped.
             let _ = opened.send(Ok(Opened { storage, queues }));
@@ -522,7 +538,30 @@ impl Control {
         if attempt.is_creating {
             happened |= self.poll_creation(attempt);
         }
-        happened | self.take_returned(Some(attempt))
+        happened |= self.take_returned(Some(attempt));
+        happened | self.check_answers(attempt)
+    }
+
+    /// Gives up a session in which a queue gets no answers; returns `true` when it does.
+    fn check_answers(&self, attempt: &mut Attempt) -> bool {
+        let now = Instant::now();
+        if attempt.is_halting || attempt.next_check.is_none_or(|at| now < at) {
+            return false;
+        }
+        let timeout = self.config.io_timeout;
+        attempt.next_check = Some(now + Watchdog::interval(timeout));
+        let mut is_stalled = false;
+        for (seat, watchdog) in self.shared.seats.iter().zip(&mut attempt.watchdogs) {
+            is_stalled |= watchdog.check(seat.progress(), now);
+        }
+        if is_stalled {
+            let waited = Failure::timed_out("answers to I/Os", timeout);
+            attempt.handle(Event::Failed(waited));
+            // As good as gone: it would not answer control messages either.
+            attempt.channel_open = false;
+            attempt.handle(Event::Disconnected);
+        }
+        is_stalled
     }
 
     fn poll_creation(&self, attempt: &mut Attempt) -> bool {
@@ -599,7 +638,8 @@ impl Control {
     fn wait(&mut self, attempt: &Attempt) {
         let creation = attempt.is_creating.then(|| Instant::now() + CREATION_POLL);
         let outage = self.outage_end().filter(|_| !attempt.is_started);
-        let deadline = [attempt.session.poll_timeout(), creation, outage]
+        let check = attempt.next_check.filter(|_| !attempt.is_halting);
+        let deadline = [attempt.session.poll_timeout(), creation, outage, check]
             .into_iter()
             .flatten()
             .min();

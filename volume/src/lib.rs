@@ -35,7 +35,7 @@
 //!   Other volumes, and other initiators, of the same storage are not coordinated.
 //! * **Durability.** When a [flush](Operation::Flush) has completed, all writes are durable whose completion was returned, by any queue, before it was submitted. A
 //!   storage that cannot promise this says so in [`Capabilities`], and flushes fail.
-//! * **Reconnection.** When the service goes away, I/Os wait until there is a session again, and are sent again: they are idempotent, and nothing
+//! * **Reconnection.** When the service goes away, or is silent for [`Config::io_timeout`], I/Os wait until there is a session again, and are sent again: they are idempotent, and nothing
 //!   else touches their blocks meanwhile. After [`Config::reconnect_timeout`] they fail with [`IoError::Disconnected`], until there is a session. A storage that
 //!   comes back smaller, with another block size, or without its flush is refused. What was written and not flushed is as durable as the targets are:
 //!   a target with its blocks in memory comes back with others.
@@ -61,6 +61,7 @@ mod range_lock;
 mod seat;
 pub mod session;
 mod volume;
+mod watchdog;
 
 pub use asynchronous::AsyncQueue;
 pub use blocking::BlockingQueue;

@@ -18,7 +18,7 @@ use crate::buffer::{Buffer, Pool};
 use crate::endpoint::SEND;
 use crate::engine::{Engine, Submission};
 use crate::io::{Completion, Io, IoError};
-use crate::seat::{Command, Link, Seat, Shared};
+use crate::seat::{Command, Link, Progress, Seat, Shared};
 
 /// Most completions of tasks that one [`Queue::poll`] takes.
 const BATCH: u32 = 64;
@@ -60,6 +60,8 @@ pub struct Queue {
     is_armed: bool,
     /// Polls in a row that found nothing.
     idle: u32,
+    polls: u32,
+    answers: u32,
     /// Readable when the progress engine, or the seat's bell, is.
     epoll: OwnedFd,
 }
@@ -99,6 +101,8 @@ impl Queue {
             refuses: None,
             is_armed: false,
             idle: 0,
+            polls: 0,
+            answers: 0,
             epoll,
         })
     }
@@ -183,7 +187,19 @@ impl Queue {
         if self.is_draining && !self.engine.has_requests() {
             self.give_back();
         }
+        self.polls = self.polls.wrapping_add(1);
+        self.publish(false);
         self.deliver(done)
+    }
+
+    #[inline]
+    fn publish(&self, is_asleep: bool) {
+        self.seat.publish(Progress {
+            polls: self.polls,
+            answers: self.answers,
+            has_requests: self.engine.has_requests(),
+            is_asleep,
+        });
     }
 
     fn deliver(&mut self, done: &mut dyn FnMut(Completion)) -> usize {
@@ -226,6 +242,7 @@ impl Queue {
             }
         }
         self.idle = 0;
+        self.publish(true);
         true
     }
 
@@ -233,6 +250,7 @@ impl Queue {
     pub fn disarm(&mut self) {
         self.shared.stop_waiting(&self.seat);
         self.seat.clear();
+        self.publish(false);
     }
 
     /// Arms the progress engine; `false` when it has something to do.
@@ -347,6 +365,7 @@ impl Queue {
         let Some(link) = &self.link else {
             return;
         };
+        self.answers = self.answers.wrapping_add(1);
         let endpoint = link.endpoint();
         let mut bytes = [0; io_message::SIZE];
         let length = match endpoint.received(index, &mut bytes) {

@@ -72,6 +72,29 @@ pub(crate) struct Exchange {
     pub(crate) is_gone: bool,
 }
 
+/// How far a queue is, for the control thread. On cache lines of its own: the queue writes it in each poll.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct Pulse {
+    polls: AtomicU32,
+    answers: AtomicU32,
+    has_requests: AtomicBool,
+    is_asleep: AtomicBool,
+}
+
+/// What a queue has published of its progress.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Progress {
+    /// Number of polls, wrapping.
+    pub(crate) polls: u32,
+    /// Number of answers, wrapping.
+    pub(crate) answers: u32,
+    /// Requests have no answer.
+    pub(crate) has_requests: bool,
+    /// Its thread sleeps on its descriptor.
+    pub(crate) is_asleep: bool,
+}
+
 /// One queue, as the control thread and the other queues see it.
 #[derive(Debug)]
 pub(crate) struct Seat {
@@ -82,6 +105,7 @@ pub(crate) struct Seat {
     is_waiting: AtomicBool,
     /// Readable from [`Seat::ring`] to [`Seat::clear`].
     bell: OwnedFd,
+    pulse: Pulse,
 }
 
 impl Seat {
@@ -91,6 +115,7 @@ impl Seat {
             commands: AtomicU32::new(0),
             is_waiting: AtomicBool::new(false),
             bell: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
+            pulse: Pulse::default(),
         })
     }
 
@@ -119,6 +144,37 @@ impl Seat {
     fn ring(&self) {
         // It cannot be full: it counts to 2^64, and is cleared.
         let _ = rustix::io::write(&self.bell, &1_u64.to_ne_bytes());
+    }
+
+    /// Publishes how far the queue is.
+    #[inline]
+    pub(crate) fn publish(&self, progress: Progress) {
+        let Pulse {
+            polls,
+            answers,
+            has_requests,
+            is_asleep,
+        } = &self.pulse;
+        polls.store(progress.polls, Ordering::Relaxed);
+        answers.store(progress.answers, Ordering::Relaxed);
+        has_requests.store(progress.has_requests, Ordering::Relaxed);
+        is_asleep.store(progress.is_asleep, Ordering::Relaxed);
+    }
+
+    /// What was published last; parts of it may be newer than others.
+    pub(crate) fn progress(&self) -> Progress {
+        let Pulse {
+            polls,
+            answers,
+            has_requests,
+            is_asleep,
+        } = &self.pulse;
+        Progress {
+            polls: polls.load(Ordering::Relaxed),
+            answers: answers.load(Ordering::Relaxed),
+            has_requests: has_requests.load(Ordering::Relaxed),
+            is_asleep: is_asleep.load(Ordering::Relaxed),
+        }
     }
 
     /// Forgets that it was rung. What it was rung for is to be looked at afterwards.

@@ -122,7 +122,7 @@ impl World {
         }
     }
 
-    /// Submits the I/O of this number, if its queue has room.
+    /// Returns `false` when its queue has no room.
     fn submit(&mut self, tag: usize) -> bool {
         let plan = &self.plans[tag];
         let queue = &mut self.queues[plan.queue];
@@ -149,6 +149,15 @@ impl World {
         };
         queue.of_slot.insert(slot, memory);
         true
+    }
+
+    /// Submits the I/O of this number, if there is one and its queue has room. Returns the number of the next one.
+    fn submit_next(&mut self, next: usize) -> usize {
+        if next == self.plans.len() || !self.submit(next) {
+            return next;
+        }
+        self.reap();
+        next + 1
     }
 
     /// Takes a request. The first one of an I/O is when it happens, as the model sees it.
@@ -290,12 +299,7 @@ impl World {
         while self.completed < self.plans.len() {
             let queue = self.random.usize(..self.queues.len());
             match self.random.u32(..if losses { 101 } else { 100 }) {
-                0..20 => {
-                    if next < self.plans.len() && self.submit(next) {
-                        next += 1;
-                        self.reap();
-                    }
-                }
+                0..20 => next = self.submit_next(next),
                 20..50 => {
                     self.request(queue);
                 }

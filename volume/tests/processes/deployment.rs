@@ -195,13 +195,13 @@ fn kill(process: Option<Process>) {
     assert!(ended.is_some(), "killed");
 }
 
-/// Sleeps until the queue has something to do, as front ends do.
-pub fn sleep(queue: &mut Queue) {
+/// Sleeps until the queue has something to do, as front ends do, for a limited time.
+pub fn sleep(queue: &mut Queue, time: Duration) {
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
     if queue.arm() {
         let timeout = Timespec {
-            tv_sec: 10,
-            tv_nsec: 0,
+            tv_sec: time.as_secs() as i64,
+            tv_nsec: time.subsec_nanos().into(),
         };
         let mut fds = [PollFd::from_borrowed_fd(queue.descriptor(), PollFlags::IN)];
         let _ = poll(&mut fds, Some(&timeout));
@@ -215,7 +215,7 @@ pub fn reap(queue: &mut Queue, count: usize) -> Vec<Completion> {
     let mut completions = Vec::new();
     while completions.len() < count {
         if queue.poll(&mut |completion| completions.push(completion)) == 0 {
-            sleep(queue);
+            sleep(queue, Duration::from_secs(10));
         }
         assert!(start.elapsed() < PATIENCE, "{completions:?} of {count}");
     }

@@ -2,13 +2,15 @@
 
 use std::time::{Duration, Instant};
 
+use conformance::process::Signal;
 use volume::{Io, IoError, Operation};
 
-use crate::deployment::{BLOCK, Deployment, Plan, pattern, read, reap, run, write};
+use crate::deployment::{BLOCK, Deployment, Plan, pattern, read, reap, run, sleep, write};
 
 pub const TESTS: &[(&str, fn())] = &[
     ("ios_wait_for_a_service_that_was_killed", service),
     ("ios_wait_for_a_target_that_was_killed", target),
+    ("ios_are_sent_again_after_a_service_was_stopped", stopped),
     ("load_survives_restarts_of_the_service", load),
     ("ios_fail_when_the_service_stays_away", away),
     ("smaller_storage_is_refused", smaller),
@@ -61,6 +63,41 @@ fn target() {
     deployment.start_target();
     // Submitted to a session that is about to be lost.
     assert!(read(queue, 100, bytes.len()) == bytes);
+    drop(queues);
+    volume.close().expect("a clean shutdown");
+}
+
+/// It goes on to be connected, and answers nothing.
+fn stopped() {
+    let deployment = Deployment::new(Plan::default());
+    let mut config = deployment.config();
+    config.io_timeout = Duration::from_millis(500);
+    let (volume, mut queues) = deployment.open_with(config);
+    let queue = &mut queues[0];
+    write(queue, 0, &[1; 10]);
+    let service = deployment.service.as_ref().expect("it runs");
+    service.signal(Signal::STOP);
+    let mut buffer = queue.buffer(BLOCK).expect("a buffer");
+    buffer.fill(2);
+    let io = Io {
+        tag: 1,
+        operation: WRITE,
+        offset: 5,
+        len: BLOCK as u32,
+        buffer: Some(buffer),
+    };
+    queue.submit(io).expect("room");
+    let until = Instant::now() + Duration::from_secs(2);
+    while Instant::now() < until {
+        let count = queue.poll(&mut |completion| panic!("{completion:?}"));
+        assert_eq!(count, 0);
+        sleep(queue, Duration::from_millis(100));
+    }
+    service.signal(Signal::CONT);
+    assert_eq!(reap(queue, 1)[0].result, Ok(()));
+    let mut expected = vec![2; BLOCK + 5];
+    expected[..5].fill(1);
+    assert!(read(queue, 0, BLOCK + 5) == expected);
     drop(queues);
     volume.close().expect("a clean shutdown");
 }
