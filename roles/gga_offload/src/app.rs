@@ -1,9 +1,9 @@
 //! The gga_offload service, from its flags to its statistics.
 
 use std::array;
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -28,8 +28,9 @@ use crate::engine::membership::EpochIds;
 use crate::engine::request::Volume;
 use crate::engine::set::{ScrubPlan, Set};
 use crate::engine::stripe_lock::StripeLocks;
+use crate::metrics;
 use crate::session::Striped;
-use crate::statistics::GgaStatistics;
+use crate::statistics::{COUNTS, GgaStatistics};
 use crate::target::Target;
 
 pub(crate) fn run(flags: Flags, environment: Environment) -> Result<(), Failure> {
@@ -49,8 +50,17 @@ pub(crate) fn run(flags: Flags, environment: Environment) -> Result<(), Failure>
         );
         return Err(Failure::invalid(message));
     }
+    let set = Arc::<Mutex<Option<Arc<Set>>>>::default();
+    environment.metrics.declare(&COUNTS, false);
+    let section_of = Arc::clone(&set);
+    environment
+        .metrics
+        .add_section(move |page| match &*lock(&section_of) {
+            Some(set) => metrics::write(page, &set.snapshot()),
+            None => Ok(()),
+        });
     let history = Rc::new(History {
-        set: RefCell::default(),
+        set,
         rebuild: Cell::new(flags.rebuild),
         scrub: Cell::new(plan_of(&flags)),
         began: Instant::now(),
@@ -74,8 +84,7 @@ pub(crate) fn run(flags: Flags, environment: Environment) -> Result<(), Failure>
         &addresses,
         &environment,
         |cores| {
-            let set = history.set.borrow();
-            let summary = set.as_deref().map(Set::summary);
+            let summary = history.set().as_deref().map(Set::summary);
             let summary = summary.filter(|summary| is_degradable || summary.is_worth_reporting());
             environment
                 .console
@@ -87,12 +96,23 @@ pub(crate) fn run(flags: Flags, environment: Environment) -> Result<(), Failure>
 /// What outlives a session.
 struct History {
     /// The set of this session, or of the one before.
-    set: RefCell<Option<Arc<Set>>>,
+    set: Arc<Mutex<Option<Arc<Set>>>>,
     /// A target whose contents are to be discarded, until the superblocks say so.
     rebuild: Cell<Option<Target>>,
     scrub: Cell<ScrubPlan>,
     /// The moment that all times are counted from.
     began: Instant,
+}
+
+impl History {
+    fn set(&self) -> Option<Arc<Set>> {
+        lock(&self.set).clone()
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // What is locked is replaced as a whole.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// When the first scrub is due. How far apart its stripes are is known with the size of a block.
@@ -152,7 +172,7 @@ impl GgaOffload {
         for (found, target) in found.iter_mut().zip(targets) {
             *found = target.as_ref().map_or(Found::Missing, found_of);
         }
-        let set = self.history.set.borrow();
+        let set = self.history.set();
         let random = superblock::random()?;
         let (seed, _) = random.split_at(size_of::<u64>());
         let instructions = Instructions {
@@ -257,7 +277,7 @@ impl Service for GgaOffload {
             self.wake(),
         );
         let set = Arc::new(set);
-        self.history.set.replace(Some(Arc::clone(&set)));
+        *lock(&self.history.set) = Some(Arc::clone(&set));
         self.prepared = Some(Prepared {
             memory: stripe_memory,
             initiator,

@@ -153,7 +153,9 @@ impl<L: IoLayout> Worker<L> {
             mmap,
             messages,
             pe,
-            transactions: Some(Transactions::new(task, layout)),
+            transactions: Some(
+                Transactions::new(task, layout).with_metrics(counter.metrics().cloned()),
+            ),
             count,
             counter,
             check_interval,
@@ -218,6 +220,7 @@ impl<L: IoLayout> DataPath for Worker<L> {
             ..
         } = running;
         self.counter.publish(transactions.completed());
+        transactions.publish(self.pe.stats());
         let failure = failure.or_else(|| {
             let (completed, expected) = (transactions.completed(), transactions.operations());
             (completed < expected).then(|| Failure::Halted {
@@ -309,6 +312,7 @@ impl<L: IoLayout> Run<'_, L> {
     #[cold]
     fn check(&mut self, run: &RunFlag, now: Instant) {
         self.worker.counter.publish(self.transactions.completed());
+        self.transactions.publish(self.worker.pe.stats());
         if !run.is_set() {
             self.transactions.halt();
             self.broken |= self.worker.counter.is_abandoned();
