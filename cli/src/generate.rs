@@ -1,6 +1,6 @@
 //! `doca-storage generate`: man pages and completions, for packages.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -42,36 +42,24 @@ fn whole() -> Command {
     for role in roles::ALL {
         whole = whole.mut_subcommand(role.name, |command| {
             let about = command.get_about().cloned().unwrap_or_default();
-            (role.command)(role.name).about(about)
+            (role.command)(role.name)
+                .bin_name(format!("{NAME} {}", role.name))
+                .override_usage(format!("{NAME} {} [DOCA Flags] [Program Flags]", role.name))
+                .about(about)
         });
     }
     whole
 }
 
 fn write(directory: &Path) -> io::Result<usize> {
-    let mut files = 0;
     let man = directory.join("usr/share/man/man1");
     fs::create_dir_all(&man)?;
-    let mut page = |command: Command, name: String| -> io::Result<()> {
-        let mut file = File::create(man.join(format!("{name}.1")))?;
-        files += 1;
-        clap_mangen::Man::new(command)
-            .title(name.to_uppercase())
-            .render(&mut file)
-    };
-    let mut command = whole();
-    command.build();
-    for subcommand in command.get_subcommands() {
-        if subcommand.is_hide_set() || subcommand.get_name() == "help" {
-            continue;
-        }
-        let name = format!("{NAME}-{}", subcommand.get_name());
-        page(subcommand.clone().display_name(name.clone()), name)?;
+    let programs = roles::ALL.map(|role| (role.command)(role.program));
+    for command in programs.into_iter().chain([whole()]) {
+        // With all subcommands, but for the hidden ones.
+        clap_mangen::generate_to(command.disable_help_subcommand(true), &man)?;
     }
-    page(command, NAME.to_owned())?;
-    for role in roles::ALL {
-        page((role.command)(role.program), role.program.to_owned())?;
-    }
+    let mut files = fs::read_dir(&man)?.count();
     let shells = [
         (Shell::Bash, "usr/share/bash-completion/completions"),
         (Shell::Zsh, "usr/share/zsh/vendor-completions"),
@@ -101,7 +89,14 @@ mod tests {
             fs::read_to_string(directory.path().join(path))
                 .unwrap_or_else(|error| panic!("{path}: {error}"))
         };
-        assert!(files > 25, "{files}");
+        assert!(files > 40, "{files}");
+        assert!(
+            !directory
+                .path()
+                .join("usr/share/man/man1/doca-storage-yardstick.1")
+                .exists()
+        );
+        read("usr/share/man/man1/doca-storage-conformance-hammer.1");
         for page in ["doca-storage-target", "doca_storage_target_rdma"] {
             let page = read(&format!("usr/share/man/man1/{page}.1"));
             assert!(page.contains("backing\\-file"), "{page}");

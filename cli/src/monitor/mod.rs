@@ -5,7 +5,7 @@ mod scrape;
 mod status;
 mod top;
 
-use std::net::{Ipv4Addr, SocketAddr, ToSocketAddrs as _};
+use std::net::ToSocketAddrs as _;
 use std::thread;
 use std::time::Duration;
 
@@ -23,24 +23,38 @@ const PATIENCE: Duration = Duration::from_secs(3);
 #[derive(Debug, Clone)]
 struct Endpoint {
     text: String,
-    address: SocketAddr,
+    /// Host and port, to be resolved each time: names may move.
+    host: String,
 }
 
 /// Reads a port of this machine, or a host name or IP address with a port.
 fn endpoint(text: &str) -> Result<Endpoint, String> {
-    let address = if let Ok(port) = text.parse::<u16>() {
-        SocketAddr::from((Ipv4Addr::LOCALHOST, port))
+    let host = if text.parse::<u16>().is_ok() {
+        format!("127.0.0.1:{text}")
     } else {
-        let expected = "expected <port> or <host>:<port>, as in a role's --metrics";
-        let mut found = text
-            .to_socket_addrs()
-            .map_err(|error| format!("{expected}: {error}"))?;
-        found.next().ok_or(expected)?
+        let is_address = text
+            .rsplit_once(':')
+            .is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok());
+        if !is_address {
+            return Err("expected <port> or <host>:<port>, as in a role's --metrics".to_owned());
+        }
+        text.to_owned()
     };
     Ok(Endpoint {
         text: text.to_owned(),
-        address,
+        host,
     })
+}
+
+impl Endpoint {
+    fn ask(&self) -> Result<Role, String> {
+        let mut addresses = self
+            .host
+            .to_socket_addrs()
+            .map_err(|error| error.to_string())?;
+        let address = addresses.next().ok_or("the host has no address")?;
+        scrape::metrics(address, PATIENCE).and_then(|text| Role::parse(&text))
+    }
 }
 
 /// A role's endpoint, and what it says, or why it says nothing.
@@ -54,11 +68,7 @@ fn observe(endpoints: &[Endpoint]) -> Vec<Observed> {
     thread::scope(|scope| {
         let asked: Vec<_> = endpoints
             .iter()
-            .map(|endpoint| {
-                scope.spawn(|| {
-                    scrape::metrics(endpoint.address, PATIENCE).and_then(|text| Role::parse(&text))
-                })
-            })
+            .map(|endpoint| scope.spawn(|| endpoint.ask()))
             .collect();
         asked
             .into_iter()
@@ -115,11 +125,14 @@ mod tests {
 
     #[test]
     fn endpoints_are_ports_names_and_addresses() {
-        let address = |text: &str| endpoint(text).map(|it| it.address.to_string());
-        assert_eq!(address("9100"), Ok("127.0.0.1:9100".to_owned()));
-        assert_eq!(address("[::1]:9100"), Ok("[::1]:9100".to_owned()));
-        assert!(address("localhost:9100").is_ok());
-        for wrong in ["", "localhost", "65536", "127.0.0.1:x"] {
+        let host = |text: &str| endpoint(text).map(|it| it.host);
+        assert_eq!(host("9100"), Ok("127.0.0.1:9100".to_owned()));
+        assert_eq!(host("[::1]:9100"), Ok("[::1]:9100".to_owned()));
+        assert_eq!(
+            host("role.example:9100"),
+            Ok("role.example:9100".to_owned())
+        );
+        for wrong in ["", "localhost", "65536", "127.0.0.1:x", ":80"] {
             assert!(endpoint(wrong).is_err(), "{wrong}");
         }
     }

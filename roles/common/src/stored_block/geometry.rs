@@ -86,7 +86,7 @@ pub fn logical_block_size(text: &str) -> Result<u32, String> {
         _ => {
             let largest = largest_logical();
             Err(format!(
-                "expected bytes, 1 to {largest}, or a size such as 4k"
+                "expected bytes, or a size such as 4k, 1 to {largest}"
             ))
         }
     }
